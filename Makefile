@@ -1,27 +1,35 @@
-# Everything is installed into .venv by the first target that needs it; nothing outside this folder is touched.
+# Everything is installed into .venv by the first target that needs it; nothing outside this folder is touched but the caches of pip and uv.
 # `make demo` and `make test` are all that a newcomer needs.
 
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
-	"$$p" -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info < (3, 14)))' 2>/dev/null && { echo "$$p"; break; }; done)
+PYTHON ?= $(shell for p in python3.14 python3.13 python3.12 python3.11 python3; do \
+	"$$p" -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info < (3, 15)))' 2>/dev/null && { echo "$$p"; break; }; done)
 RUN := .venv/bin/
 # Hundreds of processes are started here: none compiles anew what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo kernels test lint check messages bench docs fuzz torture demo-ray ray-torture soak clean help
+.PHONY: demo kernels test lint check messages bench bench-start docs fuzz check-memory torture demo-ray ray-torture soak clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 # uv comes from the lock like every other tool; only the pip that ships with Python is needed to fetch it.
 .venv/bin/uv:
-	@test -n "$(PYTHON)" || { echo "make: Python 3.11, 3.12 or 3.13 is needed: install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
-	@test -x .venv/bin/python || "$(PYTHON)" -m venv .venv
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11 to 3.14 is needed: install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@headers=$$("$(PYTHON)" -c 'import sysconfig; print(sysconfig.get_path("include"))'); test -f "$$headers/Python.h" || { \
+		echo "make: $$headers/Python.h is missing: install $${headers##*/}-dev (Fedora: python3-devel)," \
+		"or name a Python that has it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -x .venv/bin/pip || "$(PYTHON)" -m venv .venv
 	.venv/bin/python -m pip install -q --disable-pip-version-check uv
 
+# Empty where setup.py finds a C compiler.
+ZIG := $(shell for c in $$CC cc gcc clang; do command -v "$$c" >/dev/null 2>&1 && exit; done; echo ziglang)
 SYNC := .venv/bin/uv sync --quiet --frozen --inexact --compile-bytecode --python .venv/bin/python
 .venv/ready: pyproject.toml uv.lock setup.py $(shell find share -type f) | .venv/bin/uv
-	@echo "installing what fairlead needs, and compiling its kernels"
+	@echo "installing what fairlead needs, and compiling its kernels$(if $(ZIG), by ziglang from PyPI: there is no C compiler here)"
+	@find src -name '*.cpython-*.so' -delete  # of an earlier version: it would be imported first
 	@$(SYNC) --no-dev
+	@test -z "$(ZIG)" || { cache=$$(.venv/bin/uv cache dir); echo "ziglang keeps $$(du -sh build/zig | cut -f1) in build/zig" \
+		"and $$(du -shc "$$cache"/archive-v0/*/ziglang | tail -n 1 | cut -f1) in $$cache, which .venv/bin/uv cache clean ziglang removes"; }
 	@cp -R share .venv/  # the manual page and the completions, which an installation that can be edited leaves out
 	@touch $@ .venv/kernels
 
@@ -31,11 +39,10 @@ SYNC := .venv/bin/uv sync --quiet --frozen --inexact --compile-bytecode --python
 	@touch $@
 
 # What is imported is what was built: where a kernel is newer, or what it knows of Python, it is compiled in place.
-KERNELS := $(shell find src/fairlead -path '*/kernel/*' -name '*.p[xy]*') $(addprefix src/fairlead/, outcomes.py policies/codes.py \
-	scheduler/statuses.py scheduler/tables.py scheduler/view.py)
+KERNELS := $(shell find src/fairlead -path '*/kernel/*' -name '*.p[xy]*') $(addprefix src/fairlead/, outcomes.py policies/codes.py scheduler/statuses.py scheduler/tables.py)
 .venv/kernels: .venv/ready $(KERNELS)
 	@test -z "$$(find $(KERNELS) -newer $@)" || { echo "compiling what has changed of the kernels"; \
-		$(SYNC) --no-dev --group kernels && $(RUN)python setup.py --quiet build_ext --inplace; }
+		$(if $(ZIG),$(SYNC) --no-dev --reinstall-package fairlead,$(SYNC) --no-dev --group kernels && $(RUN)python setup.py --quiet build_ext --inplace); }
 	@touch $@
 
 kernels: .venv/kernels  ## compile what has changed of the kernels
@@ -60,6 +67,9 @@ messages: .venv/tools  ## the Python of Mesos' messages, from their .proto files
 bench: .venv/tools .venv/kernels  ## speeds, as ratios against a named peer in the same run
 	$(RUN)python -m bench
 
+bench-start:  ## what it costs to start from nothing: a fresh clone, empty caches, a wheel; some minutes, and PyPI
+	@"$(PYTHON)" -m bench.start
+
 docs: .venv/tools .venv/kernels  ## the documentation as a site, in site/
 	$(RUN)python docs/site.py
 	$(RUN)python docs/share.py
@@ -67,6 +77,9 @@ docs: .venv/tools .venv/kernels  ## the documentation as a site, in site/
 
 fuzz: .venv/tools .venv/kernels  ## the long version of the random tests (FAIRLEAD_FUZZ histories; default 100000)
 	FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py tests/test_documents_fuzz.py tests/test_arrays_fuzz.py
+
+check-memory: .venv/tools .venv/kernels  ## the tests of the kernels, and 2,000 histories, with each access to memory checked; needs GCC
+	PYTHONPATH=. $(RUN)python tests/checked_kernels.py
 
 torture: .venv/tools .venv/kernels  ## ten minutes of everything that a machine can do to a scheduler; its record is docs/reliability.json
 	$(RUN)python tests/torture.py $${FAIRLEAD_SECONDS:-600}

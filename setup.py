@@ -1,11 +1,12 @@
 """Build the kernels: all `kernel/*.pyx` below `src/fairlead`, compiled ahead. pip and uv call this, and so does `make`.
 
 `build/kernels` holds what is made on the way: constants and structs from Python's declarations, and the C. Where there is no C
-compiler, the one that `ziglang` brings from PyPI is used.
+compiler, the one that `ziglang` brings from PyPI is used. The modules keep to the stable ABI: one build serves every Python.
 """
 
 import gc
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
 MADE = Path("build", "kernels")
 FLAGS = [
@@ -40,13 +42,20 @@ DIRECTIVES = {
 class Kernels(build_ext):
     """Make the C, say in one line what is missing, and find a compiler."""
 
-    def build_extensions(self) -> None:
-        if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+    def run(self) -> None:
+        headers = sysconfig.get_path("include")
+        if not Path(headers, "Python.h").is_file():
+            version = sysconfig.get_python_version()
             raise SystemExit(
-                f"fairlead: Python.h of {sys.executable} is missing: install python3-dev (python3-devel), "
-                "or name a Python that has it: make PYTHON=/path/to/python3"
+                f"fairlead: {headers}/Python.h is missing: install python{version}-dev (Fedora: python3-devel), "
+                "or use a Python that has it"
             )
-        if not has_compiler():
+        if found := compiler():
+            os.environ["CC"] = found
+        super().run()
+
+    def build_extensions(self) -> None:
+        if not compiler():
             os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path("build", "zig").absolute()))
             self.announce("fairlead: no C compiler here: ziglang compiles the kernels; its cache is build/zig", level=3)
             zig = [sys.executable, "-m", "ziglang", "cc"]
@@ -62,9 +71,24 @@ class Kernels(build_ext):
         super().build_extensions()
 
 
-def has_compiler() -> bool:
-    """Whether a C compiler is on the PATH."""
-    return any(shutil.which(name) for name in (os.environ.get("CC", "cc").split()[0], "gcc", "clang"))
+class WithC(sdist):
+    """Put the C into the sdist, so that setuptools and a C compiler build it."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        in_c(kernels())
+        for made in (*MADE.glob("*.h"), *MADE.glob("src/**/*.c")):
+            target = Path(base_dir, made)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(made, target)
+
+
+def compiler() -> str | None:
+    """The command of a C compiler that is here: what CC names, else what Python was built with, else any."""
+    for command in (os.environ.get("CC"), sysconfig.get_config_var("CC"), "cc", "gcc", "clang"):
+        if command and shutil.which(shlex.split(command)[0]):
+            return command
+    return None
 
 
 def kernels() -> list[Extension]:
@@ -74,6 +98,8 @@ def kernels() -> list[Extension]:
             ".".join(path.relative_to("src").with_suffix("").parts),
             [str(path)],
             include_dirs=[str(MADE)],
+            define_macros=[("Py_LIMITED_API", "0x030b0000")],
+            py_limited_api=True,
             extra_compile_args=FLAGS,
         )
         for path in sorted(Path("src", "fairlead").glob("**/kernel/*.pyx"))
@@ -92,7 +118,7 @@ def in_c(modules: list[Extension]) -> None:
     """Give modules their C, made anew where it is out of date. An sdist brings it."""
     if Path("PKG-INFO").is_file():
         for module in modules:
-            module.sources = [str(MADE / Path(module.sources[0]).relative_to("src").with_suffix(".c"))]
+            module.sources = [str(MADE / Path(module.sources[0]).with_suffix(".c"))]
         return
     sys.path.insert(0, "src")
     from Cython.Build import cythonize
@@ -113,8 +139,9 @@ def in_c(modules: list[Extension]) -> None:
 if __name__ == "__main__":
     setup(
         ext_modules=kernels(),
-        cmdclass={"build_ext": Kernels},
-        setup_requires=[] if has_compiler() else ["ziglang"],
+        cmdclass={"build_ext": Kernels, "sdist": WithC},
+        options={"bdist_wheel": {"py_limited_api": "cp311"}},
+        setup_requires=[] if compiler() else ["ziglang"],
         # The manual page and the shells' completion.
         data_files=[
             (str(folder), [str(each) for each in folder.iterdir() if each.is_file()])

@@ -10,8 +10,9 @@ import numpy as np
 
 from bench.heart import one_task_jobs
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler.claims import take_back
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, NodesClaimed, TasksPlaced, TasksStarted
+from fairlead.scheduler.preemption import take_back
 from fairlead.scheduler.state import State
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Workload
@@ -37,16 +38,16 @@ def times(case: Workload, compiled: bool, rounds: int) -> tuple[float, float]:
 
 def crowded(nodes: int, tasks: int) -> State:
     """Machines full of one queue's tasks, and somebody who is guaranteed some of them."""
-    state, each = State(), tasks // nodes
+    state, each = new_state(), tasks // nodes
     queues = [Queue("a", guarantee={"cpu": 1000 * nodes}, guarantee_timeout=0.0), Queue("b")]
-    state.apply(Configured(at=0.0, queues=queues, settings=Settings(reserve_after=1e9)))
+    apply(state, Configured(at=0.0, queues=queues, settings=Settings(reserve_after=1e9)))
     for k in range(nodes):
-        state.apply(NodeJoined(at=0.0, node=Node(f"n{k}", {"cpu": 1000 * each})))
-    state.apply(JobSubmitted(at=0.0, id=1, job=Job("b", {"cpu": 1000}, tasks)))
+        apply(state, NodeJoined(at=0.0, node=Node(f"n{k}", {"cpu": 1000 * each})))
+    apply(state, JobSubmitted(at=0.0, id=1, job=Job("b", {"cpu": 1000}, tasks)))
     columns = {"job": np.ones(tasks, np.int64), "index": np.arange(tasks), "attempt": np.ones(tasks, np.int64)}
-    state.apply(TasksPlaced(at=1.0, **columns, node=np.arange(tasks) // each))
-    state.apply(TasksStarted(at=1.0, **columns))
-    state.apply(JobSubmitted(at=2.0, id=2, job=Job("a", {"cpu": 4000})))
+    apply(state, TasksPlaced(at=1.0, **columns, node=np.arange(tasks) // each))
+    apply(state, TasksStarted(at=1.0, **columns))
+    apply(state, JobSubmitted(at=2.0, id=2, job=Job("a", {"cpu": 4000})))
     return state
 
 

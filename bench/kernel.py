@@ -7,6 +7,7 @@ import numpy as np
 
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.decide import decide
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined
 from fairlead.scheduler.state import State
 
@@ -16,9 +17,9 @@ RESOURCES = ("cpu", "memory", "gpu", "disk")
 def make_state(nodes: int, queues: int, tasks: int) -> State:
     """A cluster of `nodes` machines in four sizes, and `queues` leaves that ask for `tasks` tasks in all."""
     rng = np.random.default_rng(7)
-    state = State()
+    state = new_state()
     leaves = [Queue(f"q{i:04}") for i in range(queues)]
-    state.apply(Configured(at=0, queues=leaves, settings=Settings()))
+    apply(state, Configured(at=0, queues=leaves, settings=Settings()))
     for i in range(nodes):
         size = int(rng.integers(1, 5))
         capacity = {
@@ -27,7 +28,7 @@ def make_state(nodes: int, queues: int, tasks: int) -> State:
             "gpu": 4000 * size,
             "disk": (1 << 40) * size,
         }
-        state.apply(NodeJoined(at=0, node=Node(f"n{i:05}", capacity)))
+        apply(state, NodeJoined(at=0, node=Node(f"n{i:05}", capacity)))
     for i, leaf in enumerate(leaves):
         demand = {
             "cpu": 250 * int(rng.integers(1, 9)),
@@ -35,7 +36,7 @@ def make_state(nodes: int, queues: int, tasks: int) -> State:
             "gpu": 10 * int(rng.integers(0, 3)),
             "disk": (1 << 30) * int(rng.integers(1, 9)),
         }
-        state.apply(JobSubmitted(at=0, id=i + 1, job=Job(leaf.name, demand, tasks=tasks // queues)))
+        apply(state, JobSubmitted(at=0, id=i + 1, job=Job(leaf.name, demand, tasks=tasks // queues)))
     return state
 
 
@@ -68,7 +69,7 @@ def run(nodes: int = 10_000, queues: int = 1_000, tasks: int = 1_000_000) -> Non
     """Print placements a second: the kernel alone, with facts made and applied, and in plain Python."""
     state = make_state(2, 2, 2)
     for fact in decide(state, 1.0).facts:  # compiles
-        state.apply(fact)
+        apply(state, fact)
     state = make_state(nodes, queues, tasks)
     began = time.perf_counter()
     decision = decide(state, 1.0, tasks)
@@ -76,7 +77,7 @@ def run(nodes: int = 10_000, queues: int = 1_000, tasks: int = 1_000_000) -> Non
     placed = len(decision.facts[0].job)
     began = time.perf_counter()
     for fact in decision.facts:
-        state.apply(fact)
+        apply(state, fact)
     applied = time.perf_counter() - began
 
     few = min(50_000, placed)

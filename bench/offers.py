@@ -23,9 +23,10 @@ import psutil
 from bench import real_pymesos
 from bench.end_to_end import FAIRLEAD
 from fairlead.model.specs import ROOT, Framework, Node, Offer, Queue, Settings
-from fairlead.scheduler import frameworks
 from fairlead.scheduler.decide import decide
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, NodeJoined, OffersMade
+from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
 
 CAPACITY = {"cpu": 24_000, "memory": 64 << 30, "disk": 4 << 40}
@@ -35,13 +36,13 @@ HOUR = 3600.0
 
 def make_state(agents: int, roles: int, count: int) -> State:
     """A cluster of so many agents, with so many frameworks in so many roles that were offered nothing yet."""
-    state = State()
-    state.apply(Configured(at=0, queues=[Queue(ROOT, policy="mesos")], settings=Settings(offer_timeout=HOUR)))
+    state = new_state()
+    apply(state, Configured(at=0, queues=[Queue(ROOT, policy="mesos")], settings=Settings(offer_timeout=HOUR)))
     for k in range(agents):
-        state.apply(NodeJoined(at=0, node=Node(f"n{k}", CAPACITY)))
+        apply(state, NodeJoined(at=0, node=Node(f"n{k}", CAPACITY)))
     for k in range(count):
         for fact in frameworks.subscribe(state, Framework(f"f{k}", roles=[f"r{k % roles}"]), f"f{k}", [], 0.0):
-            state.apply(fact)
+            apply(state, fact)
     return state
 
 
@@ -51,7 +52,7 @@ def cycle(state: State, now: float) -> list[Offer]:
     while True:
         decision = decide(state, now)
         for fact in decision.facts:
-            state.apply(fact)
+            apply(state, fact)
             made += fact.offers if isinstance(fact, OffersMade) else []
         if not decision.more:
             return made
@@ -64,7 +65,7 @@ def decline(state: State, offers: list[Offer], now: float) -> None:
         by_framework.setdefault(offer.framework, []).append(offer.id)
     for who, ids in by_framework.items():
         for fact in frameworks.decline(state, who, ids, HOUR, now):
-            state.apply(fact)
+            apply(state, fact)
 
 
 def in_python(agents: int, roles: int, count: int, rounds: int) -> list[float]:

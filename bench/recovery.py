@@ -18,6 +18,7 @@ import numpy as np
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Job, Node, Queue, Settings, Work
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     Fact,
@@ -32,11 +33,11 @@ from fairlead.scheduler.state import State
 
 def write_history(path: Path, tasks: int, snapshots: bool, jobs: int = 1000, batch: int = 200) -> State:
     """Write the journal of `tasks` tasks in `jobs` jobs; each commit has three facts about `batch` tasks."""
-    journal, state = Journal(SqlStore(path)), State()
+    journal, state = Journal(SqlStore(path)), new_state()
 
     def record(facts: list[Fact]) -> None:
         for fact in facts:
-            state.apply(fact)
+            apply(state, fact)
         journal.append(facts)
         if snapshots and journal.snapshot_due():
             journal.save(state)

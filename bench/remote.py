@@ -29,7 +29,7 @@ from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings, Work
 from fairlead.scheduler.facts import Configured, Fact, JobSubmitted
-from fairlead.scheduler.report import describe_job
+from fairlead.scheduler.reports.listings import describe_job
 from fairlead.scheduler.state import State
 
 LOST_AFTER = 10.0

@@ -32,7 +32,9 @@ class Model:
         self.workload = workload
         self.due = False
         self.completed = self.turns = 0
-        self.turn = dict.fromkeys(self.users, 0)  # when each was served last: ties go to whom that was longest ago
+        self.last_served = dict.fromkeys(
+            self.users, 0
+        )  # when each was served last: ties go to whom that was longest ago
         for job, at in enumerate(workload.submit):
             self.env.process(self.arrive(job, at))
 
@@ -59,7 +61,7 @@ class Model:
                 job = next((j for j in self.waiting[user] if (user, self.demand[j].tobytes()) not in out), None)
                 if job is not None:
                     share = float((self.used[user] / self.total).max())
-                    key = (share, self.turn[user], user)
+                    key = (share, self.last_served[user], user)
                     if best is None or key < best[0]:
                         best = (key, job)
             if best is None:
@@ -71,7 +73,7 @@ class Model:
                 continue
             self.free[node] -= self.demand[job]
             self.used[user] += self.demand[job]
-            self.turn[user] = self.turns = self.turns + 1
+            self.last_served[user] = self.turns = self.turns + 1
             self.left[job] -= 1
             self.running[job] += 1
             if self.left[job] == 0:

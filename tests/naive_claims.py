@@ -1,4 +1,4 @@
-"""A second planner of claims to compare with: no heap, no index, all sets of runs tried; by the rules of kernel_victims alone."""
+"""A second planner of claims to compare with: no heap, no index, all sets of runs tried; by the rules of kernel/victims alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import floor, inf
 
 import numpy as np
 
-from fairlead.scheduler.claims import entitled_by_queue, lower_runs
+from fairlead.scheduler.preemption import entitled_by_queue, lower_runs
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import NONE
@@ -33,13 +33,13 @@ class Planner:
     """Plans the next claim of a bucket whose leaf is below its guarantee. No room is kept for claims yet."""
 
     def __init__(self, state: State, now: float, bucket: int) -> None:
-        self.state, self.now, self.bucket = state, now, bucket
-        self.need = state.shapes.demand[state.buckets.shape_row[bucket]]
-        self.wanted = max(1, int(state.buckets.gang[bucket]))
+        self.state, self.now, self.group = state, now, bucket
+        self.need = state.shapes.demand[state.groups.shape_row[bucket]]
+        self.wanted = max(1, int(state.groups.gang[bucket]))
         self.entitled = entitled_by_queue(state)
         self.left = state.queues.used[: state.queues.n].copy()
         self.room = state.nodes.free[: state.nodes.n].copy()
-        self.path = self.up(int(state.buckets.leaf[bucket]))
+        self.path = self.up(int(state.groups.leaf[bucket]))
         self.asked = self.who_may_be_asked()
         self.runs = self.find_runs()
 
@@ -113,7 +113,7 @@ class Planner:
 
     def hosts(self, n: int, paid: list[Run]) -> int:
         state = self.state
-        mask = state.cluster.masks[state.shapes.mask[state.buckets.shape_row[self.bucket]]]
+        mask = state.cluster.masks[state.shapes.mask[state.groups.shape_row[self.group]]]
         if not state.nodes.up[n] or state.nodes.draining[n] or not mask[n]:
             return 0
         room = self.room[n] + sum((run.nodes.count(n) * np.array(run.demand) for run in paid), np.zeros_like(self.need))
@@ -122,7 +122,7 @@ class Planner:
     def fits(self, paid: list[Run]) -> bool:
         return sum(self.hosts(n, paid) for n in range(self.state.nodes.n)) >= self.wanted
 
-    def may_pay(self, run: Run, paid: list[Run]) -> bool:
+    def is_eligible_victim(self, run: Run, paid: list[Run]) -> bool:
         queues = self.state.queues
         line = self.up(run.leaf)
         if run.safe or run.leaf == self.path[0] or not all(queues.revocable[q] for q in line):
@@ -184,7 +184,7 @@ class Planner:
                 run in paid
                 or n not in run.nodes
                 or not any(run.demand[r] for r in lacks)
-                or not self.may_pay(run, paid)
+                or not self.is_eligible_victim(run, paid)
             ):
                 continue
             if best is None or self.before(run, best, paid):
@@ -261,7 +261,7 @@ class Planner:
             lacks = [r for r in lacks if room[r] < (at_first + 1) * self.need[r]]
             able = [
                 run for run in self.runs
-                if run not in paid and n in run.nodes and any(run.demand[r] for r in lacks) and self.may_pay(run, paid)
+                if run not in paid and n in run.nodes and any(run.demand[r] for r in lacks) and self.is_eligible_victim(run, paid)
             ]  # fmt: skip
             ranked: list[Run] = []
             for run in able:
@@ -271,7 +271,7 @@ class Planner:
                 ranked.insert(place, run)
             for chosen in range(1, 2 ** len(ranked)):
                 some = [run for k, run in enumerate(ranked) if chosen >> k & 1]
-                together = all(self.may_pay(run, [*paid, *some[:k]]) for k, run in enumerate(some))
+                together = all(self.is_eligible_victim(run, [*paid, *some[:k]]) for k, run in enumerate(some))
                 if together and self.hosts(n, [*paid, *some]) > at_first:
                     return some
         return None
@@ -283,7 +283,7 @@ class Planner:
         may = (
             self.may_for_priority(some)
             if ranked
-            else all(self.may_pay(r, [o for o in some if o is not r]) for r in some)
+            else all(self.is_eligible_victim(r, [o for o in some if o is not r]) for r in some)
         )
         may = may and not any(self.claims_itself(run, some) for run in some)
         return may and self.fits(some) and self.within_limits(some)
@@ -291,7 +291,7 @@ class Planner:
     def may_for_priority(self, some: list[Run]) -> bool:
         """Each is of the claim's leaf and of lower priority, and together they bring no queue below its guarantee, or further."""
         queues, leaf = self.state.queues, self.path[0]
-        priority = int(self.state.buckets.priority[self.bucket])
+        priority = int(self.state.groups.priority[self.group])
         if any(run.leaf != leaf or run.priority >= priority or run.safe for run in some):
             return False
         if some and not all(queues.revocable[q] for q in self.path):
@@ -327,7 +327,7 @@ class Planner:
 
     def is_ranked(self) -> bool:
         """Whether the claim is of class PRIORITY."""
-        leaf, priority = self.path[0], int(self.state.buckets.priority[self.bucket])
+        leaf, priority = self.path[0], int(self.state.groups.priority[self.group])
         return bool(self.state.queues.priority_revokes[leaf]) and lower_runs(self.state, leaf, priority)
 
 

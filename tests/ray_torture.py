@@ -22,7 +22,7 @@ from fairlead.engines.ray.trial import Trial
 from test_ray import SOONER, Cluster, end_supervisors
 
 ATTEMPT = "$FAIRLEAD_JOB.$FAIRLEAD_INDEX"
-TASK = f"echo start {ATTEMPT}.$FAIRLEAD_NUMBER >> LEDGER; sleep 2; echo end {ATTEMPT} >> LEDGER"
+TASK = f"echo start {ATTEMPT}.$FAIRLEAD_NUMBER >> PREEMPTION_PLAN; sleep 2; echo end {ATTEMPT} >> PREEMPTION_PLAN"
 NODES = [f"try-{number}" for number in range(1, 5)]
 VICTIM = "try-3"
 
@@ -140,7 +140,7 @@ def check(cluster, acknowledged, frozen):
     """Each task ended well, and once."""
     for job in acknowledged:
         cluster.until(lambda job=job: cluster.job(job)["succeeded"] == 4, 300)
-    lines = [line.split() for line in (cluster.folder / "LEDGER").read_text().splitlines()]
+    lines = [line.split() for line in (cluster.folder / "PREEMPTION_PLAN").read_text().splitlines()]
     starts = Counter(what for how, what in lines if how == "start")
     ends = Counter(what for how, what in lines if how == "end")
     assert max(starts.values()) == 1, f"an attempt ran twice: {starts.most_common(3)}"

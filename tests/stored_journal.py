@@ -18,7 +18,7 @@ from fairlead.journal.repair import adopt
 from fairlead.journal.sql import SCHEMA_VERSION, SqlStore
 from fairlead.model.specs import After, Call, Framework, Job, Node, Offer, Queue, Settings, Work
 from fairlead.scheduler import facts as f
-from fairlead.scheduler import report
+from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.state import State
 
 DATA = Path(__file__).parent / "data"
@@ -118,7 +118,7 @@ def offers() -> list[f.Fact]:
         f.JobCancelled(at=72.0, id=9),
         f.FrameworkSubscribed(at=73.0, id="f-2", framework=framework, suppressed=[]),
         f.OffersMade(at=74.0, offers=[Offer(5, "f-2", "web/front", 0, {"cpu": 500})]),
-        f.RoomSetApart(at=75.0, node=0, amount={"cpu": 300}, mark="front", role="web/front", said="{}"),
+        f.ResourcesReserved(at=75.0, node=0, amount={"cpu": 300}, mark="front", role="web/front", said="{}"),
     ]
 
 

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.people.accounts import myself
 from fairlead.people.rules import Caller, Rules
+from fairlead.scheduler.effects import new_state
 
 
 @pytest.fixture(scope="module")
@@ -194,14 +195,13 @@ def test_facts_that_are_gone_are_said_to_be(tmp_path, monkeypatch):
     from fairlead.journal import Forgotten, Journal
     from fairlead.journal.sql import SqlStore
     from fairlead.scheduler.facts import NodeDrained
-    from fairlead.scheduler.state import State
 
     monkeypatch.setattr("fairlead.journal.journal.KEEP_HISTORY", 200)
     journal = Journal(SqlStore(tmp_path / "journal.db"))
     try:
         for count in (1, 3):  # what is dropped is what a snapshot before the rest covers
             journal.append([NodeDrained(at=1.0, node="n" * 100)] * count)
-            journal.save(State())
+            journal.save(new_state())
         with pytest.raises(Forgotten, match="facts before 2 are not kept any more: ask for those after 1"):
             journal.look(0, 10)
         assert [position for position, _ in journal.look(1, 10)] == [2, 3, 4]

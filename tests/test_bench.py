@@ -1,5 +1,9 @@
 """The benchmarks in short: they run, and what they measure is right. How fast is for `make bench` to say."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from bench import (
     calls,
@@ -14,13 +18,14 @@ from bench import (
     recovery,
     remote,
     service,
+    start,
 )
 from bench import simulate as simulator
 
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.report import describe_job
+from fairlead.scheduler.reports.listings import describe_job
 from fairlead.simulate.workload import Jobs, synthetic_nodes
 
 
@@ -151,3 +156,25 @@ def test_offers_and_tasks_of_frameworks(capsys):
     shown = capsys.readouterr().out
     assert "20 commands through pymesos" in shown
     assert "ms of the scheduler's CPU time each" in shown
+
+
+SPIN = "import time\nwhile time.process_time() < 0.2: pass"
+
+
+def test_what_a_start_costs_is_what_its_processes_used(tmp_path):
+    env = start.environment(tmp_path, {"PATH": os.environ["PATH"], "UV_CACHE_DIR": "/mine", "MAKEFLAGS": "-j"})
+    assert set(env) == {"PATH", "XDG_CACHE_HOME", "FAIRLEAD_HOME"}
+    assert start.cost_of(["sh", "-c", f'"{sys.executable}" -c "{SPIN}"; true'], tmp_path, env).cpu >= 0.2
+    assert start.line("all", start.Cost(1, 2) + start.Cost(0.5, 1), "more").split() == ["all", "1.50", "3.00", "more"]
+    with pytest.raises(SystemExit, match="exit status 3\nwhy"):
+        start.cost_of(["sh", "-c", "echo why; exit 3"], tmp_path, env)
+
+
+def test_a_session_is_all_its_processes():
+    shell = ["sh", "-c", f'"{sys.executable}" -c "{SPIN}\ninput()"; true']
+    with subprocess.Popen(shell, stdin=subprocess.PIPE, start_new_session=True) as process:
+        while len(list(start.of_session(process.pid))) < 2 or not start.cpu_seconds(process.pid):
+            pass
+        rss, pss = start.memory(process.pid)
+        assert rss >= pss > 0
+        process.stdin.close()

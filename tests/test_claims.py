@@ -16,10 +16,8 @@ from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import NEVER, Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import snapshot
-from fairlead.scheduler.audit_over_time import audit_history
-from fairlead.scheduler.claims import next_due, take_back
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.explain import explain
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Claim,
     ClaimsPutOff,
@@ -37,8 +35,11 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     encode,
 )
-from fairlead.scheduler.report import describe_job, describe_tasks, list_queues
-from fairlead.scheduler.revocations_checked import RevocationCheck
+from fairlead.scheduler.preemption import next_due, take_back
+from fairlead.scheduler.reports.audits import audit_history
+from fairlead.scheduler.reports.explain import explain
+from fairlead.scheduler.reports.listings import describe_job, describe_tasks, list_queues
+from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.simulate.measure import summary
@@ -55,7 +56,7 @@ class Story:
     """A cluster on paper: jobs come and tasks last as it is said; what is revoked ends with its grace, or before by itself."""
 
     def __init__(self, nodes: list[dict[str, int]], queues: list[Queue], **more) -> None:
-        self.state, self.facts, self.now = State(), [], 0.0
+        self.state, self.facts, self.now = new_state(), [], 0.0
         self.coming: list[tuple[float, Job, float]] = []
         self.ends: dict[tuple[int, int, int], tuple[float, bool]] = {}
         self.lasts: dict[int, float] = {}
@@ -66,7 +67,7 @@ class Story:
             self.happen(NodeJoined(at=0.0, node=Node(f"n{k}", capacity)))
 
     def happen(self, fact: Fact) -> None:
-        self.state.apply(fact)
+        apply(self.state, fact)
         self.facts.append(fact)
         check_invariants(self.state)
 
@@ -393,10 +394,10 @@ def random_world(seed: int, bounds: bool = False) -> State:
         )
         for name in names
     ]  # fmt: skip
-    state = State()
-    state.apply(Configured(at=0.0, queues=queues, settings=Settings(reserve_after=1e9)))
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=queues, settings=Settings(reserve_after=1e9)))
     for n in range(rng.integers(1, 4)):
-        state.apply(NodeJoined(at=0.0, node=Node(f"n{n}", some(2, 7))))
+        apply(state, NodeJoined(at=0.0, node=Node(f"n{n}", some(2, 7))))
     now = 1.0
     for number in range(1, int(rng.integers(3, 12))):
         gang = bool(rng.random() < 0.25)
@@ -404,14 +405,14 @@ def random_world(seed: int, bounds: bool = False) -> State:
         tasks = int(rng.integers(1, 4))
         job = Job(str(rng.choice(LEAVES)), demand, tasks, priority=int(rng.integers(0, 3)), gang=gang)
         job = replace(job, revocable=bool(rng.random() < 0.15))
-        state.apply(JobSubmitted(at=now, id=number, job=job))
+        apply(state, JobSubmitted(at=now, id=number, job=job))
         place(state, rng, number, now)
         now += int(rng.integers(0, 4)) * 10.0
     job = Job(str(rng.choice(LEAVES)), some(0, 4, 1) or {resources[0]: 1}, gang=False)
     if rng.random() < 0.4:
         job = Job(job.queue, job.demand, int(rng.integers(2, 4)), gang=True)
     job = replace(job, priority=int(more.integers(0, 4)) if bounds else 0)
-    state.apply(JobSubmitted(at=now, id=99, job=job))
+    apply(state, JobSubmitted(at=now, id=99, job=job))
     return state
 
 
@@ -427,29 +428,29 @@ def place(state: State, rng: np.random.Generator, number: int, now: float) -> No
             free[nodes[-1]] -= demand
     count = len(nodes)
     if count == 0 or (state.jobs.gang[row] and count < state.jobs.tasks[row]):
-        state.apply(JobCancelled(at=now, id=number))
+        apply(state, JobCancelled(at=now, id=number))
         return
     columns = {"job": np.full(count, number), "index": np.arange(count), "attempt": np.ones(count, np.int64)}
-    state.apply(TasksPlaced(at=now, **columns, node=np.array(nodes)))
+    apply(state, TasksPlaced(at=now, **columns, node=np.array(nodes)))
     if rng.random() < 0.8:
-        state.apply(TasksStarted(at=now, **columns))
+        apply(state, TasksStarted(at=now, **columns))
     if rng.random() < 0.2:
-        state.apply(TasksCheckpointed(at=now + 7.0, **columns, ago=np.zeros(count, np.int64)))
+        apply(state, TasksCheckpointed(at=now + 7.0, **columns, ago=np.zeros(count, np.int64)))
     if count < state.jobs.tasks[row]:
-        state.apply(JobCancelled(at=now, id=number, indices=list(range(count, int(state.jobs.tasks[row])))))
+        apply(state, JobCancelled(at=now, id=number, indices=list(range(count, int(state.jobs.tasks[row])))))
     if rng.random() < 0.15:
-        state.apply(JobCancelled(at=now, id=number, indices=[0]))
+        apply(state, JobCancelled(at=now, id=number, indices=[0]))
 
 
 @given(st.integers(0, 2**40))
 @settings(max_examples=int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 4 or 150, deadline=None, phases=[Phase.generate])
 def test_the_plan_is_that_of_a_planner_that_tries_all_sets(seed):
     state, now = random_world(seed), 1000.0
-    bucket = int(state.jobs.bucket[state.job_row(99)])
+    bucket = int(state.jobs.group[state.job_row(99)])
     taken = take_back(state, now).facts
     planner = Planner(state, now, bucket)
     revoked = [f for f in taken if isinstance(f, TasksRevoked)]
-    if not planner.asked or state.order.buckets.hopeless[bucket]:
+    if not planner.asked or state.order.groups.hopeless[bucket]:
         assert not taken, f"seed {seed}: a claim of nobody"
         return
     expected = planner.plan()
@@ -468,7 +469,7 @@ def test_the_plan_is_that_of_a_planner_that_tries_all_sets(seed):
     check = RevocationCheck()
     for fact in taken:
         check.before(state, fact)
-        state.apply(fact)
+        apply(state, fact)
         check.after(state, fact)
     check_invariants(state)
 
@@ -477,7 +478,7 @@ def test_the_plan_is_that_of_a_planner_that_tries_all_sets(seed):
 @settings(max_examples=int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 4 or 150, deadline=None, phases=[Phase.generate])
 def test_where_any_set_of_revocations_serves_the_claim_within_the_rules_a_plan_is_found(seed):
     state, now = random_world(seed, bounds=True), 1000.0
-    planner = Planner(state, now, int(state.jobs.bucket[state.job_row(99)]))
+    planner = Planner(state, now, int(state.jobs.group[state.job_row(99)]))
     ranked = not planner.asked
     if (ranked and not planner.is_ranked()) or len(planner.runs) > 12:
         return
@@ -494,7 +495,7 @@ def test_where_any_set_of_revocations_serves_the_claim_within_the_rules_a_plan_i
     check = RevocationCheck()
     for fact in taken:
         check.before(state, fact)
-        state.apply(fact)
+        apply(state, fact)
         check.after(state, fact)
 
 
@@ -746,7 +747,7 @@ def served_in_time() -> Story:
 
 
 def test_an_audit_checks_each_revocation():
-    found = audit_history(State(), served_in_time().facts, 0.0, 60.0, 100)
+    found = audit_history(new_state(), served_in_time().facts, 0.0, 60.0, 100)
     assert found["revocations"] == {"claims": 1, "tasks": {"guarantee": 1}, "lost": pytest.approx(10.0), "faults": []}
     text = over_time_text({**found, "asked": 60.0, "complete": True})
     assert "✓ preemptions were needed and sufficient, and left each queue its share: tasks, 1 for guarantee" in text
@@ -764,7 +765,7 @@ def test_an_audit_finds_what_was_revoked_without_need(index, fault):
     (place,) = [k for k, fact in enumerate(facts) if isinstance(fact, TasksRevoked)]
     columns = {"job": np.full(len(index), 1), "index": np.array(index), "attempt": np.ones(len(index), np.int64)}
     facts[place] = replace(facts[place], **columns)
-    found = audit_history(State(), facts[: place + 2], 0.0, 60.0, 100)
+    found = audit_history(new_state(), facts[: place + 2], 0.0, 60.0, 100)
     assert fault in [each["text"] for each in found["revocations"]["faults"]]
     assert not found["fair"]
     assert f": {fault}" in over_time_text({**found, "asked": 60.0, "complete": True})
@@ -776,7 +777,7 @@ def test_an_audit_finds_who_is_not_served_when_the_room_is_back(moments, faults)
     facts = [f for f in served_in_time().facts if f.at <= 45.0]
     facts = [f for f in facts if f.at < 45.0 or isinstance(f, TasksFinished)]
     facts += [JobsPassedOver(at=50.0 + 10.0 * k, ids=[]) for k in range(moments)]
-    found = audit_history(State(), facts, 0.0, 200.0, 100)["revocations"]["faults"]
+    found = audit_history(new_state(), facts, 0.0, 200.0, 100)["revocations"]["faults"]
     told = [{"at": 80.0, "text": "room that was made for job 2 is back, and it is not served"}]
     assert found == told[:faults]
 
@@ -890,8 +891,8 @@ def test_the_keys_are_read_and_inherited(tmp_path):
         '[[queue]]\nname = "o/b"\n[scheduler]\nrevoke = true\n'
     )
     found = read_configuration(file, lambda policy: None)
-    state = State()
-    state.apply(Configured(at=0.0, queues=found.queues, settings=found.settings))
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=found.queues, settings=found.settings))
     a, b = state.tree.rows["o/a"], state.tree.rows["o/b"]
     queues = state.queues
     assert queues.guarantee_timeout[[a, b]].tolist() == [5.0, np.inf]

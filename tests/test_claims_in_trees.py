@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from fairlead.model.specs import Job, Node, Queue
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import admission
-from fairlead.scheduler.audit_over_time import audit_history
-from fairlead.scheduler.explain import explain
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Claim,
     Configured,
@@ -24,8 +23,9 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.queue_tree import up_to_root
-from fairlead.scheduler.report import describe_job, list_queues
-from fairlead.scheduler.state import State
+from fairlead.scheduler.reports.audits import audit_history
+from fairlead.scheduler.reports.explain import explain
+from fairlead.scheduler.reports.listings import describe_job, list_queues
 from fairlead.scheduler.statuses import RUNNING
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs
@@ -182,11 +182,11 @@ def test_no_queue_is_brought_below_its_guarantee_and_nobody_is_placed_in_vain(se
     """At no level, by what is revoked for a claim with that served. The check in each story looks at what is placed."""
     story = World(seed).story
     story.until(150.0)
-    state, before, revoked = State(), None, None
+    state, before, revoked = new_state(), None, None
     for fact in story.facts:
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             before, revoked = what_all_have(state), fact
-        state.apply(fact)
+        apply(state, fact)
         if isinstance(fact, NodesClaimed) and revoked is not None:
             after, least = what_all_have(state), state.queues.guarantee[: state.queues.n]
             fallen = ((after < least) & (after < before))[1:]
@@ -247,7 +247,7 @@ def test_an_audit_counts_what_was_really_lost(started, end, done, lost):
     story.happen(TasksRevoked(at=10.0, **one, claim=Claim(job=2, why="guarantee", queue="a")))
     outcome = Outcome.STOPPED if end == 0 else Outcome.SIGNALLED
     story.happen(TasksFinished(at=14.0, **one, outcome=np.array([int(outcome)]), code=np.array([end])))
-    found = audit_history(State(), story.facts, 0.0, 20.0, 100)["revocations"]
+    found = audit_history(new_state(), story.facts, 0.0, 20.0, 100)["revocations"]
     assert found["lost"] == pytest.approx(lost)
 
 
@@ -295,7 +295,7 @@ def test_an_audit_has_one_row_for_a_queue_that_others_were_below_meanwhile():
     story.job(1900.0, leaf, 1800.0, cpu=2)
     story.job(1900.0, "b", 1800.0, cpu=2)
     story.until(6000.0)
-    found = audit_history(State(), story.facts, 0.0, 6000.0, 1000)
+    found = audit_history(new_state(), story.facts, 0.0, 6000.0, 1000)
     assert leaf != "p"
     assert sorted((queue["name"], round(queue["got"])) for queue in found["queues"]) == [("b", 1), ("p", 2)]
     worked = {queue["name"]: queue["worked"] for queue in found["queues"]}

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from fairlead.model.specs import NEVER, Job, Queue
 from fairlead.scheduler import admission
-from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import (
     JobSubmitted,
     NodesClaimed,
@@ -14,6 +13,7 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksRevoked,
 )
+from fairlead.scheduler.reports.explain import explain
 from test_claims import Story
 from test_offers import WHOLE, Cluster
 

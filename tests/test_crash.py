@@ -19,12 +19,13 @@ from fairlead.engines.step import Scheduler, Stalled
 from fairlead.journal import Journal, JournalError, JournalFull
 from fairlead.journal.store import TakenOver
 from fairlead.model.specs import Framework, Job, Node, Queue, Settings
-from fairlead.scheduler import admission, frameworks
-from fairlead.scheduler.facts import JobCancelled, JobSubmitted, RoomSetApart, decode
-from fairlead.scheduler.order import WORTH
-from fairlead.scheduler.parcels import Move, Moves
-from fairlead.scheduler.report import list_jobs
-from fairlead.scheduler.state import State
+from fairlead.scheduler import admission
+from fairlead.scheduler.effects import apply, new_state
+from fairlead.scheduler.facts import JobCancelled, JobSubmitted, ResourcesReserved, decode
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.reservations import Move, Moves
+from fairlead.scheduler.kernel.view import WORTH
+from fairlead.scheduler.reports.listings import list_jobs
 from fairlead.scheduler.statuses import CANCELLED, FAILED, STATUS_NAMES, SUCCEEDED
 from fake_engine import ENGINE_KINDS, Attempt, FakeEngine, Faults, Killed
 from simulated_disk import Disk, DiskStore
@@ -149,10 +150,12 @@ def given_back(state, now):
     """What roles have reserved, and nobody uses, is everybody's again."""
     rows = state.cluster.rows
     parcels = [
-        (rows[node], mark, each) for node, here in state.frameworks.parcels.items() for mark, each in here.items()
+        (rows[node], mark, each)
+        for node, here in state.frameworks.role_reservations.items()
+        for mark, each in here.items()
     ]
     idle = [(row, mark, each.idle) for row, mark, each in parcels if each.there and each.idle]
-    return [RoomSetApart(at=now, node=row, amount=amount, of=mark) for row, mark, amount in idle]
+    return [ResourcesReserved(at=now, node=row, amount=amount, of=mark) for row, mark, amount in idle]
 
 
 def seen(state):
@@ -384,10 +387,10 @@ def check_answers(world, state):
     facts = [decode(body) for _, body in world.scheduler.journal.look(0, 10**6)]
     submitted = {fact.job.key: (at, fact.id) for at, fact in enumerate(facts, 1) if isinstance(fact, JobSubmitted)}
     assert len(submitted) == sum(isinstance(fact, JobSubmitted) for fact in facts), "a submission happened twice"
-    replayed, seen_at = State(), {}
+    replayed, seen_at = new_state(), {}
     looks = {at for ask in world.answered if ask.what == "look" for at in range(ask.since, ask.until + 1)}
     for at, fact in enumerate(facts, 1):
-        replayed.apply(fact)
+        apply(replayed, fact)
         if at in looks:
             seen_at[at] = seen(replayed)
     for ask in world.answered:

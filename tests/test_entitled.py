@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.problems import Problem
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler.entitled import divide_tree
+from fairlead.scheduler.entitlements import divide_tree
 
 INF = np.inf
 

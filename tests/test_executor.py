@@ -23,6 +23,7 @@ from fairlead.client import code_folder
 from fairlead.client.code_folder import pack_folder
 from fairlead.client.options import Asked, Options
 from fairlead.client.results import RemoteTraceback
+from fairlead.scheduler.effects import new_state
 
 
 @pytest.fixture(scope="module")
@@ -586,12 +587,11 @@ def test_a_scheduler_that_never_comes_back(live):
 def test_the_session_of_a_program_that_was_killed_is_closed(world, monkeypatch):
     from fairlead.people.accounts import myself
     from fairlead.scheduler.admission import Unknown
-    from fairlead.scheduler.state import State
     from fairlead.service import sessions as module
     from fairlead.service.wakeups import Wakeups
 
     sessions = module.Sessions(world.folder / "calls", Wakeups())
-    sessions.recover(State())
+    sessions.recover(new_state())
     name = sessions.create({"argv": ["x"], "cwd": "/", "env": {}, "encoding": "utf-8", "path": []}, myself())
     assert sessions.touch(name, os.geteuid()) == world.folder / "calls" / name
     with pytest.raises(Unknown):  # a person is told no more of another's than of one that there is not

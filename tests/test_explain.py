@@ -5,10 +5,9 @@ import pytest
 from fairlead.model.specs import After, Job, Node, Queue
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.audit_over_time import audit_history
-from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import JobHeld, JobReleased, NodeDrained, NodeJoined, NodesReserved
-from fairlead.scheduler.live_audit import audit_state
+from fairlead.scheduler.reports.audits import audit_history, audit_state
+from fairlead.scheduler.reports.explain import explain
 from fairlead.simulate.outlook import outlook
 from test_scheduling import World
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fairlead.cli.job import show_job
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import report, snapshot
+from fairlead.scheduler import snapshot
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     JobCancelled,
@@ -28,7 +29,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, draw, durations, ends
 from fairlead.scheduler.invariants import check_invariants
-from fairlead.scheduler.state import State
+from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.tables import OF_FAMILY, OF_JOB, OF_QUEUE, SETS, WAYS
 from fairlead.simulate import run as simulator
 from test_scheduling import World
@@ -50,7 +51,7 @@ class History(World):
         super().__init__([Queue(name) for name in names or "A"], {"cpu": 10**9}, keep_jobs=10**6)
 
     def happen(self, fact):
-        self.state.apply(fact)
+        apply(self.state, fact)
 
     def one(self, what, job, indices, attempt=1, **more):
         columns = {"job": np.full(len(indices), job), "index": np.array(indices, np.int64)}
@@ -82,7 +83,7 @@ class History(World):
 
     def counted(self, about):
         """How many durations the sketches of one sort of thing hold, largest first."""
-        n, sketches = self.state.sketches.n, self.state.sketches
+        n, sketches = self.state.histograms.n, self.state.histograms
         return sorted(sketches.total[:n][sketches.about[:n] == about].tolist(), reverse=True)
 
 
@@ -221,10 +222,10 @@ def test_a_forecast_leaves_as_many_behind_as_it_says(history, age, chance):
     state = world.state
     row = state.job_row(job)
     sketches = [np.zeros(128)] * 3
-    for k in range(state.sketches.n):
-        about = int(state.sketches.about[k])
-        if state.sketches.key[k] == (job, state.jobs.family[row], state.jobs.queue[row])[about]:
-            sketches[about] = state.sketches.counts[k]
+    for k in range(state.histograms.n):
+        about = int(state.histograms.about[k])
+        if state.histograms.key[k] == (job, state.jobs.family[row], state.jobs.queue[row])[about]:
+            sketches[about] = state.histograms.counts[k]
     (found,) = world.durations(job, age, chance)
     if found == np.inf:
         known = max([age] + [EDGES[b + 1] for counts in sketches for b in range(128) if counts[b]])
@@ -304,7 +305,7 @@ def test_what_is_lost_with_its_node_and_what_a_clock_that_went_back_says_do_not_
     world.now -= 5
     world.one(TasksFinished, job, [0], outcome=0, code=0)
     world.happen(NodeLost(at=world.now + 20, node="n0"))
-    assert world.state.sketches.n == 0
+    assert world.state.histograms.n == 0
 
 
 def test_of_a_large_job_some_tasks_count_for_others_chosen_evenly():
@@ -323,20 +324,20 @@ def test_what_was_long_ago_weighs_less_and_less():
     world = History()
     rng = np.random.default_rng(1)
     world.ran(*rng.lognormal(2, 1, 1024))
-    (row,) = np.flatnonzero(world.state.sketches.about[: world.state.sketches.n] == OF_JOB)
-    full = world.state.sketches.counts[row].copy()
+    (row,) = np.flatnonzero(world.state.histograms.about[: world.state.histograms.n] == OF_JOB)
+    full = world.state.histograms.counts[row].copy()
     other = world.submit("A", {"cpu": 1000}, 10_000)
     world.run(other, rng.lognormal(2, 1, 1024))
-    (row,) = np.flatnonzero(world.state.sketches.key[: world.state.sketches.n] == other)
-    full = world.state.sketches.counts[row].copy()
+    (row,) = np.flatnonzero(world.state.histograms.key[: world.state.histograms.n] == other)
+    full = world.state.histograms.counts[row].copy()
     world.run(other, [2.0**27], first=1024)
-    halved = world.state.sketches.counts[row].copy()
+    halved = world.state.histograms.counts[row].copy()
     halved[bin_of(2.0**27)] -= 1
     tails = np.cumsum(full[::-1])
     assert np.array_equal(np.cumsum(halved[::-1]), tails // 2), "half of what is longer than any length"
     world.run(other, [1e5] * 1800, first=1025)
     assert world.durations(other, 0, 0.5) == pytest.approx([1e5], rel=0.15), "it follows what changes"
-    assert world.state.sketches.total[row] <= 1024
+    assert world.state.histograms.total[row] <= 1024
 
 
 # -- bounded, and the same everywhere ------------------------------------------------------------------------------------
@@ -367,11 +368,11 @@ def many_families(count, alike):
 
 def test_so_many_sketches_are_kept_and_those_go_first_that_were_not_added_to_for_longest():
     facts, names = many_families(11_000, alike=10)
-    state = State()
+    state = new_state()
     for fact in facts:
-        state.apply(fact)
+        apply(state, fact)
     check_invariants(state)
-    sketches, n = state.sketches, state.sketches.n
+    sketches, n = state.histograms, state.histograms.n
     assert 0.9 * SETS * WAYS < n <= SETS * WAYS
     kept = dict(zip(zip(sketches.about[:n].tolist(), sketches.key[:n].tolist(), strict=True), range(n), strict=True))
     assert {(OF_QUEUE, int(row)) for row in (state.tree.rows["A"], state.tree.rows["quiet"])} <= set(kept)
@@ -390,7 +391,7 @@ def test_so_many_sketches_are_kept_and_those_go_first_that_were_not_added_to_for
     half = len(facts) - 500
     recovered = snapshot.load(snapshot.dump(replay(facts[:half])))
     for fact in facts[half:]:
-        recovered.apply(fact)
+        apply(recovered, fact)
     check_invariants(recovered)
     assert same(recovered) == same(state)
 
@@ -417,7 +418,7 @@ def test_a_snapshot_from_before_there_were_sketches_is_read():
     pieces = [piece for piece in pieces if piece.get("table") != "sketches" and piece.get("column") != "family"]
     old = snapshot.load(map(msgspec.msgpack.encode, [known, *pieces]))
     check_invariants(old)
-    assert (old.sketches.n, int(old.jobs.family[old.job_row(job)])) == (0, 0)
+    assert (old.histograms.n, int(old.jobs.family[old.job_row(job)])) == (0, 0)
     world.state = old
     world.ran(5.0)
     assert world.counted(OF_FAMILY) == world.counted(OF_QUEUE) == [1]
@@ -436,7 +437,7 @@ def test_many_steps_in_compiled_code_keep_the_same_sketches(workload, keep):
             run = simulator.simulate(plain, "drf", compiled=compiled)
         state = simulation.call_args.args[2].state
         check_invariants(state)
-        kept.append(state.sketches.rows[: state.sketches.n].tobytes())
+        kept.append(state.histograms.rows[: state.histograms.n].tobytes())
     assert kept[0] == kept[1]
     assert bool(kept[0]) == (run.completed > 0)
 

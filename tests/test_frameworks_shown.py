@@ -4,14 +4,15 @@ import pytest
 
 from fairlead.cli.tables import framework_table, queue_table
 from fairlead.model.specs import ROOT, Job, Queue
-from fairlead.scheduler import admission, frameworks
-from fairlead.scheduler.audit_over_time import audit_history
-from fairlead.scheduler.explain import explain
-from fairlead.scheduler.fair_shares import fair_shares
-from fairlead.scheduler.parcels import Move
-from fairlead.scheduler.report import list_jobs, list_nodes, list_queues
-from fairlead.scheduler.report_frameworks import list_frameworks
-from fairlead.scheduler.state import State
+from fairlead.scheduler import admission
+from fairlead.scheduler.effects import new_state
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.reservations import Move
+from fairlead.scheduler.reports.audits import audit_history
+from fairlead.scheduler.reports.explain import explain
+from fairlead.scheduler.reports.fair_shares import fair_shares
+from fairlead.scheduler.reports.frameworks import list_frameworks
+from fairlead.scheduler.reports.listings import list_jobs, list_nodes, list_queues
 from fairlead.service import metrics
 from fairlead.simulate.outlook import outlook
 from fairlead.text_tables import printed
@@ -97,7 +98,7 @@ def test_the_jobs_of_a_role_are_one_queue_over_time():
     c.happen(*admission.submit(c.state, [Job("a/./jobs", {"cpu": 1000})], c.now))
     assert {job["queue"] for job in list_jobs(c.state)["jobs"]} == {"a", "b"}
     c.now = 200.0
-    found = audit_history(State(), c.facts, 0.0, 200.0, 0)
+    found = audit_history(new_state(), c.facts, 0.0, 200.0, 0)
     assert sorted((queue["name"], queue["worked"]) for queue in found["queues"]) == [("a", 200.0), ("b", 200.0)]
 
 

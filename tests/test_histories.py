@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import TasksPlaced, decode
-from fairlead.scheduler.reserved import all_kept
+from fairlead.scheduler.reports.reservations import all_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import UNLIMITED
 
@@ -28,8 +29,8 @@ def fits(state: State, job: int, n: int) -> bool:
     """Whether a node has room for a task of a job, beside what is kept there for others."""
     demand, room = state.shapes.demand[state.jobs.shape_row[job]], state.nodes.free[n].copy()
     for kept in all_kept(state, 0.0):
-        if kept.bucket != state.jobs.bucket[job] and n in kept.nodes:
-            room -= kept.tasks[kept.nodes.index(n)] * state.shapes.demand[state.buckets.shape_row[kept.bucket]]
+        if kept.group != state.jobs.group[job] and n in kept.nodes:
+            room -= kept.tasks[kept.nodes.index(n)] * state.shapes.demand[state.groups.shape_row[kept.group]]
     return bool(((demand == 0) | (demand <= room)).all())
 
 
@@ -82,12 +83,12 @@ def one_by_one(fact: TasksPlaced) -> list[TasksPlaced]:
 
 @pytest.mark.parametrize("number", range(len(HISTORIES)))
 def test_what_was_placed_by_looking_at_everything_is_what_the_keys_allow(number: int) -> None:
-    state, placed = State(), 0
+    state, placed = new_state(), 0
     for fact in HISTORIES[number]:
         for part in one_by_one(fact) if isinstance(fact, TasksPlaced) else [fact]:
             if isinstance(part, TasksPlaced):
                 job = state.index.find(int(part.job[0]))
                 assert job in allowed(state, 0), f"job {part.job[0]} at {part.at}"
                 placed += 1
-            state.apply(part)
+            apply(state, part)
     assert placed > 300

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.decide import decide
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     Fact,
@@ -173,7 +174,7 @@ def test_without_history_or_with_another_half_life_below():
     for who in ("now/ann", "then/bob"):
         submit(state, 0.0, who, {"cpu": 1000})
     for fact in decide(state, 0.0).facts:
-        state.apply(fact)
+        apply(state, fact)
     submit(state, 3 * HOUR, "now/ann", {"cpu": 1000})
     mean = {name: int(state.queues.mean[row, 0]) / 4096 for name, row in state.tree.rows.items()}
     assert mean.pop("then/bob") == pytest.approx(875, abs=2)
@@ -184,19 +185,19 @@ def test_without_history_or_with_another_half_life_below():
 
 
 def scheduler(capacity: dict[str, int], queues: list[Queue], at: float = 0.0) -> State:
-    state = State()
-    state.apply(Configured(at=at, queues=queues, settings=Settings(reserve_after=1e9)))
-    state.apply(NodeJoined(at=at, node=Node("n", capacity)))
+    state = new_state()
+    apply(state, Configured(at=at, queues=queues, settings=Settings(reserve_after=1e9)))
+    apply(state, NodeJoined(at=at, node=Node("n", capacity)))
     return state
 
 
 def submit(state: State, at: float, who: str, demand: dict[str, int], tasks: int = 1) -> None:
-    state.apply(JobSubmitted(at=at, id=state.index.last + 1, job=Job(who, demand, tasks)))
+    apply(state, JobSubmitted(at=at, id=state.index.last + 1, job=Job(who, demand, tasks)))
 
 
 def end(state: State, at: float, job: int) -> None:
     one = np.array([0])
-    state.apply(TasksFinished(at=at, job=np.array([job]), index=one, attempt=one + 1, outcome=one, code=one))
+    apply(state, TasksFinished(at=at, job=np.array([job]), index=one, attempt=one + 1, outcome=one, code=one))
 
 
 @settings(max_examples=15, deadline=None)
@@ -227,7 +228,7 @@ def test_the_mean_is_what_was_used_faded_tick_by_tick(half_life, tasks, began, c
             submit(state, began + at, tasks[k][0], {"cpu": tasks[k][1] * coarse})
             number[k] = state.index.last
             for fact in decide(state, began + at).facts:
-                state.apply(fact)
+                apply(state, fact)
         else:
             end(state, began + at, number[k])
     last = max(happens)[0]
@@ -254,7 +255,7 @@ def test_what_was_used_once_is_forgotten_wholly_in_the_end():
     state = scheduler({"cpu": 4000, "memory": 2**50}, [Queue("*")])
     submit(state, 0.0, "ann", {"cpu": 4000, "memory": 2**50})
     for fact in decide(state, 0.0).facts:
-        state.apply(fact)
+        apply(state, fact)
     end(state, 30 * DAY, 1)
     assert state.queues.mean[state.tree.rows["ann"]].all()
     submit(state, 100 * DAY, "bob", {"cpu": 1})
@@ -265,7 +266,7 @@ def test_a_clock_that_steps_back_takes_nothing_away():
     state = scheduler({"cpu": 4000}, [Queue("*")], at=1000.0)
     submit(state, 2000.0, "ann", {"cpu": 1000})
     for fact in decide(state, 2000.0).facts:
-        state.apply(fact)
+        apply(state, fact)
     submit(state, 4000.0, "bob", {"cpu": 1000})
     mean = state.queues.mean.copy()
     end(state, 10.0, 1)
@@ -279,18 +280,18 @@ def test_a_reload_keeps_history_and_another_half_life_goes_on_from_it():
     state = scheduler({"cpu": 4000}, [Queue("*")])
     submit(state, 0.0, "ann", {"cpu": 4000})
     for fact in decide(state, 0.0).facts:
-        state.apply(fact)
+        apply(state, fact)
     submit(state, DAY, "bob", {"cpu": 1000})
     row = state.tree.rows["ann"]
     assert state.queues.mean[row, 0] / 4096 == pytest.approx(2000, rel=0.01)
     mean = state.queues.mean[row, 0]
-    state.apply(Configured(at=DAY, queues=[Queue("*", weight=2.0)], settings=Settings()))
+    apply(state, Configured(at=DAY, queues=[Queue("*", weight=2.0)], settings=Settings()))
     assert state.queues.mean[row, 0] == mean
-    state.apply(Configured(at=DAY, queues=[Queue("", history=HOUR), Queue("*")], settings=Settings()))
+    apply(state, Configured(at=DAY, queues=[Queue("", history=HOUR), Queue("*")], settings=Settings()))
     assert state.queues.mean[row, 0] == mean
     submit(state, DAY + HOUR, "bob", {"cpu": 1000})
     assert state.queues.mean[row, 0] / 4096 == pytest.approx(3000, rel=0.01)
-    state.apply(Configured(at=DAY + HOUR, queues=[Queue("", history=0.0), Queue("*")], settings=Settings()))
+    apply(state, Configured(at=DAY + HOUR, queues=[Queue("", history=0.0), Queue("*")], settings=Settings()))
     assert not state.queues.mean.any()
 
 
@@ -311,7 +312,7 @@ def test_nobody_with_work_is_below_half_of_what_the_weight_entitles_to(data, res
     state.order.spoil()
     decision = decide(state, 0.0, most=10**6)
     for fact in decision.facts:
-        state.apply(fact)
+        apply(state, fact)
     everybody = sum(weight for weight, _ in people)
     for k, (weight, need) in enumerate(people):
         share = max(state.queues.used[state.tree.rows[f"q{k}"]]) / size
@@ -356,26 +357,27 @@ def test_without_history_each_placement_is_one_that_shares_alone_allow(jobs):
     for at, who, cpu, memory, tasks in jobs:
         story.works(who, {"cpu": cpu, "memory": memory}, 3.0 + cpu, tasks, at=float(at))
     story.run(history=0.0, reserve_after=1e9)
-    state = State()
+    state = new_state()
     for fact in story.facts:
         for part in one_by_one(fact) if isinstance(fact, TasksPlaced) else [fact]:
             if isinstance(part, TasksPlaced):
                 assert state.index.find(int(part.job[0])) in allowed(state, 0)
-            state.apply(part)
+            apply(state, part)
 
 
 def test_a_clock_that_steps_to_before_the_first_fact_is_recovered_as_it_was():
     """Ticks are counted from the first fact on, and have numbers below 0 before it: each is over at its end, not at its begin."""
-    state = State()
-    state.apply(Configured(at=1000.0, queues=[Queue("a/x", weight=1.0)], settings=Settings()))
-    state.apply(NodeJoined(at=1000.0, node=Node("n", {"cpu": 1000})))
+    state = new_state()
+    apply(state, Configured(at=1000.0, queues=[Queue("a/x", weight=1.0)], settings=Settings()))
+    apply(state, NodeJoined(at=1000.0, node=Node("n", {"cpu": 1000})))
     tick = 3600.0 / 1024
-    state.apply(
-        Configured(at=1000.0 - 9.9 * tick, queues=[Queue("a", history=3600.0), Queue("a/x")], settings=Settings())
+    apply(
+        state,
+        Configured(at=1000.0 - 9.9 * tick, queues=[Queue("a", history=3600.0), Queue("a/x")], settings=Settings()),
     )
-    state.apply(NodeDrained(at=1000.0 - 9.8 * tick, node="n"))
+    apply(state, NodeDrained(at=1000.0 - 9.8 * tick, node="n"))
     recovered = snapshot.load(snapshot.dump(state))
     for each in (state, recovered):
-        each.apply(NodeResumed(at=1000.0 - 9.1 * tick, node="n"))
+        apply(each, NodeResumed(at=1000.0 - 9.1 * tick, node="n"))
     assert same(recovered) == same(state)
     assert state.queues.ticks[state.tree.rows["a"]] == -10

@@ -36,8 +36,8 @@ from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import Damaged, Part, Record, Snapshot, TakenOver
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import AnyFact, Configured, JobSubmitted, NodeDrained, NodeJoined, encode
-from fairlead.scheduler.state import State
 from test_scheduling import World
 from worlds import same
 
@@ -93,7 +93,7 @@ def test_a_snapshot_and_what_came_after_it(path):
     journal.save(state)
     more = JobSubmitted(at=5, id=2, job=Job("A", {"cpu": 500}))
     journal.append([more])
-    state.apply(more)
+    apply(state, more)
     assert same(journal.recover()) == same(state)
     assert [position for position, _ in journal.look(0, 10)] == [1, 2, 3, 4, 5], "history is kept a while"
     journal.close()
@@ -160,7 +160,7 @@ def test_a_journal_of_which_only_the_snapshot_is_left_goes_on(store, monkeypatch
     assert (same(known), list(history)) == (same(state), [])
     more = NodeDrained(at=9, node="n0")
     again.append([more])
-    state.apply(more)
+    apply(state, more)
     assert same(Journal(store).recover()) == same(state)
 
 
@@ -228,7 +228,7 @@ def test_what_is_not_recorded_is_counted():
     journal = Unrecorded()
     journal.append(some_facts()[0], by=["", "", "ada", ""])
     journal.save(journal.recover())
-    assert (journal.position, journal.snapshot_due(), same(journal.recover())) == (4, False, same(State()))
+    assert (journal.position, journal.snapshot_due(), same(journal.recover())) == (4, False, same(new_state()))
     assert journal.look(4, 10) == []
     with pytest.raises(Forgotten, match="ask for those after 4"):
         journal.look(0, 10)
@@ -245,7 +245,7 @@ def test_the_file_does_not_grow_for_ever(path, monkeypatch):
     sizes = []
     for i in range(1500):
         fact = Configured(at=i, queues=[Queue("A", weight=1.0 + i)], settings=Settings())
-        state.apply(fact)
+        apply(state, fact)
         journal.append([fact])
         if journal.snapshot_due():
             journal.save(state)
@@ -387,12 +387,12 @@ def test_a_stored_journal_of_this_version_recovers_to_what_it_was(tmp_path):
     path = stored_journal.copy_to(tmp_path)
     with contextlib.closing(Journal(SqlStore(path))) as journal:
         assert stored_journal.told(journal.recover()) == expected
-    replayed = State()
+    replayed = new_state()
     with contextlib.closing(SqlStore(path, to_read=True)) as store:
         assert 0 < store.snapshot().sequence < store.extent().last
         facts = list(read_history(store).facts)
     for fact in facts:
-        replayed.apply(fact)
+        apply(replayed, fact)
     assert stored_journal.told(replayed) == expected
     assert {type(fact) for fact in facts} == set(get_args(AnyFact)), "extend every_fact, and make it anew"
 
@@ -579,7 +579,7 @@ def test_a_full_database_loses_nothing_and_goes_on(path):
     assert same(journal.recover()) == same(state)
     journal._store._writing.execute("pragma max_page_count = 1000000")
     journal.append(big)
-    state.apply(big[0])
+    apply(state, big[0])
     journal.close()
     again = Journal(SqlStore(path))
     assert same(again.recover()) == same(state)
@@ -600,7 +600,7 @@ def test_a_full_disk_loses_nothing_and_goes_on(small_disk):
             journal.append(facts)
     ballast.unlink()
     journal.append(facts)
-    state.apply(facts[0])
+    apply(state, facts[0])
     journal.close()
     again = Journal(SqlStore(small / "journal.db"))
     assert same(again.recover()) == same(state)
@@ -648,7 +648,7 @@ def killed(path, tmp_path):
     more = [JobSubmitted(at=5, id=2 + k, job=Job("A", {"cpu": 500}, name="x" * 5000)) for k in range(3)]
     for fact in more:
         journal.append([fact])
-        state.apply(fact)
+        apply(state, fact)
     left = tmp_path / "left"
     shutil.copytree(path.parent, left)
     (left / "journal.db-shm").unlink()
@@ -689,7 +689,7 @@ def test_what_a_commit_had_before_it_was_told_is_kept(path):
     before = journal._store._head.head
     more = JobSubmitted(at=5, id=2, job=Job("A", {"cpu": 500}))
     journal.append([more])
-    state.apply(more)
+    apply(state, more)
     journal.close()
     with contextlib.closing(HeadFile(path)) as file:
         file.write(before)
@@ -706,7 +706,7 @@ def test_a_torn_head_leaves_the_one_before(path):
     newest = max(head.newest(whole[:512]), head.newest(whole[512:].rjust(1024, b"\0")))
     places = [k for k in (0, 512) if head.newest(whole[k : k + 512]) == newest]
     file.write_bytes(whole[: places[0] + 40] + b"\xff" * 20 + whole[places[0] + 60 :])
-    state.apply(NodeDrained(at=9, node="n0"))
+    apply(state, NodeDrained(at=9, node="n0"))
     with contextlib.closing(Journal(SqlStore(path))) as journal:
         assert same(journal.recover()) == same(state), "it is proved by the chain"
 
@@ -822,7 +822,7 @@ def test_what_was_told_before_the_log_was_deleted_is_there_after_a_kill(path):
     journal, state = written(path)
     fact = NodeDrained(at=9, node="n0")
     journal.append([fact])
-    state.apply(fact)
+    apply(state, fact)
     sqlite.log_of(path).unlink()
     with pytest.raises(JournalFull):
         journal.append([fact])
@@ -962,7 +962,7 @@ def test_a_snapshot_is_kept_in_pieces(path, monkeypatch):
     more = [JobSubmitted(at=5, id=2 + k, job=Job("A", {"cpu": 500}, name="x" * 500)) for k in range(20)]
     journal.append(more)
     for fact in more:
-        state.apply(fact)
+        apply(state, fact)
     journal.save(state)
     sizes = [len(part.body) for part in journal._store.snapshot().parts]
     assert len(sizes) > 20

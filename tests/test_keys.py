@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.decide import decide
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined
+from fairlead.scheduler.invariants import check_order
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.order import check
-from fairlead.scheduler.state import State
 from worlds import placements
 
 RESOURCES = ("cpu", "gpu", "memory")
@@ -26,10 +26,10 @@ weights = st.sampled_from([0.1, 0.3, 1 / 3, 2 / 3, 0.7, 1.0, 2.5, 3.0, 7.0, 2.0*
 
 
 def state_of(policy, capacity, declared):
-    state = State()
+    state = new_state()
     queues = [Queue(name, weight=weight) for name, weight in declared.items()]
-    state.apply(Configured(at=0.0, queues=[Queue("", policy=policy), *queues], settings=Settings()))
-    state.apply(NodeJoined(at=0.0, node=Node("n", capacity)))
+    apply(state, Configured(at=0.0, queues=[Queue("", policy=policy), *queues], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", capacity)))
     return state
 
 
@@ -111,12 +111,12 @@ def test_equal_shares_are_a_tie_which_goes_to_who_was_served_longest_ago(policy,
 
     def place(count_a, count_b):
         for queue, count in (("a", count_a), ("b", count_b)):
-            state.apply(JobSubmitted(at=0.0, id=state.index.last + 1, job=Job(queue, {"cpu": 1}, count)))
+            apply(state, JobSubmitted(at=0.0, id=state.index.last + 1, job=Job(queue, {"cpu": 1}, count)))
 
     place(first[0], second[0])
     facts = decide(state, 1.0).facts
     for fact in facts:
-        state.apply(fact)
+        apply(state, fact)
     last = placements(facts)[-1][0]
     assert state.queues.used[[state.tree.rows["a"], state.tree.rows["b"]], 0].tolist() == [first[0], second[0]]
     place(1, 1)
@@ -126,8 +126,8 @@ def test_equal_shares_are_a_tie_which_goes_to_who_was_served_longest_ago(policy,
 def test_a_sibling_whose_weight_is_too_large_to_be_exact_changes_how_all_are_compared():
     state = state_of("drf", {"cpu": 9}, {"u": 1.0, "u/a": 3.0, "u/*": 2.0**31})
     for queue, count in (("u/a", 2), ("u/b", 1)):
-        state.apply(JobSubmitted(at=0.0, id=state.index.last + 1, job=Job(queue, {"cpu": 1}, count)))
-        check(state)
+        apply(state, JobSubmitted(at=0.0, id=state.index.last + 1, job=Job(queue, {"cpu": 1}, count)))
+        check_order(state)
         for fact in decide(state, 1.0, most=1).facts:
-            state.apply(fact)
-        check(state)
+            apply(state, fact)
+        check_order(state)

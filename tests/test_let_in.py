@@ -8,8 +8,9 @@ from fairlead.model.documents import read_configuration
 from fairlead.model.specs import Job, Queue
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.explain import explain
+from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import Configured, JobCancelled, JobSubmitted, TasksFinished, TasksPlaced
+from fairlead.scheduler.reports.explain import explain
 from fairlead.simulate.outlook import outlook
 from test_claims import Story
 from worlds import check_invariants, replay, same
@@ -36,7 +37,7 @@ def test_a_person_has_so_many_jobs_in_all_queues_and_the_next_comes_in_when_one_
     )
     assert outlook(story.state, 3, 5.0).reason == "unknown"
     assert same(replay(story.facts)) == same(story.state)
-    assert snapshot.load(snapshot.dump(story.state)).let_in == story.state.let_in
+    assert snapshot.load(snapshot.dump(story.state)).job_caps == story.state.job_caps
     story.until(30.0)
     assert story.began[3] == [10.0]
 
@@ -96,6 +97,6 @@ def test_a_gang_whose_leader_is_over_counts_for_its_person_until_it_is_cancelled
         check_invariants(state)
         (cancelled,) = decide(state, 2.0).facts
         assert isinstance(cancelled, JobCancelled)
-        state.apply(cancelled)
+        apply(state, cancelled)
         (placed,) = decide(state, 2.0).facts
         assert placed.job.tolist() == [2]

@@ -37,7 +37,7 @@ from fairlead.model.documents import KEPT_BY_DEFAULT
 from fairlead.model.quantity import Percent
 from fairlead.model.specs import Call, Job, Node, Work
 from fairlead.scheduler.facts import Outcome
-from fairlead.scheduler.report import exit_status
+from fairlead.scheduler.reports.listings import exit_status
 from fairlead.sockets import socket_name
 from fake_engine import Attempt, columns, rows
 

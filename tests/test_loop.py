@@ -12,7 +12,8 @@ from fairlead.engines.step import Lost, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull, JournalLost
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import admission, report
+from fairlead.scheduler import admission
+from fairlead.scheduler.reports import listings as report
 from fairlead.service import loop as loops
 from fairlead.service.loop import Busy, HappensLater, Loop
 from fairlead.service.serve import _Stop

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from fairlead.model.specs import ROOT, Framework, Job, Node, Queue, Settings, ancestors, path_to_root
-from fairlead.scheduler import admission, frameworks
+from fairlead.scheduler import admission
 from fairlead.scheduler.decide import decide, run_cycle
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     FrameworkGone,
     FrameworkSubscribed,
@@ -26,8 +27,8 @@ from fairlead.scheduler.facts import (
     RolesRevived,
     RolesSuppressed,
 )
-from fairlead.scheduler.parcels import Move, Moves
-from fairlead.scheduler.state import State
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.reservations import Move, Moves
 from worlds import check_invariants
 
 DATA = Path(os.environ.get("FAIRLEAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -55,7 +56,7 @@ class Sorter:
     """Mesos' sorter: clients are roles, and what they are allocated is written into the tables, as no offer could be made so."""
 
     def __init__(self):
-        self.state, self.weights, self.amounts = State(), {}, {}
+        self.state, self.weights, self.amounts = new_state(), {}, {}
         self.configure()
 
     def configure(self):
@@ -63,26 +64,29 @@ class Sorter:
         queues = [
             Queue(name, weight=self.weights.get(name, 1.0), policy="" if name else "mesos") for name in sorted(names)
         ]
-        self.state.apply(admission.configure(self.state, queues, Settings(), 0.0))
+        apply(self.state, admission.configure(self.state, queues, Settings(), 0.0))
 
     def play(self, op):
         client, kind = op.get("client"), op["op"]
         if kind == "add_agent":
-            self.state.apply(NodeJoined(at=0.0, node=Node(op["agent"], quantities(op["total"]))))
-            self.state.apply(NodeDrained(at=0.0, node=op["agent"]))  # it counts, and nothing of it is offered
+            apply(self.state, NodeJoined(at=0.0, node=Node(op["agent"], quantities(op["total"]))))
+            apply(self.state, NodeDrained(at=0.0, node=op["agent"]))  # it counts, and nothing of it is offered
         elif kind == "remove_agent":
-            self.state.apply(NodeLost(at=0.0, node=op["agent"]))
+            apply(self.state, NodeLost(at=0.0, node=op["agent"]))
         elif kind == "add":
-            self.state.apply(
-                FrameworkSubscribed(at=0.0, id=client, framework=Framework(client, roles=[client]), suppressed=[client])
+            apply(
+                self.state,
+                FrameworkSubscribed(
+                    at=0.0, id=client, framework=Framework(client, roles=[client]), suppressed=[client]
+                ),
             )
             self.amounts[client] = {}
         elif kind in ("activate", "deactivate"):
             change = RolesRevived if kind == "activate" else RolesSuppressed
-            self.state.apply(change(at=0.0, id=client, roles=[client]))
+            apply(self.state, change(at=0.0, id=client, roles=[client]))
         elif kind == "remove":
             self.change(client, {name: -amount for name, amount in self.amounts.pop(client).items()})
-            self.state.apply(FrameworkGone(at=0.0, id=client))
+            apply(self.state, FrameworkGone(at=0.0, id=client))
         elif kind == "weight":
             self.weights[op["path"]] = op["weight"]
             self.configure()
@@ -116,8 +120,8 @@ class Sorter:
 
     def order(self):
         """Who is tried one after the other, nobody being given anything."""
-        cycle, b = run_cycle(self.state), self.state.buckets
-        waiting = np.flatnonzero(b.wants[: b.n])
+        cycle, b = run_cycle(self.state), self.state.groups
+        waiting = np.flatnonzero(b.is_framework[: b.n])
         leaves = b.leaf[waiting[np.argsort(cycle.stop_order[waiting])]].tolist()
         return [self.state.frameworks.at[self.state.tree.names[leaf]][1] for leaf in leaves]
 
@@ -175,7 +179,7 @@ class Allocator:
     """
 
     def __init__(self, *queues):
-        self.state, self.now, self.queues = State(), 0.0, {ROOT: Queue(ROOT, policy="mesos")}
+        self.state, self.now, self.queues = new_state(), 0.0, {ROOT: Queue(ROOT, policy="mesos")}
         self.open = {}
         self.quota(*queues)
 
@@ -186,7 +190,7 @@ class Allocator:
 
     def happen(self, *facts):
         for fact in facts:
-            self.state.apply(fact)
+            apply(self.state, fact)
         check_invariants(self.state)
 
     def offered(self):

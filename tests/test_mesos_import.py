@@ -18,8 +18,10 @@ from fairlead.imports.mesos_state import State
 from fairlead.model.documents import read_configuration
 from fairlead.model.specs import Framework
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler import admission, frameworks
+from fairlead.scheduler import admission
 from fairlead.scheduler import state as scheduler
+from fairlead.scheduler.effects import apply
+from fairlead.scheduler.frameworks import requests as frameworks
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "mesos-state.json"
 
@@ -129,9 +131,9 @@ def test_the_frameworks_of_a_role_are_within_its_weight_and_quota(tmp_path):
     path = tmp_path / "fairlead.toml"
     path.write_text(import_mesos(State(roles=roles, frameworks=[{"roles": ["a"]}]), "s").text)
     made, live = read_configuration(path, find_policy), scheduler.State()
-    live.apply(admission.configure(live, made.queues, made.settings, 0.0))
+    apply(live, admission.configure(live, made.queues, made.settings, 0.0))
     for fact in frameworks.subscribe(live, Framework("x", roles=["a", "a/own"]), "f", [], 0.0):
-        live.apply(fact)
+        apply(live, fact)
     assert live.frameworks.members["f"].leaves == {"a": "a/./1", "a/own": "a/own/./1"}
     q, row = live.queues, live.tree.rows
     assert q.parent[row["a/."]] == q.parent[row["a/own"]] == row["a"]

@@ -10,10 +10,9 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from fairlead.model.specs import ROOT, Framework, Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import admission, frameworks, snapshot
-from fairlead.scheduler.audit_over_time import audit_history
+from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.explain import explain
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Contradiction,
     FrameworkGone,
@@ -25,19 +24,20 @@ from fairlead.scheduler.facts import (
     OffersAccepted,
     OffersMade,
     OffersRescinded,
-    RoomSetApart,
+    ResourcesReserved,
     TasksFinished,
     TasksPlaced,
     TasksRevoked,
     TasksStarted,
     encode,
 )
-from fairlead.scheduler.live_audit import audit_state
-from fairlead.scheduler.order import WORTH
-from fairlead.scheduler.parcels import Move, Moves
-from fairlead.scheduler.report import list_queues
-from fairlead.scheduler.report_frameworks import list_frameworks
-from fairlead.scheduler.state import State
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.reservations import Move, Moves
+from fairlead.scheduler.kernel.view import WORTH
+from fairlead.scheduler.reports.audits import audit_history, audit_state
+from fairlead.scheduler.reports.explain import explain
+from fairlead.scheduler.reports.frameworks import list_frameworks
+from fairlead.scheduler.reports.listings import list_queues
 from fairlead.scheduler.tables import UNLIMITED
 from fairlead.simulate.outlook import outlook
 from test_state_machine import Histories, rarely, trees
@@ -50,14 +50,14 @@ class Cluster:
     """A state machine with nodes of 4 CPUs and 8 GiB, and the answers of frameworks."""
 
     def __init__(self, *queues, nodes=1, **options):
-        self.state, self.now, self.facts = State(), 0.0, []
+        self.state, self.now, self.facts = new_state(), 0.0, []
         self.happen(admission.configure(self.state, [Queue(ROOT), *queues], Settings(**options), 0.0))
         for k in range(nodes):
             self.happen(NodeJoined(at=0.0, node=Node(f"n{k}", {"cpu": 4000, "memory": 8 * G})))
 
     def happen(self, *facts):
         for fact in facts:
-            self.state.apply(fact)
+            apply(self.state, fact)
             self.facts.append(fact)
         check_invariants(self.state)
 
@@ -145,7 +145,7 @@ def test_what_is_offered_and_not_answered_is_told_as_the_reason_of_who_waits():
     c.offers()
     c.happen(JobSubmitted(at=1.0, id=c.state.index.last + 1, job=Job("b", {"cpu": 1000, "memory": G}, 3)))
     assert [(queue["name"], queue["why"]) for queue in audit_state(c.state, 5.0)["queues"]] == [("b", "offers")]
-    (short,) = audit_history(State(), c.facts, 0.0, 100.0, 0)["queues"]
+    (short,) = audit_history(new_state(), c.facts, 0.0, 100.0, 0)["queues"]
     assert (short["name"], [*short["through"]]) == ("b", ["offers"])
 
 
@@ -485,7 +485,7 @@ def test_an_offer_counts_in_the_half_life_and_is_not_counted_twice():
     leaf = c.state.tree.rows["web"]
     assert c.state.queues.recent[leaf].any() or c.state.queues.mean[leaf].any()
     with pytest.raises(Contradiction):
-        c.state.apply(OffersAccepted(at=100.0, framework="f", ids=[offer.id], jobs=[], left={}, until=0.0))
+        apply(c.state, OffersAccepted(at=100.0, framework="f", ids=[offer.id], jobs=[], left={}, until=0.0))
 
 
 def test_frameworks_keep_a_job_from_starving_no_longer_than_it_is_passed_over():
@@ -513,7 +513,7 @@ class Frameworks(Histories):
 
     @initialize(queues=trees(), seconds=st.sampled_from([3.0, 1e9]), most=st.sampled_from([None, None, 30.0]))
     def begin(self, queues, seconds, most):
-        self.now, self.facts, self.state, self.prefix = 0.0, [], State(), (0, b"")
+        self.now, self.facts, self.state, self.prefix = 0.0, [], new_state(), (0, b"")
         self.settings = Settings(max_losses=2, offer_timeout=seconds, offer_most=most)
         self.refused = []
         self.happen(admission.configure(self.state, queues, self.settings, self.now))
@@ -524,7 +524,7 @@ class Frameworks(Histories):
         for fact in facts:
             if fact is not None:
                 self.facts.append(fact)
-                self.state.apply(fact)
+                apply(self.state, fact)
 
     @rule(k=st.integers(0, 3), roles=st.sets(st.sampled_from(ROLES), min_size=1, max_size=2), revocable=rarely)
     def subscribe(self, k, roles, revocable):
@@ -615,7 +615,7 @@ class Frameworks(Histories):
     def is_right(self, offer):
         amount = np.array([offer.amount.get(name, 0) for name in self.state.resources])
         for mark in offer.apart:
-            parcel = self.state.frameworks.parcels[self.state.cluster.specs[offer.node].name][mark]
+            parcel = self.state.frameworks.role_reservations[self.state.cluster.specs[offer.node].name][mark]
             assert f"{offer.role}/".startswith(f"{parcel.role}/"), "it is another role's"
         if offer.apart and not offer.amount:
             return
@@ -659,7 +659,7 @@ class Frameworks(Histories):
                         for r in columns
                     ):
                         continue
-                if q.lends[0]:
+                if q.has_nonlendable[0]:
                     continue
                 for node in np.flatnonzero(s.nodes.up[: s.nodes.n] & ~s.nodes.draining[: s.nodes.n]).tolist():
                     rest = np.maximum(0, np.minimum(s.nodes.free[node] - s.nodes.held[node], room))
@@ -674,14 +674,14 @@ class Frameworks(Histories):
             self.happen(*frameworks.tear_down(self.state, name, self.now))
         assert not self.state.queues.offered.any()
         assert not self.state.frameworks.task_of
-        for node, here in [*self.state.frameworks.parcels.items()]:
+        for node, here in [*self.state.frameworks.role_reservations.items()]:
             row = self.state.cluster.rows[node]
             for who in {self.state.tasks.node[task] for task in self.state.held_rows().tolist()} & {row}:
                 self.happen(NodeLost(at=self.now, node=self.state.cluster.specs[who].name))
             if not self.state.nodes.up[row] or any(not each.there for each in here.values()):
                 self.happen(NodeJoined(at=self.now, node=Node(node, {"cpu": 10**6, "gpu": 10**6, "memory": 10**6})))
             for mark, parcel in [*here.items()]:
-                self.happen(RoomSetApart(at=self.now, node=row, amount=parcel.amount, of=mark))
+                self.happen(ResourcesReserved(at=self.now, node=row, amount=parcel.amount, of=mark))
         super().teardown()
         assert replay(self.facts).frameworks.gone == self.state.frameworks.gone
 

@@ -14,6 +14,7 @@ from fairlead.engines.step import GRACE
 from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.admission import Unknown
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     JobCancelled,
@@ -26,13 +27,12 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.state import State
 from fairlead.service import outlooks as service
 from fairlead.service.loop import Busy
 from fairlead.service.outlooks import Outlooks
-from fairlead.simulate import paper_runs
+from fairlead.simulate import dry_runs
+from fairlead.simulate.dry_runs import Run, dry_run_of
 from fairlead.simulate.outlook import RUNS, Outlook, outlook, span
-from fairlead.simulate.paper_runs import Run, paper_of
 from fairlead.simulate.run import simulate
 from fairlead.simulate.told import ENOUGH, LATEST, MOST_OPEN, Told
 from fairlead.simulate.workload import Jobs, synthetic_nodes
@@ -125,7 +125,7 @@ def test_what_there_is_room_for_starts_now():
 
 
 def test_a_gang_starts_when_there_is_room_for_all_of_it(monkeypatch):
-    monkeypatch.setattr(paper_runs, "DAY", -1.0)  # nothing comes in between
+    monkeypatch.setattr(dry_runs, "DAY", -1.0)  # nothing comes in between
     shop = Shop([Queue("a"), Queue("b")], cpus=4)
     first = shop.submit("a", {"cpu": 1000}, 2)
     shop.work()
@@ -141,7 +141,7 @@ def test_a_gang_starts_when_there_is_room_for_all_of_it(monkeypatch):
 
 
 def test_revocable_jobs_go_above_a_limit_into_what_is_idle(monkeypatch):
-    monkeypatch.setattr(paper_runs, "DAY", -1.0)  # nothing comes in between
+    monkeypatch.setattr(dry_runs, "DAY", -1.0)  # nothing comes in between
     shop = Shop([Queue("a", limit={"cpu": 1000}), Queue("b")])
     for queue in "ab":
         shop.submit(queue, {"cpu": 1000})
@@ -288,7 +288,7 @@ def test_ten_thousand_tasks_that_wait_and_less_time_than_that_takes(tasks):
     shop = Shop([Queue("a"), Queue("b")])
     for k in range(10_000 // tasks):
         job = Job("ab"[k % 2], {"cpu": 1000}, tasks)
-        shop.state.apply(JobSubmitted(at=shop.now, id=shop.state.index.last + 1, job=job))
+        apply(shop.state, JobSubmitted(at=shop.now, id=shop.state.index.last + 1, job=job))
     shop.work()
     last = shop.submit("a", {"cpu": 1000})
     full = shop.told(last, runs=9)
@@ -323,9 +323,9 @@ def test_a_run_that_draws_the_truth_comes_to_what_really_happens(workload, polic
         waiting = np.flatnonzero((state.jobs.waiting[: state.jobs.n] > 0) & (state.jobs.id[: state.jobs.n] > 0))
         if facts and facts[-1].at >= last and len(waiting) and len(expected) < 5:
             row, now = int(rng.choice(waiting)), facts[-1].at
-            paper = paper_of(state, row, now)
+            paper = dry_run_of(state, row, now)
             nothing = np.zeros(0, np.int64)
-            none = paper.arrivals._replace(source=nothing, bucket=nothing, at=np.zeros(0))
+            none = paper.arrivals._replace(source=nothing, group=nothing, at=np.zeros(0))
             run = Run(replace(paper, arrivals=none), rng)
             while run.go_on(run.until + 1.0) and np.isnan(run.begun):
                 pass
@@ -484,29 +484,29 @@ def test_what_came_true_is_heard_of_and_a_new_job_is_looked_at(world, monkeypatc
 
 def test_arrivals_are_drawn_from_what_is_remembered_and_no_more(monkeypatch):
     """What ended before the first end that is remembered may be forgotten: that time is not looked back on."""
-    monkeypatch.setattr(paper_runs, "HOUR", 1.0)
+    monkeypatch.setattr(dry_runs, "HOUR", 1.0)
     shop = Shop([Queue("a")], ago=0.0)
     row = shop.state.job_row(shop.submit("a", {"cpu": 1000}))
-    whole = paper_of(shop.state, row, shop.now).arrivals
+    whole = dry_run_of(shop.state, row, shop.now).arrivals
     assert len(whole.at) == 20
     assert whole.window == shop.now
     shop.happen(JobsForgotten(at=shop.now, ids=list(range(1, 16))))
     row = shop.state.job_row(21)
-    last = paper_of(shop.state, row, shop.now).arrivals
+    last = dry_run_of(shop.state, row, shop.now).arrivals
     assert last.window == 4 * MINUTE, "since job 16 ended"
     assert shop.state.jobs.id[last.source].tolist() == [17, 18, 19, 20]
-    monkeypatch.setattr(paper_runs, "DAY", 150.0)
-    assert shop.state.jobs.id[paper_of(shop.state, row, shop.now).arrivals.source].tolist() == [19, 20]
+    monkeypatch.setattr(dry_runs, "DAY", 150.0)
+    assert shop.state.jobs.id[dry_run_of(shop.state, row, shop.now).arrivals.source].tolist() == [19, 20]
 
 
 def test_a_gang_whose_leader_is_over_while_another_of_it_waits_again_is_over():
-    state = State()
-    state.apply(Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
-    state.apply(NodeJoined(at=0.0, node=Node("n", {"cpu": 2000})))
-    state.apply(JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 1000}, 2, gang=True, led=True, retries=1)))
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 2000})))
+    apply(state, JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 1000}, 2, gang=True, led=True, retries=1)))
     both = {"job": np.array([1, 1]), "index": np.array([0, 1]), "attempt": np.array([1, 1])}
-    state.apply(TasksPlaced(at=0.0, **both, node=np.array([0, 0])))
-    state.apply(TasksFinished(at=1.0, **both, outcome=np.array([0, 1]), code=np.array([0, 9])))
+    apply(state, TasksPlaced(at=0.0, **both, node=np.array([0, 0])))
+    apply(state, TasksFinished(at=1.0, **both, outcome=np.array([0, 1]), code=np.array([0, 9])))
     assert state.jobs.waiting[state.job_row(1)] == 1
     assert outlook(state, 1, 1.0).reason == "over"
 
@@ -514,10 +514,10 @@ def test_a_gang_whose_leader_is_over_while_another_of_it_waits_again_is_over():
 def test_what_was_told_is_known_after_a_restart(tmp_path, caplog):
     """How far off it was of late, and of whom nothing has started; who started meanwhile is forgotten."""
     path = tmp_path / "outlooks.json"
-    state = State()
-    state.apply(Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
     for number in (1, 2, 3):
-        state.apply(JobSubmitted(at=0.0, id=number, job=Job("a", {"cpu": 1000})))
+        apply(state, JobSubmitted(at=0.0, id=number, job=Job("a", {"cpu": 1000})))
     before = Outlooks(path)
     for number in range(1, 40):
         latest = None if number == 3 else 20.0
@@ -525,7 +525,7 @@ def test_what_was_told_is_known_after_a_restart(tmp_path, caplog):
     for number in range(4, 40):
         before._told.started(number, 60.0)
     before.close()
-    state.apply(JobCancelled(at=1.0, id=2))
+    apply(state, JobCancelled(at=1.0, id=2))
     after = Outlooks(path)
     assert after._told.waits_for() == [1, 2, 3]
     assert after._told.widen(1.0) == before._told.widen(1.0) > 0

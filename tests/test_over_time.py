@@ -19,8 +19,7 @@ from fairlead.journal.sql import SqlStore
 from fairlead.model.problems import Problem
 from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler import audit_over_time
-from fairlead.scheduler.audit_over_time import audit_history
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     JobHeld,
@@ -33,7 +32,8 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
-from fairlead.scheduler.state import State
+from fairlead.scheduler.reports import audits as audit_over_time
+from fairlead.scheduler.reports.audits import audit_history
 from fairlead.service.over_time import Audits, OneAtATime
 
 
@@ -71,7 +71,7 @@ class Story:
 
     def audit(self, end, begin=0.0, moments=0, **more):
         facts = sorted(self.facts, key=lambda fact: (fact.at, not isinstance(fact, TasksFinished)))
-        return audit_history(State(), facts, begin, end, moments, **more)
+        return audit_history(new_state(), facts, begin, end, moments, **more)
 
 
 def by_name(found):
@@ -429,14 +429,14 @@ def test_a_node_that_is_drained_entitles_to_what_still_runs_there():
 
 def kept(story, store, every=None):
     """Write a story into a store, with a snapshot after every so many facts; many at once: each commit waits for the disk."""
-    journal, state = Journal(store), State()
+    journal, state = Journal(store), new_state()
     facts = sorted(story.facts, key=lambda fact: (fact.at, not isinstance(fact, TasksFinished)))
     step = every or 500
     for first in range(0, len(facts), step):
         some = facts[first : first + step]
         journal.append(some)
         for fact in some:
-            state.apply(fact)
+            apply(state, fact)
         if len(some) == every:
             journal.save(state)
     return journal

@@ -5,11 +5,13 @@ import pytest
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import ROOT, Job, Node, Queue
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler import admission, frameworks
-from fairlead.scheduler.copying import copy_of
-from fairlead.scheduler.facts import Contradiction, NodeJoined, NodeLost, RoomSetApart, TasksPlaced
-from fairlead.scheduler.parcels import Move, Moves
-from fairlead.scheduler.report import list_queues
+from fairlead.scheduler import admission
+from fairlead.scheduler.effects import apply
+from fairlead.scheduler.facts import Contradiction, NodeJoined, NodeLost, ResourcesReserved, TasksPlaced
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.reservations import Move, Moves
+from fairlead.scheduler.reports.listings import list_queues
+from fairlead.scheduler.snapshot import copy_of
 from test_offers import WHOLE, Cluster, G
 from worlds import check_invariants, replay
 
@@ -104,7 +106,7 @@ def test_it_can_be_given_back_and_used_in_the_same_answer(c):
     (offer,) = c.offers()
     back = Moves(1, [Move(HALF, of="web")])
     assert answer(c, offer, back, task("t", cpu=4000)) == []
-    assert (c.used("web"), c.state.frameworks.parcels) == ({"cpu": 4000}, {})
+    assert (c.used("web"), c.state.frameworks.role_reservations) == ({"cpu": 4000}, {})
     assert [each.amount for each in c.offers()] == [{"memory": 8 * G}]
 
 
@@ -139,7 +141,7 @@ def test_a_volume_is_made_used_and_destroyed_as_a_whole(c):
     ids = [each.id for each in (offer, *c.offers())]
     destroy = Moves(0, [Move({"memory": G}, of="v", mark="web", role="web")])
     assert answer(c, offer, destroy, ids=ids) == []
-    assert {mark: each.amount for mark, each in c.state.frameworks.parcels["n0"].items()} == {"web": HALF}
+    assert {mark: each.amount for mark, each in c.state.frameworks.role_reservations["n0"].items()} == {"web": HALF}
 
 
 def test_a_node_that_is_lost_comes_back_with_what_is_set_apart_on_it(c):
@@ -189,7 +191,7 @@ def test_what_cannot_be_set_apart_is_a_contradiction(c):
         {"node": 7, "amount": {"cpu": 1}, "mark": "x", "role": "web"},
     ):
         with pytest.raises(Contradiction):
-            copy_of(c.state).apply(RoomSetApart(at=c.now, **fact))
+            apply(copy_of(c.state), ResourcesReserved(at=c.now, **fact))
 
 
 class TestPorts:

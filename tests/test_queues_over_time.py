@@ -11,8 +11,8 @@ from fairlead.policies import fairtree, htcondor
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import OVER_TIME, find_policy
 from fairlead.scheduler import snapshot
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
-from fairlead.scheduler.state import State
 from test_history import Story
 from worlds import same
 
@@ -31,25 +31,25 @@ lives = st.lists(st.lists(pieces, max_size=4), min_size=3, max_size=3)
 
 def lived(policy, used):
     """A state in which queues used that, and the whole seconds that have passed."""
-    state = State()
+    state = new_state()
     queues = [Queue("", policy=policy, history=HALF_LIFE), *(Queue(f"q{k}", weight=w) for k, w in enumerate(WEIGHTS))]
-    state.apply(Configured(at=0.0, queues=queues, settings=Settings()))
-    state.apply(NodeJoined(at=0.0, node=Node("n", {"cpu": CPU, "memory": MEMORY})))
+    apply(state, Configured(at=0.0, queues=queues, settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": CPU, "memory": MEMORY})))
     events = []
     for k, mine in enumerate(used):
         for begin, eighths, cpu, memory in mine:
             job = state.index.last + 1
-            state.apply(JobSubmitted(at=0.0, id=job, job=Job(f"q{k}", {"cpu": cpu * 1000, "memory": memory * 2**20})))
+            apply(state, JobSubmitted(at=0.0, id=job, job=Job(f"q{k}", {"cpu": cpu * 1000, "memory": memory * 2**20})))
             events += [(begin, 0, job), (begin + eighths, 1, job)]
     for at, ends, job in sorted(events):
         columns = {"job": np.array([job]), "index": np.array([0]), "attempt": np.array([1])}
         zero = np.array([0])
         if ends:
-            state.apply(TasksFinished(at=at / 8, **columns, outcome=zero, code=zero))
+            apply(state, TasksFinished(at=at / 8, **columns, outcome=zero, code=zero))
         else:
-            state.apply(TasksPlaced(at=at / 8, **columns, node=zero))
+            apply(state, TasksPlaced(at=at / 8, **columns, node=zero))
     seconds = max((at for at, _, _ in events), default=0) // 8 + 3
-    state.apply(JobSubmitted(at=float(seconds), id=state.index.last + 1, job=Job("q0", {"cpu": 1})))
+    apply(state, JobSubmitted(at=float(seconds), id=state.index.last + 1, job=Job("q0", {"cpu": 1})))
     return state, seconds
 
 
@@ -93,7 +93,7 @@ def test_history_that_is_made_of_something_else_begins_anew():
         fact = Configured(
             at=seconds, queues=[Queue("", policy=policy, history=HALF_LIFE), *queues], settings=Settings()
         )
-        state.apply(fact)
+        apply(state, fact)
         assert kept[state.tree.rows["q0"]].all()
         assert (state.queues.mean == kept).all() == counts
         assert state.queues.mean.any() == counts
@@ -237,8 +237,8 @@ def test_a_half_life_may_be_none_below_where_another_policy_goes_by_the_moment(t
         '[[queue]]\nname = "c"\npolicy = "fairtree"\nhistory = "2d"\n[[queue]]\nname = "c/d"'
     )
     queues = read_configuration(path, find_policy).queues
-    state = State()
-    state.apply(Configured(at=0.0, queues=queues, settings=Settings()))
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=queues, settings=Settings()))
     half_lives = {name: state.tree.half_life_of(name) for name in ("", "a", "c")}
     assert half_lives == {"": DAY, "a": 0.0, "c": 2 * DAY}
 
@@ -268,7 +268,7 @@ def test_a_half_life_is_inherited_and_none_above_switches_nothing_off_that_needs
         Queue("w"),
         Queue("w/*"),
     ]
-    state = State()
-    state.apply(Configured(at=0.0, queues=queues, settings=Settings()))
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=queues, settings=Settings()))
     assert [state.tree.half_life_of(name) for name in ("x", "x/y")] == [half_life] * 2
     assert state.tree.half_life_of("w") == (DAY if above is None else above)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fairlead.audit.over_time_report import over_time_text
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
-from fairlead.scheduler.audit_over_time import audit_history
 from fairlead.scheduler.decide import decide
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     Fact,
@@ -26,8 +26,8 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
-from fairlead.scheduler.live_audit import audit_state
-from fairlead.scheduler.reserved import describe_kept, idled_queues
+from fairlead.scheduler.reports.audits import audit_history, audit_state
+from fairlead.scheduler.reports.reservations import describe_kept, idled_queues
 from fairlead.scheduler.state import State
 from fairlead.service.metrics import exposition
 from fairlead.simulate.measure import summary
@@ -41,7 +41,7 @@ class Story:
     """A cluster on paper: jobs come when it is said, tasks last as long as it is said, and each is checked after each fact."""
 
     def __init__(self, nodes: list[dict[str, int]], queues: list[Queue] | None = None, **more) -> None:
-        self.state, self.facts, self.now = State(), [], 0.0
+        self.state, self.facts, self.now = new_state(), [], 0.0
         self.coming: list[tuple[float, Job, float]] = []
         self.ends: list[tuple[float, int, int, int]] = []
         self.lasts: dict[int, float] = {}
@@ -56,7 +56,7 @@ class Story:
         if isinstance(fact, TasksPlaced):
             placed_keeping_promises(self.state, fact)
         else:
-            self.state.apply(fact)
+            apply(self.state, fact)
         self.facts.append(fact)
         check_invariants(self.state)
 
@@ -78,7 +78,7 @@ class Story:
 
     def until(self, end: float, every: float = 1.0) -> None:
         """Go on to a moment; besides whenever something happens, it is decided each second."""
-        while self.coming or self.ends or (self.state.buckets.head[: self.state.buckets.n] >= 0).any():
+        while self.coming or self.ends or (self.state.groups.head[: self.state.groups.n] >= 0).any():
             moments = [self.now + every, *(c[0] for c in self.coming), *(e[0] for e in self.ends)]
             now = min(moments)
             if now > end:
@@ -129,7 +129,7 @@ class Story:
 
 def queues_leaf(state: State, hold: int) -> int:
     """The row of the leaf that a hold is for."""
-    return int(state.buckets.leaf[state.holds.bucket[hold]])
+    return int(state.groups.leaf[state.holds.group[hold]])
 
 
 def starve() -> Workload:
@@ -384,7 +384,7 @@ def test_the_audit_over_time_tells_what_each_promise_idled():
     for second in range(1, 40):
         story.job(float(second), "small", 1000, 1.0, time_limit=2.0)
     story.until(200.0)
-    found = audit_history(State(), story.facts, 0.0, 200.0, 0)
+    found = audit_history(new_state(), story.facts, 0.0, 200.0, 0)
     idled = dict.fromkeys(("g", "other"), 0.0)
     for each in found["reservations"]:
         idled[each["queue"]] += each["idled"].get("cpu", 0.0) * 3600
@@ -396,7 +396,7 @@ def test_the_audit_over_time_tells_what_each_promise_idled():
     assert found["promises"]["count"] == len(found["reservations"])
     assert found["promises"]["idled"]["cpu"] * 3600 == pytest.approx(sum(idled.values()))
     assert found["promises"]["share_hours"] * 3600 == pytest.approx(sum(idled.values()) / 5000)
-    parts = [audit_history(State(), story.facts, a, b, 0) for a, b in ((0.0, 50.0), (50.0, 200.0))]
+    parts = [audit_history(new_state(), story.facts, a, b, 0) for a, b in ((0.0, 50.0), (50.0, 200.0))]
     seconds = sum(part["promises"]["idled"].get("cpu", 0.0) * 3600 for part in parts)
     assert seconds == pytest.approx(sum(idled.values()))
     assert {each["used"] for each in parts[0]["reservations"]} == {None}, "they start at 100"

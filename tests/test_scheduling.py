@@ -11,9 +11,10 @@ from fairlead.model.specs import After, Job, Node, Queue, Settings, Work
 from fairlead.outcomes import Outcome
 from fairlead.policies.contract import Division
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler import admission, report, snapshot, statuses
+from fairlead.scheduler import admission, snapshot, statuses
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide, run_cycle
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     Contradiction,
@@ -34,8 +35,8 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.job_index import LARGE
 from fairlead.scheduler.kernel.constants import LIMIT
-from fairlead.scheduler.live_audit import audit_state
-from fairlead.scheduler.state import State
+from fairlead.scheduler.reports import listings as report
+from fairlead.scheduler.reports.audits import audit_state
 from fairlead.scheduler.statuses import (
     CANCELLED,
     DONE,
@@ -66,14 +67,14 @@ class World:
     """A state with a clock, and the few things that happen in these histories."""
 
     def __init__(self, queues, *nodes, **settings):
-        self.state, self.now = State(), 0.0
+        self.state, self.now = new_state(), 0.0
         self.happen(Configured(at=0, queues=queues, settings=Settings(**settings)))
         for i, node in enumerate(nodes):
             capacity, labels = node if isinstance(node, tuple) else (node, {})
             self.happen(NodeJoined(at=0, node=Node(f"n{i}", capacity, labels)))
 
     def happen(self, fact):
-        self.state.apply(fact)
+        apply(self.state, fact)
         check_invariants(self.state)
 
     def submit(self, queue, demand, tasks=1, **more):
@@ -592,7 +593,7 @@ def test_the_state_does_what_the_table_of_transitions_says(status, event):
         after = status  # a job is cancelled, and of its tasks those that are not over
     if after == IMPOSSIBLE:
         with pytest.raises(Contradiction):
-            world.state.apply(fact)
+            apply(world.state, fact)
     else:
         world.happen(fact)
         assert STATUS_NAMES[world.state.tasks.status[0]] == STATUS_NAMES[after]
@@ -716,7 +717,7 @@ def test_facts_that_cannot_be_true_are_contradictions():
         TasksExpired(at=0, job=placed.job, index=placed.index + 1, attempt=placed.attempt),
     ):
         with pytest.raises(Contradiction):
-            world.state.apply(fact)
+            apply(world.state, fact)
 
 
 @pytest.mark.parametrize("policy", ["drf", "asset", "maxmin:memory", "maxmin:cpu"])
@@ -795,7 +796,7 @@ class Backwards:
 def test_a_policy_that_only_divides_is_come_near_to(monkeypatch):
     """The paper's numbers tenfold: CEEI gives 450/11 and 180/11; a policy of one's own 18 and 24; one that fails is drf."""
     monkeypatch.setattr(
-        "fairlead.scheduler.divided_queues.find_policy",
+        "fairlead.scheduler.entitlements.find_policy",
         lambda name: Backwards() if name == "own" else find_policy(name),
     )
     for policy, expected in (("ceei", {1: 41, 2: 16}), ("own", {1: 18, 2: 24}), ("asset:disk=2", {1: 30, 2: 20})):
@@ -962,7 +963,7 @@ def test_a_leaf_that_gets_more_kinds_of_jobs_at_once_than_it_had_room_for_serves
     world.placed()
     for k in range(2, 9):
         fact = JobSubmitted(at=world.now, id=world.state.index.last + 1, job=Job("A", {"cpu": k}))
-        world.state.apply(fact)
+        apply(world.state, fact)
     assert len(world.placed()) == 7
 
 

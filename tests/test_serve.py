@@ -49,11 +49,12 @@ LATER = """
 import sys
 import numpy as np
 from fairlead.model.specs import Framework, Job, Node, Queue, Settings
-from fairlead.scheduler import admission, frameworks
+from fairlead.scheduler import admission
+from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.explain import explain
+from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.facts import Configured, NodeJoined, NodeLost
-from fairlead.scheduler.report_frameworks import list_frameworks
+from fairlead.scheduler.reports.frameworks import list_frameworks
 from fairlead.scheduler.state import State
 
 def compiled():
@@ -62,10 +63,10 @@ def compiled():
     return {f"{kernel.__module__}.{kernel.__name__}{signature}" for kernel in kernels for signature in kernel.signatures}
 
 before = compiled()
-state = State()
+state = new_state()
 def happen(facts):
     for fact in facts:
-        state.apply(fact)
+        apply(state, fact)
 queues = [Queue("x", guarantee={"cpu": 1000}, guarantee_timeout=0.0), Queue("y"), Queue("z")]
 nodes = [NodeJoined(at=0.0, node=Node(name, {"cpu": 2000, "memory": 2**32, "gpu": 1000})) for name in "no"]
 happen([Configured(at=0.0, queues=queues, settings=Settings()), *nodes])

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.scheduler import admission, snapshot
-from fairlead.scheduler.compaction import compact
-from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import decide, settled_before
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Fact,
     JobEdited,
@@ -29,8 +28,9 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     encode,
 )
-from fairlead.scheduler.revocations_checked import RevocationCheck
-from fairlead.scheduler.state import State
+from fairlead.scheduler.growth import compact
+from fairlead.scheduler.reports.preemptions import RevocationCheck
+from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.simulate.outlook import outlook
 from worlds import (
@@ -142,7 +142,7 @@ class Histories(RuleBasedStateMachine):
     def begin(self, queues, reserve_after, keep, most):
         self.now = 0.0
         self.facts: list[Fact] = []
-        self.state = State()
+        self.state = new_state()
         self.prefix = (0, b"")
         self.settings = Settings(reserve_after=reserve_after, max_losses=2, keep_jobs=keep, max_jobs_of=most)
         self.happen(admission.configure(self.state, queues, self.settings, self.now))
@@ -156,7 +156,7 @@ class Histories(RuleBasedStateMachine):
                 if isinstance(fact, TasksPlaced):
                     placed_keeping_promises(self.state, fact)
                 else:
-                    self.state.apply(fact)
+                    apply(self.state, fact)
 
     @rule(i=st.integers(0, 4), capacity=capacities, zone=zones)
     def join(self, i, capacity, zone):
@@ -402,7 +402,8 @@ class Histories(RuleBasedStateMachine):
             zeros = np.zeros(len(rows), np.int64)
             attempt = self.state.tasks.attempt[rows].astype(np.int64)
             index = rows - self.state.jobs.first[jobs]
-            self.state.apply(
+            apply(
+                self.state,
                 TasksFinished(
                     at=self.now,
                     job=self.state.jobs.id[jobs],
@@ -410,7 +411,7 @@ class Histories(RuleBasedStateMachine):
                     attempt=attempt,
                     outcome=zeros,
                     code=zeros,
-                )
+                ),
             )
         assert not self.state.queues.used.any(), "not everything released adds up to zero"
         assert (self.state.nodes.free == self.state.nodes.capacity).all()

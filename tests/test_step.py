@@ -21,9 +21,9 @@ from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, observe
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import admission, order, report, snapshot
-from fairlead.scheduler.copying import copy_of
+from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     JobCancelled,
@@ -37,8 +37,9 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.invariants import check_invariants
-from fairlead.scheduler.state import State
+from fairlead.scheduler.invariants import check_invariants, check_order
+from fairlead.scheduler.reports import listings as report
+from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.statuses import PLACED, RUNNING, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import NONE
 from fake_engine import Attempt, FakeEngine, columns, ends, rows
@@ -188,7 +189,7 @@ def test_an_inventory_tells_what_was_lost_and_what_is_a_stray(running):
     assert isinstance(fact, TasksFinished)
     assert rows(fact.attempts) == [(1, 1, 1), (1, 2, 1)]
     assert fact.outcome.tolist() == [Outcome.LOST] * 2
-    running.state.apply(fact)
+    apply(running.state, fact)
 
 
 def test_what_ended_after_the_inventory_was_not_lost(running):
@@ -206,7 +207,7 @@ def test_what_was_not_seen_to_start_is_not_lost_for_it_may_start_yet(world):
     assert world.statuses()[:3] == [PLACED] * 3
     facts, strays = observe(world.state, NOTHING._replace(known=NO_ATTEMPTS), 7.0)
     assert (facts, len(strays.job)) == ([], 0)
-    world.state.apply(TasksRevoked(at=7.0, **world.state.task_columns(np.arange(3))))
+    apply(world.state, TasksRevoked(at=7.0, **world.state.task_columns(np.arange(3))))
     assert observe(world.state, NOTHING._replace(known=NO_ATTEMPTS), 7.0)[0] == []
 
 
@@ -227,19 +228,19 @@ def test_what_is_told_twice_happens_once(world):
     assert (finished.outcome.tolist(), finished.code.tolist()) == ([Outcome.EXITED], [1]), "the first word counts"
     assert [type(fact) for fact in nodes] == [NodeJoined, NodeLost, NodeLost]
     for fact in (started, finished, *nodes):
-        world.state.apply(fact)
+        apply(world.state, fact)
     again, _ = observe(world.state, twice._replace(nodes=[]), 8.0)
     assert again == [], "nothing of it is new"
 
 
 def test_a_state_without_jobs_knows_no_attempt():
-    assert State().current_tasks(columns([(1, 0, 1), (0, 0, 0)])).tolist() == [NONE, NONE]
-    assert observe(State(), NOTHING, 0.0)[0] == []
+    assert new_state().current_tasks(columns([(1, 0, 1), (0, 0, 0)])).tolist() == [NONE, NONE]
+    assert observe(new_state(), NOTHING, 0.0)[0] == []
 
 
 def test_facts_become_orders(running):
     (fact,) = [admission.cancel(running.state, 1, [0, 4], 7.0)]
-    running.state.apply(fact)
+    apply(running.state, fact)
     told = running.engine.told
     revoked = TasksRevoked(at=7.0, **running.state.task_columns(np.array([1])))
     act(running.state, running.engine, [fact, revoked, JobsForgotten(at=7.0, ids=[3, 4])])
@@ -272,7 +273,7 @@ def test_a_scheduler_that_checks_itself_ends_where_something_does_not_add_up(mon
     state = scheduler.state
     state.order.queues.level[state.tree.rows["A"]] += 1.0
     with pytest.raises(AssertionError, match="queue 'A': the order has level"):
-        order.check(state)
+        check_order(state)
     state.queues.used[state.tree.rows["A"]] += 1
     with pytest.raises(AssertionError, match="queue 'A' uses"):
         scheduler.step()
@@ -303,11 +304,11 @@ def test_which_gangs_are_led_is_known_of_copies_and_recovered_states_until_they_
     state = led_gang().state
     for known in (copy_of(state), snapshot.load(snapshot.dump(state))):
         assert known.index.led == {2}
-        known.apply(JobCancelled(at=5.0, id=2))
+        apply(known, JobCancelled(at=5.0, id=2))
         gone = {name: np.array(column, np.int64) for name, column in (("job", [2] * 3), ("index", [0, 1, 2]))}
         ends = {"attempt": np.ones(3, np.int64), "outcome": np.zeros(3, np.int64), "code": np.zeros(3, np.int64)}
-        known.apply(TasksFinished(at=5.0, **gone, **ends))
-        known.apply(JobsForgotten(at=6.0, ids=[2]))
+        apply(known, TasksFinished(at=5.0, **gone, **ends))
+        apply(known, JobsForgotten(at=6.0, ids=[2]))
         assert known.index.led == set()
         check_invariants(known)
     assert state.index.led == {2}
@@ -359,7 +360,7 @@ def test_a_gang_whose_leader_ends_when_it_has_lost_somebody_does_not_wait_again(
         del world.engine.running[Attempt(2, index, 1)]
         one = {"job": [2], "index": [index], "attempt": [1], "outcome": [outcome], "code": [0]}
         columns_of_one = {name: np.array(column, np.int64) for name, column in one.items()}
-        world.state.apply(TasksFinished(at=world.engine.now, **columns_of_one))
+        apply(world.state, TasksFinished(at=world.engine.now, **columns_of_one))
         check_invariants(world.state)
     world.scheduler.step()
     assert world.statuses()[-3] == SUCCEEDED
@@ -376,24 +377,24 @@ def test_a_machine_that_is_to_go_is_drained_and_one_that_is_gone_is_not():
         facts, _ = observe(world.state, NOTHING._replace(nodes=seen), 1.0)
         assert len(facts) == count
         for fact in facts:
-            world.state.apply(fact)
+            apply(world.state, fact)
         assert [node["status"] for node in report.list_nodes(world.state)] == ["draining"]
 
 
 def test_what_ended_while_nobody_listened_ended_when_it_did():
     """A scheduler was away from 10 to 100 s: nobody is charged for what nobody had then. One end is told twice."""
-    state = State()
+    state = new_state()
     for fact in (
         Configured(at=0.0, queues=[Queue("a")], settings=Settings()),
         NodeJoined(at=0.0, node=Node("n", {"cpu": 4000})),
         JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 1000}, 4)),
     ):
-        state.apply(fact)
+        apply(state, fact)
     for fact in decide(state, 0.0).facts:
-        state.apply(fact)
+        apply(state, fact)
     known = Attempts(np.full(4, 1), np.arange(4), np.ones(4, np.int64))
-    state.apply(TasksStarted(at=2.0, job=known.job[:3], index=known.index[:3], attempt=known.number[:3]))
-    state.apply(NodeDrained(at=10.0, node="n"))
+    apply(state, TasksStarted(at=2.0, job=known.job[:3], index=known.index[:3], attempt=known.number[:3]))
+    apply(state, NodeDrained(at=10.0, node="n"))
     none = np.zeros(4, np.int64)
     over = Attempts(*(column[[0, 1, 3, 0]] for column in known))
     ends = Ends(over, none, none, none, none, np.array([20_300, 97_900, 5_000, 20_300]))
@@ -401,6 +402,6 @@ def test_what_ended_while_nobody_listened_ended_when_it_did():
     assert [(fact.at, fact.index.tolist()) for fact in facts] == [(15.0, [3]), (22.0, [0]), (100.0, [1])]
     assert not len(strays.job)
     for fact in facts:
-        state.apply(fact)
+        apply(state, fact)
     assert state.tasks.status[:4].tolist() == [SUCCEEDED, SUCCEEDED, RUNNING, SUCCEEDED]
     assert state.tasks.finished_at[[3, 0, 1]].tolist() == [15.0, 22.0, 100.0]

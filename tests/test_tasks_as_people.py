@@ -25,8 +25,8 @@ from fairlead.engines import calls
 from fairlead.model.specs import Call, Job, Work
 from fairlead.people.accounts import Person, myself
 from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import JobCancelled, JobSubmitted
-from fairlead.scheduler.state import State
 from fairlead.service import sessions
 from fairlead.service.api.asking import InTurn
 from fairlead.service.api.calls import close_silent_sessions
@@ -445,7 +445,7 @@ def test_what_is_left_in_the_folder_of_a_session_goes_however_deep_and_harms_not
     (kept / "file").write_text("x")
     calls = tmp_path / "calls"
     sessions = Sessions(calls, Wakeups())
-    sessions.recover(State())
+    sessions.recover(new_state())
     name = sessions.create({"argv": ["x"]}, myself())
     unfinished = calls / ("0" * 32)
     for folder in (calls / name, unfinished):
@@ -460,7 +460,7 @@ def test_what_is_left_in_the_folder_of_a_session_goes_however_deep_and_harms_not
     (calls / "file").write_text("no session")
     sessions.close(name)
     assert not (calls / name).exists()
-    Sessions(calls, Wakeups()).recover(State())
+    Sessions(calls, Wakeups()).recover(new_state())
     assert [path.name for path in calls.iterdir()] == ["file"]
     assert (kept / "file").read_text() == "x"
 
@@ -470,7 +470,7 @@ def test_payloads_are_their_persons_and_those_of_no_call_are_so_large(tmp_path, 
     uid = 60002 if os.geteuid() == 0 else os.geteuid()
     bob, wakeups = Person("bob", uid, uid if os.geteuid() == 0 else os.getegid()), Wakeups()
     there = Sessions(tmp_path / "calls", wakeups)
-    there.recover(State())
+    there.recover(new_state())
     name = there.create({"argv": ["true"]}, bob)
     one, other = "1" * 32, "2" * 32
 
@@ -483,10 +483,10 @@ def test_payloads_are_their_persons_and_those_of_no_call_are_so_large(tmp_path, 
         put(there, one)
         found = (tmp_path / "calls" / name / one).stat()
         assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (uid, 0o600, 60)
-        there.recorded(State(), [JobSubmitted(at=0, id=1, job=Job("q", {}, work=Work(call=Call(name, one))))])
+        there.recorded(new_state(), [JobSubmitted(at=0, id=1, job=Job("q", {}, work=Work(call=Call(name, one))))])
     put(there, other)
     again = Sessions(tmp_path / "calls", wakeups)
-    again.recover(State())
+    again.recover(new_state())
     for each in (there, again):
         with pytest.raises(Refused, match="belong to no call"):
             put(each, "3" * 32)
@@ -497,7 +497,7 @@ def test_payloads_are_their_persons_and_those_of_no_call_are_so_large(tmp_path, 
         "results",
         "code",
     }
-    there.recorded(State(), [JobSubmitted(at=0, id=2, job=Job("q", {}, work=Work(call=Call(name, other))))])
+    there.recorded(new_state(), [JobSubmitted(at=0, id=2, job=Job("q", {}, work=Work(call=Call(name, other))))])
     put(there, "3" * 32)
 
 
@@ -517,11 +517,11 @@ def test_code_that_goes_along_is_so_much_of_one_person_and_in_all_on_a_shared_sc
         return name
 
     there = Sessions(tmp_path / "calls", Wakeups(), shared=True)
-    there.recover(State())
+    there.recover(new_state())
     first = program(bob, there)
     with pytest.raises(Refused, match="of your programs, and what they put and do not call, would be more than"):
         program(bob, there)
-    there.recorded(State(), [JobSubmitted(at=0, id=1, job=Job("q", {}, work=Work(call=Call(first, code))))])
+    there.recorded(new_state(), [JobSubmitted(at=0, id=1, job=Job("q", {}, work=Work(call=Call(first, code))))])
     with pytest.raises(Refused, match="of your programs"):
         program(bob, there)
     program(eve, there)
@@ -531,7 +531,7 @@ def test_code_that_goes_along_is_so_much_of_one_person_and_in_all_on_a_shared_sc
     program(Person("mal", 60004, os.getegid()), there)
     program(Person("root", 0, 0), there)
     alone = Sessions(tmp_path / "own", Wakeups())
-    alone.recover(State())
+    alone.recover(new_state())
     for _ in range(3):
         program(bob, alone)
 
@@ -544,7 +544,7 @@ def test_payloads_of_calls_that_wait_are_so_much_of_one_person_and_in_all_on_a_s
     own = os.geteuid()
     bob, eve = Person("bob", own or 60002, os.getegid()), Person("eve", 60003 if own == 0 else own + 1, os.getegid())
     there = Sessions(tmp_path / "calls", Wakeups(), shared=True)
-    state = State()
+    state = new_state()
     there.recover(state)
     programs = {each: there.create({"argv": ["true"]}, each) for each in (bob, eve)}
 
@@ -553,14 +553,14 @@ def test_payloads_of_calls_that_wait_are_so_much_of_one_person_and_in_all_on_a_s
             write(bytes(60))
         work = Work(call=Call(programs[of], f"{number:032x}"))
         facts = [JobSubmitted(at=0, id=number, job=Job("q", {}, work=work, uid=of.uid))]
-        state.apply(facts[0])
+        apply(state, facts[0])
         there.recorded(state, facts)
 
     def over(numbers):
         """They are over, and their program has seen it."""
         cancelled = [JobCancelled(at=0, id=number) for number in numbers]
         for fact in cancelled:
-            state.apply(fact)
+            apply(state, fact)
         there.recorded(state, cancelled)
         there.events(
             programs[bob], bob.uid, there.epoch, there.events(programs[bob], bob.uid, there.epoch, 0, 10)[0], 10

@@ -6,8 +6,8 @@ import pytest
 from fairlead.model.specs import Job, Node, Queue, Settings, Work
 from fairlead.people.accounts import myself
 from fairlead.people.bounds import Load
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobCancelled, JobsForgotten, JobSubmitted, NodeJoined
-from fairlead.scheduler.state import State
 from fairlead.service.exports import Exports
 from fairlead.service.unfinished import Unfinished, load_of
 
@@ -19,7 +19,7 @@ def exports(tmp_path):
 
 def history(state, unfinished, *facts):
     for fact in facts:
-        state.apply(fact)
+        apply(state, fact)
         if isinstance(fact, JobSubmitted):
             unfinished.begin(fact.id, fact.job, load_of(fact.job, unfinished.exports))
     return unfinished.recorded(state, facts)
@@ -28,7 +28,7 @@ def history(state, unfinished, *facts):
 def test_loads_are_those_of_the_jobs_that_have_not_ended(exports):
     """Against all of them, added up anew after every fact; and what is recovered counts as what was counted on the way."""
     rng = np.random.default_rng(5)
-    state, unfinished = State(), Unfinished(exports)
+    state, unfinished = new_state(), Unfinished(exports)
     queues = [Queue("a"), Queue("a/b"), Queue("a/b/*"), Queue("c")]
     history(
         state,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     JobCancelled,
@@ -19,8 +20,7 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
-from fairlead.scheduler.state import State
-from fairlead.scheduler.usage import Usage
+from fairlead.scheduler.reports.usage import Usage
 
 HOUR = 3600.0
 
@@ -67,7 +67,7 @@ def history():
 
 
 def used(begin, end):
-    usage = Usage(State(), begin, end)
+    usage = Usage(new_state(), begin, end)
     usage.feed(history())
     return {(row["queue"], row["user"]): row for row in usage.finish()}
 
@@ -90,7 +90,7 @@ def test_who_cancels_a_task_has_not_had_it_fail():
             at=3 * HOUR, **task(1), **{**ended(ran=3_600_000), "outcome": np.array([int(Outcome.SIGNALLED)])}
         ),
     ]
-    usage = Usage(State(), 0, 4 * HOUR)
+    usage = Usage(new_state(), 0, 4 * HOUR)
     usage.feed(facts)
     (row,) = [row for row in usage.finish() if (row["queue"], row["user"]) == ("a", "ada")]
     assert (row["tasks"], row["failed"], row["lost"]) == (1, 0, {"cpu": 2000.0})
@@ -109,11 +109,11 @@ def test_a_task_ran_for_as_long_as_was_measured_however_late_that_is_heard_of():
         TasksFinished(at=3 * HOUR, **task(1), **ended(ran=1_800_000)),
         TasksFinished(at=3 * HOUR, **task(4), **ended(ran=900_000)),
     ]
-    state = State()
+    state = new_state()
     for fact in history()[:7]:
-        state.apply(fact)
+        apply(state, fact)
     for job in (1, 4):
-        state.apply(TasksPlaced(at=0.0, **task(job), node=np.array([0])))
+        apply(state, TasksPlaced(at=0.0, **task(job), node=np.array([0])))
     usage = Usage(state, 0, 4 * HOUR)
     usage.feed(facts[:1])
     row = state.jobs.first[state.job_rows(np.array([1]))[0]]
@@ -192,7 +192,8 @@ def test_a_listing_is_a_line_a_job_at_80_columns(idle):
 
 @pytest.mark.parametrize("at", [1, 3])
 def test_a_lost_node_is_forgotten_until_it_is_back(at):
-    from fairlead.scheduler import admission, report
+    from fairlead.scheduler import admission
+    from fairlead.scheduler.reports import listings as report
     from test_scheduling import World
 
     world = World([Queue("a")], {"cpu": 1000}, {"cpu": 1000})

@@ -21,11 +21,9 @@ from fairlead.people.accounts import Person
 from fairlead.people.placing import leaf_of
 from fairlead.people.rules import Caller, Forbidden, Rules, check_submits, rules_of
 from fairlead.policies.fair_shares import divide
-from fairlead.scheduler import admission, report, snapshot
-from fairlead.scheduler import fair_shares as fair_shares_module
-from fairlead.scheduler.claims import take_back
+from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.explain import explain
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     JobCancelled,
@@ -36,9 +34,12 @@ from fairlead.scheduler.facts import (
     NodeLost,
     SharesLooked,
 )
-from fairlead.scheduler.fair_shares import fair_shares
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.state import State
+from fairlead.scheduler.preemption import take_back
+from fairlead.scheduler.reports import fair_shares as fair_shares_module
+from fairlead.scheduler.reports import listings as report
+from fairlead.scheduler.reports.explain import explain
+from fairlead.scheduler.reports.fair_shares import fair_shares
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, NONE
 from fairlead.service import metrics
 from test_claims import Story
@@ -66,13 +67,13 @@ class World:
     """A cluster of one node with queues; what is submitted is of this many megabytes and thousandths of a core."""
 
     def __init__(self, queues, memory, cores=0):
-        self.state = State()
+        self.state = new_state()
         self.happen(Configured(at=0.0, queues=queues, settings=Settings(keep_jobs=10)))
         self.join("n", memory, cores)
 
     def happen(self, *facts):
         for fact in facts:
-            self.state.apply(fact)
+            apply(self.state, fact)
 
     def join(self, name, memory, cores=0):
         self.happen(NodeJoined(at=0.0, node=Node(name, {"memory": memory * M, "cpu": cores * 1000})))
@@ -114,7 +115,9 @@ def test_shares_of_siblings(case):
 
 def test_fair_shares_are_worked_out_again_only_where_something_of_theirs_has_changed():
     world = World(parents_and_children(), 10_000)
-    with mock.patch("fairlead.scheduler.fair_shares.exact_shares", wraps=fair_shares_module.exact_shares) as worked_out:
+    with mock.patch(
+        "fairlead.scheduler.reports.fair_shares.exact_shares", wraps=fair_shares_module.exact_shares
+    ) as worked_out:
         fair_shares(world.state)
         assert worked_out.call_count == 3
         assert fair_shares(world.state) is fair_shares(world.state)
@@ -289,7 +292,7 @@ def test_who_goes_next_under_yarn_drf(case):
 
 def waiting_bucket(state, queue):
     """The bucket of a leaf in which somebody waits; None."""
-    buckets, n = state.buckets, state.buckets.n
+    buckets, n = state.groups, state.groups.n
     mine = np.flatnonzero((buckets.leaf[:n] == state.tree.rows[queue]) & (buckets.head[:n] != NONE))
     return int(mine[0]) if len(mine) else None
 

@@ -27,7 +27,7 @@ from conftest import FAIRLEAD, Live
 
 RECORD = Path(__file__).parent.parent / "docs" / "reliability.json"
 ATTEMPT = "$FAIRLEAD_JOB.$FAIRLEAD_INDEX"
-TASK = f"echo start {ATTEMPT}.$FAIRLEAD_NUMBER >> LEDGER; sleep 0.2; echo end {ATTEMPT} >> LEDGER"
+TASK = f"echo start {ATTEMPT}.$FAIRLEAD_NUMBER >> PREEMPTION_PLAN; sleep 0.2; echo end {ATTEMPT} >> PREEMPTION_PLAN"
 FAULTS = {}
 
 
@@ -49,13 +49,13 @@ class World:
     """A scheduler on a disk of its own, small where that can be, and the people who use it."""
 
     def __init__(self, folder, disk):
-        self.live, self.ledger = Live(folder), folder / "ledger"
+        self.live, self.preemption_plan = Live(folder), folder / "ledger"
         self.ballast = disk / "ballast"
         self.live.home = disk / "home"
         self.live.env["FAIRLEAD_HOME"] = str(self.live.home)
         self.small = os.path.ismount(disk)
         self.wall_clock = self._preload_clock(folder)
-        self.ledger.touch()
+        self.preemption_plan.touch()
         self.acknowledged, self.refused, self.again = {}, Counter(), Counter()
         self.over, self.closed = threading.Event(), threading.Event()
         try:
@@ -79,7 +79,7 @@ class World:
 
     def _submit(self):
         """Jobs, one after another, each asked for until there is an answer."""
-        command = ["sh", "-c", TASK.replace("LEDGER", str(self.ledger))]
+        command = ["sh", "-c", TASK.replace("PREEMPTION_PLAN", str(self.preemption_plan))]
         while not self.over.wait(0.3):
             key = uuid.uuid4().hex
             body = {
@@ -132,7 +132,7 @@ class World:
             self.live.until(
                 lambda number=number: self.live.http("GET", f"/v1/jobs/{number}")[1]["status"] == "succeeded", 90
             )
-        lines = Counter(self.ledger.read_text().splitlines())
+        lines = Counter(self.preemption_plan.read_text().splitlines())
         done = {line: count for line, count in lines.items() if line.startswith("end")}
         expected = {f"end {number}.{index}" for number in self.acknowledged for index in range(3)}
         if missing := expected - set(done):

@@ -12,12 +12,13 @@ import numpy as np
 
 from fairlead.model.specs import ROOT
 from fairlead.scheduler import snapshot
-from fairlead.scheduler.divided_queues import write_entitled
+from fairlead.scheduler.effects import apply, new_state
+from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced, decode, encode
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import EDGES, SOON
-from fairlead.scheduler.revocations_checked import kept_in_vain
+from fairlead.scheduler.reports.preemptions import kept_in_vain
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import NONE, RESERVATION, UNLIMITED
@@ -38,7 +39,7 @@ def counted_before(state: State) -> np.ndarray:
     found = np.zeros(queues.used[: queues.n].shape)
     works = queues.tasks[: queues.n] > 0
     for j in range(jobs.n):
-        q = int(jobs.queue[j]) if jobs.id[j] != NONE and jobs.bucket[j] != NONE else NONE
+        q = int(jobs.queue[j]) if jobs.id[j] != NONE and jobs.group[j] != NONE else NONE
         while q != NONE:
             works[q] = True
             q = int(queues.parent[q])
@@ -98,7 +99,7 @@ class Kept:
 
 def usual_naively(state: State, job: int) -> float:
     """What no more than one in ten of the job's own durations, its family's or its queue's was longer than, and one more."""
-    s, keys = state.sketches, (state.jobs.id[job], state.jobs.family[job], state.jobs.queue[job])
+    s, keys = state.histograms, (state.jobs.id[job], state.jobs.family[job], state.jobs.queue[job])
     for about, key in enumerate(keys):
         for row in np.flatnonzero((s.about[: s.n] == about) & (s.key[: s.n] == key)):
             lasted = sorted(np.repeat(EDGES[1:], s.counts[row]).tolist(), reverse=True)
@@ -115,11 +116,11 @@ def kept_in(state: State) -> list[Kept]:
     jobs = state.job_rows_of(rows)
     demands, leaves = state.shapes.demand[state.jobs.shape_row[jobs]], state.jobs.queue[jobs]
     for k in range(h.n):
-        n, bucket, count = int(h.node[k]), int(h.bucket[k]), int(h.tasks[k])
+        n, bucket, count = int(h.node[k]), int(h.group[k]), int(h.tasks[k])
         ends = (state.tasks.node[rows] == n) & (state.tasks.until[rows] <= h.start[k])
         apart = [q for q in range(state.queues.n) if h.place[k] != NONE and state.queues.apart[q] >> h.place[k] & 1]
         back, ended = demands[ends & ~np.isin(leaves, apart)].sum(axis=0), demands[ends].sum(axis=0)
-        amount = count * state.shapes.demand[state.buckets.shape_row[bucket]]
+        amount = count * state.shapes.demand[state.groups.shape_row[bucket]]
         found.append(
             Kept(
                 n,
@@ -166,13 +167,13 @@ def expected_ends(state: State, rows: np.ndarray, now: float) -> np.ndarray:
 
 def planned_as_naively(state: State, now: float, fact: NodesReserved) -> None:
     """Check a reservation that is decided: where and when, and whose tasks it does not count on."""
-    bucket = int(state.jobs.bucket[state.job_row(fact.id)])
-    h, leaf, apart = state.holds, int(state.buckets.leaf[bucket]), {state.tree.rows[name] for name in fact.apart}
-    mine = [k for k in range(h.n) if h.bucket[k] == bucket]
+    bucket = int(state.jobs.group[state.job_row(fact.id)])
+    h, leaf, apart = state.holds, int(state.groups.leaf[bucket]), {state.tree.rows[name] for name in fact.apart}
+    mine = [k for k in range(h.n) if h.group[k] == bucket]
     recently = now - state.queues.in_line_at <= SOON
     own = bool(state.queues.apart[leaf] >> h.place[mine[0]] & 1) if mine else bool(recently[leaf])
-    others = {int(state.buckets.leaf[b]) for b in h.bucket[: h.n]} - {leaf}
-    b, waited = state.buckets, {q for q in range(state.queues.n) if recently[q]}
+    others = {int(state.groups.leaf[b]) for b in h.group[: h.n]} - {leaf}
+    b, waited = state.groups, {q for q in range(state.queues.n) if recently[q]}
     gangs = b.leaf[: b.n][(b.gang[: b.n] > 0) & (b.head[: b.n] != NONE)].tolist()
     waited = (waited | {q for q in gangs if state.queues.tasks[q]}) - {leaf}
     assert apart <= others | waited | ({leaf} if own else set())
@@ -197,9 +198,9 @@ def planned_naively(
     Tasks of leaves `apart` are not taken to end.
     """
     h = state.holds
-    mine = [k for k in range(h.n) if h.bucket[k] == bucket]
+    mine = [k for k in range(h.n) if h.group[k] == bucket]
     late = mine and now > h.start[mine[0]] and now - h.since[mine[0]] >= state.settings.reserve_after
-    most = [max(1, int(state.buckets.gang[bucket]))] * state.nodes.n
+    most = [max(1, int(state.groups.gang[bucket]))] * state.nodes.n
     if mine and h.slips[mine[0]] + bool(late) >= 2:
         own = [sum(int(h.tasks[k]) for k in mine if h.node[k] == n) for n in range(state.nodes.n)]
         return _start_naively(state, now, bucket, own, apart) or _start_naively(state, now, bucket, most, apart)
@@ -211,10 +212,10 @@ def _start_naively(
 ) -> tuple[list[int], list[int], float] | None:
     """The same, with so many tasks on each node at most."""
     nodes, h = state.nodes, state.holds
-    mine = [k for k in range(h.n) if h.bucket[k] == bucket]
+    mine = [k for k in range(h.n) if h.group[k] == bucket]
     rank = int(h.rank[mine[0]]) if mine else 1 + max(h.rank[: h.n].tolist(), default=-1)
     before = [k for k, r in zip(kept_in(state), h.rank[: h.n].tolist(), strict=True) if r < rank]
-    shape = int(state.buckets.shape_row[bucket])
+    shape = int(state.groups.shape_row[bucket])
     demand, mask = state.shapes.demand[shape], state.cluster.masks[state.shapes.mask[shape]]
     rows = state.held_rows()
     at = expected_ends(state, rows, now)
@@ -245,7 +246,7 @@ def _start_naively(
         return sum((k.amount for k in here if k.start <= then < k.end), np.zeros_like(demand))
 
     in_order = sorted(expected, key=lambda e: e[0])
-    wanted = max(1, int(state.buckets.gang[bucket]))
+    wanted = max(1, int(state.groups.gang[bucket]))
     moments = {now, *(e[0] for e in expected), *(x for k in before for x in (k.start, k.end))}
 
     for then in sorted(m for m in moments if now <= m < np.inf):
@@ -289,12 +290,12 @@ def placed_keeping_promises(state: State, fact: TasksPlaced) -> None:
     """
     holds = state.holds
     rows = state.job_rows(fact.job)
-    owners = holds.rank[: holds.n][np.isin(holds.bucket[: holds.n], state.jobs.bucket[rows])].tolist()
+    owners = holds.rank[: holds.n][np.isin(holds.group[: holds.n], state.jobs.group[rows])].tolist()
     guarded = state.queues.guarded[state.jobs.queue[rows]]
     theirs = set(np.asarray(fact.node)[guarded].tolist())
     kept = kept_promises(state)
     before = {(rank, n) for rank, n in kept if rank < min(owners, default=rank + 1) and n not in theirs}
-    state.apply(fact)
+    apply(state, fact)
     assert before <= kept_promises(state), "room that was kept is taken"
 
 
@@ -305,9 +306,9 @@ def same(state: State) -> bytes:
 
 def replay(facts: list[Fact]) -> State:
     """A state made anew from facts that went through their written form."""
-    state = State()
+    state = new_state()
     for fact in facts:
-        state.apply(decode(encode(fact)))
+        apply(state, decode(encode(fact)))
     return state
 
 
@@ -337,11 +338,11 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
     at_tick, mean = means(state, 0), means(state, 1)
     spare = queues.spare[: queues.n].copy()
     used, count_tasks, count_jobs = queues.used[: queues.n].copy(), queues.tasks.copy(), queues.jobs.copy()
-    waiting = {j: int(jobs.waiting[j]) for j in range(jobs.n) if jobs.id[j] != NONE and jobs.bucket[j] != NONE}
+    waiting = {j: int(jobs.waiting[j]) for j in range(jobs.n) if jobs.id[j] != NONE and jobs.group[j] != NONE}
     bounded = {j: int(jobs.at_most[j] - jobs.holding[j]) for j in waiting if jobs.at_most[j]}
     waiting |= {j: min(waiting[j], more) for j, more in bounded.items()}
     holding = {j: int(jobs.holding[j]) for j in waiting}
-    buckets = {j: int(jobs.bucket[j]) for j in waiting}
+    buckets = {j: int(jobs.group[j]) for j in waiting}
     out: set[int] = set()  # buckets that were stopped
     full: set[tuple[int, int]] = set()  # (bucket, job) that may not start for the number of jobs
     shut: set[int] = set()  # queues of which the first was stopped
@@ -530,7 +531,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
     def is_beside(job: int, k: Kept) -> bool:
         """Whether a reservation for a job's bucket stays where it is when more of it is placed on a node."""
         leaf = int(jobs.queue[job])
-        if state.buckets.gang[buckets[job]] or leaf not in k.apart or count_tasks[leaf] + 1 > k.ran:
+        if state.groups.gang[buckets[job]] or leaf not in k.apart or count_tasks[leaf] + 1 > k.ran:
             return False
         return bool(now < k.start)
 
@@ -543,7 +544,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             return bool(nodes.up[n] and not nodes.draining[n] and mask[n] and fits)
 
         for k in kept:
-            if k.bucket == buckets[job] and k.tasks and ok(k.node, room_beside(kept, free, k.node, np.inf, k.rank)):
+            if k.group == buckets[job] and k.tasks and ok(k.node, room_beside(kept, free, k.node, np.inf, k.rank)):
                 return k.node, k
         found = {}
         for n in range(nodes.n):
@@ -559,21 +560,21 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             if until(job, n, kept) < np.inf and ok(n, room_beside(kept, free, n, until(job, n, kept), np.inf)):
                 return n, None
             here = [k for k in kept if k.node == n]
-            passed = [k for k in here if not k.claim and k.bucket != buckets[job] and claims_from(job, k.bucket)]
+            passed = [k for k in here if not k.claim and k.group != buckets[job] and claims_from(job, k.group)]
             rank = min([k.rank for k in passed], default=np.inf)
             after = [k for k in here if k.rank >= rank]
-            may = all(claims_from(job, k.bucket) and not claims_from(next_of(k.bucket), buckets[job]) for k in after)
+            may = all(claims_from(job, k.group) and not claims_from(next_of(k.group), buckets[job]) for k in after)
             if passed and may and ok(n, room_beside(kept, free, n, np.inf, rank)):
                 return n, None
         return None
 
     def next_of(bucket: int) -> int:
-        return int(state.buckets.head[bucket])
+        return int(state.groups.head[bucket])
 
     def claims_from(job: int, bucket: int) -> bool:
         """Whether a job's next task has a claim for a guarantee to what a bucket's leaf has."""
-        demand, others = state.shapes.demand[jobs.shape_row[job]], path(int(state.buckets.leaf[bucket]))
-        count, misses = max(1, int(state.buckets.gang[buckets[job]])), False
+        demand, others = state.shapes.demand[jobs.shape_row[job]], path(int(state.groups.leaf[bucket]))
+        count, misses = max(1, int(state.groups.gang[buckets[job]])), False
         for q in path(int(jobs.queue[job])):
             if q in others:
                 return False
@@ -597,19 +598,19 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         """What a queue, with those below it, does not lend to others just now."""
         children = [c for c in range(1, queues.n) if queues.parent[c] == q]
         below = sum((withheld(c) for c in children), np.zeros_like(used[q]))
-        return np.maximum(below, np.maximum(0, queues.reserve[q] - used[q] - claimed(q, NONE)))
+        return np.maximum(below, np.maximum(0, queues.nonlendable[q] - used[q] - claimed(q, NONE)))
 
     def claimed(q: int, but: int) -> np.ndarray:
         """What is kept for claims below a queue, but for those of a bucket."""
-        mine = [k.amount for k in kept if k.claim and k.bucket != but and q in path(int(state.buckets.leaf[k.bucket]))]
+        mine = [k.amount for k in kept if k.claim and k.group != but and q in path(int(state.groups.leaf[k.group]))]
         return sum(mine, np.zeros_like(used[q]))
 
     def counted_beside(q: int, but: int) -> tuple[int, int]:
         """For how many tasks, and new jobs, room is kept for claims below a queue, but for those of a bucket."""
-        tasks = dict.fromkeys((k.bucket for k in kept if k.claim), 0)
+        tasks = dict.fromkeys((k.group for k in kept if k.claim), 0)
         for k in kept:
-            if k.claim and k.bucket != but and q in path(int(state.buckets.leaf[k.bucket])):
-                tasks[k.bucket] += k.tasks
+            if k.claim and k.group != but and q in path(int(state.groups.leaf[k.group])):
+                tasks[k.group] += k.tasks
         begin = 0
         for bucket, count in tasks.items():
             left = count
@@ -641,7 +642,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
                 for q in (line if not beyond else [])
                 for r in range(R)
             )
-            or any(count * demand[r] > lent[r] for r in range(R) if demand[r] and queues.reserve.any())
+            or any(count * demand[r] > lent[r] for r in range(R) if demand[r] and queues.nonlendable.any())
             or any(count_tasks[q] + counted_beside(q, buckets[job])[0] + count > queues.max_tasks[q] for q in line)
         )
         if over:

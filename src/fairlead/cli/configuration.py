@@ -18,7 +18,7 @@ from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
 from fairlead.plain_text import plain, plain_lines
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler.share_changes import Change, share_changes
+from fairlead.scheduler.reports.fair_shares import Change, share_changes
 
 LEFT_OUT = 3
 """The exit status where something has no counterpart."""

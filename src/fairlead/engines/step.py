@@ -30,6 +30,7 @@ from fairlead.engines.contract import (
 from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
 from fairlead.model.specs import Job
 from fairlead.scheduler.decide import decide, settled_before
+from fairlead.scheduler.effects import Learned, apply
 from fairlead.scheduler.facts import (
     Fact,
     Ints,
@@ -46,10 +47,10 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.frameworks import demand_with_tasks
+from fairlead.scheduler.frameworks.requests import demand_with_tasks
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel.scheduling import first_mentions
-from fairlead.scheduler.revocations_checked import RevocationCheck, kept_in_vain
+from fairlead.scheduler.reports.preemptions import RevocationCheck, kept_in_vain
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, STOPPING, SUCCEEDED
 from fairlead.scheduler.tables import I64, NONE, Bools
@@ -168,7 +169,7 @@ class Scheduler:
         if self.placing and self.reconciled:
             with self._timed("decide"):
                 decision = decide(self.state, now, strict=self._strict)
-            self._happen(decision.facts, "")
+            self._happen(decision.facts, "", decision.learned)
             self.more = decision.more
         elif self.reconciled:
             self._happen(settled_before(self.state, now), "")
@@ -180,12 +181,12 @@ class Scheduler:
         if self.journal.snapshot_due():
             self._save_snapshot()
 
-    def _happen(self, facts: Iterable[Fact], by: str) -> None:
+    def _happen(self, facts: Iterable[Fact], by: str, learned: Learned | None = None) -> None:
         check = RevocationCheck() if self.checking else None
         for fact in facts:
             if check is None:
-                self.state.apply(fact)
-            elif fault := check.happen(self.state, fact):
+                apply(self.state, fact, learned)
+            elif fault := check.happen(self.state, fact, learned):
                 raise AssertionError(fault)
             self._unsaved.append(fact)
             self._unsaved_by.append(by)

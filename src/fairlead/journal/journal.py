@@ -30,6 +30,7 @@ from fairlead.journal.store import (
     newer,
 )
 from fairlead.scheduler import snapshot
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Contradiction, Fact, decode, encode
 from fairlead.scheduler.state import State
 
@@ -181,14 +182,14 @@ class Journal:
         position, checksum = saved[:2] if saved else (0, beginning(self.id))
         if head and head[0] < position:
             raise Damaged(self._store.name, f"its head is at fact {head[0]}, its snapshot at {position}")
-        state = self._load(saved) if saved else State()
+        state = self._load(saved) if saved else new_state()
         self._meet(head, position, checksum)
         yield position, checksum, state
         for record in self._records(position, checksum):
             fact, (position, *_, checksum) = self._decode(record), record.envelope
             self._meet(head, position, checksum)
             try:
-                state.apply(fact)
+                apply(state, fact)
             except (Contradiction, ValueError) as error:
                 raise Damaged(self._store.name, f"fact {position}: {error}") from None
             yield position, checksum, state
@@ -336,7 +337,7 @@ class Unrecorded:
 
     def recover(self) -> State:
         """The state before anything happened."""
-        return State()
+        return new_state()
 
     def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
         if after < self.position:

@@ -13,9 +13,9 @@ from fairlead.journal.journal import Journal, read_history
 from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import JournalError, Store
 from fairlead.model.api_types import OverTimeInfo
-from fairlead.scheduler.audit_over_time import audit_history
+from fairlead.scheduler.effects import new_state
 from fairlead.scheduler.facts import decode
-from fairlead.scheduler.state import State
+from fairlead.scheduler.reports.audits import audit_history
 
 
 def audit_journal(
@@ -64,7 +64,7 @@ def audit_journal(
         low, high = (middle + 1, high) if at(middle) < begin else (low, middle)
     total = last - position
     found: Any = audit_history(
-        known or State(), facts, begin, end, last + 1 - low, starved_after, lambda done: told(done, total)
+        known or new_state(), facts, begin, end, last + 1 - low, starved_after, lambda done: told(done, total)
     )
     found |= {"asked": over, "complete": known is None or oldest <= end - over}
     told_of: OverTimeInfo = found

@@ -10,9 +10,9 @@ from fairlead.journal.journal import Journal, read_history
 from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import JournalError, Store
 from fairlead.model.api_types import UsageInfo
+from fairlead.scheduler.effects import new_state
 from fairlead.scheduler.facts import decode
-from fairlead.scheduler.state import State
-from fairlead.scheduler.usage import Usage
+from fairlead.scheduler.reports.usage import Usage
 
 
 def usage_of_journal(store: Store, over: float, until: float) -> UsageInfo:
@@ -26,7 +26,7 @@ def usage_of_journal(store: Store, over: float, until: float) -> UsageInfo:
     known, position, facts = read_history(store, until - over)
     oldest = decode(journal.look(position, 1)[0][1]).at if position < journal.position else until
     begin = until - over if known is not None and oldest <= until - over else max(until - over, oldest)
-    usage = Usage(known or State(), begin, until)
+    usage = Usage(known or new_state(), begin, until)
     usage.feed(facts)
     complete = known is None or oldest <= until - over
     return {"since": begin, "until": until, "complete": complete, "usage": usage.finish()}  # type: ignore[typeddict-item]

@@ -42,9 +42,9 @@ from fairlead.scheduler.facts import (
     OffersAccepted,
     OffersDeclined,
     OffersRescinded,
+    ResourcesReserved,
     RolesRevived,
     RolesSuppressed,
-    RoomSetApart,
     TasksRevoked,
 )
 from fairlead.scheduler.framework_index import holds_jobs_of
@@ -251,7 +251,7 @@ def _told(fact: Fact, job: Job | None) -> str:
             return f"declined {_count(ids, 'offer')} of framework {who}"
         case OffersRescinded(ids=ids, why=why):
             return f"had {_count(ids, 'offer')} rescinded: {why}"
-        case RoomSetApart(amount=amount, mark=mark):
+        case ResourcesReserved(amount=amount, mark=mark):
             return f"{'set apart' if mark else 'gave back'} {format_quantities(amount)} of a node"
         case _:
             return re.sub("(?<=.)([A-Z])", r" \1", type(fact).__name__).lower()

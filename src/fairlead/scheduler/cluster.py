@@ -4,8 +4,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from fairlead.model.specs import Node
-from fairlead.scheduler.queue_tree import vector
-from fairlead.scheduler.tables import I64, NONE, Nodes, Offers
+from fairlead.scheduler.tables import I64, NONE, Nodes, Offers, vector
 
 Constraints = tuple[tuple[str, tuple[str, ...]], ...]
 

@@ -12,10 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Offer, Ranges
-from fairlead.scheduler import frameworks
-from fairlead.scheduler.claims import take_back, withdrawn
-from fairlead.scheduler.divided_queues import write_entitled
-from fairlead.scheduler.effects import is_led_out
+from fairlead.scheduler.effects import Learned, is_led_out
+from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
     FrameworkGone,
@@ -31,16 +29,24 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksRevoked,
 )
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.reservations import (
+    Apart,
+    for_offer,
+    free_on,
+    idle_for,
+    idle_on,
+    offers_of_reservations,
+    without,
+)
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import DROP, INDEX, JOB, KEEP, NODE, NOT_REACHED, OFFERED_NODE
+from fairlead.scheduler.kernel.constants import DROP, KEEP, NOT_REACHED, OFFERED_NODE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
-from fairlead.scheduler.order import WORTH
-from fairlead.scheduler.parcels import Apart, idle_for, idle_on, offers_of_parcels
-from fairlead.scheduler.ports import for_offer, free_on, without
-from fairlead.scheduler.state import Learned, State
+from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, OFFERED, WORTH
+from fairlead.scheduler.preemption import take_back, withdrawn
+from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import I64, NONE
-from fairlead.scheduler.view import CLAIM_DUE, CYCLE, OFFERED
 
 MOST_PLACEMENTS = 20_000
 """A decision places no more tasks than this, so that facts stay small; the next one goes on."""
@@ -51,17 +57,19 @@ MOST_NUMBERS = 10_000_000
 
 
 class Decision(NamedTuple):
-    """New facts, and whether there is more to decide at once."""
+    """New facts, whether there is more to decide at once, and what the cycle learned: hand that to `apply` with the facts."""
 
     facts: list[Fact]
     more: bool = False
+    learned: Learned | None = None
 
 
-class Plan(NamedTuple):
-    """What one run of :func:`fairlead.scheduler.kernel.scheduling.plan` found. So many columns of `chosen` say it."""
+@dataclass(frozen=True)
+class Plan:
+    """What a cycle of the kernel decided: see `plan_cycle` in `kernel/cycle.pxi`."""
 
     what: int
-    columns: int
+    count: int
     about: int
     more: bool
     start: float
@@ -70,9 +78,9 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True)
 class Cycle:
-    """What came of all that wait: who would be placed, and where, and of each bucket why it was not served on.
+    """What came of all that wait: who would be placed, and where, and of each group why it was not served on.
 
-    stop, stop_order, stop_job : for each bucket, see :class:`fairlead.scheduler.view.BucketSeats`
+    stop, stop_order, stop_job : for each group, see :class:`fairlead.scheduler.kernel.view.GroupCache`
     """
 
     job: I64
@@ -85,24 +93,23 @@ class Cycle:
 def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
     """Serve the queues in the order that their policies give, on paper: nothing is changed."""
     plan = _plan(state, most, np.inf, thorough=True, strict=False)
-    n = state.buckets.n
-    seats = state.order.buckets
-    mine = seats.stop_cycle[:n] == state.order.counts[CYCLE] - 1
-    stop = np.where(mine, seats.stop[:n], NOT_REACHED)
+    n = state.groups.n
+    cache = state.order.groups
+    mine = cache.stop_cycle[:n] == state.order.counts[CYCLE] - 1
+    stop = np.where(mine, cache.stop[:n], NOT_REACHED)
     return Cycle(
-        state.order.chosen[JOB, : plan.columns].copy(),
-        state.order.chosen[NODE, : plan.columns].copy(),
+        state.order.planned["planned_job"][: plan.count].copy(),
+        state.order.planned["planned_node"][: plan.count].copy(),
         stop,
-        np.where(mine, seats.stop_order[:n], 0),
-        np.where(mine, seats.stop_job[:n], NONE),
+        np.where(mine, cache.stop_order[:n], 0),
+        np.where(mine, cache.stop_job[:n], NONE),
     )
 
 
 def _plan(state: State, most: int, now: float, thorough: bool, strict: bool) -> Plan:
-    state.learned = None  # by the cycle before: its notes are written over
     view = state.order.ready(state, most)
     write_entitled(state, strict)
-    return Plan(*scheduling.plan(view, thorough, most, now, state.settings.reserve_after))
+    return Plan(**scheduling.plan(view, thorough, most, now, state.settings.reserve_after))
 
 
 def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
@@ -129,27 +136,27 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
 
 def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """The same without what is forgotten."""
-    facts = settled_before(state, now)
+    facts, learned = settled_before(state, now), None
     gives_back = any(isinstance(fact, GIVES_ROOM_BACK) for fact in facts)  # which the plan does not know of
     plan = _plan(state, most, now, thorough=False, strict=strict)
     offers = _offered(state, now)
     if plan.what == KEEP:
-        nodes, tasks = state.order.chosen[[NODE, INDEX], : plan.columns].tolist()
+        nodes, tasks = (state.order.planned[name][: plan.count].tolist() for name in ("planned_node", "planned_tasks"))
         job = int(state.jobs.id[plan.about])
         start, slips = plan.start, plan.slips
         apart = [state.tree.names[q] for q in np.flatnonzero(state.order.queues.apart[: state.queues.n])]
         facts.append(NodesReserved(at=now, id=job, nodes=nodes, tasks=tasks, start=start, slips=slips, apart=apart))
     elif plan.what == DROP:
         facts.append(ReservationDropped(at=now, id=int(state.holds.job[plan.about])))
-    elif plan.columns or offers:
+    elif plan.count or offers:
         passed = plan.about != NONE
         if passed:
             facts.append(JobsPassedOver(at=now, ids=[int(state.jobs.id[plan.about])]))
-        if plan.columns:
-            placed = _placed(state, plan.columns, now)
+        if plan.count:
+            placed = _placed(state, plan.count, now)
             facts.append(placed)
             if not offers:  # what was seen with offers on paper is not so before they have happened
-                state.learned = Learned(state.version + passed, placed, plan.more)
+                learned = Learned(int(state.order.counts[CYCLE]), state.version + passed, placed, plan.more)
         facts += offers
     else:
         scheduling.settle(state.view(), plan.more)
@@ -164,18 +171,18 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
         if facts:
             more = True  # theirs is what nobody else could use
         else:
-            count, beyond = scheduling.plan_beyond(state.order.ready(state, most), most, now)
+            count, beyond = scheduling.plan_over_limit(state.order.ready(state, most), most, now)
             facts, more = [_placed(state, count, now)] if count else [], more or beyond
             facts += _offered(state, now)
-    if state.frameworks.parcels and not facts and not more:  # what went with no offer of anything else
-        facts = offers_of_parcels(state, WORTH, now)
-    return Decision(facts, more)
+    if state.frameworks.role_reservations and not facts and not more:  # what went with no offer of anything else
+        facts = offers_of_reservations(state, WORTH, now)
+    return Decision(facts, more, learned)
 
 
 def _revocable_wait(state: State) -> bool:
     """Whether revocable jobs wait, which may go above limits into what nobody else could use."""
-    b = state.buckets
-    return state.any_revocable and bool((b.revocable[: b.n] & ((b.head[: b.n] != NONE) | b.wants[: b.n])).any())
+    b = state.groups
+    return state.any_revocable and bool((b.revocable[: b.n] & ((b.head[: b.n] != NONE) | b.is_framework[: b.n])).any())
 
 
 def settled_before(state: State, now: float) -> list[Fact]:
@@ -249,7 +256,7 @@ def _placed(state: State, count: int, now: float) -> TasksPlaced:
     columns, gaps = scheduling.chosen_attempts(state.view(), count)
     job, index, attempt, node = columns
     if gaps:
-        rows = state.order.chosen[JOB, :count]
+        rows = state.order.planned["planned_job"][:count]
         _skip_gaps(state, rows, index)
         attempt[:] = state.tasks.attempt[state.jobs.first[rows] + index] + 1
     return TasksPlaced(at=now, job=job, index=index, attempt=attempt, node=node)
@@ -273,9 +280,9 @@ def _offered(state: State, now: float) -> list[Fact]:
 
 
 def _apart_of(state: State, node: int, role: str, left: dict[int, Apart]) -> Apart:
-    """What is idle of the parcels of a node goes with the first offer for their role; `left` knows what is, of each node."""
+    """What is idle of the role_reservations of a node goes with the first offer for their role; `left` knows what is, of each node."""
     name = state.cluster.specs[node].name
-    if name not in state.frameworks.parcels:
+    if name not in state.frameworks.role_reservations:
         return {}
     idle = left.setdefault(node, idle_on(state, name))
     mine = idle_for(state, name, role, idle)

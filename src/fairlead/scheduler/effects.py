@@ -5,14 +5,14 @@ follows from that for jobs that are more than tasks (gangs, jobs that wait for o
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from fairlead.model.quantity import LARGEST
+from fairlead.model.specs import ROOT
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import parcels
-from fairlead.scheduler.compaction import compact
 from fairlead.scheduler.facts import (
     FIXED_WHILE_RUNNING,
     Attempts,
@@ -47,11 +47,8 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.growth import bucket_of, ensure_resources, rows_of_kinds, set_ended, write_jobs, write_queue
-from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
-from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.let_in import is_let_in, let_out, work_out
-from fairlead.scheduler.offer_effects import (
+from fairlead.scheduler.frameworks import reservations as role_reservations
+from fairlead.scheduler.frameworks.effects import (
     OFFER_EFFECTS,
     drop_offers_on,
     launched,
@@ -60,11 +57,27 @@ from fairlead.scheduler.offer_effects import (
     note_started,
     queues_configured,
 )
-from fairlead.scheduler.queue_tree import mark_exact, vector
+from fairlead.scheduler.growth import (
+    compact,
+    ensure_queue,
+    ensure_resources,
+    group_of,
+    rows_of_kinds,
+    set_ended,
+    write_jobs,
+    write_queue,
+)
+from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
+from fairlead.scheduler.job_caps import admit, count_admitted, leave
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, ENDED, NEXT_TICK
+from fairlead.scheduler.queue_tree import mark_exact
+from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import (
     CANCEL,
     EXPIRE,
     IMPOSSIBLE,
+    JOB,
     PLACED,
     REVOKE,
     REVOKING,
@@ -72,11 +85,7 @@ from fairlead.scheduler.statuses import (
     TRANSITIONS,
     WAITING,
 )
-from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY
-from fairlead.scheduler.view import BEGAN, CLAIM_DUE, ENDED
-
-if TYPE_CHECKING:
-    from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY, vector
 
 COMPACT_FROM = 100_000
 """Rows of tasks that nobody asks for any more, from which on the tables are made smaller."""
@@ -84,7 +93,70 @@ COMPACT_FROM = 100_000
 _AFTER = np.array(TRANSITIONS, np.int8)
 
 
-def _configured(state: "State", fact: Configured) -> None:
+class Learned(NamedTuple):
+    """What a cycle noted in the order about who has room: true once what it placed has happened.
+
+    Attributes
+    ----------
+    cycle : int
+        Its number: a later cycle writes over its notes.
+    version : int
+        Of the state that it looked at.
+    placed : TasksPlaced
+    more : bool
+        True if there was more to decide at once.
+    """
+
+    cycle: int
+    version: int
+    placed: TasksPlaced
+    more: bool
+
+
+def new_state() -> State:
+    """Return the state before the first fact: the root queue, and nothing else."""
+    state = State()
+    ensure_queue(state, ROOT)
+    return state
+
+
+def apply(state: State, fact: Fact, learned: Learned | None = None) -> None:
+    """Change the state by a fact.
+
+    Parameters
+    ----------
+    state : State
+    fact : Fact
+    learned : Learned, optional
+        What the cycle noted that decided this fact; kept if the fact is its placements.
+
+    Raises
+    ------
+    Contradiction
+        The fact cannot have happened in this state: a task placed twice, an end of an attempt that is not the current one.
+    """
+    if type(fact.at) is not float:  # a fact written by hand
+        fact = replace(fact, at=float(fact.at))
+    state.version += 1
+    effect = EFFECTS.get(type(fact))
+    if effect is None:
+        raise Contradiction(f"{type(fact).__name__} is no fact of the scheduler")
+    if not fact.at < state.times[NEXT_TICK]:
+        if np.isnan(state.times[BEGAN]):
+            state.times[BEGAN] = fact.at
+        scheduling.fade(state.view(), fact.at)
+    effect(state, fact)
+    state.at = fact.at
+    if (
+        learned is not None
+        and learned.placed is fact
+        and learned.version == state.version - 1
+        and learned.cycle == state.order.counts[CYCLE]
+    ):
+        scheduling.settle(state.view(), learned.more)
+
+
+def _configured(state: State, fact: Configured) -> None:
     before_bounds, state.settings = state.settings.max_jobs_of, fact.settings
     n = state.queues.n
     below = state.queues.used[:n] < state.queues.guarantee[:n]
@@ -102,34 +174,34 @@ def _configured(state: "State", fact: Configured) -> None:
     forget_what_is_made_otherwise(state.queues, policies)
     share_evenly(state.queues, state.cluster.total)
     mark_exact(state.queues)
-    state.tree.write_withheld(state.queues)
+    state.tree.write_nonlendable(state.queues)
     queues_configured(state)
     state.order.spoil()
-    _let_in_by(state, before_bounds, fact.at)
+    _admit_by_caps(state, before_bounds, fact.at)
 
 
-def _let_in_by(state: "State", before: dict[str, int], at: float) -> None:
+def _admit_by_caps(state: State, before: dict[str, int], at: float) -> None:
     """How many jobs of a person may be inside is another now: those that wait may be let in. Who is inside stays."""
     if state.settings.max_jobs_of != before:
-        waited = sorted(job for jobs in state.let_in.waits.values() for job in jobs)
-        for job in work_out(state) or waited:
-            enter_bucket_if_ready(state, state.job_row(job), at)
+        waited = sorted(job for jobs in state.job_caps.waits.values() for job in jobs)
+        for job in count_admitted(state) or waited:
+            enter_group_if_ready(state, state.job_row(job), at)
 
 
-def _node_joined(state: "State", fact: NodeJoined) -> None:
+def _node_joined(state: State, fact: NodeJoined) -> None:
     ensure_resources(state, fact.node.capacity)
     row = state.cluster.rows.get(fact.node.name)
     before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
         raise Contradiction(f"with node {fact.node.name} there would be more of a resource than can be counted")
     row = state.cluster.join(fact.node, state.nodes, state.resources)
-    if (state.nodes.free[row] < 0).any() or parcels.are_absent(state, fact.node.name):
+    if (state.nodes.free[row] < 0).any() or role_reservations.are_absent(state, fact.node.name):
         drop_offers_on(state, row, "node changed", fact.at)
-    parcels.node_joined(state, row, fact.at)
+    role_reservations.node_joined(state, row, fact.at)
     _moved_nodes(state)
 
 
-def _node_drained(state: "State", fact: NodeDrained) -> None:
+def _node_drained(state: State, fact: NodeDrained) -> None:
     row = _node_row(state, fact.node)
     state.nodes.draining[row] = True
     scheduling.drop_holds_on(state.view(), row, fact.at)
@@ -137,12 +209,12 @@ def _node_drained(state: "State", fact: NodeDrained) -> None:
     state.order.spoil()
 
 
-def _node_resumed(state: "State", fact: NodeResumed) -> None:
+def _node_resumed(state: State, fact: NodeResumed) -> None:
     state.nodes.draining[_node_row(state, fact.node)] = False
     state.order.spoil()
 
 
-def _node_lost(state: "State", fact: NodeLost) -> None:
+def _node_lost(state: State, fact: NodeLost) -> None:
     row = _node_row(state, fact.node)
     if not state.nodes.up[row]:
         raise Contradiction(f"node {fact.node} is lost already")
@@ -152,35 +224,35 @@ def _node_lost(state: "State", fact: NodeLost) -> None:
     rows = rows[state.tasks.node[rows] == row]
     outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
     _finish(state, state.attempts_of(rows), outcome, code, fact.at)
-    parcels.node_lost(state, row, fact.at)
+    role_reservations.node_lost(state, row, fact.at)
     state.nodes.up[row] = False
     state.cluster.count(state.nodes)
     _moved_nodes(state)
 
 
-def _node_forgotten(state: "State", fact: NodeForgotten) -> None:
+def _node_forgotten(state: State, fact: NodeForgotten) -> None:
     row = _node_row(state, fact.node)
     if state.nodes.up[row] or state.nodes.forgotten[row]:
         raise Contradiction(f"node {fact.node} is there, or is forgotten already")
     state.nodes.forgotten[row] = True
 
 
-def _job_submitted(state: "State", fact: JobSubmitted) -> None:
+def _job_submitted(state: State, fact: JobSubmitted) -> None:
     job = fact.job
     if fact.id <= state.index.last or job.tasks < 1:
         raise Contradiction(f"job {fact.id} with {job.tasks} tasks after job {state.index.last}")
-    row, buckets = write_jobs(state, np.array([fact.id]), [job], np.zeros(1, np.int64))
+    row, groups = write_jobs(state, np.array([fact.id]), [job], np.zeros(1, np.int64))
     state.jobs.submitted_at[row] = fact.at
     state.index.add(fact.id, job, row)
     if job.framework:
         launched(state, fact.id, job, fact.at)
     if job.after:
         _come_after(state, row, fact)
-    elif not job.held and (not state.settings.max_jobs_of or is_let_in(state, row)):
-        scheduling.enter_bucket(state.view(), row, int(buckets[0]), fact.at)
+    elif not job.held and (not state.settings.max_jobs_of or admit(state, row)):
+        scheduling.enter_group(state.view(), row, int(groups[0]), fact.at)
 
 
-def _come_after(state: "State", row: int, fact: JobSubmitted) -> None:
+def _come_after(state: State, row: int, fact: JobSubmitted) -> None:
     """A new job waits for others to end, some of which may have."""
     others = [after.job for after in fact.job.after]
     state.dependencies.add(fact.id, others)
@@ -190,10 +262,10 @@ def _come_after(state: "State", row: int, fact: JobSubmitted) -> None:
         state.jobs.plain[before] = False
         if not np.isnan(state.jobs.finished_at[before]):
             _follow(state, other, fact.at)
-    enter_bucket_if_ready(state, row, fact.at)
+    enter_group_if_ready(state, row, fact.at)
 
 
-def _job_cancelled(state: "State", fact: JobCancelled) -> None:
+def _job_cancelled(state: State, fact: JobCancelled) -> None:
     row = state.job_row(fact.id)
     first, count = state.jobs.first[row], state.jobs.tasks[row]
     index = np.arange(count) if fact.indices is None else np.asarray(fact.indices, np.int64)
@@ -211,32 +283,32 @@ def _job_cancelled(state: "State", fact: JobCancelled) -> None:
     state.jobs.cancelled[row] += len(never)
     if len(never):
         state.jobs.irregular[row] = True
-        _leave_bucket(state, row, fact.at)  # the size of a gang changed
+        _leave_group(state, row, fact.at)  # the size of a gang changed
         _after_change(state, row, fact.at)
 
 
-def _job_held(state: "State", fact: JobHeld) -> None:
+def _job_held(state: State, fact: JobHeld) -> None:
     row = state.job_row(fact.id)
     state.jobs.held[row] = True
-    _leave_bucket(state, row, fact.at)
+    _leave_group(state, row, fact.at)
     _let_others_in(state, row, fact.at)
 
 
-def _job_released(state: "State", fact: JobReleased) -> None:
+def _job_released(state: State, fact: JobReleased) -> None:
     row = state.job_row(fact.id)
     state.jobs.held[row] = False
     _after_change(state, row, fact.at)
 
 
-def _job_edited(state: "State", fact: JobEdited) -> None:
+def _job_edited(state: State, fact: JobEdited) -> None:
     row, spec = state.job_row(fact.id), state.index.specs[fact.id]
     job = fact.edited(spec)
     runs = bool(state.jobs.holding[row])
-    if not np.isnan(state.jobs.finished_at[row]) or (
+    if not JOB.allows("edited", state.job_status(row)) or (
         runs and any(getattr(job, name) != getattr(spec, name) for name in FIXED_WHILE_RUNNING)
     ):
         raise Contradiction(f"job {fact.id} cannot be edited so: it has ended, or runs")
-    _leave_bucket(state, row, fact.at)
+    _leave_group(state, row, fact.at)
     (new,), _ = rows_of_kinds(state, [job])
     for name in ("queue", "shape_row", "priority", "retries", "home", "time_limit", "family", "at_most"):
         getattr(state.jobs, name)[row] = new[name]
@@ -244,18 +316,15 @@ def _job_edited(state: "State", fact: JobEdited) -> None:
     _after_change(state, row, fact.at)
 
 
-def _tasks_placed(state: "State", fact: TasksPlaced) -> None:
+def _tasks_placed(state: State, fact: TasksPlaced) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = scheduling.placed(view, rows, fact.index, fact.attempt, fact.node, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been placed")
     if state.frameworks.have_tasks:
         note_placed(state, rows, fact.node, fact.at)
-    learned, state.learned = state.learned, None
-    if learned is not None and learned.version == state.version - 1 and learned.placed is fact:
-        scheduling.settle(view, learned.more)
 
 
-def _tasks_started(state: "State", fact: TasksStarted) -> None:
+def _tasks_started(state: State, fact: TasksStarted) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = scheduling.started(view, rows, fact.index, fact.attempt, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been started")
@@ -270,7 +339,7 @@ def _tasks_started(state: "State", fact: TasksStarted) -> None:
         state.deadlines.add(until, (int(fact.job[k]), int(fact.index[k]), int(fact.attempt[k])))
 
 
-def _tasks_finished(state: "State", fact: TasksFinished) -> None:
+def _tasks_finished(state: State, fact: TasksFinished) -> None:
     if len(fact.ran):
         rows = _current(state, fact, "ended")
         state.tasks.started_at[rows] = fact.began(state.tasks.started_at[rows])
@@ -281,12 +350,12 @@ def _tasks_finished(state: "State", fact: TasksFinished) -> None:
         state.tasks.peak[rows] = np.maximum(state.tasks.peak[rows], fact.peak)
 
 
-def _tasks_checkpointed(state: "State", fact: TasksCheckpointed) -> None:
+def _tasks_checkpointed(state: State, fact: TasksCheckpointed) -> None:
     rows = _current(state, fact, "checkpointed")
     state.tasks.kept_at[rows] = np.maximum(state.tasks.kept_at[rows], fact.at - fact.ago / 1000)
 
 
-def _tasks_revoked(state: "State", fact: TasksRevoked) -> None:
+def _tasks_revoked(state: State, fact: TasksRevoked) -> None:
     _change_status(state, fact, REVOKE, "been revoked")
     state.broken_gangs.difference_update(fact.job.tolist())
     if fact.claim is not None:
@@ -296,18 +365,18 @@ def _tasks_revoked(state: "State", fact: TasksRevoked) -> None:
             state.revocations[int(job)] = Revocation(fact.at, tasks, fact.claim)
 
 
-def _tasks_expired(state: "State", fact: TasksExpired) -> None:
+def _tasks_expired(state: State, fact: TasksExpired) -> None:
     _change_status(state, fact, EXPIRE, "run out of time")
 
 
-def _jobs_passed_over(state: "State", fact: JobsPassedOver) -> None:
+def _jobs_passed_over(state: State, fact: JobsPassedOver) -> None:
     for job in fact.ids:
-        bucket = state.jobs.bucket[state.job_row(job)]
-        if bucket != NONE:
-            scheduling.pass_over(state.view(), bucket, fact.at)
+        group = state.jobs.group[state.job_row(job)]
+        if group != NONE:
+            scheduling.pass_over(state.view(), group, fact.at)
 
 
-def _nodes_reserved(state: "State", fact: NodesReserved) -> None:
+def _nodes_reserved(state: State, fact: NodesReserved) -> None:
     start = fact.at if fact.start is None else fact.start
     if not all(leaf in state.tree.rows for leaf in fact.apart):
         raise Contradiction(f"of queues {fact.apart} some are not there")
@@ -315,7 +384,7 @@ def _nodes_reserved(state: "State", fact: NodesReserved) -> None:
     _keep_nodes(state, fact, RESERVATION, start, fact.slips, np.array(apart, np.int64))
 
 
-def _nodes_claimed(state: "State", fact: NodesClaimed) -> None:
+def _nodes_claimed(state: State, fact: NodesClaimed) -> None:
     _keep_nodes(state, fact, _kind_of_claim(fact.why), fact.at, 0, np.zeros(0, np.int64))
 
 
@@ -327,22 +396,22 @@ def _kind_of_claim(why: str) -> int:
 
 
 def _keep_nodes(
-    state: "State", fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int, apart: I64
+    state: State, fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int, apart: I64
 ) -> None:
-    bucket = int(state.jobs.bucket[state.job_row(fact.id)])
+    group = int(state.jobs.group[state.job_row(fact.id)])
     nodes, tasks = np.asarray(fact.nodes, np.int64), np.asarray(fact.tasks, np.int64)
     n = state.holds.n
-    if bucket == NONE or (nodes < 0).any() or (nodes >= state.nodes.n).any() or (tasks < 1).any():
+    if group == NONE or (nodes < 0).any() or (nodes >= state.nodes.n).any() or (tasks < 1).any():
         raise Contradiction(f"nodes {fact.nodes} cannot be reserved for job {fact.id}")
     state.holds.extend(len(nodes))
     state.holds.n = n
     order = np.argsort(nodes, kind="stable")
     row = state.job_row(fact.id)
-    scheduling.keep_nodes(state.view(), bucket, row, nodes[order], tasks[order], kind, start, slips, apart, fact.at)
+    scheduling.keep_nodes(state.view(), group, row, nodes[order], tasks[order], kind, start, slips, apart, fact.at)
     state.count_rows()
 
 
-def _shares_looked(state: "State", fact: SharesLooked) -> None:
+def _shares_looked(state: State, fact: SharesLooked) -> None:
     rows = [state.tree.rows[name] for name in fact.short if name in state.tree.rows]
     if len(rows) < len(fact.short):
         raise Contradiction(f"of queues {fact.short} some are not there")
@@ -354,21 +423,21 @@ def _shares_looked(state: "State", fact: SharesLooked) -> None:
     state.times[CLAIM_DUE] = -np.inf
 
 
-def _claims_put_off(state: "State", fact: ClaimsPutOff) -> None:
+def _claims_put_off(state: State, fact: ClaimsPutOff) -> None:
     kind = _kind_of_claim(fact.why) if fact.why else GUARANTEE
     for job in fact.ids:
-        bucket = state.jobs.bucket[state.job_row(job)]
-        if bucket != NONE:
-            state.buckets.put_off[bucket], state.buckets.put_off_from[bucket] = fact.until, kind
+        group = state.jobs.group[state.job_row(job)]
+        if group != NONE:
+            state.groups.put_off[group], state.groups.put_off_from[group] = fact.until, kind
 
 
-def _reservation_dropped(state: "State", fact: ReservationDropped) -> None:
-    for bucket in np.unique(state.holds.bucket[: state.holds.n][state.holds.job[: state.holds.n] == fact.id]):
-        scheduling.drop_holds(state.view(), bucket, fact.at)
+def _reservation_dropped(state: State, fact: ReservationDropped) -> None:
+    for group in np.unique(state.holds.group[: state.holds.n][state.holds.job[: state.holds.n] == fact.id]):
+        scheduling.drop_holds(state.view(), group, fact.at)
     state.count_rows()
 
 
-def _jobs_forgotten(state: "State", fact: JobsForgotten) -> None:
+def _jobs_forgotten(state: State, fact: JobsForgotten) -> None:
     ids = np.asarray(fact.ids, np.int64)
     rows = state.job_rows(ids)
     if (rows == NONE).any() or np.isnan(state.jobs.finished_at[rows]).any():
@@ -387,26 +456,26 @@ def _jobs_forgotten(state: "State", fact: JobsForgotten) -> None:
         compact(state)
 
 
-def _facts_lost(state: "State", fact: FactsLost) -> None:
+def _facts_lost(state: State, fact: FactsLost) -> None:
     if fact.count < 1:
         raise Contradiction(f"{fact.count} facts were lost")
     state.index.last += fact.count
 
 
-def _refuse(state: "State", bad: int, job: Ints, index: Ints, what: str) -> None:
+def _refuse(state: State, bad: int, job: Ints, index: Ints, what: str) -> None:
     state.count_rows()
     if bad >= 0:
         raise Contradiction(f"task {job[bad]}.{index[bad]} cannot have {what} in this state")
 
 
-def _current(state: "State", fact: TasksFact, what: str) -> I64:
+def _current(state: State, fact: TasksFact, what: str) -> I64:
     """The rows of the tasks of a fact about attempts that hold resources."""
     rows = state.current_tasks(fact.attempts)
     _refuse(state, int(np.argmax(rows == NONE)) if (rows == NONE).any() else -1, fact.job, fact.index, what)
     return rows
 
 
-def _change_status(state: "State", fact: TasksRevoked | TasksExpired, event: int, what: str) -> None:
+def _change_status(state: State, fact: TasksRevoked | TasksExpired, event: int, what: str) -> None:
     tasks = state.current_tasks(fact.attempts)
     there = tasks != NONE
     after = np.full(len(tasks), IMPOSSIBLE, np.int8)
@@ -417,44 +486,44 @@ def _change_status(state: "State", fact: TasksRevoked | TasksExpired, event: int
     state.deadlines.clean(state.runs)
 
 
-def _moved_nodes(state: "State") -> None:
+def _moved_nodes(state: State) -> None:
     """The nodes are others than they were: so is what their order was made from, and plans may be better."""
     state.moves[0] += 1
     state.count_rows()
     if state.holds.n:
         state.holds.change[: state.holds.n] = np.maximum(state.holds.change[: state.holds.n], CHANGED)
     state.tree.follow_total(state.queues, state.resources, state.cluster.total)
-    state.tree.write_withheld(state.queues)
+    state.tree.write_nonlendable(state.queues)
     coarsen(state.queues, state.grain, state.cluster.total)
     share_evenly(state.queues, state.cluster.total)
     state.order.spoil()
 
 
-def _node_row(state: "State", name: str) -> int:
+def _node_row(state: State, name: str) -> int:
     if name not in state.cluster.rows:
         raise Contradiction(f"there is no node {name}")
     return state.cluster.rows[name]
 
 
-def enter_bucket_if_ready(state: "State", row: int, at: float) -> None:
-    """Let a job wait in its bucket, unless it is there, has nothing that may start, is held, or comes after another."""
+def enter_group_if_ready(state: State, row: int, at: float) -> None:
+    """Let a job wait in its group, unless it is there, has nothing that may start, is held, or comes after another."""
     jobs = state.jobs
     waits = int(jobs.id[row]) in state.dependencies.waits_for
-    if jobs.bucket[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
+    if jobs.group[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
         return
-    if state.settings.max_jobs_of and not is_let_in(state, row):
+    if state.settings.max_jobs_of and not admit(state, row):
         return
-    bucket = bucket_of(state, row)
-    scheduling.enter_bucket(state.view(), row, bucket, at)
+    group = group_of(state, row)
+    scheduling.enter_group(state.view(), row, group, at)
 
 
-def _leave_bucket(state: "State", row: int, at: float) -> None:
-    if state.jobs.bucket[row] != NONE:
-        scheduling.leave_bucket(state.view(), row, at)
+def _leave_group(state: State, row: int, at: float) -> None:
+    if state.jobs.group[row] != NONE:
+        scheduling.leave_group(state.view(), row, at)
         state.count_rows()
 
 
-def _finish(state: "State", attempts: Attempts, outcome: Ints, code: Ints, at: float) -> None:
+def _finish(state: State, attempts: Attempts, outcome: Ints, code: Ints, at: float) -> None:
     """Attempts are over."""
     rows, touched = state.job_rows(attempts.job), np.empty(len(outcome), np.int64)
     was = state.tasks.status[state.jobs.first[rows]] if state.frameworks.have_tasks else None
@@ -471,12 +540,12 @@ def _finish(state: "State", attempts: Attempts, outcome: Ints, code: Ints, at: f
         _after_change(state, row, at)
 
 
-def _after_change(state: "State", row: int, at: float) -> None:
-    """Tasks of a job ended, came back or were cancelled: it is finished, waits in its bucket, or is a broken gang."""
+def _after_change(state: State, row: int, at: float) -> None:
+    """Tasks of a job ended, came back or were cancelled: it is finished, waits in its group, or is a broken gang."""
     jobs = state.jobs
     job = int(jobs.id[row])
     if is_led_out(state, row) and (jobs.waiting[row] or jobs.holding[row]):
-        _leave_bucket(state, row, at)
+        _leave_group(state, row, at)
         state.broken_gangs.add(job)
     elif jobs.waiting[row] == 0:
         state.broken_gangs.discard(job)
@@ -487,30 +556,30 @@ def _after_change(state: "State", row: int, at: float) -> None:
         state.broken_gangs.add(job)
     else:
         state.broken_gangs.discard(job)
-        enter_bucket_if_ready(state, row, at)
+        enter_group_if_ready(state, row, at)
     _let_others_in(state, row, at)
 
 
-def _let_others_in(state: "State", row: int, at: float) -> None:
+def _let_others_in(state: State, row: int, at: float) -> None:
     """A job may have ended, or is held: others of its person may be let in then."""
     jobs = state.jobs
     over = not np.isnan(jobs.finished_at[row]) or (jobs.held[row] and jobs.holding[row] == 0)
-    for job in let_out(state, row) if over and state.settings.max_jobs_of else []:
-        enter_bucket_if_ready(state, state.job_row(job), at)
+    for job in leave(state, row) if over and state.settings.max_jobs_of else []:
+        enter_group_if_ready(state, state.job_row(job), at)
 
 
-def is_led_out(state: "State", row: int) -> bool:
+def is_led_out(state: State, row: int) -> bool:
     """Whether a job is a gang that is led, and its first task is over."""
     led = state.index.led
     return bool(led) and int(state.jobs.id[row]) in led and bool(state.tasks.status[state.jobs.first[row]] >= SUCCEEDED)
 
 
-def _follow(state: "State", ended: int, at: float) -> None:
+def _follow(state: State, ended: int, at: float) -> None:
     """A job has ended: those that come after it may start, or never will."""
     row = state.job_row(ended)
     success = bool(state.jobs.failed[row] == 0 and state.jobs.cancelled[row] == 0)
     for job in state.dependencies.ended(ended, success, state.index.specs):
-        enter_bucket_if_ready(state, state.job_row(job), at)
+        enter_group_if_ready(state, state.job_row(job), at)
 
 
 EFFECTS: dict[type[Fact], Callable[..., None]] = {

@@ -350,7 +350,7 @@ class OffersAccepted(Fact, frozen=True):
     ids : of the offers, all of one node and role
     jobs : the numbers of what is launched
     left : what is left over, which is refused until `until`; there and before `at`, it may be offered again at once
-    left_apart : what is left over of parcels, by their marks, likewise
+    left_apart : what is left over of role_reservations, by their marks, likewise
     """
 
     framework: str
@@ -361,12 +361,12 @@ class OffersAccepted(Fact, frozen=True):
     left_apart: dict[str, Quantities] = field(default_factory=dict)
 
 
-class RoomSetApart(Fact, frozen=True):
+class ResourcesReserved(Fact, frozen=True, tag="RoomSetApart"):
     """Room of a node is set apart for a role, or for all again, until the next such fact: what Mesos calls a reservation.
 
-    amount : what becomes another parcel's
-    of, mark : the parcel that it was of, and the one that it is of now; empty for room that is free for all
-    role : whose parcel it is; empty where it is free for all
+    amount : what becomes another reservation's
+    of, mark : the reservation that it was of, and the one that it is of now; empty for room that is free for all
+    role : whose reservation it is; empty where it is free for all
     said : what is said of it; the scheduler does not look at it
     whole : it is a volume, which is given to one task at a time
     """
@@ -453,7 +453,7 @@ AnyFact = (
     | OffersAccepted
     | OffersDeclined
     | OffersRescinded
-    | RoomSetApart
+    | ResourcesReserved
     | TaskSaid
     | UpdatesAcknowledged
 )

@@ -5,17 +5,15 @@ From the state alone, which this never changes. :mod:`~fairlead.scheduler.kernel
 """
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from fairlead.scheduler.kernel import constants, scheduling
+from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import F64, I64
-
-if TYPE_CHECKING:
-    from fairlead.scheduler.state import State
 
 EXPECTED, CAUTIOUS = 0.5, 0.9
 """Chances that a task has ended by then: even odds, and nine in ten."""
@@ -27,7 +25,7 @@ def family_of(queue: str, name: str, shape: Any) -> int:
     return int.from_bytes(digest, "little", signed=True) or 1
 
 
-def durations(state: "State", jobs: I64, ages: F64, chance: float = EXPECTED) -> F64:
+def durations(state: State, jobs: I64, ages: F64, chance: float = EXPECTED) -> F64:
     """How long tasks last that have run so long, in all.
 
     Parameters
@@ -48,7 +46,7 @@ def durations(state: "State", jobs: I64, ages: F64, chance: float = EXPECTED) ->
     return scheduling.durations(state.view(), jobs, ages, np.full(len(jobs), 1 - chance), constants.FAR)
 
 
-def ends(state: "State", tasks: I64, now: float, chance: float = EXPECTED) -> F64:
+def ends(state: State, tasks: I64, now: float, chance: float = EXPECTED) -> F64:
     """When tasks will have ended.
 
     Parameters
@@ -76,7 +74,7 @@ def ends(state: "State", tasks: I64, now: float, chance: float = EXPECTED) -> F6
     return found
 
 
-def draw(state: "State", jobs: I64, ages: F64, rng: np.random.Generator) -> F64:
+def draw(state: State, jobs: I64, ages: F64, rng: np.random.Generator) -> F64:
     """Draw how long tasks last that have run so long, in all, each by itself; see `durations`.
 
     Where nothing is known the rule that they last as long again is drawn from: never infinite, but it may be any length, and 0

@@ -3,7 +3,7 @@
 A role is a queue. What frameworks have in it is in the queue ``ROLE/.``, which stands beside the queues below the role as one
 of them; each framework has a leaf of its own in it, ``ROLE/./1`` and so on, and jobs that are submitted to the role are in
 ``ROLE/./jobs``. So among the frameworks of a role, and between them and its jobs, the same keys decide as everywhere; all that
-kernels know of frameworks is that a bucket may want whatever there is. The leaf of a framework that is gone is another's later:
+kernels know of frameworks is that a group may want whatever there is. The leaf of a framework that is gone is another's later:
 else a thousand short-lived ones would leave a thousand queues.
 """
 
@@ -68,13 +68,13 @@ class Launched(Struct):
     heard: list[str] = field(default_factory=list)
 
 
-class Parcel(Struct):
+class RoleReservation(Struct):
     """Room of a node that is set apart for a role: it is offered to the role's frameworks only, and to those of roles below.
 
     The mark that it is known by says whose it is, and what else tells it from others; the scheduler does not look into it.
 
     amount : in all, of which tasks have `taken` some, and some is `offered`
-    said, whole : as in RoomSetApart
+    said, whole : as in ResourcesReserved
     there : whether it counts; not while its node is lost, or has come back with too little
     """
 
@@ -95,7 +95,7 @@ class Parcel(Struct):
 
 
 class RefusedApart(Struct, frozen=True):
-    """What a framework does not want of the parcels of a node, by their marks, until a moment."""
+    """What a framework does not want of the role_reservations of a node, by their marks, until a moment."""
 
     node: str
     apart: dict[str, Quantities]
@@ -162,10 +162,10 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         By leaf queue, whose it is: the framework and the role.
     executors : dict of int to Executor
         By the number of the job, those that run, or have tasks yet that are not over.
-    parcels : dict of str to dict of str to Parcel
+    role_reservations : dict of str to dict of str to RoleReservation
         By node and mark.
     offered_apart : dict of int to dict of str to Quantities
-        By the id of an offer that has some, what it offers of parcels, by their marks.
+        By the id of an offer that has some, what it offers of role_reservations, by their marks.
     refused_apart : dict of str to list of RefusedApart
         By the leaf of the framework that refused it.
     ports, offered_ports : dict of str to dict of int to Ranges
@@ -184,7 +184,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     last_offer: int = 0
     void: dict[int, str] = field(default_factory=dict)
     executors: dict[int, Executor] = field(default_factory=dict)
-    parcels: dict[str, dict[str, Parcel]] = field(default_factory=dict)
+    role_reservations: dict[str, dict[str, RoleReservation]] = field(default_factory=dict, name="parcels")
     offered_apart: dict[int, dict[str, Quantities]] = field(default_factory=dict)
     refused_apart: dict[str, list[RefusedApart]] = field(default_factory=dict)
     ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
@@ -207,9 +207,9 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
             for who, of in self.tasks.items()
         }
         executors = {number: replace(each, tasks=list(each.tasks)) for number, each in self.executors.items()}
-        parcels = {
+        role_reservations = {
             node: {mark: replace(p, taken=dict(p.taken), offered=dict(p.offered)) for mark, p in here.items()}
-            for node, here in self.parcels.items()
+            for node, here in self.role_reservations.items()
         }
         offered, refused = dict(self.offered_apart), {leaf: list(each) for leaf, each in self.refused_apart.items()}
         known = list(self.gone), self.last_offer, dict(self.void)
@@ -217,7 +217,9 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
             {node: dict(each) for node, each in held.items()} for held in (self.ports, self.offered_ports)
         )
         graces = dict(self.graces)
-        return Frameworks(members, tasks, *known, executors, parcels, offered, refused, taken, promised, graces)
+        return Frameworks(
+            members, tasks, *known, executors, role_reservations, offered, refused, taken, promised, graces
+        )
 
     def executors_by_place(self) -> dict[tuple[str, str], list[str]]:
         """The names of the executors that each framework has on each node."""
@@ -228,8 +230,8 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
 
     @property
     def have_tasks(self) -> bool:
-        """Whether any job that is not over, or of which a framework is told, is one's, or may have room of a parcel, or ports."""
-        return bool(self.task_of or self.executors or self.parcels or self.ports or self.graces)
+        """Whether any job that is not over, or of which a framework is told, is one's, or may have room of a reservation, or ports."""
+        return bool(self.task_of or self.executors or self.role_reservations or self.ports or self.graces)
 
     def leave(self, who: str) -> None:
         """A framework is gone, and so is what it was to be told."""

@@ -1,23 +1,24 @@
-"""Rows for what is new: resources, queues, shapes, buckets, jobs and their tasks."""
+"""Rows for what is new: resources, queues, shapes, groups, jobs and their tasks."""
 
 from collections.abc import Iterable, Sequence
 from math import inf, nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from fairlead.model.specs import Job
+from fairlead.model.specs import Job, path_to_root
 from fairlead.policies.codes import SDRF
 from fairlead.scheduler.forecasts import family_of
-from fairlead.scheduler.framework_index import holds_jobs_of
-from fairlead.scheduler.history import share_evenly
-from fairlead.scheduler.queue_tree import mark_exact, vector
-from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks
-from fairlead.scheduler.view import NEXT_TICK
-
-if TYPE_CHECKING:
-    from fairlead.scheduler.state import BucketKey, State
+from fairlead.scheduler.framework_index import JOBS, holds_jobs_of, own_queue, queue_of
+from fairlead.scheduler.history import begin_ticks, share_evenly
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.scheduling import link_tasks
+from fairlead.scheduler.kernel.view import BEGAN, ENDED, NEXT_TICK
+from fairlead.scheduler.queue_tree import mark_exact
+from fairlead.scheduler.state import GroupKey, State
+from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks, vector
 
 MANY_KINDS = 100
 """Kinds of new jobs, so many at once that the order is rather made anew than changed for each."""
@@ -27,12 +28,12 @@ _JOB, _TASK = (np.dtype((np.void, table.FIELDS.itemsize)) for table in (Jobs, Ta
 
 # What stands in the row of a new job or task, in the order of the fields, where it does not say something of its own.
 _NEW_JOB: dict[str, Any] = dict.fromkeys(Jobs.FIELDS.names or (), 0)
-_NEW_JOB |= {"bucket": NONE, "after": NONE, "before": NONE, "finished_at": nan}
+_NEW_JOB |= {"group": NONE, "after": NONE, "before": NONE, "finished_at": nan}
 NEW_TASK = np.zeros((), Tasks.FIELDS)
 NEW_TASK["node"], NEW_TASK["started_at"], NEW_TASK["finished_at"] = NONE, nan, nan
 
 
-def ensure_resources(state: "State", names: Iterable[str]) -> None:
+def ensure_resources(state: State, names: Iterable[str]) -> None:
     """Have a column for each of these."""
     new = [name for name in names if name not in state.resources]
     if new:
@@ -45,10 +46,10 @@ def ensure_resources(state: "State", names: Iterable[str]) -> None:
         for row in range(state.queues.n):
             write_queue(state, row)
         mark_exact(state.queues)
-        state.tree.write_withheld(state.queues)
+        state.tree.write_nonlendable(state.queues)
 
 
-def ensure_queue(state: "State", name: str) -> int:
+def ensure_queue(state: State, name: str) -> int:
     """The row of a queue, made with those above it where it is not there."""
     if name not in state.tree.rows:
         for row in state.tree.add(name, state.queues):
@@ -65,12 +66,12 @@ def ensure_queue(state: "State", name: str) -> int:
                 state.order.add_queue(state, row)
             elif row < state.order.queues.n:
                 state.order.spoil()  # it has queues below it from now on, which share by a policy of its own
-        if state.queues.reserve[state.tree.rows[name]].any():
-            state.tree.write_withheld(state.queues)
+        if state.queues.nonlendable[state.tree.rows[name]].any():
+            state.tree.write_nonlendable(state.queues)
     return state.tree.rows[name]
 
 
-def write_queue(state: "State", row: int) -> None:
+def write_queue(state: State, row: int) -> None:
     """Write what holds for a queue into its row."""
     ensure_resources(state, state.tree.needed_resources(state.tree.names[row]))
     state.tree.write(row, state.queues, state.resources, state.cluster.total)
@@ -83,7 +84,7 @@ def write_queue(state: "State", row: int) -> None:
         state.times[NEXT_TICK] = -inf  # the next fact finds it
 
 
-def ensure_shape(state: "State", job: Job) -> int:
+def ensure_shape(state: State, job: Job) -> int:
     """The row of a job's shape."""
     constraints = tuple(sorted((label, tuple(sorted(values))) for label, values in job.on.items()))
     key = (tuple(sorted((name, q) for name, q in job.taken.items() if q)), constraints)
@@ -102,7 +103,7 @@ def ensure_shape(state: "State", job: Job) -> int:
     return row
 
 
-def write_jobs(state: "State", numbers: I64, kinds: Sequence[Job], which: I64) -> tuple[int, I64]:
+def write_jobs(state: State, numbers: I64, kinds: Sequence[Job], which: I64) -> tuple[int, I64]:
     """Give new jobs their rows, and their tasks theirs; they wait nowhere yet.
 
     Parameters
@@ -117,14 +118,14 @@ def write_jobs(state: "State", numbers: I64, kinds: Sequence[Job], which: I64) -
     -------
     row : int
         The first of the rows.
-    buckets : int64, shape (jobs,)
+    groups : int64, shape (jobs,)
         Where they wait when they do, all their tasks waiting.
     """
-    rows, buckets = rows_of_kinds(state, kinds)
-    return write_rows(state, numbers, rows, which), buckets[which]
+    rows, groups = rows_of_kinds(state, kinds)
+    return write_rows(state, numbers, rows, which), groups[which]
 
 
-def write_rows(state: "State", numbers: I64, rows: NDArray[Any], which: I64) -> int:
+def write_rows(state: State, numbers: I64, rows: NDArray[Any], which: I64) -> int:
     """The same, where `rows` are what :func:`rows_of_kinds` has given for the kinds; returns the first row."""
     jobs, tasks = state.jobs, state.tasks
     new = rows.view(_JOB)[which].view(Jobs.FIELDS)
@@ -139,19 +140,19 @@ def write_rows(state: "State", numbers: I64, rows: NDArray[Any], which: I64) -> 
     return row
 
 
-def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I64]:
-    """Rows as jobs of some kinds have them, but for their numbers and tasks; and the buckets where those wait.
+def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64]:
+    """Rows as jobs of some kinds have them, but for their numbers and tasks; and the groups where those wait.
 
     They hold until the tables are made smaller.
     """
     for job in kinds:
         ensure_resources(state, job.demand)
-    keys = [_bucket_key(state, job) for job in kinds]
-    if len(kinds) > MANY_KINDS and sum(key not in state.bucket_rows for key in keys) > MANY_KINDS:
-        state.order.spoil()  # to give all buckets their places at once
-    buckets = [ensure_bucket(state, key) for key in keys]
+    keys = [_group_key(state, job) for job in kinds]
+    if len(kinds) > MANY_KINDS and sum(key not in state.group_rows for key in keys) > MANY_KINDS:
+        state.order.spoil()  # to give all groups their places at once
+    groups = [ensure_group(state, key) for key in keys]
     rows = []
-    for job, (queue, priority, shape, *_), bucket in zip(kinds, keys, buckets, strict=True):
+    for job, (queue, priority, shape, *_), group in zip(kinds, keys, groups, strict=True):
         row = {
             **_NEW_JOB,
             "queue": queue,
@@ -160,7 +161,7 @@ def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I
             "retries": job.retries,
             "tasks": job.tasks,
             "waiting": job.tasks,
-            "home": NONE if job.gang else bucket,
+            "home": NONE if job.gang else group,
             "time_limit": inf if job.time_limit is None else job.time_limit,
             "at_most": job.at_most or 0,
             "gang": job.gang,
@@ -172,38 +173,144 @@ def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I
             "family": family_of(holds_jobs_of(job.queue), job.name, state.shape_keys[shape]),
         }
         rows.append(tuple(row.values()))
-    return np.array(rows, Jobs.FIELDS), np.array(buckets, np.int64)
+    return np.array(rows, Jobs.FIELDS), np.array(groups, np.int64)
 
 
-def _bucket_key(state: "State", job: Job) -> "BucketKey":
+def _group_key(state: State, job: Job) -> GroupKey:
     gang = job.tasks if job.gang else 0
     return ensure_queue(state, job.queue), job.priority, ensure_shape(state, job), gang, job.revocable
 
 
-def set_ended(state: "State", ended: I64, length: int = 0) -> None:
+def set_ended(state: State, ended: I64, length: int = 0) -> None:
     """Have this for the list of jobs that ended, with room for all."""
     state.ended, old = np.zeros(max(length, len(state.jobs.rows), len(ended)), np.int64), ended
     state.ended[: len(old)] = old
     state.moves[0] += 1
 
 
-def ensure_bucket(state: "State", key: "BucketKey") -> int:
-    """The bucket for tasks of a leaf, a priority and a shape, so many of them at once, 0 for one by one; revocable or not."""
-    bucket = state.bucket_rows.get(key)
-    if bucket is None:
-        b = state.buckets
-        bucket = state.bucket_rows[key] = b.extend(1)
-        b.leaf[bucket], b.priority[bucket], b.shape_row[bucket], b.gang[bucket], b.revocable[bucket] = key
+def ensure_group(state: State, key: GroupKey) -> int:
+    """The group for tasks of a leaf, a priority and a shape, so many of them at once, 0 for one by one; revocable or not."""
+    group = state.group_rows.get(key)
+    if group is None:
+        b = state.groups
+        group = state.group_rows[key] = b.extend(1)
+        b.leaf[group], b.priority[group], b.shape_row[group], b.gang[group], b.revocable[group] = key
         state.any_revocable |= key[-1]
-        b.head[bucket] = b.tail[bucket] = NONE
-        b.passed_since[bucket] = nan
-        state.order.add_bucket(state, bucket)
-    return bucket
+        b.head[group] = b.tail[group] = NONE
+        b.passed_since[group] = nan
+        state.order.add_group(state, group)
+    return group
 
 
-def bucket_of(state: "State", row: int) -> int:
-    """The bucket that a job waits in when it does."""
+def group_of(state: State, row: int) -> int:
+    """The group that a job waits in when it does."""
     jobs = state.jobs
     gang = int(jobs.waiting[row]) if jobs.gang[row] else 0
     key = (int(jobs.queue[row]), int(jobs.priority[row]), int(jobs.shape_row[row]), gang, bool(jobs.revocable[row]))
-    return ensure_bucket(state, key)
+    return ensure_group(state, key)
+
+
+def compact(state: State) -> None:
+    """Take the rows of forgotten jobs, and the groups and shapes that only they had, out of the tables."""
+    jobs, tasks, groups, shapes = state.jobs, state.tasks, state.groups, state.shapes
+    live = np.flatnonzero(jobs.id[: jobs.n] != NONE)
+    counts = jobs.tasks[live]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    new_job = renumbering(live, jobs.n)
+    tasks.keep(np.repeat(jobs.first[live] - starts[:-1], counts) + np.arange(starts[-1]))
+    jobs.keep(live)
+    jobs.first[: jobs.n] = starts[:-1]
+    for links in (jobs.after, jobs.before, groups.head, groups.tail):
+        links[:] = new_job[links]
+
+    used = np.zeros(groups.n, np.bool_)
+    used[(groups.head[: groups.n] != NONE) | groups.is_framework[: groups.n]] = True
+    used[jobs.home[: jobs.n][jobs.home[: jobs.n] != NONE]] = True
+    live = np.flatnonzero(used)
+    new_bucket = renumbering(live, groups.n)
+    groups.keep(live)
+    jobs.group[:] = new_bucket[jobs.group]
+    jobs.home[:] = new_bucket[jobs.home]
+    state.holds.group[: state.holds.n] = new_bucket[state.holds.group[: state.holds.n]]
+
+    live = np.union1d(jobs.shape_row[: jobs.n], groups.shape_row[: groups.n])
+    new_shape = renumbering(live, shapes.n)
+    shapes.keep(live)
+    jobs.shape_row[: jobs.n] = new_shape[jobs.shape_row[: jobs.n]]
+    groups.shape_row[: groups.n] = new_shape[groups.shape_row[: groups.n]]
+    state.shape_keys = [state.shape_keys[row] for row in live]
+
+    rows = state.held_rows()
+    link_tasks(state.view(), rows, state.job_rows_of(rows))
+    ended = state.ended_jobs()
+    state.order.counts[ENDED] = len(ended)
+    set_ended(state, ended)
+    state.forgotten = state.dead_tasks = 0
+    state.index.renumber(jobs)
+    find_kinds(state)
+
+
+def find_kinds(state: State) -> None:
+    """Work out where shapes and groups are, from the tables and parts. The order is made anew when it is needed."""
+    fits = state.shapes.fit[: state.shapes.n].tolist()
+    state.shape_rows = {key: row for row, key in enumerate(zip(state.shape_keys, fits, strict=True))}
+    b = state.groups
+    columns = (b.leaf[: b.n], b.priority[: b.n], b.shape_row[: b.n], b.gang[: b.n], b.revocable[: b.n])
+    keys = zip(*(column.tolist() for column in columns), strict=True)
+    state.group_rows = {key: row for row, key in enumerate(keys)}
+    state.any_revocable = bool(b.revocable[: b.n].any())
+    state.order.spoil()
+
+
+def renumbering(live: I64, count: int) -> I64:
+    """Map old rows to new ones, NONE for those that go; NONE itself, the last element, stays NONE."""
+    new = np.full(count + 1, NONE, np.int64)
+    new[live] = np.arange(len(live))
+    return new
+
+
+TAKEN_ALONG = (
+    "used", "spare", "promised", "claimed", "tasks", "jobs", "spare_tasks", "served", "allocations", "trusted", "overran",
+)  # fmt: skip
+"""What a queue has because of its jobs: what the new queues have from the first, as the role does."""
+
+
+def make_role(state: State, role: str, at: float) -> None:
+    """Have the jobs of the queue that a role is, and of those above it, in leaves of their own."""
+    for name in reversed(path_to_root(queue_of(role))):
+        row = state.tree.rows.get(name)
+        if name and row is not None and row not in state.tree.inner_rows and _has_live_jobs(state, row):
+            _move_jobs(state, row, at)
+
+
+def _has_live_jobs(state: State, row: int) -> bool:
+    jobs, n = state.jobs, state.jobs.n
+    return bool(((jobs.queue[:n] == row) & (jobs.id[:n] != NONE) & np.isnan(jobs.finished_at[:n])).any())
+
+
+def _move_jobs(state: State, row: int, at: float) -> None:
+    queues, tick = state.queues, state.queues.tick[: state.queues.n].copy()
+    own = own_queue(state.tree.names[row])
+    leaf = ensure_queue(state, f"{own}/{JOBS}")
+    begin_ticks(queues, tick, at - state.times[BEGAN])
+    for new in (state.tree.rows[own], leaf):
+        if queues.tick[queues.parent[new]] > 0:
+            scheduling.count_use(state.view(), new, at)  # which is nothing until now
+        for name in TAKEN_ALONG:
+            getattr(queues, name)[new] = getattr(queues, name)[row]
+    for name, none in (
+        ("idled_before", 0),
+        ("in_line_since", 0.0),
+        ("in_line_at", -np.inf),
+        ("apart", 0),
+    ):  # of leaves only
+        column = getattr(queues, name)
+        column[leaf], column[row] = column[row], none
+    jobs, leaves = state.jobs, state.groups.leaf[: state.groups.n]
+    mine = np.flatnonzero(jobs.queue[: jobs.n] == row)
+    jobs.queue[mine] = leaf
+    leaves[leaves == row] = leaf
+    for number in jobs.id[mine][jobs.id[mine] != NONE].tolist():
+        state.index.specs[number] = replace(state.index.specs[number], queue=state.tree.names[leaf])
+    state.tree.write_nonlendable(queues)
+    find_kinds(state)

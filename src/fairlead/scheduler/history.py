@@ -5,33 +5,13 @@ The counting itself is in :mod:`fairlead.scheduler.kernel`.
 
 import numpy as np
 
-from fairlead.policies import fairtree
 from fairlead.policies.codes import FAIRTREE, SDRF
 from fairlead.policies.drf import dominant_share
-from fairlead.policies.fairtree import PERIOD
-from fairlead.scheduler.kernel.constants import MOMENTS, QUARTER_DIGITS, WHOLE
+from fairlead.scheduler.kernel.constants import MOMENTS, QUARTER_DIGITS
 from fairlead.scheduler.tables import F64, I64, NONE, Queues
 
-TICKS = 1024
-"""Ticks of a half-life, where that is not too short for them."""
-SHORTEST_TICK = 1.0
-"""Seconds."""
 LARGEST_AMOUNT = 49
 """Binary digits of what is counted."""
-
-
-def ticks_of(half_life: float) -> tuple[float, int]:
-    """How long a tick is, in seconds, and what is left after one, in parts of 2**32; 0 and 0 for a half-life of 0: no history."""
-    if not half_life:
-        return 0.0, 0
-    tick = max(SHORTEST_TICK, half_life / TICKS)
-    return tick, round(WHOLE * 2.0 ** (-tick / half_life))
-
-
-def slurm_ticks_of(half_life: float) -> tuple[float, int]:
-    """The same as Slurm has it: used amounts fade by its formula each five minutes, or each half-life where that is shorter."""
-    tick = min(PERIOD, half_life)
-    return tick, round(WHOLE * fairtree.left_after(tick, half_life))
 
 
 def forget_what_is_made_otherwise(queues: Queues, before: I64) -> None:

@@ -3,24 +3,25 @@
 For tests, fuzzing, and a scheduler that runs with ``FAIRLEAD_CHECK`` set; it looks at every task, so it takes its time.
 """
 
+from typing import Any
+
 import numpy as np
 
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
-from fairlead.scheduler import order
 from fairlead.scheduler.effects import is_led_out
 from fairlead.scheduler.framework_index import own_queue, plus
+from fairlead.scheduler.frameworks.effects import wants_offers
+from fairlead.scheduler.frameworks.reservations import RESERVED, count_of, joined
+from fairlead.scheduler.job_caps import cap_of, waits_for_cap
 from fairlead.scheduler.job_index import is_led, runs_in_executor
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import IN_TEN, MOST
 from fairlead.scheduler.kernel.scheduling import set_of
-from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
-from fairlead.scheduler.offer_effects import wants_offers
-from fairlead.scheduler.parcels import RESERVED
-from fairlead.scheduler.ports import count_of, joined
-from fairlead.scheduler.queue_tree import vector
+from fairlead.scheduler.kernel.view import BLOCK, DIVIDED_SOMEWHERE, HDRF_SOMEWHERE, IN_ORDER
+from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
-from fairlead.scheduler.tables import BINS, I32, I64, NONE, OF_QUEUE, RESERVATION
+from fairlead.scheduler.tables import BINS, I32, I64, NONE, OF_QUEUE, RESERVATION, vector
 
 
 def check_invariants(state: State) -> None:
@@ -29,7 +30,7 @@ def check_invariants(state: State) -> None:
     Raises
     ------
     AssertionError
-        Says of which node, queue, bucket or job the state keeps something that is not so.
+        Says of which node, queue, group or job the state keeps something that is not so.
     """
     _check_lists(state)
     _check_index(state)
@@ -41,7 +42,7 @@ def check_invariants(state: State) -> None:
     _check_ports(state)
     _check_sketches(state)
     _check_let_in(state)
-    order.check(state)
+    check_order(state)
 
 
 def _check_index(state: State) -> None:
@@ -54,45 +55,45 @@ def _check_index(state: State) -> None:
 
 
 def _check_let_in(state: State) -> None:
-    """Of each person who is bounded, those are inside that wait in a bucket or run, and gangs that are about to be over.
+    """Of each person who is bounded, those are inside that wait in a group or run, and gangs that are about to be over.
 
     Others wait only where these are enough.
     """
     jobs, inside = state.jobs, dict[str, set[int]]()
     broken = np.isin(jobs.id[: jobs.n], sorted(state.broken_gangs))
-    for row in np.flatnonzero((jobs.bucket[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0) | broken):
+    for row in np.flatnonzero((jobs.group[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0) | broken):
         job = state.index.specs[int(jobs.id[row])]
-        if bound_of(state.settings, job) is not None:
+        if cap_of(state.settings, job) is not None:
             inside.setdefault(job.user, set()).add(int(jobs.id[row]))
-    kept = {who: some for who, some in state.let_in.inside.items() if some}
+    kept = {who: some for who, some in state.job_caps.inside.items() if some}
     assert kept == inside, f"jobs {inside} are let in, not {kept}"
-    for who, waits in state.let_in.waits.items():
+    for who, waits in state.job_caps.waits.items():
         most = state.settings.max_jobs_of.get(who, state.settings.max_jobs_of.get("*", 0))
         assert not waits or len(inside.get(who, ())) >= most, f"jobs {waits} of {who!r} wait, who may have {most}"
 
 
 def _check_lists(state: State) -> None:
-    """Each bucket's list holds its jobs by number, linked both ways, and counts those that run already."""
-    jobs, buckets = state.jobs, state.buckets
+    """Each group's list holds its jobs by number, linked both ways, and counts those that run already."""
+    jobs, groups = state.jobs, state.groups
     listed = 0
-    for b in range(buckets.n):
-        previous, job, started = NONE, int(buckets.head[b]), 0
+    for b in range(groups.n):
+        previous, job, started = NONE, int(groups.head[b]), 0
         while job != NONE:
-            what = f"job {jobs.id[job]} in bucket {b}"
-            assert jobs.bucket[job] == b, f"{what}: is in {jobs.bucket[job]}"
+            what = f"job {jobs.id[job]} in group {b}"
+            assert jobs.group[job] == b, f"{what}: is in {jobs.group[job]}"
             assert jobs.before[job] == previous, f"{what}: comes after another row than {previous}"
             assert previous == NONE or jobs.id[previous] < jobs.id[job], f"{what}: comes after a later job"
             listed += 1
             started += jobs.holding[job] > 0
             previous, job = job, int(jobs.after[job])
-        assert buckets.tail[b] == previous, f"bucket {b} ends with row {previous}, not {buckets.tail[b]}"
-        assert buckets.started[b] == started, f"bucket {b} has {started} jobs that run, not {buckets.started[b]}"
-    entered = int((jobs.bucket[: jobs.n] != NONE).sum())
-    assert entered == listed, f"{entered} jobs are in buckets, and {listed} in their lists"
+        assert groups.tail[b] == previous, f"group {b} ends with row {previous}, not {groups.tail[b]}"
+        assert groups.started[b] == started, f"group {b} has {started} jobs that run, not {groups.started[b]}"
+    entered = int((jobs.group[: jobs.n] != NONE).sum())
+    assert entered == listed, f"{entered} jobs are in groups, and {listed} in their lists"
 
 
 def _check_jobs(state: State) -> None:
-    """A job's counts are those of its tasks, and it waits in a bucket where it may start."""
+    """A job's counts are those of its tasks, and it waits in a group where it may start."""
     jobs, n = state.jobs, state.jobs.n
     there = np.flatnonzero(jobs.id[:n] != NONE)
     whose, sizes = np.repeat(there, jobs.tasks[there]), jobs.tasks[there]
@@ -119,8 +120,8 @@ def _check_jobs(state: State) -> None:
         may_start = (jobs.at_most[row] == 0 or jobs.holding[row] < jobs.at_most[row]) and jobs.waiting[row] > 0
         may_start = may_start and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
         may_start = may_start and not is_led_out(state, row)
-        may_start = may_start and job not in state.dependencies.waits_for and not waits_to_be_let_in(state, job)
-        assert (jobs.bucket[row] != NONE) == may_start, f"job {job} may start: {may_start}, and its bucket says another"
+        may_start = may_start and job not in state.dependencies.waits_for and not waits_for_cap(state, job)
+        assert (jobs.group[row] != NONE) == may_start, f"job {job} may start: {may_start}, and its group says another"
     lost = ~state.nodes.up[state.tasks.node[task[held]]]
     assert not lost.any(), f"jobs {jobs.id[whose[held][lost]]} are on a lost node"
 
@@ -181,7 +182,7 @@ def _check_sums(state: State) -> None:
 
 
 def _check_parcels(state: State) -> list[tuple[str, int, I64]]:
-    """What tasks and offers have of parcels is what these tell; of each that counts, the role, the node and what it is."""
+    """What tasks and offers have of role_reservations is what these tell; of each that counts, the role, the node and what it is."""
     f, found = state.frameworks, []
     has: dict[tuple[str, str], Quantities] = {}
     promised: dict[tuple[str, str], Quantities] = {}
@@ -195,18 +196,22 @@ def _check_parcels(state: State) -> list[tuple[str, int, I64]]:
         for mark, amount in apart.items():
             at = state.cluster.specs[place].name, mark
             promised[at] = plus(promised.get(at, {}), amount)
-    for node, here in f.parcels.items():
-        for mark, parcel in here.items():
-            assert parcel.taken == has.pop((node, mark), {}), (
-                f"tasks have not {parcel.taken} of parcel {mark} on {node}"
+    for node, here in f.role_reservations.items():
+        for mark, reservation in here.items():
+            assert reservation.taken == has.pop((node, mark), {}), (
+                f"tasks have not {reservation.taken} of reservation {mark} on {node}"
             )
-            assert parcel.offered == promised.pop((node, mark), {}), f"{parcel.offered} of {mark} is not offered"
-            assert parcel.amount, f"there is nothing of parcel {mark} on {node}"
-            assert min(parcel.idle.values(), default=0) >= 0, f"more is in use of parcel {mark} on {node} than there is"
-            if parcel.there:
-                found.append((parcel.role, state.cluster.rows[node], vector(parcel.amount, state.resources)))
-    assert not has, f"tasks have {has} of parcels that there are not"
-    assert not promised, f"{promised} is offered of parcels that there are not"
+            assert reservation.offered == promised.pop((node, mark), {}), (
+                f"{reservation.offered} of {mark} is not offered"
+            )
+            assert reservation.amount, f"there is nothing of reservation {mark} on {node}"
+            assert min(reservation.idle.values(), default=0) >= 0, (
+                f"more is in use of reservation {mark} on {node} than there is"
+            )
+            if reservation.there:
+                found.append((reservation.role, state.cluster.rows[node], vector(reservation.amount, state.resources)))
+    assert not has, f"tasks have {has} of role_reservations that there are not"
+    assert not promised, f"{promised} is offered of role_reservations that there are not"
     return found
 
 
@@ -234,11 +239,11 @@ def _check_lending(state: State) -> None:
     queues = state.queues
     below = np.zeros_like(queues.used)
     for q in range(queues.n - 1, -1, -1):
-        found = np.maximum(below[q], queues.reserve[q] - queues.used[q] - queues.claimed[q]).tolist()
-        kept = queues.withheld[q].tolist()
+        found = np.maximum(below[q], queues.nonlendable[q] - queues.used[q] - queues.claimed[q]).tolist()
+        kept = queues.idle_nonlendable[q].tolist()
         assert kept == found, f"queue {state.tree.names[q]!r} withholds {found} from others, not {kept}"
         if q:
-            below[queues.parent[q]] += queues.withheld[q]
+            below[queues.parent[q]] += queues.idle_nonlendable[q]
 
 
 def _listed(first: int, after: I32 | I64) -> list[int]:
@@ -261,7 +266,7 @@ def _check_holds(state: State) -> None:
         here = np.flatnonzero(holds.node[:n] == node)
         listed = _listed(nodes.hold[node], holds.after)
         assert listed == here.tolist(), f"node {spec.name} has holds {here}, not {listed}"
-        assert len(set(holds.bucket[here].tolist())) == len(here), f"node {spec.name} is kept twice for the same"
+        assert len(set(holds.group[here].tolist())) == len(here), f"node {spec.name} is kept twice for the same"
         on = state.tasks.node[tasks] == node
         claims: list[I64] = []
         for h in here[np.lexsort((holds.rank[here], holds.start[here]))].tolist():
@@ -275,7 +280,7 @@ def _check_holds(state: State) -> None:
             claims.append(holds.amount[here[due]].sum(axis=0) - back)
             idle = np.minimum(nodes.free[node], np.maximum(most, claims[-1])) - np.minimum(nodes.free[node], most)
             assert idle.tolist() == holds.idle[h].tolist(), f"on node {spec.name} {idle} lies idle, not {holds.idle[h]}"
-            promised[state.buckets.leaf[holds.bucket[h]]] += idle
+            promised[state.groups.leaf[holds.group[h]]] += idle
         found = np.max([np.zeros(len(state.resources), np.int64), *claims], axis=0).tolist()
         kept = nodes.held[node].tolist()
         assert found == kept, f"on node {spec.name} {found} is kept for jobs, not {kept}"
@@ -285,24 +290,22 @@ def _check_holds(state: State) -> None:
         assert found == kept, f"for queue {state.tree.names[q]!r} {found} is kept idle, not {kept}"
     claimed = scheduling.kept_for_claims(state.view())
     assert (state.queues.claimed[: state.queues.n] == claimed).all(), f"{claimed} is kept for claims, by queue"
-    for bucket in np.unique(holds.bucket[:n]):
-        mine = np.flatnonzero(holds.bucket[:n] == bucket)
-        assert state.buckets.head[bucket] != NONE, f"nodes are kept for bucket {bucket}, where nobody waits"
-        gang, kinds = int(state.buckets.gang[bucket]), holds.kind[mine]
-        assert len(set(kinds.tolist())) == 1, f"bucket {bucket} has holds of kinds {kinds}"
+    for group in np.unique(holds.group[:n]):
+        mine = np.flatnonzero(holds.group[:n] == group)
+        assert state.groups.head[group] != NONE, f"nodes are kept for group {group}, where nobody waits"
+        gang, kinds = int(state.groups.gang[group]), holds.kind[mine]
+        assert len(set(kinds.tolist())) == 1, f"group {group} has holds of kinds {kinds}"
         kept = holds.tasks[mine]
-        assert (kept > 0).all(), f"bucket {bucket} has room kept for {kept} tasks"
+        assert (kept > 0).all(), f"group {group} has room kept for {kept} tasks"
         if gang or kinds[0] == RESERVATION:
-            assert kept.sum() == max(1, gang), f"bucket {bucket} has room kept for {kept}, not {max(1, gang)}"
+            assert kept.sum() == max(1, gang), f"group {group} has room kept for {kept}, not {max(1, gang)}"
         assert (
-            holds.amount[mine] == holds.tasks[mine][:, None] * state.shapes.demand[state.buckets.shape_row[bucket]]
+            holds.amount[mine] == holds.tasks[mine][:, None] * state.shapes.demand[state.groups.shape_row[group]]
         ).all()
         for name in ("rank", "start", "end", "slips", "since", "planned"):
-            assert len(set(getattr(holds, name)[mine].tolist())) == 1, (
-                f"bucket {bucket} has holds that differ in {name}"
-            )
-    leaves = state.buckets.leaf[np.unique(holds.bucket[:n][holds.kind[:n] == RESERVATION])].tolist()
-    places = {int(holds.place[h]): int(holds.bucket[h]) for h in range(n) if holds.kind[h] == RESERVATION}
+            assert len(set(getattr(holds, name)[mine].tolist())) == 1, f"group {group} has holds that differ in {name}"
+    leaves = state.groups.leaf[np.unique(holds.group[:n][holds.kind[:n] == RESERVATION])].tolist()
+    places = {int(holds.place[h]): int(holds.group[h]) for h in range(n) if holds.kind[h] == RESERVATION}
     assert len(places) == len(leaves), f"{len(leaves)} reservations have places {[*places]}"
     bits = sum(1 << place for place in places)
     assert not (state.queues.apart[: state.queues.n] & ~bits).any(), f"leaves stand apart for others than {[*places]}"
@@ -326,7 +329,7 @@ def _check_offers(state: State) -> None:
         for role, leaf in member.leaves.items()
         if wants_offers(state, who, role)
     }
-    waits = state.buckets.leaf[: state.buckets.n][state.buckets.wants[: state.buckets.n]].tolist()
+    waits = state.groups.leaf[: state.groups.n][state.groups.is_framework[: state.groups.n]].tolist()
     assert sorted(waits) == sorted(wanted), f"frameworks wait for offers in leaves {waits}, not {wanted}"
     for leaf in range(state.queues.n):
         listed, row = [], int(state.queues.refusal[leaf])
@@ -356,19 +359,93 @@ def _check_executors(state: State) -> None:
 
 
 def _check_sketches(state: State) -> None:
-    """Each sketch has one place, in its set, and its counts add up."""
-    sketches, n = state.sketches, state.sketches.n
-    sets, ways = np.nonzero(sketches.places != NONE)
-    places = zip(sketches.places[sets, ways].tolist(), sets.tolist(), strict=True)
-    what = list(zip(sketches.about[:n].tolist(), sketches.key[:n].tolist(), strict=True))
-    assert len(set(what)) == n, "two sketches are about the same"
-    assert sorted(places) == [(row, set_of(*what[row])) for row in range(n)], "a sketch has another place than its own"
-    assert (sketches.total[:n] == sketches.counts[:n].sum(axis=1)).all(), "the counts of a sketch are not its total"
-    assert (sketches.counts[:n] >= 0).all(), "a sketch counts less than nothing"
+    """Each histogram has one place, in its set, and its counts add up."""
+    histograms, n = state.histograms, state.histograms.n
+    sets, ways = np.nonzero(histograms.places != NONE)
+    places = zip(histograms.places[sets, ways].tolist(), sets.tolist(), strict=True)
+    what = list(zip(histograms.about[:n].tolist(), histograms.key[:n].tolist(), strict=True))
+    assert len(set(what)) == n, "two histograms are about the same"
+    assert sorted(places) == [(row, set_of(*what[row])) for row in range(n)], (
+        "a histogram has another place than its own"
+    )
+    assert (histograms.total[:n] == histograms.counts[:n].sum(axis=1)).all(), (
+        "the counts of a histogram are not its total"
+    )
+    assert (histograms.counts[:n] >= 0).all(), "a histogram counts less than nothing"
     for row in range(n):
-        longest_first = np.repeat(np.arange(BINS), sketches.counts[row])[::-1]
+        longest_first = np.repeat(np.arange(BINS), histograms.counts[row])[::-1]
         allowed = (len(longest_first) + 1) // IN_TEN
         found = int(longest_first[allowed - 1]) if allowed else NONE
-        assert sketches.usual[row] == found, f"what is usual in sketch {row} is {found}, not {sketches.usual[row]}"
-    queues = sketches.key[:n][sketches.about[:n] == OF_QUEUE]
-    assert (queues < state.queues.n).all(), "there is a sketch of a queue that there is not"
+        assert histograms.p90[row] == found, f"what is usual in histogram {row} is {found}, not {histograms.p90[row]}"
+    queues = histograms.key[:n][histograms.about[:n] == OF_QUEUE]
+    assert (queues < state.queues.n).all(), "there is a histogram of a queue that there is not"
+
+
+def check_order(state: State) -> None:
+    """Compare the order with one made anew from the tables, and what is known of room with the nodes.
+
+    For tests and the debug switch. The order is brought up to date by it, which changes nothing that is decided.
+
+    Raises
+    ------
+    AssertionError
+        Names the queue, group or node of which the order says something that is not so.
+    """
+    order, counts = state.order, state.order.counts
+    if counts[IN_ORDER]:
+        v = order.view(state)
+        if not counts[HDRF_SOMEWHERE] and not counts[DIVIDED_SOMEWHERE]:  # there, each cycle makes all trees anew
+            scheduling.refresh(v)
+            kept = _said(state)
+            scheduling.rebuild(v)
+            made = _said(state)
+            for queue, part in kept:
+                said, anew = kept[queue, part], made[queue, part]
+                assert said == anew, f"queue {queue!r}: the order has {part} {said}, and made anew {anew}"
+        if not counts[HDRF_SOMEWHERE]:  # there, all that wait are tried, parked or not
+            _check_parked(v, state)
+        _check_bounds(state)
+
+
+def _said(state: State) -> dict[tuple[str, str], Any]:
+    """What the order says of each queue: its tree, from the root on, and, where somebody waits, its key."""
+    order, cache = state.order, state.order.queues
+    found: dict[tuple[str, str], Any] = {}
+    for q, name in enumerate(state.tree.names):
+        tree = slice(cache.base[q] + 1, cache.base[q] + 2 * cache.slots[q])
+        for part in ("best", "may_fit", "least"):
+            found[name, part] = getattr(order, part)[tree].tolist()
+        if q and order.best[tree.start] != NONE:
+            for part in ("below", "first", "level", "column", "last_served"):
+                found[name, part] = getattr(cache, part)[q].item()
+            found[name, "charged"] = cache.charged[q].tolist()
+        if q:
+            found[name, "works"] = bool(cache.works[q])
+        found[name, "at_work"] = cache.at_work[q].tolist()
+    return found
+
+
+def _check_parked(v: Any, state: State) -> None:
+    """What is parked has room on no node but fresh ones, unless its queue is unsure of that, or nodes are kept for it, a gang."""
+    order, groups = state.order, state.groups
+    for b in np.flatnonzero(order.groups.parked[: groups.n] & ~groups.is_framework[: groups.n]):
+        queues = up_to_root(state.queues, int(groups.leaf[b]))
+        bound = order.groups.keeping[b] and groups.gang[b]
+        if groups.head[b] != NONE and not bound and not order.queues.maybe_stale[queues].any():
+            count, shape = max(1, int(groups.gang[b])), groups.shape_row[b]
+            stale = np.flatnonzero(~order.nodes.is_freed[: state.nodes.n])
+            room = sum(int(scheduling.room_for(v, n, shape, count)) for n in stale.tolist())
+            where = f"queue {state.tree.names[queues[0]]!r}"
+            assert room < count, (
+                f"{where}: group {b} is parked, and {room} tasks of it have room on nodes that are not fresh"
+            )
+
+
+def _check_bounds(state: State) -> None:
+    """No node has more room than the bounds of its block say."""
+    order, nodes = state.order, state.nodes
+    for n in np.flatnonzero(nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]):
+        room = nodes.free[n] - nodes.held[n]
+        for bounds, size in ((order.bounds, BLOCK), (order.large_bounds, BLOCK * BLOCK)):
+            bound = bounds[n // size]
+            assert (room <= bound).all(), f"node {state.cluster.specs[n].name} has {room} free, and its block {bound}"

@@ -54,7 +54,7 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     specs: dict[int, Job] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.work_out()
+        self.rebuild()
         self.first = 1
         self.row_of: I64 = np.zeros(0, np.int64)
 
@@ -66,7 +66,7 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         found.led, found.in_executors = set(self.led), set(self.in_executors)
         return found
 
-    def work_out(self) -> None:
+    def rebuild(self) -> None:
         """Find the submitters' keys, the large jobs, those that are led and those in executors anew."""
         self.keys = {job.key: number for number, job in self.specs.items() if job.key}
         self.heavy = {number: more for number, job in self.specs.items() if (more := size_of(job) // LARGE)}

@@ -1,9 +1,9 @@
 """The order's arrays: made when they are needed, and grown with the tables.
 
-See :mod:`fairlead.scheduler.view` for what is in them.
+See :mod:`fairlead.scheduler.kernel.view` for what is in them.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +11,14 @@ from fairlead.policies.codes import DIVIDED, HDRF, MESOS
 from fairlead.scheduler.history import fine_digits
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.scheduling import View
-from fairlead.scheduler.queue_tree import up_to_root
-from fairlead.scheduler.tables import F64, I64, NONE, TABLES
-from fairlead.scheduler.view import (
+from fairlead.scheduler.kernel.view import (
     BLOCK,
-    BUCKETS,
     CLAIM_DUE,
     COUNTS,
     DIVIDED_SOMEWHERE,
     FRAME,
-    FRESH,
+    FREED,
+    GROUPS,
     HDRF_SOMEWHERE,
     HISTORY_MOVED,
     HOLDS,
@@ -33,24 +31,23 @@ from fairlead.scheduler.view import (
     NODES,
     OFFER_WAKE,
     OUT,
+    PLANNED,
     QUEUES,
-    TOUCHED_BUCKETS,
+    TOUCHED_GROUPS,
     TOUCHED_QUEUES,
-    BucketSeats,
-    NodeSeats,
-    QueueSeats,
-    ShapeSeats,
+    WORTH,
+    GroupCache,
+    NodeCache,
+    QueueCache,
+    ShapeCache,
 )
+from fairlead.scheduler.records import Records
+from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 
 WEIGHT = 2**40
 """What the largest weight among siblings counts as."""
 MOST_OFFERS = 1000
 """A cycle makes no more offers than this."""
-WORTH = {"cpu": 10, "memory": 32 * 2**20}
-"""What is left of a node is offered if there is so much of one of these."""
-
-if TYPE_CHECKING:
-    from fairlead.scheduler.state import State
 
 
 class Order:
@@ -71,11 +68,11 @@ class Order:
     def _reset(self, resources: int, depth: int) -> None:
         """Forget everything, for so many resources and so many levels of queues."""
         moves = self._moves
-        self.nodes, self.queues, self.buckets = NodeSeats(moves), QueueSeats(moves), BucketSeats(moves)
-        self.shapes = ShapeSeats(moves)
+        self.nodes, self.queues, self.groups = NodeCache(moves), QueueCache(moves), GroupCache(moves)
+        self.shapes = ShapeCache(moves)
         self.queues.widen(resources)
         self.resources = resources
-        self.best, self.able = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        self.best, self.may_fit = np.zeros(0, np.int64), np.zeros(0, np.bool_)
         self.needs = np.zeros(0, np.int64)
         self.least = np.zeros((0, resources + MORE_COLUMNS), np.int64)
         self.places = 0  # that are in use, of the nodes of all trees
@@ -85,54 +82,57 @@ class Order:
         self.frames, self.caps = np.zeros(depth, FRAME), np.zeros((depth, resources + 2), np.int64)
         self.stack = np.zeros(128 * depth, np.int64)
         self.most_kept, self.fine = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
-        self.chosen, self.chosen_until = np.zeros((5, 0), np.int64), np.zeros(0)
+        self._plan_up_to(0)
         self.worth, self.offer_room = np.full(resources, NOBODY), np.zeros(resources, np.int64)
         self.offered_to, self.offered_rest = np.zeros((3, 0), np.int64), np.zeros((0, resources), np.int64)
-        for name in (TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, MOVED, HISTORY_MOVED):
+        for name in (TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, MOVED, HISTORY_MOVED):
             self.counts[name] = 0
         moves[0] += 1
 
-    def view(self, state: "State") -> Any:
+    def view(self, state: Records) -> Any:
         """What kernels see, as it is now."""
         counts = self.counts
-        counts[NODES], counts[QUEUES], counts[BUCKETS] = state.nodes.n, state.queues.n, state.buckets.n
+        counts[NODES], counts[QUEUES], counts[GROUPS] = state.nodes.n, state.queues.n, state.groups.n
         if self._seen != self._moves[0]:
             self._view = self._see(state)
             self._seen = self._moves[0]
         return self._view
 
-    def _see(self, s: "State") -> View:
-        seats = {
-            "node_seats": self.nodes,
-            "queue_seats": self.queues,
-            "bucket_seats": self.buckets,
-            "shape_seats": self.shapes,
+    def _see(self, s: Records) -> View:
+        cache = {
+            "node_cache": self.nodes,
+            "queue_cache": self.queues,
+            "group_cache": self.groups,
+            "shape_cache": self.shapes,
         }
-        tables = {**{name: getattr(s, name) for name in TABLES}, **seats}
+        tables = {**{name: getattr(s, name) for name in TABLES}, **cache}
         return View(
             **{name: table.rows for name, table in tables.items()},
             **{name: getattr(table, name) for table in tables.values() for name in table.WIDE},
             counts=self.counts, times=s.times, grain=s.grain, fine=self.fine, masks=s.cluster.masks, total=s.cluster.total,
             ended=s.ended,
-            best=self.best, able=self.able, needs=self.needs, sketch_places=s.sketches.places, least=self.least,
+            best=self.best, may_fit=self.may_fit, needs=self.needs, histogram_places=s.histograms.places, least=self.least,
             bounds=self.bounds, large_bounds=self.large_bounds,
             counted=self.counted, most=self.most, most_kept=self.most_kept, frames=self.frames, caps=self.caps,
-            stack=self.stack, chosen=self.chosen, chosen_until=self.chosen_until, worth=self.worth,
+            stack=self.stack, **self.planned, worth=self.worth,
             offer_room=self.offer_room, offered_to=self.offered_to, offered_rest=self.offered_rest,
         )  # fmt: skip
+
+    def _plan_up_to(self, count: int) -> None:
+        """Make room for a plan of this many placements, or nodes."""
+        self.planned = {name: np.zeros(count, kind) for name, (kind, _) in PLANNED.items()}
+        self._moves[0] += 1
 
     def spoil(self) -> None:
         """Something changed that all of it hangs on: it is made anew when it is needed."""
         self.counts[IN_ORDER] = 0
 
-    def ready(self, state: "State", most: int) -> Any:
+    def ready(self, state: Records, most: int) -> Any:
         """What kernels see, with the order made if there is none, and room for so many placements."""
         if not self.counts[IN_ORDER]:
             self._make(state)
-        if self.chosen.shape[1] < most + 2 * self.largest_gang + state.nodes.n:
-            self.chosen = np.zeros((5, most + 4 * self.largest_gang + 2 * state.nodes.n), np.int64)
-            self.chosen_until = np.zeros(self.chosen.shape[1])
-            self._moves[0] += 1
+        if len(self.planned["planned_node"]) < most + 2 * self.largest_gang + state.nodes.n:
+            self._plan_up_to(most + 4 * self.largest_gang + 2 * state.nodes.n)
         if state.frameworks.members and not len(self.offered_rest):
             self.offered_to = np.zeros((3, MOST_OFFERS), np.int64)
             self.offered_rest = np.zeros((MOST_OFFERS, self.resources), np.int64)
@@ -140,40 +140,40 @@ class Order:
         self.counts[LAST_OFFER] = state.frameworks.last_offer
         return self.view(state)
 
-    def _make(self, state: "State") -> None:
+    def _make(self, state: Records) -> None:
         """Give everybody a place, and take it that nothing is known of who has room where."""
-        queues, buckets, counts = state.queues, state.buckets, self.counts
+        queues, groups, counts = state.queues, state.groups, self.counts
         self._reset(len(state.resources), 2 + max((name.count("/") for name in state.tree.names), default=0) + 1)
-        parents, leaf = queues.parent[1 : queues.n], buckets.leaf[: buckets.n]
+        parents, leaf = queues.parent[1 : queues.n], groups.leaf[: groups.n]
         children = np.bincount(parents, minlength=queues.n) + np.bincount(leaf, minlength=queues.n)
         slots = 2 ** np.ceil(np.log2(np.maximum(2, children + children // 2))).astype(np.int64)
 
         self.nodes.extend(state.nodes.n)
         self.shapes.extend(state.shapes.n)
         self.shapes.cycle[:] = NONE
-        seats = self.queues
-        seats.extend(queues.n)
-        seats.children[: queues.n], seats.slots[: queues.n], seats.limited[: queues.n] = children, slots, NONE
-        seats.inner[parents] = seats.inner[0] = True
-        seats.base[: queues.n] = np.concatenate([[0], np.cumsum(2 * slots)[:-1]])
-        seats.slot[1 : queues.n] = _numbered(parents)
+        cache = self.queues
+        cache.extend(queues.n)
+        cache.children[: queues.n], cache.slots[: queues.n], cache.limited[: queues.n] = children, slots, NONE
+        cache.inner[parents] = cache.inner[0] = True
+        cache.base[: queues.n] = np.concatenate([[0], np.cumsum(2 * slots)[:-1]])
+        cache.slot[1 : queues.n] = _numbered(parents)
         by_count = (queues.policy[queues.parent[: queues.n]] == MESOS) & (queues.parent[: queues.n] != NONE)
-        seats.turn[: queues.n] = np.where(by_count, queues.allocations[: queues.n], queues.served[: queues.n])
+        cache.last_served[: queues.n] = np.where(by_count, queues.allocations[: queues.n], queues.served[: queues.n])
         for name, least in WORTH.items():
             if name in state.resources:
                 self.worth[state.resources.index(name)] = least
-        np.maximum.at(seats.largest, parents, queues.weight[1 : queues.n])
-        seats.weighs[1 : queues.n] = _weighs(queues.weight[1 : queues.n], seats.largest[parents])
+        np.maximum.at(cache.largest, parents, queues.weight[1 : queues.n])
+        cache.weighs[1 : queues.n] = _weighs(queues.weight[1 : queues.n], cache.largest[parents])
         self.fine[:] = fine_digits(np.maximum(state.cluster.total, queues.used[: queues.n].max(axis=0)), state.grain)
         self._allot(int(slots.sum()))
-        mine = self.buckets
-        mine.extend(buckets.n)
+        mine = self.groups
+        mine.extend(groups.n)
         mine.cycle[:] = mine.stop_cycle[:] = mine.lasts_job[:] = NONE
-        alike = _by_likeness(state.shapes.demand[buckets.shape_row[: buckets.n]])
+        alike = _by_likeness(state.shapes.demand[groups.shape_row[: groups.n]])
         mine.slot[alike] = _numbered(leaf[alike])
-        for bucket in state.holds.bucket[: counts[HOLDS]]:
-            mine.keeping[bucket] = seats.keeping[leaf[bucket]] = True
-        self.largest_gang = int(buckets.gang[: buckets.n].max(initial=0))
+        for group in state.holds.group[: counts[HOLDS]]:
+            mine.keeping[group] = cache.keeping[leaf[group]] = True
+        self.largest_gang = int(groups.gang[: groups.n].max(initial=0))
 
         policy = queues.policy[: queues.n]
         counts[HDRF_SOMEWHERE], counts[DIVIDED_SOMEWHERE] = (policy == HDRF).any(), (policy == DIVIDED).any()
@@ -193,34 +193,34 @@ class Order:
             row = self.shapes.extend(1)
             self.shapes.cycle[row] = NONE
 
-    def add_bucket(self, state: "State", bucket: int) -> None:
-        """Give a new bucket a place among those of its leaf."""
+    def add_group(self, state: Records, group: int) -> None:
+        """Give a new group a place among those of its leaf."""
         if self.counts[IN_ORDER]:
-            leaf, mine = int(state.buckets.leaf[bucket]), self.buckets
+            leaf, mine = int(state.groups.leaf[group]), self.groups
             mine.extend(1)
-            mine.cycle[bucket] = mine.stop_cycle[bucket] = mine.lasts_job[bucket] = NONE
-            mine.slot[bucket] = self._take_slot(leaf)
-            mine.hopeless[bucket] = _is_hopeless(self.view(state), state, bucket)
-            self.largest_gang = max(self.largest_gang, int(state.buckets.gang[bucket]))
+            mine.cycle[group] = mine.stop_cycle[group] = mine.lasts_job[group] = NONE
+            mine.slot[group] = self._take_slot(leaf)
+            mine.hopeless[group] = _is_hopeless(self.view(state), state, group)
+            self.largest_gang = max(self.largest_gang, int(state.groups.gang[group]))
             if self.queues.children[leaf] > self.queues.slots[leaf]:
                 self._regrow(state, leaf)
 
-    def add_queue(self, state: "State", row: int) -> None:
+    def add_queue(self, state: Records, row: int) -> None:
         """Give a new queue a place among its siblings."""
-        parent, seats = int(state.queues.parent[row]), self.queues
+        parent, cache = int(state.queues.parent[row]), self.queues
         fits = len(self.frames) > _depth(state, row)
         if (
             self.counts[IN_ORDER]
             and fits
-            and seats.inner[parent]
-            and (state.queues.weight[row] <= seats.largest[parent]).all()
+            and cache.inner[parent]
+            and (state.queues.weight[row] <= cache.largest[parent]).all()
         ):
-            seats.extend(1)
-            seats.weighs[row] = _weighs(state.queues.weight[row], seats.largest[parent])
-            seats.limited[row] = NONE
-            seats.slot[row] = self._take_slot(parent)
-            seats.slots[row], seats.base[row] = 2, self._allot(2)
-            if seats.children[parent] > seats.slots[parent]:
+            cache.extend(1)
+            cache.weighs[row] = _weighs(state.queues.weight[row], cache.largest[parent])
+            cache.limited[row] = NONE
+            cache.slot[row] = self._take_slot(parent)
+            cache.slots[row], cache.base[row] = 2, self._allot(2)
+            if cache.children[parent] > cache.slots[parent]:
                 self._regrow(state, parent)
         else:
             self.spoil()
@@ -239,14 +239,14 @@ class Order:
 
     def _use_places(self, used: int, length: int) -> None:
         """Have arrays of this length for the nodes of all trees, with the first so many as they are."""
-        old = self.best[:used], self.able[:used], self.least[:used], self.needs[:used]
+        old = self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used]
         self.needs = np.zeros(length, np.int64)
-        self.best, self.able = np.full(length, NONE), np.zeros(length, np.bool_)
+        self.best, self.may_fit = np.full(length, NONE), np.zeros(length, np.bool_)
         self.least = np.full((length, self.resources + MORE_COLUMNS), NOBODY)
-        self.best[:used], self.able[:used], self.least[:used], self.needs[:used] = old
+        self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used] = old
         self._moves[0] += 1
 
-    def _regrow(self, state: "State", queue: int) -> None:
+    def _regrow(self, state: Records, queue: int) -> None:
         """Give a queue's tree twice the room, elsewhere."""
         slots = 2 * int(self.queues.slots[queue])
         self.queues.base[queue], self.queues.slots[queue] = self._allot(slots), slots
@@ -255,82 +255,12 @@ class Order:
             for child in np.flatnonzero(state.queues.parent[: state.queues.n] == queue).tolist():
                 scheduling.set_queue(v, child)
         else:
-            mine = np.flatnonzero(state.buckets.leaf[: state.buckets.n] == queue)
-            mine = mine[_by_likeness(state.shapes.demand[state.buckets.shape_row[mine]])]
-            self.buckets.slot[mine] = np.arange(len(mine))
-            for bucket in mine.tolist():
-                scheduling.set_bucket(v, bucket)
+            mine = np.flatnonzero(state.groups.leaf[: state.groups.n] == queue)
+            mine = mine[_by_likeness(state.shapes.demand[state.groups.shape_row[mine]])]
+            self.groups.slot[mine] = np.arange(len(mine))
+            for group in mine.tolist():
+                scheduling.set_group(v, group)
             scheduling.touch_queue(v, queue)  # what was touched is set here already, and finds nothing changed later
-
-
-def check(state: "State") -> None:
-    """Compare the order with one made anew from the tables, and what is known of room with the nodes.
-
-    For tests and the debug switch. The order is brought up to date by it, which changes nothing that is decided.
-
-    Raises
-    ------
-    AssertionError
-        Names the queue, bucket or node of which the order says something that is not so.
-    """
-    order, counts = state.order, state.order.counts
-    if counts[IN_ORDER]:
-        v = order.view(state)
-        if not counts[HDRF_SOMEWHERE] and not counts[DIVIDED_SOMEWHERE]:  # there, each cycle makes all trees anew
-            scheduling.refresh(v)
-            kept = _said(state)
-            scheduling.rebuild(v)
-            made = _said(state)
-            for queue, part in kept:
-                said, anew = kept[queue, part], made[queue, part]
-                assert said == anew, f"queue {queue!r}: the order has {part} {said}, and made anew {anew}"
-        if not counts[HDRF_SOMEWHERE]:  # there, all that wait are tried, parked or not
-            _check_parked(v, state)
-        _check_bounds(state)
-
-
-def _said(state: "State") -> dict[tuple[str, str], Any]:
-    """What the order says of each queue: its tree, from the root on, and, where somebody waits, its key."""
-    order, seats = state.order, state.order.queues
-    found: dict[tuple[str, str], Any] = {}
-    for q, name in enumerate(state.tree.names):
-        tree = slice(seats.base[q] + 1, seats.base[q] + 2 * seats.slots[q])
-        for part in ("best", "able", "least"):
-            found[name, part] = getattr(order, part)[tree].tolist()
-        if q and order.best[tree.start] != NONE:
-            for part in ("below", "first", "level", "column", "turn"):
-                found[name, part] = getattr(seats, part)[q].item()
-            found[name, "charged"] = seats.charged[q].tolist()
-        if q:
-            found[name, "works"] = bool(seats.works[q])
-        found[name, "at_work"] = seats.at_work[q].tolist()
-    return found
-
-
-def _check_parked(v: Any, state: "State") -> None:
-    """What is parked has room on no node but fresh ones, unless its queue is unsure of that, or nodes are kept for it, a gang."""
-    order, buckets = state.order, state.buckets
-    for b in np.flatnonzero(order.buckets.parked[: buckets.n] & ~buckets.wants[: buckets.n]):
-        queues = up_to_root(state.queues, int(buckets.leaf[b]))
-        bound = order.buckets.keeping[b] and buckets.gang[b]
-        if buckets.head[b] != NONE and not bound and not order.queues.unsure[queues].any():
-            count, shape = max(1, int(buckets.gang[b])), buckets.shape_row[b]
-            stale = np.flatnonzero(~order.nodes.is_fresh[: state.nodes.n])
-            room = sum(int(scheduling.room_for(v, n, shape, count)) for n in stale.tolist())
-            where = f"queue {state.tree.names[queues[0]]!r}"
-            assert room < count, (
-                f"{where}: bucket {b} is parked, and {room} tasks of it have room on nodes that are not fresh"
-            )
-
-
-def _check_bounds(state: "State") -> None:
-    """No node has more room than the bounds of its block say."""
-    order, nodes = state.order, state.nodes
-    for n in np.flatnonzero(nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]):
-        room = nodes.free[n] - nodes.held[n]
-        for bounds, size in ((order.bounds, BLOCK), (order.large_bounds, BLOCK * BLOCK)):
-            bound = bounds[n // size]
-            assert (room <= bound).all(), f"node {state.cluster.specs[n].name} has {room} free, and its block {bound}"
 
 
 def _weighs(weight: F64, largest: F64) -> I64:
@@ -338,7 +268,7 @@ def _weighs(weight: F64, largest: F64) -> I64:
     return np.maximum(1, np.rint(weight / largest * WEIGHT)).astype(np.int64)
 
 
-def _depth(state: "State", row: int) -> int:
+def _depth(state: Records, row: int) -> int:
     return state.tree.names[row].count("/") + 2
 
 
@@ -367,5 +297,5 @@ def _by_likeness(demand: I64) -> I64:
     return np.argsort(code, kind="stable")
 
 
-def _is_hopeless(v: Any, state: "State", bucket: int) -> bool:
-    return not scheduling.could_ever_hold(v, state.buckets.shape_row[bucket], max(1, int(state.buckets.gang[bucket])))
+def _is_hopeless(v: Any, state: Records, group: int) -> bool:
+    return not scheduling.could_ever_hold(v, state.groups.shape_row[group], max(1, int(state.groups.gang[group])))

@@ -22,11 +22,16 @@ from fairlead.model.specs import (
     path_to_root,
     settings_for,
 )
-from fairlead.policies import HALF_LIVES, code_of, resources_of
+from fairlead.policies import HALF_LIVES, code_of, fairtree, resources_of
+from fairlead.policies.fairtree import PERIOD
 from fairlead.scheduler.framework_index import holds_jobs_of
-from fairlead.scheduler.history import slurm_ticks_of, ticks_of
-from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues
+from fairlead.scheduler.kernel.constants import WHOLE
+from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues, vector
 
+TICKS = 1024
+"""Ticks of a half-life, where that is not too short for them."""
+SHORTEST_TICK = 1.0
+"""Seconds."""
 GUARANTEE_TIMEOUT, FAIR_SHARE_THRESHOLD = 30.0, 0.5
 """When others are revoked for a queue, where nothing else is said: after so many seconds; below so much of its fair share."""
 LARGEST_WEIGHT = 2**30
@@ -174,7 +179,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
     def write_bounds(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
         """Write a queue's guarantee and limit into its row."""
         spec = self.spec_of(self.names[row])
-        table.reserve[row] = 0
+        table.nonlendable[row] = 0
         table.guarantee[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
         table.limit[row] = amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED)
         for resource, more in spec.borrow.items():
@@ -183,26 +188,26 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         if (
             self.names[row] and self.policy_of(ancestors(self.names[row])[0]) == "mesos"
         ):  # which lends nothing of its own accord
-            table.reserve[row] = table.guarantee[row]
+            table.nonlendable[row] = table.guarantee[row]
         for resource, lent in spec.lend.items():
             r = resources.index(resource)
-            table.reserve[row, r] = max(0, table.guarantee[row, r] - lent)
+            table.nonlendable[row, r] = max(0, table.guarantee[row, r] - lent)
         self._write_guards(row, table)
 
-    def write_withheld(self, table: Queues) -> None:
+    def write_nonlendable(self, table: Queues) -> None:
         """Work out anew which queues do not lend all that they are guaranteed, and what others may not use because of that."""
         n = table.n
-        if not table.lends[0] and not table.reserve[:n].any():
+        if not table.has_nonlendable[0] and not table.nonlendable[:n].any():
             return
-        table.lends[:n] = (table.reserve[:n] > 0).any(axis=1)
-        table.withheld_below[:n] = 0
+        table.has_nonlendable[:n] = (table.nonlendable[:n] > 0).any(axis=1)
+        table.idle_nonlendable_below[:n] = 0
         for row in range(n - 1, -1, -1):
-            own = np.maximum(0, table.reserve[row] - table.used[row] - table.claimed[row])
-            table.withheld[row] = np.maximum(own, table.withheld_below[row])
+            own = np.maximum(0, table.nonlendable[row] - table.used[row] - table.claimed[row])
+            table.idle_nonlendable[row] = np.maximum(own, table.idle_nonlendable_below[row])
             if row:
                 up = table.parent[row]
-                table.withheld_below[up] += table.withheld[row]
-                table.lends[up] |= table.lends[row]
+                table.idle_nonlendable_below[up] += table.idle_nonlendable[row]
+                table.has_nonlendable[up] |= table.has_nonlendable[row]
 
     def follow_total(self, table: Queues, resources: list[str], total: I64) -> None:
         """Write the bounds of those queues anew that have some in percent of what the cluster has."""
@@ -259,11 +264,6 @@ def weights(spec: Queue, resources: list[str]) -> list[float]:
     return [weight.get(resource, 1.0) for resource in resources]
 
 
-def vector(quantities: Quantities, resources: list[str], fill: int = 0) -> I64:
-    """Quantities as an array, one column a resource."""
-    return np.array([quantities.get(name, fill) for name in resources], np.int64)
-
-
 def amounts_of(amounts: Quantities, percent: Percent, resources: list[str], total: I64, fill: int) -> I64:
     """Guarantees or limits, some of them in percent of the total, as an array with one column a resource."""
     found = vector(amounts, resources, fill)
@@ -272,3 +272,17 @@ def amounts_of(amounts: Quantities, percent: Percent, resources: list[str], tota
         if part is not None and name not in amounts:
             found[column] = int(total[column]) * Fraction(repr(part)) // 100
     return found
+
+
+def ticks_of(half_life: float) -> tuple[float, int]:
+    """How long a tick is, in seconds, and what is left after one, in parts of 2**32; 0 and 0 for a half-life of 0: no history."""
+    if not half_life:
+        return 0.0, 0
+    tick = max(SHORTEST_TICK, half_life / TICKS)
+    return tick, round(WHOLE * 2.0 ** (-tick / half_life))
+
+
+def slurm_ticks_of(half_life: float) -> tuple[float, int]:
+    """The same as Slurm has it: used amounts fade by its formula each five minutes, or each half-life where that is shorter."""
+    tick = min(PERIOD, half_life)
+    return tick, round(WHOLE * fairtree.left_after(tick, half_life))

@@ -1,153 +1,75 @@
-"""The state: what follows from the facts so far. `apply` is the only way to change it.
+"""The state: what follows from the facts so far, as data. :func:`fairlead.scheduler.effects.apply` alone changes it.
 
-Two states that saw the same facts are the same. A fact that contradicts the state (a task placed twice, an end of an
-attempt that is not the current one) is a fault of whoever made it: `apply` raises :class:`Contradiction`.
-
-Here is what it is made of, and how things are found in it. What each fact does to it is in
-:mod:`~fairlead.scheduler.effects`, how it gets rows for what is new in :mod:`~fairlead.scheduler.growth`, and how those of
-what is forgotten are taken out in :mod:`~fairlead.scheduler.compaction`.
+Two states that saw the same facts are equal. Here is what a state is made of, and how things are found in it.
 """
 
-from math import inf, nan
-from typing import Any, NamedTuple
+from math import inf
+from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
-from fairlead.model.specs import ROOT, Policy, Quantities, Queue, Settings, written
-from fairlead.scheduler import effects, growth
-from fairlead.scheduler.cluster import Cluster, Constraints
-from fairlead.scheduler.deadlines import Attempt, Deadlines
-from fairlead.scheduler.dependencies import Dependencies
-from fairlead.scheduler.facts import Attempts, Contradiction, Fact, Ints, Revocation, TasksPlaced
-from fairlead.scheduler.framework_index import Frameworks, holds_jobs_of
+from fairlead.model.specs import JobStatus, Policy, Quantities, Queue, Settings, written
+from fairlead.scheduler.cluster import Constraints
+from fairlead.scheduler.dependencies import Attempt, Deadlines, Dependencies, JobCaps
+from fairlead.scheduler.facts import Attempts, Contradiction, Ints, Revocation
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.let_in import LetIn
+from fairlead.scheduler.kernel.view import ENDED, HISTOGRAMS, HOLDS
 from fairlead.scheduler.order import Order
-from fairlead.scheduler.queue_tree import QueueTree
-from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
-from fairlead.scheduler.tables import (
-    F64,
-    I64,
-    NONE,
-    Buckets,
-    Holds,
-    Jobs,
-    Nodes,
-    Offers,
-    Queues,
-    Refusals,
-    Shapes,
-    Sketches,
-    Tasks,
-)
-from fairlead.scheduler.view import BEGAN, ENDED, HOLDS, NEXT_TICK, SKETCHES
+from fairlead.scheduler.records import Records
+from fairlead.scheduler.statuses import JOB_STATUSES, PLACED, REVOKING, RUNNING
+from fairlead.scheduler.tables import I64, NONE
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
-BucketKey = tuple[int, int, int, int, bool]
+GroupKey = tuple[int, int, int, int, bool]
 
 
-class Learned(NamedTuple):
-    """What the last cycle noted in the order about who has room, true once what it placed has happened.
-
-    version : of the state that it looked at
-    placed : what it placed
-    more : whether there was more to decide at once
-    """
-
-    version: int
-    placed: TasksPlaced
-    more: bool
-
-
-class State:
-    """Everything the scheduler knows.
+class State(Records):
+    """Everything the scheduler knows: its records, and what is not in tables.
 
     Attributes
     ----------
     settings : Settings
-    resources : list of str
-        The columns of every array of quantities.
-    nodes, queues, shapes, buckets, jobs, tasks, holds, offers, refusals, sketches
-        Tables (see :mod:`fairlead.scheduler.tables`).
-    tree, cluster, index, dependencies, deadlines, frameworks
-        What is known beside the tables: queues and nodes by name, jobs by number, which jobs come after which, when time is
-        over, and frameworks with their tasks. Each has a file of its own.
+    index, dependencies, deadlines
+        Jobs by number, which jobs come after which, and when the time of what is over.
     shape_keys : list
         Of each shape, its demand and its constraints.
-    shape_rows, bucket_rows : dict
-        Shapes and buckets by what they are.
+    shape_rows, group_rows : dict
+        Shapes and groups by what they are.
     any_revocable : bool
-        Whether some bucket is of revocable jobs.
+        True if some group is of revocable jobs.
     broken_gangs : set of int
         Job numbers: a task was lost while others run.
-    let_in : LetIn
+    job_caps : JobCaps
         Whose jobs wait for others of the same person to end; it follows from the tables.
     revocations : dict of int to Revocation
-        By the number of the job that had tasks revoked for others.
-    ended : int64 array
-        The numbers of the jobs that have ended, in that order; those that are remembered are `ended_jobs()`.
-    times : float64 array
-        When the first fact happened, and when history changes next: see :mod:`fairlead.scheduler.view`.
-    grain : int64 array
-        Of each resource, the binary digits that its history does without: see :mod:`fairlead.scheduler.kernel`.
+        By the number of the job whose tasks were preempted.
     forgotten, dead_tasks : int
-        How many of `ended` are not, and how many rows of tasks are of jobs that are not.
+        How many of `ended` are forgotten, and how many rows of tasks are of forgotten jobs.
     order : Order
-        Who goes next, kept from one decision to the next: a cache, which speeds deciding up and changes nothing that is decided.
-    learned : Learned or None
+        Who goes next, kept from one decision to the next: a cache, which changes nothing that is decided.
     at : float
         The time of the last fact; minus infinity before the first.
     version : int
         Counts facts.
-    moves : list of one int
-        Counts how often an array was replaced by another.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.settings = Settings()
-        self.resources: list[str] = []
-        self.moves = [0]
-        self.nodes, self.queues, self.shapes = Nodes(self.moves), Queues(self.moves), Shapes(self.moves)
-        self.buckets, self.jobs, self.tasks = Buckets(self.moves), Jobs(self.moves), Tasks(self.moves)
-        self.holds, self.sketches = Holds(self.moves), Sketches(self.moves)
-        self.offers, self.refusals, self.frameworks = Offers(self.moves), Refusals(self.moves), Frameworks()
-        self.tree, self.cluster, self.index, self.dependencies = QueueTree(), Cluster(), JobIndex(), Dependencies()
-        self.deadlines = Deadlines()
+        self.index, self.dependencies, self.deadlines = JobIndex(), Dependencies(), Deadlines()
         self.shape_keys: list[ShapeKey] = []
         self.shape_rows: dict[tuple[ShapeKey, int], int] = {}
-        self.bucket_rows: dict[BucketKey, int] = {}
+        self.group_rows: dict[GroupKey, int] = {}
         self.any_revocable = False
         self.broken_gangs: set[int] = set()
-        self.let_in = LetIn()
+        self.job_caps = JobCaps()
         self.revocations: dict[int, Revocation] = {}
-        self.ended: I64 = np.zeros(0, np.int64)
-        self.times: F64 = np.array([nan, -inf, inf, -inf, -inf, inf])
         self.at = -inf
-        self.grain: I64 = np.zeros(0, np.int64)
         self.forgotten = self.dead_tasks = 0
         self.order = Order(self.moves)
-        self.learned: Learned | None = None
         self.version = 0
-        growth.ensure_queue(self, ROOT)
-
-    def apply(self, fact: Fact) -> None:
-        """Let a fact happen. Raises Contradiction if it cannot have."""
-        if type(fact.at) is not float:  # of whoever writes facts by hand; the kernels are compiled for that alone
-            fact = replace(fact, at=float(fact.at))
-        self.version += 1
-        effect = effects.EFFECTS.get(type(fact))
-        if effect is None:
-            raise Contradiction(f"{type(fact).__name__} is no fact of the scheduler")
-        if not fact.at < self.times[NEXT_TICK]:
-            if np.isnan(self.times[BEGAN]):
-                self.times[BEGAN] = fact.at
-            scheduling.fade(self.view(), fact.at)
-        effect(self, fact)
-        self.at = fact.at
-
-    # -- looking up ----------------------------------------------------------------------------------------------
 
     def job_row(self, job: int) -> int:
         """The row of a job; raises Contradiction for one that is not known (any more)."""
@@ -182,6 +104,10 @@ class State:
         """The same as the columns of a fact."""
         job, index, attempt = self.attempts_of(tasks)
         return {"job": job, "index": index, "attempt": attempt}
+
+    def job_status(self, row: int) -> JobStatus:
+        """Return the status of a job."""
+        return JOB_STATUSES[int(self.jobs.statuses(slice(row, row + 1))[0])]
 
     def runs(self, attempt: Attempt) -> bool:
         """Whether an attempt runs now, and was not told to stop."""
@@ -220,4 +146,4 @@ class State:
 
     def count_rows(self) -> None:
         """After kernels that add and drop rows by themselves: know how many there are."""
-        self.holds.n, self.sketches.n = int(self.order.counts[HOLDS]), int(self.order.counts[SKETCHES])
+        self.holds.n, self.histograms.n = int(self.order.counts[HOLDS]), int(self.order.counts[HISTOGRAMS])

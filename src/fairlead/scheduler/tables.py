@@ -1,13 +1,13 @@
-"""The state's arrays: rows for nodes, queues, shapes, buckets, jobs, tasks, holds, offers and sketches; they grow by doubling.
+"""The state's arrays: rows for nodes, queues, shapes, groups, jobs, tasks, holds, offers and histograms; they grow by doubling.
 
 A column is declared once, as an annotation of its table. One number a row is a field of the table's structured array, so that a
 row lies together in memory and a table is one argument to a kernel. One number a resource is a matrix of its own. Python and
 kernels read both alike: ``jobs.waiting[row]``, ``nodes.free[row, resource]``. Kernels get their structs from the
 same declarations: see :mod:`fairlead.scheduler.kernel.declarations`.
 
-A **bucket** holds the waiting jobs of one leaf queue that are alike to the scheduler: same priority, shape and gang size. They
+A **group** holds the waiting jobs of one leaf queue that are alike to the scheduler: same priority, shape and gang size. They
 form a list linked through the jobs' rows, ordered by job number; what stops the first stops all. Only jobs with tasks that may
-start now are in their bucket. A framework that wants offers is a bucket as well, the only one of its leaf that **wants**:
+start now are in their group. A framework that wants offers is a group as well, the only one of its leaf that **wants**:
 it holds no job, and asks for nothing in particular.
 """
 
@@ -16,6 +16,8 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fairlead.model.specs import Quantities
 
 NONE: Final = -1
 UNLIMITED: Final = 2**63 - 1
@@ -142,6 +144,11 @@ def _fill(about: tuple[Any, ...]) -> float:
     return next(x.fill for x in about if isinstance(x, PerResource))
 
 
+def vector(quantities: Quantities, resources: list[str], fill: int = 0) -> I64:
+    """Quantities as an array, one column a resource."""
+    return np.array([quantities.get(name, fill) for name in resources], np.int64)
+
+
 def fields(**kinds: str) -> np.dtype[Any]:
     """Make the type of a structured array's rows."""
     return np.dtype(list(kinds.items()), align=True)
@@ -164,7 +171,7 @@ class Queues(Table):
     """The tree, parents before their children."""
 
     parent: I64
-    policy: I64  # among its children; a leaf orders its buckets by priority
+    policy: I64  # among its children; a leaf orders its groups by priority
     rank: I64  # by name: breaks the last ties
     max_tasks: I64
     max_jobs: I64
@@ -195,7 +202,7 @@ class Queues(Table):
     revocable: Bools  # neither it nor a queue above forbids revoking
     guaranteed: Bools  # it has a guarantee
     guarded: Bools  # it, or a queue above, has a guarantee: others may be revoked for it
-    lends: Bools  # it, or a queue below, keeps back a part of its guarantee (see reserve)
+    has_nonlendable: Bools  # it, or a queue below, keeps back a part of its guarantee (see reserve)
     allocations: I64  # how often something was placed or offered
     refusal: Annotated[I64, DERIVED]  # 1 + row of its framework's first refusal; 0: none
     offer_most: F64  # largest part of the cluster offered to it at once; 0: any
@@ -209,9 +216,9 @@ class Queues(Table):
     recent: Amounts  # what it used in the current tick
     even: Amounts  # under sdrf: its part of the whole, by its weight among all its siblings'
     spare: Amounts  # of what it uses: by revocable jobs; does not count against others' limits
-    reserve: Amounts  # of its guarantee: what is not lent
-    withheld: Amounts  # what others may not use now because it is not lent
-    withheld_below: Amounts  # the same, summed over the queues below
+    nonlendable: Amounts  # of its guarantee: what is not lent
+    idle_nonlendable: Amounts  # what others may not use now because it is not lent
+    idle_nonlendable_below: Amounts  # the same, summed over the queues below
     promised: Amounts  # free room kept for it, which it is charged for
     # kept for its claims; counts as used for all but those it is kept for
     claimed: Annotated[I64, PerResource(), DERIVED]
@@ -232,7 +239,7 @@ class Shapes(Table):
     demand: Amounts
 
 
-class Buckets(Table):
+class PendingGroups(Table):
     """Alike jobs of a leaf that wait."""
 
     leaf: I64  # row in queues
@@ -247,7 +254,7 @@ class Buckets(Table):
     put_off: F64  # nothing is revoked for its claims until then: it was tried in vain
     put_off_from: I64  # the first class of claims put off
     revocable: Bools  # its jobs are revocable
-    wants: Bools  # of a framework that wants offers
+    is_framework: Bools  # of a framework that wants offers
     number: I64  # of such a framework: takes the place of a job's number
 
 
@@ -255,9 +262,9 @@ class Jobs(Table):
     """What was submitted, and where its tasks are. What a placement reads and writes lies together."""
 
     id: I64
-    bucket: I64  # row, NONE: in none
-    after: I64  # next job in the bucket
-    before: I64  # previous job in the bucket
+    group: I64  # row, NONE: in none
+    after: I64  # next job in the group
+    before: I64  # previous job in the group
     waiting: I64
     holding: I64  # tasks that hold resources
     next: I64  # tasks from this index on were never placed
@@ -266,12 +273,12 @@ class Jobs(Table):
     shape_row: I64
     tasks: I64
     family: I64  # same name, shape and leaf queue; 0: unknown
-    home: I64  # bucket it waits in; NONE for a gang, whose bucket depends on how many wait
+    home: I64  # group it waits in; NONE for a gang, whose group depends on how many wait
     priority: I64
     retries: I64
     failed: I64
     cancelled: I64
-    at_most: I64  # tasks that may hold resources at once; 0: any number. At the limit it is in no bucket
+    at_most: I64  # tasks that may hold resources at once; 0: any number. At the limit it is in no group
     time_limit: F64  # seconds; inf: none
     submitted_at: F64
     finished_at: F64  # NaN: not yet
@@ -282,6 +289,14 @@ class Jobs(Table):
     exit_done: Bools  # a revoked task that exits 0 is done
     revocable: Bools  # may exceed limits into idle resources, and is revoked before others
     once: Bools  # of a framework: each task starts at most once
+
+    def statuses(self, rows: slice) -> I64:
+        """Return the statuses of jobs, as places in JOB_STATUSES of :mod:`fairlead.scheduler.statuses`."""
+        over = np.where(self.failed[rows] > 0, 4, np.where(self.cancelled[rows] > 0, 5, 3))
+        found: I64 = np.where(
+            np.isnan(self.finished_at[rows]), np.where(self.holding[rows] > 0, 2, self.held[rows]), over
+        )
+        return found
 
     def startable(self, rows: I64 | int) -> I64:
         """How many tasks of jobs may start, as far as they say: all that wait, or as many as may run at once besides."""
@@ -315,9 +330,9 @@ class Tasks(Table):
 class Holds(Table):
     """Resources of a node kept for an owner from a moment to a moment; see :mod:`fairlead.scheduler.kernel`."""
 
-    kind: I64  # RESERVATION, or the class of the claim it is for (fairlead.scheduler.claims)
+    kind: I64  # RESERVATION, or the class of the claim it is for (fairlead.scheduler.preemption)
     node: I64
-    bucket: I64
+    group: I64
     job: I64  # number of the job it is for
     tasks: I64  # how many of its tasks; amount is what they need
     rank: I64  # a reservation is planned around those of lower rank
@@ -340,7 +355,7 @@ class Holds(Table):
 
 
 class Offers(Table):
-    """Resources of nodes that are kept for frameworks until they answer, in the order of their ids: see `kernel_offers`."""
+    """Resources of nodes that are kept for frameworks until they answer, in the order of their ids: see `kernel/offers`."""
 
     id: I64
     leaf: I64
@@ -369,17 +384,17 @@ WHY: Final = {GUARANTEE: "guarantee", FAIR_SHARE: "fair share", PRIORITY: "prior
 """What the kinds of claims are called."""
 
 OF_JOB, OF_FAMILY, OF_QUEUE = range(3)
-"""What a sketch is about."""
+"""What a histogram is about."""
 BINS: Final = 128
-"""Of a sketch: four an octave, from 1/16 s to 8 years, so that none is wider than a quarter of what it begins at."""
+"""Of a histogram: four an octave, from 1/16 s to 8 years, so that none is wider than a quarter of what it begins at."""
 SETS, WAYS = 1024, 8
-"""A sketch has its place in one of so many sets, with so many others: so many are kept in all."""
+"""A histogram has its place in one of so many sets, with so many others: so many are kept in all."""
 
 
-class Sketches(Table):
+class DurationHistograms(Table):
     """How long tasks lasted that ended by themselves: of a job with several, of a family of jobs, of a leaf queue.
 
-    There is room for all that are kept, so kernels add rows by themselves: `counts[SKETCHES]` says how many there are.
+    There is room for all that are kept, so kernels add rows by themselves: `counts[HISTOGRAMS]` says how many there are.
     """
 
     key: I64  # the job's number, the family's, or the queue's row
@@ -387,7 +402,7 @@ class Sketches(Table):
     total: I32  # of counts
     beyond: Annotated[I16, DERIVED]  # durations in bins after `usual`
     about: I8  # OF_JOB, OF_FAMILY or OF_QUEUE
-    usual: Annotated[I8, DERIVED]  # bin of the 90th percentile; NONE: too few to say
+    p90: Annotated[I8, DERIVED]  # bin of the 90th percentile; NONE: too few to say
     counts: Annotated[I16, Several(BINS)]  # durations by bin; see bin_of in the kernel
 
     def __init__(self, moves: list[int]) -> None:
@@ -404,11 +419,11 @@ TABLES: Final = {
     "nodes": Nodes,
     "queues": Queues,
     "shapes": Shapes,
-    "buckets": Buckets,
+    "groups": PendingGroups,
     "jobs": Jobs,
     "tasks": Tasks,
     "holds": Holds,
     "offers": Offers,
     "refusals": Refusals,
-    "sketches": Sketches,
+    "histograms": DurationHistograms,
 }

@@ -6,7 +6,8 @@ from fairlead.model.documents import Configuration, promised_below
 from fairlead.model.quantity import format_quantity
 from fairlead.model.specs import USERS, Quantities, Queue, ancestors, written
 from fairlead.people.accounts import Accounts
-from fairlead.scheduler.queue_tree import amounts_of, vector
+from fairlead.scheduler.queue_tree import amounts_of
+from fairlead.scheduler.tables import vector
 
 MOST_TOLD = 10
 

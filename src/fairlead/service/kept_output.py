@@ -27,7 +27,7 @@ from fairlead.model.api_types import OutputInfo
 from fairlead.plain_text import plain
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact, TasksFinished
-from fairlead.scheduler.report import find_task
+from fairlead.scheduler.reports.listings import find_task
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, SUCCEEDED
 from fairlead.service import kept_place

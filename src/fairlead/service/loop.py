@@ -20,7 +20,7 @@ from fairlead.engines.step import Lost, Request, Scheduler, Stalled
 from fairlead.journal.store import TakenOver
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact, TasksRevoked
-from fairlead.scheduler.report import whom
+from fairlead.scheduler.reports.listings import whom
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 

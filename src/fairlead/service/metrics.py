@@ -82,7 +82,7 @@ def exposition(
     idled: Iterable[dict[str, Any]] = (),
     reservations: Iterable[ReservationInfo] = (),
 ) -> bytes:
-    """All metrics in Prometheus' text format; the last two as :mod:`fairlead.scheduler.reserved` tells them."""
+    """All metrics in Prometheus' text format; the last two as :mod:`fairlead.scheduler.reports.reservations` tells them."""
     now = CollectorRegistry()
     now.register(_Shares(queues, nodes))
     now.register(_Promises(idled, reservations))

@@ -19,8 +19,8 @@ import numpy as np
 
 from fairlead.data_folder import write_private
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.facts import Fact, JobCancelled, JobHeld, JobSubmitted, TasksStarted
+from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 from fairlead.service import metrics
@@ -30,7 +30,7 @@ from fairlead.simulate.told import Told
 
 log = logging.getLogger("fairlead")
 
-FRESH = 1.0
+FREED = 1.0
 """Seconds for which a copy of the state, and what was found from it, will do."""
 MOST_ASKED = 16
 """Questions that may wait; another is turned away."""
@@ -116,7 +116,7 @@ class Outlooks:
                 self._told.note(found, now, widen)
             return found
 
-        # A forecast may be as old as FRESH; whether the job has ended is told as it is now.
+        # A forecast may be as old as FREED; whether the job has ended is told as it is now.
         known = await asyncio.wrap_future(loop.ask(lambda state, _: ([], settled(state, job))))
         return known or await self.find(loop, job, find, job)
 
@@ -126,7 +126,7 @@ class Outlooks:
         Raises what `find` raises, and Busy.
         """
         now = time.monotonic()
-        self._found = {key: old for key, old in self._found.items() if now - old[0] < FRESH}
+        self._found = {key: old for key, old in self._found.items() if now - old[0] < FREED}
         if key not in self._found:
             if self._waiting == MOST_ASKED:
                 raise Busy(f"{MOST_ASKED} others ask when their jobs start already: try again in a moment")
@@ -147,7 +147,7 @@ class Outlooks:
 
     async def _state(self, loop: Loop, last: int) -> tuple[State, float]:
         """A copy of the state that is not old and knows a job, and its moment."""
-        if self._copy is not None and time.monotonic() - self._copy[0] < FRESH:
+        if self._copy is not None and time.monotonic() - self._copy[0] < FREED:
             state, now = await asyncio.shield(self._copy[1])
             if state.index.last >= last:
                 return state, now

@@ -38,7 +38,7 @@ from fairlead.scheduler.facts import (
     TasksFinished,
     TasksStarted,
 )
-from fairlead.scheduler.report import describe_task
+from fairlead.scheduler.reports.listings import describe_task
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, RUNNING, SUCCEEDED
 from fairlead.scheduler.tables import NONE

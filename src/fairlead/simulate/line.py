@@ -1,6 +1,6 @@
 """The baselines that have no queues: `fifo-strict`, one line that nobody passes, and `easy`, the same with EASY backfill.
 
-What they do is in :mod:`fairlead.simulate.kernel_line`. `easy` knows how long each task takes; `easy:F` goes by time limits that
+What they do is in `kernel/in_line.pyx`. `easy` knows how long each task takes; `easy:F` goes by time limits that
 are F times as long, as people's estimates are in the literature, and looks again when a task ends before its limit.
 """
 

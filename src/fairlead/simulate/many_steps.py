@@ -13,7 +13,7 @@ from fairlead.engines.kernel import simulated
 from fairlead.engines.step import with_graces
 from fairlead.model.specs import Job
 from fairlead.scheduler.decide import MOST_PLACEMENTS, decide_what_is_next
-from fairlead.scheduler.effects import enter_bucket_if_ready
+from fairlead.scheduler.effects import apply, enter_group_if_ready
 from fairlead.scheduler.facts import (
     Fact,
     JobsForgotten,
@@ -29,11 +29,11 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.growth import rows_of_kinds, write_rows
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel.constants import MOST
-from fairlead.scheduler.revocations_checked import RevocationCheck
+from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
-from fairlead.simulate.kernel import course as kernel
-from fairlead.simulate.kernel.advance import Course, advance, forget
+from fairlead.simulate.kernel import tape as kernel
+from fairlead.simulate.kernel.advance import Tape, advance, forget
 from fairlead.simulate.steps import Simulation, job_of
 from fairlead.simulate.workload import most_at_once
 
@@ -46,12 +46,12 @@ class Kinds:
 
     jobs : list of Job
     which : int64, shape (jobs of the workload,): which each is
-    rows, buckets : of each as :func:`fairlead.scheduler.growth.rows_of_kinds` gives them, where `written`
+    rows, groups : of each as :func:`fairlead.scheduler.growth.rows_of_kinds` gives them, where `written`
     """
 
     def __init__(self, jobs: list[Job], which: I64) -> None:
         self.jobs, self.which = jobs, which
-        self.rows, self.buckets = np.zeros(len(jobs), Jobs.FIELDS), np.full(len(jobs), NONE)
+        self.rows, self.groups = np.zeros(len(jobs), Jobs.FIELDS), np.full(len(jobs), NONE)
         self.written = np.zeros(len(jobs), np.bool_)
 
     def write(self, state: State, chosen: I64) -> None:
@@ -60,7 +60,7 @@ class Kinds:
         needed[self.which[chosen]] = True
         new = np.flatnonzero(needed & ~self.written)
         if len(new):
-            self.rows[new], self.buckets[new] = rows_of_kinds(state, [self.jobs[k] for k in new.tolist()])
+            self.rows[new], self.groups[new] = rows_of_kinds(state, [self.jobs[k] for k in new.tolist()])
             self.written[new] = True
 
 
@@ -70,49 +70,48 @@ def by_many_steps(s: Simulation) -> int:
     recorded = s.tally.wants_facts
     kinds = _kinds(s)
     jobs = len(s.workload.submit)
-    course = Course(
-        row=np.full(jobs, NONE), bucket=np.full(jobs, NONE), submit=s.workload.submit, at=np.zeros(3),
+    tape = Tape(
+        row=np.full(jobs, NONE), group=np.full(jobs, NONE), submit=s.workload.submit, at=np.zeros(3),
         after=np.zeros((0, 2), np.int64), lacks=np.zeros(0, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
         log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0),
         returned=np.zeros(0, np.int64), numbers=np.zeros(kernel.NUMBERS, np.int64),
     )  # fmt: skip
-    course = _with_room(s, course)
-    numbers = course.numbers
+    tape = _with_room(s, tape)
+    numbers = tape.numbers
     numbers[kernel.SERVES_CLAIMS] = 1
     _make_room_for_holds(state)
     settings = state.settings
     while True:
         view = state.order.ready(state, MOST_PLACEMENTS)
         why = advance(
-            view, cluster.truth, cluster.runs, course, s.sampler.pause, MOST_PLACEMENTS, settings.reserve_after,
+            view, cluster.truth, cluster.runs, tape, s.sampler.pause, MOST_PLACEMENTS, settings.reserve_after,
             settings.max_losses, settings.keep_jobs,
         )  # fmt: skip
-        state.learned = None
         state.version += 1
         state.count_rows()
-        cluster.now = float(course.at[0])
+        cluster.now = float(tape.at[0])
         if recorded:
-            s.tally(list(_facts(s, course)))
+            s.tally(list(_facts(s, tape)))
         if why == kernel.OVER:
             break
         if why == kernel.GANGS_BACK:
-            _take_gangs_back(state, course)
+            _take_gangs_back(state, tape)
             continue
         if why == kernel.CLAIMS:
-            _decide(s, course)
-            course = _with_room(s, course)
+            _decide(s, tape)
+            tape = _with_room(s, tape)
             _make_room_for_holds(state)
             continue
         if why == kernel.UNTIL:
-            s.sampler.until(float(course.at[1]))
+            s.sampler.until(float(tape.at[1]))
         elif why == kernel.MORE_JOBS:
             if s.scheduler.checking:
                 check_invariants(state)
-            if _forget(s, course):
+            if _forget(s, tape):
                 kinds.written[:] = False
-            _write_jobs(s, course, kinds)
-            course = _with_room(s, course)
+            _write_jobs(s, tape, kinds)
+            tape = _with_room(s, tape)
         s.tell()
     s.tally.decisions = int(numbers[kernel.DECISIONS])
     return int(numbers[kernel.STEPS])
@@ -125,31 +124,31 @@ def _make_room_for_holds(state: State) -> None:
     state.holds.n = n
 
 
-def _take_gangs_back(state: State, course: Course) -> None:
+def _take_gangs_back(state: State, tape: Tape) -> None:
     """Gangs that were revoked wait again, with as many tasks as did not end by themselves."""
-    count = int(course.numbers[kernel.RETURNED])
-    for row in sorted(course.returned[:count].tolist()):
-        enter_bucket_if_ready(state, row, float(course.at[0]))
-    course.numbers[kernel.RETURNED] = 0
+    count = int(tape.numbers[kernel.RETURNED])
+    for row in sorted(tape.returned[:count].tolist()):
+        enter_group_if_ready(state, row, float(tape.at[0]))
+    tape.numbers[kernel.RETURNED] = 0
 
 
-def _decide(s: Simulation, course: Course) -> None:
+def _decide(s: Simulation, tape: Tape) -> None:
     """One decision as the live scheduler makes it, and what follows: so where claims are served."""
-    state, cluster, numbers = s.scheduler.state, s.cluster, course.numbers
+    state, cluster, numbers = s.scheduler.state, s.cluster, tape.numbers
     now = cluster.now
     decision = decide_what_is_next(state, now, strict=True)
     check = RevocationCheck() if s.scheduler.checking else None
     for fact in decision.facts:
         if check is None:
-            state.apply(fact)
+            apply(state, fact)
         elif fault := check.happen(state, fact):
             raise AssertionError(fault)
     if (
         check is not None and numbers[kernel.ARRIVED] == numbers[kernel.COMING]
     ):  # else some have rows and wait nowhere yet
         check_invariants(state)
-    forget(state.order.ready(state, MOST_PLACEMENTS), course, now, state.settings.keep_jobs)
-    facts = [*decision.facts, *_facts(s, course)]
+    forget(state.order.ready(state, MOST_PLACEMENTS), tape, now, state.settings.keep_jobs)
+    facts = [*decision.facts, *_facts(s, tape)]
     numbers[kernel.GOES_ON] = decision.more
     for fact in decision.facts:
         if isinstance(fact, TasksRevoked):
@@ -168,20 +167,20 @@ def _start(s: Simulation, fact: TasksPlaced) -> TasksStarted:
     s.cluster.make_room(len(fact.job))
     simulated.start_all(s.cluster.truth, s.cluster.runs, fact.job - 1, fact.index, fact.attempt, fact.node, fact.at)
     started = TasksStarted(at=fact.at, job=fact.job, index=fact.index, attempt=fact.attempt)
-    s.scheduler.state.apply(started)
+    apply(s.scheduler.state, started)
     return started
 
 
-def _with_room(s: Simulation, course: Course) -> Course:
+def _with_room(s: Simulation, tape: Tape) -> Tape:
     """The same with room for all that may end or be placed in one step."""
     tasks = len(s.cluster.runs.heap)
-    if tasks <= course.ends.shape[1]:
-        return course
+    if tasks <= tape.ends.shape[1]:
+        return tape
     most = max(tasks, MOST_PLACEMENTS + int(s.workload.tasks[s.workload.gang].max(initial=0)))
-    log = 4 * kernel.LONGEST * (most + len(course.submit)) if s.tally.wants_facts else 0
-    return Course(
+    log = 4 * kernel.LONGEST * (most + len(tape.submit)) if s.tally.wants_facts else 0
+    return Tape(
         **{
-            **course.arrays,
+            **tape.arrays,
             "ends": np.zeros((5, tasks), np.int64),
             "rows": np.zeros(most, np.int64),
             "returned": np.zeros(tasks, np.int64),
@@ -205,12 +204,12 @@ def _kinds(s: Simulation) -> Kinds:
     return Kinds([job_of(seen, k) for k in first.tolist()], which)
 
 
-def _write_jobs(s: Simulation, course: Course, kinds: Kinds) -> None:
+def _write_jobs(s: Simulation, tape: Tape, kinds: Kinds) -> None:
     """Write the next jobs into the state, before they arrive."""
-    state, begin = s.scheduler.state, int(course.numbers[kernel.COMING])
+    state, begin = s.scheduler.state, int(tape.numbers[kernel.COMING])
     tasks = np.cumsum(s.workload.tasks[begin : begin + CHUNK_JOBS])
     end = begin + max(1, int(np.searchsorted(tasks, CHUNK_TASKS, side="right")))
-    course.numbers[kernel.COMING] = end
+    tape.numbers[kernel.COMING] = end
     chosen = begin + np.flatnonzero(~s.refused[begin:end])
     if not len(chosen):
         return
@@ -220,38 +219,38 @@ def _write_jobs(s: Simulation, course: Course, kinds: Kinds) -> None:
     first = write_rows(state, numbers, kinds.rows, which)
     rows = np.arange(first, first + len(chosen))
     state.index.add_many(numbers, [kinds.jobs[k] for k in which.tolist()], rows)
-    course.row[chosen] = rows
-    course.bucket[chosen] = kinds.buckets[which]
+    tape.row[chosen] = rows
+    tape.group[chosen] = kinds.groups[which]
     # All that waits may start at one moment, decision after decision.
     waiting = int(s.cluster.truth.waiting.sum() + s.workload.tasks[chosen].sum())
     s.cluster.make_room(min(waiting, most_at_once(state.shapes.demand[: state.shapes.n], state.cluster.total)))
 
 
-def _forget(s: Simulation, course: Course) -> bool:
+def _forget(s: Simulation, tape: Tape) -> bool:
     """What was decided to be forgotten leaves the state's tables, so that there is room for others; all that was written came.
 
     Returns whether the tables were made smaller, and their rows are others.
     """
     smaller = False
-    state, numbers = s.scheduler.state, course.numbers
+    state, numbers = s.scheduler.state, tape.numbers
     count = int(numbers[kernel.FORGOTTEN]) - state.forgotten
     if count:
         rows = state.jobs.rows
-        state.apply(JobsForgotten(at=s.cluster.now, ids=state.ended_jobs()[:count].tolist()))
+        apply(state, JobsForgotten(at=s.cluster.now, ids=state.ended_jobs()[:count].tolist()))
         numbers[kernel.FORGOTTEN] = state.forgotten
         smaller = state.jobs.rows is not rows
         if smaller:
             came = int(numbers[kernel.ARRIVED])
-            course.row[:came] = state.job_rows(np.arange(1, came + 1))
+            tape.row[:came] = state.job_rows(np.arange(1, came + 1))
     return smaller
 
 
-def _facts(s: Simulation, course: Course) -> Iterator[Fact]:
+def _facts(s: Simulation, tape: Tape) -> Iterator[Fact]:
     """Read the log, and empty it."""
-    numbers, log = course.numbers, course.log
+    numbers, log = tape.numbers, tape.log
     at = 0
     count = numbers[kernel.FACTS]
-    for moment, start in zip(course.moments[:count].tolist(), course.starts[:count].tolist(), strict=True):
+    for moment, start in zip(tape.moments[:count].tolist(), tape.starts[:count].tolist(), strict=True):
         kind, about, count, width = log[at : at + 4].tolist()
         columns = log[at + 4 : at + 4 + count * width].reshape(width, count).copy()
         at += 4 + count * width

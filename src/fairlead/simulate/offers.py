@@ -20,7 +20,6 @@ from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request
 from fairlead.model.quantity import parse_percent, parse_seconds
 from fairlead.model.specs import Framework, Job
-from fairlead.scheduler import frameworks
 from fairlead.scheduler.cluster import meets
 from fairlead.scheduler.facts import (
     Fact,
@@ -31,7 +30,8 @@ from fairlead.scheduler.facts import (
     TasksFact,
     UpdatesAcknowledged,
 )
-from fairlead.scheduler.order import WORTH
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.kernel.view import WORTH
 from fairlead.scheduler.state import State
 from fairlead.simulate.workload import I64, TraceError, Workload
 

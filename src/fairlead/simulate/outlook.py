@@ -1,7 +1,7 @@
 """When a job is expected to start: an interval, from runs of the scheduler on paper.
 
 Each run goes on from the very state that is, with durations and arrivals drawn from those that were
-(:mod:`fairlead.simulate.paper_runs`), until a task of the job starts, or all of them where it is a gang. What is told is
+(:mod:`fairlead.simulate.dry_runs`), until a task of the job starts, or all of them where it is a gang. What is told is
 where eight in ten of the runs are. What frameworks would answer nobody knows: they are offered nothing in these runs, and their
 tasks come as jobs do. The same state, moment and job give the same answer, but where a time is set in which it is to be found:
 then there may be fewer runs, or shorter ones, and the interval is wider.
@@ -15,15 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.scheduler.admission import job_row
-from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import run_cycle, settled_before
+from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import JobReleased
-from fairlead.scheduler.frameworks import set_aside
-from fairlead.scheduler.let_in import waits_to_be_let_in
-from fairlead.scheduler.never import why_never
+from fairlead.scheduler.feasibility import why_never
+from fairlead.scheduler.frameworks.requests import set_aside
+from fairlead.scheduler.job_caps import waits_for_cap
+from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, OF_FAMILY, OF_JOB, OF_QUEUE
-from fairlead.simulate.paper_runs import Paper, Run, paper_of
+from fairlead.simulate.dry_runs import DryRun, Run, dry_run_of
 
 RUNS = 29
 """Of so many, the third from either end leave eight in ten between them, and as much of what is to come."""
@@ -96,9 +97,9 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
     why = why_never(state, job)
     if why:
         return Outlook(job, "never", f"never{why}")
-    if waits_to_be_let_in(state, job):
+    if waits_for_cap(state, job):
         return Outlook(job, "unknown", "nobody can say: it waits for others of its person's jobs to end", held=held)
-    paper = paper_of(state, job_row(state, job), now)
+    paper = dry_run_of(state, job_row(state, job), now)
     begun, reached, known = _runs(paper, [job, int(now * 1000)], seconds, runs)
     low, high = _interval(begun - now, reached - now)
     if low == inf or (not known and high > 0):
@@ -143,17 +144,17 @@ def _let_go(state: State, job: int, now: float) -> tuple[State, tuple[int, ...],
     if held or facts or state.frameworks.members:
         state = copy_of(state)
         for fact in facts:
-            state.apply(fact)
+            apply(state, fact)
         for fact in [*set_aside(state, now), *(JobReleased(at=now, id=number) for number in held)]:
-            state.apply(fact)
+            apply(state, fact)
     return state, tuple(held), list(state.dependencies.waits_for.get(job, []))
 
 
 def _as_long_as(state: State) -> str:
     """What durations are taken to be like: where nothing like what runs has ended, all that is known is how long it has run."""
-    sketches, jobs, rows = state.sketches, state.jobs, np.unique(state.job_rows_of(state.held_rows()))
-    counted = sketches.total[: sketches.n] > 0
-    about, key = sketches.about[: sketches.n][counted], sketches.key[: sketches.n][counted]
+    histograms, jobs, rows = state.histograms, state.jobs, np.unique(state.job_rows_of(state.held_rows()))
+    counted = histograms.total[: histograms.n] > 0
+    about, key = histograms.about[: histograms.n][counted], histograms.key[: histograms.n][counted]
     columns = {OF_JOB: jobs.id, OF_FAMILY: jobs.family, OF_QUEUE: jobs.queue}
     if len(rows) and not any(np.isin(column[rows], key[about == which]).any() for which, column in columns.items()):
         return "what runs takes about as long again as it has: nothing like it has ended yet"
@@ -164,7 +165,7 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + list(words[-1:]))
 
 
-def _runs(paper: Paper, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:
+def _runs(paper: DryRun, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:
     """When the job starts in each run, infinite where it does not; until when each went; and whether anything was known.
 
     Where time is short no run is begun that would end too late; one that ends too late all the same is given up.

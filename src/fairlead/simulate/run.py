@@ -29,7 +29,7 @@ from fairlead.policies.fading import OverTime
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import Configured, Fact
-from fairlead.scheduler.reserved import idled_by_queue
+from fairlead.scheduler.reports.reservations import idled_by_queue
 from fairlead.scheduler.state import State
 from fairlead.simulate.line import IN_LINE, InLine, by_line, in_line, refuse_bounds, too_large_gangs
 from fairlead.simulate.many_steps import by_many_steps
@@ -64,7 +64,7 @@ class Run:
         What tasks really use, in parts of the capacity; over 1 where slots promise more than there is.
     shares, fair : float64, shape (samples, queues)
         Dominant shares of the cluster: what each queue has, and what it is entitled to
-        (:mod:`fairlead.scheduler.entitled`): what runs and waits, divided by DRF down the tree.
+        (:mod:`fairlead.scheduler.entitlements`): what runs and waits, divided by DRF down the tree.
     got, short : float64, shape (queues,)
         Dominant shares times seconds: what each queue had, exactly; and what it was entitled to less what it had, by looks.
     every : float

@@ -8,11 +8,11 @@ GUARANTEE holds between a queue on the path from the leaf to the root and its si
 path so that it, and all below it there, stay within what they are guaranteed of whatever the task needs; a queue that is
 guaranteed nothing of that bounds nothing. Let `first` be the lowest that is guaranteed some of it. Then the siblings of all
 queues from `first` to `last` may be asked, and nobody where there are none. Each of these queues goes before its siblings with
-that task, as :func:`fairlead.scheduler.kernel_keys.exact_below` says; so what was revoked for it is not theirs again as long as
+that task, as `kernel/keys.pxi` says; so what was revoked for it is not theirs again as long as
 it has a claim. Among queues that compare as YARN does it is so only for who is below its minimum by that comparison: the others
 ask nobody there.
 
-What a queue has counts with the room that is kept for its claims already: those are served. A claim is due when its bucket has
+What a queue has counts with the room that is kept for its claims already: those are served. A claim is due when its group has
 waited, and what `first` is guaranteed of what it needs has been missing, for the longest timeout from the leaf to that. Whether
 those above miss theirs says who may be asked, and not when: else a claim would be due sooner when one of them has no more to
 miss.
@@ -23,16 +23,16 @@ which somebody may be. Events that may begin a claim lower it (:func:`expect_cla
 """
 
 
-cdef void expect_claim(View v, i64 bucket, double at) noexcept nogil:
-    """Somebody waits in a bucket from now on: there may be a claim when its leaf's timeout is over.
+cdef void expect_claim(View v, i64 group, double at) noexcept nogil:
+    """Somebody waits in a group from now on: there may be a claim when its leaf's timeout is over.
 
     Where all that waited there is served, and waits for the room that is coming back, it has waited as long as they.
     """
-    leaf = v.buckets[bucket].leaf
-    if v.buckets[bucket].revocable:
+    leaf = v.groups[group].leaf
+    if v.groups[group].revocable:
         return
     if v.queues[leaf].guarded:
-        since = v.buckets[bucket].since if v.counts[HOLDS] > 0 and served_tasks(v, bucket) > 0 else at
+        since = v.groups[group].since if v.counts[HOLDS] > 0 and served_tasks(v, group) > 0 else at
         v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], since + v.queues[leaf].guarantee_timeout)
     if v.queues[leaf].share_timeout < INFINITY:
         v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
@@ -54,8 +54,8 @@ cdef void note_fall(View v, i64 q, i64 *demand, double at) noexcept nogil:
 
 
 cdef i64 tasks_at_once(View v, i64 b) noexcept nogil:
-    """How many tasks are one claim of a bucket."""
-    return max(1, v.buckets[b].gang)
+    """How many tasks are one claim of a group."""
+    return max(1, v.groups[b].gang)
 
 
 cdef i64 *kept_by_queue(View v) noexcept nogil:
@@ -64,7 +64,7 @@ cdef i64 *kept_by_queue(View v) noexcept nogil:
     kept = integers(v, v.counts[QUEUES] * m)
     for h in range(v.counts[HOLDS]):
         if v.holds[h].kind != RESERVATION:
-            q = v.buckets[v.holds[h].bucket].leaf
+            q = v.groups[v.holds[h].group].leaf
             while q != NONE:
                 for r in range(m):
                     kept[q * m + r] += v.amount[h * m + r]
@@ -80,17 +80,17 @@ cpdef void count_claimed(View v) noexcept nogil:
 
 
 cpdef i64 served_tasks(View v, i64 b) noexcept nogil:
-    """How many tasks of a bucket room is kept for, for claims."""
+    """How many tasks of a group room is kept for, for claims."""
     count = 0
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].bucket == b and v.holds[h].kind != RESERVATION:
+        if v.holds[h].group == b and v.holds[h].kind != RESERVATION:
             count += v.holds[h].tasks
     return count
 
 
 cpdef i64 waiting_tasks(View v, i64 b, i64 most) noexcept nogil:
-    """How many tasks wait in a bucket and may start, as far as their jobs say; no more than are asked for."""
-    count, j = 0, v.buckets[b].head
+    """How many tasks wait in a group and may start, as far as their jobs say; no more than are asked for."""
+    count, j = 0, v.groups[b].head
     while j != NONE and count < most:
         count += startable(v, j)
         j = v.jobs[j].after
@@ -98,24 +98,24 @@ cpdef i64 waiting_tasks(View v, i64 b, i64 most) noexcept nogil:
 
 
 cdef bint has_unserved(View v, i64 b) noexcept nogil:
-    """Whether somebody waits in a bucket that no room is kept for yet."""
-    if v.buckets[b].head == NONE:
+    """Whether somebody waits in a group that no room is kept for yet."""
+    if v.groups[b].head == NONE:
         return False
     served = served_tasks(v, b) if v.counts[HOLDS] > 0 else 0
-    if v.buckets[b].gang > 0:
+    if v.groups[b].gang > 0:
         return served == 0
     return waiting_tasks(v, b, served + 1) > served
 
 
 cdef (i64, i64, double) guarded(View v, i64 b, i64 *kept) noexcept nogil:
-    """The queues `first` and `last` whose siblings may be asked for a bucket's next claim of class GUARANTEE.
+    """The queues `first` and `last` whose siblings may be asked for a group's next claim of class GUARANTEE.
 
     The third is since when `first` misses what it is guaranteed. NONE, NONE where there is no such claim.
     """
     cdef i64 m = v.len_total
-    demand, count = &v.demand[v.buckets[b].shape_row * m], tasks_at_once(v, b)
-    first, last, since = NONE, NONE, v.buckets[b].since
-    q = v.buckets[b].leaf
+    demand, count = &v.demand[v.groups[b].shape_row * m], tasks_at_once(v, b)
+    first, last, since = NONE, NONE, v.groups[b].since
+    q = v.groups[b].leaf
     while v.queues[q].parent != NONE:
         named, missed = False, since
         for r in range(m if v.queues[q].guaranteed else 0):
@@ -135,13 +135,13 @@ cdef (i64, i64, double) guarded(View v, i64 b, i64 *kept) noexcept nogil:
 
 
 cdef bint claims_from(View v, i64 b, i64 leaf) noexcept nogil:
-    """Whether a bucket's next has a claim for a guarantee for which what runs in another leaf might pay."""
+    """Whether a group's next has a claim for a guarantee for which what runs in another leaf might preempt."""
     cdef i64 m = v.len_total
     cdef bint asks
-    if not v.queues[v.buckets[b].leaf].guarded:
+    if not v.queues[v.groups[b].leaf].guarded:
         return False
     first, last, _ = guarded(v, b, v.claimed)
-    q, asks = v.buckets[b].leaf, False
+    q, asks = v.groups[b].leaf, False
     while first != NONE and not _is_at_or_below(v, leaf, q):
         asks |= q == first
         if _is_at_or_below(v, leaf, v.queues[q].parent):
@@ -185,31 +185,31 @@ cpdef double guarantee_timeout(View v, i64 leaf, i64 first) noexcept nogil:
 
 
 cdef (double, double) _open_since(View v, i64 b, i64 kind, i64 *kept) noexcept nogil:
-    """Since when a bucket has a claim of a class, infinite where it has none; and how long after that it is due."""
-    leaf = v.buckets[b].leaf
+    """Since when a group has a claim of a class, infinite where it has none; and how long after that it is due."""
+    leaf = v.groups[b].leaf
     if kind == GUARANTEE and v.queues[leaf].guarded:
         first, _, begun = guarded(v, b, kept)
         return (begun if first != NONE else INFINITY), guarantee_timeout(v, leaf, first)
     if kind == FAIR_SHARE and v.queues[leaf].share_timeout < INFINITY:
-        return max(v.buckets[b].since, v.queues[leaf].short_since), v.queues[leaf].share_timeout
+        return max(v.groups[b].since, v.queues[leaf].short_since), v.queues[leaf].share_timeout
     if kind == IDLE or (kind == PRIORITY and v.queues[leaf].priority_revokes):
-        return v.buckets[b].since, 0.0
+        return v.groups[b].since, 0.0
     return INFINITY, 0.0
 
 
-cdef i64 find_due(View v, double now, i64 *buckets, i64 *kinds, double *open_since) noexcept nogil:
+cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_since) noexcept nogil:
     """Write down the claims that are due, and set `times[CLAIM_DUE]`: when the first is, of these and all others that are open.
 
     Parameters
     ----------
     v : View
-        With its order: which buckets the nodes could never hold is known.
+        With its order: which groups the nodes could never hold is known.
     now : float
         Seconds.
-    buckets, kinds : int64, shape (n,)
-        Become their buckets and classes; the last is NONE and NONE where fair shares are to be worked out again.
+    groups, kinds : int64, shape (n,)
+        Become their groups and classes; the last is NONE and NONE where fair shares are to be worked out again.
     open_since : float64, shape (n,)
-        Since when each has been open; n is the number of buckets, and one.
+        Since when each has been open; n is the number of groups, and one.
 
     Returns
     -------
@@ -220,35 +220,35 @@ cdef i64 find_due(View v, double now, i64 *buckets, i64 *kinds, double *open_sin
     cdef bint shared
     count, due, shares = 0, INFINITY, INFINITY
     mark, kept, taken = v.scratches, kept_by_queue(v), is_idle_used(v, v.used)
-    for b in range(v.counts[BUCKETS]):
-        leaf = v.buckets[b].leaf
+    for b in range(v.counts[GROUPS]):
+        leaf = v.groups[b].leaf
         guarded, ranked = v.queues[leaf].guarded, v.queues[leaf].priority_revokes or taken
         shared = v.queues[leaf].share_timeout < INFINITY
-        if not (guarded or ranked or shared) or v.buckets[b].head == NONE or v.bucket_seats[b].hopeless:
+        if not (guarded or ranked or shared) or v.groups[b].head == NONE or v.group_cache[b].hopeless:
             continue
-        if v.buckets[b].revocable:
+        if v.groups[b].revocable:
             continue
         if not has_unserved(v, b):
             continue
-        for kind in range(GUARANTEE, IDLE + 1):  # a bucket has a claim of one class at a time: the first that is due
+        for kind in range(GUARANTEE, IDLE + 1):  # a group has a claim of one class at a time: the first that is due
             if kind == FAIR_SHARE and shared:
                 shares = min(shares, v.queues[leaf].share_timeout)
             if kind == IDLE and not taken:
                 continue
             begun, timeout = _open_since(v, b, kind, kept)
             at = begun + timeout
-            if kind >= v.buckets[b].put_off_from:
-                at = max(at, v.buckets[b].put_off)
+            if kind >= v.groups[b].put_off_from:
+                at = max(at, v.groups[b].put_off)
             due = min(due, at)
             if at <= now:
-                buckets[count], kinds[count], open_since[count] = b, kind, begun
+                groups[count], kinds[count], open_since[count] = b, kind, begun
                 count += 1
                 break
     if shares < INFINITY:
         at = v.queues[0].short_since + max(SHORTEST_TIMEOUT, shares / 4)
         due = min(due, at)
         if at <= now:
-            buckets[count], kinds[count], open_since[count] = NONE, NONE, at
+            groups[count], kinds[count], open_since[count] = NONE, NONE, at
             count += 1
     v.times[CLAIM_DUE] = due
     release(v, mark)
@@ -256,7 +256,7 @@ cdef i64 find_due(View v, double now, i64 *buckets, i64 *kinds, double *open_sin
 
 
 def look(View v, double now, i64[:, ::1] found, double[::1] since):
-    """:func:`find_due`; the rows of `found` become buckets and classes."""
+    """:func:`find_due`; the rows of `found` become groups and classes."""
     cdef i64 count
     with nogil:
         count = find_due(v, now, &found[0, 0], &found[1, 0], &since[0])

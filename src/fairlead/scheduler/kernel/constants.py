@@ -28,11 +28,11 @@ QUARTER_DIGITS: Final = 14
 """A quarter of what is counted in moments of a tick, in binary digits."""
 LITTLE_LESS: Final = 1.0 - 1e-12
 
-# sketches
+# histograms
 EDGES: Final = (0.0, *(math.ldexp(1 + (b % 4) / 4, b // 4 - 4) for b in range(1, BINS + 1)))
 """Seconds: bin b holds what is from EDGES[b] on and below EDGES[b + 1]; the last all that is longer, too."""
 FULL: Final = 1024
-"""Durations in a sketch at which it is halved."""
+"""Durations in a histogram at which it is halved."""
 OF_ONE_JOB: Final = 32
 """Tasks of one job that count for its family and its queue; up to twice as many."""
 IN_TEN: Final = 10
@@ -67,16 +67,11 @@ SHORTEST_TIMEOUT: Final = 1.0
 
 # stops
 NOT_REACHED, EXHAUSTED, NO_NODE, LIMIT, MAX_TASKS, MAX_JOBS, WITHHELD = range(7)
-"""Why a bucket was not served on in a cycle."""
+"""Why a group was not served on in a cycle."""
 
 # offers
 OFFERED_LEAF, OFFERED_NODE, OFFERED_REVOCABLE = range(3)
 """Rows of `offered_to`: rows of the tables, and whether the framework is revocable; what is offered is in `offered_rest`."""
-
-# room
-JOB, INDEX, NODE, FRESH_JOB, HOLD = range(5)
-"""Rows of `chosen`: of what was placed, job and node rows, the task's index counted on from the job's `next`, whether the job ran
-nothing before, and of the hold that was used, the row. When it is taken to have ended is in `chosen_until`."""
 
 # search
 ANYBODY, IN_LINE, SERVABLE = range(3)
@@ -101,7 +96,7 @@ ODDS: Final = 0.5
 SERVE, KEEP, DROP = range(3)
 """What a plan comes to: tasks placed (perhaps none), nodes to be kept for a job first, or a reservation to be dropped first."""
 
-# ledger
+# preemption_plan
 FINE: Final = 2.0**30
 """Shares that differ by less than a part of this are the same."""
 CLOSE: Final = 1e-9
@@ -115,7 +110,7 @@ FEW: Final = 8
 MOST_SEARCHED: Final = 64
 """Nodes on which that is done."""
 MARKS: Final = 4
-"""What the key of a node says after whether any but revocable jobs pay, and the queues: priority, lost work, tasks, begin."""
+"""What the key of a node says after whether any but revocable jobs preempt, and the queues: priority, lost work, tasks, begin."""
 
 # victim_sets
 MOST_WORK: Final = 1_000_000

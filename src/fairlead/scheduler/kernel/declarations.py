@@ -10,6 +10,7 @@ An extension type holds, of each array, a pointer, `len_NAME` and, in two dimens
 as Python attributes of the same names.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -80,7 +81,7 @@ def types(folder: Path, name: str, sets: Mapping[str, Mapping[str, tuple[Any, in
         declared.append(f"cdef class {kind}(Arrays):")
         made += [
             f"cdef class {kind}(Arrays):",
-            f"    ARRAYS = {kind.upper()}",
+            f"    ARRAYS = {_constant(kind)}",
             "",
             "    cdef void point(self, dict a):",
         ]
@@ -97,6 +98,11 @@ def types(folder: Path, name: str, sets: Mapping[str, Mapping[str, tuple[Any, in
         made.append("")
     write_if_new(folder / f"{name}.pxi", "\n".join(declared))
     write_if_new(folder / f"{name}_types.pxi", "\n".join(made))
+
+
+def _constant(kind: str) -> str:
+    """Return the name of the constant that declares a type's arrays: PREEMPTION_PLAN for PreemptionPlan."""
+    return re.sub("(?<!^)(?=[A-Z])", "_", kind).upper()
 
 
 def _row(kind: str, array: str) -> str:

@@ -2,8 +2,8 @@
 
 from fairlead.outcomes import Outcome
 from fairlead.policies import codes
-from fairlead.scheduler import statuses, tables, view
-from fairlead.scheduler.kernel import arrays
+from fairlead.scheduler import statuses, tables
+from fairlead.scheduler.kernel import arrays, view
 from fairlead.scheduler.kernel import constants as own
 from fairlead.scheduler.kernel.declarations import constants_of
 
@@ -14,4 +14,4 @@ CONSTANTS = {
         **constants_of(tables, view, statuses, own), **_POLICIES, **{outcome.name: int(outcome) for outcome in Outcome},
     },
 }  # fmt: skip
-TYPES = {"scheduling": {"View": view.ARRAYS, "Ledger": arrays.LEDGER, "Tree": arrays.TREE}}
+TYPES = {"scheduling": {"View": view.ARRAYS, "PreemptionPlan": arrays.PREEMPTION_PLAN, "Tree": arrays.TREE}}

@@ -119,7 +119,7 @@ cdef double mean_at_tick(View v, i64 q, i64 r) noexcept nogil:
 cdef void charge(View v, i64 q) noexcept nogil:
     """Work out what queue q is charged, and with how much of its siblings at work that would be less."""
     cdef i64 m = v.len_total
-    seats, p = v.queue_seats, v.queues[q].parent
+    cache, p = v.queue_cache, v.queues[q].parent
     for r in range(m):
         before = used_before(v, q, r)
         if before > 0:
@@ -127,7 +127,33 @@ cdef void charge(View v, i64 q) noexcept nogil:
             most = half * (<double>v.weighs[q * m + r] / max(1, v.at_work[p * m + r]))
             if before > most:
                 before = <i64>most
-                seats[p].crowded = True
+                cache[p].crowded = True
             else:
-                seats[p].crowd = min(seats[p].crowd, half * v.weighs[q * m + r] / before * LITTLE_LESS)
+                cache[p].crowd = min(cache[p].crowd, half * v.weighs[q * m + r] / before * LITTLE_LESS)
         v.charged[q * m + r] = ((v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]) + before
+
+
+cdef struct Wide:
+    u64 first
+    u64 middle
+    u64 last
+
+
+cdef Wide product(i64 a, i64 b, i64 c, i64 d) noexcept nogil:
+    """The product of four numbers in 192 bits, most significant first: a and b below 2**63, c and d below 2**30."""
+    cdef Wide found
+    cdef u128 both = <u128><u64>a * <u64>b
+    cdef u64 factor = <u64>c * <u64>d
+    cdef u128 lower = <u128><u64>both * factor
+    cdef u128 upper = (both >> 64) * factor + (lower >> 64)
+    found.first, found.middle, found.last = <u64>(upper >> 64), <u64>upper, <u64>lower
+    return found
+
+
+cdef i64 compare_wide(Wide a, Wide b) noexcept nogil:
+    """-1, 0 or 1."""
+    if a.first != b.first:
+        return 1 if a.first > b.first else -1
+    if a.middle != b.middle:
+        return 1 if a.middle > b.middle else -1
+    return (a.last > b.last) - (a.last < b.last)

@@ -31,8 +31,8 @@ cdef void unlink_holds(View v) noexcept nogil:
 
 cdef i64 next_reservation(View v, i64 h) noexcept nogil:
     """The first hold of the reservation after that of hold h; the rows of one lie together."""
-    bucket = v.holds[h].bucket
-    while h < v.counts[HOLDS] and v.holds[h].bucket == bucket:
+    group = v.holds[h].group
+    while h < v.counts[HOLDS] and v.holds[h].group == group:
         h += 1
     return h
 
@@ -89,8 +89,8 @@ cdef bint is_beside(View v, i64 h, i64 node, i64 tasks, double at) noexcept nogi
     So it is where the reservation does not count on what tasks of the leaf give back, the leaf has no more than before, and the
     room that is kept is elsewhere, or still to come.
     """
-    b = v.holds[h].bucket
-    if v.buckets[b].gang > 0 or counts_on(v, h, v.buckets[b].leaf) or tasks > v.holds[h].ran:
+    b = v.holds[h].group
+    if v.groups[b].gang > 0 or counts_on(v, h, v.groups[b].leaf) or tasks > v.holds[h].ran:
         return False
     return v.holds[h].node != node or at < v.holds[h].start
 
@@ -110,10 +110,10 @@ cdef void give_back_at(View v, i64 n, i64 q, i64 shape, double until, i64 sign) 
 cdef void count_claim(View v, i64 h, i64 tasks) noexcept nogil:
     """A hold, if it is for a claim, keeps room for so many tasks more: that counts for its leaf and all above."""
     cdef i64 m = v.len_total
-    q = v.buckets[v.holds[h].bucket].leaf if v.holds[h].kind != RESERVATION else NONE
+    q = v.groups[v.holds[h].group].leaf if v.holds[h].kind != RESERVATION else NONE
     while q != NONE:
         for r in range(m):
-            v.claimed[q * m + r] += tasks * v.demand[v.buckets[v.holds[h].bucket].shape_row * m + r]
+            v.claimed[q * m + r] += tasks * v.demand[v.groups[v.holds[h].group].shape_row * m + r]
         q = v.queues[q].parent
 
 
@@ -165,7 +165,7 @@ cdef void set_idle(View v, i64 n) noexcept nogil:
             charge_promise(v, h, r, idle - v.idle[h * m + r])
             v.idle[h * m + r] = idle
         if changed and v.counts[IN_ORDER]:
-            touch_queue(v, v.buckets[v.holds[h].bucket].leaf)
+            touch_queue(v, v.groups[v.holds[h].group].leaf)
         h = v.holds[h].after
 
 
@@ -183,7 +183,36 @@ cdef i64 _kept_before(View v, i64 h, i64 r) noexcept nogil:
 cdef void charge_promise(View v, i64 h, i64 r, i64 amount) noexcept nogil:
     """So much more is kept idle by a hold, for its leaf and all above that."""
     cdef i64 m = v.len_total
-    q = v.buckets[v.holds[h].bucket].leaf if amount != 0 else NONE
+    q = v.groups[v.holds[h].group].leaf if amount != 0 else NONE
     while q != NONE:
         v.promised[q * m + r] += amount
         q = v.queues[q].parent
+
+
+cdef bint is_in_line(View v, i64 q, double at) noexcept nogil:
+    """Whether a leaf was in line a short while ago, and served."""
+    return at - v.queues[q].in_line_at <= SOON
+
+
+cdef double in_line_since(View v, i64 b, double now) noexcept nogil:
+    """Since when a group that is first in line waits for room, or its leaf did that was served last; NaN: since now."""
+    q = v.groups[b].leaf
+    return v.queues[q].in_line_since if is_in_line(v, q, now) else v.groups[b].passed_since
+
+
+cpdef void pass_over(View v, i64 b, double at) noexcept nogil:
+    """It is a group's turn and there is no room: it waits from now on, or since its leaf did that was served meanwhile."""
+    q = v.groups[b].leaf
+    v.groups[b].passed_since = at
+    if is_in_line(v, q, at):
+        v.groups[b].passed_since = min(at, v.queues[q].in_line_since)
+        v.queues[q].in_line_at = at
+
+
+cdef void note_served(View v, i64 b, double at) noexcept nogil:
+    """A task of a group is placed: if it was passed over, its leaf keeps its place in line."""
+    q, since = v.groups[b].leaf, v.groups[b].passed_since
+    v.groups[b].passed_since = NAN
+    if not isnan(since):
+        v.queues[q].in_line_since = min(since, v.queues[q].in_line_since) if is_in_line(v, q, at) else since
+        v.queues[q].in_line_at = at

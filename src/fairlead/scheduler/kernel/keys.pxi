@@ -61,12 +61,12 @@ cdef bint has_history(i64 policy) noexcept nogil:
 cpdef void set_key(View v, i64 q) noexcept nogil:
     """Work out queue q's key among its siblings, from what it is charged; for hdrf and divisions see :func:`set_level`."""
     cdef i64 m = v.len_total
-    seat = v.queue_seats
+    cache = v.queue_cache
     p = v.queues[q].parent
     policy = v.queues[p].policy
-    seat[q].below = (not _may_go_first(v, q, seat[q].base + 1))
-    seat[q].first = 0
-    seat[q].column = NONE
+    cache[q].below = (not _may_go_first(v, q, cache[q].base + 1))
+    cache[q].first = 0
+    cache[q].column = NONE
     if compares_shares(policy):
         charge(v, q)
     if policy == DRF:
@@ -76,32 +76,32 @@ cpdef void set_key(View v, i64 q) noexcept nogil:
             v.charged[q * m + r] = (v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]
         _set_dominant(v, q, v.queues[p].exact)
     elif policy == SDRF:
-        seat[q].level = _rounded(_stateful_share(v, q))
+        cache[q].level = _rounded(_stateful_share(v, q))
     elif policy >= HTCONDOR:
         r = policy - HTCONDOR
         priority = max(LEAST_PRIORITY, mean_now(v, q, r)) / v.weight[q * m + r]
-        seat[q].level = _rounded(_times_priority(<double>(v.used[q * m + r] + v.promised[q * m + r]), priority))
+        cache[q].level = _rounded(_times_priority(<double>(v.used[q * m + r] + v.promised[q * m + r]), priority))
     elif policy >= FAIRTREE:
         r = policy - FAIRTREE
-        seat[q].level = _rounded(mean_at_tick(v, q, r) / v.weight[q * m + r])
+        cache[q].level = _rounded(mean_at_tick(v, q, r) / v.weight[q * m + r])
     elif policy >= YARN_FAIR or policy == YARN_DRF:
         _set_as_yarn(v, q, policy)
     elif policy >= MAXMIN:
         r = policy - MAXMIN
         level = _share(v, q, r)
-        seat[q].column = r if v.total[r] > 0 and v.queues[p].exact else NONE
-        seat[q].level = level if seat[q].column != NONE else _rounded(level)
+        cache[q].column = r if v.total[r] > 0 and v.queues[p].exact else NONE
+        cache[q].level = level if cache[q].column != NONE else _rounded(level)
     elif policy == ASSET:
         level = 0.0
         for r in range(m):
             level += _share(v, q, r) if v.total[r] > 0 else 0.0
-        seat[q].level = _rounded(level)
+        cache[q].level = _rounded(level)
     elif policy == FIFO or policy == BY_PRIORITY:
         # The least that anything below has: what is really served is looked up when it is found.
-        least = &v.least[(v.queue_seats[q].base + 1) * v.cols_least]
+        least = &v.least[(v.queue_cache[q].base + 1) * v.cols_least]
         resources = m
-        seat[q].first = least[resources + NEGATIVE_PRIORITY] if policy == BY_PRIORITY else 0
-        seat[q].level = <double>least[resources + NUMBER]
+        cache[q].first = least[resources + NEGATIVE_PRIORITY] if policy == BY_PRIORITY else 0
+        cache[q].level = <double>least[resources + NUMBER]
 
 
 cdef i64 needs_bit(i64 r) noexcept nogil:
@@ -111,8 +111,8 @@ cdef i64 needs_bit(i64 r) noexcept nogil:
 
 cdef bint may_go_first(View v, i64 q, i64 node) noexcept nogil:
     """Whether :func:`exact_below` may be 0 for queue q and anybody below a node of its tree."""
-    if v.queue_seats[q].column == AS_YARN and v.queues[q].guaranteed:
-        return v.queue_seats[q].below == 0
+    if v.queue_cache[q].column == AS_YARN and v.queues[q].guaranteed:
+        return v.queue_cache[q].below == 0
     return _may_go_first(v, q, node)
 
 
@@ -125,7 +125,7 @@ cdef bint _may_go_first(View v, i64 q, i64 node) noexcept nogil:
 
 
 cdef bint _child_may_go_first(View v, i64 q, i64 node) noexcept nogil:
-    return v.queue_seats[q].inner and v.best[node] != NONE and v.queue_seats[v.best[node]].below == 0
+    return v.queue_cache[q].inner and v.best[node] != NONE and v.queue_cache[v.best[node]].below == 0
 
 
 cdef i64 _has(View v, i64 q, i64 r) noexcept nogil:
@@ -161,25 +161,25 @@ cdef void _set_dominant(View v, i64 q, bint exact) noexcept nogil:
                 larger = compare_shares(v, q, r, q, column) > 0
             if larger:
                 largest, column = share, r
-    v.queue_seats[q].level = largest if exact else _rounded(largest)
-    v.queue_seats[q].column = column if exact else NONE
+    v.queue_cache[q].level = largest if exact else _rounded(largest)
+    v.queue_cache[q].column = column if exact else NONE
 
 
 cdef void _set_as_yarn(View v, i64 q, i64 policy) noexcept nogil:
     """YARN's key: whether it is below its minimum of what it goes by, and the part of that which it has; else its share."""
     cdef i64 m = v.len_total
-    seat = v.queue_seats
+    cache = v.queue_cache
     for r in range(m):
         v.charged[q * m + r] = (v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]
     r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
-    seat[q].below, seat[q].first, seat[q].level, seat[q].column = 1, v.queues[q].weightless, 0.0, AS_YARN
+    cache[q].below, cache[q].first, cache[q].level, cache[q].column = 1, v.queues[q].weightless, 0.0, AS_YARN
     if r != NONE and _has(v, q, r) < v.guarantee[q * m + r]:
-        seat[q].below, seat[q].first, seat[q].level = 0, 0, <double>_has(v, q, r) / v.guarantee[q * m + r]
+        cache[q].below, cache[q].first, cache[q].level = 0, 0, <double>_has(v, q, r) / v.guarantee[q * m + r]
     elif r != NONE:
         level = _share(v, q, r)
-        seat[q].level = level if v.queues[v.queues[q].parent].exact else _rounded(level)
-    if not v.queues[q].guaranteed and _child_may_go_first(v, q, seat[q].base + 1):
-        seat[q].below = 0
+        cache[q].level = level if v.queues[v.queues[q].parent].exact else _rounded(level)
+    if not v.queues[q].guaranteed and _child_may_go_first(v, q, cache[q].base + 1):
+        cache[q].below = 0
 
 
 cdef bint compares_as_yarn(View v, i64 q) noexcept nogil:
@@ -266,13 +266,13 @@ cdef void set_level(View v, i64 q, bint leaf) noexcept nogil:
                 before = <double>(v.charged[q * m + r] - (v.used[q * m + r] << v.fine[r])) / (<i64>1 << v.fine[r])
                 now = max(now, v.counts_as[q * m + r] / v.total[r] / v.weight[q * m + r])
                 level = max(level, (v.counts_as[q * m + r] + before) / v.total[r] / v.weight[q * m + r])
-        v.queue_seats[q].level_now = _rounded(now)
+        v.queue_cache[q].level_now = _rounded(now)
     else:
         level = INFINITY
-        if v.queue_seats[q].entitled > 0:
-            level = dominant_share(m, &v.used[q * m], v.total, &v.weight[q * m]) / v.queue_seats[q].entitled
-    v.queue_seats[q].first, v.queue_seats[q].level = 0, _rounded(level)
-    v.queue_seats[q].column = NONE
+        if v.queue_cache[q].entitled > 0:
+            level = dominant_share(m, &v.used[q * m], v.total, &v.weight[q * m]) / v.queue_cache[q].entitled
+    v.queue_cache[q].first, v.queue_cache[q].level = 0, _rounded(level)
+    v.queue_cache[q].column = NONE
 
 
 cdef i64 turn_of(View v, i64 q) noexcept nogil:
@@ -290,9 +290,9 @@ cpdef bint queue_goes_before(
     order = compare_queues(v, a, a_below, a_first, a_level, b, b_below, b_first, b_level)
     if order != 0:
         return order < 0
-    seat = v.queue_seats
-    if seat[a].turn != seat[b].turn:
-        return seat[a].turn < seat[b].turn
+    cache = v.queue_cache
+    if cache[a].last_served != cache[b].last_served:
+        return cache[a].last_served < cache[b].last_served
     return v.queues[a].rank < v.queues[b].rank
 
 
@@ -304,17 +304,17 @@ cdef i64 compare_queues(
         return -1 if a_below < b_below else 1
     if a_first != b_first:
         return -1 if a_first < b_first else 1
-    ra, rb = v.queue_seats[a].column, v.queue_seats[b].column
+    ra, rb = v.queue_cache[a].column, v.queue_cache[b].column
     if ra != NONE and rb != NONE and abs(a_level - b_level) <= SURE * (a_level + b_level):
         return compare_shares(v, a, ra, b, rb) if ra > NONE else _compare_as_yarn(v, a, b, a_below == 0)
     return (a_level > b_level) - (a_level < b_level)
 
 
 cdef bint bucket_goes_before(View v, i64 a, i64 b) noexcept nogil:
-    """Whether bucket a goes before another of its leaf: by priority, then by the number of the job that is next."""
-    if v.buckets[a].priority != v.buckets[b].priority:
-        return v.buckets[a].priority > v.buckets[b].priority
-    return v.bucket_seats[a].number < v.bucket_seats[b].number
+    """Whether group a goes before another of its leaf: by priority, then by the number of the job that is next."""
+    if v.groups[a].priority != v.groups[b].priority:
+        return v.groups[a].priority > v.groups[b].priority
+    return v.group_cache[a].number < v.group_cache[b].number
 
 
 cpdef i64 exact_below(View v, i64 q, i64 shape, i64 under) noexcept nogil:
@@ -322,13 +322,13 @@ cpdef i64 exact_below(View v, i64 q, i64 shape, i64 under) noexcept nogil:
 
     A queue that is guaranteed nothing of what the task needs goes as the one on the way down from it does (`under`; 1 for a
     leaf): so a guarantee is one among the siblings of all above it too, as far as they name nothing. So goes whoever has others
-    revoked for a guarantee, with what these give up: :func:`fairlead.scheduler.kernel_claims.guarded_part` asks along the same
+    revoked for a guarantee, with what these give up: `kernel/claims.pxi` asks along the same
     way. Who has a minimum under YARN's key goes by that. Who needs nothing in particular, a framework, needs anything.
     """
     cdef i64 m = v.len_total
     cdef bint anything
-    if v.queue_seats[q].column == AS_YARN:
-        return v.queue_seats[q].below if v.queues[q].guaranteed else under
+    if v.queue_cache[q].column == AS_YARN:
+        return v.queue_cache[q].below if v.queues[q].guaranteed else under
     anything, named = True, False
     for r in range(m):
         anything &= v.demand[shape * m + r] == 0

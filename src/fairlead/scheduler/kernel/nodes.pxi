@@ -31,8 +31,8 @@ cdef i64 first_fit(View v, i64 shape) noexcept nogil:
     """
     cdef i64 m = v.len_total
     n, count = 0, v.counts[NODES]
-    if v.shape_seats[shape].cycle == v.counts[CYCLE]:
-        n = v.shape_seats[shape].cursor
+    if v.shape_cache[shape].cycle == v.counts[CYCLE]:
+        n = v.shape_cache[shape].cursor
     whole = -1  # the block that was looked through from its first node on
     while n < count:
         if n % (BLOCK * BLOCK) == 0 and not _may_hold(v, &v.large_bounds[(n // (BLOCK * BLOCK)) * m], shape):
@@ -49,7 +49,7 @@ cdef i64 first_fit(View v, i64 shape) noexcept nogil:
         if n % BLOCK == 0 and whole == n // BLOCK - 1:
             _lower(v, whole)
     n = min(n, count)
-    v.shape_seats[shape].cycle, v.shape_seats[shape].cursor = v.counts[CYCLE], n
+    v.shape_cache[shape].cycle, v.shape_cache[shape].cursor = v.counts[CYCLE], n
     return n
 
 
@@ -127,10 +127,10 @@ cdef void raise_bounds(View v, i64 n) noexcept nogil:
 cdef void room_came_back(View v, i64 n) noexcept nogil:
     """Note that a node has more room than it had."""
     raise_bounds(v, n)
-    if not v.node_seats[n].is_fresh:
-        v.node_seats[n].is_fresh = True
-        v.node_seats[v.counts[FRESH]].fresh = n
-        v.counts[FRESH] += 1
+    if not v.node_cache[n].is_freed:
+        v.node_cache[n].is_freed = True
+        v.node_cache[v.counts[FREED]].freed = n
+        v.counts[FREED] += 1
 
 
 cdef i64 could_hold(View v, i64 n, i64 shape) noexcept nogil:
@@ -155,9 +155,9 @@ cpdef bint could_ever_hold(View v, i64 shape, i64 count) noexcept nogil:
 
 
 cpdef void mark_hopeless(View v) noexcept nogil:
-    """Say of each bucket whether the nodes that there are could never hold its task or gang."""
-    for b in range(v.counts[BUCKETS]):
-        v.bucket_seats[b].hopeless = not could_ever_hold(v, v.buckets[b].shape_row, max(1, v.buckets[b].gang))
+    """Say of each group whether the nodes that there are could never hold its task or gang."""
+    for b in range(v.counts[GROUPS]):
+        v.group_cache[b].hopeless = not could_ever_hold(v, v.groups[b].shape_row, max(1, v.groups[b].gang))
 
 
 cpdef i64 room_for(View v, i64 n, i64 shape, i64 count) noexcept nogil:

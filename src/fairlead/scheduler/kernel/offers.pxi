@@ -5,32 +5,32 @@ node's whole rest, less what would break a limit with what is kept for claims, w
 framework may be offered at once. Nodes are gone through in an order that is another for each offer and follows from its id: each
 comes once, from a place on, by steps that have no divisor in common with their number.
 
-A framework that no node has anything for is parked, as a bucket of jobs is, unless a limit bounds what it may have: it is asked
+A framework that no node has anything for is parked, as a group of jobs is, unless a limit bounds what it may have: it is asked
 for again when room came back on some node, or when something that it refused may be offered to it again.
 """
 
 
 cdef bint find_offer(View v, i64 b) noexcept nogil:
-    """Find a node with something to offer to the framework of a bucket, which is then where the bucket has `entered`."""
+    """Find a node with something to offer to the framework of a group, which is then where the group has `entered`."""
     cdef bint refused
-    v.bucket_seats[b].wake = INFINITY
+    v.group_cache[b].wake = INFINITY
     if not _set_room(v, b) or not _is_anything_left(v):
         return False
-    count, leaf = v.counts[NODES], v.buckets[b].leaf
+    count, leaf = v.counts[NODES], v.groups[b].leaf
     refused = v.queues[leaf].refusal > 0
     if refused:
-        v.bucket_seats[b].wake = _note_refusals(v, leaf)
-    if v.bucket_seats[b].parked and not _is_unsure(v, leaf) and not _has_fresh(v, refused):
+        v.group_cache[b].wake = _note_refusals(v, leaf)
+    if v.group_cache[b].parked and not _is_unsure(v, leaf) and not _has_fresh(v, refused):
         return False
     n, step = _first_and_step(v.counts[LAST_OFFER] + v.counts[OFFERED] + 1, count)
     nothing = True
     for _ in range(count):
         if _is_to_be_had(v, n, refused):
-            v.bucket_seats[b].entered = n
+            v.group_cache[b].entered = n
             return True
         nothing &= not _is_worth(v, n)
         n = (n + step) % count
-    if nothing and not v.bucket_seats[b].bounded:
+    if nothing and not v.group_cache[b].bounded:
         set_bounds(v)  # so that others need not look
     return False
 
@@ -38,7 +38,7 @@ cdef bint find_offer(View v, i64 b) noexcept nogil:
 cdef bint _is_unsure(View v, i64 q) noexcept nogil:
     """Whether what is parked in a leaf may have room on other nodes than those where some came back."""
     while q != NONE:
-        if v.queue_seats[q].unsure:
+        if v.queue_cache[q].maybe_stale:
             return True
         q = v.queues[q].parent
     return False
@@ -46,8 +46,8 @@ cdef bint _is_unsure(View v, i64 q) noexcept nogil:
 
 cdef bint _has_fresh(View v, bint refused) noexcept nogil:
     """Whether one of the nodes where room came back has something to offer."""
-    for k in range(v.counts[FRESH]):
-        if _is_to_be_had(v, v.node_seats[k].fresh, refused):
+    for k in range(v.counts[FREED]):
+        if _is_to_be_had(v, v.node_cache[k].freed, refused):
             return True
     return False
 
@@ -60,29 +60,29 @@ cdef bint _is_to_be_had(View v, i64 n, bint refused) noexcept nogil:
 cdef void wake_frameworks(View v) noexcept nogil:
     """Ask for those again who refused something that may be offered to them again by now."""
     v.times[OFFER_WAKE] = INFINITY
-    for b in range(v.counts[BUCKETS]):
-        if v.buckets[b].wants and v.bucket_seats[b].parked:
-            if v.bucket_seats[b].wake <= v.times[NOW]:
-                v.bucket_seats[b].parked = False
-                touch_bucket(v, b)
+    for b in range(v.counts[GROUPS]):
+        if v.groups[b].is_framework and v.group_cache[b].parked:
+            if v.group_cache[b].wake <= v.times[NOW]:
+                v.group_cache[b].parked = False
+                touch_group(v, b)
             else:
-                v.times[OFFER_WAKE] = min(v.times[OFFER_WAKE], v.bucket_seats[b].wake)
+                v.times[OFFER_WAKE] = min(v.times[OFFER_WAKE], v.group_cache[b].wake)
 
 
 cdef void park_framework(View v, i64 b) noexcept nogil:
     """Nothing was found for a framework: ask for it again when there is something else."""
-    v.bucket_seats[b].parked = not v.bucket_seats[b].bounded
-    if v.bucket_seats[b].parked:
-        v.times[OFFER_WAKE] = min(v.times[OFFER_WAKE], v.bucket_seats[b].wake)
-    touch_bucket(v, b)
+    v.group_cache[b].parked = not v.group_cache[b].bounded
+    if v.group_cache[b].parked:
+        v.times[OFFER_WAKE] = min(v.times[OFFER_WAKE], v.group_cache[b].wake)
+    touch_group(v, b)
 
 
 cdef bint _set_room(View v, i64 b) noexcept nogil:
     """Work out how much a framework may be offered, wherever it is; whether that is worth an offer."""
     cdef i64 m = v.len_total
     cdef bint beyond, worth
-    beyond = v.counts[BEYOND] > 0 and v.buckets[b].revocable  # where a cycle asks anybody, it comes to others, too
-    v.bucket_seats[b].bounded, worth = set_bounded_room(v, b, beyond, v.offer_room), False
+    beyond = v.counts[OVER_LIMIT_PASS] > 0 and v.groups[b].revocable  # where a cycle asks anybody, it comes to others, too
+    v.group_cache[b].bounded, worth = set_bounded_room(v, b, beyond, v.offer_room), False
     for r in range(m):
         worth |= v.offer_room[r] >= v.worth[r]
     return worth
@@ -95,7 +95,7 @@ cdef bint set_bounded_room(View v, i64 b, bint beyond, i64 *amount) noexcept nog
     """
     cdef i64 m = v.len_total
     cdef bint bounded
-    leaf, bounded = v.buckets[b].leaf, False
+    leaf, bounded = v.groups[b].leaf, False
     if has_enough(v, leaf):
         for r in range(m):
             amount[r] = 0
@@ -104,7 +104,7 @@ cdef bint set_bounded_room(View v, i64 b, bint beyond, i64 *amount) noexcept nog
         room = UNLIMITED
         if v.queues[leaf].offer_most > 0.0:
             room = <i64>(v.total[r] * v.queues[leaf].offer_most) - v.offered[leaf * m + r]
-        if v.queues[0].lends:
+        if v.queues[0].has_nonlendable:
             room = min(room, left_by_others(v, leaf, r))
         q = NONE if beyond else leaf
         while q != NONE:
@@ -132,7 +132,7 @@ cdef bint has_enough(View v, i64 leaf) noexcept nogil:
 cdef i64 left_by_others(View v, i64 leaf, i64 r) noexcept nogil:
     """How much of a resource is free that others than a leaf lend, and that is kept for no claim."""
     cdef i64 m = v.len_total
-    return v.total[r] - v.used[0 * m + r] - v.claimed[0 * m + r] - withheld_from(v, leaf, r)
+    return v.total[r] - v.used[0 * m + r] - v.claimed[0 * m + r] - nonlendable_for(v, leaf, r)
 
 
 cpdef i64 left_under(View v, i64 b, i64 q, i64 r) noexcept nogil:
@@ -140,7 +140,7 @@ cpdef i64 left_under(View v, i64 b, i64 q, i64 r) noexcept nogil:
     cdef i64 m = v.len_total
     if v.limit[q * m + r] == UNLIMITED:
         return UNLIMITED
-    spare = 0 if v.buckets[b].revocable else v.spare[q * m + r]
+    spare = 0 if v.groups[b].revocable else v.spare[q * m + r]
     return v.limit[q * m + r] - v.used[q * m + r] - v.claimed[q * m + r] + spare
 
 
@@ -175,8 +175,8 @@ cdef double _note_refusals(View v, i64 leaf) noexcept nogil:
     while f > 0:
         if v.refusals[f - 1].until > v.times[NOW]:
             n, until = v.refusals[f - 1].node, min(until, v.refusals[f - 1].until)
-            v.refusals[f - 1].beside = v.node_seats[n].refusal if v.node_seats[n].refusal_search == search else 0
-            v.node_seats[n].refusal, v.node_seats[n].refusal_search = f, search
+            v.refusals[f - 1].beside = v.node_cache[n].refusal if v.node_cache[n].refusal_search == search else 0
+            v.node_cache[n].refusal, v.node_cache[n].refusal_search = f, search
         f = v.refusals[f - 1].after
     return until
 
@@ -185,7 +185,7 @@ cdef bint _is_refused(View v, i64 n) noexcept nogil:
     """Whether all that a node has to offer was refused before."""
     cdef i64 m = v.len_total
     cdef bint within
-    f = v.node_seats[n].refusal if v.node_seats[n].refusal_search == v.counts[OFFER_SEARCHES] else 0
+    f = v.node_cache[n].refusal if v.node_cache[n].refusal_search == v.counts[OFFER_SEARCHES] else 0
     while f > 0:
         within = True
         for r in range(m):
@@ -220,16 +220,16 @@ cdef void offer_found(View v, i64 b) noexcept nogil:
     """Offer what :func:`find_offer` found, on paper."""
     cdef i64 m = v.len_total
     cdef bint counts
-    k, leaf, n = v.counts[OFFERED], v.buckets[b].leaf, v.bucket_seats[b].entered
+    k, leaf, n = v.counts[OFFERED], v.groups[b].leaf, v.group_cache[b].entered
     v.counts[OFFERED] += 1
-    v.offered_to[OFFERED_LEAF * v.cols_offered_to + k], v.offered_to[OFFERED_NODE * v.cols_offered_to + k], v.offered_to[OFFERED_REVOCABLE * v.cols_offered_to + k] = leaf, n, v.buckets[b].revocable
+    v.offered_to[OFFERED_LEAF * v.cols_offered_to + k], v.offered_to[OFFERED_NODE * v.cols_offered_to + k], v.offered_to[OFFERED_REVOCABLE * v.cols_offered_to + k] = leaf, n, v.groups[b].revocable
     for r in range(m):
         v.offered_rest[k * m + r] = _rest(v, n, r)
-    _move(v, leaf, n, &v.offered_rest[k * m], v.buckets[b].revocable, 1, True)
-    turn, q = v.queue_seats[0].turn + 1, leaf
+    _move(v, leaf, n, &v.offered_rest[k * m], v.groups[b].revocable, 1, True)
+    turn, q = v.queue_cache[0].last_served + 1, leaf
     while q != NONE:
         counts = q != 0 and v.queues[v.queues[q].parent].policy == MESOS
-        v.queue_seats[q].turn = v.queue_seats[q].turn + 1 if counts else turn
+        v.queue_cache[q].last_served = v.queue_cache[q].last_served + 1 if counts else turn
         q = v.queues[q].parent
 
 
@@ -241,7 +241,7 @@ cdef void untake_offer(View v, i64 k) noexcept nogil:
     raise_bounds(v, n)
     touch_queue(v, q)
     while q != NONE:
-        v.queue_seats[q].turn = turn_of(v, q)
+        v.queue_cache[q].last_served = turn_of(v, q)
         q = v.queues[q].parent
 
 
@@ -259,7 +259,7 @@ cdef void _move(View v, i64 leaf, i64 n, i64 *amount, bint revocable, i64 sign, 
             if revocable:
                 v.spare[q * m + r] += sign * amount[r]
         q = v.queues[q].parent
-    if v.queues[0].lends:
+    if v.queues[0].has_nonlendable:
         set_withheld(v, leaf)
 
 
@@ -271,7 +271,7 @@ cdef void note_happened(View v, i64 leaf, i64 n, i64 *amount, bint revocable, i6
         v.queues[q].served = turn
         v.queues[q].allocations += 1
         if v.counts[IN_ORDER]:
-            v.queue_seats[q].turn = turn_of(v, q)
+            v.queue_cache[q].last_served = turn_of(v, q)
         q = v.queues[q].parent
     if revocable and sign > 0:
         v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)

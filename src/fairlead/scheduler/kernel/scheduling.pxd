@@ -25,6 +25,14 @@ cdef struct Events:
     i64 *nodes
     i64 *tasks
 
+cdef struct Plan:  # see plan_cycle
+    i64 what
+    i64 count
+    i64 about
+    bint more
+    double start
+    i64 slips
+
 cdef struct Ranked:
     double key
     i64 place
@@ -38,24 +46,24 @@ cdef void release(Arrays v, int mark) noexcept nogil
 cdef double set_tails(View v, i64 j, double *tails) noexcept nogil
 cdef double duration(double *tails, double longest, double age, double part, double far) noexcept nogil
 cpdef void fade(View v, double at) noexcept nogil
-cpdef void enter_bucket(View v, i64 job, i64 bucket, double at) noexcept nogil
+cpdef void enter_group(View v, i64 job, i64 group, double at) noexcept nogil
 cpdef void end_job(View v, i64 j, double at) noexcept nogil
 cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *node, double at) noexcept nogil
 cdef i64 apply_started(View v, i64 count, i64 *job, i64 *index, i64 *attempt, double at) noexcept nogil
 cpdef void pass_over(View v, i64 b, double at) noexcept nogil
 cdef i64 startable(View v, i64 job) noexcept nogil
-cdef i64 find_due(View v, double now, i64 *buckets, i64 *kinds, double *open_since) noexcept nogil
-cpdef bint drop_holds(View v, i64 bucket, double at) noexcept nogil
+cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_since) noexcept nogil
+cpdef bint drop_holds(View v, i64 group, double at) noexcept nogil
 cpdef double next_review(View v, double now, double happened) noexcept nogil
 cpdef void settle(View v, bint more) noexcept nogil
-cdef (i64, bint) plan_cycle_beyond(View v, i64 most, double now) noexcept nogil
+cdef (i64, bint) plan_over_limit_cycle(View v, i64 most, double now) noexcept nogil
 cdef i64 apply_finished(
     View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *outcome, i64 *code, double at, i64 max_losses, i64 *touched
 ) noexcept nogil
 cdef void keep_room(
-    View v, i64 bucket, i64 job, i64 count, i64 *nodes, i64 *tasks, i64 kind, double start, i64 slips, i64 aparts, i64 *apart,
+    View v, i64 group, i64 job, i64 count, i64 *nodes, i64 *tasks, i64 kind, double start, i64 slips, i64 aparts, i64 *apart,
     double at,
 ) noexcept nogil
-cdef (i64, i64, i64, bint, double, i64) plan_cycle(
+cdef Plan plan_cycle(
     View v, bint thorough, i64 most, double now, double reserve_after
 ) noexcept nogil

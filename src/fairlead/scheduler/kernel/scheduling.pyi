@@ -8,7 +8,7 @@ class Arrays:
 
 class View(Arrays): ...
 
-class Ledger(Arrays):
+class PreemptionPlan(Arrays):
     ARRAYS: dict[str, tuple[Any, int]]
 
 class Tree(Arrays):

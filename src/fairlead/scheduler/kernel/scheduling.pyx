@@ -1,8 +1,8 @@
 """The scheduler's kernels: all that is included here is one module.
 
 A kernel is a C function without the interpreter's lock, over a view of the state. No index is checked in it, and a negative one
-does not count from the end: `make check-memory` builds the kernels so that each is. A division of whole numbers rounds towards
-zero; where the dividend may be negative, `floor_div` rounds down.
+does not count from the end: `make check-memory` runs the tests over kernels built with AddressSanitizer, which reports an access
+outside an array. A division of whole numbers rounds towards zero; where the dividend may be negative, `floor_div` rounds down.
 
 Arrays that a kernel works in are scratch: they belong to the view, last until whoever took them releases them, and are zeros.
 """
@@ -17,14 +17,14 @@ from scheduler_constants cimport *
 
 import numpy as np
 
-from fairlead.scheduler.kernel.arrays import LEDGER, TREE
-from fairlead.scheduler.view import ARRAYS as VIEW
+from fairlead.scheduler.kernel.arrays import PREEMPTION_PLAN, TREE
+from fairlead.scheduler.kernel.view import ARRAYS as VIEW
 
 cdef extern from *:
     ctypedef unsigned long long u128 "unsigned __int128"
 
 cdef enum:
-    TAIL = 129  # a sketch's bins, and one
+    TAIL = 129  # a histogram's bins, and one
     TAILS = 3 * 129
 
 
@@ -64,7 +64,7 @@ include "scheduling_types.pxi"
 
 cdef void *scratch(Arrays v, size_t size) noexcept nogil:
     """So many bytes of zeros, until they are released."""
-    cdef void *block = calloc(1, size + 1)
+    cdef void *block = calloc(1, max(size, <size_t>1))
     if block == NULL or v.scratches == 64:
         fputs("fairlead: a kernel found no memory to work in\n", stderr)
         abort()
@@ -105,29 +105,21 @@ cdef int compare_ranked(const void *a, const void *b) noexcept nogil:
     return -1 if x.place < y.place else x.place > y.place
 
 
-include "wide.pxi"
-include "sketches.pxi"
-include "forecasts.pxi"
+include "durations.pxi"
 include "history.pxi"
 include "keys.pxi"
 include "order.pxi"
 include "nodes.pxi"
 include "holds.pxi"
-include "line.pxi"
-include "lending.pxi"
 include "claims.pxi"
-include "stops.pxi"
+include "limits.pxi"
 include "offers.pxi"
-include "room.pxi"
+include "placement.pxi"
 include "search.pxi"
-include "reservations.pxi"
+include "backfill.pxi"
 include "cycle.pxi"
-include "keep.pxi"
-include "account.pxi"
-include "attempts.pxi"
-include "below.pxi"
-include "ledger.pxi"
-include "rescind.pxi"
+include "keep_holds.pxi"
+include "accounting.pxi"
+include "preemption.pxi"
 include "victims.pxi"
-include "victim_sets.pxi"
-include "fill_tree.pxi"
+include "filling.pxi"

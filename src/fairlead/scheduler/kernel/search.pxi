@@ -1,17 +1,17 @@
 """Who is next: the best of all that wait, found from the root of the queue tree down.
 
-Which bucket a queue would serve depends on what can be served, so a queue's key is known for certain only when its bucket is
+Which group a queue would serve depends on what can be served, so a queue's key is known for certain only when its group is
 found: the trees keep the smallest that it can be, and a search goes on until nothing that is left could come before what it has.
 Mostly that is one path down.
 
 A queue that is below its guarantee of something goes first with whoever needs that, and offers those before all others, whoever
 of them would be next without: what it is guaranteed is not for a sibling because somebody else in it comes first, and cannot use
 it. So whoever has a claim for a guarantee is served before all whom others would be revoked of for it, by the same order and out
-of the same bucket; and nobody is placed who would be revoked for that claim again.
+of the same group; and nobody is placed who would be revoked for that claim again.
 """
 
 
-cdef void look_at_fresh(View v) noexcept nogil:
+cdef void visit_freed_nodes(View v) noexcept nogil:
     """Work out the most that any fresh node has, where there are more than a few, and what lies free on those with holds.
 
     To be called when a cycle begins.
@@ -19,14 +19,14 @@ cdef void look_at_fresh(View v) noexcept nogil:
     cdef i64 m = v.len_total
     for r in range(m):
         v.most[r] = v.most_kept[r] = 0
-    if v.counts[FRESH] > FEW_NODES:
-        for k in range(v.counts[FRESH]):
-            n = v.node_seats[k].fresh
+    if v.counts[FREED] > FEW_NODES:
+        for k in range(v.counts[FREED]):
+            n = v.node_cache[k].freed
             for r in range(m):
                 v.most[r] = max(v.most[r], v.free[n * m + r] - v.held[n * m + r])
     v.times[LAST_START] = -INFINITY
-    for k in range(v.counts[FRESH] if v.counts[HOLDS] > 0 else 0):
-        n = v.node_seats[k].fresh
+    for k in range(v.counts[FREED] if v.counts[HOLDS] > 0 else 0):
+        n = v.node_cache[k].freed
         h = v.nodes[n].hold
         for r in range(m if h != NONE else 0):
             v.most_kept[r] = max(v.most_kept[r], v.free[n * m + r])
@@ -37,11 +37,11 @@ cdef void look_at_fresh(View v) noexcept nogil:
 
 cdef bint nobody_can_be_served(View v) noexcept nogil:
     """Whether it is plain that nobody has room: all that wait are parked, and none came back."""
-    return not v.able[v.queue_seats[0].base + 1] and v.counts[FRESH] == 0 and not v.queue_seats[0].unsure
+    return not v.may_fit[v.queue_cache[0].base + 1] and v.counts[FREED] == 0 and not v.queue_cache[0].maybe_stale
 
 
 cdef i64 find_next(View v, i64 whom) noexcept nogil:
-    """Find the bucket that is next; NONE where there is none.
+    """Find the group that is next; NONE where there is none.
 
     Every queue on the way has a frame: the part of its tree that is still to be looked at, on the stack from its `bottom` on, and
     the best that was found. When nothing is left to look at, the best is what that queue has to offer to the one above.
@@ -58,26 +58,26 @@ cdef i64 find_next(View v, i64 whom) noexcept nogil:
         if top > v.frames[depth].bottom:
             top -= 1
             i = v.stack[top]
-            child = v.best[v.queue_seats[q].base + i]
+            child = v.best[v.queue_cache[q].base + i]
             if not _is_worth_a_look(v, depth, i, whom):
                 continue
-            if i < v.queue_seats[q].slots:
+            if i < v.queue_cache[q].slots:
                 # The half that has the better on top is looked at first.
-                left = v.best[v.queue_seats[q].base + 2 * i] == child
+                left = v.best[v.queue_cache[q].base + 2 * i] == child
                 v.stack[top], v.stack[top + 1] = (2 * i + 1, 2 * i) if left else (2 * i, 2 * i + 1)
                 if v.queues[q].strict:
                     v.stack[top] = v.stack[top + 1]
                 top += 1 if v.queues[q].strict else 2
             elif not is_leaf(v, q):
-                if whom != IN_LINE or not v.queue_seats[child].keeping:
+                if whom != IN_LINE or not v.queue_cache[child].keeping:
                     depth += 1
-                    v.frames[depth].unsure = v.frames[depth - 1].unsure
-                    v.frames[depth].only = v.queue_seats[child].below == 0
+                    v.frames[depth].maybe_stale = v.frames[depth - 1].maybe_stale
+                    v.frames[depth].only = v.queue_cache[child].below == 0
                     top = _enter(v, depth, child, top)
-                    b = v.best[v.queue_seats[child].base + 1]
+                    b = v.best[v.queue_cache[child].base + 1]
                     mine = is_leaf(v, child) and b != NONE and _is_looked_for(v, depth, b)
-                    if mine and _can_be_served(v, b, whom, v.frames[depth].unsure):
-                        v.frames[depth].bucket = v.frames[depth].child = b
+                    if mine and _can_be_served(v, b, whom, v.frames[depth].maybe_stale):
+                        v.frames[depth].group = v.frames[depth].child = b
                         top = v.frames[depth].bottom
             elif not _is_looked_for(v, depth, child):
                 continue
@@ -91,47 +91,47 @@ cdef i64 find_next(View v, i64 whom) noexcept nogil:
                 stop(v, child, NO_NODE)
                 depth, top = 0, _enter(v, 0, 0, 0)
             else:
-                v.frames[depth].bucket = v.frames[depth].child = child
+                v.frames[depth].group = v.frames[depth].child = child
         elif depth == 0:
-            return v.frames[0].bucket
-        elif v.frames[depth].only and v.frames[depth].bucket == NONE and _may_come_yet(v, depth):
+            return v.frames[0].group
+        elif v.frames[depth].only and v.frames[depth].group == NONE and _may_come_yet(v, depth):
             v.frames[depth].only = False
             top = _enter(v, depth, q, top)
         else:
             depth -= 1
-            if v.frames[depth + 1].bucket != NONE:
-                _consider(v, depth, v.frames[depth + 1].queue, v.frames[depth + 1].bucket)
+            if v.frames[depth + 1].group != NONE:
+                _consider(v, depth, v.frames[depth + 1].queue, v.frames[depth + 1].group)
 
 
 cdef i64 _follow_best(View v, i64 whom) noexcept nogil:
     """Go down by the best of each tree alone, which is mostly enough.
 
-    Returns the bucket that is next, if that can be served and its keys are what they seem; else NONE.
+    Returns the group that is next, if that can be served and its keys are what they seem; else NONE.
     """
     q = 0
     while True:
-        child = v.best[v.queue_seats[q].base + 1]
+        child = v.best[v.queue_cache[q].base + 1]
         if child == NONE:
             return NONE
         if is_leaf(v, q):
             break
-        if whom == IN_LINE and v.queue_seats[child].keeping:
+        if whom == IN_LINE and v.queue_cache[child].keeping:
             return NONE
         q = child
-    unsure = v.queue_seats[0].unsure
+    unsure = v.queue_cache[0].maybe_stale
     while q != 0:
         if not _is_sure_key(v, q, child):
             return NONE
-        unsure |= v.queue_seats[q].unsure
+        unsure |= v.queue_cache[q].maybe_stale
         q = v.queues[q].parent
     return child if _can_be_served(v, child, whom, unsure) else NONE
 
 
 cdef bint _can_be_served(View v, i64 b, i64 whom, bint unsure) noexcept nogil:
-    """Whether a bucket is one that the search is for; `unsure` where a queue on the path is."""
+    """Whether a group is one that the search is for; `unsure` where a queue on the path is."""
     if whom == ANYBODY:
         return True
-    if (v.counts[BEYOND] and not v.buckets[b].revocable) or over_limits(v, b) != NOT_REACHED:
+    if (v.counts[OVER_LIMIT_PASS] and not v.groups[b].revocable) or over_limits(v, b) != NOT_REACHED:
         return False
     if whom == IN_LINE:
         return _is_in_line(v, b)
@@ -139,13 +139,13 @@ cdef bint _can_be_served(View v, i64 b, i64 whom, bint unsure) noexcept nogil:
 
 
 cdef bint _is_sure_key(View v, i64 q, i64 b) noexcept nogil:
-    """Whether a queue's key is what it seems, if this bucket is what it has to offer."""
-    seats, policy = v.queue_seats, v.queues[v.queues[q].parent].policy
-    if (policy == FIFO or policy == BY_PRIORITY) and seats[q].level != <double>v.bucket_seats[b].number:
+    """Whether a queue's key is what it seems, if this group is what it has to offer."""
+    cache, policy = v.queue_cache, v.queues[v.queues[q].parent].policy
+    if (policy == FIFO or policy == BY_PRIORITY) and cache[q].level != <double>v.group_cache[b].number:
         return False
-    if policy == BY_PRIORITY and seats[q].first != -v.buckets[b].priority:
+    if policy == BY_PRIORITY and cache[q].first != -v.groups[b].priority:
         return False
-    return seats[q].below != 0 or below_on_path(v, q, v.buckets[b].leaf, v.buckets[b].shape_row) == 0
+    return cache[q].below != 0 or below_on_path(v, q, v.groups[b].leaf, v.groups[b].shape_row) == 0
 
 
 cdef i64 _enter(View v, i64 depth, i64 q, i64 top) noexcept nogil:
@@ -157,13 +157,13 @@ cdef i64 _enter(View v, i64 depth, i64 q, i64 top) noexcept nogil:
     caps, resources = &v.caps[depth * v.cols_caps], m
     v.frames[depth].queue, v.frames[depth].bottom = q, top
     if depth == 0:
-        v.frames[depth].unsure = v.frames[depth].only = False
-    v.frames[depth].unsure |= v.queue_seats[q].unsure
-    v.frames[depth].bucket = v.frames[depth].child = NONE
+        v.frames[depth].maybe_stale = v.frames[depth].only = False
+    v.frames[depth].maybe_stale |= v.queue_cache[q].maybe_stale
+    v.frames[depth].group = v.frames[depth].child = NONE
     for r in range(resources):
         # What needs nothing of a resource is not stopped by a limit of it, even one that is passed.
         caps[r] = UNLIMITED
-        if v.limit[q * m + r] != UNLIMITED and not v.counts[BEYOND]:
+        if v.limit[q * m + r] != UNLIMITED and not v.counts[OVER_LIMIT_PASS]:
             caps[r] = max(0, v.limit[q * m + r] - v.used[q * m + r] + v.spare[q * m + r])
     caps[resources] = 1 if v.queues[q].jobs < v.queues[q].max_jobs else 0
     caps[resources + 1] = v.queues[q].max_tasks - v.queues[q].tasks
@@ -175,7 +175,7 @@ cdef i64 _enter(View v, i64 depth, i64 q, i64 top) noexcept nogil:
 
 
 cdef bint _is_looked_for(View v, i64 depth, i64 b) noexcept nogil:
-    """Whether a bucket of the leaf that a search is in is such as each queue on the path looks for."""
+    """Whether a group of the leaf that a search is in is such as each queue on the path looks for."""
     lowest = depth
     while lowest > 0 and not v.frames[lowest].only:
         lowest -= 1
@@ -183,7 +183,7 @@ cdef bint _is_looked_for(View v, i64 depth, i64 b) noexcept nogil:
         return True
     below = 1
     for d in range(depth, 0, -1):
-        below = exact_below(v, v.frames[d].queue, v.buckets[b].shape_row, below)
+        below = exact_below(v, v.frames[d].queue, v.groups[b].shape_row, below)
         if v.frames[d].only and below != 0:
             return False
     return True
@@ -191,13 +191,13 @@ cdef bint _is_looked_for(View v, i64 depth, i64 b) noexcept nogil:
 
 cdef bint _may_come_yet(View v, i64 depth) noexcept nogil:
     """Whether a queue that goes first with nobody who can be served might come before the best of its siblings so far."""
-    seat, frames, q = v.queue_seats, v.frames, v.frames[depth].queue
+    cache, frames, q = v.queue_cache, v.frames, v.frames[depth].queue
     above = depth - 1
     found = frames[above].child
     if found == NONE:
         return True
     key = frames[above].below, frames[above].first, frames[above].level
-    return queue_goes_before(v, q, 1, seat[q].first, seat[q].level, found, key[0], key[1], key[2])
+    return queue_goes_before(v, q, 1, cache[q].first, cache[q].level, found, key[0], key[1], key[2])
 
 
 cdef bint _is_worth_a_look(View v, i64 depth, i64 i, i64 whom) noexcept nogil:
@@ -205,7 +205,7 @@ cdef bint _is_worth_a_look(View v, i64 depth, i64 i, i64 whom) noexcept nogil:
     cdef i64 m = v.len_total
     cdef bint within
     q = v.frames[depth].queue
-    node = v.queue_seats[q].base + i
+    node = v.queue_cache[q].base + i
     child = v.best[node]
     if child == NONE or (v.frames[depth].only and not may_go_first(v, q, node)):
         return False
@@ -215,15 +215,15 @@ cdef bint _is_worth_a_look(View v, i64 depth, i64 i, i64 whom) noexcept nogil:
             if not bucket_goes_before(v, child, found):
                 return False
         else:
-            seat, frames = v.queue_seats, v.frames
+            cache, frames = v.queue_cache, v.frames
             if not queue_goes_before(
-                v, child, seat[child].below, seat[child].first, seat[child].level,
+                v, child, cache[child].below, cache[child].first, cache[child].level,
                 found, frames[depth].below, frames[depth].first, frames[depth].level,
             ):  # fmt: skip
                 return False
     if whom == ANYBODY:
         return True
-    if whom == SERVABLE and not v.able[node] and not v.frames[depth].unsure and not _may_fit_fresh(v, node):
+    if whom == SERVABLE and not v.may_fit[node] and not v.frames[depth].maybe_stale and not _may_fit_fresh(v, node):
         return False
     resources = m
     within = v.least[node * v.cols_least + (resources + JOBS_NEEDED)] <= v.caps[depth * v.cols_caps + resources] and v.caps[depth * v.cols_caps + (resources + 1)] >= 1
@@ -246,13 +246,13 @@ cdef bint _may_fit_fresh(View v, i64 node) noexcept nogil:
             within &= v.least[node * v.cols_least + r] <= v.most_kept[r]
         if within:
             return True
-    if v.counts[FRESH] > FEW_NODES:
+    if v.counts[FREED] > FEW_NODES:
         for r in range(resources):
             if v.least[node * v.cols_least + r] > v.most[r]:
                 return False
         return True
-    for k in range(v.counts[FRESH]):
-        n = v.node_seats[k].fresh
+    for k in range(v.counts[FREED]):
+        n = v.node_cache[k].freed
         fits = True
         for r in range(resources):
             if v.least[node * v.cols_least + r] > 0 and v.least[node * v.cols_least + r] > v.free[n * m + r] - v.held[n * m + r]:
@@ -264,19 +264,19 @@ cdef bint _may_fit_fresh(View v, i64 node) noexcept nogil:
 
 
 cdef bint _must_skip(View v, i64 depth, i64 b) noexcept nogil:
-    """Whether no more jobs may start, and the next of the bucket would; others in it run already."""
+    """Whether no more jobs may start, and the next of the group would; others in it run already."""
     cdef i64 m = v.len_total
-    if v.buckets[b].started == 0 or is_started(v, b):
+    if v.groups[b].started == 0 or is_started(v, b):
         return False
     return v.caps[depth * v.cols_caps + m] == 0 or (_claims_are_kept(v) and over_limits(v, b) == MAX_JOBS)
 
 
 cdef bint skip_to_started(View v, i64 b) noexcept nogil:
-    """For the rest of a cycle, have a bucket go on with the next of its jobs that runs already; False where there is none."""
+    """For the rest of a cycle, have a group go on with the next of its jobs that runs already; False where there is none."""
     note_limited(
-        v, v.buckets[b].leaf
+        v, v.groups[b].leaf
     )  # those before it were not looked at, and may have room when others in it have ended
-    if v.queues[v.buckets[b].leaf].strict:
+    if v.queues[v.groups[b].leaf].strict:
         return False
     job = v.jobs[current_job(v, b)].after
     while job != NONE and v.jobs[job].holding == 0:
@@ -285,93 +285,93 @@ cdef bint skip_to_started(View v, i64 b) noexcept nogil:
         return False
     set_current(v, b, job)
     remember(v, b)
-    if set_bucket(v, b):
-        climb(v, v.buckets[b].leaf)
+    if set_group(v, b):
+        climb(v, v.groups[b].leaf)
     return True
 
 
 cdef void stop(View v, i64 b, i64 why) noexcept nogil:
-    """A bucket is not served any more in this cycle; nor is its leaf, where nobody passes the first."""
+    """A group is not served any more in this cycle; nor is its leaf, where nobody passes the first."""
     if take_out(v, b, why):
-        climb(v, v.buckets[b].leaf)
+        climb(v, v.groups[b].leaf)
 
 
 cdef bint take_out(View v, i64 b, i64 why) noexcept nogil:
-    """The same, but for the queues above; whether what the bucket's leaf has to offer may be another now."""
-    seats = v.bucket_seats
+    """The same, but for the queues above; whether what the group's leaf has to offer may be another now."""
+    cache = v.group_cache
     remember(v, b)
-    seats[b].out = True
-    seats[b].stop_cycle, seats[b].stop_order = v.counts[CYCLE], v.counts[STOPS]
-    seats[b].stop, seats[b].stop_job = why, current_job(v, b)
+    cache[b].out = True
+    cache[b].stop_cycle, cache[b].stop_order = v.counts[CYCLE], v.counts[STOPS]
+    cache[b].stop, cache[b].stop_job = why, current_job(v, b)
     v.counts[STOPS] += 1
-    if v.queues[v.buckets[b].leaf].strict and why != EXHAUSTED:
-        v.queue_seats[v.buckets[b].leaf].shut = True
+    if v.queues[v.groups[b].leaf].strict and why != EXHAUSTED:
+        v.queue_cache[v.groups[b].leaf].shut = True
         return True
-    return set_bucket(v, b)
+    return set_group(v, b)
 
 
 cdef void note_limited(View v, i64 q) noexcept nogil:
     """Note that a limit kept something below a queue from being looked at: where that has room is not known."""
-    if v.queue_seats[q].limited == NONE:
-        v.queue_seats[v.counts[LIMITED]].limited_list = q
+    if v.queue_cache[q].limited == NONE:
+        v.queue_cache[v.counts[LIMITED]].limited_list = q
         v.counts[LIMITED] += 1
-    v.queue_seats[q].limited = v.counts[CYCLE]
+    v.queue_cache[q].limited = v.counts[CYCLE]
 
 
 cdef void set_current(View v, i64 b, i64 job) noexcept nogil:
-    """For the rest of a cycle, this job of a bucket is next."""
-    v.bucket_seats[b].cycle = v.counts[CYCLE]
-    v.bucket_seats[b].current = job
-    v.bucket_seats[b].left = startable(v, job) if job != NONE else 0
+    """For the rest of a cycle, this job of a group is next."""
+    v.group_cache[b].cycle = v.counts[CYCLE]
+    v.group_cache[b].current = job
+    v.group_cache[b].left = startable(v, job) if job != NONE else 0
 
 
 cdef void remember(View v, i64 b) noexcept nogil:
-    """Note that a bucket's place is to be brought up to date when the cycle is over."""
-    if not v.bucket_seats[b].listed:
-        v.bucket_seats[b].listed = True
-        v.bucket_seats[v.counts[OUT]].out_list = b
+    """Note that a group's place is to be brought up to date when the cycle is over."""
+    if not v.group_cache[b].listed:
+        v.group_cache[b].listed = True
+        v.group_cache[v.counts[OUT]].out_list = b
         v.counts[OUT] += 1
 
 
 cdef bint _may_be_served(View v, i64 depth, i64 b, i64 whom) noexcept nogil:
-    """Whether a bucket's next task, or whole gang, is within all limits, and may have room."""
+    """Whether a group's next task, or whole gang, is within all limits, and may have room."""
     if whom == ANYBODY:
         return True
-    shape, leaf = v.buckets[b].shape_row, v.frames[depth].queue
+    shape, leaf = v.groups[b].shape_row, v.frames[depth].queue
     if not _is_within(v, depth, b, shape):
         if whom == SERVABLE:
             note_limited(v, leaf)
         return False
     if whom == IN_LINE:
         return _is_in_line(v, b)
-    return _may_have_room(v, b, v.frames[depth].unsure)
+    return _may_have_room(v, b, v.frames[depth].maybe_stale)
 
 
 cdef bint _is_in_line(View v, i64 b) noexcept nogil:
-    """Whether a bucket is in line for room: none is kept for it, and the nodes could hold its task or gang."""
-    return not v.bucket_seats[b].keeping and not v.bucket_seats[b].hopeless and not v.buckets[b].wants
+    """Whether a group is in line for room: none is kept for it, and the nodes could hold its task or gang."""
+    return not v.group_cache[b].keeping and not v.group_cache[b].hopeless and not v.groups[b].is_framework
 
 
 cdef bint _may_have_room(View v, i64 b, bint unsure) noexcept nogil:
-    """Whether there may be room for a bucket's next: if it is parked on a fresh node, unless a queue above is unsure of that."""
+    """Whether there may be room for a group's next: if it is parked on a fresh node, unless a queue above is unsure of that."""
     cdef i64 m = v.len_total
     cdef bint free, kept
-    if not v.bucket_seats[b].parked or unsure:
+    if not v.group_cache[b].parked or unsure:
         return True
-    shape = v.buckets[b].shape_row
-    if v.counts[FRESH] > FEW_NODES:
+    shape = v.groups[b].shape_row
+    if v.counts[FREED] > FEW_NODES:
         free, kept = (
             True,
-            v.bucket_seats[b].keeping
-            or v.queues[v.buckets[b].leaf].guarded
-            or (v.times[NOW] + v.bucket_seats[b].lasts <= v.times[LAST_START]),
+            v.group_cache[b].keeping
+            or v.queues[v.groups[b].leaf].guarded
+            or (v.times[NOW] + v.group_cache[b].lasts <= v.times[LAST_START]),
         )
         for r in range(m):
             free &= v.demand[shape * m + r] <= v.most[r]
             kept &= v.demand[shape * m + r] <= v.most_kept[r]
         return free or kept
-    for k in range(v.counts[FRESH]):
-        n = v.node_seats[k].fresh
+    for k in range(v.counts[FREED]):
+        n = v.node_cache[k].freed
         if holds_task(v, n, shape) or may_enter(v, b, n) or may_use_hold(v, b, n):
             return True
     return False
@@ -387,16 +387,16 @@ cdef bint _claims_are_kept(View v) noexcept nogil:
 
 
 cdef bint _is_within(View v, i64 depth, i64 b, i64 shape) noexcept nogil:
-    """Whether a bucket's next task, or whole gang, is within the limits of all queues on the path, and not withheld from it."""
+    """Whether a group's next task, or whole gang, is within the limits of all queues on the path, and not idle_nonlendable from it."""
     cdef i64 m = v.len_total
     resources = m
-    if v.counts[BEYOND] and not v.buckets[b].revocable:
+    if v.counts[OVER_LIMIT_PASS] and not v.groups[b].revocable:
         return False
-    if v.buckets[b].revocable or v.queues[0].lends or _claims_are_kept(v):
+    if v.groups[b].revocable or v.queues[0].has_nonlendable or _claims_are_kept(v):
         return over_limits(v, b) == NOT_REACHED
     if v.caps[depth * v.cols_caps + resources] == 0 and not is_started(v, b):
         return False
-    if v.buckets[b].gang > 0:
+    if v.groups[b].gang > 0:
         count = tasks_left(v, b)
         if count > v.caps[depth * v.cols_caps + (resources + 1)]:
             return False
@@ -409,16 +409,16 @@ cdef bint _is_within(View v, i64 depth, i64 b, i64 shape) noexcept nogil:
 
 
 cdef void _consider(View v, i64 depth, i64 child, i64 b) noexcept nogil:
-    """A queue offers a bucket: its key is known now, and if it is the best so far it is kept."""
-    seat, frames = v.queue_seats, v.frames
-    below, first, level = 0 if frames[depth + 1].only else 1, seat[child].first, seat[child].level
+    """A queue offers a group: its key is known now, and if it is the best so far it is kept."""
+    cache, frames = v.queue_cache, v.frames
+    below, first, level = 0 if frames[depth + 1].only else 1, cache[child].first, cache[child].level
     policy = v.queues[frames[depth].queue].policy
     if policy == FIFO or policy == BY_PRIORITY:
-        first = -v.buckets[b].priority if policy == BY_PRIORITY else 0
-        level = <double>v.bucket_seats[b].number
+        first = -v.groups[b].priority if policy == BY_PRIORITY else 0
+        level = <double>v.group_cache[b].number
     if frames[depth].child == NONE or queue_goes_before(
         v, child, below, first, level,
         frames[depth].child, frames[depth].below, frames[depth].first, frames[depth].level,
     ):  # fmt: skip
-        frames[depth].bucket, frames[depth].child = b, child
+        frames[depth].group, frames[depth].child = b, child
         frames[depth].below, frames[depth].first, frames[depth].level = below, first, level

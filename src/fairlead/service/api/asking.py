@@ -21,8 +21,9 @@ from fairlead.people.bounds import default_bounds
 from fairlead.people.door import Door
 from fairlead.people.rules import Caller, check_acts
 from fairlead.people.telling import hidden_leaves, job_as_seen, without
-from fairlead.scheduler import admission, report
+from fairlead.scheduler import admission
 from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.state import State
 from fairlead.service.clock import Clock
 from fairlead.service.loop import Busy, HappensLater, Loop, Question

@@ -32,12 +32,13 @@ from fairlead.model.specs import Job
 from fairlead.people.deeds import Deeds
 from fairlead.people.rules import sees_framework, sees_names
 from fairlead.people.telling import used_as_seen
-from fairlead.scheduler import admission, report
+from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Configured
-from fairlead.scheduler.live_audit import audit_state
-from fairlead.scheduler.report_frameworks import list_frameworks
-from fairlead.scheduler.reserved import describe_kept, idled_queues
+from fairlead.scheduler.reports import listings as report
+from fairlead.scheduler.reports.audits import audit_state
+from fairlead.scheduler.reports.frameworks import list_frameworks
+from fairlead.scheduler.reports.reservations import describe_kept, idled_queues
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.access import Known

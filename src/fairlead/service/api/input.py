@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fairlead.engines.contract import LiveEngine
 from fairlead.model.api_types import InputTaken, TaskInfo
 from fairlead.people.rules import check_acts
-from fairlead.scheduler import report
 from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
 from fairlead.service.api.asking import Asker, Json, Number, spec_of

@@ -24,10 +24,11 @@ from fairlead.model.api_types import (
 from fairlead.model.specs import Job, path_to_root
 from fairlead.people.rules import acts_on, check_acts, seen_queue, sees_names
 from fairlead.people.telling import job_as_seen
-from fairlead.scheduler import admission, report
+from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.reports import listings as report
+from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
 from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, OneEach, Wait, by_wall_clock, spec_of

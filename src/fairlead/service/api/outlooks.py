@@ -10,7 +10,8 @@ from fairlead.model.specs import Job, Work
 from fairlead.people.placing import leaf_of
 from fairlead.people.rules import check_submits
 from fairlead.scheduler import admission
-from fairlead.scheduler.copying import copy_of
+from fairlead.scheduler.effects import apply
+from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
 from fairlead.service.api.asking import Asker, Json, Number, by_wall_clock
@@ -43,7 +44,7 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
         def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
             (fact,) = admission.submit(state, [job], now)
             state = copy_of(state)
-            state.apply(fact)
+            apply(state, fact)
             return outlook(state, fact.id, now, widen, seconds)
 
         job, queue = await asker.read(asked)

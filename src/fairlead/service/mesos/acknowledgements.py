@@ -10,8 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from fairlead.engines.step import Stalled
-from fairlead.scheduler import frameworks
 from fairlead.scheduler.facts import Fact, UpdatesAcknowledged
+from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.loop import Busy

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from fairlead.engines.step import Stalled
 from fairlead.people.rules import check_operates, check_submits
-from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.framework_index import queue_of
+from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.loop import Busy, HappensLater

@@ -150,7 +150,9 @@ class MesosDoor:
 def _sandboxes_of(sandboxes: Sandboxes, state: State) -> tuple[set[str], set[str]]:
     """The sandboxes of the jobs that are remembered, and the volumes that there are."""
     paths = (Path(job.work.cwd) for job in state.index.specs.values() if job.framework)
-    volumes = (sandboxes.volume(node, mark) for node, here in state.frameworks.parcels.items() for mark in here)
+    volumes = (
+        sandboxes.volume(node, mark) for node, here in state.frameworks.role_reservations.items() for mark in here
+    )
     return {path.name for path in paths if path.parent == sandboxes.folder}, {path.name for path in volumes}
 
 

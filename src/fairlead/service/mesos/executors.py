@@ -20,7 +20,6 @@ from google.protobuf import json_format
 from fairlead.engines.step import with_graces
 from fairlead.model.specs import Job
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import frameworks
 from fairlead.scheduler.facts import (
     Attempts,
     Fact,
@@ -31,6 +30,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
 )
 from fairlead.scheduler.framework_index import Executor
+from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, STOPPING
 from fairlead.service.mesos import events, tasks

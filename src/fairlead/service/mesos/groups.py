@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from fairlead.model.specs import Job
-from fairlead.scheduler import frameworks
 from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED
 

@@ -11,11 +11,12 @@ from fairlead.model.specs import Job
 from fairlead.people.accounts import Person
 from fairlead.people.bounds import output_limit
 from fairlead.people.rules import Caller, Rules
-from fairlead.scheduler import admission, frameworks
+from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import Fact, JobSubmitted, RoomSetApart
-from fairlead.scheduler.frameworks import ExecutorEnds, InvalidMoves, InvalidOffers, InvalidTask
-from fairlead.scheduler.parcels import Moves
+from fairlead.scheduler.facts import Fact, JobSubmitted, ResourcesReserved
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.requests import ExecutorEnds, InvalidMoves, InvalidOffers, InvalidTask
+from fairlead.scheduler.frameworks.reservations import Moves
 from fairlead.scheduler.state import State
 from fairlead.service.mesos import events, groups, statuses, tasks
 from fairlead.service.mesos.messages.mesos_pb2 import ExecutorInfo, Offer, TaskInfo, TaskStatus
@@ -263,7 +264,7 @@ class Launcher(NamedTuple):
         for fact in launched:
             self.unfinished.begin(fact.id, fact.job, load_of(fact.job, self.unfinished.exports))
         operations |= {error.moves.number: str(error) for error in refused if isinstance(error, InvalidMoves)}
-        gone = [fact.of for fact in facts if isinstance(fact, RoomSetApart) and fact.of and is_volume(fact.of)]
+        gone = [fact.of for fact in facts if isinstance(fact, ResourcesReserved) and fact.of and is_volume(fact.of)]
         return facts, Outcome({fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}, operations, gone)
 
     def _moves(

@@ -17,11 +17,11 @@ from fairlead.people.rules import (
     seen_queue,
     sees_framework,
 )
-from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.framework_index import Member, plus, queue_of
-from fairlead.scheduler.ports import joined
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.reservations import joined
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.mesos import events, shares
@@ -345,7 +345,7 @@ class Operators:
             known = events.knows(each.member.framework)
             for offer in each.offers:
                 agent = agents[offer.node]
-                said = {mark: parcel.said for mark, parcel in agent.parcels.items()}
+                said = {mark: parcel.said for mark, parcel in agent.role_reservations.items()}
                 made.offers.append(events.to_offer(offer, agent.node, known, said))
             made.allocated_resources.extend(resources_of(each.used))
             made.offered_resources.extend(resources_of(each.offered))

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Node, Offer, Quantities, Queue, Ranges
-from fairlead.scheduler.framework_index import OWN, Launched, Member, Parcel, plus, queue_of
-from fairlead.scheduler.ports import joined
-from fairlead.scheduler.queues_there import queues_there
+from fairlead.scheduler.framework_index import OWN, Launched, Member, RoleReservation, plus, queue_of
+from fairlead.scheduler.frameworks.reservations import joined
+from fairlead.scheduler.reports.usage import queues_there
 from fairlead.scheduler.state import State
 from fairlead.service.mesos.messages.mesos_pb2 import TaskState
 from fairlead.service.mesos.statuses import latest
@@ -39,15 +39,15 @@ class AgentPicture(NamedTuple):
     capacity: Quantities
     used: Quantities
     offered: Quantities
-    parcels: dict[str, Parcel]
-    told: dict[str, Parcel]
+    role_reservations: dict[str, RoleReservation]
+    told: dict[str, RoleReservation]
     ports: PortsPicture
 
     @property
     def unreserved(self) -> Quantities:
         """What is in no parcel."""
         found = self.capacity
-        for parcel in self.parcels.values():
+        for parcel in self.role_reservations.values():
             found = plus(found, parcel.amount, -1)
         return found
 
@@ -122,7 +122,9 @@ def _agents(state: State, hidden: Hidden) -> list[AgentPicture]:
             continue
         active = bool(nodes.up[row] and not nodes.draining[row])
         capacity, used, promised = (state.quantities(each[row]) for each in (nodes.capacity, taken, offered))
-        here = {mark: each for mark, each in state.frameworks.parcels.get(node.name, {}).items() if each.there}
+        here = {
+            mark: each for mark, each in state.frameworks.role_reservations.get(node.name, {}).items() if each.there
+        }
         for parcel in here.values():
             used = plus(used, plus(parcel.amount, parcel.taken, -1), -1)
             promised = plus(promised, parcel.offered)

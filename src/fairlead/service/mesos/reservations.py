@@ -13,8 +13,7 @@ from google.protobuf import json_format
 
 from fairlead.model.specs import Quantities, Ranges
 from fairlead.scheduler.framework_index import plus
-from fairlead.scheduler.parcels import Move, Moves
-from fairlead.scheduler.ports import count_of, joined
+from fairlead.scheduler.frameworks.reservations import Move, Moves, count_of, joined
 from fairlead.service.mesos.messages.mesos_pb2 import Offer, Resource, Value, Volume
 from fairlead.service.mesos.resources import THEIRS, NoResource, base_of, to_mesos
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from fairlead.data_folder import remove_folder
 from fairlead.people.accounts import Person
 
-FRESH = 600.0
+FREED = 600.0
 """Seconds in which the task that one was made for is known."""
 ASIDE = "aside"
 """The folder with volumes that no reservation knows of."""
@@ -86,7 +86,7 @@ class Sandboxes:
 
     def set_aside(self, names: Collection[str]) -> list[str]:
         """Move all volumes aside but these, by the names of their folders, and those that were made a moment ago."""
-        old, found = time.time() - FRESH, []
+        old, found = time.time() - FREED, []
         for path in self.volumes.iterdir():
             if path.name not in names and path.name != ASIDE and path.lstat().st_mtime < old:
                 path.rename(self.volumes / ASIDE / f"{path.name}.{uuid.uuid4().hex}")
@@ -105,7 +105,7 @@ class Sandboxes:
 
     def drop_but(self, names: Collection[str]) -> None:
         """Remove all but these, by the names of their folders, and those that were made a moment ago."""
-        old = time.time() - FRESH
+        old = time.time() - FREED
         for path in self.folder.iterdir():
             if path.name not in names and path.lstat().st_mtime < old:
                 remove_folder(path)

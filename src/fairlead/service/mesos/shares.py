@@ -9,12 +9,14 @@ from msgspec.structs import replace
 
 from fairlead.model.quantity import format_quantities
 from fairlead.model.specs import ROOT, USERS, Quantities, Queue, ancestors
-from fairlead.scheduler import admission, frameworks
+from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Configured
 from fairlead.scheduler.framework_index import queue_of
-from fairlead.scheduler.queue_tree import amounts_of, vector
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.queue_tree import amounts_of
 from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import vector
 from fairlead.service.mesos.messages.mesos_pb2 import Value, WeightInfo
 from fairlead.service.mesos.messages.quota_pb2 import QuotaConfig
 from fairlead.service.mesos.resources import NAMES, NoResource, to_base

@@ -9,20 +9,20 @@ from advance_constants cimport *
 from libc.math cimport INFINITY
 from libc.stdlib cimport qsort
 from scheduler_constants cimport (
-    BINS, BUCKETS, BELIEF, CLAIM_DUE, DROP, ENDED, HOLDS, INDEX, JOB, KEEP, NODE, NONE, OF_JOB, QUEUES, RESERVATION, SERVE, WAITING,
+    BINS, GROUPS, BELIEF, CLAIM_DUE, DROP, ENDED, HOLDS, KEEP, NONE, OF_JOB, QUEUES, RESERVATION, SERVE, WAITING,
 )
 
 from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, next_end, start, submit
 from fairlead.scheduler.kernel.scheduling cimport (
-    Arrays, View, address_of, apply_finished, apply_placed, apply_started, drop_holds, duration, end_job, enter_bucket, fade,
-    find_due, flag, floats, i64, integers, keep_room, next_review, pass_over, plan_cycle, plan_cycle_beyond, release, set_tails,
+    Arrays, View, address_of, apply_finished, apply_placed, apply_started, drop_holds, duration, end_job, enter_group, fade,
+    find_due, flag, floats, i64, integers, keep_room, next_review, pass_over, plan_cycle, plan_over_limit_cycle, release, set_tails,
     settle, startable,
 )
 
-from fairlead.simulate.kernel.course import COURSE
+from fairlead.simulate.kernel.tape import TAPE
 
 cdef enum:
-    TAIL = 129  # a sketch's bins, and one
+    TAIL = 129  # a histogram's bins, and one
 
 include "advance_types.pxi"
 
@@ -35,52 +35,52 @@ cdef int compare(const void *a, const void *b) noexcept nogil:
 
 
 def advance(
-    View v, Truth truth, Runs runs, Course course, double until, i64 most, double reserve_after, i64 max_losses, i64 keep_jobs
+    View v, Truth truth, Runs runs, Tape tape, double until, i64 most, double reserve_after, i64 max_losses, i64 keep_jobs
 ):
     """Go on to the last moment at or before `until`, or to where something else is to be done; says which."""
     cdef i64 why
     with nogil:
-        why = _advance(v, truth, runs, course, until, most, reserve_after, max_losses, keep_jobs)
+        why = _advance(v, truth, runs, tape, until, most, reserve_after, max_losses, keep_jobs)
     return why
 
 
 cdef i64 _advance(
-    View v, Truth truth, Runs runs, Course course, double until, i64 most, double reserve_after, i64 max_losses, i64 keep_jobs
+    View v, Truth truth, Runs runs, Tape tape, double until, i64 most, double reserve_after, i64 max_losses, i64 keep_jobs
 ) noexcept nogil:
     """Each round is a step, as the live scheduler takes them: what ends and arrives, one decision, and what is placed starts.
     """
-    numbers = course.numbers
+    numbers = tape.numbers
     while True:
-        if numbers[ARRIVED] == numbers[COMING] and numbers[COMING] < course.len_submit:
+        if numbers[ARRIVED] == numbers[COMING] and numbers[COMING] < tape.len_submit:
             return MORE_JOBS
-        if course.len_log > 0 and _is_full(course):
+        if tape.len_log > 0 and _is_full(tape):
             return LOG_FULL
-        now = course.at[0]
+        now = tape.at[0]
         if not numbers[GOES_ON]:
-            arrival = course.submit[numbers[ARRIVED]] if numbers[ARRIVED] < course.len_submit else INFINITY
+            arrival = tape.submit[numbers[ARRIVED]] if numbers[ARRIVED] < tape.len_submit else INFINITY
             now = min(arrival, next_end(truth, runs))
             if now == INFINITY:
                 return OVER
             if numbers[SERVES_CLAIMS]:
-                now = min(now, _next_due(v, course.at[0]))
-            looks = next_review(v, course.at[0], course.at[2])
+                now = min(now, _next_due(v, tape.at[0]))
+            looks = next_review(v, tape.at[0], tape.at[2])
             if min(now, looks) > until:
-                course.at[1] = min(now, looks)
+                tape.at[1] = min(now, looks)
                 return UNTIL
             if now <= looks:
-                course.at[2] = now
+                tape.at[2] = now
             now = min(now, looks)
-            course.at[0] = now
+            tape.at[0] = now
         if next_end(truth, runs) <= now:
-            _end(v, truth, runs, course, now, max_losses)
+            _end(v, truth, runs, tape, now, max_losses)
             if numbers[RETURNED] > 0:
                 numbers[GOES_ON] = 1
                 return GANGS_BACK
-        if not _arrive(v, truth, course, now):
+        if not _arrive(v, truth, tape, now):
             return MORE_JOBS
         if numbers[SERVES_CLAIMS] and _keeps_for_claims(v):
             return CLAIMS
-        numbers[GOES_ON] = _decide(v, truth, runs, course, now, most, reserve_after, keep_jobs)
+        numbers[GOES_ON] = _decide(v, truth, runs, tape, now, most, reserve_after, keep_jobs)
         if numbers[SERVES_CLAIMS] and not numbers[GOES_ON] and now >= v.times[CLAIM_DUE] and _are_due(v, now):
             return CLAIMS
         if not numbers[GOES_ON]:
@@ -96,7 +96,7 @@ cdef bint _keeps_for_claims(View v) noexcept nogil:
 
 
 cdef double _next_due(View v, double now) noexcept nogil:
-    """When the first claim is due, as :func:`fairlead.scheduler.claims.next_due` says."""
+    """When the first claim is due, as :func:`fairlead.scheduler.preemption.next_due` says."""
     if v.times[CLAIM_DUE] <= now:
         _are_due(v, now)
     return max(now, v.times[CLAIM_DUE])
@@ -104,21 +104,21 @@ cdef double _next_due(View v, double now) noexcept nogil:
 
 cdef bint _are_due(View v, double now) noexcept nogil:
     """Whether claims are due."""
-    length, mark = v.counts[BUCKETS] + 1, v.scratches
+    length, mark = v.counts[GROUPS] + 1, v.scratches
     due = find_due(v, now, integers(v, length), integers(v, length), floats(v, length))
     release(v, mark)
     return due > 0
 
 
-cdef void _end(View v, Truth truth, Runs runs, Course course, double now, i64 max_losses) noexcept nogil:
+cdef void _end(View v, Truth truth, Runs runs, Tape tape, double now, i64 max_losses) noexcept nogil:
     """What ends at this moment has ended."""
     fade(v, now)
-    ends = course.ends
-    cdef i64 room = course.cols_ends
+    ends = tape.ends
+    cdef i64 room = tape.cols_ends
     count = end_into(truth, runs, now, ends, room)
-    rows, touched = course.rows, course.attempts
+    rows, touched = tape.rows, tape.attempts
     for k in range(count):
-        rows[k] = course.row[ends[k]]
+        rows[k] = tape.row[ends[k]]
         ends[k] += 1  # the job's number
     apply_finished(
         v, count, rows, ends + room, ends + 2 * room, ends + 3 * room, ends + 4 * room, now, max_losses, touched
@@ -133,226 +133,227 @@ cdef void _end(View v, Truth truth, Runs runs, Course course, double now, i64 ma
         for k in range(gangs):
             j = touched[k]
             if v.jobs[j].waiting > 0:
-                if v.jobs[j].gang and v.jobs[j].holding == 0 and course.numbers[SERVES_CLAIMS]:
-                    course.returned[course.numbers[RETURNED]] = j
-                    course.numbers[RETURNED] += 1
+                if v.jobs[j].gang and v.jobs[j].holding == 0 and tape.numbers[SERVES_CLAIMS]:
+                    tape.returned[tape.numbers[RETURNED]] = j
+                    tape.numbers[RETURNED] += 1
                 else:
                     _wait_again(v, j, now)
             elif v.jobs[j].holding == 0:
                 end_job(v, j, now)
-                _let_follow(v, course, j, now)
-    _log(course, FINISHED, now, 0, count, 5)
-    _log_columns(course, ends, 5, room, count)
+                _let_follow(v, tape, j, now)
+    _log(tape, FINISHED, now, 0, count, 5)
+    _log_columns(tape, ends, 5, room, count)
 
 
 cdef void _wait_again(View v, i64 j, double at) noexcept nogil:
     """Tasks of a job that is not plain came back: a gang waits for all of those."""
     jobs = v.jobs
     if (
-        jobs[j].bucket == NONE
+        jobs[j].group == NONE
         and jobs[j].home != NONE
         and not jobs[j].held
         and startable(v, j) > 0
         and not (jobs[j].gang and jobs[j].holding > 0)
     ):
-        enter_bucket(v, j, jobs[j].home, at)
+        enter_group(v, j, jobs[j].home, at)
 
 
-cdef void _let_follow(View v, Course course, i64 ended, double now) noexcept nogil:
+cdef void _let_follow(View v, Tape tape, i64 ended, double now) noexcept nogil:
     """A job has ended: those that come after it, and after no other any more, wait from now on."""
-    after = course.after
-    begin, end = 0, course.len_after
+    after = tape.after
+    begin, end = 0, tape.len_after
     while begin < end:
         k = (begin + end) // 2
         if after[k * 2 + 0] < ended:
             begin = k + 1
         else:
             end = k
-    while begin < course.len_after and after[begin * 2 + 0] == ended:
+    while begin < tape.len_after and after[begin * 2 + 0] == ended:
         j = after[begin * 2 + 1]
-        course.lacks[j] -= 1
-        if course.lacks[j] == 0 and not v.jobs[j].held:
-            enter_bucket(v, j, v.jobs[j].home, now)
+        tape.lacks[j] -= 1
+        if tape.lacks[j] == 0 and not v.jobs[j].held:
+            enter_group(v, j, v.jobs[j].home, now)
         begin += 1
 
 
-cdef bint _arrive(View v, Truth truth, Course course, double now) noexcept nogil:
+cdef bint _arrive(View v, Truth truth, Tape tape, double now) noexcept nogil:
     """What arrives at this moment waits; whether the jobs that arrive are all there."""
-    numbers = course.numbers
-    while numbers[ARRIVED] < course.len_submit and course.submit[numbers[ARRIVED]] == now:
+    numbers = tape.numbers
+    while numbers[ARRIVED] < tape.len_submit and tape.submit[numbers[ARRIVED]] == now:
         if numbers[ARRIVED] == numbers[COMING]:
             return False
         k = numbers[ARRIVED]
-        row = course.row[k]
+        row = tape.row[k]
         if row != NONE:  # else no machine could hold it
             fade(v, now)
             v.jobs[row].submitted_at = now
             submit(truth, k, v.jobs[row].tasks, now)
             if not v.jobs[row].held:
-                enter_bucket(v, row, course.bucket[k], now)
-            _log(course, SUBMITTED, now, k, 0, 0)
+                enter_group(v, row, tape.group[k], now)
+            _log(tape, SUBMITTED, now, k, 0, 0)
         numbers[ARRIVED] += 1
     return True
 
 
 cdef bint _decide(
-    View v, Truth truth, Runs runs, Course course, double now, i64 most, double reserve_after, i64 keep_jobs
+    View v, Truth truth, Runs runs, Tape tape, double now, i64 most, double reserve_after, i64 keep_jobs
 ) noexcept nogil:
     """Decide once, and let it happen; whether there is more to decide at this moment, or something to see: that tasks started."""
-    what, count, about, more, start_at, slips = plan_cycle(v, False, most, now, reserve_after)
+    plan = plan_cycle(v, False, most, now, reserve_after)
+    what, count, about, more = plan.what, plan.count, plan.about, plan.more
     if what != SERVE or count > 0:
         fade(v, now)
     if what == KEEP:
-        bucket, job = v.jobs[about].bucket, v.jobs[about].id
-        nodes, tasks = v.chosen + NODE * v.cols_chosen, v.chosen + INDEX * v.cols_chosen
+        group, job = v.jobs[about].group, v.jobs[about].id
+        nodes, tasks = v.planned_node, v.planned_tasks
         mark, alone = v.scratches, 0
         apart = integers(v, v.counts[QUEUES])
         for q in range(v.counts[QUEUES]):
-            if v.queue_seats[q].apart:
+            if v.queue_cache[q].apart:
                 apart[alone] = q
                 alone += 1
-        _log_reserved(course, now, job, count, nodes, tasks, start_at, slips, alone, apart)
-        keep_room(v, bucket, about, count, nodes, tasks, RESERVATION, start_at, slips, alone, apart, now)
+        _log_reserved(tape, now, job, count, nodes, tasks, plan.start, plan.slips, alone, apart)
+        keep_room(v, group, about, count, nodes, tasks, RESERVATION, plan.start, plan.slips, alone, apart, now)
         release(v, mark)
     elif what == DROP:
-        _log(course, DROPPED, now, v.holds[about].job, 0, 0)
-        drop_holds(v, v.holds[about].bucket, now)
+        _log(tape, DROPPED, now, v.holds[about].job, 0, 0)
+        drop_holds(v, v.holds[about].group, now)
     elif count > 0:
         if about != NONE:
-            _pass_over(v, course, now, about)
-        _place(v, course, now, count)
+            _pass_over(v, tape, now, about)
+        _place(v, tape, now, count)
         settle(v, more)
     else:
         settle(v, more)
-        if course.numbers[GOES_BEYOND] and not more:
-            count, more = plan_cycle_beyond(v, most, now)
+        if tape.numbers[GOES_OVER_LIMITS] and not more:
+            count, more = plan_over_limit_cycle(v, most, now)
             if count > 0:
                 fade(v, now)
-                _place(v, course, now, count)
-    forget(v, course, now, keep_jobs)
+                _place(v, tape, now, count)
+    forget(v, tape, now, keep_jobs)
     if what == SERVE and count > 0:
-        _start(v, truth, runs, course, now, count)
+        _start(v, truth, runs, tape, now, count)
         return True
     return more
 
 
-cdef void _place(View v, Course course, double now, i64 count) noexcept nogil:
+cdef void _place(View v, Tape tape, double now, i64 count) noexcept nogil:
     """What was planned is placed."""
     _skip_gaps(v, count)
-    rows, index, node = v.chosen + JOB * v.cols_chosen, v.chosen + INDEX * v.cols_chosen, v.chosen + NODE * v.cols_chosen
-    attempts, jobs = course.attempts, course.rows
+    rows, index, node = v.planned_job, v.planned_index, v.planned_node
+    attempts, jobs = tape.attempts, tape.rows
     for k in range(count):
         attempts[k] = v.tasks[v.jobs[rows[k]].first + index[k]].attempt + 1
         jobs[k] = v.jobs[rows[k]].id
-    _log(course, PLACED, now, 0, count, 4)
-    _log_attempts(v, course, count)
-    _log_columns(course, node, 1, 0, count)
+    _log(tape, PLACED, now, 0, count, 4)
+    _log_attempts(v, tape, count)
+    _log_columns(tape, node, 1, 0, count)
     apply_placed(v, count, rows, index, attempts, node, now)
-    course.numbers[DECISIONS] += count
+    tape.numbers[DECISIONS] += count
 
 
-cdef void _pass_over(View v, Course course, double now, i64 about) noexcept nogil:
+cdef void _pass_over(View v, Tape tape, double now, i64 about) noexcept nogil:
     """Others are placed though it is the turn of a job."""
-    _log(course, PASSED_OVER, now, v.jobs[about].id, 0, 0)
-    pass_over(v, v.jobs[about].bucket, now)
+    _log(tape, PASSED_OVER, now, v.jobs[about].id, 0, 0)
+    pass_over(v, v.jobs[about].group, now)
 
 
 cdef void _skip_gaps(View v, i64 count) noexcept nogil:
     """Which tasks are placed of jobs whose waiting tasks have gaps between: the first that wait."""
     gaps = False
     for k in range(count):
-        if v.jobs[v.chosen[JOB * v.cols_chosen + k]].irregular:
+        if v.jobs[v.planned_job[k]].irregular:
             gaps = True
     if gaps:
         mark = v.scratches
         tried = integers(v, v.len_jobs)
         for k in range(count):
-            j = v.chosen[JOB * v.cols_chosen + k]
+            j = v.planned_job[k]
             if v.jobs[j].irregular:
                 while v.tasks[v.jobs[j].first + tried[j]].status != WAITING:
                     tried[j] += 1
-                v.chosen[INDEX * v.cols_chosen + k] = tried[j]
+                v.planned_index[k] = tried[j]
                 tried[j] += 1
         release(v, mark)
 
 
-cdef void _start(View v, Truth truth, Runs runs, Course course, double now, i64 count) noexcept nogil:
+cdef void _start(View v, Truth truth, Runs runs, Tape tape, double now, i64 count) noexcept nogil:
     """What was placed starts."""
-    index, node = v.chosen + INDEX * v.cols_chosen, v.chosen + NODE * v.cols_chosen
-    attempts, jobs = course.attempts, course.rows
-    _log(course, STARTED, now, 0, count, 3)
-    _log_attempts(v, course, count)
+    index, node = v.planned_index, v.planned_node
+    attempts, jobs = tape.attempts, tape.rows
+    _log(tape, STARTED, now, 0, count, 3)
+    _log_attempts(v, tape, count)
     for k in range(count):
         jobs[k] -= 1
     start(truth, runs, count, jobs, index, attempts, node, now)
-    apply_started(v, count, v.chosen + JOB * v.cols_chosen, index, attempts, now)
+    apply_started(v, count, v.planned_job, index, attempts, now)
 
 
-cpdef void forget(View v, Course course, double now, i64 keep_jobs) noexcept nogil:
+cpdef void forget(View v, Tape tape, double now, i64 keep_jobs) noexcept nogil:
     """Nobody asks any more for what ended long ago, as :func:`fairlead.scheduler.decide.decide` says; the tables have it yet."""
-    first = course.numbers[FORGOTTEN]
+    first = tape.numbers[FORGOTTEN]
     surplus = v.counts[ENDED] - first - keep_jobs
     if surplus > max(0, keep_jobs // 20):
         fade(v, now)
-        _log(course, FORGOT, now, 0, surplus, 1)
-        _log_columns(course, v.ended + first, 1, 0, surplus)
-        course.numbers[FORGOTTEN] += surplus
+        _log(tape, FORGOT, now, 0, surplus, 1)
+        _log_columns(tape, v.ended + first, 1, 0, surplus)
+        tape.numbers[FORGOTTEN] += surplus
 
 
-cdef bint _is_full(Course course) noexcept nogil:
+cdef bint _is_full(Tape tape) noexcept nogil:
     """Whether what may happen in one step may not fit into the log."""
-    at_once = LONGEST * (course.len_rows + course.len_submit)
-    numbers = course.numbers
-    return course.len_log - numbers[LOGGED] < at_once or course.len_moments - numbers[FACTS] < at_once // 4
+    at_once = LONGEST * (tape.len_rows + tape.len_submit)
+    numbers = tape.numbers
+    return tape.len_log - numbers[LOGGED] < at_once or tape.len_moments - numbers[FACTS] < at_once // 4
 
 
-cdef void _log(Course course, i64 kind, double now, i64 about, i64 count, i64 columns) noexcept nogil:
-    if course.len_log > 0:
-        numbers, at = course.numbers, course.numbers[LOGGED]
-        course.log[at], course.log[at + 1], course.log[at + 2], course.log[at + 3] = kind, about, count, columns
-        course.moments[numbers[FACTS]] = now
+cdef void _log(Tape tape, i64 kind, double now, i64 about, i64 count, i64 columns) noexcept nogil:
+    if tape.len_log > 0:
+        numbers, at = tape.numbers, tape.numbers[LOGGED]
+        tape.log[at], tape.log[at + 1], tape.log[at + 2], tape.log[at + 3] = kind, about, count, columns
+        tape.moments[numbers[FACTS]] = now
         numbers[FACTS] += 1
         numbers[LOGGED] += 4
 
 
-cdef void _log_columns(Course course, i64 *columns, i64 number, i64 apart, i64 count) noexcept nogil:
+cdef void _log_columns(Tape tape, i64 *columns, i64 number, i64 apart, i64 count) noexcept nogil:
     """So many columns of `count` numbers each, the next one so far behind the one before."""
     cdef i64 c, k
-    if course.len_log > 0:
+    if tape.len_log > 0:
         for c in range(number):
-            at = course.numbers[LOGGED]
+            at = tape.numbers[LOGGED]
             for k in range(count):
-                course.log[at + k] = columns[c * apart + k]
-            course.numbers[LOGGED] += count
+                tape.log[at + k] = columns[c * apart + k]
+            tape.numbers[LOGGED] += count
 
 
 cdef void _log_reserved(
-    Course course, double now, i64 job, i64 count, i64 *nodes, i64 *tasks, double start, i64 slips, i64 alone, i64 *apart
+    Tape tape, double now, i64 job, i64 count, i64 *nodes, i64 *tasks, double start, i64 slips, i64 alone, i64 *apart
 ) noexcept nogil:
     """Room is kept: where, when that is to start, how often it slipped, and without whose tasks; columns are filled with NONE."""
-    if course.len_log > 0:
+    if tape.len_log > 0:
         length = max(count, alone)
-        _log(course, RESERVED, now, job, length, 4)
-        course.starts[course.numbers[FACTS] - 1] = start
-        _log_filled(course, nodes, count, length)
-        _log_filled(course, tasks, count, length)
-        _log_filled(course, &slips, 1, length)
-        _log_filled(course, apart, alone, length)
+        _log(tape, RESERVED, now, job, length, 4)
+        tape.starts[tape.numbers[FACTS] - 1] = start
+        _log_filled(tape, nodes, count, length)
+        _log_filled(tape, tasks, count, length)
+        _log_filled(tape, &slips, 1, length)
+        _log_filled(tape, apart, alone, length)
 
 
-cdef void _log_filled(Course course, i64 *column, i64 count, i64 length) noexcept nogil:
+cdef void _log_filled(Tape tape, i64 *column, i64 count, i64 length) noexcept nogil:
     cdef i64 k
-    at = course.numbers[LOGGED]
+    at = tape.numbers[LOGGED]
     for k in range(length):
-        course.log[at + k] = column[k] if k < count else NONE
-    course.numbers[LOGGED] += length
+        tape.log[at + k] = column[k] if k < count else NONE
+    tape.numbers[LOGGED] += length
 
 
-cdef void _log_attempts(View v, Course course, i64 count) noexcept nogil:
+cdef void _log_attempts(View v, Tape tape, i64 count) noexcept nogil:
     """Jobs' numbers, indices and attempts of what was just planned."""
-    _log_columns(course, course.rows, 1, 0, count)
-    _log_columns(course, v.chosen + INDEX * v.cols_chosen, 1, 0, count)
-    _log_columns(course, course.attempts, 1, 0, count)
+    _log_columns(tape, tape.rows, 1, 0, count)
+    _log_columns(tape, v.planned_index, 1, 0, count)
+    _log_columns(tape, tape.attempts, 1, 0, count)
 
 
 # How long tasks last in one run on paper, drawn. Tasks of one job are alike, whether much is known of it or not. So of a job each

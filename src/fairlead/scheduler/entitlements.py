@@ -1,0 +1,287 @@
+"""What each leaf queue is entitled to at a moment, and what it has: DRF divided over all that runs and could run.
+
+One definition for the audit over time, live and simulated, whatever policy the queues share by. Each leaf queue that runs or
+waits for something is a user whose task is the mean of what it runs and waits for, and who can use so many of them; what there
+is goes down the tree to whoever has the least weighted dominant share, within guarantees and limits (max_tasks as well). What
+waits and could start on no node, were all of them empty, entitles nobody to anything.
+"""
+
+import logging
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fairlead.model.problems import Problem
+from fairlead.policies import drf
+from fairlead.policies.codes import DIVIDED
+from fairlead.policies.contract import DividingPolicy, PolicyError
+from fairlead.policies.drf import dominant_share
+from fairlead.policies.registry import find_policy
+from fairlead.scheduler.feasibility import never_starting
+from fairlead.scheduler.kernel.scheduling import Tree, fill_tree
+from fairlead.scheduler.kernel.view import DIVIDED_SOMEWHERE
+from fairlead.scheduler.queue_tree import up_to_root
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED, Bools
+
+MANY = 200
+"""Leaves right below the root, from which on what has no bounds is divided without a tree: that is the same, and faster then."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The leaf queues that have work, a row each, and the parts of the cluster that are theirs.
+
+    Attributes
+    ----------
+    queues : int64, shape (leaves,)
+        Rows of the state's queues.
+    waiting : int64, shape (leaves,)
+        Tasks that wait and could start on some node, were it empty.
+    entitled, has : float64, shape (leaves,)
+        Dominant shares of the cluster, not weighed; the first is never more than all that it runs and waits for.
+    resource : int64, shape (leaves,)
+        Which resource the first is of.
+    amounts : float64, shape (leaves, resources)
+        What they are entitled to, of each resource.
+    """
+
+    queues: I64
+    waiting: I64
+    entitled: F64
+    has: F64
+    resource: I64
+    amounts: F64
+
+
+def parts_of(state: State) -> Parts:
+    """Divide what there is at this moment among the leaf queues that have work."""
+    n, total = state.queues.n, state.cluster.total.astype(np.float64)
+    waiting, waits = _what_waits(state)
+    used, running = state.queues.used[:n].astype(np.float64), state.queues.tasks[:n]
+    is_leaf = np.ones(n, np.bool_)
+    is_leaf[state.queues.parent[1:n]] = False
+    leaves = np.flatnonzero(is_leaf & (running + waiting > 0))
+    count = (running + waiting)[leaves]
+    each = (used[leaves] + waits[leaves]) / count[:, None]
+    nodes = state.nodes
+    drained = np.flatnonzero(nodes.up[: nodes.n] & nodes.draining[: nodes.n])
+    there = total - nodes.free[drained].sum(axis=0)  # what runs on a node that is drained goes on
+    tasks = divide_tree(
+        total, there, state.queues.parent[:n], state.queues.weight[:n], state.queues.guarantee[:n],
+        bounds(state.queues.limit[:n]), bounds(state.queues.max_tasks[:n]), leaves, each, count,
+    )  # fmt: skip
+    size = np.where(total > 0, total, 1)
+    shares = each * tasks[:, None] / size
+    resource = shares.argmax(axis=1) if len(total) else np.zeros(len(leaves), np.int64)
+    has = (used[leaves] / size).max(axis=1, initial=0.0)
+    return Parts(leaves, waiting[leaves], shares.max(axis=1, initial=0.0), has, resource, each * tasks[:, None])
+
+
+def _what_waits(state: State) -> tuple[I64, F64]:
+    """Of each queue, the tasks of its own that wait and could start on some node, and what they need."""
+    jobs = state.jobs
+    rows = np.flatnonzero((jobs.group[: jobs.n] != NONE) & ~never_starting(state))
+    n, leaf, count = state.queues.n, jobs.queue[rows], jobs.startable(rows)
+    demand = state.shapes.demand[jobs.shape_row[rows]] * count[:, None].astype(np.float64)
+    waits = np.zeros((n, demand.shape[1]))
+    for r in range(demand.shape[1]):
+        waits[:, r] = np.bincount(leaf, demand[:, r], n)
+    return np.bincount(leaf, count, n).astype(np.int64), waits
+
+
+def bounds(limits: I64) -> F64:
+    """Limits as numbers to divide within: infinite where there is none."""
+    return np.where(limits == UNLIMITED, np.inf, limits)
+
+
+def divide_tree(
+    capacity: F64, there: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64,
+    demand: F64, most: ArrayLike,
+) -> F64:  # fmt: skip
+    """Divide what is there among leaves of a tree by DRF; see :mod:`fairlead.scheduler.kernel`.
+
+    Parameters
+    ----------
+    capacity, there : shape (resources,)
+        What shares are parts of, and what there is to divide.
+    parent : int64, shape (queues,)
+        Rows, parents before their children; the root is the first, and its parent NONE.
+    weight, guarantee, limit : shape (queues, resources)
+    max_tasks : shape (queues,)
+        Infinite, as a limit, where there is none.
+    leaves : int64, shape (leaves,)
+        Rows of those who take part.
+    demand, most : shape (leaves, resources), (leaves,)
+        What one task needs, and how many tasks each can use.
+
+    Returns
+    -------
+    float64, shape (leaves,)
+        Tasks.
+    """
+    return TreeDivision(capacity, there, parent, weight, guarantee, limit, max_tasks, leaves).divide(demand, most)
+
+
+class TreeDivision:
+    """The same in two parts: who takes part in what, and how much those need, which may be asked again and again.
+
+    The parameters are those of :func:`divide_tree`.
+    """
+
+    def __init__(
+        self, capacity: F64, there: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64
+    ) -> None:  # fmt: skip
+        plain = not np.asarray(guarantee).any() and np.isinf(limit).all() and np.isinf(max_tasks).all()
+        flat = len(leaves) >= MANY and plain and not parent[leaves].any() and (there == capacity).all()
+        self._capacity, self._flat_weight = capacity, weight[leaves] if flat else None
+        if flat:
+            return
+        rows, place = _with_all_above(parent, leaves)
+        n, m = len(rows), len(capacity)
+        queues = np.zeros(n, Tree.ARRAYS["queues"][0])
+        queues["parent"] = np.where(parent[rows] == NONE, NONE, place[parent[rows]])
+        children = np.argsort(queues["parent"], kind="stable")
+        queues["first"] = np.searchsorted(queues["parent"][children], np.arange(n))
+        queues["last"] = np.searchsorted(queues["parent"][children], np.arange(n), side="right")
+
+        def wide(fill: float, values: ArrayLike, for_tasks: ArrayLike) -> F64:
+            """With a column for the number of tasks, which is bounded like a resource but has no share."""
+            found = np.full((n, m + 1), fill)
+            found[:, :m], found[:, m] = values, for_tasks
+            return found
+
+        bound = wide(np.inf, limit[rows], max_tasks[rows])
+        bound[0, :m] = np.minimum(bound[0, :m], there)
+        self._place, self._queues = place[leaves], queues
+        self._tree = Tree(
+            queues=queues.copy(), demand=np.zeros((n, m + 1)), weight=wide(1.0, weight[rows], 1.0),
+            guarantee=wide(0.0, np.asarray(guarantee)[rows], 0.0), bound=bound, used=np.zeros((n, m + 1)),
+            growth=np.zeros((n, m + 1)), needs=np.zeros((n, m + 1), np.int64), capacity=np.append(capacity, np.inf),
+            children=children,
+        )  # fmt: skip
+
+    def divide(self, demand: F64, most: ArrayLike) -> F64:
+        """Divide by what one task of each leaf needs, and how many each can use; see :func:`divide_tree`."""
+        if self._flat_weight is not None:
+            problem = Problem.from_arrays(self._capacity, demand, tasks=most, weight=self._flat_weight)
+            flat: F64 = drf.policy().divide(problem).tasks
+            return flat
+        tree, place = self._tree, self._place
+        tree.queues[:] = self._queues
+        tree.queues["most"][place] = most
+        tree.demand[place, :-1], tree.demand[place, -1] = demand, demand.any(axis=1)
+        tree.used[:] = tree.growth[:] = tree.needs[:] = 0
+        if not fill_tree(tree):
+            raise AssertionError("the filling of a tree did not come to an end")
+        found: F64 = tree.queues["tasks"][place]
+        return found
+
+
+def _with_all_above(parent: I64, leaves: I64) -> tuple[I64, I64]:
+    """The rows of queues and of all above them, in order; and of each row its place among these."""
+    chosen = np.zeros(len(parent), np.bool_)
+    chosen[0] = True
+    above = leaves
+    while len(above):
+        chosen[above] = True
+        above = np.unique(parent[above])
+        above = above[above != NONE]
+    return np.flatnonzero(chosen), np.cumsum(chosen) - 1
+
+
+log = logging.getLogger(__name__)
+
+HUNDREDTHS = 100
+
+
+def write_entitled(state: State, strict: bool = False) -> None:
+    """Write the dominant share that each queue should have, where siblings share by a division, into the state's order.
+
+    Notes
+    -----
+    A policy that fails (it may be anybody's) is logged, once for each thing that it says, and its queues share as under drf;
+    or, where that is asked for, it is a PolicyError.
+    """
+    if not state.order.counts[DIVIDED_SOMEWHERE]:
+        return
+    found = state.order.queues.entitled
+    found[:] = 1.0
+    queues = state.queues
+    wanted, tasks = wanted_by(state)
+    _add_frameworks(state, wanted, tasks)
+    for q in np.flatnonzero(queues.policy[: queues.n] == DIVIDED):
+        rows = np.flatnonzero((queues.parent[: queues.n] == q) & (tasks > 0))
+        if len(rows):
+            name = state.policy_of(int(q))
+            try:
+                found[rows] = _parts(state, name, rows, wanted, tasks)
+            except Exception as error:
+                if strict:
+                    raise PolicyError(f"policy {name} fails: {type(error).__name__}: {error}") from error
+                _tell(name, state.called(state.tree.names[q]), f"{type(error).__name__}: {error}")
+                found[rows] = 1.0
+
+
+def _parts(state: State, policy: str, rows: I64, wanted: F64, tasks: I64) -> list[float]:
+    """The dominant shares that queues should have by a policy."""
+    weight = state.queues.weight
+    division = _policy(policy).divide(problem_of(state, rows, wanted, tasks, weight[rows]))
+    mine = (wanted[rows] / tasks[rows, None]) * np.asarray(division.tasks, np.float64)[:, None]
+    total = state.cluster.total
+    return [dominant_share(amounts, total, weight[row]) for amounts, row in zip(mine, rows, strict=True)]
+
+
+@cache
+def _policy(name: str) -> DividingPolicy:
+    return find_policy(name)
+
+
+@lru_cache(maxsize=1000)
+def _tell(policy: str, queue: str, what: str) -> None:
+    log.error("policy %s of queue %r fails: its queues share as under drf: %s", policy, queue, what)
+
+
+def wanted_by(state: State, but: Bools | None = None) -> tuple[F64, I64]:
+    """What the tasks that run or wait need in each queue, and how many there are; `but` for the waiting of some of the jobs."""
+    queues, jobs = state.queues, state.jobs
+    wanted = queues.used[: queues.n].astype(np.float64)
+    tasks = queues.tasks[: queues.n].copy()
+    waiting = jobs.group[: jobs.n] != NONE
+    waits = np.flatnonzero(waiting if but is None else waiting & ~but)
+    count, leaf = jobs.startable(waits), jobs.queue[waits].copy()
+    amounts = state.shapes.demand[jobs.shape_row[waits]] * count[:, None]
+    while (there := leaf != NONE).any():
+        np.add.at(wanted, leaf[there], amounts[there])
+        np.add.at(tasks, leaf[there], count[there])
+        leaf[there] = queues.parent[leaf[there]]
+    return wanted, tasks
+
+
+def _add_frameworks(state: State, wanted: F64, tasks: I64) -> None:
+    """Add what frameworks that want offers are taken to want, to their leaves and all above."""
+    b = state.groups
+    for leaf in b.leaf[: b.n][b.is_framework[: b.n]].tolist():
+        for q in up_to_root(state.queues, leaf):
+            wanted[q] += state.cluster.total
+            tasks[q] += HUNDREDTHS
+
+
+def problem_of(state: State, rows: I64, wanted: F64, tasks: I64, weight: F64) -> Problem:
+    """Queues as users, whose task is the mean of what they run and wait for (see :func:`wanted_by`)."""
+    queues = state.queues
+    limit = queues.limit[rows].astype(np.float64)
+    limit[queues.limit[rows] == UNLIMITED] = -1
+    return Problem.from_arrays(
+        state.cluster.total,
+        wanted[rows] / tasks[rows, None],
+        tasks=tasks[rows],
+        weight=weight,
+        guarantee=queues.guarantee[rows],
+        limit=limit,
+        users=[state.called(state.tree.names[row]) for row in rows],
+        resources=state.resources,
+        nodes=max(1, int(state.nodes.up[: state.nodes.n].sum())),
+    )

@@ -1,0 +1,148 @@
+"""Which jobs that wait can never start, as things are: nobody's part is less for them, and they are nobody's turn.
+
+What no node could hold, were all that take tasks empty, never starts, nor does what needs more at once than a queue above it may
+have; nor does what is behind such a job in a leaf whose first nobody passes, or comes after one.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlead.model.quantity import format_quantity, round_quantity
+from fairlead.model.specs import path_to_root
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.queue_tree import amounts_of
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Bools
+
+
+class Bound(NamedTuple):
+    """A bound of a queue that what is to start at once is over, were nothing else there.
+
+    kind : ``limit``, ``max tasks`` or ``max jobs``
+    text : what is over it, and the bound, in words
+    more : what the words are made of, in base units
+    """
+
+    kind: str
+    text: str
+    more: dict[str, str | int]
+
+
+def never_in_bucket(state: State) -> Bools:
+    """Of each group, whether what waits in it can never start: for want of nodes, or by a bound of a queue above it."""
+    state.order.ready(state, 1)
+    b, queues = state.groups, state.queues
+    n = b.n
+    found: Bools = state.order.groups.hopeless[:n].copy()
+    demand, count = state.shapes.demand[b.shape_row[:n]], np.maximum(1, b.gang[:n])
+    beyond = b.revocable[:n] & state.settings.revoke  # it may go above limits
+    q = b.leaf[:n].astype(np.int64)
+    while (there := q != NONE).any():
+        limit = queues.limit[q]
+        over = ((demand > limit // count[:, None]) & (demand > 0) & (limit != UNLIMITED)).any(axis=1) & ~beyond
+        found |= there & (over | (count > queues.max_tasks[q]) | (queues.max_jobs[q] == 0))
+        q = np.where(there, queues.parent[q], NONE)
+    return found
+
+
+def over_bound(state: State, row: int) -> Bound | None:
+    """The first bound on the path to the root that is less than a job needs at once, were it alone; None where there is none."""
+    jobs = state.jobs
+    count = int(jobs.waiting[row]) if jobs.gang[row] else 1
+    demand = state.shapes.demand[jobs.shape_row[row]]
+    return bound_over(state, state.tree.names[jobs.queue[row]], demand, count, bool(jobs.revocable[row]))
+
+
+def bound_over(state: State, leaf: str, demand: I64, count: int, revocable: bool) -> Bound | None:
+    """The same of so many tasks at once, each of which has this demand, in a leaf that there may not be yet."""
+    gang = f"a gang of {count} tasks" if count > 1 else ""
+    for name in path_to_root(leaf):
+        spec, queue = state.spec_of(name), state.called(name)
+        limit = amounts_of(spec.limit, spec.limit_percent, state.resources, state.cluster.total, UNLIMITED)
+        for r in np.flatnonzero((demand > limit // count) & (demand > 0) & (limit != UNLIMITED)).tolist():
+            if not (revocable and state.settings.revoke):  # it may go above limits
+                resource, needed = state.resources[r], int(demand[r]) * count
+                what = f"{gang or 'a task of it'} needs {round_quantity(resource, needed)} {resource}{' at once' * bool(gang)}"
+                text = f"{what}, and queue {queue} is limited to {format_quantity(resource, int(limit[r]))}"
+                more: dict[str, str | int] = {"resource": resource, "limit": int(limit[r]), "needed": needed}
+                return Bound("limit", text, {"queue": queue, **more})
+        if spec.max_tasks is not None and spec.max_tasks < count:
+            text = (
+                f"{gang}, and queue {queue} may run {spec.max_tasks} at once"
+                if gang
+                else f"queue {queue} may run no tasks"
+            )
+            return Bound("max tasks", text, {"queue": queue, "limit": spec.max_tasks, "needed": count})
+        if spec.max_jobs == 0:
+            return Bound("max jobs", f"queue {queue} may run no jobs", {"queue": queue, "limit": 0, "needed": 1})
+    return None
+
+
+def never_starting(state: State) -> Bools:
+    """Of each job, whether it waits in a group and can never start."""
+    jobs, n = state.jobs, state.jobs.n
+    waits = jobs.group[:n] != NONE
+    found: Bools = waits.copy()
+    found[waits] = never_in_bucket(state)[jobs.group[:n][waits]]
+    for leaf in np.unique(jobs.queue[:n][found & state.queues.strict[jobs.queue[:n]]]).tolist():
+        first = first_of_never(state, leaf, found)
+        mine = waits & (jobs.queue[:n] == leaf)
+        priority, number = jobs.priority[:n], jobs.id[:n]
+        found |= mine & ((priority < priority[first]) | ((priority == priority[first]) & (number > number[first])))
+    return found
+
+
+def first_of_never(state: State, leaf: int, found: Bools) -> int:
+    """Of the jobs of a leaf that are among some, the row of the one that goes first; NONE where there is none."""
+    rows = np.flatnonzero(found & (state.jobs.queue[: state.jobs.n] == leaf))
+    if not len(rows):
+        return NONE
+    return int(min(rows.tolist(), key=lambda row: (-state.jobs.priority[row], state.jobs.id[row])))
+
+
+def stopped_for_ever(state: State, leaf: int, priority: int, number: int) -> int:
+    """The row of the job that never starts and that a job of this priority and number of a strict leaf waits behind, or NONE."""
+    if not state.queues.strict[leaf]:
+        return NONE
+    first = first_of_never(state, leaf, never_starting(state))
+    if first == NONE or (-state.jobs.priority[first], state.jobs.id[first]) >= (-priority, number):
+        return NONE
+    return first
+
+
+def why_never(state: State, job: int) -> str:
+    """Why a job that waits can never start, as things are, to go on after "never"; empty where it can.
+
+    What it comes after counts, and what that comes after.
+    """
+    to_see = [job]
+    for number in to_see:  # it grows
+        row = state.index.find(number)
+        why = _alone(state, row) if row != NONE else ""
+        if why:
+            return why if number == job else f": it comes after job {number}, which can never start{why}"
+        to_see += [other for other in state.dependencies.waits_for.get(number, []) if other not in to_see]
+    return ""
+
+
+def _alone(state: State, row: int) -> str:
+    """The same, whatever it comes after."""
+    jobs = state.jobs
+    if not jobs.waiting[row]:
+        return ""
+    state.order.ready(state, 1)
+    count = int(jobs.waiting[row]) if jobs.gang[row] else 1
+    if not scheduling.could_ever_hold(state.view(), int(jobs.shape_row[row]), count):
+        what = f"all {count} tasks at once" if count > 1 else "a task of it"
+        return f" on the nodes that take tasks now: they could not hold {what}, even empty"
+    bound = over_bound(state, row)
+    if bound is not None:
+        return f": {bound.text}"
+    leaf = int(jobs.queue[row])
+    first = stopped_for_ever(state, leaf, int(jobs.priority[row]), int(jobs.id[row]))
+    if first == NONE:
+        return ""
+    name, bound = state.called(state.tree.names[leaf]), over_bound(state, first)
+    why = "the nodes that take tasks could not hold that, even empty" if bound is None else f"of that, {bound.text}"
+    return f" while job {jobs.id[first]} is before it: queue {name} is strict, and {why}"

@@ -1,0 +1,368 @@
+"""What facts about frameworks and offers do to the state: `OFFER_EFFECTS` by the fact's class."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fairlead.model.specs import Job, path_to_root
+from fairlead.outcomes import Outcome
+from fairlead.scheduler.facts import (
+    Contradiction,
+    Fact,
+    FrameworkDisconnected,
+    FrameworkGone,
+    FrameworkSubscribed,
+    OffersAccepted,
+    OffersDeclined,
+    OffersMade,
+    OffersRescinded,
+    ResourcesReserved,
+    RolesRevived,
+    RolesSuppressed,
+    TaskSaid,
+    UpdatesAcknowledged,
+)
+from fairlead.scheduler.framework_index import MOST_HEARD, Executor, Launched, Member
+from fairlead.scheduler.frameworks import reservations as ports
+from fairlead.scheduler.frameworks import reservations as role_reservations
+from fairlead.scheduler.growth import ensure_group, ensure_queue, ensure_shape, make_role
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.view import IN_ORDER
+from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import CANCELLED, OFFER, REVOKING, SUCCEEDED
+from fairlead.scheduler.tables import I8, I64, Bools, Offers, Refusals, vector
+
+FEW = 64
+"""So many refusals are kept without asking whether they hold still."""
+
+
+def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
+    f = state.frameworks
+    before = f.members.get(fact.id)
+    kept = before.leaves if before else {}
+    for role, leaf in kept.items():
+        if role not in fact.framework.roles:
+            _want_nothing(state, leaf)
+            f.free(leaf)
+    busy = {state.tree.names[row] for row in np.flatnonzero(state.queues.tasks[: state.queues.n])}
+    leaves = {}
+    for role in fact.framework.roles:
+        make_role(state, role, fact.at)
+        leaves[role] = kept.get(role) or f.free_leaf(role, busy)
+        f.at[leaves[role]] = (fact.id, role)
+        row = ensure_queue(state, leaves[role])
+        if role not in kept:  # nothing is held against it that another did in this leaf before
+            state.queues.allocations[row] = state.queues.served[row] = 0
+            state.queues.mean[row] = state.queues.recent[row] = 0
+    since = before.since if before else fact.at
+    f.members[fact.id] = Member(fact.framework, leaves, [*fact.suppressed], since)
+    for role in leaves:
+        _set_wants(state, fact.id, role)
+    state.order.spoil()
+
+
+def _framework_disconnected(state: State, fact: FrameworkDisconnected) -> None:
+    member = _member(state, fact.id)
+    member.away_since, member.not_before = fact.at, fact.not_before
+    for leaf in member.leaves.values():
+        _want_nothing(state, leaf)
+
+
+def _framework_gone(state: State, fact: FrameworkGone) -> None:
+    for leaf in _member(state, fact.id).leaves.values():
+        _want_nothing(state, leaf)
+    state.frameworks.leave(fact.id)
+
+
+def _roles_suppressed(state: State, fact: RolesSuppressed) -> None:
+    member = _member(state, fact.id)
+    member.suppressed = sorted({*member.suppressed, *fact.roles})
+    for role in fact.roles:
+        _set_wants(state, fact.id, role)
+
+
+def _roles_revived(state: State, fact: RolesRevived) -> None:
+    member = _member(state, fact.id)
+    member.suppressed = [role for role in member.suppressed if role not in fact.roles]
+    for role in fact.roles:
+        _forget_refusals(state, _leaf_row(state, fact.id, role))
+        _set_wants(state, fact.id, role)
+
+
+def _offers_made(state: State, fact: OffersMade) -> None:
+    offers = state.offers
+    for offer in fact.offers:
+        leaf, amount = _leaf_row(state, offer.framework, offer.role), vector(offer.amount, state.resources)
+        there = 0 <= offer.node < state.nodes.n and state.nodes.up[offer.node]
+        if offer.id <= state.frameworks.last_offer or not there or not {*offer.amount} <= {*state.resources}:
+            raise Contradiction(f"offer {offer.id} cannot have been made in this state")
+        if not scheduling.amount_fits(state.view(), offer.node, amount):
+            raise Contradiction(f"offer {offer.id} is of more than node {offer.node} has free")
+        revocable = _member(state, offer.framework).framework.revocable
+        row = offers.extend(1)
+        offers.id[row], offers.leaf[row], offers.node[row] = offer.id, leaf, offer.node
+        offers.made[row], offers.revocable[row], offers.rest[row] = fact.at, revocable, amount
+        scheduling.happened(state.view(), leaf, offer.node, amount, revocable, 1, fact.at)
+        role_reservations.offered(state, offer)
+        f, name = state.frameworks, state.cluster.specs[offer.node].name
+        ports.hold(state, f.offered_ports, name, offer.id, offer.ports)
+        state.frameworks.last_offer = offer.id
+        group = _bucket_of(state, leaf, revocable)
+        state.groups.number[group] = state.index.last + 1
+        _touch(state, group)
+
+
+def _offers_accepted(state: State, fact: OffersAccepted) -> None:
+    _member(state, fact.framework).unanswered = 0
+    leaves, nodes, _ = _close(state, fact.ids, "accepted", fact.at)
+    if len({*zip(leaves.tolist(), nodes.tolist(), strict=True)}) != 1:
+        raise Contradiction(f"offers {fact.ids} are not of one node and one role")
+    role_reservations.refused(state, leaves[0], nodes[0], fact.left_apart, fact.until, fact.at)
+    if fact.left:
+        _refuse(state, leaves[0], nodes[0], vector(fact.left, state.resources), fact.until, fact.at)
+
+
+def _offers_declined(state: State, fact: OffersDeclined) -> None:
+    _member(state, fact.framework).unanswered = 0
+    apart = [state.frameworks.offered_apart.get(offer, {}) for offer in fact.ids]
+    for leaf, node, amount, more in zip(*_close(state, fact.ids, "declined", fact.at), apart, strict=True):
+        _refuse(state, leaf, node, amount, fact.until, fact.at)
+        role_reservations.refused(state, leaf, node, more, fact.until, fact.at)
+
+
+def _offers_rescinded(state: State, fact: OffersRescinded) -> None:
+    held = [offer for offer in fact.ids if state.frameworks.void.pop(offer, None) is None]
+    leaves, *_ = _close(state, held, "rescinded", fact.at)
+    for leaf in leaves.tolist() if fact.why == "expired" else []:
+        _member(state, state.frameworks.at[state.tree.names[leaf]][0]).unanswered += 1
+
+
+def _updates_acknowledged(state: State, fact: UpdatesAcknowledged) -> None:
+    for job, update in zip(fact.jobs, fact.updates, strict=True):
+        if job not in state.frameworks.task_of:
+            raise Contradiction(f"nobody is told of job {job}")
+        state.frameworks.acknowledge(job, update)
+
+
+def _task_said(state: State, fact: TaskSaid) -> None:
+    who, task = state.frameworks.task_of.get(fact.job, ("", ""))
+    if not who or state.frameworks.tasks[who][task].over:
+        raise Contradiction(f"job {fact.job} is no task of a framework that runs")
+    launched = state.frameworks.tasks[who][task]
+    launched.heard = [*launched.heard, fact.uuid][-MOST_HEARD:]
+    if fact.what == "ending":
+        launched.last_words = fact.said
+    else:
+        state.frameworks.note(fact.job, fact.what, fact.at, fact.said)
+
+
+def drop_offers_on(state: State, node: int, why: str, at: float) -> None:
+    """What a node had to offer is not there any more."""
+    lost = state.offers.id[: state.offers.n][state.offers.node[: state.offers.n] == node].tolist()
+    state.frameworks.void |= dict.fromkeys(lost, why)
+    _close(state, lost, "its node is lost or changes", at)
+
+
+def launched(state: State, number: int, job: Job, at: float) -> None:
+    """A framework launches a task, or the executor of some, which is this job."""
+    f = state.frameworks
+    if job.framework not in f.members or job.queue not in f.at:
+        raise Contradiction(f"job {number} is a task of framework {job.framework!r}, which there is not")
+    if job.executor and not job.task:
+        f.executors[number] = Executor(number, job.framework, job.executor, "")
+        return
+    tasks = f.tasks.setdefault(job.framework, {})
+    if job.task in tasks:
+        raise Contradiction(f"framework {job.framework} has a task {job.task!r} already")
+    tasks[job.task] = Launched(number, "", f.at[job.queue][1], job.demand, at, executor=job.executor)
+    f.task_of[number] = (job.framework, job.task)
+
+
+def note_placed(state: State, rows: I64, nodes: I64, at: float) -> None:
+    """Tasks of frameworks among these jobs are starting."""
+    for k in np.flatnonzero(state.jobs.once[rows]).tolist():
+        number, f = int(state.jobs.id[rows[k]]), state.frameworks
+        spec, node = state.index.specs[number], state.cluster.specs[int(nodes[k])].name
+        role_reservations.taken(state, spec, node, 1)
+        ports.hold(state, f.ports, node, number, spec.ports)
+        node, (who, task) = state.cluster.specs[int(nodes[k])].name, f.task_of.get(number, ("", ""))
+        if number in f.executors:
+            f.executors[number].node = node
+        elif who:
+            launched = f.tasks[who][task]
+            launched.node = node
+            if launched.executor:
+                _enter(state, launched)
+            else:
+                f.note(number, "starting", at)
+
+
+def _enter(state: State, launched: Launched) -> None:
+    """A task is to run within its executor."""
+    f = state.frameworks
+    within = f.executor_on(f.task_of[launched.job][0], launched.executor, launched.node)
+    if within is None or f.executors[within].over:
+        raise Contradiction(f"job {launched.job} runs in executor {launched.executor!r}, which there is not")
+    f.executors[within].tasks.append(launched.job)
+    f.inside[launched.job] = within
+
+
+def note_started(state: State, rows: I64, at: float) -> None:
+    """Tasks of frameworks among these jobs run; of those in executors, these say so."""
+    for row in rows[state.jobs.once[rows]].tolist():
+        number = int(state.jobs.id[row])
+        if number not in state.frameworks.inside:
+            state.frameworks.note(number, "running", at)
+
+
+def note_ended(state: State, rows: I64, was: I8, outcome: I64, code: I64, at: float) -> None:
+    """Tasks of frameworks among these jobs have ended, which were in these statuses."""
+    for k in np.flatnonzero(state.jobs.once[rows]).tolist():
+        task = state.jobs.first[rows[k]]
+        status, node = state.tasks.status[task], state.cluster.specs[state.tasks.node[task]].name
+        what = "failed"
+        if status in (SUCCEEDED, CANCELLED):
+            what = "finished" if status == SUCCEEDED else "killed"
+        elif outcome[k] == Outcome.LOST:
+            what = "lost"
+        elif was[k] == REVOKING:
+            what = "revoked"
+        number = int(state.jobs.id[rows[k]])
+        role_reservations.taken(state, state.index.specs[number], node, -1)
+        ports.give_back(state.frameworks.ports, node, number)
+        state.frameworks.end(number, what, at, int(state.tasks.outcome[task]), int(code[k]))
+
+
+def _member(state: State, who: str) -> Member:
+    if who not in state.frameworks.members:
+        raise Contradiction(f"there is no framework {who}")
+    return state.frameworks.members[who]
+
+
+def _leaf_row(state: State, who: str, role: str) -> int:
+    leaves = _member(state, who).leaves
+    if role not in leaves:
+        raise Contradiction(f"framework {who} has no role {role!r}")
+    return state.tree.rows[leaves[role]]
+
+
+def _bucket_of(state: State, leaf: int, revocable: bool) -> int:
+    return ensure_group(state, (leaf, 0, ensure_shape(state, Job("", {})), 0, revocable))
+
+
+def wants_offers(state: State, who: str, role: str) -> bool:
+    """Whether a framework is to be offered what there is for a role of its: a queue that drains takes no more tasks."""
+    member = _member(state, who)
+    if member.away_since is not None or role in member.suppressed:
+        return False
+    return not any(state.spec_of(name).draining for name in path_to_root(member.leaves[role]))
+
+
+def queues_configured(state: State) -> None:
+    """Queues may drain, or not any more."""
+    for who, member in state.frameworks.members.items():
+        for role in member.leaves:
+            _set_wants(state, who, role)
+
+
+def _set_wants(state: State, who: str, role: str) -> None:
+    """Have a framework wait for offers in a role, or not."""
+    member, row = _member(state, who), _leaf_row(state, who, role)
+    _want_nothing(state, member.leaves[role], forget=False)
+    if wants_offers(state, who, role):
+        group = _bucket_of(state, row, member.framework.revocable)
+        state.groups.is_framework[group], state.groups.number[group] = True, state.index.last + 1
+        if state.order.counts[IN_ORDER]:
+            state.order.groups.parked[group] = False
+        _touch(state, group)
+
+
+def _want_nothing(state: State, leaf: str, forget: bool = True) -> None:
+    """Have no framework wait in a leaf, and what it refused forgotten."""
+    row, b = state.tree.rows[leaf], state.groups
+    for group in np.flatnonzero((b.leaf[: b.n] == row) & b.is_framework[: b.n]).tolist():
+        b.is_framework[group] = False
+        _touch(state, group)
+    if forget:
+        _forget_refusals(state, row)
+
+
+def _touch(state: State, group: int) -> None:
+    if state.order.counts[IN_ORDER]:
+        scheduling.touch_group(state.view(), group)
+
+
+def offer_status(state: State, offer: int) -> str:
+    """Return the status of an offer that was made: open, void or over."""
+    row = np.searchsorted(state.offers.id[: state.offers.n], offer)
+    if row < state.offers.n and state.offers.id[row] == offer:
+        return "open"
+    return "void" if offer in state.frameworks.void else "over"
+
+
+def _close(state: State, ids: Sequence[int], event: str, at: float) -> tuple[I64, I64, I64]:
+    """Close offers; return the leaves and nodes that they were for, and what of those."""
+    offers, n = state.offers, state.offers.n
+    wrong = [offer for offer in ids if not OFFER.allows(event, offer_status(state, offer))]
+    if wrong or len({*ids}) < len(ids):
+        raise Contradiction(f"of offers {[*ids]} some are not open: they cannot be {event}")
+    rows = np.searchsorted(offers.id[:n], np.array(ids, np.int64))
+    found = offers.leaf[rows], offers.node[rows], offers.rest[rows]
+    revocable, view = offers.revocable[rows].tolist(), state.view()
+    for offer, leaf, node, amount, more in zip(ids, *found, revocable, strict=True):
+        scheduling.happened(view, leaf, node, amount, more, -1, at)
+        role_reservations.closed(state, offer, node)
+        ports.give_back(state.frameworks.offered_ports, state.cluster.specs[node].name, offer)
+    if len(ids):
+        keep = np.ones(n, np.bool_)
+        keep[rows] = False
+        _keep(offers, keep)
+    return found
+
+
+def _refuse(state: State, leaf: int, node: int, amount: I64, until: float, at: float) -> None:
+    """The framework of a leaf wants nothing that is a part of this on the node, until then."""
+    refusals = state.refusals
+    if until <= at:
+        return
+    if refusals.n >= FEW and refusals.n & (refusals.n - 1) == 0:
+        _keep(refusals, refusals.until[: refusals.n] > at)
+        scheduling.link_refusals(state.view(), refusals.n)
+    row = refusals.extend(1)
+    refusals.leaf[row], refusals.node[row], refusals.until[row] = leaf, node, until
+    refusals.refused[row] = amount
+    scheduling.link_refusal(state.view(), row)
+
+
+def _forget_refusals(state: State, leaf: int) -> None:
+    refusals = state.refusals
+    state.frameworks.refused_apart.pop(state.tree.names[leaf], None)
+    if state.queues.refusal[leaf]:
+        _keep(refusals, refusals.leaf[: refusals.n] != leaf)
+        scheduling.link_refusals(state.view(), refusals.n)
+
+
+def _keep(table: Offers | Refusals, keep: Bools) -> None:
+    """Keep these rows of a table, where it lies."""
+    n = int(keep.sum())
+    for array in (table.rows, *(getattr(table, name) for name in table.WIDE)):
+        kept = array[: table.n][keep]
+        array[:n] = kept
+        array[n : table.n] = np.zeros((), array.dtype)
+    table.n = n
+
+
+OFFER_EFFECTS: dict[type[Fact], Callable[..., None]] = {
+    FrameworkSubscribed: _framework_subscribed,
+    FrameworkDisconnected: _framework_disconnected,
+    FrameworkGone: _framework_gone,
+    RolesSuppressed: _roles_suppressed,
+    RolesRevived: _roles_revived,
+    OffersMade: _offers_made,
+    OffersAccepted: _offers_accepted,
+    OffersDeclined: _offers_declined,
+    OffersRescinded: _offers_rescinded,
+    ResourcesReserved: role_reservations.room_set_apart,
+    TaskSaid: _task_said,
+    UpdatesAcknowledged: _updates_acknowledged,
+}

@@ -1,0 +1,592 @@
+"""What frameworks ask for, checked against the state and turned into facts, or refused with the reason; and what time brings.
+
+Nothing here knows of a wire: who is connected and may be told is the caller's business. An offer that does not hold any more is
+no fault of the framework's, which may not have heard of it yet: so that is an error of its own, :class:`InvalidOffers`, and so is
+a task that cannot be launched, :class:`InvalidTask`. Both change nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from fairlead.model.quantity import format_quantities
+from fairlead.model.specs import USERS, Framework, Job, Quantities, path_to_root
+from fairlead.outcomes import Outcome
+from fairlead.scheduler.admission import MOST_LEAVES, Refused, Unknown, cancel, check_job
+from fairlead.scheduler.facts import (
+    Fact,
+    FrameworkDisconnected,
+    FrameworkGone,
+    FrameworkSubscribed,
+    JobSubmitted,
+    OffersAccepted,
+    OffersDeclined,
+    OffersRescinded,
+    ResourcesReserved,
+    RolesRevived,
+    RolesSuppressed,
+    TaskSaid,
+    TasksFinished,
+    TasksPlaced,
+    TasksStarted,
+    UpdatesAcknowledged,
+)
+from fairlead.scheduler.framework_index import Launched, Member, Update, plus, queue_of
+from fairlead.scheduler.frameworks.reservations import Apart, Left, Move, Moves, joined
+from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import PLACED, STOPPING
+from fairlead.scheduler.tables import I64, UNLIMITED, Bools
+
+REFUSE_SECONDS = 5.0
+"""For so long is refused what is not wanted, where a framework does not say."""
+LONGEST_GRACE = 3600.0
+"""Seconds that a task has to end which its framework stops, at most."""
+LONGEST_REFUSAL = 365 * 86400.0
+"""For no longer is anything refused."""
+NO_EXECUTORS: Mapping[str, Job] = {}
+NOT_IN_ROLES = "\t\n\v\f\r \x7f"
+
+
+class InvalidOffers(Refused):
+    """Offers that do not hold, or are not of one framework, node and role."""
+
+
+class InvalidTask(Refused):
+    """A task that cannot be launched in what was offered.
+
+    task : the framework's name for it
+    """
+
+    def __init__(self, task: str, message: str) -> None:
+        super().__init__(message)
+        self.task = task
+
+
+class InvalidMoves(Refused):
+    """Room that cannot be set apart as was asked for.
+
+    moves : which
+    """
+
+    def __init__(self, moves: Moves, message: str) -> None:
+        super().__init__(message)
+        self.moves = moves
+
+
+class ExecutorEnds(InvalidTask):
+    """A task for an executor that takes no more."""
+
+
+@dataclass(frozen=True)
+class Unacknowledged:
+    """An update of a task that its framework has not acknowledged."""
+
+    job: int
+    task: str
+    node: str
+    update: Update
+
+
+def check_role(role: str) -> str | None:
+    """What is wrong with the name of a role, as Mesos has it; None where nothing is."""
+    parts = role.split("/")
+    if role == USERS:
+        return None
+    if not role or "" in parts:
+        return f"role {role!r} is empty, or a part of it is"
+    for part in parts:
+        if part in (".", "..", USERS):
+            return f"role {role!r}: no part may be {part!r}"
+        if part.startswith("-"):
+            return f"role {role!r}: no part may begin with '-'"
+    wrong = next((c for c in NOT_IN_ROLES if c in role), None)
+    return None if wrong is None else f"role {role!r} may not contain {wrong!r}"
+
+
+def parse_roles(text: str) -> list[str]:
+    """Roles in a list with commas between; raises Refused for one that is none."""
+    roles = [role for role in text.split(",") if role]
+    for role in roles:
+        if fault := check_role(role):
+            raise Refused(fault)
+    return roles
+
+
+def subscribe(
+    state: State, framework: Framework, who: str, suppressed: Sequence[str], now: float, update: bool = False
+) -> list[Fact]:
+    """A framework comes, comes back, or says something else of itself.
+
+    Who comes back loses the offers that it had, which are made anew; with `update`, only those of roles that it gives up.
+    """
+    f = state.frameworks
+    if who in f.gone:
+        raise Refused(f"framework {who} is gone: subscribe without an id, as a new one")
+    if update and who not in f.members:
+        raise Unknown(f"there is no framework {who}")
+    if not framework.roles:
+        raise Refused("a framework has at least one role")
+    if not framework.failover_timeout >= 0:
+        raise Refused(f"a failover timeout of {framework.failover_timeout:g} seconds: use 0 or more")
+    for role in framework.roles:
+        if fault := check_role(role):
+            raise Refused(fault)
+    if unknown := [role for role in suppressed if role not in framework.roles]:
+        raise Refused(f"role {unknown[0]!r} is suppressed, and none of the framework's roles")
+    if len(state.tree.names) + 3 * len(framework.roles) > MOST_LEAVES + len(state.tree.declared):
+        raise Refused(f"there are {MOST_LEAVES} queues of users and frameworks already: no more can be added")
+    roles = {role for role in f.members[who].leaves if role not in framework.roles} if update else None
+    framework = replace(framework, roles=[*dict.fromkeys(framework.roles)])
+    fact = FrameworkSubscribed(at=now, id=who, framework=framework, suppressed=sorted({*suppressed}))
+    facts = _rescinded(state, who, "subscribed", now, roles)
+    if not update and who in f.members and f.members[who].away_since is None:
+        facts.append(FrameworkDisconnected(at=now, id=who))  # which nobody had noticed
+    return [*facts, fact]
+
+
+def disconnect(state: State, who: str, now: float, not_before: float = 0.0) -> list[Fact]:
+    """The connection of a framework is lost; nothing where it was before. It is not gone for that before a time."""
+    if _member(state, who).away_since is not None:
+        return []
+    lost = FrameworkDisconnected(at=now, id=who, not_before=not_before)
+    return [*_rescinded(state, who, "disconnected", now), lost]
+
+
+def tear_down(state: State, who: str, now: float) -> list[Fact]:
+    """A framework goes for good, and its tasks are stopped."""
+    _member(state, who)
+    return [*_rescinded(state, who, "gone", now), *_gone(state, who, now)]
+
+
+def _gone(state: State, who: str, now: float) -> list[Fact]:
+    facts: list[Fact] = [FrameworkGone(at=now, id=who)]
+    for launched in state.frameworks.tasks.get(who, {}).values():
+        stopped = cancel(state, launched.job, None, now) if not launched.over else None
+        facts += [stopped] if stopped is not None else []
+    for number, executor in state.frameworks.executors.items():
+        facts += shut_down(state, number, now) if executor.framework == who else []
+    return facts
+
+
+def suppress(state: State, who: str, roles: Sequence[str], now: float) -> list[Fact]:
+    """Want no offers for roles, for all of the framework's where none is named."""
+    roles = _roles(state, who, roles)
+    return [RolesSuppressed(at=now, id=who, roles=roles)] if {*roles} - {*_member(state, who).suppressed} else []
+
+
+def revive(state: State, who: str, roles: Sequence[str], now: float) -> list[Fact]:
+    """Want offers for roles again, and what was refused as well; for all of the framework's where none is named."""
+    return [RolesRevived(at=now, id=who, roles=_roles(state, who, roles))]
+
+
+def _roles(state: State, who: str, roles: Sequence[str]) -> list[str]:
+    mine = _member(state, who).framework.roles
+    if unknown := [role for role in roles if role not in mine]:
+        raise Refused(f"framework {who} has no role {unknown[0]!r}: it has {', '.join(mine)}")
+    return [*dict.fromkeys(roles)] or [*mine]
+
+
+def until(seconds: float | None, now: float) -> float:
+    """Until when something is refused: for so many seconds, as Mesos takes what frameworks say."""
+    if seconds is None or not seconds >= 0:
+        seconds = REFUSE_SECONDS
+    return now + min(seconds, LONGEST_REFUSAL)
+
+
+def decline(state: State, who: str, offers: Sequence[int], refuse_seconds: float | None, now: float) -> list[Fact]:
+    """Refuse offers; those that do not hold any more, or are not the framework's, are passed over."""
+    _member(state, who)
+    mine = [offer for offer in dict.fromkeys(offers) if whose(state, offer) == who]
+    return [OffersDeclined(at=now, framework=who, ids=mine, until=until(refuse_seconds, now))] if mine else []
+
+
+def accept(
+    state: State,
+    who: str,
+    offers: Sequence[int],
+    asked: Sequence[Job | Moves],
+    refuse_seconds: float | None,
+    now: float,
+    executors: Mapping[str, Job] = NO_EXECUTORS,
+) -> tuple[list[Fact], list[InvalidTask | InvalidMoves]]:
+    """Launch tasks in offers, each in what those before it leave; what is left over at the end is refused.
+
+    Parameters
+    ----------
+    offers : sequence of int
+        Of one node and one role.
+    asked : sequence of Job or Moves
+        The tasks: what each needs and runs, and its name in `task`. Where they go is filled in here. And room that is to be set
+        apart, or given back.
+    executors : mapping of str to Job
+        By name, those that tasks name; one is launched with the first of its tasks, unless it is on that node already.
+
+    Returns
+    -------
+    facts : list of Fact
+    refused : list of InvalidTask or InvalidMoves
+        What cannot be launched, or set apart, each with the reason.
+
+    Raises
+    ------
+    InvalidOffers
+        Then nothing is launched.
+    """
+    member, ids = _member(state, who), [*dict.fromkeys(offers)]
+    if not ids or any(whose(state, offer) != who for offer in ids):
+        raise InvalidOffers(f"of offers {', '.join(map(str, ids))} some do not hold any more")
+    rows = np.searchsorted(state.offers.id[: state.offers.n], ids).astype(np.int64)
+    places = {*zip(state.offers.leaf[rows].tolist(), state.offers.node[rows].tolist(), strict=True)}
+    if len(places) > 1:
+        raise InvalidOffers("offers that are accepted together are of one node and one role")
+    leaf, node = places.pop()
+    role = {"queue": state.tree.names[leaf], "framework": who, "tasks": 1, "retries": 0}
+    role["revocable"] = member.framework.revocable
+    chosen = [replace(each, **role) if isinstance(each, Job) else each for each in asked]
+    programs = {name: replace(job, **role) for name, job in executors.items()}
+    there = _that_is_left(state, ids, rows)
+    done = _that_fit(state, chosen, programs, node, there)
+    if not done.launched and not done.moves:
+        return decline(state, who, ids, refuse_seconds, now), done.refused
+    first, count, facts = state.index.last + 1, len(done.launched), list[Fact]()
+    numbers, left = [*range(first, first + count)], done.left
+    facts.append(
+        OffersAccepted(
+            at=now,
+            framework=who,
+            ids=ids,
+            jobs=numbers,
+            left=left.free,
+            until=until(refuse_seconds, now),
+            left_apart=left.apart,
+        )
+    )
+    facts += [ResourcesReserved(at=now, node=node, **move._asdict()) for move in done.moves]
+    facts += [JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, done.launched, strict=True)]
+    if count:
+        zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
+        facts.append(TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
+    return facts, done.refused
+
+
+def _that_is_left(state: State, offers: Sequence[int], rows: I64) -> Left:
+    """What there is in offers, by their ids and their rows."""
+    apart: Apart = {}
+    for offer in offers:
+        for mark, amount in state.frameworks.offered_apart.get(offer, {}).items():
+            apart[mark] = plus(apart.get(mark, {}), amount)
+    here = state.frameworks.role_reservations.get(state.cluster.specs[state.offers.node[rows[0]]].name, {})
+    whole = frozenset(mark for mark, reservation in here.items() if reservation.whole)
+    offered = state.frameworks.offered_ports.get(state.cluster.specs[state.offers.node[rows[0]]].name, {})
+    numbers = joined(each for offer in offers for each in offered.get(offer, []))
+    return Left(state.quantities(state.offers.rest[rows].sum(axis=0)), apart, whole, numbers)
+
+
+class Done(NamedTuple):
+    """What of an answer can be: what is launched and set apart, what is refused, and what is left."""
+
+    launched: list[Job]
+    moves: list[Move]
+    refused: list[InvalidTask | InvalidMoves]
+    left: Left
+
+
+def _that_fit(state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left) -> Done:
+    """What can be launched on a node, or set apart there, each in what those before it leave, tasks after their executors."""
+    begun: dict[str, Job] = {}
+    launched: dict[str, Job] = {}
+    moves: list[Move] = []
+    refused: list[InvalidTask | InvalidMoves] = []
+    for each in asked:
+        new = None
+        try:
+            if isinstance(each, Moves):
+                left = _after(left, each)
+                moves += each.moves
+                continue
+            if each.executor and each.executor not in begun:
+                new = _new_executor(state, executors[each.executor], each.task, state.cluster.specs[node].name)
+            left = _without_task(state, each, launched, len(begun), left, new)
+        except (InvalidTask, InvalidMoves) as invalid:
+            refused.append(invalid)
+            continue
+        if new is not None:
+            begun[each.executor] = new
+        launched[each.task] = each
+    return Done([*begun.values(), *launched.values()], moves, refused, left)
+
+
+def _after(left: Left, asked: Moves) -> Left:
+    """What is left after room was set apart. Raises InvalidMoves where it cannot be."""
+    try:
+        for move in asked.moves:
+            left = left.after(move)
+    except ValueError as error:
+        raise InvalidMoves(asked, str(error)) from None
+    return left
+
+
+def set_apart(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
+    """Set room of a node apart, or give it back, for who operates the whole; what is offered of the node is rescinded first.
+
+    Raises Refused, Unknown.
+    """
+    row = state.cluster.rows.get(node)
+    if row is None or not state.nodes.up[row]:
+        raise Unknown(f"there is no node {node}, or it is lost")
+    here = state.frameworks.role_reservations.get(node, {})
+    offers = np.flatnonzero(state.offers.node[: state.offers.n] == row)
+    free = state.nodes.free[row] - state.nodes.held[row] + state.offers.rest[offers].sum(axis=0)
+    apart = {mark: plus(each.amount, each.taken, -1) for mark, each in here.items() if each.there}
+    left = Left(state.quantities(np.maximum(free, 0)), apart, frozenset(m for m, each in here.items() if each.whole))
+    for move in moves:
+        if not move.of and (fault := check_role(move.role)):
+            raise Refused(fault)
+        try:
+            left = left.after(move)
+        except ValueError as error:
+            raise Refused(str(error).replace("in the offers", f"on {node}")) from None
+    facts: list[Fact] = []
+    if len(offers):
+        facts.append(OffersRescinded(at=now, ids=state.offers.id[offers].tolist(), why="node changed"))
+    return facts + [ResourcesReserved(at=now, node=row, **move._asdict()) for move in moves]
+
+
+def _new_executor(state: State, executor: Job, task: str, node: str) -> Job | None:
+    """The executor that is to be launched for a task; None where it is there. Raises InvalidTask where it is another, or ends."""
+    known = state.frameworks.executor_on(executor.framework, executor.executor, node)
+    if known is None:
+        return executor
+    if state.frameworks.executors[known].over or state.tasks.status[state.jobs.first[state.job_row(known)]] >= STOPPING:
+        raise ExecutorEnds(
+            task, f"executor {executor.executor!r} is ending on {node}: launch the task again when it has"
+        )
+    if state.index.specs[known].info != executor.info:
+        raise InvalidTask(
+            task, f"executor {executor.executor!r} is on {node} already, and is another than the one that is described"
+        )
+    return None
+
+
+def _without_task(
+    state: State, job: Job, others: Mapping[str, Job], begun: int, left: Left, executor: Job | None
+) -> Left:
+    """What is left of offers after a task, with its executor where that is new, beside others. Raises InvalidTask."""
+    queues = state.queues
+    if not job.task:
+        raise InvalidTask(job.task, "a task has a name")
+    if job.task in state.frameworks.tasks.get(job.framework, {}) or job.task in others:
+        raise InvalidTask(job.task, f"task {job.task!r} is there already")
+    both = (job,) if executor is None else (job, executor)
+    try:
+        check_job(state, job, limits=False)  # the offer is within them
+        if executor is not None and executor.demand:  # it may ask for nothing but what its tasks do
+            check_job(state, executor, limits=False)
+    except Refused as refused:
+        raise InvalidTask(job.task, str(refused)) from None
+    for name in path_to_root(job.queue):
+        row = state.tree.rows[name]
+        for kind, now, most in (("tasks", queues.tasks, queues.max_tasks), ("jobs", queues.jobs, queues.max_jobs)):
+            if now[row] + len(others) + begun + len(both) > most[row]:
+                raise InvalidTask(
+                    job.task, f"queue {state.called(name)!r} may have {most[row]} {kind} at once, and has them"
+                )
+    for each in both:
+        left = _without(state, job.task, each, left)
+    return left
+
+
+def _without(state: State, task: str, job: Job, left: Left) -> Left:
+    """What is left of offers after what a task, or its executor, needs. Raises InvalidTask."""
+    try:
+        return left.without(job)
+    except ValueError as lacks:
+        there = [left.free, *(left.apart.get(mark, {}) for mark in job.apart)]
+        says = " and ".join(format_quantities(amount) for amount in there if amount) or "nothing"
+        raise InvalidTask(task, f"task {task!r} needs {format_quantities(job.demand)}, and {lacks} {says}") from None
+
+
+def kill(state: State, who: str, task: str, now: float) -> list[Fact]:
+    """Stop a task, which has the grace that its framework gave it; nothing where it is stopping or over.
+
+    Raises Unknown for one that there is not.
+    """
+    launched = tasks_of(state, who).get(task)
+    if launched is None:
+        raise Unknown(f"framework {who} has no task {task!r}")
+    return [] if launched.over else _stopped(state, launched.job, now, by_framework=True)
+
+
+def shut_down(state: State, executor: int, now: float, by_framework: bool = False) -> list[Fact]:
+    """Stop an executor, by the number of its job, and what runs in it; nothing where it is stopping or over.
+
+    Where its framework does, it has the grace that that gave it; else no more than its queue allows.
+    """
+    known = state.frameworks.executors.get(executor)
+    return [] if known is None or known.over else _stopped(state, executor, now, by_framework)
+
+
+def _stopped(state: State, job: int, now: float, by_framework: bool) -> list[Fact]:
+    """What stops a job; nothing where it is stopping or over."""
+    grace, stopped = state.index.specs[job].grace, cancel(state, job, None, now)
+    if stopped is not None and by_framework and grace is not None:
+        stopped = replace(stopped, grace=min(grace, LONGEST_GRACE))
+    return [] if stopped is None else [stopped]
+
+
+def say(
+    state: State, job: int, what: str, said: str, uuid: str, now: float, end: tuple[int, int] | None = None
+) -> list[Fact]:
+    """What runs a task says that it starts, runs, or has ended.
+
+    Parameters
+    ----------
+    what, said, uuid : str
+        As in TaskSaid.
+    end : tuple of int
+        Where that is an end, its outcome and code. Of a task that is more than a part of its executor, the engine tells when.
+
+    Returns
+    -------
+    facts : list of Fact
+        None where that was said before, or nobody is told any more.
+    """
+    f = state.frameworks
+    who, task = f.task_of.get(job, ("", ""))
+    launched = f.tasks[who][task] if who else None
+    facts: list[Fact] = []
+    if launched is None or launched.over or uuid in launched.heard:
+        return facts
+    row = int(state.jobs.first[state.job_row(job)])
+    attempt = {"job": np.array([job]), "index": np.zeros(1, np.int64), "attempt": np.ones(1, np.int64)}
+    if job in f.inside and state.tasks.status[row] == PLACED:
+        facts.append(TasksStarted(at=now, **attempt))
+    facts.append(TaskSaid(at=now, job=job, what=what if end is None else "ending", said=said, uuid=uuid))
+    if end is not None and job in f.inside:
+        outcome, code = end
+        facts.append(TasksFinished(at=now, **attempt, outcome=np.array([outcome]), code=np.array([code])))
+    return facts
+
+
+def demand_with_tasks(state: State, executor: int) -> Quantities:
+    """What an executor takes, by the number of its job, with all that runs in it."""
+    total: Quantities = {}
+    for job in (executor, *state.frameworks.executors[executor].tasks):
+        for name, amount in state.index.specs[job].demand.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def ended_within(state: State, jobs: Sequence[int], outcome: Outcome, now: float) -> list[Fact]:
+    """Tasks that ran in an executor are over, as it is, or was never told of them."""
+    number = np.array(jobs, np.int64)
+    zeros, ones = np.zeros(len(jobs), np.int64), np.ones(len(jobs), np.int64)
+    return [TasksFinished(at=now, job=number, index=zeros, attempt=ones, outcome=zeros + outcome, code=zeros)]
+
+
+def acknowledge(state: State, who: str, task: str, update: int, now: float) -> list[Fact]:
+    """Hear no more of an update of a task; nothing where it is acknowledged, or there was none."""
+    launched = tasks_of(state, who).get(task)
+    if launched is None or update not in [each.number for each in launched.updates]:
+        return []
+    return [UpdatesAcknowledged(at=now, jobs=[launched.job], updates=[update])]
+
+
+def tasks_of(state: State, who: str) -> dict[str, Launched]:
+    """The tasks of a framework by its own names: those that are not over, or of which it has not acknowledged all."""
+    _member(state, who)
+    return state.frameworks.tasks.get(who, {})
+
+
+def unacknowledged(state: State, who: str) -> list[Unacknowledged]:
+    """What a framework has not acknowledged, by task and then in the order in which it came to be."""
+    return [
+        Unacknowledged(launched.job, task, launched.node, update)
+        for task, launched in tasks_of(state, who).items()
+        for update in launched.updates
+    ]
+
+
+def settled(state: State, now: float) -> list[Fact]:
+    """What time and others bring: offers that hold no longer, and frameworks that have been away for too long."""
+    f, facts = state.frameworks, list[Fact]()
+    for why in sorted({*f.void.values()}):
+        facts.append(OffersRescinded(at=now, ids=[offer for offer, each in f.void.items() if each == why], why=why))
+    offers, n = state.offers, state.offers.n
+    if n:
+        left, node = np.ones(n, np.bool_), offers.node[:n]
+        for why, ended in (
+            ("node drained", state.nodes.draining[node]),
+            ("limit", _over_a_limit(state)),
+            ("expired", offers.made[:n] + state.settings.offer_timeout <= now),
+        ):
+            if (left & ended).any():
+                facts.append(OffersRescinded(at=now, ids=offers.id[:n][left & ended].tolist(), why=why))
+                left &= ~ended
+    for executor in f.executors.values():
+        if executor.over:
+            facts += ended_within(state, executor.tasks, Outcome.SIGNALLED, now)
+    for who, member in f.members.items():
+        if member.gone_at <= now:
+            facts += _gone(state, who, now)
+    return facts
+
+
+def set_aside(state: State, now: float) -> list[Fact]:
+    """Have no framework be offered anything: for looks ahead, which do not know what frameworks would answer."""
+    f, ids = state.frameworks, state.offers.id[: state.offers.n].tolist()
+    facts: list[Fact] = [OffersRescinded(at=now, ids=ids, why="set aside")] if ids else []
+    return facts + [fact for who in f.members for fact in suppress(state, who, [], now)]
+
+
+def _over_a_limit(state: State) -> Bools:
+    """Of each offer, whether a queue that it counts in is over its limit of something that is offered."""
+    queues, offers, n = state.queues, state.offers, state.offers.n
+    over = (queues.used[: queues.n] - queues.spare[: queues.n] > queues.limit[: queues.n]) & (
+        queues.limit[: queues.n] < UNLIMITED
+    )
+    found = np.zeros(n, np.bool_)
+    if over.any():
+        for row in range(1, queues.n):
+            over[row] |= over[queues.parent[row]]
+        found = (over[offers.leaf[:n]] & (offers.rest[:n] > 0)).any(axis=1) & ~offers.revocable[:n]
+    return found
+
+
+def exceeded(state: State, role: str, limit: Quantities) -> Quantities | None:
+    """What a role uses now, tasks and offers, where that is more of something than a limit that is asked for it; else None."""
+    row = state.tree.rows.get(queue_of(role))
+    used = {} if row is None else state.quantities(state.queues.used[row] - state.queues.spare[row])
+    return used if any(used.get(name, 0) > most for name, most in limit.items()) else None
+
+
+def _rescinded(state: State, who: str, why: str, now: float, roles: set[str] | None = None) -> list[Fact]:
+    """Rescind all offers of a framework, or those of some roles."""
+    f, offers = state.frameworks, state.offers
+    if who not in f.members:
+        return []
+    leaves = [state.tree.rows[leaf] for role, leaf in f.members[who].leaves.items() if roles is None or role in roles]
+    ids = offers.id[: offers.n][np.isin(offers.leaf[: offers.n], leaves)].tolist()
+    return [OffersRescinded(at=now, ids=ids, why=why)] if ids else []
+
+
+def whose(state: State, offer: int) -> str | None:
+    """The framework that an offer is for; None where it does not hold."""
+    row = row_of_offer(state, offer)
+    return None if row is None else state.frameworks.at[state.tree.names[state.offers.leaf[row]]][0]
+
+
+def row_of_offer(state: State, offer: int) -> int | None:
+    """Where an offer is in the table of offers; None where it does not hold."""
+    ids = state.offers.id[: state.offers.n]
+    row = int(np.searchsorted(ids, offer))
+    return row if row < len(ids) and ids[row] == offer else None
+
+
+def _member(state: State, who: str) -> Member:
+    if who not in state.frameworks.members:
+        raise Unknown(f"there is no framework {who}")
+    return state.frameworks.members[who]

@@ -1,0 +1,337 @@
+"""Parcels: room of nodes that is set apart for roles, which Mesos calls reservations; some of it are volumes.
+
+A reservation counts as used by its role, whole, whether tasks run in it or not: in the leaf ``ROLE/./reserved``, beside those of the
+role's frameworks. So what a task takes of it counts nowhere else: no room comes back to anybody when that task ends, and revoking
+it would make room for nobody.
+
+What is idle of role_reservations goes with the next offer of their node to a framework of their role, or of a role below that; where there
+is none of anything else, it is offered by itself, in turn to who was served longest ago.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlead.model.specs import Job, Offer, Quantities, Ranges
+from fairlead.scheduler.facts import Contradiction, Fact, OffersMade, ResourcesReserved
+from fairlead.scheduler.framework_index import RefusedApart, RoleReservation, own_queue, plus
+from fairlead.scheduler.growth import ensure_queue, ensure_resources, make_role
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import vector
+
+RESERVED = "reserved"
+"""The last part of the name of the leaf in which the role_reservations of a role count."""
+Apart = dict[str, Quantities]
+"""What there is of role_reservations, by their marks."""
+
+
+class Move(NamedTuple):
+    """Room of an offer that is to be another reservation's; as in :class:`~fairlead.scheduler.facts.ResourcesReserved`."""
+
+    amount: Quantities
+    of: str = ""
+    mark: str = ""
+    role: str = ""
+    said: str = ""
+    whole: bool = False
+
+
+class Moves(NamedTuple):
+    """Moves that are made together, or none of them. `number` says which they are."""
+
+    number: int
+    moves: Sequence[Move]
+
+
+class Left(NamedTuple):
+    """What is left of offers: of what is free for all, and of role_reservations. Parcels in `whole` are taken as such or not at all."""
+
+    free: Quantities
+    apart: Apart
+    whole: frozenset[str] = frozenset()
+    ports: Ranges = []  # noqa: RUF012 nobody writes into it
+
+    def without(self, job: Job) -> "Left":
+        """The same after a task took what it needs. Raises ValueError with what it lacks."""
+        free = plus(self.free, job.taken, -1)
+        if any(amount < 0 for amount in free.values()):
+            raise ValueError("of the offers is left")
+        apart = dict(self.apart)
+        for mark, amount in job.apart.items():
+            if mark in self.whole and amount != apart.get(mark, amount):
+                raise ValueError("a volume is given as a whole; there is")
+            apart[mark] = plus(apart.get(mark, {}), amount, -1)
+            if any(each < 0 for each in apart[mark].values()):
+                raise ValueError("of what it names is left")
+        if without(job.ports, self.ports):
+            raise ValueError(f"ports {written_ports(job.ports)}; of the offers is left {written_ports(self.ports)} and")
+        apart = {mark: amount for mark, amount in apart.items() if amount}
+        return self._replace(free=free, apart=apart, ports=without(self.ports, joined(job.ports)))
+
+    def after(self, move: Move) -> "Left":
+        """The same after room became another reservation's. Raises ValueError with what is wrong."""
+        here, apart = self.apart.get(move.of, {}) if move.of else self.free, dict(self.apart)
+        if move.whole and move.mark in self.whole:
+            raise ValueError("there is such a volume already, or was before this call")
+        if move.of in self.whole and move.amount != here:
+            raise ValueError("a volume is destroyed as a whole")
+        of = plus(here, move.amount, -1)
+        if any(amount < 0 for amount in of.values()):
+            raise ValueError("there is not so much of it in the offers")
+        free = self.free if move.of else of
+        if move.of:
+            apart[move.of] = of
+        if move.mark:
+            apart[move.mark] = plus(apart.get(move.mark, {}), move.amount)
+        else:
+            free = plus(free, move.amount)
+        whole = self.whole | ({move.mark} if move.whole else frozenset())
+        apart = {mark: amount for mark, amount in apart.items() if amount}
+        return self._replace(free=free, apart=apart, whole=whole)
+
+
+def may_have(reservation: RoleReservation, role: str) -> bool:
+    """Whether a reservation is for the frameworks of a role: its own, or one below."""
+    return role == reservation.role or role.startswith(f"{reservation.role}/")
+
+
+# -- what facts do ---------------------------------------------------------------------------------------------------
+
+
+def room_set_apart(state: State, fact: ResourcesReserved) -> None:
+    """Room becomes another reservation's."""
+    if not 0 <= fact.node < state.nodes.n or not state.nodes.up[fact.node] or not (fact.of or fact.mark):
+        raise Contradiction(f"no room of node {fact.node} can be set apart")
+    ensure_resources(state, fact.amount)
+    here = state.frameworks.role_reservations.setdefault(state.cluster.specs[fact.node].name, {})
+    if fact.of:
+        reservation = here.get(fact.of)
+        if reservation is None or not reservation.there or _is_more(fact.amount, reservation.idle):
+            raise Contradiction(f"of reservation {fact.of} there is not so much that nobody has")
+        _count(state, fact.node, reservation.role, fact.amount, -1, fact.at)
+        reservation.amount = plus(reservation.amount, fact.amount, -1)
+        if not reservation.amount:
+            del here[fact.of]
+    elif not scheduling.amount_fits(state.view(), fact.node, vector(fact.amount, state.resources)):
+        raise Contradiction(f"node {fact.node} has not so much free")
+    if fact.mark:
+        make_role(state, fact.role, fact.at)
+        _count(state, fact.node, fact.role, fact.amount, 1, fact.at)
+        reservation = here.setdefault(fact.mark, RoleReservation(fact.role, {}, said=fact.said, whole=fact.whole))
+        reservation.amount = plus(reservation.amount, fact.amount)
+    if not here:
+        del state.frameworks.role_reservations[state.cluster.specs[fact.node].name]
+
+
+def _is_more(amount: Quantities, there: Quantities) -> bool:
+    return any(each > there.get(name, 0) for name, each in amount.items())
+
+
+def _count(state: State, node: int, role: str, amount: Quantities, sign: int, at: float) -> None:
+    """What is set apart counts as used by its role (1), or no longer (-1)."""
+    leaf = ensure_queue(state, f"{own_queue(role)}/{RESERVED}")
+    scheduling.set_apart(state.view(), leaf, node, vector(amount, state.resources), sign, at)
+
+
+def offered(state: State, offer: Offer) -> None:
+    """Some of the role_reservations of a node is offered."""
+    here = state.frameworks.role_reservations.get(state.cluster.specs[offer.node].name, {})
+    for mark, amount in offer.apart.items():
+        if mark not in here or not here[mark].there or _is_more(amount, here[mark].idle):
+            raise Contradiction(f"offer {offer.id} is of more than there is of reservation {mark}")
+        here[mark].offered = plus(here[mark].offered, amount)
+    if offer.apart:
+        state.frameworks.offered_apart[offer.id] = offer.apart
+
+
+def closed(state: State, offer: int, node: int) -> None:
+    """An offer holds no longer."""
+    apart = state.frameworks.offered_apart.pop(offer, {})
+    for mark, amount in apart.items():
+        reservation = state.frameworks.role_reservations[state.cluster.specs[node].name][mark]
+        reservation.offered = plus(reservation.offered, amount, -1)
+
+
+def refused(state: State, leaf: int, node: int, apart: Apart, until: float, at: float) -> None:
+    """The framework of a leaf wants none of this until then."""
+    if apart and until > at:
+        f, name = state.frameworks, state.tree.names[leaf]
+        known = [each for each in f.refused_apart.get(name, []) if each.until > at]
+        f.refused_apart[name] = [*known, RefusedApart(state.cluster.specs[node].name, apart, until)]
+
+
+def taken(state: State, job: Job, node: str, sign: int) -> None:
+    """A task runs in role_reservations of a node (1), or no longer (-1)."""
+    here = state.frameworks.role_reservations.get(node, {})
+    for mark, amount in job.apart.items():
+        if mark not in here or (sign > 0 and (not here[mark].there or _is_more(amount, here[mark].idle))):
+            raise Contradiction(f"task {job.task!r} has more of reservation {mark} than there is")
+        here[mark].taken = plus(here[mark].taken, amount, sign)
+
+
+def node_lost(state: State, node: int, at: float) -> None:
+    """What is set apart of a node counts no longer; it will when it is back."""
+    for reservation in state.frameworks.role_reservations.get(state.cluster.specs[node].name, {}).values():
+        if reservation.there:
+            _count(state, node, reservation.role, reservation.amount, -1, at)
+            reservation.there = False
+
+
+def are_absent(state: State, node: str) -> bool:
+    """Whether some of what is set apart of a node does not count."""
+    return any(not reservation.there for reservation in state.frameworks.role_reservations.get(node, {}).values())
+
+
+def node_joined(state: State, node: int, at: float) -> None:
+    """A node is back, or has less than it had: what is set apart of it counts, as far as that is there."""
+    here = state.frameworks.role_reservations.get(state.cluster.specs[node].name, {})
+    for reservation in here.values():
+        if not reservation.there and scheduling.amount_fits(
+            state.view(), node, vector(reservation.amount, state.resources)
+        ):
+            _count(state, node, reservation.role, reservation.amount, 1, at)
+            reservation.there = True
+        elif reservation.there and not reservation.taken and (state.nodes.free[node] < 0).any():
+            _count(state, node, reservation.role, reservation.amount, -1, at)
+            reservation.there = False
+
+
+# -- what is offered -------------------------------------------------------------------------------------------------
+
+
+def idle_on(state: State, node: str) -> Apart:
+    """What is idle of the role_reservations of a node."""
+    here = state.frameworks.role_reservations.get(node, {})
+    return {mark: reservation.idle for mark, reservation in here.items() if reservation.there and reservation.idle}
+
+
+def idle_for(state: State, node: str, role: str, idle: Apart) -> Apart:
+    """What of that is for a role."""
+    here = state.frameworks.role_reservations.get(node, {})
+    return {mark: amount for mark, amount in idle.items() if may_have(here[mark], role)}
+
+
+def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -> list[Fact]:
+    """Offers of what is idle of role_reservations and is worth an offer, each to one who wants it and has not refused it."""
+    f, made = state.frameworks, list[Offer]()
+    for node in f.role_reservations:
+        row, idle = state.cluster.rows[node], idle_on(state, node)
+        if not idle or not state.nodes.up[row] or state.nodes.draining[row]:
+            continue
+        free = free_on(state, node)
+        for leaf in _in_turn(state):
+            who, role = f.at[leaf]
+            mine = idle_for(state, node, role, idle)
+            total: Quantities = {}
+            for amount in mine.values():
+                total = plus(total, amount)
+            if any(total.get(name, 0) >= least for name, least in worth.items()) and not _is_refused(
+                f.refused_apart.get(leaf, []), node, mine, now
+            ):
+                numbers = for_offer(state, leaf, free)
+                made.append(Offer(f.last_offer + 1 + len(made), who, role, row, {}, mine, numbers))
+                free = without(free, numbers)
+                idle = {mark: amount for mark, amount in idle.items() if mark not in mine}
+    return [OffersMade(at=now, offers=made)] if made else []
+
+
+def _in_turn(state: State) -> Iterator[str]:
+    """The leaves of frameworks that want offers, first who was served longest ago."""
+    b = state.groups
+    leaves = b.leaf[: b.n][b.is_framework[: b.n]]
+    for row in leaves[np.lexsort((leaves, state.queues.served[leaves]))].tolist():
+        yield state.tree.names[row]
+
+
+def _is_refused(refusals: Sequence[RefusedApart], node: str, apart: Apart, now: float) -> bool:
+    """Whether all of it was refused before."""
+    return any(
+        each.node == node
+        and each.until > now
+        and all(not _is_more(amount, each.apart.get(mark, {})) for mark, amount in apart.items())
+        for each in refusals
+    )
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """The same numbers in order, in as few ranges as will do."""
+    found: Ranges = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        else:
+            found.append((first, last))
+    return found
+
+
+def without(ranges: Ranges, others: Ranges) -> Ranges:
+    """The numbers of ranges that are not in others; both in order."""
+    found: Ranges = []
+    for first, last in ranges:
+        left = first
+        for start, end in others:
+            if start <= last and end >= left:
+                if start > left:
+                    found.append((left, start - 1))
+                left = end + 1
+        if left <= last:
+            found.append((left, last))
+    return found
+
+
+def lowest(ranges: Ranges, count: int) -> Ranges:
+    """So many of the numbers, the lowest."""
+    found: Ranges = []
+    for first, last in ranges:
+        if count > 0:
+            found.append((first, min(last, first + count - 1)))
+            count -= last - first + 1
+    return found
+
+
+def count_of(ranges: Ranges) -> int:
+    """How many numbers there are."""
+    return sum(last - first + 1 for first, last in ranges)
+
+
+def written_ports(ranges: Ranges) -> str:
+    """Ranges as people read them."""
+    return ",".join(f"{first}-{last}" for first, last in ranges) or "none"
+
+
+def free_on(state: State, node: str) -> Ranges:
+    """The ports of a node that no task has and no offer promises."""
+    taken = _given(state, node)
+    if not taken:
+        return state.settings.ports
+    return without(state.settings.ports, joined(each for ranges in taken for each in ranges))
+
+
+def _given(state: State, node: str) -> list[Ranges]:
+    """The ports of a node that tasks have, and that are offered."""
+    f = state.frameworks
+    return [*f.ports.get(node, {}).values(), *f.offered_ports.get(node, {}).values()]
+
+
+def for_offer(state: State, leaf: str, free: Ranges) -> Ranges:
+    """What of the free ports of a node is offered to the framework of a leaf."""
+    most = float(state.queues.offer_most[state.tree.rows[leaf]])
+    return lowest(free, int(count_of(state.settings.ports) * most)) if most else free
+
+
+def hold(state: State, held: dict[str, dict[int, Ranges]], node: str, number: int, ranges: Ranges) -> None:
+    """An offer, or a task, has ports of a node, which nobody else had."""
+    if ranges:
+        if any(without(ranges, other) != ranges for other in _given(state, node)):
+            raise Contradiction(f"some of ports {ranges} of node {node} are somebody's already")
+        held.setdefault(node, {})[number] = ranges
+
+
+def give_back(held: dict[str, dict[int, Ranges]], node: str, number: int) -> None:
+    """An offer holds no longer, or a task is over."""
+    here = held.get(node, {})
+    here.pop(number, None)
+    if not here:
+        held.pop(node, None)

@@ -1,0 +1,218 @@
+"""What stops a group: which bound of a queue above it its next task, or whole gang, would break."""
+
+
+cpdef i64 over_limits(View v, i64 b) noexcept nogil:
+    """Which bound of a queue on the path to the root a group's next task, or whole gang, would break; NOT_REACHED for none.
+
+    A limit is named before a bound on how many tasks or jobs there are. What revocable jobs use is nothing to others' limits; and
+    in a cycle for these alone, limits are nothing to them. What is kept for others' claims counts as used.
+    """
+    cdef i64 m = v.len_total
+    cdef bint beyond
+    demand, beyond = &v.demand[v.groups[b].shape_row * m], v.counts[OVER_LIMIT_PASS] and v.groups[b].revocable
+    count = tasks_left(v, b) if v.groups[b].gang > 0 else 1
+    q = NONE if beyond else v.groups[b].leaf
+    while q != NONE:
+        for r in range(m):
+            if demand[r] > 0 and v.limit[q * m + r] != UNLIMITED:
+                room = v.limit[q * m + r] - v.used[q * m + r] + (0 if v.groups[b].revocable else v.spare[q * m + r])
+                if demand[r] > floor_div(room - _kept_for_others(v, b, q, r), count):  # a product might be too large
+                    return LIMIT
+        q = v.queues[q].parent
+    why = over_counts(v, b)
+    if why == NOT_REACHED and v.queues[0].has_nonlendable and _is_withheld(v, b, count):
+        why = WITHHELD
+    return why
+
+
+cdef i64 _kept_for_others(View v, i64 b, i64 q, i64 r) noexcept nogil:
+    """How much of a resource is kept for claims below a queue that are not a group's own, it being below that queue."""
+    cdef i64 m = v.len_total
+    kept = v.claimed[q * m + r]
+    if kept > 0:
+        kept -= served_tasks(v, b) * v.demand[v.groups[b].shape_row * m + r]
+    return kept
+
+
+cdef i64 over_counts(View v, i64 b) noexcept nogil:
+    """Which bound on how many tasks or jobs there are a group's next task, or whole gang, would break; NOT_REACHED for none.
+
+    What room is kept for, for the claims of others, counts as if it ran.
+    """
+    cdef bint kept
+    started, kept = is_started(v, b), v.counts[HOLDS] > 0
+    count = tasks_left(v, b) if v.groups[b].gang > 0 else 1
+    q = v.groups[b].leaf
+    while q != NONE:
+        tasks, jobs = v.queues[q].tasks, v.queues[q].jobs
+        if kept and _is_counted(v, q):
+            more = kept_beside(v, b, q)
+            tasks, jobs = tasks + more[0], jobs + more[1]
+        if tasks + count > v.queues[q].max_tasks:
+            return MAX_TASKS
+        if not started and jobs >= v.queues[q].max_jobs:
+            return MAX_JOBS
+        q = v.queues[q].parent
+    return NOT_REACHED
+
+
+cdef bint _is_counted(View v, i64 q) noexcept nogil:
+    """Whether there is a bound on how many tasks or jobs of a queue run."""
+    return v.queues[q].max_tasks < UNLIMITED or v.queues[q].max_jobs < UNLIMITED
+
+
+cpdef (i64, i64) kept_beside(View v, i64 b, i64 q) noexcept nogil:
+    """How many tasks and new jobs below a queue room is kept for, for claims of other groups than this."""
+    tasks, jobs = 0, 0
+    for h in range(v.counts[HOLDS]):
+        other = v.holds[h].group
+        if other != b and v.holds[h].kind != RESERVATION and _is_below(v, v.groups[other].leaf, q):
+            tasks += v.holds[h].tasks
+            if h == 0 or v.holds[h - 1].group != other:  # the holds of a group lie together
+                jobs += _jobs_to_begin(v, other, served_tasks(v, other))
+    return tasks, jobs
+
+
+cdef bint _is_below(View v, i64 leaf, i64 q) noexcept nogil:
+    """Whether a leaf is a queue, or below it."""
+    while leaf != NONE and leaf != q:
+        leaf = v.queues[leaf].parent
+    return leaf != NONE
+
+
+cdef i64 _jobs_to_begin(View v, i64 b, i64 tasks) noexcept nogil:
+    """How many jobs begin with so many tasks of a group, from its next on."""
+    cdef bint started
+    count, j = 0, current_job(v, b)
+    left, started = tasks_left(v, b), is_started(v, b)
+    while j != NONE and tasks > 0:
+        count += (not started)
+        tasks -= left
+        j = v.jobs[j].after
+        if j != NONE:
+            left, started = startable(v, j), v.jobs[j].holding > 0
+    return count
+
+
+cdef i64 startable_of(View v, i64 b, i64 most, i64 *kept) noexcept nogil:
+    """How many tasks of a group may start, at most so many, by bounds on how many tasks and jobs there are.
+
+    `kept`, shape (groups,), says for how many tasks of each room is kept for claims: those of others count as if they ran.
+    Not to be asked in a cycle.
+    """
+    cdef i64 m = v.len_total
+    tasks, jobs, q = most, NOBODY, v.groups[b].leaf
+    while q != NONE:
+        if _is_counted(v, q):
+            others, begun = 0, 0
+            for other in range(v.counts[GROUPS] if kept != NULL else 0):
+                if kept[other] > 0 and other != b and _is_below(v, v.groups[other].leaf, q):
+                    others += kept[other]
+                    begun += _jobs_to_begin(v, other, kept[other])
+            tasks = min(tasks, v.queues[q].max_tasks - v.queues[q].tasks - others)
+            jobs = min(jobs, v.queues[q].max_jobs - v.queues[q].jobs - begun)
+        q = v.queues[q].parent
+    found, j = 0, v.groups[b].head
+    while j != NONE and found < tasks:
+        if v.jobs[j].holding > 0 or jobs > 0:
+            if v.jobs[j].holding == 0:
+                jobs -= 1
+            found += startable(v, j)
+        elif v.queues[v.groups[b].leaf].strict:
+            break
+        j = v.jobs[j].after
+    return max(0, min(found, tasks))
+
+
+cdef bint _is_withheld(View v, i64 b, i64 count) noexcept nogil:
+    """Whether so many tasks of a group would use what others do not lend."""
+    cdef i64 m = v.len_total
+    demand = &v.demand[v.groups[b].shape_row * m]
+    for r in range(m):
+        if demand[r] > 0:
+            room = v.total[r] - v.used[0 * m + r] - nonlendable_for(v, v.groups[b].leaf, r)
+            if demand[r] > floor_div(room - _kept_for_others(v, b, 0, r), count):
+                return True
+    return False
+
+
+def may_start(View v, i64 b, i64 most, const i64[::1] kept):
+    """:func:`startable_of`."""
+    return startable_of(v, b, most, <i64 *>&kept[0])
+
+
+cdef void set_withheld(View v, i64 leaf) noexcept nogil:
+    """After what a leaf uses, or is kept for its claims, has changed: work out what it, and the queues above it, withhold."""
+    cdef i64 m = v.len_total
+    q = leaf
+    while q != NONE:
+        p = v.queues[q].parent
+        for r in range(m):
+            now = max(0, v.nonlendable[q * m + r] - v.used[q * m + r] - v.claimed[q * m + r], v.idle_nonlendable_below[q * m + r])
+            if p != NONE:
+                v.idle_nonlendable_below[p * m + r] += now - v.idle_nonlendable[q * m + r]
+            v.idle_nonlendable[q * m + r] = now
+        q = p
+
+
+cpdef i64 nonlendable_for(View v, i64 leaf, i64 r) noexcept nogil:
+    """How much of a resource others than a leaf withhold from it."""
+    cdef i64 m = v.len_total
+    amount, q = 0, leaf
+    while v.queues[q].parent != NONE:
+        amount += v.idle_nonlendable_below[v.queues[q].parent * m + r] - v.idle_nonlendable[q * m + r]
+        q = v.queues[q].parent
+    return amount
+
+
+cpdef i64 below_guarantee(View v) noexcept nogil:
+    """How many queues miss what they are guaranteed: a claim for it is open in them, whether room is coming back for it or not.
+
+    It is so of the lowest queue on the way from a claim's leaf that is guaranteed some of what it needs; one with others below
+    it counts where none of those does. What could not start whatever were revoked is no claim: what no node could hold, what is
+    not the first of a strict leaf, and what a bound on how many tasks or jobs there are keeps waiting. With the order made.
+    """
+    cdef i64 m = v.len_total
+    queues = v.counts[QUEUES]
+    mark = v.scratches
+    below, above, nothing = flags(v, queues), flags(v, queues), integers(v, queues * m)
+    first = _first_in_line(v)
+    for b in range(v.counts[GROUPS]):
+        leaf = v.groups[b].leaf
+        if (
+            v.groups[b].head == NONE
+            or not v.queues[leaf].guarded
+            or v.groups[b].revocable
+            or v.group_cache[b].hopeless
+        ):
+            continue
+        if (v.queues[leaf].strict and first[leaf] != b) or waiting_tasks(v, b, 1) == 0:
+            continue
+        q, _, _ = guarded(v, b, nothing)
+        tasks = tasks_at_once(v, b)
+        if q != NONE and not below[q] and startable_of(v, b, tasks, NULL) == tasks:
+            below[q] = True
+    count = 0
+    for q in range(queues - 1, 0, -1):  # the rows of queues below come after it
+        count += (below[q] and not above[q])
+        above[v.queues[q].parent] |= below[q] or above[q]
+    release(v, mark)
+    return count
+
+
+cdef i64 *_first_in_line(View v) noexcept nogil:
+    """Of each strict leaf, the group of the first that waits: by priority, then by number. It is scratch."""
+    cdef bint ahead
+    found = integers(v, v.counts[QUEUES])
+    for q in range(v.counts[QUEUES]):
+        found[q] = NONE
+    for b in range(v.counts[GROUPS]):
+        leaf = v.groups[b].leaf
+        if v.queues[leaf].strict and v.groups[b].head != NONE:
+            other = found[leaf]
+            ahead = other == NONE or v.groups[b].priority > v.groups[other].priority
+            if not ahead and v.groups[b].priority == v.groups[other].priority:
+                ahead = v.jobs[v.groups[b].head].id < v.jobs[v.groups[other].head].id
+            if ahead:
+                found[leaf] = b
+    return found

@@ -1,0 +1,57 @@
+"""The records of a state: its tables, and what names their rows. The order and the kernels see no more of a state than this."""
+
+from math import inf, nan
+
+import numpy as np
+
+from fairlead.scheduler.cluster import Cluster
+from fairlead.scheduler.framework_index import Frameworks
+from fairlead.scheduler.queue_tree import QueueTree
+from fairlead.scheduler.tables import (
+    F64,
+    I64,
+    DurationHistograms,
+    Holds,
+    Jobs,
+    Nodes,
+    Offers,
+    PendingGroups,
+    Queues,
+    Refusals,
+    Shapes,
+    Tasks,
+)
+
+
+class Records:
+    """The tables, and queues, nodes and frameworks by name.
+
+    Attributes
+    ----------
+    resources : list of str
+        The columns of every array of quantities.
+    nodes, queues, shapes, groups, jobs, tasks, holds, offers, refusals, histograms
+        Tables: see :mod:`fairlead.scheduler.tables`.
+    tree, cluster, frameworks
+        Queues, nodes and frameworks by name.
+    ended : int64 array
+        The numbers of the jobs that have ended, oldest end first.
+    times : float64 array
+        When the first fact happened, when history next changes, ...: see :mod:`fairlead.scheduler.kernel.view`.
+    grain : int64 array
+        Of each resource, the binary digits that its history drops: see `kernel/history.pxi`.
+    moves : list of one int
+        Counts how often an array was replaced by another.
+    """
+
+    def __init__(self) -> None:
+        self.resources: list[str] = []
+        self.moves = [0]
+        self.nodes, self.queues, self.shapes = Nodes(self.moves), Queues(self.moves), Shapes(self.moves)
+        self.groups, self.jobs, self.tasks = PendingGroups(self.moves), Jobs(self.moves), Tasks(self.moves)
+        self.holds, self.histograms = Holds(self.moves), DurationHistograms(self.moves)
+        self.offers, self.refusals = Offers(self.moves), Refusals(self.moves)
+        self.tree, self.cluster, self.frameworks = QueueTree(), Cluster(), Frameworks()
+        self.ended: I64 = np.zeros(0, np.int64)
+        self.times: F64 = np.array([nan, -inf, inf, -inf, -inf, inf])
+        self.grain: I64 = np.zeros(0, np.int64)

@@ -1,0 +1,1 @@
+"""Reports: they read the state, and nothing that they read knows them."""

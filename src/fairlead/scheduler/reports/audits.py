@@ -1,0 +1,479 @@
+"""Was it fair over time? Facts are let happen once more, and what each queue was entitled to and had is added up meanwhile.
+
+Between two facts nothing changes. Where there are few moments, all of them are looked at, and the sums are exact. Else there is
+one look in each of many stretches of equal length, at a place in it that differs from stretch to stretch, so that what repeats
+itself is not always met at the same point; what was used is added up exactly beside it, and how far the looks are from that is
+told as their error.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fairlead.audit.allocation import check_allocation, own_part
+from fairlead.audit.findings import Finding
+from fairlead.audit.given import Given
+from fairlead.audit.over_time import NOT_KNOWN, STARVED_AFTER, OverTime, Revocations, Starved
+from fairlead.model.api_types import FairnessInfo, FairQueue
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
+from fairlead.policies import drf
+from fairlead.scheduler.cluster import offered_of, tasks_that_fit
+from fairlead.scheduler.decide import Cycle, run_cycle
+from fairlead.scheduler.effects import apply
+from fairlead.scheduler.entitlements import Parts, parts_of, problem_of, wanted_by
+from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished, TasksRevoked
+from fairlead.scheduler.feasibility import never_starting
+from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, WITHHELD
+from fairlead.scheduler.reports.preemptions import RevocationCheck
+from fairlead.scheduler.reports.reservations import Promises, describe_kept
+from fairlead.scheduler.reports.why import CLOSE, Served, Short, Shortfalls, Started
+from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import WAITING
+from fairlead.scheduler.tables import F64, I64, NONE, Bools
+
+MOST_LOOKS = 2000
+"""Looks, at most; fewer where there are so many queues that each takes long."""
+MOST_WORK = 200_000_000
+"""Queues with work, squared and added up over looks, after which the stretches that are left are made twice as long."""
+MOST_ASKED = 60
+"""Queues of which it is found out why they have less than their parts, at each look; of others it is what it was before."""
+_GOLDEN = 0.6180339887498949
+
+
+@dataclass
+class _Waits:
+    """What is known of a queue that waits, has less than its part, and of which nothing has been placed.
+
+    since : the first look at which that was so
+    seen : at the last look
+    others : rows of queues that had no less and were served when it had starved already
+    reason : through what it has less than its part, as it was when that was first seen
+    """
+
+    since: float
+    seen: float
+    others: set[int]
+    reason: int
+
+
+def _attempts(columns: Attempts) -> list[tuple[int, ...]]:
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+class Auditor:
+    """Lets facts happen in a state, and adds up what each queue was entitled to and had.
+
+    Parameters
+    ----------
+    state : State
+        Before the first of the facts.
+    begin, end : float
+        Seconds as in the facts: what is looked at.
+    moments : int
+        How many facts there are in that time; where they are more than MOST_LOOKS, not each moment is looked at.
+    starved_after : float
+        Seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`.
+    """
+
+    def __init__(
+        self, state: State, begin: float, end: float, moments: int, starved_after: float = STARVED_AFTER
+    ) -> None:
+        self.state, self.begin, self.end, self.sums = state, begin, end, OverTime()
+        self.every = max(0.0, end - begin) / MOST_LOOKS if moments > MOST_LOOKS else 0.0
+        self._now = -np.inf
+        self._stretch, self._number, self._work = begin, 0, 0
+        self._used = np.zeros((2, 0, 0))  # exactly, and as looked at
+        # Of queues: why they are short, and at which look that was found.
+        self._reason, self._asked = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._served, self._waits, self._starved_after = Served(), dict[int, _Waits](), starved_after
+        self._check, self.revocations, self.promises = RevocationCheck(), Revocations(), Promises(state)
+        self._revoked: dict[tuple[int, ...], float] = {}  # attempts that were, for claims, and have not ended: when
+
+    def feed(self, fact: Fact) -> None:
+        """Let a fact happen. A clock that was set back stands still meanwhile."""
+        if fact.at > self._now:
+            self._pass_until(fact.at)
+        for queue in self._served.note(self.state, fact).tolist():
+            self._close(queue, fact.at)
+        if fact.at >= self.begin and isinstance(fact, TasksFinished):
+            rows = self.state.job_rows(fact.job)
+            self._tolerate(rows, fact.at - self.state.tasks.started_at[self.state.jobs.first[rows] + fact.index])
+        if fact.at >= self.begin and isinstance(fact, TasksRevoked | NodesClaimed):
+            self._check_revocation(fact)
+        else:
+            apply(self.state, fact)
+            if self._revoked and isinstance(fact, TasksFinished):
+                self._note_ends(fact)
+        self.promises.happened(self.state, fact)
+
+    def _check_revocation(self, fact: TasksRevoked | NodesClaimed) -> None:
+        """Let it happen, and note what it revokes and whether it was as it must be."""
+        if isinstance(fact, TasksRevoked) and fact.claim is not None:
+            self.revocations.add(fact.claim.why, len(fact.job))
+            self._revoked |= dict.fromkeys(_attempts(fact.attempts), fact.at)
+        fault = self._check.happen(self.state, fact)
+        if fault:
+            self.revocations.faults.append((fact.at, fault))
+
+    def _note_ends(self, fact: TasksFinished) -> None:
+        """Add what tasks did in vain that were revoked for claims and have ended: nothing where they are done, or cancelled."""
+        until = np.array([self._revoked.pop(attempt, np.nan) for attempt in _attempts(fact.attempts)])
+        rows = self.state.jobs.first[self.state.job_rows(fact.job)] + fact.index
+        mine = ~np.isnan(until) & (self.state.tasks.status[rows] == WAITING)
+        self._add_lost(rows[mine], until[mine])
+
+    def _add_lost(self, rows: I64, until: F64) -> None:
+        """Add what the latest attempts of tasks did until they were told to stop, since they last kept it.
+
+        What was told to stop before it was known to have started did nothing.
+        """
+        tasks, size = self.state.tasks, np.where(self.state.cluster.total > 0, self.state.cluster.total, 1)
+        since = np.where(np.isnan(tasks.started_at[rows]), until, np.fmax(tasks.started_at[rows], tasks.kept_at[rows]))
+        demand = self.state.shapes.demand[self.state.jobs.shape_row[self.state.job_rows_of(rows)]]
+        self.revocations.lost += float((np.maximum(0, until - since) * (demand / size).max(axis=1, initial=0.0)).sum())
+
+    def _tolerate(self, jobs: I64, seconds: F64) -> None:
+        """Take in tasks of these jobs, which took so long; NaN where they were never seen to start."""
+        state = self.state
+        size = np.where(state.cluster.total > 0, state.cluster.total, 1)
+        share = (state.shapes.demand[state.jobs.shape_row[jobs]] / size).max(axis=1, initial=0.0)
+        self.sums.tolerate(state.jobs.queue[jobs], share, np.nan_to_num(seconds))
+
+    def finish(self) -> OverTime:
+        """Go on to the end, and give what was added up."""
+        self._pass_until(self.end)
+        jobs = self.state.jobs
+        left = np.flatnonzero((jobs.group[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0))
+        self._tolerate(left, np.zeros(len(left)))  # how long these take is not known
+        rows = [self.state.jobs.first[self.state.job_row(job)] + index for job, index, _ in self._revoked]
+        self._add_lost(np.array(rows, np.int64), np.array([*self._revoked.values()], float))
+        self._revoked.clear()
+        for queue in list(self._waits):
+            self._close(queue, self.end)
+        return self.sums
+
+    def error(self) -> float:
+        """How far what was used, as looked at, is from what was used, in parts of that."""
+        exactly, looked = self._used.sum(axis=2) / 3600
+        return float(np.abs(looked - exactly).sum() / max(exactly.sum(), 1e-300))
+
+    def _pass_until(self, now: float) -> None:
+        """Nothing changes until then."""
+        begin, end = max(self._now, self.begin), min(now, self.end)
+        self._now = max(self._now, now)
+        if end <= begin:
+            return
+        self.revocations.faults += [(begin, fault) for fault in self._check.pass_time(self.state, end - begin)]
+        self._count(0, end - begin)
+        self.promises.pass_time(self.state, end - begin)
+        if not self.every:
+            self._look(begin, end - begin)
+            return
+        stands_for, first = 0.0, end
+        while (at := self._next_look()) < end:
+            first = min(first, at)
+            stands_for += min(self.every, self.end - self._stretch)
+            self._stretch += self.every
+            self._number += 1
+        if stands_for:
+            self._look(first, stands_for)
+
+    def _next_look(self) -> float:
+        """When the look of this stretch is; after the end where that is over."""
+        if self._stretch >= self.end:
+            return np.inf
+        place = (0.5 + self._number * _GOLDEN) % 1.0
+        return self._stretch + place * min(self.every, self.end - self._stretch)
+
+    def _count(self, which: int, seconds: float) -> None:
+        """Add what is used now for so long, in parts of the cluster."""
+        n, m = self.state.queues.n, len(self.state.resources)
+        if self._used.shape[1:] != (n, m):
+            more = n - self._used.shape[1], m - self._used.shape[2]
+            self._used = np.pad(self._used, ((0, 0), (0, more[0]), (0, more[1])))
+        size = np.where(self.state.cluster.total > 0, self.state.cluster.total, 1)
+        self._used[which] += self.state.queues.used[:n] * (seconds / size)
+
+    def _look(self, at: float, seconds: float) -> None:
+        """Add what each queue is entitled to and has now, as if it were so for so long."""
+        self._count(1, seconds)
+        parts = parts_of(self.state)
+        waits = parts.waiting > 0
+        short = np.flatnonzero(waits & (parts.entitled > parts.has + CLOSE))
+        reason = np.full(len(parts.queues), NOT_KNOWN, np.int64)
+        if len(short):
+            reason[short] = self._why(parts, parts.queues[short], at)
+        capacity = self.state.cluster.total.astype(np.float64)
+        self.sums.add(at, seconds, capacity, parts.queues, parts.entitled, parts.has, parts.resource, waits, reason)
+        for queue in [q for q, waited in self._waits.items() if waited.seen < at]:
+            self._close(queue, at)
+        self._work += len(parts.queues) ** 2
+        if self._work > MOST_WORK:
+            self._work, self._number, self._stretch = 0, 0, max(self._stretch, at + seconds)
+            self.every = 2 * max(self.every, (self.end - self.begin) / MOST_LOOKS)
+
+    def _why(self, parts: Parts, queues: I64, at: float) -> I64:
+        """Through what queues have less than their parts: of many of them, those that were not asked for longest are.
+
+        The others have the reason that they had when they were.
+        """
+        more = self.state.queues.n - len(self._reason)
+        self._reason = np.concatenate([self._reason, np.full(more, NOT_KNOWN)])
+        self._asked = np.concatenate([self._asked, np.full(more, NONE)])
+        asked = queues[np.argsort(self._asked[queues], kind="stable")[:MOST_ASKED]]
+        self._asked[asked] = self.sums.looks
+        why = Shortfalls(self.state, self._served, parts, run_cycle(self.state))
+        found = {queue: why.of(queue) for queue in asked.tolist()}
+        self._reason[asked] = [each.reason for each in found.values()]
+        for queue, reason in zip(queues.tolist(), self._reason[queues].tolist(), strict=True):
+            self._waits.setdefault(queue, _Waits(at, at, set(), reason)).seen = at
+        for queue, each in found.items():
+            self._wait(queue, at, each)
+        return self._reason[queues]
+
+    # -- who starves ---------------------------------------------------------------------------------------------------
+
+    def _wait(self, queue: int, at: float, why: Short) -> None:
+        """Note of a queue that waits who was served though it had waited for long and they had no less."""
+        known = self._waits[queue]
+        late = ~(why.started <= known.since + self._starved_after)  # so also what has not started yet
+        if at > known.since + self._starved_after and late.any():
+            known.reason = why.reason if not known.others else known.reason
+            known.others.update(why.others[late].tolist())
+
+    def _close(self, queue: int, at: float) -> None:
+        """A queue waits no longer, or is served."""
+        waited = self._waits.pop(queue, None)
+        if waited is not None and waited.others and self.sums.owed(queue) > 0:
+            self.sums.starved.append(Starved(queue, waited.since, at, sorted(waited.others), waited.reason))
+
+
+def audit_history(
+    state: State,
+    facts: Iterable[Fact],
+    begin: float,
+    end: float,
+    moments: int,
+    starved_after: float = STARVED_AFTER,
+    told: Callable[[int], None] = lambda done: None,
+) -> dict[str, Any]:
+    """Audit a history.
+
+    Parameters
+    ----------
+    state : State
+        Before the facts; changed.
+    facts : iterable of Fact
+    begin, end : float
+        Seconds as in the facts.
+    moments : int
+        How many facts there are in that time.
+    starved_after : float
+        Seconds.
+    told : function
+        Called now and then with how many facts have happened.
+
+    Returns
+    -------
+    dict
+        :class:`fairlead.model.api_types.OverTimeInfo` without `asked` and `complete`.
+    """
+    auditor = Auditor(state, begin, end, moments, starved_after)
+    for number, fact in enumerate(facts, 1):
+        auditor.feed(fact)
+        if number % 500 == 0:
+            told(number)
+    sums, revoked = auditor.finish(), auditor.revocations.told()
+    promises, reservations = auditor.promises.told(begin, max(begin, end), state.resources)
+    found = sums.told([state.called(name) for name in state.tree.names], state.resources)
+    return found | {
+        "fair": found["fair"] and not revoked["faults"],
+        "revocations": revoked,
+        "since": begin,
+        "until": max(begin, end),
+        "starved_after": starved_after,
+        "every": auditor.every,
+        "error": auditor.error() if auditor.every else 0.0,
+        "promises": promises,
+        "reservations": reservations,
+    }
+
+
+MOST_COMPARED = 500
+"""Queues, at most, that are compared pair by pair."""
+MOST_WAITING = 100
+"""Queues, at most, of which it is asked who was served while they waited: the scheduler waits for the answer."""
+
+
+def audit_state(state: State, now: float) -> FairnessInfo:
+    """Say of each leaf queue what it has, what it is entitled to, and why it has less where it does; and what is kept for whom.
+
+    Returns
+    -------
+    FairnessInfo
+        ``fair`` is None where it is at this moment, but somebody has waited while others, who had no less, were served: whether
+        they take turns a moment does not tell.
+        ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation", "reservations", "offers",
+        "about to start" or "not yet converged"; the findings are those of
+        :func:`fairlead.audit.allocation.check_allocation`, within one task.
+    """
+    never = never_starting(state)
+    wanted, tasks = wanted_by(state, never)
+    inner = set(state.queues.parent[: state.queues.n].tolist())
+    leaves = np.array([q for q in range(state.queues.n) if q not in inner and tasks[q] > 0], np.int64)
+    if not len(leaves):
+        return {"fair": True, "queues": [], "findings": [], "reservations": []}
+    problem = _problem(state, leaves, wanted, tasks)
+    one_task = _shares(problem, problem.demand)
+    used = _shares(problem, state.queues.used[leaves].astype(np.float64))
+    has = np.divide(used, one_task, out=np.zeros(len(leaves)), where=one_task > 0)
+    findings = check_allocation(Given(problem, has, has, whole=True)) if len(leaves) <= MOST_COMPARED else []
+    own = own_part(problem)
+    result = run_cycle(state)
+    # Over machines only the scheduling cycle knows whether another task fits.
+    more = (
+        f"{len(result.job):,} tasks that wait have room on a node"
+        if len(result.job)
+        else "no task that waits has room on a node"
+    )
+    pareto = Finding("pareto-efficiency", not len(result.job), more)
+    findings = [pareto if finding.property == pareto.property else finding for finding in findings]
+    findings = [_with_parts(finding, problem, used) if finding.property == "gap" else finding for finding in findings]
+    largest = _largest_task(state, leaves)
+    free = np.where(state.nodes.up & ~state.nodes.draining, 1, 0)[: state.nodes.n] @ state.nodes.free[: state.nodes.n]
+    queues: list[FairQueue] = []
+    turns = _turns(state, result)
+    never_of = np.bincount(state.jobs.queue[: state.jobs.n][never], minlength=state.queues.n) > 0
+    for place, q in enumerate(leaves):
+        entitled = float(min(own[place], problem.tasks[place]) * one_task[place]) if own is not None else None
+        share = float(used[place])
+        below = entitled is not None and share + largest < entitled
+        column = drf.dominant_resource(state.queues.used[q], state.cluster.total, np.ones(len(state.resources)))
+        running = int(state.queues.tasks[q])
+        queues.append(
+            {
+                "name": state.called(state.tree.names[q]),
+                "dominant_share": share,
+                "dominant_resource": state.resources[column] if column >= 0 else None,
+                "entitled": entitled,
+                "status": "below" if below else "fair",
+                "why": _why(state, int(q), result, free, never)
+                if below or running < tasks[q] or never_of[q]
+                else "no demand",
+                "running": running,
+                "waiting": int(tasks[q]) - running,
+                "waits_since": turns[int(q)][0] if int(q) in turns else None,
+                "passed_over_for": turns[int(q)][1] if int(q) in turns else [],
+            }
+        )
+    plain = [f.to_dict() for f in findings]
+    fair = all(f["holds"] is not False for f in plain) and all(q["status"] == "fair" for q in queues)
+    return {
+        "fair": None if fair and turns else fair,
+        "queues": queues,
+        "findings": plain,
+        "reservations": describe_kept(state, now),
+    }
+
+
+def _with_parts(gap: Finding, problem: Problem, used: Numbers) -> Finding:
+    """How far apart shares are; where parts are not the same, as the table tells it: shares beside the parts of those queues."""
+    if (problem.weight == problem.weight[0]).all():
+        return gap
+    if gap.user is None or gap.other is None:  # the same, where there is a margin; else nobody could use more
+        return replace(gap, text="all who could use more have as much for their parts") if gap.margin == 0 else gap
+    least, most = (problem.users.index(name) for name in (gap.user, gap.other))
+    parts = problem.weight.max(axis=1) / len(problem.users)
+    text = (
+        f"of those who could use more, {gap.user} has the least for its part, {used[least]:.1%} where that is "
+        f"{parts[least]:.1%}, and {gap.other} the most, {used[most]:.1%} where it is {parts[most]:.1%}"
+    )
+    return replace(gap, text=text)
+
+
+def _turns(state: State, cycle: Cycle) -> dict[int, tuple[float, list[str]]]:
+    """The leaf queues that wait while others, who had no less before it, were served: since when, and who; rows of queues.
+
+    Of many that wait those with the least shares are looked at.
+    """
+    parts, started = parts_of(state), Started(state)
+    why = Shortfalls(state, started, parts, cycle)
+    found = {}
+    waiting = np.flatnonzero(parts.waiting > 0)
+    for q in parts.queues[waiting[np.argsort(parts.has[waiting], kind="stable")]][:MOST_WAITING].tolist():
+        short = why.of(q)
+        if len(short.others):
+            names = sorted(state.called(state.tree.names[other]) for other in short.others)
+            found[q] = (max(short.ready_at, float(started.last_of(state)[q]) / 1e6), names)
+    return found
+
+
+def _problem(state: State, leaves: I64, wanted: F64, tasks: I64) -> Problem:
+    """The leaves as users, in floating point: within one task that is near enough, and the scheduler waits for this."""
+    weight = np.array([_part(state, int(q), len(leaves), tasks) for q in leaves])
+    problem = problem_of(state, leaves, wanted, tasks, weight)
+    # Who needs what there is nothing of can use nothing.
+    hopeless = ((problem.demand > 0) & (problem.capacity == 0)).any(axis=1)
+    most = np.minimum(tasks[leaves], state.queues.max_tasks[leaves])
+    return replace(problem, tasks=np.where(hopeless, 0.0, most))
+
+
+def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:
+    """A queue's part of each resource: its weight among its siblings that are active, times its parent's part.
+
+    Over what an equal part would be, so that shares of queues that weigh the same are what they are.
+    """
+    queues = state.queues
+    part = np.full(len(state.resources), float(leaves))
+    while queues.parent[q] != NONE:
+        siblings = np.flatnonzero((queues.parent[: queues.n] == queues.parent[q]) & (tasks > 0))
+        part *= queues.weight[q] / queues.weight[siblings].sum(axis=0)
+        q = int(queues.parent[q])
+    found: list[float] = part.tolist()
+    return found
+
+
+def _shares(problem: Problem, amounts: Numbers) -> Numbers:
+    """Dominant shares of the cluster, not weighed."""
+    there = problem.capacity > 0
+    shares: Numbers = (amounts[:, there] / problem.capacity[there]).max(axis=1, initial=0.0)
+    return shares
+
+
+def _largest_task(state: State, leaves: I64) -> float:
+    """The dominant share of the largest task that runs or waits: what the last one placed may have cost another."""
+    jobs = state.jobs
+    live = np.flatnonzero((jobs.waiting[: jobs.n] > 0) | (jobs.holding[: jobs.n] > 0))
+    demand = state.shapes.demand[np.unique(jobs.shape_row[live])]
+    return max((float(drf.dominant_share(d, state.cluster.total, np.ones(len(d)))) for d in demand), default=0.0)
+
+
+def _why(state: State, q: int, result: Cycle, free: I64, never: Bools) -> str:
+    """Why a queue has no more, from what the scheduling cycle says of its groups; never-starting ones where all are."""
+    groups, jobs, nodes = state.groups, state.jobs, state.nodes
+    waits = np.flatnonzero((groups.leaf[: groups.n] == q) & (groups.head[: groups.n] != NONE))
+    mine = waits[~never[groups.head[waits]]]
+    if not len(waits):
+        return "no demand"
+    if not len(mine):
+        return "constraint" if state.order.groups.hopeless[waits].any() else "limit"
+    if np.isin(jobs.queue[result.job], q).any():
+        return "about to start"
+    stops = result.stop[mine]
+    if np.isin(stops, (LIMIT, MAX_TASKS, MAX_JOBS, WITHHELD)).all():
+        return "limit"
+    full = mine[stops == NO_NODE]
+    for b in full[np.argsort(result.stop_order[full])]:
+        demand, count = state.shapes.demand[groups.shape_row[b]], max(1, int(groups.gang[b]))
+        allowed = state.cluster.masks[state.shapes.mask[groups.shape_row[b]], : nodes.n]
+        allowed = allowed & nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]
+        if tasks_that_fit(nodes.free[: nodes.n][allowed], demand) >= count:
+            return "reservations"
+        if tasks_that_fit((nodes.free[: nodes.n] + offered_of(state.offers, nodes.n))[allowed], demand) >= count:
+            return "offers"
+        if (free // count >= demand)[demand > 0].all():
+            return "fragmentation"
+    return "not yet converged"

@@ -1,0 +1,420 @@
+"""Why a job waits: what it waits for, now, found by running the scheduling cycle on paper.
+
+Nothing here is guessed: the reason is the one for which the very kernel that decides did not place the job's next task.
+"""
+
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from fairlead.model.quantity import format_quantity, format_share, round_quantity
+from fairlead.model.specs import path_to_root, written
+from fairlead.plain_text import listed
+from fairlead.policies.drf import dominant_share
+from fairlead.scheduler.admission import job_row
+from fairlead.scheduler.cluster import offered_of, tasks_that_fit
+from fairlead.scheduler.decide import Cycle, run_cycle
+from fairlead.scheduler.feasibility import Bound, never_in_bucket, over_bound, stopped_for_ever
+from fairlead.scheduler.framework_index import queue_of
+from fairlead.scheduler.history import goes_by_history, share_over_time
+from fairlead.scheduler.job_caps import cap_of, waits_for_cap
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED, WITHHELD
+from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for
+from fairlead.scheduler.reports.claims import claim, safety
+from fairlead.scheduler.reports.reservations import RESERVED, all_kept
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import NONE
+
+TOLD = 0.001
+"""Shares over time that are smaller are not worth a word, where something else decides as well."""
+MOST_AHEAD = 10
+"""Queues and jobs that are ahead are counted, and so many of them named."""
+
+
+def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
+    """Say why a job does not run, or runs in part only.
+
+    `now` is in seconds; infinite where nobody is to count as just started.
+
+    Returns
+    -------
+    dict
+        ``reason`` is one of ``over``, ``running``, ``held``, ``dependency``, ``at most``, ``gang is stopping``, ``turn``,
+        ``limit``, ``max tasks``, ``max jobs``, ``constraint``, ``too large``, ``withheld``, ``no room``, ``gang does not fit``,
+        ``behind``, ``about to start``; ``text`` says it in a line; ``claim``, where its queue is short of what is its, what is
+        revoked for it, and ``safety``, where it runs, what may be revoked of its queue; ``kept``, where room is kept for others,
+        for which jobs, on which nodes, and when these are expected to start and to be over; ``reserved``, where room is kept for
+        this job, the same of that; ``ahead`` names the queues that are
+        served before it, with their dominant shares, now and over time; ``ahead_in_queue`` the jobs of its own queue that go
+        first; the other keys hold what the text is made of, in base units.
+    """
+    row = job_row(state, job)
+    jobs = state.jobs
+    if not np.isnan(jobs.finished_at[row]):
+        return _over(state, job, row)
+    if jobs.waiting[row] == 0:
+        return {**_answer(job, "running", "all its tasks run: nothing of it waits"), **safety(state, row)}
+    if jobs.held[row]:
+        return _answer(job, "held", f"it is held: `fairlead release {job}` lets it go")
+    if job in state.dependencies.waits_for:
+        words = {"success": "to succeed", "failure": "to fail", "end": "to end"}
+        others = [after for after in state.index.specs[job].after if after.job in state.dependencies.waits_for[job]]
+        text = "it comes after " + " and ".join(f"job {a.job}, which has {words[a.how]} first" for a in others)
+        return _answer(job, "dependency", text, after=[a.job for a in others])
+    if waits_for_cap(state, job):
+        return _beside_others_of_its_person(state, job)
+    group = int(jobs.group[row])
+    if 0 < jobs.at_most[row] <= jobs.holding[row]:
+        most = int(jobs.at_most[row])
+        text = f"as many of it run as it asked for at once, {most}: `fairlead edit {job} --at-most` changes that"
+        return _answer(job, "at most", text, limit=most)
+    if group == NONE:
+        text = "one task of the gang was lost: it starts again when the others have stopped"
+        return _answer(job, "gang is stopping", text)
+    return {**_waiting(state, row, group, run_cycle(state)), **claim(state, row, now)}
+
+
+def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any]:
+    """Why a job that may start is not served, by a cycle on paper."""
+    jobs, job = state.jobs, int(state.jobs.id[row])
+    if row in result.job:
+        return _answer(job, "about to start", "there is room, and it is its turn")
+    bound = over_bound(state, row)
+    if bound is not None:
+        return _over_for_ever(job, bound)
+    stop = int(result.stop[group])
+    tried = int(result.stop_job[group])
+    if stop == LIMIT:
+        return _over_a_limit(state, row)
+    if stop == WITHHELD:
+        return _withheld(state, row)
+    if stop in (MAX_TASKS, MAX_JOBS):
+        return _over_a_count(state, row, stop == MAX_TASKS)
+    if stop == NOT_REACHED and state.queues.strict[jobs.queue[row]]:
+        return _behind_the_first(state, row, result)
+    if stop != NO_NODE:
+        return _answer(job, "last_served", "others are served first, and there is more to place than one cycle takes")
+    ahead = _ahead(state, result, group)
+    before = _ahead_in_queue(state, result, group)
+    if tried != row:
+        first = int(jobs.id[tried])
+        found = _no_node(state, tried, result)
+        text = f"job {first}, which is like it and was submitted before, is first: {found['text']}"
+        return _answer(job, "behind", text, first=first, ahead=ahead, ahead_in_queue=before, kept=found.get("kept", []))
+    found = _no_node(state, row, result)
+    reserved = _reserved(state, row)
+    if reserved is not None:
+        where = listed(reserved["nodes"])
+        found["text"] += (
+            f"; room is kept for it on {where}, which nobody else has, whoever's turn it is, and its queue is charged for"
+        )
+        return {**found, "ahead": ahead, "ahead_in_queue": before, "reserved": reserved}
+    if found["reason"] == "no room" and before:
+        other = job_row(state, before[0])
+        higher = f", of priority {jobs.priority[other]}," if jobs.priority[other] != jobs.priority[row] else ""
+        more = f" and {len(before) - 1} more" if len(before) > 1 else ""
+        found["text"] += f"; in its own queue job {before[0]}{higher}{more} would go first"
+    if found["reason"] == "no room" and ahead:
+        mine = share_over_time(state.queues, int(jobs.queue[row]), state.grain, state.cluster.total)
+        least = 0.0 if goes_by_history(state.queues, int(jobs.queue[row])) else TOLD
+        told = (most := max(mine, *(a["share_over_time"] for a in ahead))) >= least and most > 0
+        over_time = [f" ({format_share(a['share_over_time'])} over time)" if told else "" for a in ahead]
+        names = [f"{a['queue']} at {a['dominant_share']:.1%}{more}" for a, more in zip(ahead, over_time, strict=True)]
+        found["text"] += f"; when there is room, it is first the turn of {', '.join(names[:3])}"
+        found["text"] += f"; its own queue had {format_share(mine)} over time" if told else ""
+    return {**found, "ahead": ahead, "ahead_in_queue": before}
+
+
+def _over(state: State, job: int, row: int) -> dict[str, Any]:
+    """What became of a job that has ended; of one that was cancelled, for which other, if for one."""
+    jobs = state.jobs
+    after = state.index.specs[job].after if jobs.cancelled[row] == jobs.tasks[row] else []
+    rows = state.job_rows(np.array([each.job for each in after], np.int64))
+    for each, other in zip(after, rows.tolist(), strict=True):
+        ended = other != NONE and not np.isnan(jobs.finished_at[other])
+        success = ended and not jobs.failed[other] and not jobs.cancelled[other]
+        if ended and each.how == ("failure" if success else "success"):
+            was = "succeeded" if success else "failed" if jobs.failed[other] else "was cancelled"
+            words = {"success": "to succeed", "failure": "to fail"}[each.how]
+            text = f"it was cancelled: it came after job {each.job}, which had {words}, and {was}"
+            return _answer(job, "over", text, after=[each.job])
+    return _answer(job, "over", "it has ended: nothing of it waits")
+
+
+def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
+    """Why the first of a strict leaf, which nobody passes, does not run."""
+    jobs, job, queue = state.jobs, int(state.jobs.id[row]), int(state.jobs.queue[row])
+    tried = cycle.stop_job[(state.groups.leaf[: state.groups.n] == queue) & (cycle.stop_job != NONE)]
+    name = state.called(state.tree.names[queue])
+    never = stopped_for_ever(state, queue, int(jobs.priority[row]), job)
+    if not len(tried) and never == NONE:
+        return _answer(job, "last_served", "others are served first, and there is more to place than one cycle takes")
+    first = never if never != NONE else int(min(tried, key=lambda j: (-jobs.priority[j], jobs.id[j])))
+    number = int(jobs.id[first])
+    bound = over_bound(state, first) if never != NONE else None
+    if bound is not None:
+        why = _over_for_ever(number, bound)
+    else:
+        why = _no_node(state, first, cycle) if never != NONE else _waiting(state, first, int(jobs.group[first]), cycle)
+    text = f"queue {name} is strict, so that job {number} goes first: {why['text']}"
+    if never != NONE:
+        text = f"never, as things are: {text.replace(': never, as things are: ', ': ')}"
+    return _answer(job, "behind", text, first=number, ahead=why["ahead"], kept=why.get("kept", []))
+
+
+def _over_for_ever(job: int, bound: Bound) -> dict[str, Any]:
+    """Why a job can never start that needs more at once than a queue may have."""
+    return _answer(job, bound.kind, f"never, as things are: {bound.text}", **bound.more)
+
+
+def _answer(job: int, reason: str, text: str, **more: Any) -> dict[str, Any]:
+    return {"job": job, "reason": reason, "text": text, "ahead": [], **more}
+
+
+def _path(state: State, row: int) -> list[str]:
+    return path_to_root(state.tree.names[state.jobs.queue[row]])
+
+
+def _over_a_limit(state: State, row: int) -> dict[str, Any]:
+    jobs, queues = state.jobs, state.queues
+    demand = state.shapes.demand[jobs.shape_row[row]]
+    count = int(jobs.waiting[row]) if jobs.gang[row] else 1
+    for name in _path(state, row):
+        q = state.tree.rows[name]
+        for r, resource in enumerate(state.resources):
+            wanted = int(demand[r]) * count
+            used, limit = int(queues.used[q, r]), int(queues.limit[q, r])
+            kept = _kept_for_others(state, row, q, r)
+            if not jobs.revocable[row]:
+                used -= int(queues.spare[q, r])
+            if wanted and used + kept + wanted > limit:
+                queue = state.called(name)
+                offered = 0 if queues.spare[q, r] else int(queues.offered[q, r])  # else some may be of what is spare
+                only = f", {round_quantity(resource, offered)} of that offered and not answered" if offered else ""
+                text = (
+                    f"queue {queue} is limited to {format_quantity(resource, limit)} {resource}: it uses "
+                    f"{round_quantity(resource, used)}{only}, {_said_to_be_kept(resource, kept)}and this needs "
+                    f"{round_quantity(resource, wanted)} more"
+                )
+                if jobs.revocable[row]:
+                    text += "; it is revocable, and nothing is idle that it could have beyond that"
+                more = {"queue": queue, "resource": resource, "limit": limit, "used": used, "needed": wanted}
+                more["kept_for_others"] = kept
+                return _answer(int(jobs.id[row]), "limit", text, **more)
+    raise AssertionError("the kernel found a limit that is not there")
+
+
+def _kept_for_others(state: State, row: int, q: int, r: int) -> int:
+    """How much of a resource is kept for claims below a queue, but for those of the group that a job below it waits in."""
+    demand, group = state.shapes.demand[state.jobs.shape_row[row]], int(state.jobs.group[row])
+    own = int(scheduling.served_tasks(state.view(), group)) * int(demand[r])
+    return int(state.queues.claimed[q, r]) - own
+
+
+def _said_to_be_kept(resource: str, amount: int) -> str:
+    """What is kept for others, in a list of what there is."""
+    return f"{round_quantity(resource, amount)} is kept for others, " if amount else ""
+
+
+def _withheld(state: State, row: int) -> dict[str, Any]:
+    """Which resource others are guaranteed and do not lend, so that too little of it is left for a job."""
+    jobs, queues = state.jobs, state.queues
+    demand = state.shapes.demand[jobs.shape_row[row]] * (int(jobs.waiting[row]) if jobs.gang[row] else 1)
+    for r, resource in enumerate(state.resources):
+        kept = int(nonlendable_for(state.view(), jobs.queue[row], r))
+        free = int(state.cluster.total[r]) - int(queues.used[0, r])
+        others = _kept_for_others(state, row, 0, r)
+        if demand[r] and free - kept - others < demand[r]:
+            text = (
+                f"of the {round_quantity(resource, free)} {resource} that is free, others do not lend "
+                f"{round_quantity(resource, kept)}, {_said_to_be_kept(resource, others)}and this needs "
+                f"{round_quantity(resource, int(demand[r]))}"
+            )
+            more = {"resource": resource, "withheld": kept, "free": free, "kept_for_others": others}
+            return _answer(int(jobs.id[row]), "withheld", text, **more)
+    raise AssertionError("the kernel found that something is withheld that is not")
+
+
+def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
+    jobs, queues = state.jobs, state.queues
+    count = (int(jobs.waiting[row]) if jobs.gang[row] else 1) if tasks else 1
+    running, most = (queues.tasks, queues.max_tasks) if tasks else (queues.jobs, queues.max_jobs)
+    for name in _path(state, row):
+        q = state.tree.rows[name]
+        kept = int(kept_beside(state.view(), int(jobs.group[row]), q)[0 if tasks else 1])
+        if running[q] + kept + count > most[q]:
+            what = "tasks" if tasks else "jobs"
+            queue = state.called(name)
+            some = what if most[q] != 1 else what.removesuffix("s")
+            text = f"queue {queue} may run {most[q]} {some} at once, and {running[q]} {'runs' if running[q] == 1 else 'run'}"
+            text += f"; room is kept for {kept} of others" if kept else ""
+            more = {"queue": queue, "running": int(running[q]), "limit": int(most[q]), "kept_for_others": kept}
+            return _answer(int(jobs.id[row]), "max tasks" if tasks else "max jobs", text, **more)
+    raise AssertionError("the kernel found a bound that is not there")
+
+
+def _beside_others_of_its_person(state: State, job: int) -> dict[str, Any]:
+    """Which jobs keep one from being let in, its person having as many as they may."""
+    spec = state.index.specs[job]
+    inside, most = sorted(state.job_caps.inside[spec.user]), cap_of(state.settings, spec)
+    first = sum(other < job for other in state.job_caps.waits[spec.user])
+    said = f"of the jobs of {spec.user or 'its person'} {most} may wait for room or run at once"
+    now = f", and {_jobs(inside)} {'does' if len(inside) == 1 else 'do'}" if inside else ""
+    before = f"; {first} more of theirs {'comes' if first == 1 else 'come'} before it" if first else ""
+    return _answer(job, "max jobs", said + now + before, limit=most, running=len(inside), first=inside[:MOST_AHEAD])
+
+
+def _jobs(numbers: list[int]) -> str:
+    """Some jobs, the first few by their numbers."""
+    return f"job{'s' * (len(numbers) > 1)} {listed([str(number) for number in numbers])}"
+
+
+def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
+    """Why no node takes the next task, or the whole gang; the closest node, and what it lacks beside what starts there now."""
+    jobs, nodes = state.jobs, state.nodes
+    job, shape = int(jobs.id[row]), jobs.shape_row[row]
+    demand = state.shapes.demand[shape]
+    n = nodes.n
+    up = nodes.up[:n] & ~nodes.draining[:n]
+    meets = state.cluster.masks[state.shapes.mask[shape], :n]
+    if not up.any():
+        return _answer(job, "no room", "there is no node that takes tasks")
+    if not (up & meets).any():
+        wanted = " and ".join(f"{label}={'|'.join(values)}" for label, values in state.index.specs[job].on.items())
+        return _answer(job, "constraint", f"no node has {wanted}", on=state.index.specs[job].on)
+    large = up & meets & (nodes.capacity[:n] >= demand).all(axis=1)
+    kept = _kept_from(state, int(jobs.group[row]))
+    # The closest: where only what is kept for others is missing; else where the largest part of a demand is smallest that is.
+    starts = np.zeros_like(kept)
+    np.add.at(starts, cycle.node, state.shapes.demand[jobs.shape_row[cycle.job]])
+    free = nodes.free[:n] - starts
+    room = (free if large.any() else nodes.capacity[:n]) - kept * large.any()
+    lack = np.maximum(0, demand - np.maximum(0, room)) * (demand > 0)
+    part = (lack / np.maximum(1, demand)).max(axis=1)
+    part[(free >= demand).all(axis=1)] -= 1
+    part[~(large if large.any() else up & meets)] = np.inf
+    closest = int(np.argmin(part))
+    name = state.cluster.specs[closest].name
+    missing = {resource: int(lack[closest, r]) for r, resource in enumerate(state.resources) if lack[closest, r]}
+    lacks = " and ".join(f"{round_quantity(resource, amount)} {resource}" for resource, amount in missing.items())
+    more = {"node": name, "missing": missing}
+    if not large.any():
+        return _answer(
+            job, "too large", f"no node is large enough, even empty: {name}, the closest, lacks {lacks}", **more
+        )
+    if jobs.gang[row] and jobs.waiting[row] > 1:
+        most = tasks_that_fit(nodes.capacity[:n][large], demand)
+        if most < jobs.waiting[row]:
+            text = f"never, as things are: all nodes together hold {most} of its tasks at once, even empty, and it is a gang of"
+            return _answer(job, "too large", f"{text} {jobs.waiting[row]}", fits=most, needed=int(jobs.waiting[row]))
+        fits = tasks_that_fit((free - kept)[large], demand)
+        text = f"a gang of {jobs.waiting[row]} starts at once or not at all, and there is room for {fits}"
+        where = np.flatnonzero(large & (kept > 0).any(axis=1))
+        owners, who = _owners(state, row, where)
+        text += f" beside what is kept for {who}" if owners else ""
+        text += _in_offers(state, free - kept, demand, large, int(jobs.waiting[row]))
+        return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
+    owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
+    if not missing:
+        to_be_offered = (
+            "it is first the turn of a framework, which is offered it" if state.groups.is_framework.any() else ""
+        )
+        some = kept[closest].any()
+        said = f"it is kept for {who}" if who else to_be_offered or "it is kept for another job" * bool(some)
+        text = f"{name} has room, but {said}" if said else f"{name} has room, which is looked at now"
+        return _answer(job, "no room", text, **more, kept=owners)
+    besides = ["what starts there now"] if starts[closest][demand > 0].any() else []
+    besides += [f"what is kept for {who}"] if owners else []
+    beside = f" beside {' and '.join(besides)}" if besides else ""
+    text = (
+        f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, free - kept, demand, large)}"
+    )
+    return _answer(job, "no room", text, **more, kept=owners)
+
+
+def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.ndarray, count: int = 1) -> str:
+    """That so many tasks would fit on the nodes that are large enough, with what is offered to frameworks; else nothing.
+
+    For one task a node is named, for a gang all that would help.
+    """
+    offers, n = state.offers, state.offers.n
+    offered = offered_of(offers, state.nodes.n)
+    room = free + offered
+    would = large & offered.any(axis=1) & (room >= demand).all(axis=1)
+    if not would.any() or tasks_that_fit(room[large], demand) < count:
+        return ""
+    nodes = np.flatnonzero(would)[: None if count > 1 else 1]
+    whose = {state.tree.names[leaf] for leaf in offers.leaf[:n][np.isin(offers.node[:n], nodes)].tolist()}
+    roles = sorted({written(queue_of(state.frameworks.at[leaf][1])) for leaf in whose})
+    names = listed([state.cluster.specs[node].name for node in nodes.tolist()])
+    return f"; what is offered on {names} to frameworks of {listed(roles)} would do: they have not answered"
+
+
+def _kept_from(state: State, group: int) -> np.ndarray:
+    """What is kept of each node from a group's tasks that may run for any time: shape (nodes, resources)."""
+    n, holds, v = state.nodes.n, state.holds, state.view()
+    kept = state.nodes.held[:n].copy()
+    for h in np.flatnonzero(holds.group[: holds.n] == group).tolist():
+        node, rank = int(holds.node[h]), int(holds.rank[h])
+        kept[node] = [scheduling.kept(v, node, r, inf, rank) for r in range(len(state.resources))]
+    return kept
+
+
+def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, Any]], str]:
+    """For whom room is kept on some nodes from a job that waits: who is expected to start first comes first; and in words."""
+    found = []
+    for kept in all_kept(state, 0.0):
+        there = np.intersect1d(kept.nodes, nodes)
+        if kept.group != state.jobs.group[row] and len(there):
+            names = [state.cluster.specs[node].name for node in there[:MOST_AHEAD]]
+            queue = state.called(state.tree.names[kept.leaf])
+            end = kept.end if kept.end < inf else None
+            told = {"job": kept.job, "queue": queue, "why": kept.why, "nodes": names, "start": kept.start, "end": end}
+            found.append(told)
+    found.sort(key=lambda told: (told["start"], told["job"]))
+    words = [f"job {told['job']} of {told['queue']}" for told in found[:3]]
+    more = [f"{len(found) - 3} more"] if len(found) > 3 else []
+    return found, ", ".join([*words, *more])
+
+
+def _reserved(state: State, row: int) -> dict[str, Any] | None:
+    """The room that is kept for a job itself, by a reservation: where, since when, and when it is expected to start."""
+    for kept in all_kept(state, 0.0):
+        if kept.job == state.jobs.id[row] and kept.why == RESERVED:
+            end = kept.end if kept.end < inf else None
+            names = [state.cluster.specs[node].name for node in kept.nodes[:MOST_AHEAD]]
+            told = {"nodes": names, "made": kept.made, "start": kept.start, "end": end, "slips": kept.slips}
+            return {**told, "idle": state.quantities(kept.idle)}
+    return None
+
+
+def _ahead_in_queue(state: State, cycle: Cycle, group: int) -> list[int]:
+    """The jobs of the same leaf that wait for room and go first, in order: the first of each kind."""
+    leaf = state.groups.leaf[: state.groups.n]
+    before = (leaf == leaf[group]) & (cycle.stop_order < cycle.stop_order[group]) & _in_line(state, cycle)
+    rows = cycle.stop_job[before][np.argsort(cycle.stop_order[before])]
+    return state.jobs.id[rows[:MOST_AHEAD]].tolist()
+
+
+def _in_line(state: State, cycle: Cycle) -> np.ndarray:
+    """Of each group, whether it waits for room that there can be, as things are."""
+    found: np.ndarray = (cycle.stop == NO_NODE) & ~never_in_bucket(state)[: len(cycle.stop)]
+    return found
+
+
+def _ahead(state: State, cycle: Cycle, group: int) -> list[dict[str, Any]]:
+    """The queues whose turn comes before, in order: each with its dominant share, and that over time."""
+    q = state.queues
+    found: dict[int, dict[str, Any]] = {}
+    order = cycle.stop_order
+    before = np.flatnonzero(_in_line(state, cycle) & (order < order[group]))
+    for b in before[np.argsort(order[before])]:
+        leaf = int(state.groups.leaf[b])
+        if leaf != state.groups.leaf[group] and leaf not in found and len(found) < MOST_AHEAD:
+            share = float(dominant_share(q.used[leaf], state.cluster.total, q.divisor(leaf)))
+            over_time = share_over_time(q, leaf, state.grain, state.cluster.total)
+            name = state.called(state.tree.names[leaf])
+            found[leaf] = {"queue": name, "dominant_share": share, "share_over_time": over_time}
+    return list(found.values())

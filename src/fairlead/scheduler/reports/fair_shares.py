@@ -1,0 +1,152 @@
+"""What each queue's fair share of each resource is at a moment, from the root of the tree down.
+
+Each inner queue's share is divided among its children by their weights, guarantees and limits, each resource by itself
+(:mod:`fairlead.policies.fair_shares`). These are YARN's numbers, whatever policy the queues are served by; what DRF would give by
+what everybody asks for, as whole tasks, is :mod:`fairlead.scheduler.entitlements`.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from fairlead.model.documents import Configuration
+from fairlead.model.specs import written
+from fairlead.policies.fair_shares import divide
+from fairlead.scheduler.effects import apply, new_state
+from fairlead.scheduler.entitlements import wanted_by
+from fairlead.scheduler.facts import Configured, NodeJoined
+from fairlead.scheduler.reports.usage import queues_there
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import I64, UNLIMITED
+
+Shares = list[list[Fraction]]
+"""By row of the state's queues, by resource."""
+
+
+@dataclass(frozen=True)
+class FairShares:
+    """Fair shares in base units, rounded down; int64, shape (queues, resources).
+
+    steady : among all queues that there are.
+    instantaneous : among those at work, which have something that runs or waits; 0 for the others.
+    within_demand : the same, but nobody gets more than all that it runs and waits for: the rest is the others'.
+    """
+
+    steady: I64
+    instantaneous: I64
+    within_demand: I64
+
+
+class _Known(NamedTuple):
+    """Fair shares that were worked out: at which version of a state, and from what each kind of them."""
+
+    version: int
+    made_of: tuple[bytes, ...]
+    shares: FairShares
+
+
+_known: "WeakKeyDictionary[State, _Known]" = WeakKeyDictionary()
+"""The last ones of each state: to work them out for thousands of queues takes a good part of a second."""
+
+
+def fair_shares(state: State) -> FairShares:
+    """Work out the fair shares of all queues; those of a kind whose numbers have not changed are as they were."""
+    known = _known.get(state)
+    if known is not None and known.version == state.version:
+        return known.shares
+    wanted, tasks = wanted_by(state)
+    there, removed = queues_there(state)
+    there &= ~removed
+    at_work, n, queues = tasks > 0, state.queues.n, state.queues
+    bounds = (queues.parent[:n], queues.weightless[:n], queues.weight[:n], queues.guarantee[:n], queues.limit[:n])
+    tree = b"".join(np.ascontiguousarray(each).tobytes() for each in (state.cluster.total, *bounds))
+    made_of = (tree + there.tobytes(), tree + at_work.tobytes(), tree + at_work.tobytes() + wanted.tobytes())
+    demand = [[int(amount) for amount in row] for row in wanted]
+    found = []
+    for kind, (takes_part, asked) in enumerate(((there, None), (at_work, None), (at_work, demand))):
+        if known is not None and made_of[kind] == known.made_of[kind]:
+            found.append((known.shares.steady, known.shares.instantaneous, known.shares.within_demand)[kind])
+        else:
+            found.append(_rounded_down(exact_shares(state, takes_part, asked), len(state.resources)))
+    _known[state] = _Known(state.version, made_of, FairShares(*found))
+    return _known[state].shares
+
+
+def exact_shares(state: State, takes_part: np.ndarray, demand: list[list[int]] | None = None) -> Shares:
+    """Divide what the cluster has among the queues that take part, who get no more than they demand where that is said."""
+    queues, n = state.queues, state.queues.n
+    shares: Shares = [[Fraction(0)] * len(state.resources) for _ in range(n)]
+    shares[0] = [Fraction(int(amount)) for amount in state.cluster.total]
+    if demand is not None:
+        shares[0] = [min(share, Fraction(asked)) for share, asked in zip(shares[0], demand[0], strict=True)]
+    children: dict[int, list[int]] = {}
+    for row in range(1, n):
+        if takes_part[row]:
+            children.setdefault(int(queues.parent[row]), []).append(row)
+    for parent in sorted(children):  # parents come before their children
+        rows = children[parent]
+        for r in range(len(state.resources)):
+            weight = [0.0 if queues.weightless[q] else float(queues.weight[q, r]) for q in rows]
+            least = [int(queues.guarantee[q, r]) for q in rows]
+            most = [None if queues.limit[q, r] == UNLIMITED else int(queues.limit[q, r]) for q in rows]
+            if demand is not None:
+                asked = [demand[q][r] for q in rows]
+                most = [a if high is None else min(a, high) for a, high in zip(asked, most, strict=True)]
+            for q, share in zip(rows, divide(shares[parent][r], weight, least, most), strict=True):
+                shares[q][r] = share
+    return shares
+
+
+def _rounded_down(shares: Shares, resources: int) -> I64:
+    return np.array([[floor(share) for share in row] for row in shares], np.int64).reshape(len(shares), resources)
+
+
+class Change(NamedTuple):
+    """A queue's steady fair share of a resource in base units; None where the queue is not there."""
+
+    queue: str
+    resource: str
+    before: int | None
+    after: int | None
+
+    @property
+    def gained(self) -> int:
+        """How much more it is; less than 0 where it is less."""
+        return (self.after or 0) - (self.before or 0)
+
+
+def share_changes(old: Configuration, new: Configuration) -> list[Change]:
+    """Compare two configurations, each on its own nodes.
+
+    Queues that a ``*`` stands for are not there before somebody submits, so they have no share. The root comes first, as what
+    there is; then all queues of the one and the other by name, those that stay the same among them.
+    """
+    before, after = (_shares(configuration) for configuration in (old, new))
+    names = sorted({*before, *after}, key=lambda name: name.split("/") * bool(name))
+    resources = sorted({resource for shares in (before, after) for row in shares.values() for resource in row})
+    return [
+        Change(
+            written(name),
+            resource,
+            before[name].get(resource, 0) if name in before else None,
+            after[name].get(resource, 0) if name in after else None,
+        )
+        for name in names
+        for resource in resources
+    ]
+
+
+def _shares(configuration: Configuration) -> dict[str, dict[str, int]]:
+    """The steady fair share of each queue, by resource."""
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=configuration.queues, settings=configuration.settings))
+    for node in configuration.nodes:
+        apply(state, NodeJoined(at=0.0, node=node))
+    steady = fair_shares(state).steady
+    return {
+        name: dict(zip(state.resources, steady[row].tolist(), strict=True)) for row, name in enumerate(state.tree.names)
+    }

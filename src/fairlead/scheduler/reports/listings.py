@@ -1,0 +1,370 @@
+"""The state as people and programs read it: plain dictionaries of jobs, queues and nodes."""
+
+from collections.abc import Callable
+from math import isfinite, nan
+from signal import SIGXFSZ, Signals
+from typing import Any
+
+import numpy as np
+
+from fairlead.model.api_types import (
+    JobInfo,
+    JobPage,
+    NodeInfo,
+    QueueInfo,
+    RevokedInfo,
+    TaskInfo,
+    TaskPage,
+    TaskStatus,
+)
+from fairlead.model.quantity import format_quantity, round_quantity
+from fairlead.model.specs import Job, Work, path_to_root, written
+from fairlead.policies import drf
+from fairlead.policies.drf import dominant_share
+from fairlead.scheduler.admission import Unknown, job_row, rows_below
+from fairlead.scheduler.facts import Claim, Outcome
+from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
+from fairlead.scheduler.framework_index import holds_jobs_of
+from fairlead.scheduler.history import share_over_time
+from fairlead.scheduler.preemption import claims_by_leaf
+from fairlead.scheduler.reports.fair_shares import fair_shares
+from fairlead.scheduler.reports.usage import queues_there
+from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import CANCELLED, FAILED, JOB_STATUSES, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
+from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools
+
+LONGEST_COMMAND = 1000
+"""Characters of a command in a listing; a job by itself has all of it."""
+LARGEST_PAGE = 2**20
+"""Characters of the texts in a page of a listing, and one job's more."""
+
+
+def describe_job(state: State, job: int) -> JobInfo:
+    """One job: what was asked for, and how many of its tasks do what. Refuses an unknown one."""
+    return _job(state, job_row(state, job))
+
+
+class Listing:
+    """The newest jobs for which `where` is true, newest first, below `before`; `queue` means it and all below it.
+
+    Of a long command there is the beginning only, and the listing ends early where the texts in it are large.
+
+    Attributes
+    ----------
+    found : list of JobInfo
+        Those that were found so far.
+    next : int or None
+        The `before` of the next listing; None where there are no more, or it is not over.
+    is_over : bool
+        Whether it has all that it is to have.
+    """
+
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+        where: Callable[[Job], bool] = lambda job: True,
+        status: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> None:
+        self.found: list[JobInfo] = []
+        self.next: int | None = None
+        self.is_over = False
+        self._queue, self._where, self._status, self._before, self._limit = queue, where, status, before, limit
+        self._size = 0
+
+    def look(self, state: State, most: int | None = None) -> None:
+        """Look at the next jobs, at so many at most; what is found is as it is now."""
+        rows = self._rows(state)
+        for row in rows[:most]:
+            number = int(state.jobs.id[row])
+            if self._where(state.index.specs[number]):
+                if len(self.found) == self._limit or self._size > LARGEST_PAGE:
+                    self.next, self.is_over = self.found[-1]["id"], True
+                    return
+                self.found.append(_job(state, row, LONGEST_COMMAND))
+                self._size += _size_of_texts(self.found[-1])
+            self._before = number
+        self.is_over = most is None or len(rows) <= most
+
+    def _rows(self, state: State) -> np.ndarray:
+        """Those that could be among the rest of it, the newest first."""
+        jobs, n = state.jobs, state.jobs.n
+        chosen = jobs.id[:n] != NONE
+        if self._before is not None:
+            chosen &= jobs.id[:n] < self._before
+        if self._queue is not None:
+            chosen &= np.isin(jobs.queue[:n], rows_below(state, self._queue))
+        if self._status is not None:
+            chosen &= jobs.statuses(slice(n)) == JOB_STATUSES.index(self._status)
+        return np.flatnonzero(chosen)[::-1]
+
+
+def list_jobs(state: State, **wanted: Any) -> JobPage:
+    """A whole :class:`Listing` of a moment."""
+    listing = Listing(**wanted)
+    listing.look(state)
+    return {"jobs": listing.found, "next": listing.next}
+
+
+def describe_tasks(
+    state: State, job: int, now: float, first: int = 0, limit: int = 1000, status: TaskStatus | None = None
+) -> TaskPage:
+    """Tasks of a job by index, from `first` on, as they are now; of one status, if named."""
+    row = job_row(state, job)
+    begin, count = int(state.jobs.first[row]), int(state.jobs.tasks[row])
+    indices = np.arange(first, count if status is not None else min(count, first + limit + 1))
+    if status is not None:
+        indices = indices[state.tasks.status[begin + indices] == STATUS_NAMES.index(status)]
+    following = int(indices[limit]) if len(indices) > limit else None
+    indices = indices[:limit]
+    expected, cautious = (ends(state, begin + indices, now, chance) for chance in (EXPECTED, CAUTIOUS))
+    columns = zip(indices.tolist(), expected.tolist(), cautious.tolist(), strict=True)
+    known_as = state.index.specs[job].work.indices
+    found = [describe_task(state, begin, known_as, *column) for column in columns]
+    return {"tasks": found, "next": following}
+
+
+def find_task(state: State, job: int, index: int) -> TaskInfo:
+    """One task of a job, without forecasts. Refuses an unknown one."""
+    row = job_row(state, job)
+    check_index(job, index, int(state.jobs.tasks[row]))
+    return describe_task(state, int(state.jobs.first[row]), state.index.specs[job].work.indices, index)
+
+
+def check_index(job: int, index: int, tasks: int) -> None:
+    """Raises Unknown for a task that a job does not have."""
+    if not 0 <= index < tasks:
+        raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {tasks - 1}")
+
+
+def describe_task(
+    state: State, begin: int, known_as: list[int], index: int, expected: float = nan, cautious: float = nan
+) -> TaskInfo:
+    """The task with this index of the job whose tasks' rows begin at `begin`, with its forecasts where they were asked for.
+
+    `known_as` are what its tasks know themselves by; empty where that is their indices.
+    """
+    tasks, t = state.tasks, begin + index
+    status = int(tasks.status[t])
+    placed = PLACED <= status <= REVOKING
+    over = status in (SUCCEEDED, FAILED, CANCELLED) and tasks.attempt[t] > 0
+    return {
+        "index": index,
+        "known_as": known_as[index] if known_as else index,
+        "status": STATUS_NAMES[status],
+        "attempt": int(tasks.attempt[t]),
+        "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,
+        "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,
+        "reason": _reason(Outcome(int(tasks.outcome[t])), int(tasks.code[t])) if over else None,
+        "cpu_seconds": _known(tasks.cpu[t], 3),
+        "peak_memory": _whole(tasks.peak[t]),
+        "started_at": _time(tasks.started_at[t]),
+        "finished_at": _time(tasks.finished_at[t]),
+        "checkpointed_at": _time(tasks.kept_at[t]) if placed and tasks.kept_at[t] >= tasks.started_at[t] else None,
+        "expected_end": _time(expected),
+        "cautious_end": _time(cautious),
+    }
+
+
+def _reason(outcome: Outcome, code: int) -> str:
+    """How an attempt ended, in words."""
+    if outcome == Outcome.SIGNALLED and code == SIGXFSZ:
+        return "output limit"
+    return outcome.name.lower().replace("_", " ")
+
+
+def exit_status(outcome: int, code: int) -> int:
+    """What a shell would say: the exit status, or 128 and the signal, 126 and 127 for what could not be run, 124 out of time."""
+    if outcome == Outcome.TIME_LIMIT:
+        return 124
+    if outcome == Outcome.NOT_STARTED:
+        return 127 if code == 2 else 126
+    return 128 + code if outcome in (Outcome.SIGNALLED, Outcome.OUT_OF_MEMORY) else code
+
+
+def list_queues(state: State) -> list[QueueInfo]:
+    """The queue tree, parents before children, siblings by name; a removed queue as long as it has something."""
+    waiting = np.zeros(state.queues.n, np.int64)
+    known = state.jobs.id[: state.jobs.n] != NONE
+    np.add.at(waiting, state.jobs.queue[: state.jobs.n][known], state.jobs.waiting[: state.jobs.n][known])
+    for row in range(state.queues.n - 1, 0, -1):
+        waiting[state.queues.parent[row]] += waiting[row]
+    q = state.queues
+    fair, claims, strict = fair_shares(state), claims_by_leaf(state), q.strict[: q.n].copy()
+    there, removed = queues_there(state)
+    for leaf, above in _told_as_one(state, there):
+        claims[above], strict[above] = claims.get(leaf, []), strict[leaf]
+        there[[leaf, q.parent[leaf]]] = False
+    inner = {int(q.parent[row]) for row in np.flatnonzero(there)}
+    found: list[QueueInfo] = []
+    for row in np.argsort(q.rank[: q.n]):
+        name = state.tree.names[row]
+        if not there[row]:
+            continue
+        draining = any(state.spec_of(path).draining for path in path_to_root(name))
+        weight = q.divisor(int(row))
+        column = drf.dominant_resource(q.used[row], state.cluster.total, weight)
+        own = q.limit[row] != UNLIMITED
+        found.append(
+            {
+                "name": written(name),
+                "status": "removed" if removed[row] else "draining" if draining else "open",
+                "policy": state.policy_of(row) if row in inner else None,
+                "used": state.quantities(q.used[row]),
+                "offered": state.quantities(q.offered[row]),
+                "framework": _framework_in(state, name),
+                "dominant_share": float(dominant_share(q.used[row], state.cluster.total, weight)),
+                "share_over_time": share_over_time(q, int(row), state.grain, state.cluster.total),
+                "dominant_resource": state.resources[column] if column >= 0 else None,
+                "weight": dict(zip(state.resources, map(float, q.weight[row] * (not q.weightless[row])), strict=True)),
+                "guarantee": state.quantities(q.guarantee[row]),
+                "limit": {name: int(v) for name, v, o in zip(state.resources, q.limit[row], own, strict=True) if o},
+                "fair_share": {
+                    "steady": state.quantities(fair.steady[row]),
+                    "instantaneous": state.quantities(fair.instantaneous[row]),
+                    "within_demand": state.quantities(fair.within_demand[row]),
+                },
+                "max_tasks": _count(q.max_tasks[row]),
+                "max_jobs": _count(q.max_jobs[row]),
+                "strict": bool(strict[row]),
+                "claims": claims.get(int(row), []),
+                "running": int(q.tasks[row]),
+                "waiting": int(waiting[row]),
+            }
+        )
+    return found
+
+
+def _told_as_one(state: State, there: Bools) -> list[tuple[int, int]]:
+    """The leaves for the jobs of queues with nobody else below them now, each with the row of that queue, as which it is told."""
+    names, rows, parent = state.tree.names, state.tree.rows, state.queues.parent
+    leaves = [row for row, name in enumerate(names) if holds_jobs_of(name) != name]
+    others = {int(parent[row]) for row in {*np.flatnonzero(there).tolist()} - {*leaves}}
+    return [(leaf, rows[holds_jobs_of(names[leaf])]) for leaf in leaves if parent[leaf] not in others]
+
+
+def _framework_in(state: State, leaf: str) -> str | None:
+    """The name of the framework that a leaf is for; None for one that is for jobs."""
+    whose = state.frameworks.at.get(leaf)
+    return None if whose is None else state.frameworks.members[whose[0]].framework.name
+
+
+def list_nodes(state: State) -> list[NodeInfo]:
+    """The nodes, in the order they joined."""
+    nodes = state.nodes
+    held = state.tasks.node[state.held_rows()]
+    tasks = np.bincount(held, minlength=nodes.n)
+    found: list[NodeInfo] = []
+    for row, spec in enumerate(state.cluster.specs):
+        if nodes.forgotten[row]:
+            continue
+        found.append(
+            {
+                "name": spec.name,
+                "status": "lost" if not nodes.up[row] else "draining" if nodes.draining[row] else "up",
+                "capacity": state.quantities(nodes.capacity[row]),
+                "used": state.quantities(nodes.capacity[row] - nodes.free[row]),
+                "labels": spec.labels,
+                "tasks": int(tasks[row]),
+            }
+        )
+    return found
+
+
+def _beginning(work: Work, most: int | None) -> list[str]:
+    """The words of a command, or those that are so many characters together, and as much as there is room for of the next."""
+    if most is None:
+        return [work.readable(word) for word in work.argv]
+    words: list[str] = []
+    for word in work.argv:
+        if most <= 0:
+            return [*words, "..."]
+        cut = work.readable(word[:most]) + "..." * (len(word) > most)
+        words.append(cut)
+        most -= len(word) + 1
+    return words
+
+
+def _size_of_texts(job: JobInfo) -> int:
+    labels = (len(word) for name, values in job["on"].items() for word in (name, *values))
+    return sum(map(len, job["argv"])) + len(job["cwd"]) + len(job["name"]) + sum(labels) + 32 * len(job["after"])
+
+
+def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
+    jobs = state.jobs
+    spec = state.index.specs[int(jobs.id[row])]
+    count, waiting, holding = int(jobs.tasks[row]), int(jobs.waiting[row]), int(jobs.holding[row])
+    failed, cancelled = int(jobs.failed[row]), int(jobs.cancelled[row])
+    own = slice(int(jobs.first[row]), int(jobs.first[row]) + count)
+    return {
+        "id": int(jobs.id[row]),
+        "name": spec.name,
+        "queue": state.called(spec.queue),
+        "user": spec.user,
+        "status": state.job_status(row),
+        "tasks": count,
+        "waiting": waiting,
+        "running": holding,
+        "succeeded": count - waiting - holding - failed - cancelled,
+        "failed": failed,
+        "cancelled": cancelled,
+        "demand": spec.demand,
+        "on": spec.on,
+        "priority": spec.priority,
+        "gang": spec.gang,
+        "retries": spec.retries,
+        "time_limit": spec.time_limit,
+        "at_most": spec.at_most,
+        "exit_done": spec.exit_done,
+        "grace": spec.grace,
+        "signal": Signals(spec.signal).name,
+        "revocable": spec.revocable,
+        "fit": spec.fit,
+        "ray": spec.work.ray,
+        "revoked": _revoked(state, int(jobs.id[row])),
+        "after": [{"job": after.job, "how": after.how} for after in spec.after],
+        "cpu_seconds": _known(state.tasks.cpu[own].sum(dtype=np.float64), 3),
+        "peak_memory": _whole(state.tasks.peak[own].max()),
+        "argv": _beginning(spec.work, longest_command),
+        "cwd": spec.work.readable(spec.work.cwd),
+        "submitted_at": float(jobs.submitted_at[row]),
+        "finished_at": _time(jobs.finished_at[row]),
+    }
+
+
+def _revoked(state: State, job: int) -> RevokedInfo | None:
+    found = state.revocations.get(job)
+    if found is None:
+        return None
+    text = f"revoked {whom(state, found.claim)}"
+    return {"at": found.at, "tasks": found.tasks, "queue": state.called(found.claim.queue), "text": text}
+
+
+def whom(state: State, claim: Claim) -> str:
+    """For whom something is revoked, in words."""
+    queue = state.called(claim.queue)
+    if not claim.resource:
+        why = "has a higher priority" if claim.why == WHY[PRIORITY] else "needs what was idle"
+        return f"for job {claim.job} of {queue}, which {why}"
+    has, of = round_quantity(claim.resource, claim.has), format_quantity(claim.resource, claim.of)
+    if claim.why == WHY[GUARANTEE]:
+        return f"for {queue}, which had {has} of its {of} guaranteed {claim.resource}"
+    return f"for {queue}, which had {has} of its fair share of {of} {claim.resource}"
+
+
+def _count(value: int) -> int | None:
+    return None if value == UNLIMITED else int(value)
+
+
+def _known(value: float, digits: int) -> float | None:
+    return round(float(value), digits) if value > 0 else None
+
+
+def _whole(value: float) -> int | None:
+    return int(value) if value > 0 else None
+
+
+def _time(value: float) -> float | None:
+    return float(value) if isfinite(value) else None

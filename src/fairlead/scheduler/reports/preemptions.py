@@ -1,0 +1,291 @@
+"""What is true of each revocation for a claim, worked out from the tables alone: for tests, audits, and FAIRLEAD_CHECK.
+
+All that are revoked for a claim together make room for it, and none can be spared; no queue that pays, or is above one that
+does, falls below its guarantee of what it pays with, the claim being served; nothing is placed that would be revoked again for
+a guarantee that somebody who waits has a claim to just then; none of them has a claim for a guarantee itself then; and the
+claims that are open become fewer, as :mod:`fairlead.scheduler.preemption` counts them. And when the room is back, whoever it was
+made for has it: unless their claim is none any more, or the node is lost, or the job is cancelled, for then nothing is kept.
+"""
+
+import numpy as np
+
+from fairlead.scheduler.cluster import tasks_that_fit
+from fairlead.scheduler.effects import Learned, apply
+from fairlead.scheduler.facts import Fact, NodesClaimed, TasksPlaced, TasksRevoked
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import NOT_REACHED
+from fairlead.scheduler.kernel.scheduling import over_limits
+from fairlead.scheduler.preemption import Due, Measure, asked_for, is_next, ledger_of, may_have_more, measure
+from fairlead.scheduler.queue_tree import up_to_root
+from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
+from fairlead.scheduler.tables import GUARANTEE, I64, NONE, RESERVATION
+
+SECONDS, MOMENTS = 10.0, 5
+"""Room that is back is not given if it is kept for a claim while so long passes, and facts happen at so many moments.
+
+At one moment alone it may be that nobody decided: a scheduler was killed, and comes back.
+"""
+
+
+class Unjust(AssertionError):
+    """A revocation is not as it must be; the message says how."""
+
+
+class RevocationCheck:
+    """Looks at facts as they happen in a state: :meth:`before` each, and :meth:`after` it."""
+
+    def __init__(self) -> None:
+        self._revoked: TasksRevoked | None = None
+        self._measure = Measure(0, 0, [], 0)
+        self._waits: dict[int, tuple[float, int]] = {}
+        self._waited: list[int] = []
+        self._served: set[int] = set()
+
+    def happen(self, state: State, fact: Fact, learned: Learned | None = None) -> str:
+        """Let a fact happen; what is wrong with what it revokes, empty where nothing is."""
+        fault = ""
+        try:
+            self.before(state, fact)
+        except Unjust as unjust:
+            fault = str(unjust)
+        apply(state, fact, learned)
+        try:
+            self.after(state, fact)
+        except Unjust as unjust:
+            fault = fault or str(unjust)
+        return fault
+
+    def before(self, state: State, fact: Fact) -> None:
+        """A fact is about to happen. Raises Unjust."""
+        if isinstance(fact, TasksRevoked) and fact.claim is not None:
+            self._revoked, self._measure = fact, measure(state)
+            _check_guarantees(state, fact)
+        if isinstance(fact, TasksPlaced):
+            self._waited = [b for b in _waits_guarded(state) if is_next(state, b)]
+            self._served = _have_room_kept(state, fact) if self._waited else set()
+
+    def after(self, state: State, fact: Fact) -> None:
+        """It has happened. Raises Unjust as well."""
+        if isinstance(fact, TasksPlaced) and self._waited:
+            _check_that_it_stays(state, fact, self._waited, self._served)
+        if self._revoked is not None and isinstance(fact, NodesClaimed):
+            revoked, self._revoked = self._revoked, None
+            _check_room(state, revoked, fact)
+            _check_that_none_claims(state, revoked)
+            what = f"what was revoked for job {fact.id}"
+            _must(measure(state) < self._measure, f"{what} did not bring the open claims down from {self._measure}")
+
+    def pass_time(self, state: State, seconds: float) -> list[str]:
+        """So long nothing happens: who waits for room that is back, and was made for them. Each is told of once."""
+        waits, faults = {}, []
+        for job in kept_in_vain(state) if state.holds.n else []:
+            before, moments = self._waits.get(job, (0.0, 0))
+            waits[job] = before + seconds, moments + 1
+            if waits[job][0] >= SECONDS and waits[job][1] >= MOMENTS:
+                faults.append(f"room that was made for job {job} is back, and it is not served")
+                waits[job] = -np.inf, 0  # that is told once
+        self._waits = waits
+        return faults
+
+
+def kept_in_vain(state: State) -> list[int]:
+    """The jobs that have room kept for a claim which is there, and that nothing else keeps from starting."""
+    h, v, found = state.holds, state.order.ready(state, 1), []
+    for group in np.unique(h.group[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
+        if over_limits(v, group) != NOT_REACHED or not is_next(state, group):
+            continue
+        gang, demand = state.groups.gang[group], state.shapes.demand[state.groups.shape_row[group]]
+        mine, there = np.flatnonzero(h.group[: h.n] == group).tolist(), []
+        for k in mine:
+            n, rank = int(h.node[k]), int(h.rank[k])
+            kept = [scheduling.kept(v, n, r, np.inf, rank) for r in range(len(demand))]
+            wanted = (h.tasks[k] if gang else 1) * demand
+            there.append(bool((wanted <= state.nodes.free[n] - kept)[demand > 0].all()))
+        if all(there) if gang else any(there):
+            found.append(int(h.job[mine[0]]))
+    return found
+
+
+def _must(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise Unjust(otherwise)
+
+
+def _left(state: State) -> tuple[I64, I64, I64]:
+    """What is free of nodes without what is kept for claims, and used by queues, when all that is told to stop has ended.
+
+    The third is what revocable jobs will have ended to use by then.
+    """
+    room, used = state.nodes.free[: state.nodes.n].copy(), state.queues.used[: state.queues.n].copy()
+    rows = state.held_rows()
+    rows = rows[state.tasks.status[rows] > RUNNING]
+    jobs = state.job_rows_of(rows)
+    demand = state.shapes.demand[state.jobs.shape_row[jobs]]
+    np.add.at(room, state.tasks.node[rows], demand)
+    q, spare = state.jobs.queue[jobs], np.zeros_like(used)
+    revocable = demand * state.jobs.revocable[jobs][:, None]
+    while (q != NONE).any():
+        np.subtract.at(used, q[q != NONE], demand[q != NONE])
+        np.add.at(spare, q[q != NONE], revocable[q != NONE])
+        q = np.where(q != NONE, state.queues.parent[q], NONE)
+    h = state.holds
+    claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
+    np.subtract.at(room, h.node[claims], h.amount[claims])
+    return room, used, spare
+
+
+def _check_guarantees(state: State, fact: TasksRevoked) -> None:
+    """Who pays keeps what is guaranteed; those above the claimant too, with what they gain by it, or have no less."""
+    assert fact.claim is not None
+    _, used, _ = _left(state)
+    above = up_to_root(state.queues, int(state.jobs.queue[state.job_row(fact.claim.job)]))
+    paid: dict[int, I64] = {}
+    for t in state.current_tasks(fact.attempts).tolist():
+        job = int(state.job_rows_of(np.array([t]))[0])
+        for q in up_to_root(state.queues, int(state.jobs.queue[job])):
+            paid[q] = paid.get(q, 0) + state.shapes.demand[state.jobs.shape_row[job]]
+            _must(state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not to be revoked")
+    row = state.job_row(fact.claim.job)
+    gains = max(1, int(state.groups.gang[state.jobs.group[row]])) * state.shapes.demand[state.jobs.shape_row[row]]
+    for q, amounts in paid.items():
+        least, has = state.queues.guarantee[q], used[q] - amounts
+        if q in above:
+            before = used[q] + state.queues.claimed[q]
+            least, has = np.minimum(least, before), before - amounts + gains
+        bound = (amounts > 0) & (state.queues.guarantee[q] > 0)
+        kept = q == 0 or (has >= least)[bound].all()
+        _must(kept, f"queue {state.tree.names[q]!r} pays below its guarantee for job {fact.claim.job}")
+
+
+def _waits_guarded(state: State) -> list[int]:
+    """The groups that may have a claim for a guarantee."""
+    b = state.groups
+    if not state.settings.revoke or not state.queues.guarded[: state.queues.n].any():
+        return []
+    waits = (b.head[: b.n] != NONE) & state.queues.guarded[b.leaf[: b.n]] & ~b.revocable[: b.n]
+    return np.flatnonzero(waits).tolist()
+
+
+def _have_room_kept(state: State, placed: TasksPlaced) -> set[int]:
+    """Those of the jobs for whose claims room is kept."""
+    h = state.holds
+    kept = set(h.group[: h.n][h.kind[: h.n] != RESERVATION].tolist())
+    return {job for job in placed.job.tolist() if int(state.jobs.group[state.job_row(job)]) in kept}
+
+
+def _check_that_it_stays(state: State, placed: TasksPlaced, waited: list[int], served: set[int]) -> None:
+    """Nothing is placed that is to be revoked again: no claim for a guarantee is open that it would preempt for, and alone.
+
+    Whenever it is due, and however long what starts is protected; but for what frameworks launch where they were offered room,
+    and for who is `served` by room that was made for a claim before. And for who had not `waited`: it is the first of a strict
+    leaf, or is let in, because of what was placed.
+    """
+    groups = [b for b in _waits_guarded(state) if b in waited]
+    if not groups:
+        return
+    looked_at = [not state.index.specs[job].framework and job not in served for job in placed.job.tolist()]
+    new = state.jobs.first[state.job_rows(placed.job)[looked_at]] + placed.index[looked_at]
+    v, b = state.order.ready(state, 1), state.groups
+    for group in groups:
+        claim = Due(GUARANTEE, 0.0, group)
+        if state.order.groups.hopeless[group] or not may_have_more(state, group):
+            continue
+        preemption_plan = ledger_of(state, placed.at)
+        first, last = asked_for(state, preemption_plan, claim)
+        if first == NONE:
+            continue
+        runs = preemption_plan.runs
+        runs["safe"] = ~np.isin(runs["task"], new)
+        scheduling.ask(v, preemption_plan, group, GUARANTEE, first, last)
+        count = int(scheduling.plan_claim(v, preemption_plan, group, GUARANTEE))
+        job = int(state.jobs.id[b.head[group]])
+        _must(count <= 0, f"what is placed at {placed.at:g} is to be revoked again for job {job}, for its guarantee")
+
+
+def _check_room(state: State, revoked: TasksRevoked, claimed: NodesClaimed) -> None:
+    """What was revoked suffices, and none of it could be spared. Both facts have happened."""
+    row = state.job_row(claimed.id)
+    group = int(state.jobs.group[row])
+    demand = state.shapes.demand[state.jobs.shape_row[row]]
+    room, used, spare_ends = _left(state)
+    _must((room[claimed.nodes] >= 0).all(), f"what was revoked for job {claimed.id} does not make room for it")
+    wanted = max(1, int(state.groups.gang[group]))
+    room[claimed.nodes] += np.array(claimed.tasks)[:, None] * demand
+    before = sum(claimed.tasks) - wanted  # claims of the same group that were served before
+    tasks = state.current_tasks(revoked.attempts)
+    jobs = state.job_rows_of(tasks)
+    alike = np.where(state.jobs.gang[jobs], -1 - jobs, tasks)
+    for unit in np.unique(alike):
+        mine = tasks[alike == unit]
+        assert ((state.tasks.status[mine] >= PLACED) & (state.tasks.status[mine] <= REVOKING)).all()
+        needs = state.shapes.demand[state.jobs.shape_row[jobs[alike == unit]]]
+        without = room.copy()
+        np.subtract.at(without, state.tasks.node[mine], needs)
+        job = int(jobs[alike == unit][0])
+        back, bound = used.copy(), used - state.queues.spare[: state.queues.n] + spare_ends
+        for q in up_to_root(state.queues, int(state.jobs.queue[job])):
+            back[q] += needs.sum(axis=0)
+            bound[q] += needs.sum(axis=0) * (not state.jobs.revocable[job])
+        fits = _hosts(state, group, without) >= before + wanted and _within_limits(state, group, back, bound)
+        task = f"{revoked.job[alike == unit][0]}.{revoked.index[alike == unit][0]}"
+        _must(not fits, f"task {task} is revoked for nothing, for job {claimed.id}")
+
+
+def _check_that_none_claims(state: State, revoked: TasksRevoked) -> None:
+    """No task that was revoked for a claim is within what is guaranteed with that served. Both facts have happened."""
+    assert revoked.claim is not None
+    _, used, _ = _left(state)
+    has = used + state.queues.claimed[: state.queues.n]
+    for row in np.unique(state.job_rows(revoked.job)).tolist():
+        leaf, within = int(state.jobs.queue[row]), False
+        count = int((revoked.job == state.jobs.id[row]).sum()) if state.jobs.gang[row] else 1
+        demand = state.shapes.demand[state.jobs.shape_row[row]]
+        has_claims = not state.jobs.revocable[row]
+        for q in up_to_root(state.queues, leaf)[:-1] if has_claims else []:
+            if not within and state.queues.guarantee_timeout[q] == np.inf:
+                break
+            named = (demand > 0) & (state.queues.guarantee[q] > 0)
+            if (has[q] + count * demand > state.queues.guarantee[q])[named].any():
+                break
+            within |= bool(named.any())
+        what = f"job {state.jobs.id[row]} pays for job {revoked.claim.job}"
+        _must(not within, f"{what}, and would claim what queue {state.tree.names[leaf]!r} is guaranteed then")
+
+
+def _hosts(state: State, group: int, room: I64) -> int:
+    """How many tasks of a group all nodes have room for."""
+    shape, nodes, n = state.groups.shape_row[group], state.nodes, state.nodes.n
+    demand = state.shapes.demand[shape]
+    takes = nodes.up[:n] & ~nodes.draining[:n] & state.cluster.masks[state.shapes.mask[shape], :n]
+    return tasks_that_fit(room[takes], demand)
+
+
+def _within_limits(state: State, group: int, used: I64, bound: I64) -> bool:
+    """Whether a group's claims are within the limits above it, and use nothing that others do not lend.
+
+    `used` is what queues use without claims, and `bound` the same without what revocable jobs do.
+    """
+    h, demand = state.holds, state.shapes.demand[state.groups.shape_row[group]]
+    claims, leaf = np.flatnonzero(h.kind[: h.n] != RESERVATION), int(state.groups.leaf[group])
+    for q in up_to_root(state.queues, leaf):
+        mine = [k for k in claims.tolist() if q in up_to_root(state.queues, int(state.groups.leaf[h.group[k]]))]
+        total = bound[q] + h.amount[mine].sum(axis=0)
+        if (total > state.queues.limit[q])[demand > 0].any():
+            return False
+    if not state.queues.has_nonlendable[0]:
+        return True
+    free = state.cluster.total - used[0] - h.amount[claims].sum(axis=0) - _withheld_from(state, leaf, used)
+    return bool((free >= 0)[demand > 0].all())
+
+
+def _withheld_from(state: State, leaf: int, used: I64) -> I64:
+    """What others withhold from a leaf, all using so much."""
+    queues, path = state.queues, up_to_root(state.queues, leaf)
+    below, amount = np.zeros_like(used), np.zeros(len(state.resources), np.int64)
+    for q in range(queues.n - 1, 0, -1):
+        withheld = np.maximum(below[q], queues.nonlendable[q] - used[q] - queues.claimed[q])
+        if q not in path:
+            below[queues.parent[q]] += withheld
+            amount += withheld * (int(queues.parent[q]) in path)
+    return amount

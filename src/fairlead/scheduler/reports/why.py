@@ -1,0 +1,305 @@
+"""Through what a queue has less than its part: from what stops its next task in the scheduling cycle, and who was served.
+
+The cycle says whether a limit stopped it, or that no node had room. Why none had room follows from who holds it: what is kept for
+others, or offered to them; what lies in pieces on several nodes; or tasks of queues that have more than their part. Where such a
+task was placed while this queue waited already, and its own would have fitted there, others were served instead of it: on a tie,
+though they had more, or because they had less and tasks are whole. Else it waits for tasks to end that were there before it.
+"""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlead.audit.over_time import (
+    LIMITS,
+    NOT_DECIDED,
+    OFFERS,
+    ORDER,
+    PLACEMENT,
+    RESERVATIONS,
+    RUNNING_TASKS,
+    TIES,
+    WHOLE_TASKS,
+)
+from fairlead.policies.codes import FIFO, PRIORITY
+from fairlead.scheduler.cluster import offered_of, tasks_that_fit
+from fairlead.scheduler.decide import Cycle
+from fairlead.scheduler.entitlements import Parts
+from fairlead.scheduler.facts import (
+    Fact,
+    Ints,
+    JobEdited,
+    JobReleased,
+    JobsForgotten,
+    JobSubmitted,
+    TasksFinished,
+    TasksPlaced,
+)
+from fairlead.scheduler.feasibility import never_in_bucket
+from fairlead.scheduler.kernel.constants import NO_NODE
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import F64, I64, NONE, Bools
+
+CLOSE = 1e-9
+"""Dominant shares that differ by less are the same."""
+_INDEX_BITS = 24
+
+
+class Started:
+    """What came before what, as far as the state itself tells: by when tasks started and ended, in microseconds.
+
+    What has not started yet counts as started last.
+    """
+
+    def __init__(self, state: State) -> None:
+        tasks = slice(state.tasks.n)
+        self._last = np.full(state.queues.n, NONE)
+        begun = np.flatnonzero(state.tasks.attempt[tasks] > 0)
+        leaf = state.jobs.queue[state.job_rows_of(begun)]
+        ended = state.tasks.finished_at[begun]
+        np.maximum.at(self._last, leaf, np.where(np.isnan(ended), self.placed_by(state, begun), _microseconds(ended)))
+
+    def last_of(self, state: State) -> I64:
+        """When what each queue uses changed last: a task of it started, or ended for good."""
+        return self._last
+
+    def placed_by(self, state: State, tasks: I64) -> I64:
+        """When tasks started."""
+        return _microseconds(state.tasks.started_at[tasks])
+
+    def ready(self, state: State, row: int) -> tuple[int, float]:
+        """Since when a job may start, as far as is known: it was submitted, and what it comes after has ended."""
+        at = ready_at(state, row)
+        return int(_microseconds(np.array([at]))[0]), at
+
+
+def _microseconds(at: F64) -> I64:
+    found: I64 = np.where(np.isnan(at), 2.0**62, at * 1e6).astype(np.int64)
+    return found
+
+
+def ready_at(state: State, row: int) -> float:
+    """When a job was submitted and what it comes after had ended."""
+    after = state.index.specs[int(state.jobs.id[row])].after
+    rows = state.job_rows(np.array([each.job for each in after], np.int64))
+    ended = state.jobs.finished_at[rows[rows != NONE]]
+    return max(float(state.jobs.submitted_at[row]), float(ended.max(initial=-np.inf)))
+
+
+class Served:
+    """What came before what: noted of facts before they happen, since the state does not keep it.
+
+    Facts are numbered from 1; NONE is whatever was before the first of them.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._last = np.zeros(0, np.int64)
+        self._placed: dict[int, int] = {}
+        self._ready: dict[int, int] = {}
+        self._released: dict[int, float] = {}
+
+    def note(self, state: State, fact: Fact) -> I64:
+        """Take note of what is about to happen; returns the rows of the queues of which something is placed."""
+        self._number += 1
+        if isinstance(fact, TasksPlaced):
+            self._placed.update(dict.fromkeys(_keys(fact.job, fact.index), self._number))
+            queues: I64 = np.unique(state.jobs.queue[state.job_rows(fact.job)])
+            self.last_of(state)[queues] = self._number
+            return queues
+        if isinstance(fact, TasksFinished):
+            for key in _keys(fact.job, fact.index):
+                self._placed.pop(key, None)
+            rows = state.job_rows(fact.job)
+            self.last_of(state)[state.jobs.queue[rows]] = self._number
+            for job in fact.job[~state.jobs.plain[rows]].tolist():  # others may come after it
+                self._ready[job] = self._number
+        elif isinstance(fact, JobSubmitted):
+            self._ready[fact.id] = self._number
+        elif isinstance(fact, JobReleased | JobEdited):
+            self._ready[fact.id], self._released[fact.id] = self._number, fact.at
+        elif isinstance(fact, JobsForgotten):
+            for job in fact.ids:
+                self._ready.pop(job, None)
+                self._released.pop(job, None)
+        return np.zeros(0, np.int64)
+
+    def last_of(self, state: State) -> I64:
+        """The fact by which what each queue uses changed last: a task of it was placed, or ended."""
+        if len(self._last) < state.queues.n:
+            self._last = np.concatenate([self._last, np.full(state.queues.n - len(self._last), NONE)])
+        return self._last
+
+    def placed_by(self, state: State, tasks: I64) -> I64:
+        """The facts by which tasks that hold room were placed."""
+        columns = state.task_columns(tasks)
+        return np.array([self._placed.get(key, NONE) for key in _keys(columns["job"], columns["index"])], np.int64)
+
+    def ready(self, state: State, row: int) -> tuple[int, float]:
+        """Since which fact, and when, a job may start: it was submitted, released, and what it comes after has ended."""
+        job = int(state.jobs.id[row])
+        others = [after.job for after in state.index.specs[job].after]
+        at = max(ready_at(state, row), self._released.get(job, -np.inf))
+        return max(self._ready.get(each, NONE) for each in [job, *others]), at
+
+
+def _keys(job: Ints, index: Ints) -> list[int]:
+    keys: list[int] = ((job << _INDEX_BITS) | index).tolist()
+    return keys
+
+
+class Short(NamedTuple):
+    """Why a queue has less than its part.
+
+    reason : see :data:`fairlead.audit.over_time.REASONS`
+    ready_at : seconds: since when its next job may start
+    others : rows of the queues that had no less than it, and of which something that still runs was placed since what it uses
+        changed last and its next job may start
+    started : float64: when the last such task of each started; NaN: it did not yet
+    """
+
+    reason: int
+    ready_at: float
+    others: I64
+    started: F64
+
+
+class _Holders(NamedTuple):
+    """The tasks that hold room, in the order in which they were placed: by which fact, and when they started."""
+
+    by: I64
+    started: F64
+    leaf: I64
+    node: I64
+    demand: I64
+
+
+class Shortfalls:
+    """Why queues of a state have less than their parts; made for one moment, from the cycle of it."""
+
+    def __init__(self, state: State, served: Served | Started, parts: Parts, cycle: Cycle) -> None:
+        self._state, self._served, self._cycle = state, served, cycle
+        self._has_more = np.zeros(state.queues.n, np.bool_)
+        self._has_more[parts.queues] = parts.has > parts.entitled + CLOSE
+        b = state.groups
+        self._bucket_leaf = np.where(b.head[: b.n] != NONE, b.leaf[: b.n], NONE)
+        self._bucket_leaf[never_in_bucket(state)] = NONE
+        self._next_leaves = state.jobs.queue[self._cycle.job]
+        self._open = state.nodes.up[: state.nodes.n] & ~state.nodes.draining[: state.nodes.n]
+
+    def of(self, q: int) -> Short:
+        """Why a leaf queue that waits has no more."""
+        mine = np.flatnonzero(self._bucket_leaf == q)
+        last = int(self._served.last_of(self._state)[q])
+        full = mine[self._cycle.stop[mine] == NO_NODE]
+        if (self._next_leaves == q).any() or not len(full):
+            reason = NOT_DECIDED if (self._next_leaves == q).any() else LIMITS
+            return Short(reason, -np.inf, np.zeros(0, np.int64), np.zeros(0))
+        group = int(full[np.argmin(self._cycle.stop_order[full])])
+        ready, ready_at = self._served.ready(self._state, int(self._cycle.stop_job[group]))
+        held = self._holders
+        begin = int(np.searchsorted(held.by, max(last, ready), "right"))
+        since = begin + np.flatnonzero(held.leaf[begin:] != q)
+        more, equal, ordered = self._compared(q, since)
+        reason = self._through(group, since, more | ordered, equal)
+        before = since[more | equal][::-1]
+        others, newest = np.unique(held.leaf[before], return_index=True)
+        return Short(reason, ready_at, others, held.started[before[newest]])
+
+    def _through(self, group: int, since: I64, before: Bools, equal: Bools) -> int:
+        """Why no node has room for the next of a group; `since` are the holders that were placed while it waited.
+
+        Of these, `before` says who was served though it had more, or by a policy that shares are nothing to; `equal`, who had as
+        much.
+        """
+        state, held = self._state, self._holders
+        shape = int(state.groups.shape_row[group])
+        demand, count = state.shapes.demand[shape], max(1, int(state.groups.gang[group]))
+        asked = demand > 0
+        n = state.nodes.n
+        allowed = self._open & state.cluster.masks[state.shapes.mask[shape], :n]
+        free = state.nodes.free[:n]
+        if tasks_that_fit(free[allowed], demand) >= count:
+            return RESERVATIONS
+        richer = self._has_more[held.leaf[since]]
+        room = (state.nodes.free - state.nodes.held)[held.node[since]] + held.demand[since]
+        fits = richer & allowed[held.node[since]] & (room[:, asked] >= demand[asked]).all(axis=1)
+        if (fits & before).any():
+            return ORDER
+        if (fits & equal).any():
+            return TIES
+        if tasks_that_fit((free + self._offered)[allowed], demand) >= count:
+            return OFFERS
+        in_pieces = (free[self._open][:, asked].sum(axis=0) >= count * demand[asked]).all()
+        if in_pieces or (richer & ~fits).any():
+            return PLACEMENT
+        return WHOLE_TASKS if fits.any() else RUNNING_TASKS
+
+    def _compared(self, q: int, tasks: I64) -> tuple[Bools, Bools, Bools]:
+        """Of tasks that hold room, whether their queues had more than q before they were placed, or as much; and whether that was
+        nothing to the policy by which the two were served.
+
+        Compared are the two siblings above them, by the dominant shares of what they use now, less what was placed since. What
+        ended since is not known any more, so some may have had more than is seen here.
+        """
+        state, held, paths = self._state, self._holders, self._paths
+        leaf, demand = held.leaf[tasks], held.demand[tasks]
+        depth = (paths[:, leaf] != paths[:, [q]]).argmax(axis=0)
+        theirs, mine = paths[depth, leaf], paths[depth, q]
+        since_mine = np.zeros_like(demand)
+        for above in np.unique(mine):
+            compared = mine == above
+            below = (paths[:, leaf] == above).any(axis=0)
+            since_mine[compared] = _from_here_on(demand * below[:, None])[compared]
+        by_queue = np.argsort(theirs, kind="stable")
+        last = np.searchsorted(theirs[by_queue], theirs[by_queue], "right")
+        before = np.concatenate([np.zeros((1, demand.shape[1]), np.int64), np.cumsum(demand[by_queue], axis=0)])
+        since_theirs = np.empty_like(demand)
+        since_theirs[by_queue] = before[last] - before[np.arange(len(tasks))]
+        size = np.where(state.cluster.total > 0, state.cluster.total, 1)
+
+        def shares(queues: I64, less: I64) -> F64:
+            used = (state.queues.used[queues] - less) / size / state.queues.weight[queues]
+            found: F64 = used.max(axis=1, initial=0.0)
+            return found
+
+        had, own = shares(theirs, since_theirs), shares(mine, since_mine)
+        ordered = np.isin(state.queues.policy[state.queues.parent[mine]], (FIFO, PRIORITY))
+        return had > own + CLOSE, np.abs(had - own) <= CLOSE, ordered
+
+    @cached_property
+    def _offered(self) -> I64:
+        """What of each node is offered to frameworks, and not answered."""
+        return offered_of(self._state.offers, self._state.nodes.n)
+
+    @cached_property
+    def _holders(self) -> _Holders:
+        state = self._state
+        rows = state.held_rows()
+        by = self._served.placed_by(state, rows)
+        order = np.argsort(by, kind="stable")
+        jobs = state.job_rows_of(rows[order])
+        demand = state.shapes.demand[state.jobs.shape_row[jobs]]
+        node, started = state.tasks.node[rows[order]].astype(np.int64), state.tasks.started_at[rows[order]]
+        return _Holders(by[order], started, state.jobs.queue[jobs], node, demand)
+
+    @cached_property
+    def _paths(self) -> I64:
+        """Of each queue, the queues from the root down to it, a column each; then itself again."""
+        parent = self._state.queues.parent[: self._state.queues.n]
+        found = [np.arange(len(parent))]
+        while (found[-1] > 0).any():
+            up = found[-1]
+            found.append(np.where(up > 0, parent[up], 0))
+        paths = np.stack(found[::-1])
+        depth = (paths > 0).argmax(axis=0)  # columns begin with the root as often as they are less deep than others
+        rows = np.minimum(np.arange(len(paths))[:, None] + depth, len(paths) - 1)
+        aligned: I64 = np.take_along_axis(paths, rows, axis=0)
+        return aligned
+
+
+def _from_here_on(rows: I64) -> I64:
+    """Of each row the sum of it and those after it."""
+    found: I64 = np.cumsum(rows[::-1], axis=0)[::-1]
+    return found

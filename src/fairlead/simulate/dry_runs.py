@@ -1,0 +1,415 @@
+"""Runs on paper: how a state may go on, with durations and arrivals drawn from those that were.
+
+All runs of one state begin with the same :class:`DryRun`: its jobs that have not ended, each with its tasks that run and then
+those that wait. A :class:`Run` is a copy of that, in which time goes on by :func:`fairlead.simulate.kernel.advance.advance`.
+Job row j of a paper is number j + 1, and is number j of the simulated cluster, so that neither has rows for what ended long ago.
+
+What is left out: no node is lost, drained or added, and nobody cancels anything. Jobs that come after others do so as soon as
+those have ended, but for those that wait for a failure. Under a policy that only divides the queues are entitled to what they
+are entitled to now. Within a run, the forecasts of what runs are made without the jobs' own histograms.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.engines.kernel import simulated
+from fairlead.engines.kernel.simulated import Runs, Truth
+from fairlead.engines.step import GRACE
+from fairlead.scheduler.decide import MOST_PLACEMENTS
+from fairlead.scheduler.entitlements import write_entitled
+from fairlead.scheduler.growth import NEW_TASK, ensure_group, group_of, renumbering
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import MOST
+from fairlead.scheduler.kernel.scheduling import View, link_tasks
+from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS
+from fairlead.scheduler.snapshot import copy_of
+from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING, WAITING
+from fairlead.scheduler.tables import F64, I64, NONE, OF_JOB, Tasks, longer
+from fairlead.simulate.kernel import tape as kernel
+from fairlead.simulate.kernel.advance import Tape, advance, draw, fill_in
+from fairlead.simulate.workload import most_at_once
+
+DAY = 86400.0
+HOUR = 3600.0
+LISTED = 64
+"""Durations drawn for the waiting tasks of a job, at most: with more tasks, they are gone through again."""
+CHUNK_JOBS, CHUNK_TASKS = 200, 5_000
+"""Arrivals that are written at once, at most, and their tasks, but for one job; or as many again as were written before."""
+
+
+class Arrivals(NamedTuple):
+    """The jobs that were submitted in the last day, as far as they are remembered, by time.
+
+    source : int64: their rows in the state that was
+    group : int64: where it waits
+    at : float64: seconds after the beginning of the time that is looked back on, which lasts `window`
+    """
+
+    source: I64
+    group: I64
+    at: F64
+    window: float
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What all runs from a state begin with.
+
+    Attributes
+    ----------
+    before : State
+        As it was, with the rows that durations are drawn for. Not changed.
+    source : int64, shape (jobs,)
+        Of each job here, its row there.
+    state : State
+        Only what has not ended.
+    target : int
+        The row of the job whose start is looked for.
+    now : float
+    held : int64
+        Rows of the tasks that hold resources; `held_jobs` of their jobs, `ages` how long they have run.
+    after, lacks : int64
+        As :class:`fairlead.simulate.kernel.advance.Tape` has them.
+    arrivals : Arrivals
+    at_once : int
+        Tasks that run at once at most, of those that start.
+    """
+
+    before: State
+    source: I64
+    state: State
+    target: int
+    now: float
+    held: I64
+    held_jobs: I64
+    ages: F64
+    after: I64
+    lacks: I64
+    arrivals: Arrivals
+    at_once: int
+
+
+def dry_run_of(state: State, target: int, now: float) -> DryRun:
+    """Make it from a state, which is not changed but for its order; `target` is a job's row there."""
+    found = copy_of(state)
+    arrivals = _arrivals(state, found, target, now)
+    jobs = state.jobs
+    live = np.flatnonzero((jobs.id[: jobs.n] != NONE) & np.isnan(jobs.finished_at[: jobs.n]))
+    after, lacks = _followers(state, live, int(jobs.id[target]))
+    _keep_live(found, live)
+    waits = found.jobs.waiting[: len(live)] > 0
+    for row in np.flatnonzero(waits & found.jobs.gang[: len(live)] & (found.jobs.group[: len(live)] == NONE)).tolist():
+        found.jobs.home[row] = group_of(found, row)
+    held = found.held_rows()
+    held_jobs = found.job_rows_of(held)
+    ages = np.fmax(0.0, now - found.tasks.started_at[held])  # NaN where it is about to start
+    kept = found.holds.n
+    found.holds.extend((MOST + 1) * found.nodes.n)
+    found.holds.n = kept
+    found.order.ready(found, MOST_PLACEMENTS)
+    write_entitled(found)
+    place = int(np.searchsorted(live, target))
+    most = most_at_once(found.shapes.demand[: found.shapes.n], found.cluster.total)
+    return DryRun(state, live, found, place, now, held, held_jobs, ages, after, lacks, arrivals, most)
+
+
+def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
+    """What came in the last day, but for the target; groups where there are none are made in `into`.
+
+    Jobs that ended are forgotten in the order of their ends; so whatever came after the first end that is remembered is known.
+    """
+    jobs, n = state.jobs, state.jobs.n
+    ended = state.ended_jobs()
+    begin = max(now - DAY, float(state.times[BEGAN]))
+    if state.forgotten and len(ended):
+        begin = max(begin, float(jobs.finished_at[state.job_row(int(ended[0]))]))
+    chosen = (jobs.id[:n] != NONE) & (jobs.submitted_at[:n] >= begin) & (jobs.submitted_at[:n] <= now)
+    chosen[target] = False
+    source = np.flatnonzero(chosen)
+    source = source[np.argsort(jobs.submitted_at[source], kind="stable")]
+    group = jobs.home[source]
+    gangs = np.flatnonzero(jobs.gang[source])
+    kinds = np.stack(
+        [column[source[gangs]] for column in (jobs.queue, jobs.priority, jobs.shape_row, jobs.tasks, jobs.revocable)],
+        axis=1,
+    )
+    distinct, which = np.unique(kinds, axis=0, return_inverse=True)
+    made = [ensure_group(into, (*key, bool(revocable))) for *key, revocable in distinct.tolist()]
+    group[gangs] = np.array(made, np.int64)[which.reshape(-1)]
+    window = max(HOUR, now - begin)
+    return Arrivals(source, group, jobs.submitted_at[source] - (now - window), window)
+
+
+def _as_new(rows: NDArray[Any]) -> NDArray[Any]:
+    """Rows of jobs as they were when those were new."""
+    rows["waiting"] = rows["tasks"]
+    for name in ("next", "holding", "failed", "cancelled", "held", "irregular"):
+        rows[name] = 0
+    rows["group"] = rows["after"] = rows["before"] = NONE
+    rows["finished_at"], rows["plain"] = np.nan, ~rows["gang"]
+    return rows
+
+
+def _followers(state: State, live: I64, target: int) -> tuple[I64, I64]:
+    """Which jobs come after which, as rows among those that live, and how many each still comes after."""
+    place = {int(number): k for k, number in enumerate(state.jobs.id[live])}
+    lacks = np.zeros(len(live), np.int64)
+    pairs = []
+    for job, others in state.dependencies.waits_for.items():
+        if job not in place:  # it was cancelled
+            continue
+        wanted = {after.job: after.how for after in state.index.specs[job].after}
+        if job == target or all(wanted[other] != "failure" for other in others):
+            lacks[place[job]] = len(others)
+            # One that has ended otherwise than was wanted is no more: what comes after it never starts.
+            pairs += [(place[other], place[job]) for other in others if other in place]
+    return np.array(sorted(pairs), np.int64).reshape(-1, 2), lacks
+
+
+def _keep_live(state: State, live: I64) -> None:
+    """Keep only these jobs, numbered anew from 1 on, and of their tasks those that run and then those that wait.
+
+    A task that is revoked waits again under a row behind the others: see `next` in the table of jobs.
+    """
+    jobs, tasks = state.jobs, state.tasks
+    status = tasks.status[: tasks.n]
+    rows = np.flatnonzero((status >= PLACED) & (status <= REVOKING) | (status == WAITING))
+    of = state.job_rows_of(rows)
+    there = np.isin(of, live)
+    rows, of = rows[there], of[there]
+    order = np.argsort(2 * of + (status[rows] == WAITING), kind="stable")
+    rows, of = rows[order], np.searchsorted(live, of[order])
+    used = np.bincount(of, minlength=len(live))
+    revoked = np.bincount(of[status[rows] == REVOKING], minlength=len(live))
+    first = np.cumsum(used + revoked) - used - revoked
+    begin = np.cumsum(used) - used
+    kept = np.full(int((used + revoked).sum()), NEW_TASK, Tasks.FIELDS)
+    kept[first[of] + np.arange(len(rows)) - begin[of]] = tasks.rows[rows]
+
+    new_job, numbers = renumbering(live, jobs.n), jobs.id[live]
+    jobs.keep(live)
+    tasks.set_rows(kept)
+    tasks.n = len(kept)
+    jobs.id[:], jobs.first[:], jobs.tasks[:] = np.arange(1, len(live) + 1), first, used + revoked
+    jobs.next[:], jobs.irregular[:] = jobs.holding, False
+    for links in (jobs.after, jobs.before, state.groups.head, state.groups.tail):
+        links[:] = new_job[links]
+    state.holds.job[: state.holds.n] = 1 + np.searchsorted(numbers, state.holds.job[: state.holds.n])
+    histograms = state.histograms
+    histograms.keep(np.flatnonzero(histograms.about[: histograms.n] != OF_JOB))
+    histograms.make_room()
+    state.ended, state.forgotten = np.zeros(len(live), np.int64), 0
+    state.order.counts[[ENDED, HISTOGRAMS]] = 0, histograms.n
+    state.moves[0] += 1
+    scheduling.find_places(state.view())
+    rows = state.held_rows()
+    link_tasks(state.view(), rows, state.job_rows_of(rows))
+
+
+class Run:
+    """One way in which it may go on.
+
+    Parameters
+    ----------
+    paper : DryRun
+    rng : numpy.random.Generator
+
+    Attributes
+    ----------
+    until : float
+        The moment up to which all has happened.
+    begun : float
+        When the next task of the target starts, all of them where it is a gang; NaN before.
+    known : bool
+        Whether anything is known of how long tasks last.
+    """
+
+    def __init__(self, paper: DryRun, rng: np.random.Generator) -> None:
+        self._paper, self._rng = paper, rng
+        self.until = paper.now
+        jobs, n = paper.state.jobs, paper.state.jobs.n
+        held, waiting = jobs.holding[:n], jobs.tasks[:n] - jobs.holding[:n]
+        listed = np.minimum(waiting, LISTED)
+        first = np.cumsum(held + listed) - held - listed
+        runs = np.repeat(first, held) + paper.held - np.repeat(jobs.first[:n], held)
+        ages, waits = np.zeros(int((held + listed).sum())), np.ones(int((held + listed).sum()), np.bool_)
+        ages[runs], waits[runs] = paper.ages, False
+        self._pool = np.zeros(0)
+        lasts = self._draw(paper.source[np.repeat(np.arange(n), held + listed)], ages)
+        self.known = bool(len(self._pool))
+        self._arrays = {name: _copied(array) for name, array in paper.state.order.view(paper.state).arrays.items()}
+        self._truth = _truth_of(paper.state, lasts[waits], listed, paper.now)
+        self._jobs, self._tasks, self._durations = n, paper.state.tasks.n, int(listed.sum())
+        self._runs = simulated.no_runs(len(paper.held))
+        _resume(paper, self._truth, self._runs, lasts[runs] - paper.ages)
+        offsets = _offsets(paper, rng)
+        self._coming = np.argsort(offsets, kind="stable")
+        self._offsets, self._came = offsets[self._coming], 0
+        more = min(1, len(offsets))  # of which it is known when they come, but they are not there yet
+        numbers = np.zeros(kernel.NUMBERS, np.int64)
+        numbers[[kernel.ARRIVED, kernel.COMING]] = n
+        numbers[kernel.GOES_OVER_LIMITS] = paper.state.settings.revoke and paper.state.any_revocable
+        numbers[kernel.GOES_ON] = 1  # there may be something to decide right now
+        self._course = Tape(
+            row=np.arange(n + more), group=np.full(n + more, NONE), submit=np.append(np.zeros(n), self._when(np.arange(more))),
+            at=np.full(3, paper.now), after=paper.after, lacks=paper.lacks.copy(), ends=np.zeros((5, 0), np.int64),
+            rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
+            starts=np.zeros(0), returned=np.zeros(0, np.int64), numbers=numbers,
+        )  # fmt: skip
+        self._have_room()
+
+    @property
+    def begun(self) -> float:
+        return float(self._truth.begun[self._paper.target])
+
+    @property
+    def work(self) -> int:
+        """How many tasks were placed and jobs came."""
+        return (
+            int(self._course.numbers[kernel.DECISIONS] + self._course.numbers[kernel.ARRIVED])
+            - self._paper.state.jobs.n
+        )
+
+    def go_on(self, until: float) -> bool:
+        """Let everything up to a moment happen; whether anything is to happen after it."""
+        settings, why = self._paper.state.settings, kernel.MORE_JOBS
+        while why == kernel.MORE_JOBS:
+            why = advance(
+                self._view, self._truth, self._runs, self._course, until, MOST_PLACEMENTS, settings.reserve_after,
+                settings.max_losses, len(self._arrays["ended"]),
+            )  # fmt: skip
+            if why == kernel.MORE_JOBS:
+                self._write_arrivals()
+        self.until = float(self._course.at[1]) if why == kernel.UNTIL else until
+        return bool(why == kernel.UNTIL)
+
+    def _draw(self, source: I64, ages: F64) -> F64:
+        """How long tasks last, in all."""
+        view, found = self._paper.before.view(), np.empty(len(source))
+        draw(view, source, ages, self._rng.random((len(source), 3)), found)
+        if not len(self._pool):
+            self._pool = found[found > 0]
+        if not found.all():
+            fill_in(view, source, self._rng.random((len(source), 2)), self._pool, found)
+        return found
+
+    def _when(self, arrivals: I64) -> F64:
+        """When jobs come, counted from the first: those of the last day in their order, again and again."""
+        turns, place = np.divmod(arrivals, max(1, len(self._offsets)))
+        found: F64 = self._paper.now + turns * self._paper.arrivals.window + self._offsets[place]
+        return found
+
+    def _write_arrivals(self) -> None:
+        """Write the next jobs that come."""
+        arrivals = self._paper.arrivals
+        coming = np.arange(self._came, self._came + max(CHUNK_JOBS, self._came))
+        which = self._coming[coming % len(self._coming)]
+        most = max(CHUNK_TASKS, self._tasks - self._paper.state.tasks.n)
+        tasks = np.cumsum(self._paper.before.jobs.tasks[arrivals.source[which]])
+        count = max(1, int(np.searchsorted(tasks, most, side="right")))
+        coming, which = coming[:count], which[:count]
+        self._came += count
+        rows = _as_new(self._paper.before.jobs.rows[arrivals.source[which]])
+        tasks = rows["tasks"]
+        before, total = self._jobs, int(tasks.sum())
+        rows["id"], rows["first"] = before + 1 + np.arange(count), self._tasks + np.cumsum(tasks) - tasks
+        listed = np.minimum(tasks, LISTED)
+        lasts = self._draw(np.repeat(arrivals.source[which], listed), np.zeros(int(listed.sum())))
+
+        arrays, truth, tape = self._arrays, self._truth.arrays, self._course.arrays
+        arrays["jobs"] = _put(arrays["jobs"], before, rows)
+        arrays["tasks"] = _put(arrays["tasks"], self._tasks, np.full(total, NEW_TASK, Tasks.FIELDS))
+        arrays["ended"] = _put(arrays["ended"], before, np.zeros(count, np.int64))
+        new = {
+            "demand": self._paper.state.shapes.demand[rows["shape_row"]], "queue": rows["queue"], "several": listed,
+            "first": self._durations + np.cumsum(listed) - listed, "begun": np.full(count, np.nan),
+            "ended": np.full(count, np.nan), "submitted": np.full(count, np.nan), "waited": np.zeros(count), "left": tasks,
+            "task": rows["first"], "never": np.zeros(count, np.bool_),
+        }  # fmt: skip
+        truth |= {name: _put(truth[name], before, values) for name, values in new.items()}
+        truth["duration"] = _put(truth["duration"], self._durations, lasts)
+        truth["last"] = _put(truth["last"], self._tasks, np.zeros(total, np.int32))
+        self._jobs, self._tasks, self._durations = before + count, self._tasks + total, self._durations + len(lasts)
+        # One more, of which it is known when it comes.
+        tape["submit"] = np.append(tape["submit"][:before], self._when(np.append(coming, self._came)))
+        tape["row"] = np.arange(self._jobs + 1)
+        tape["group"] = np.append(tape["group"][:before], np.append(arrivals.group[which], NONE))
+        self._truth, self._course = Truth(**truth), Tape(**tape)
+        self._course.numbers[kernel.COMING] = self._jobs
+        self._have_room()
+
+    def _have_room(self) -> None:
+        """Have rows for all that may run at once, and may end or be placed at one moment."""
+        size = min(self._tasks, len(self._paper.held) + self._paper.at_once)
+        if size > len(self._runs.heap):
+            self._runs = simulated.longer(self._runs, max(size, 2 * len(self._runs.heap)))
+        size = len(self._runs.heap)
+        if size > len(self._course.rows):
+            new = {
+                "ends": np.zeros((5, size), np.int64),
+                "rows": np.zeros(size, np.int64),
+                "attempts": np.zeros(size, np.int64),
+            }
+            self._course = Tape(**{**self._course.arrays, **new})
+        self._view = View(**self._arrays)
+
+
+def _offsets(paper: DryRun, rng: np.random.Generator) -> F64:
+    """After how many seconds each job of the last day comes, if things go on as they did after one of them.
+
+    Jobs come in swarms. So what comes after the target's submission is taken to be as what came after some other's, and not as
+    what came after some moment: at most moments little happens, and few jobs are submitted then.
+    """
+    at, window = paper.arrivals.at, paper.arrivals.window
+    if not len(at):
+        return at
+    begin = at[rng.integers(len(at))] + paper.now - paper.state.jobs.submitted_at[paper.target]
+    found: F64 = window - (begin - at) % window
+    return found
+
+
+def _truth_of(state: State, duration: F64, listed: I64, now: float) -> Truth:
+    """A cluster on which nothing runs yet."""
+    jobs, n = state.jobs, state.jobs.n
+    capacity, queues = state.nodes.capacity.copy(), state.queues.n
+    return Truth(
+        capacity=capacity, demand=state.shapes.demand[jobs.shape_row[:n]], queue=jobs.queue[:n].copy(), duration=duration,
+        first=np.cumsum(listed) - listed, several=np.maximum(1, listed), load=np.zeros_like(capacity),
+        down=np.zeros(len(capacity), np.bool_), pace=np.ones(len(capacity)), first_run=np.full(len(capacity), NONE),
+        used=np.zeros((queues, capacity.shape[1]), np.int64), waits=np.zeros((queues, capacity.shape[1]), np.int64),
+        running=np.zeros(queues, np.int64), waiting=np.zeros(queues, np.int64), begun=np.full(n, np.nan),
+        ended=np.full(n, np.nan), submitted=np.full(n, now), waited=np.zeros(n), left=jobs.tasks[:n].copy(),
+        task=jobs.first[:n].copy(), last=np.zeros(state.tasks.n, np.int32), size=np.zeros(4, np.int64),
+        never=np.zeros(n, np.bool_), total=state.cluster.total.copy(), got=np.zeros(queues), since=np.full(queues, now),
+    )  # fmt: skip
+
+
+def _resume(paper: DryRun, truth: Truth, runs: Runs, left: F64) -> None:
+    """Have what runs end after so many seconds, or sooner where it was told to stop."""
+    jobs, tasks, n = paper.state.jobs, paper.state.tasks, paper.state.jobs.n
+    held = np.maximum(1, jobs.holding[:n])
+    first = np.cumsum(jobs.holding[:n]) - jobs.holding[:n]
+    of, status = paper.held_jobs, tasks.status[paper.held]
+    index, attempt = paper.held - jobs.first[of], tasks.attempt[paper.held].astype(np.int64)
+    here = Truth(**{**truth.arrays, "duration": left, "first": first, "several": held})
+    simulated.start_all(here, runs, of, index, attempt, tasks.node[paper.held].astype(np.int64), paper.now)
+    told = np.flatnonzero(status > RUNNING)
+    simulated.stop(truth, runs, of[told], index[told], attempt[told], paper.now, GRACE)
+    truth.begun[:] = np.nan
+
+
+def _copied(array: NDArray[Any]) -> NDArray[Any]:
+    return longer(array, len(array), len(array)) if array.dtype.names else array.copy()
+
+
+def _put(array: NDArray[Any], begin: int, values: NDArray[Any]) -> NDArray[Any]:
+    """Write values into an array from a row on, or into a longer one."""
+    end = begin + len(values)
+    if end > len(array):
+        array = longer(array, begin, max(2 * len(array), end))
+    array[begin:end] = values
+    return array
