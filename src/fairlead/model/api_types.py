@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict  # pydantic reads those of `typing` only from Python 3.12 on
 
-from fairlead.model.specs import JobStatus as JobStatus
+from fairlead.model import specs
 from fairlead.model.specs import Quantities
 
+JobStatus = specs.JobStatus
 TaskStatus = Literal[
     "waiting", "starting", "running", "stopping", "expiring", "revoking", "succeeded", "failed", "cancelled"
 ]
