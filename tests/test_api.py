@@ -272,7 +272,7 @@ def test_any_bytes_can_be_said(world):
 def test_a_body_is_read_as_it_is_meant_or_not_at_all(world):
     long = "9" * 5000
     for body, said in (
-        (b'{"argv": ["a"], "argv": ["b"]}', "argv: is there twice: keep one of them"),
+        (b'{"argv": ["a"], "argv": ["b"]}', "argv: is given twice: keep one of them"),
         (b'{"argv": [""], "demand": {"cpu": 1}}', "argv: names no program: its first word is empty"),
         (b'{"argv": ["a"', "line 1: not JSON: column 14: a comma or a closing bracket is missing here"),
         (f'{{"argv": ["a"], "tasks": {long}}}'.encode(), "a number has more digits than can be read"),

@@ -150,7 +150,7 @@ def test_what_counts_as_many_requests_leaves_room_for_so_many_less():
     ("text", "why"),
     [
         ("[bounds.nowhere]\njobs = 1", "there is no queue 'nowhere' here"),
-        ("[bounds.a]\nrequests = 5", 'requests are of no queue: say them of "@default"'),
+        ("[bounds.a]\nrequests = 5", 'requests cannot be bounded per queue: write them under "@default"'),
         ('[bounds."@default"]\nrequests = 0', "use 1 or more"),
         ('[bounds."@default"]\noutput_limit = "lots"', "output_limit"),
         ('[bounds."@default"]\njob = 5', "no such key here"),

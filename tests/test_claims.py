@@ -759,7 +759,7 @@ def test_an_audit_checks_each_revocation():
     found = audit_history(new_state(), served_in_time().facts, 0.0, 60.0, 100)
     assert found["revocations"] == {"claims": 1, "tasks": {"guarantee": 1}, "lost": pytest.approx(10.0), "faults": []}
     text = over_time_text({**found, "asked": 60.0, "complete": True})
-    assert "✓ what was revoked was needed, enough, and took nobody below what is theirs: tasks, 1 for guarantee" in text
+    assert "✓ preemptions were needed and sufficient, and left each queue its share: tasks, 1 for guarantee" in text
 
 
 @pytest.mark.parametrize(
@@ -876,12 +876,12 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('guarantee_timeout = "soon"', "'soon' is no duration"),
-        ("guarantee_timeout = -1", "no duration"),
+        ('guarantee_timeout = "soon"', "'soon' is not a duration"),
+        ("guarantee_timeout = -1", "not a duration"),
         ("fair_share_threshold = 2", "use 1 or less"),
         ('grace = "2d"', "use 86400 or less"),
         ('lent = "x"', "no such key"),
-        ("lend = { cpu = 1 }", "it is guaranteed no cpu that it could lend: name that in its guarantee too"),
+        ("lend = { cpu = 1 }", "has no guarantee of cpu to lend: add it to the guarantee"),
     ],
 )
 def test_a_wrong_key_is_refused_with_its_place(tmp_path, line, message):

@@ -412,7 +412,7 @@ def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
     ("arguments", "says"),
     [
         (["run", "-q", "C", "--", "true"], "there is no queue 'C': choose one of A, B, lab"),
-        (["run", "-q", "A", "--cpu", "x", "--", "true"], "cpu: 'x' is no quantity"),
+        (["run", "-q", "A", "--cpu", "x", "--", "true"], "cpu: 'x' is not a quantity"),
         (["run", "-q", "A", "--cpu", "-1", "--", "true"], "cpu: -1 is negative"),
         (["run", "-q", "A", "--gpu", "0.5", "--", "true"], "ask for a whole number"),
         (
@@ -480,7 +480,9 @@ def test_a_wrong_configuration_is_refused_whole(shared):
     wrong.write_text('[[queue]]\nname = "A"\nweight = -1\n')
     refused = shared.call("up", "--config", str(wrong), "--home", str(shared.folder / "third"))
     assert refused.returncode == 1
-    assert refused.stderr == f"fairlead: {wrong}:3: queue[0].weight: -1 is no weight: use a number from 1e-9 to 1e9\n"
+    assert (
+        refused.stderr == f"fairlead: {wrong}:3: queue[0].weight: -1 is not a weight: use a number from 1e-9 to 1e9\n"
+    )
     assert not (shared.folder / "third").exists()
 
 
@@ -500,11 +502,11 @@ def test_what_the_machine_keeps_for_itself_is_said_and_is_not_shared(tmp_path):
     ("text", "wrong"),
     [
         ('system = "5%"', ':1: system: write a table such as { cpu = 0.5, memory = "5%" }, or {} to keep nothing'),
-        ("system = { disk = 1 }", ":1: system: there is no 'disk' to keep of this machine: use cpu, memory, gpu"),
+        ("system = { disk = 1 }", ":1: system: this machine has no 'disk' to keep: use cpu, memory, gpu"),
         ("system = { gpu = 0.5 }", ":1: system: gpu: a part of a GPU cannot be kept: write a whole number"),
         (
             'system = {}\n[[node]]\nname = "n"\ncapacity = { cpu = 1 }',
-            ":1: system: is kept of this machine as it is: here [[node]] tables say what there is",
+            ":1: system: applies only to a detected machine: here [[node]] tables declare the nodes",
         ),
     ],
 )
@@ -569,12 +571,12 @@ def test_requests_are_refused_in_the_words_of_documents(shared):
         assert answer == (422, {"error": said}), more
     for body, said in (
         (b'{\n"argv": [,', "line 2: not JSON: column 10: a value is missing here"),
-        (b"{}x", "line 1: not JSON: column 3: the value has ended before: remove what follows"),
+        (b"{}x", "line 1: not JSON: column 3: the value ends before this: remove what follows"),
         (b"[" * 200_000, "nested too deeply"),
     ):
         assert shared.http("POST", "/v1/jobs", body) == (422, {"error": said})
     for option, value, said in (
-        ("--memory", "4Gx", "--memory: '4Gx' is no quantity"),
+        ("--memory", "4Gx", "--memory: '4Gx' is not a quantity"),
         ("--signal", "KILL", "--signal: 'KILL' is not a signal"),
         ("--grace", "2d", "--grace: use 86400 or less"),
         ("--name", "x" * 257, "--name: is longer than 256 characters"),

@@ -487,10 +487,10 @@ def test_the_command_of_a_journal(command, tmp_path):
     lines = told.stdout.splitlines()
     assert lines[0].startswith("10 min, from ")
     assert lines[0].endswith("in resource-seconds")
-    assert lines[1] == "1,200 looks, at most one in each 0.3 s; what was used is 0.0% off by them"
+    assert lines[1] == "1,200 samples, at most one per 0.3 s; the sampled use is 0.0% off"
     assert [line.split()[0] for line in lines[3:8] if line.strip("─")][:2] == ["queue", "zoe"]
     assert any(line.startswith("✗ zoe was wronged by 40") and line.endswith(" of 401, through ties") for line in lines)
-    assert any(line.startswith("✗ zoe starved: nothing of it was started for 9.98 min from ") for line in lines)
+    assert any(line.startswith("✗ zoe starved: none of its tasks started for 9.98 min from ") for line in lines)
     assert lines[-1] == "not fair over this time: see above"
     page = (tmp_path / "out.html").read_text()
     assert "entitled" in page
@@ -510,10 +510,10 @@ def test_the_command_of_a_journal(command, tmp_path):
         (["--journal", "journal.db", "--live"], "--journal and --starved-after look back: write --over"),
         (["--over", "7d", "--journal", "none.db"], "none.db: there is no journal"),
         (["--over", "7d", "--journal", "text.db"], "text.db: is not a journal"),
-        (["--over", "soon", "--journal", "none.db"], "--over 'soon': 'soon' is no duration"),
+        (["--over", "soon", "--journal", "none.db"], "--over 'soon': 'soon' is not a duration"),
         (["--over", "0s", "--journal", "none.db"], "--over '0s': is no time at all"),
         (["--over", "40000d"], "--over '40000d': is longer than ten years: write 3650d at most"),
-        (["--over", "7d", "--starved-after", "x"], "--starved-after 'x': 'x' is no duration"),
+        (["--over", "7d", "--starved-after", "x"], "--starved-after 'x': 'x' is not a duration"),
         (["--over", "7d", "--discrete"], "--over takes no --policy, --allocation or --discrete"),
         (["--over", "7d"], "no scheduler runs in "),
     ],

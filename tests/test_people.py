@@ -652,7 +652,7 @@ def test_an_installed_service_is_started_anew_with_what_it_was_installed_with(co
     [
         (None, [], "there is no such file"),
         ("nonsense = [", [], "fairlead.toml: not TOML"),
-        ("[[queue]]\nname = 'a/b'", [], "hangs in the air"),
+        ("[[queue]]\nname = 'a/b'", [], "has no parent queue"),
         ("", ["--listen", "0.0.0.0:7373"], "give a certificate with --tls-cert"),
         ("", ["--listen", "0.0.0.0:7373", "--tls-cert", "none.pem"], "none.pem: not a certificate"),
     ],

@@ -190,8 +190,8 @@ def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):
         ("command,cpu\ntrue", ":2: must have as many cells as the first line"),
         ('command\n"it\'s"', ":2: command: no closing quotation"),
         ("{" * 100_000, ":1: not JSON: column 2: write a key in double quotes here"),
-        ('{"command": "a", "command": "b"}', ":1: command: is there twice: keep one of them"),
-        ('{"command": "a", "on": {"x": "1", "x": "2"}}', ":1: on.x: is there twice: keep one of them"),
+        ('{"command": "a", "command": "b"}', ":1: command: is given twice: keep one of them"),
+        ('{"command": "a", "on": {"x": "1", "x": "2"}}', ":1: on.x: is given twice: keep one of them"),
         ('[{"command": "a"}]', ":1: begins with [: write one object per line"),
         (f'\n{{"command": "a", "cpu": {"9" * 5000}}}', ":2: a number has more digits than can be read"),
         ("command,colour\na,red", ":1: colour: unknown option: the known ones are after, "),
@@ -302,7 +302,7 @@ def test_one_doubt_hides_no_other(idle):
             ("--ray", "--bundle", "cpu=1,cpu=2", "--", "true"),
             "--bundle: cpu is given twice: give each resource of a bundle once",
         ),
-        (("--ray", "--bundle", "cpu=x", "--", "true"), "--bundle: cpu: 'x' is no quantity: write a number"),
+        (("--ray", "--bundle", "cpu=x", "--", "true"), "--bundle: cpu: 'x' is not a quantity: write a number"),
         (("--ray", "--", "true"), "ray: no Ray cluster is available"),
     ],
 )
@@ -335,7 +335,7 @@ def test_a_file_of_jobs_is_submitted_whole_or_not_at_all(idle):
     assert wrong.stderr.startswith("fairlead: jobs.csv:3: there is no queue 'nowhere'")
     faults = [
         ("command,memory\n\ntrue,4Gx", "jobs.csv:3: demand: memory: "),
-        ("command,time-limit\ntrue,1h\ntrue,soon", "jobs.csv:3: --time-limit 'soon' is no duration: "),
+        ("command,time-limit\ntrue,1h\ntrue,soon", "jobs.csv:3: --time-limit 'soon' is not a duration: "),
         ("command,tasks\ntrue,1\ntrue,0", "jobs.csv:3: tasks: 0: "),
         ("command,signal\ntrue,KILL", "jobs.csv:2: signal: "),
         ("command,resource\ntrue,disk=1", "jobs.csv:2: demand: disk: no node has any: "),

@@ -25,7 +25,7 @@ from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
 from fairlead.policies import code_of, resources_of
 from fairlead.policies.codes import DIVIDED, HDRF, SDRF
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.over_time import OverTime
+from fairlead.policies.fading import OverTime
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import Configured, Fact

@@ -20,7 +20,7 @@ from fairlead.model.api_types import (
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import Job, Work, path_to_root, written
 from fairlead.policies import drf
-from fairlead.policies.arithmetic import dominant_share
+from fairlead.policies.drf import dominant_share
 from fairlead.scheduler.admission import Unknown, job_row, rows_below
 from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
