@@ -19,13 +19,7 @@ from fairlead.simulate.workload import Workload, cut, synthetic_nodes
 
 @dataclass
 class Outlooks:
-    """Predictions of a simulation.
-
-    every : int
-        A prediction is made for every n-th job that waits on submission.
-    most : int
-        Maximum number of predictions.
-    """
+    """Predictions of a simulation: for every `every`-th job that waits on submission, at most `most`."""
 
     every: int
     most: int

@@ -2,8 +2,7 @@
 
 The cluster is small, so that jobs wait (:func:`bench.outlooks.busy`). Large jobs are openb's pods with eight GPUs, and in
 Facebook's days those that take 5 to 50% of the cluster with all tasks at once. With gangs a large job starts as a whole; of
-openb, whose pods are one-task jobs, `AT_ONCE` equal pods form a gang. The second table shows what history, forecasts and
-reservations add to the CPU time of a simulated step, in paired runs.
+openb, `AT_ONCE` equal pods form a gang. A second table shows the CPU time that history, forecasts and reservations add.
 """
 
 import time

@@ -40,10 +40,9 @@ CORES = 16
 class Measured(NamedTuple):
     """Results for one number of nodes.
 
-    joined : seconds until all nodes are up
+    joined, lost : seconds until all nodes are up, and from a node's silence until it is lost
     rate : tasks per second
     middle, slow : milliseconds from submission to end, median and p99
-    lost : seconds from a node's silence until it is lost
     memory : growth of this process, in MiB
     """
 

@@ -1,4 +1,4 @@
-"""When jobs are expected to start: stories, runs on paper held against what then really happens, and what was told against it."""
+"""When jobs are expected to start: dry runs held against real starts, and the calibration of intervals."""
 
 import asyncio
 import threading
@@ -347,7 +347,7 @@ def test_a_run_that_draws_the_truth_comes_to_what_really_happens(workload, polic
         assert np.isnan(begun) if not later else begun == pytest.approx(min(later), abs=1e-6)
 
 
-# -- what was told ----------------------------------------------------------------------------------------------------------
+# -- calibration ------------------------------------------------------------------------------------------------------------
 
 
 def expectation(job, low, high):

@@ -88,7 +88,7 @@ def by_line(
     cluster: SimulatedCluster,
     baseline: Baseline,
     comes: Bools,
-    look: Callable[[float], float],
+    sample: Callable[[float], float],
 ) -> tuple[int, int, F64]:
     """Run a workload as one line of jobs.
 
@@ -100,7 +100,7 @@ def by_line(
     baseline : Baseline
     comes : bool, shape (jobs,)
         Jobs to run; one that fits no machine would block all others.
-    look : function
+    sample : function
         Called before the next event with its time; returns the time of its next call.
 
     Returns
@@ -114,10 +114,10 @@ def by_line(
     most = min(int(workload.tasks[comes].sum()), most_at_once(truth.demand[comes], truth.capacity.sum(axis=0)))
     cluster.make_room(most)
     line = _line(workload, comes, most)
-    until = look(-np.inf)
+    until = sample(-np.inf)
     while advance(truth, cluster.runs, line, until, baseline.backfill, baseline.longer):
         cluster.now = float(line.at[kernel.NOW])
-        until = look(float(line.at[kernel.NEXT]))
+        until = sample(float(line.at[kernel.NEXT]))
     cluster.now = float(line.at[kernel.NOW])
     return int(line.numbers[kernel.DECISIONS]), int(line.numbers[kernel.STEPS]), line.idled
 

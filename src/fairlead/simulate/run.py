@@ -289,12 +289,12 @@ def _run_baseline(
 ) -> _Totals:  # fmt: skip
     """Run a workload under a baseline without queues."""
 
-    def look(now: float) -> float:
+    def sample(now: float) -> float:
         sampler.advance(now)
         on_progress()
         return sampler.pause
 
-    return _Totals(*by_line(workload, cluster, baseline, ~refused, look))
+    return _Totals(*by_line(workload, cluster, baseline, ~refused, sample))
 
 
 def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:
