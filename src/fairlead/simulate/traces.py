@@ -147,7 +147,7 @@ def _kind(path: Path) -> str:
         return "openb"
     if path.is_dir():
         if not (path / OPENB_PODS).exists():
-            raise TraceError(f"{path}: is a folder without openb's {OPENB_PODS}: name a file")
+            raise TraceError(f"{path}: is a folder without {OPENB_PODS}, which openb needs: name a file")
         return "openb"
     kinds = {".tsv": "swim", ".swf": "swf", ".csv": "table", ".parquet": "table", ".db": "journal"}
     if path.suffix.lower() in kinds:
