@@ -1,9 +1,9 @@
-"""Supervisors of many nodes that run nothing, in one process: they speak the protocol over real sockets, and tasks take no time.
+"""Fake supervisors of many nodes in one process: they speak the protocol over real sockets, and tasks end at once.
 
     python -m bench.fake_nodes FOLDER COUNT DELAY TEARS
 
-DELAY is how many seconds each answer takes, TEARS how many lines a second break. Told "freeze K", the one with that number says
-nothing any more. Prints the ports once it listens on all; FOLDER has own.pem and scheduler.pem, or they speak without TLS.
+DELAY is the seconds before each answer, TEARS the connections broken per second. The line "freeze K" on standard input silences
+node K. Prints the ports once it listens on all. With own.pem and scheduler.pem in FOLDER connections use TLS.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from fairlead.engines.local import tls
 
 
 class FakeNode:
-    """One node, with what runs there and what has ended and was not acknowledged."""
+    """A node with its running tasks, and its ended ones that are not acknowledged."""
 
     def __init__(self, delay: float) -> None:
         self.delay, self.frozen = delay, False
@@ -37,7 +37,7 @@ class FakeNode:
                 if not self.frozen:
                     self._hear(json.loads(line))
         except (OSError, asyncio.LimitOverrunError, ValueError):
-            pass  # the line was torn
+            pass  # connection broken
         finally:
             beating.cancel()
             writer.close()
@@ -99,7 +99,7 @@ async def main() -> None:
 
 
 async def tear(nodes: list[FakeNode], often: float) -> None:
-    """Break lines, now and then."""
+    """Break connections at random, `often` per second on average."""
     while True:
         await asyncio.sleep(random.expovariate(often))
         node = random.choice(nodes)

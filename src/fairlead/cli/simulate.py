@@ -18,15 +18,14 @@ from fairlead.model.documents import DocumentError, read_half_life
 from fairlead.model.quantity import parse_seconds, plain_number
 from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
-from fairlead.simulate.line import in_line
-from fairlead.simulate.machines import on_machines
+from fairlead.simulate.baselines import baseline_of
 from fairlead.simulate.measure import summary, write_parquet
 from fairlead.simulate.offers import Answers, parse_answers
 from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
 from fairlead.simulate.run import check_policy, simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
-from fairlead.simulate.workload import TraceError, check_leaves, cut, synthetic_nodes
+from fairlead.simulate.workload import TraceError, check_leaves, cut, on_machines, synthetic_nodes
 
 DEFAULT_ANSWERS = "hold=1s,refuse=5s"
 """Default of --framework: how frameworks answer offers."""
@@ -65,7 +64,9 @@ def run_simulations(
             for policy, (revokes, answers) in itertools.product(policies, modes):
                 bar = bars.add_task(policy, total=1.0)
                 update = partial(_update, bars, bar)
-                runs.append(simulate(workload, policy, history=half_life, revoke=revokes, told=update, offers=answers))
+                runs.append(
+                    simulate(workload, policy, history=half_life, revoke=revokes, progress=update, offers=answers)
+                )
                 bars.update(bar, completed=1.0)
         if out is not None:
             write_parquet(runs, out)
@@ -120,7 +121,7 @@ def run_sweep(
         # Report what is wrong once, before the grid starts.
         machines = _numbers("--nodes", sizes, int)
         workload = on_machines(read_trace(trace, kind, skip_bad=skip_bad), max(machines), node, config)
-        if not all(map(in_line, policies)):
+        if not all(map(baseline_of, policies)):
             check_leaves(workload)
         loads_and_seeds = _numbers("--scale", loads, float), machines, _numbers("--seed", seeds, int)
         grid = itertools.product(policies, modes, *loads_and_seeds)

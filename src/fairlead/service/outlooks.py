@@ -24,8 +24,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 from fairlead.service import metrics
 from fairlead.service.loop import Busy, Loop
-from fairlead.simulate.outlook import Outlook, outlook, settled
-from fairlead.simulate.told import Told
+from fairlead.simulate.outlook import Calibration, Outlook, outlook, settled
 
 log = logging.getLogger("fairlead")
 
@@ -57,30 +56,30 @@ class Outlooks:
         self._found: dict[Hashable, tuple[float, asyncio.Future[Outlook]]] = {}
         self._waiting = 0
         self._path, self._kept = path, ""
-        self._told, self._lock = self._read(), Lock()
+        self._calibration, self._lock = self._read(), Lock()
         self._newest = 0
 
-    def _read(self) -> Told:
+    def _read(self) -> Calibration:
         try:
-            return Told() if self._path is None else Told.from_text(self._path.read_text())
+            return Calibration() if self._path is None else Calibration.from_text(self._path.read_text())
         except FileNotFoundError:
-            return Told()
+            return Calibration()
         except (OSError, ValueError, TypeError, KeyError) as error:
             log.warning("%s: cannot be read (%s): earlier predictions are forgotten", self._path, error)
-            return Told()
+            return Calibration()
 
     def recover(self, state: State) -> None:
         """Forget jobs that have started or ended since the file was written."""
         with self._lock:
-            for job in self._told.waits_for():
+            for job in self._calibration.open_jobs():
                 row = state.index.find(job)
                 tasks = slice(int(state.jobs.first[row]), int(state.jobs.first[row] + state.jobs.tasks[row]))
                 if row == NONE or state.tasks.attempt[tasks].any() or not state.jobs.waiting[row]:
-                    self._told.forget(job)
+                    self._calibration.forget(job)
 
     def keep(self) -> None:
         with self._lock:
-            text = self._told.as_text()
+            text = self._calibration.as_text()
         if self._path is not None and text != self._kept:
             try:
                 write_private(self._path, text)
@@ -93,15 +92,15 @@ class Outlooks:
             match fact:
                 case JobSubmitted(id=job):
                     self._newest = job
-                case TasksStarted(at=at, job=jobs) if self._told:
+                case TasksStarted(at=at, job=jobs) if self._calibration:
                     with self._lock:
                         for job in np.unique(jobs).tolist():
-                            within = self._told.started(job, at)
+                            within = self._calibration.started(job, at)
                             if within is not None:
                                 metrics.outlooks.labels("yes" if within else "no").inc()
                 case JobHeld(id=job) | JobCancelled(id=job, indices=None):
                     with self._lock:
-                        self._told.forget(job)
+                        self._calibration.forget(job)
 
     async def of_job(self, loop: Loop, job: int) -> Outlook:
         """Predict the start of a job. Raises Unknown, Busy."""
@@ -109,7 +108,7 @@ class Outlooks:
         def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
             found = outlook(state, job, now, widen, seconds)
             with self._lock:
-                self._told.note(found, now, widen)
+                self._calibration.record(found, now, widen)
             return found
 
         # A prediction may be FRESH_SECONDS old, but whether the job has ended must be current.
@@ -134,7 +133,7 @@ class Outlooks:
         try:
             state, now = await self._state(loop, last)
             with self._lock:
-                widen = self._told.widen(now)
+                widen = self._calibration.widen(now)
             seconds = ANSWER_SECONDS + PER_TASK_SECONDS * int(state.jobs.waiting[: state.jobs.n].sum())
             running = asyncio.get_running_loop()
             return await running.run_in_executor(self._worker, find, state, now, widen, seconds)

@@ -1,7 +1,7 @@
-"""The baselines that have no queues: `fifo-strict`, one line that nobody passes, and `easy`, the same with EASY backfill.
+"""Baselines without queues: `fifo-strict`, one line in strict order, and `easy`, the same with EASY backfill.
 
-What they do is in `kernel/in_line.pyx`. `easy` knows how long each task takes; `easy:F` goes by time limits that
-are F times as long, as people's estimates are in the literature, and looks again when a task ends before its limit.
+The algorithm is in `kernel/in_line.pyx`. `easy` knows the duration of each task. `easy:F` uses time limits of F times the
+duration, as user estimates in the literature, and replans when a task ends before its limit.
 """
 
 from collections.abc import Callable
@@ -20,34 +20,27 @@ from fairlead.simulate.workload import F64, I64, Bools, Workload, most_at_once
 
 
 @dataclass(frozen=True)
-class InLine:
-    """Which of the two it is.
+class Baseline:
+    """A baseline without queues.
 
-    backfill : whether others may start before the first, where that does not delay it
-    longer : how many times as long as a task takes its limit is
+    backfill : True if others may start before the first job where that does not delay it
+    longer : time limit of a task, as a multiple of its duration
     """
 
     backfill: bool
     longer: float = 1.0
 
 
-IN_LINE = ("fifo-strict", "easy")
-"""The names of these baselines."""
+BASELINES = ("fifo-strict", "easy")
 
 
-def in_line(policy: str) -> InLine | None:
-    """The baseline that is named so, if it is one.
-
-    Raises
-    ------
-    PolicyError
-        What is written behind `easy:` is no factor; or something is behind `fifo-strict`.
-    """
+def baseline_of(policy: str) -> Baseline | None:
+    """Return the baseline of this name, or None. Raises PolicyError for a wrong suffix."""
     name, _, factor = policy.partition(":")
     if name == "fifo-strict":
         if ":" in policy:
-            raise PolicyError(f"{policy!r}: fifo-strict is written fifo-strict")
-        return InLine(backfill=False)
+            raise PolicyError(f"{policy!r}: fifo-strict takes no suffix: write fifo-strict")
+        return Baseline(backfill=False)
     if name != "easy":
         return None
     try:
@@ -56,19 +49,19 @@ def in_line(policy: str) -> InLine | None:
             raise ValueError
     except ValueError:
         raise PolicyError(
-            f"{policy}: {factor!r} is not how many times as long as a task its limit is: write easy, or easy:2"
+            f"{policy}: {factor!r} is no factor of 1 or more between time limits and durations: write easy, or easy:2"
         ) from None
-    return InLine(True, longer)
+    return Baseline(True, longer)
 
 
 def refuse_bounds(workload: Workload, policy: str) -> None:
-    """Refuse a queue tree with guarantees or limits under a policy that knows of none."""
+    """Refuse a queue tree with guarantees or limits under a policy without them."""
     if any(q.guarantee or q.limit or q.guarantee_percent or q.limit_percent for q in workload.queues):
         raise PolicyError(f"{policy}: cannot guarantee or limit quantities: remove them from the queues")
 
 
 def too_large_gangs(workload: Workload) -> Bools:
-    """Of each job, whether it is a gang for which all machines together have no room, even empty."""
+    """Mark the gangs that do not fit on all machines together, even empty: shape (jobs,)."""
     allowed, resources = _allowed(workload), workload.resources
     capacity = np.array([[node.capacity.get(r, 0) for r in resources] for node in workload.nodes], np.int64)
     most = np.full(len(workload.demands), np.iinfo(np.int64).max)
@@ -80,7 +73,7 @@ def too_large_gangs(workload: Workload) -> Bools:
 
 
 def _allowed(workload: Workload) -> Bools:
-    """Of each shape, and each node, whether its tasks may run there: shape (shapes, nodes)."""
+    """Mark the nodes whose labels match, for each shape: shape (shapes, nodes)."""
     found: Bools = np.array(
         [
             [all(node.labels.get(label) in values for label, values in on.items()) for node in workload.nodes]
@@ -93,38 +86,38 @@ def _allowed(workload: Workload) -> Bools:
 def by_line(
     workload: Workload,
     cluster: SimulatedCluster,
-    baseline: InLine,
+    baseline: Baseline,
     comes: Bools,
-    look: Callable[[float], float],
+    sample: Callable[[float], float],
 ) -> tuple[int, int, F64]:
-    """Run a workload in one line.
+    """Run a workload as one line of jobs.
 
     Parameters
     ----------
     workload : Workload
     cluster : SimulatedCluster
-        Of the same jobs and nodes, all of which are there.
-    baseline : InLine
+        With the same jobs and nodes; all nodes are up.
+    baseline : Baseline
     comes : bool, shape (jobs,)
-        Whether a job is run at all; one that no machine holds would stop all others.
-    look : function
-        Called with the next moment at which something happens before it does, and says when it is to be called again.
+        Jobs to run; one that fits no machine would block all others.
+    sample : function
+        Called before the next event with its time; returns the time of its next call.
 
     Returns
     -------
     decisions, steps : int
-        Tasks that were started, and moments.
+        Tasks started, and moments.
     idled : float64, shape (resources,)
-        Base units times seconds that lay free for whoever was first.
+        Free resources kept for the first job, base units times seconds.
     """
     truth = cluster.truth
     most = min(int(workload.tasks[comes].sum()), most_at_once(truth.demand[comes], truth.capacity.sum(axis=0)))
     cluster.make_room(most)
     line = _line(workload, comes, most)
-    until = look(-np.inf)
+    until = sample(-np.inf)
     while advance(truth, cluster.runs, line, until, baseline.backfill, baseline.longer):
         cluster.now = float(line.at[kernel.NOW])
-        until = look(float(line.at[kernel.NEXT]))
+        until = sample(float(line.at[kernel.NEXT]))
     cluster.now = float(line.at[kernel.NOW])
     return int(line.numbers[kernel.DECISIONS]), int(line.numbers[kernel.STEPS]), line.idled
 
