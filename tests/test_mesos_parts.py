@@ -26,7 +26,7 @@ from fairlead.people.rules import Caller, rules_of
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.effects import new_state
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Attempts,
     Configured,
@@ -314,12 +314,12 @@ def state():
     queues, node = [Queue("A")], Node("n", {"cpu": 4000, "memory": 2**32})
     for fact in (Configured(at=0, queues=queues, settings=Settings()), NodeJoined(at=0, node=node)):
         apply(found, fact)
-    apply(found, frameworks.subscribe(found, Framework("f", roles=["A"], failover_timeout=9.0), "F", [], 0.0))
-    apply(found, decide(found, 0.0).facts)
+    apply_all(found, frameworks.subscribe(found, Framework("f", roles=["A"], failover_timeout=9.0), "F", [], 0.0))
+    apply_all(found, decide(found, 0.0).facts)
     return found
 
 
-def apply(state, facts):
+def apply_all(state, facts):
     for fact in facts:
         apply(state, fact)
     return facts
@@ -340,7 +340,7 @@ class Asks:
 
     async def ask(self, question, **_):
         facts, answer = question(self.state, 1.0)
-        self.facts += apply(self.state, facts)
+        self.facts += apply_all(self.state, facts)
         return answer
 
 
@@ -352,9 +352,9 @@ def test_an_offer_is_of_its_node_also_when_one_before_that_is_forgotten():
     found = new_state()
     for name in ("gone", "n"):
         apply(found, NodeJoined(at=0, node=Node(name, {"cpu": 4000}, {"is": name})))
-    apply(found, [NodeLost(at=0, node="gone"), NodeForgotten(at=0, node="gone")])
-    apply(found, frameworks.subscribe(found, Framework("f", roles=["A"]), "F", [], 0.0))
-    apply(found, decide(found, 0.0).facts)
+    apply_all(found, [NodeLost(at=0, node="gone"), NodeForgotten(at=0, node="gone")])
+    apply_all(found, frameworks.subscribe(found, Framework("f", roles=["A"]), "F", [], 0.0))
+    apply_all(found, decide(found, 0.0).facts)
     me, operators = FrameworkCaller(Caller(myself())), Operators(Asks(found), MasterInfo(), None)
     for kind in (MasterCall.GET_FRAMEWORKS, MasterCall.GET_STATE):
         told = asyncio.run(operators.call(me, MasterCall(type=kind)))
@@ -364,13 +364,13 @@ def test_an_offer_is_of_its_node_also_when_one_before_that_is_forgotten():
 
 
 def test_who_has_not_come_back_since_the_scheduler_has_is_offered_nothing_and_gone_after_a_minute_at_the_soonest(state):
-    client = Asks(state)
-    asyncio.run(calls_of(client).disconnect_those_gone())
-    assert [type(fact).__name__ for fact in client.facts] == ["OffersRescinded", "FrameworkDisconnected"]
+    asker = Asks(state)
+    asyncio.run(calls_of(asker).disconnect_those_gone())
+    assert [type(fact).__name__ for fact in asker.facts] == ["OffersRescinded", "FrameworkDisconnected"]
     soonest = 1.0 + calls.RECONNECT_SECONDS
     assert state.frameworks.members["F"].framework.failover_timeout < calls.RECONNECT_SECONDS
-    assert apply(state, decide(state, soonest - 0.1).facts) == []
-    gone = apply(state, decide(state, soonest).facts)
+    assert apply_all(state, decide(state, soonest - 0.1).facts) == []
+    gone = apply_all(state, decide(state, soonest).facts)
     assert "FrameworkGone" in [type(fact).__name__ for fact in gone]
 
 
@@ -379,13 +379,13 @@ def test_what_is_left_of_a_group_is_stopped_also_when_nobody_looked_as_it_broke(
     jobs.append(Job("", {"cpu": 100}, task="alone", work=Work(["true"])))
     facts, refused = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
     assert not refused
-    apply(state, facts)
+    apply_all(state, facts)
     one = np.ones(1, np.int64)
     first = {"job": one * state.frameworks.tasks["F"]["a"].job, "index": 0 * one, "attempt": one}
-    apply(state, [TasksStarted(at=0, **first), TasksFinished(at=0, **first, outcome=0 * one, code=one)])
-    client = Asks(state)
-    asyncio.run(calls_of(client).end_groups_of_before())
-    assert [fact.id for fact in client.facts] == [state.frameworks.tasks["F"]["b"].job]
+    apply_all(state, [TasksStarted(at=0, **first), TasksFinished(at=0, **first, outcome=0 * one, code=one)])
+    asker = Asks(state)
+    asyncio.run(calls_of(asker).end_groups_of_before())
+    assert [fact.id for fact in asker.facts] == [state.frameworks.tasks["F"]["b"].job]
 
 
 def test_the_grace_that_a_framework_gives_its_task_is_known_until_the_task_is_over(state):
@@ -394,11 +394,11 @@ def test_the_grace_that_a_framework_gives_its_task_is_known_until_the_task_is_ov
     ]
     facts, _ = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
     one = np.ones(1, np.int64)
-    numbers = [each.id for each in apply(state, facts) if isinstance(each, JobSubmitted)]
+    numbers = [each.id for each in apply_all(state, facts) if isinstance(each, JobSubmitted)]
     attempts = [Attempts(number * one, 0 * one, one) for number in numbers]
     assert [grace for each in attempts for _, grace in with_graces(state, each)] == [GRACE, GRACE]
     for name in ("a", "b"):
-        apply(state, frameworks.kill(state, "F", name, 1.0))
+        apply_all(state, frameworks.kill(state, "F", name, 1.0))
     known = snapshot.load(snapshot.dump(state))
     assert [grace for each in attempts for _, grace in with_graces(known, each)] == [60.0, 3600.0]
     for number in numbers:
@@ -411,7 +411,7 @@ def test_an_executor_has_its_own_grace_where_its_framework_shuts_it_down(state):
     within = Job("", {"cpu": 100}, task="t", executor="e", info="{}")
     facts, refused = frameworks.accept(state, "F", [1], [within], 0.0, 0.0, {"e": program})
     assert not refused
-    apply(state, facts)
+    apply_all(state, facts)
     (number,) = state.frameworks.executors
     for by_framework, grace in ((False, None), (True, 30.0)):
         (stopped,) = frameworks.shut_down(state, number, 1.0, by_framework)
@@ -427,13 +427,13 @@ def test_an_update_is_told_when_it_is_recorded_and_the_next_when_it_is_acknowled
     one = np.ones(1, np.int64)
     attempt = {"job": one * facts[1].id, "index": 0 * one, "attempt": one}
     ends = [TasksStarted(at=0, **attempt), TasksFinished(at=0, **attempt, outcome=0 * one, code=0 * one)]
-    subscriptions.recorded(state, apply(state, facts))
-    subscriptions.recorded(state, apply(state, ends))
+    subscriptions.recorded(state, apply_all(state, facts))
+    subscriptions.recorded(state, apply_all(state, ends))
     states = ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]
     for number in (1, 2, 3):
         seen = [as_json(each)["update"]["status"]["state"] for each in told if each.type == Event.UPDATE]
         assert seen == states[:number]
-        subscriptions.recorded(state, apply(state, frameworks.acknowledge(state, "F", "t", number, 0.0)))
+        subscriptions.recorded(state, apply_all(state, frameworks.acknowledge(state, "F", "t", number, 0.0)))
     assert state.frameworks.tasks["F"] == {}
 
 
@@ -442,7 +442,7 @@ def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(sta
     monkeypatch.setattr(acknowledgements, "MOST_WAITING", 3)
     jobs = [Job("", {"cpu": 100}, task=f"t{k}", work=Work(["true"])) for k in range(3)]
     facts, _ = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
-    apply(state, facts)
+    apply_all(state, facts)
     asked = [Call() for _ in jobs]
     for call, job, fact in zip(asked, jobs, (each for each in facts if isinstance(each, JobSubmitted)), strict=True):
         call.framework_id.value, call.acknowledge.task_id.value = "F", job.task

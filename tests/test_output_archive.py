@@ -1,6 +1,5 @@
 """What tasks wrote is kept beyond their nodes, where the configuration says so: by a real scheduler, and by fsspec."""
 
-import re
 import shutil
 import socket
 import subprocess
@@ -164,9 +163,9 @@ def test_a_scheduler_starts_while_its_storage_is_away_and_outputs_wait_for_it(tm
         assert doctor.returncode == 1
         told = " ".join(doctor.stdout.split())
         assert re.search(rf"storage {storage.url} has been unavailable for \d+ s: \[Errno 111\]", told)
-        assert "that of 2 tasks waits on its nodes -> see that this machine reaches it" in told
+        assert "that of 2 tasks is still to be copied -> check that this machine reaches it" in told
         assert re.search(rf"{storage.url}.*: \[Errno 111\]", world.ok("why", str(job)))
-        with Connection(world.home, patience=0) as connection:
+        with Connection(world.home, retry_seconds=0) as connection:
             assert connection.get("/readyz")["output"] > 0
             metrics = connection.get_bytes("/metrics").decode()
         assert "fairlead_output_waiting 2.0" in metrics
@@ -339,7 +338,7 @@ def test_a_folder_that_others_may_change_is_refused(tmp_path):
     (tmp_path / "link").symlink_to(open_to_all / "below")
     (open_to_all / "below").mkdir()
     for name in ("open", "open/below", "link", "link/more"):
-        with pytest.raises(Refused, match=r"output = 'file:///\S+': \S+: everybody may write to \S+/open, and"):
+        with pytest.raises(Refused, match=r"output = 'file:///\S+': \S+: everybody may write to \S+/open and"):
             OutputArchive(f"file://{tmp_path}/{name}", tmp_path)
     with Live(tmp_path) as world:
         world.config.write_text(f'output = "file://{open_to_all}"\n{CONFIG}')

@@ -506,13 +506,13 @@ def test_the_command_of_a_journal(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--over", "7d", "--live"], "audit what? Write a problem file, --live, or --over with a time"),
-        (["--journal", "journal.db", "--live"], "--journal and --starved-after look back: write --over"),
+        (["--over", "7d", "--live"], "audit what? Name a problem file, --live, or --over with a period"),
+        (["--journal", "journal.db", "--live"], "--journal and --starved-after need --over with a period, such as 7d"),
         (["--over", "7d", "--journal", "none.db"], "none.db: there is no journal"),
         (["--over", "7d", "--journal", "text.db"], "text.db: is not a journal"),
         (["--over", "soon", "--journal", "none.db"], "--over 'soon': 'soon' is not a duration"),
-        (["--over", "0s", "--journal", "none.db"], "--over '0s': is no time at all"),
-        (["--over", "40000d"], "--over '40000d': is longer than ten years: write 3650d at most"),
+        (["--over", "0s", "--journal", "none.db"], "--over '0s': must be more than 0"),
+        (["--over", "40000d"], "--over '40000d': is longer than ten years: write at most 3650d"),
         (["--over", "7d", "--starved-after", "x"], "--starved-after 'x': 'x' is not a duration"),
         (["--over", "7d", "--discrete"], "--over takes no --policy, --allocation or --discrete"),
         (["--over", "7d"], "no scheduler runs in "),

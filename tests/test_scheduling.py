@@ -1136,3 +1136,14 @@ def test_a_gang_that_breaks_when_its_time_is_over_is_stopped_once():
     (revoked,) = world.decide()
     assert isinstance(revoked, TasksRevoked)
     assert revoked.index.tolist() == [1]
+
+
+def test_a_moment_is_a_float_however_it_was_written():
+    state = new_state()
+    for fact in (
+        Configured(at=0, queues=[Queue("A")], settings=Settings()),
+        NodeJoined(at=np.float64(5), node=Node("n", {})),
+    ):
+        apply(state, fact)
+        assert type(state.at) is float
+    assert decide(state, 6).facts == []
