@@ -1,5 +1,6 @@
 """What tasks wrote is kept beyond their nodes, where the configuration says so: by a real scheduler, and by fsspec."""
 
+import re
 import shutil
 import socket
 import subprocess

@@ -142,7 +142,7 @@ def run_sweep(
                 skip_bad,
                 tree,
                 revokes,
-            )  # fmt: skip
+            )
             for policy, revokes, scale, size, seed in grid
         ]
         synthetic_nodes(0, node)  # raises at once if `node` is wrong
