@@ -1,4 +1,4 @@
-"""Run every benchmark, or those that are named: python -m bench [NAME ...], of those below."""
+"""Run all benchmarks, or those named: python -m bench [NAME ...]."""
 
 import importlib
 import sys

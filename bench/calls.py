@@ -1,7 +1,7 @@
-"""Small Python calls a second, and how long one takes: through fairlead, through a ProcessPoolExecutor, and as Ray tasks.
+"""Throughput and latency of small Python calls: through fairlead, a ProcessPoolExecutor, and as Ray tasks.
 
-Two workers each. A ProcessPoolExecutor passes calls through a pipe; fairlead journals each, shares fairly, isolates and holds
-to limits.
+Two workers each. A ProcessPoolExecutor passes calls through a pipe; fairlead journals each, shares fairly, isolates tasks and
+enforces limits.
 """
 
 import concurrent.futures
@@ -22,7 +22,7 @@ def square(x: int) -> int:
 
 
 def measure(name: str, one: Callable[[int], Any], many: Callable[[range], list[int]], calls: int) -> None:
-    """Print calls a second of many at once, and the latency of one at a time."""
+    """Print the throughput of many calls at once, and the latency of one at a time."""
     for x in range(20):
         one(x)
     took = []
@@ -41,7 +41,7 @@ def measure(name: str, one: Callable[[int], Any], many: Callable[[range], list[i
 
 
 def run(calls: int = 3000) -> None:
-    """Print all three, where Ray is installed."""
+    """Print all three; Ray's only if it is installed."""
     print(f"calls      {calls:,} calls of a small Python function, two workers")
     with (
         tempfile.TemporaryDirectory() as folder,

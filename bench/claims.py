@@ -1,6 +1,6 @@
-"""Taking back: what it costs a scheduler in which nobody misses anything, and how long a plan takes on many machines.
+"""Preemption: its overhead while all guarantees are met, and the time of a preemption plan on many machines.
 
-The first is CPU time of the same work with and without revocation, in turns, so that whatever else the machine does is in both.
+The overhead is the CPU time of the same work with and without preemption, in turns, so that other load affects both.
 """
 
 import time
@@ -19,14 +19,14 @@ from fairlead.simulate.workload import Workload
 
 
 def idle(jobs: int) -> Workload:
-    """One-task jobs of 20 queues that are all guaranteed something, and have it."""
+    """Return one-task jobs of 20 queues, all with a guarantee that is met."""
     case = one_task_jobs(jobs, load=0.8)
     names = sorted(set(case.queue))
     return replace(case, queues=[Queue(name, guarantee={"cpu": 5000}, guarantee_timeout=1e6) for name in names])
 
 
 def times(case: Workload, compiled: bool, rounds: int) -> tuple[float, float]:
-    """Seconds of CPU with revocation and without: the least of some rounds, in turns."""
+    """Return CPU seconds with preemption and without: the minimum of several rounds, in turns."""
     took: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(rounds):
         for revoke, seconds in took.items():
@@ -37,7 +37,7 @@ def times(case: Workload, compiled: bool, rounds: int) -> tuple[float, float]:
 
 
 def crowded(nodes: int, tasks: int) -> State:
-    """Machines full of one queue's tasks, and somebody who is guaranteed some of them."""
+    """Return machines full of one queue's tasks, and another queue below its guarantee."""
     state, each = new_state(), tasks // nodes
     queues = [Queue("a", guarantee={"cpu": 1000 * nodes}, guarantee_timeout=0.0), Queue("b")]
     apply(state, Configured(at=0.0, queues=queues, settings=Settings(reserve_after=1e9)))
@@ -57,7 +57,7 @@ def run(jobs: int = 20_000, rounds: int = 5, nodes: int = 10_000, tasks: int = 1
     for compiled, what in ((False, "step by step"), (True, "many steps in compiled code")):
         on, off = times(idle(jobs if compiled else jobs // 10), compiled, rounds)
         print(f"nobody misses anything, {what}: {on / off - 1:+.1%} of CPU time with revocation")
-    preempt_for_claims(crowded(2, 20), 5.0)  # compiled before it is measured
+    preempt_for_claims(crowded(2, 20), 5.0)  # warm up
     state = crowded(nodes, tasks)
     state.order.ready(state, 1)
     took = []

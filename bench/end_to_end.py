@@ -1,7 +1,7 @@
-"""How many tasks a second go through the whole of fairlead on this machine, beside `xargs -P` with as many at a time.
+"""End-to-end throughput of fairlead in tasks per second, beside `xargs -P` with the same parallelism.
 
-The real `fairlead up` with its journal on disk; each task is a process in a group of its own, with its own output files, limits
-and exit status. xargs does none of that: it is what the machine can do at most.
+A real `fairlead up` with its journal on disk. Each task is a process in its own group, with output files, limits and an exit
+status. xargs has none of that: it is the upper bound of the machine.
 """
 
 import json
@@ -23,7 +23,7 @@ FAIRLEAD = Path(sys.executable).with_name("fairlead")
 
 @contextmanager
 def scheduler(folder: Path, cpus: int) -> Iterator[Path]:
-    """A scheduler with one queue, A, over so many CPUs; its data folder."""
+    """Run a scheduler with one queue, A; yield its data folder."""
     config = folder / "fairlead.json"
     config.write_text(json.dumps({"queue": [{"name": "A"}], "node": [{"name": "here", "capacity": {"cpu": cpus}}]}))
     home = folder / "home"
@@ -41,7 +41,7 @@ def scheduler(folder: Path, cpus: int) -> Iterator[Path]:
 
 
 def through_fairlead(tasks: int, at_once: int) -> float:
-    """Seconds from the submission of an array of `true` to the end of its last task."""
+    """Return seconds from the submission of an array of `true` to the end of its last task."""
     with tempfile.TemporaryDirectory() as folder, scheduler(Path(folder), at_once) as home:
         connection = Connection(home)
         began = time.perf_counter()
@@ -59,7 +59,7 @@ def through_fairlead(tasks: int, at_once: int) -> float:
 
 
 def through_xargs(tasks: int, at_once: int) -> float:
-    """Seconds that xargs takes for the same."""
+    """Return the seconds that xargs takes for the same."""
     numbers = "\n".join(map(str, range(tasks)))
     began = time.perf_counter()
     subprocess.run(["xargs", "-P", str(at_once), "-n", "1", "true"], input=numbers, text=True, check=True)
@@ -79,7 +79,7 @@ def _connect(home: Path) -> None:
 
 
 def run(tasks: int = 5000, at_once: int = 16) -> None:
-    """Print tasks a second for both."""
+    """Print the throughput of both."""
     fairlead = tasks / through_fairlead(tasks, at_once)
     xargs = tasks / through_xargs(tasks, at_once)
     print(

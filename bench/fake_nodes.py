@@ -1,9 +1,9 @@
-"""Supervisors of many nodes that run nothing, in one process: they speak the protocol over real sockets, and tasks take no time.
+"""Fake supervisors of many nodes in one process: they speak the protocol over real sockets, and tasks end at once.
 
     python -m bench.fake_nodes FOLDER COUNT DELAY TEARS
 
-DELAY is how many seconds each answer takes, TEARS how many lines a second break. Told "freeze K", the one with that number says
-nothing any more. Prints the ports once it listens on all; FOLDER has own.pem and scheduler.pem, or they speak without TLS.
+DELAY is the seconds before each answer, TEARS the connections broken per second. The line "freeze K" on standard input silences
+node K. Prints the ports once it listens on all. With own.pem and scheduler.pem in FOLDER connections use TLS.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ import random
 import sys
 from pathlib import Path
 
-from fairlead.engines.local import secured
+from fairlead.engines.local import tls
 
 
 class FakeNode:
-    """One node, with what runs there and what has ended and was not acknowledged."""
+    """A node with its running tasks, and its ended ones that are not acknowledged."""
 
     def __init__(self, delay: float) -> None:
         self.delay, self.frozen = delay, False
@@ -37,7 +37,7 @@ class FakeNode:
                 if not self.frozen:
                     self._hear(json.loads(line))
         except (OSError, asyncio.LimitOverrunError, ValueError):
-            pass  # the line was torn
+            pass  # connection broken
         finally:
             beating.cancel()
             writer.close()
@@ -60,7 +60,7 @@ class FakeNode:
             case "inventory":
                 self._say(saw="inventory", tasks=[*self.running, *self.ended], limits={})
                 for task, outcome in self.ended.items():
-                    self._say_end(task, outcome)
+                    self._report_end(task, outcome)
             case "start":
                 for task in tasks:
                     if task not in self.ended:
@@ -75,9 +75,9 @@ class FakeNode:
 
     def _end(self, task: tuple[int, ...], outcome: int) -> None:
         self.ended[task] = outcome
-        self._say_end(task, outcome)
+        self._report_end(task, outcome)
 
-    def _say_end(self, task: tuple[int, ...], outcome: int) -> None:
+    def _report_end(self, task: tuple[int, ...], outcome: int) -> None:
         self._say(saw="ended", task=task, outcome=outcome, code=0, cpu=0, peak=0)
 
 
@@ -85,7 +85,7 @@ async def main() -> None:
     folder, count, delay, tears = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
     context = None
     if (folder / "own.pem").exists():
-        context = secured.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
+        context = tls.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
     nodes = [FakeNode(delay) for _ in range(count)]
     servers = [await asyncio.start_server(n.serve, "127.0.0.1", 0, ssl=context, limit=2**26, backlog=8) for n in nodes]
     print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)
@@ -99,7 +99,7 @@ async def main() -> None:
 
 
 async def tear(nodes: list[FakeNode], often: float) -> None:
-    """Break lines, now and then."""
+    """Break connections at random, `often` per second on average."""
     while True:
         await asyncio.sleep(random.expovariate(often))
         node = random.choice(nodes)

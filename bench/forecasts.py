@@ -1,8 +1,9 @@
-"""How good forecasts are: real traces through the scheduler, each forecast held against what came of it.
+"""Accuracy of duration forecasts on real traces.
 
-At the start of tasks, and at even moments for those that run then. The median's error is how many times too long or too short it
-was, for the task in the middle; of the cautious forecast, how many had ended by then (nine in ten are wanted), how many times
-as long as the truth it was, for the task in the middle, and for how many tasks there was none, for nothing was known.
+Forecasts are made at each task's start, and at even intervals for the running tasks. Reported are:
+- of the median forecast: its median error, as a factor;
+- of the p90 forecast: the fraction of tasks that ended by then (goal: 90%), the median ratio to the true duration, and the
+  fraction of tasks without one, because no duration was known.
 """
 
 import os
@@ -24,10 +25,10 @@ Columns = list[np.ndarray]
 
 @dataclass
 class Forecasts:
-    """What was forecast in a simulation, and what was true: arrays of ages, medians, cautious ones and durations.
+    """Forecasts of a simulation: arrays of ages, median and p90 forecasts, and true durations.
 
     every : float
-        Seconds between the moments at which all that runs is looked at.
+        Seconds between forecasts for running tasks.
     """
 
     workload: Workload
@@ -37,7 +38,7 @@ class Forecasts:
     _next: float = 0.0
 
     def __call__(self, state: State, facts: list[Fact]) -> None:
-        """Look at what has started at a moment, and now and then at all that runs."""
+        """Forecast for the tasks that just started, and every `every` seconds for running ones."""
         for fact in facts:
             if isinstance(fact, TasksStarted):
                 rows = state.job_rows(fact.job)
@@ -58,7 +59,7 @@ class Forecasts:
 
 
 def told(what: str, seen: Columns) -> str:
-    """One line about forecasts."""
+    """Return a line of the table."""
     age, median, cautious, truth = np.concatenate(seen, axis=1)
     wrong = np.exp(np.median(np.abs(np.log((median - age + 1) / (truth - age + 1)))))
     known = np.isfinite(cautious)
@@ -71,12 +72,12 @@ def told(what: str, seen: Columns) -> str:
 
 
 def data_folder() -> Path:
-    """Where the published traces are."""
+    """Return the folder of the published traces."""
     return Path(os.environ.get("FAIRLEAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 def traces(scale: float) -> list[tuple[str, Workload]]:
-    """The traces that there are, with machines; that of 2010 for a part of its day."""
+    """Return the available traces with machines; of 2010 a part of the day."""
     data = data_folder()
     if not (data / "openb").is_dir():
         print(f"no traces in {data}: set FAIRLEAD_DATA to measure forecasts")
@@ -90,7 +91,7 @@ def traces(scale: float) -> list[tuple[str, Workload]]:
 
 
 def run(scale: float = 1.0) -> None:
-    """Print a line for each trace and each kind of moment."""
+    """Print a line for each trace, for starting and for running tasks."""
     print(
         f"{'':<34}{'forecasts':>11}{'ended by':>12}{'times too':>12}{'ended by':>15}{'times as':>10}{'without a':>12}"
     )

@@ -1,7 +1,7 @@
-"""The heart: what a task costs where every job is one task, on one machine and on many, and where every job is different.
+"""Cost per task of the scheduler's core: one-task jobs on one machine and on many, and jobs that all differ.
 
-The peer is a plain Python loop of DRF, as one would write it to try it out: a heap of ends, dictionaries, the first job of each
-queue only. All figures are of one run on one machine: compare those of one run with each other.
+The peer is a plain Python loop of DRF as a prototype has it: a heap of ends, dictionaries, only the first job of each queue.
+Compare only figures of the same run on the same machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
 
 
 def one_task_jobs(count: int, load: float, seed: int = 0) -> Workload:
-    """One-task jobs of 20 users and 128 shapes on one machine, at a part of what it can do."""
+    """Return one-task jobs of 20 users and 128 shapes on one machine; `load` is relative to its capacity."""
     rng = np.random.default_rng(seed)
     shapes = [{"cpu": int(rng.integers(1, 9)) * 1000, "memory": int(rng.integers(1, 17)) << 30} for _ in range(128)]
     gap = max(4.5 * 105 / 110, 8.5 * 105 / 190) / load
@@ -35,7 +35,7 @@ def one_task_jobs(count: int, load: float, seed: int = 0) -> Workload:
 
 
 def burst(count: int, seed: int = 0) -> Workload:
-    """So many one-task jobs at once, each of a shape of its own, in 100 queues, for 100 machines."""
+    """Return `count` one-task jobs submitted at once, each of its own shape, in 100 queues, for 100 machines."""
     rng = np.random.default_rng(seed)
     jobs = Jobs()
     for k in range(count):
@@ -48,7 +48,7 @@ def burst(count: int, seed: int = 0) -> Workload:
 
 
 def in_python(case: Workload) -> int:
-    """Run one-task jobs on one machine by DRF, the first job of each queue only; how many were done."""
+    """Run one-task jobs on one machine by DRF, only the first job of each queue; return the number of ended jobs."""
     capacity = list(case.nodes[0].capacity.values())
     names = list(case.nodes[0].capacity)
     free = list(capacity)
@@ -98,7 +98,7 @@ def cpu_seconds(case: Workload) -> tuple[float, Any]:
 
 
 def live_step(steps: int = 2000) -> float:
-    """Seconds of a step of the scheduler that sees one end and one submission, and places one task; nothing is kept of it."""
+    """Return the median seconds of a step that sees one end and places one task, without a journal."""
     nodes = [Node(f"n{k}", {"cpu": 8000}) for k in range(20)]
     row = np.arange(steps + 500)
     cluster = SimulatedCluster(
@@ -120,7 +120,7 @@ def live_step(steps: int = 2000) -> float:
         scheduler.step([submit] if number < 160 else [])
     took = []
     for _ in range(steps):
-        scheduler.step([submit])  # it waits: the machines are full
+        scheduler.step([submit])  # waits: the machines are full
         cluster.now = cluster.next_event()
         began = time.perf_counter()
         scheduler.step()
@@ -130,9 +130,9 @@ def live_step(steps: int = 2000) -> float:
 
 
 def run(scale: float = 1.0) -> None:
-    """Print what tasks cost."""
+    """Print the costs."""
     print("## The heart")
-    simulate(one_task_jobs(50, 0.8))  # compiled before it is measured
+    simulate(one_task_jobs(50, 0.8))  # warm up
     for load in (0.8, 4.0):
         took, found = cpu_seconds(one_task_jobs(round(200_000 * scale), load))
         few = one_task_jobs(round(20_000 * scale), load)

@@ -1,4 +1,4 @@
-"""How many tasks a second the scheduling cycle places, beside a plain Python rendering of the same algorithm."""
+"""Throughput of the scheduling cycle in placements per second, beside the same algorithm in plain Python."""
 
 import heapq
 import time
@@ -15,7 +15,7 @@ RESOURCES = ("cpu", "memory", "gpu", "disk")
 
 
 def make_state(nodes: int, queues: int, tasks: int) -> State:
-    """A cluster of `nodes` machines in four sizes, and `queues` leaves that ask for `tasks` tasks in all."""
+    """Return a cluster of `nodes` machines in four sizes, and `queues` leaves with `tasks` pending tasks in total."""
     rng = np.random.default_rng(7)
     state = new_state()
     leaves = [Queue(f"q{i:04}") for i in range(queues)]
@@ -41,7 +41,7 @@ def make_state(nodes: int, queues: int, tasks: int) -> State:
 
 
 def place_in_python(state: State, count: int) -> int:
-    """Place `count` tasks by the same rules, one by one: a heap of dominant shares, first fit with a cursor a shape."""
+    """Place `count` tasks by the same rules, one by one: a heap of dominant shares, first fit with a cursor per job."""
     total = state.cluster.total.astype(float)
     free = state.nodes.free[: state.nodes.n].tolist()
     jobs = [(state.jobs.queue[j], state.shapes.demand[state.jobs.shape_row[j]].tolist()) for j in range(state.jobs.n)]
@@ -66,9 +66,9 @@ def place_in_python(state: State, count: int) -> int:
 
 
 def run(nodes: int = 10_000, queues: int = 1_000, tasks: int = 1_000_000) -> None:
-    """Print placements a second: the kernel alone, with facts made and applied, and in plain Python."""
+    """Print placements per second: the kernel alone, with facts applied, and in plain Python."""
     state = make_state(2, 2, 2)
-    for fact in decide(state, 1.0).facts:  # compiles
+    for fact in decide(state, 1.0).facts:  # warm up
         apply(state, fact)
     state = make_state(nodes, queues, tasks)
     began = time.perf_counter()

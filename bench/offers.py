@@ -1,7 +1,7 @@
-"""Offers: cycles over the grid of Mesos' own benchmark beside a plain loop, and tasks a second through the real pymesos.
+"""Offer cycles on the grid of Mesos' own benchmark, beside a plain loop; and tasks per second through the real pymesos.
 
-Mesos' benchmark (`HierarchicalAllocator_BENCHMARK_Test.DeclineOffers`) has so many agents and frameworks, and measures how long
-it takes until all agents are offered, again and again, as each offer is declined. A framework declines an agent for an hour.
+Mesos' benchmark (`HierarchicalAllocator_BENCHMARK_Test.DeclineOffers`) measures the time until all agents are offered,
+repeatedly, while each offer is declined. Here a framework declines an agent for an hour.
 """
 
 import os
@@ -30,12 +30,12 @@ from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
 
 CAPACITY = {"cpu": 24_000, "memory": 64 << 30, "disk": 4 << 40}
-"""Of an agent, about what those of Mesos' benchmark have."""
+"""Capacity of an agent, about as in Mesos' benchmark."""
 HOUR = 3600.0
 
 
 def make_state(agents: int, roles: int, count: int) -> State:
-    """A cluster of so many agents, with so many frameworks in so many roles that were offered nothing yet."""
+    """Return a cluster of `agents`, with `count` frameworks in `roles` roles, before the first offer."""
     state = new_state()
     apply(state, Configured(at=0, queues=[Queue(ROOT, policy="mesos")], settings=Settings(offer_timeout=HOUR)))
     for k in range(agents):
@@ -47,7 +47,7 @@ def make_state(agents: int, roles: int, count: int) -> State:
 
 
 def cycle(state: State, now: float) -> list[Offer]:
-    """Offer all there is; the offers."""
+    """Offer all resources; return the offers."""
     made: list[Offer] = []
     while True:
         decision = decide(state, now)
@@ -59,7 +59,7 @@ def cycle(state: State, now: float) -> list[Offer]:
 
 
 def decline(state: State, offers: list[Offer], now: float) -> None:
-    """Have each framework decline what it was offered, in one call."""
+    """Decline all offers, one call per framework."""
     by_framework: dict[str, list[int]] = {}
     for offer in offers:
         by_framework.setdefault(offer.framework, []).append(offer.id)
@@ -69,8 +69,10 @@ def decline(state: State, offers: list[Offer], now: float) -> None:
 
 
 def in_python(agents: int, roles: int, count: int, rounds: int) -> list[float]:
-    """Seconds of each cycle of a plain loop by Mesos' rules: agents at random, the role of the least share, then its framework of
-    the least share that has not declined the agent. It makes no facts, and nothing that has happened could be told of it.
+    """Return the seconds of each cycle of a plain loop by Mesos' rules, which records no facts.
+
+    Agents are taken at random. Each goes to the role of least share, and there to the framework of least share that has not
+    declined it.
     """
     rng, total = random.Random(7), {name: amount * agents for name, amount in CAPACITY.items()}
     refused, seconds = set[tuple[int, int]](), []
@@ -102,7 +104,7 @@ def _share(used: dict[str, int], total: dict[str, int]) -> float:
 
 
 class Launcher:
-    """A framework of pymesos that launches so many tasks in whatever it is offered, and waits for their ends."""
+    """A pymesos framework that launches `tasks` tasks in any offers, and waits for their ends."""
 
     def __init__(self, tasks: int) -> None:
         self.left, self.running = tasks, tasks
@@ -111,13 +113,13 @@ class Launcher:
         self.failed: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
-        """What is not listened to."""
+        """Ignore all other callbacks."""
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *arguments: None
 
     def resourceOffers(self, driver: Any, offers: list[Any]) -> None:
-        """Launch as many as there is room for."""
+        """Launch as many tasks as fit."""
         self.began = self.began or time.perf_counter()
         for offer in offers:
             room = {each["name"]: each["scalar"]["value"] for each in offer["resources"] if "scalar" in each}
@@ -145,7 +147,7 @@ def _task(name: str, offer: Any) -> Any:
 
 @contextmanager
 def master(folder: Path, cpus: float) -> Iterator[tuple[str, psutil.Process]]:
-    """A scheduler that frameworks may connect to: where, and its process."""
+    """Run a scheduler for frameworks; yield its address and process."""
     config = folder / "fairlead.toml"
     config.write_text(f'[[node]]\nname = "here"\ncapacity = {{ cpu = {cpus} }}\n')
     log = folder / "log"
@@ -169,7 +171,7 @@ def master(folder: Path, cpus: float) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def through_pymesos(tasks: int, at_once: int) -> tuple[float, float]:
-    """Seconds from the first ACCEPT to the last TASK_FINISHED, and of CPU time that the scheduler's own process took."""
+    """Return seconds from the first ACCEPT to the last TASK_FINISHED, and CPU seconds of the scheduler's process."""
     pymesos = real_pymesos.load()
     with tempfile.TemporaryDirectory() as folder, master(Path(folder), at_once / 10) as (where, scheduler):
         launcher = Launcher(tasks)
@@ -190,8 +192,8 @@ def through_pymesos(tasks: int, at_once: int) -> tuple[float, float]:
 def run(
     agents: int = 4000, roles: int = 1000, count: int = 2000, rounds: int = 5, tasks: int = 2000, at_once: int = 16
 ) -> None:
-    """Print how long cycles take, and how many tasks a second there are."""
-    decide(make_state(2, 1, 2), 1.0)  # compiles
+    """Print the time of cycles, and tasks per second."""
+    decide(make_state(2, 1, 2), 1.0)  # warm up
     state, seconds = make_state(agents, roles, count), []
     for k in range(rounds):
         began = time.process_time()

@@ -1,8 +1,7 @@
-"""How good it is what jobs are told of when they start: real traces through the scheduler, each told when it is submitted.
+"""Accuracy of start-time predictions on real traces, each made at submission.
 
-Of the jobs that do not start at once, evenly chosen: how many started within the interval that they were told, by the runs on
-paper alone and made wider by recent misses; how many before and after it; how many times as long as its beginning its end is, for
-the job in the middle; and how many were told no end.
+For an even sample of the jobs that do not start at once: the fractions that started within, before and after the interval, from
+the dry runs alone and calibrated by recent misses; the median ratio of its end to its begin; and the fraction without an end.
 """
 
 import time
@@ -13,32 +12,27 @@ import numpy as np
 from bench.forecasts import traces
 from fairlead.scheduler.facts import Fact, JobSubmitted, TasksStarted
 from fairlead.scheduler.state import State
-from fairlead.simulate.outlook import outlook, widened
+from fairlead.simulate.outlook import Calibration, outlook, widened
 from fairlead.simulate.run import simulate
-from fairlead.simulate.told import Told
 from fairlead.simulate.workload import Workload, cut, synthetic_nodes
 
 
 @dataclass
 class Outlooks:
-    """What jobs were told in a simulation.
-
-    every : int
-        Of so many jobs that wait when they were submitted, one is told.
-    """
+    """Predictions of a simulation: for every `every`-th job that waits on submission, at most `most`."""
 
     every: int
     most: int
-    told: Told = field(default_factory=Told)
+    calibration: Calibration = field(default_factory=Calibration)
     rows: list[tuple[int, float, float, float, float, float, float]] = field(default_factory=list)
     waited: int = 0
 
     def __call__(self, state: State, facts: list[Fact]) -> None:
-        """Settle what has started at a moment, and tell who has come."""
+        """Compare predictions with the starts of a moment, and predict for new jobs."""
         for fact in facts:
             if isinstance(fact, TasksStarted):
                 for job in np.unique(fact.job).tolist():
-                    self.told.started(job, fact.at)
+                    self.calibration.started(job, fact.at)
         for fact in facts:
             if isinstance(fact, JobSubmitted):
                 row = state.job_row(fact.id)
@@ -48,10 +42,10 @@ class Outlooks:
                         self._tell(state, fact)
 
     def _tell(self, state: State, fact: JobSubmitted) -> None:
-        widen, begin = self.told.widen(fact.at), time.process_time()
+        widen, begin = self.calibration.widen(fact.at), time.process_time()
         found = outlook(state, fact.id, fact.at, widen=widen)
         took = time.process_time() - begin
-        self.told.note(found, fact.at, widen)
+        self.calibration.record(found, fact.at, widen)
         if found.earliest is not None:
             low = found.earliest - fact.at
             high = np.inf if found.latest is None else found.latest - fact.at
@@ -59,7 +53,7 @@ class Outlooks:
 
 
 def lines(name: str, rows: np.ndarray, begun: np.ndarray) -> list[str]:
-    """A line for what the runs say alone, and one for what was told."""
+    """Return a line for the dry runs alone, and one for the calibrated predictions."""
     found = []
     job, at = rows[:, 0].astype(np.int64), rows[:, 1]
     wait = begun[job - 1] - at
@@ -78,7 +72,7 @@ def lines(name: str, rows: np.ndarray, begun: np.ndarray) -> list[str]:
 
 
 def busy(scale: float) -> list[tuple[str, Workload]]:
-    """The traces that there are, on so few machines, or so much faster, that jobs have to wait."""
+    """Return the available traces on few machines, or accelerated, so that jobs wait."""
     found = []
     for name, trace in traces(1.0):
         if name == "openb":

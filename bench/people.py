@@ -1,7 +1,7 @@
-"""Starting a task as another person, beside as oneself: the local engine alone, one task after another, each a `true`.
+"""Start tasks as another user and as oneself: the local engine alone, one `true` after another.
 
-As somebody else there are their account and their groups to look up, and what is theirs to give to them. It takes root; without,
-only the first is measured.
+For another user, account and groups are looked up, and files change their owner. That needs root; otherwise only oneself is
+measured.
 """
 
 import os
@@ -19,7 +19,7 @@ from fairlead.model.specs import Job, Node, Work
 
 
 def _ends(engine: LocalEngine, person: pwd.struct_passwd, tasks: int) -> list[float]:
-    """Milliseconds from the word to start each task until it has ended."""
+    """Return the milliseconds from the start call to the end of each task, sequentially."""
     took = []
     job = Job("q", {"cpu": 1000}, user=person.pw_name, uid=person.pw_uid, work=Work(["true"], "/"))
     for number in range(1, tasks + 1):

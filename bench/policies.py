@@ -1,7 +1,7 @@
-"""How long the divisible solutions take, beside cvxpy with Clarabel and HiGHS called directly on the same problems.
+"""Time of the divisible solutions, beside cvxpy with Clarabel, and HiGHS called directly, on the same problems.
 
-For the filling family HiGHS solves the same lexicographic maximum, a linear program a round; for CEEI cvxpy solves the Nash
-product. How far the answers are apart is printed with the times.
+For the progressive filling family HiGHS solves the same lexicographic maximum, one linear program per round. For CEEI cvxpy
+maximizes the Nash product. The largest difference between the answers is printed as well.
 """
 
 import statistics
@@ -19,7 +19,7 @@ from fairlead.policies import drf
 
 
 def make(users: int, resources: int, seed: int = 7) -> fairlead.Problem:
-    """Users who need about half of the resources each, with weights; a third of them can use so many tasks only."""
+    """Return weighted users who each need about half of the resources; a third have a finite demand."""
     rng = np.random.default_rng(seed)
     demand = rng.uniform(0.1, 1, (users, resources)) * (rng.random((users, resources)) < 0.5)
     demand[np.arange(users), rng.integers(0, resources, users)] += 0.1
@@ -28,7 +28,7 @@ def make(users: int, resources: int, seed: int = 7) -> fairlead.Problem:
 
 
 def in_a_tree(users: int, inner: int, seed: int = 7) -> fairlead.Problem:
-    """Users of three resources, half of them with so many tasks only, spread over a tree of two levels of queues."""
+    """Return users of three resources, half with a finite demand, spread over two levels of queues."""
     rng = np.random.default_rng(seed)
     demand = np.array(
         [[Fraction(int(x)) for x in row] for row in rng.integers((1, 1, 0), (20, 20, 3), (users, 3))], object
@@ -41,7 +41,7 @@ def in_a_tree(users: int, inner: int, seed: int = 7) -> fairlead.Problem:
 
 
 def by_highs(problem: fairlead.Problem) -> np.ndarray:
-    """Progressive filling by linear programs: the highest common level, then who can go no further is fixed."""
+    """Fill progressively by linear programs: maximize the common level, then fix the users that are saturated."""
     n, m = problem.demand.shape
     speed = drf.speed(problem)
     most, _ = problem.most()
@@ -62,7 +62,7 @@ def by_highs(problem: fairlead.Problem) -> np.ndarray:
 
 
 def _highest_level(demand: np.ndarray, speed: np.ndarray, ceiling: np.ndarray, room: np.ndarray) -> float:
-    """One linear program: x_i = t speed_i for those below their ceiling; a user at the ceiling ends the round."""
+    """Solve one linear program: x_i = t speed_i for users below their ceiling; a user at the ceiling ends the round."""
     n = len(speed)
     h = highspy.Highs()
     h.silent()
@@ -89,7 +89,7 @@ def _highest_level(demand: np.ndarray, speed: np.ndarray, ceiling: np.ndarray, r
 
 
 def by_clarabel(problem: fairlead.Problem) -> np.ndarray:
-    """The Nash product, as cvxpy takes it."""
+    """Maximize the Nash product with cvxpy."""
     most, _ = problem.most()
     x = cvxpy.Variable(len(most), nonneg=True)
     capped = np.flatnonzero(most >= 0)
@@ -101,7 +101,7 @@ def by_clarabel(problem: fairlead.Problem) -> np.ndarray:
 
 
 def timed(work: Callable[[], Any], times: int = 3) -> tuple[float, Any]:
-    """The median of some runs, and the answer."""
+    """Return the median time of several runs, and the answer."""
     took = []
     for _ in range(times):
         began = time.perf_counter()
@@ -115,7 +115,7 @@ def _compare(what: str, seconds: float, name: str, peer: float) -> None:
 
 
 def run(many: int = 1_000_000, some: int = 10_000, few: int = 1_000) -> None:
-    """Print seconds for many users, and ratios to the peers for some."""
+    """Print seconds for `many` users, and ratios to the peers for `some`."""
     large = make(many, 8)
     for policy in ("drf", "asset", "ceei"):
         fairlead.allocate(large, policy)  # loads the compiled code

@@ -1,9 +1,8 @@
-"""What reservations cost and bring: real traces with and without gangs, beside no reservations and the baselines without queues.
+"""Cost and benefit of reservations: real traces with and without gangs, beside no reservations and the baselines.
 
-All that wait here wait because machines are few (:func:`bench.outlooks.busy`). Large are the jobs that take much of the cluster:
-of openb the pods with eight GPUs, of Facebook's days what would take a twentieth to a half of it with all tasks at once. With
-gangs the large ones start as a whole: each such job, and of openb's pods, of which each is a job, four that are alike and follow
-each other. Then what history, forecasts and reservations add to the CPU time of a simulated step, paired, in one run.
+The cluster is small, so that jobs wait (:func:`bench.outlooks.busy`). Large jobs are openb's pods with eight GPUs, and in
+Facebook's days those that take 5 to 50% of the cluster with all tasks at once. With gangs a large job starts as a whole; of
+openb, `AT_ONCE` equal pods form a gang. A second table shows the CPU time that history, forecasts and reservations add.
 """
 
 import time
@@ -27,7 +26,7 @@ from fairlead.simulate.workload import Bools, Jobs, Workload, cut
 
 NEVER = 1e15
 AT_ONCE = 4
-"""Pods of openb that make a gang."""
+"""Pods of openb per gang."""
 
 WAYS: dict[str, Callable[[Workload], Run]] = {
     "no reservations": lambda case: simulate(case, "drf", reserve_after=NEVER, samples=20),
@@ -39,7 +38,7 @@ WAYS: dict[str, Callable[[Workload], Run]] = {
 
 
 def large_jobs(case: Workload) -> Bools:
-    """Which jobs are large."""
+    """Mark the large jobs: shape (jobs,)."""
     gpus = np.array([demand.get("gpu", 0) for demand in case.demands])[case.shape]
     if gpus.any():
         return np.asarray(gpus * case.tasks >= 8000)
@@ -50,12 +49,12 @@ def large_jobs(case: Workload) -> Bools:
 
 
 def in_one_leaf(case: Workload) -> Workload:
-    """The same first come, first served."""
+    """Put all jobs into one leaf: first come, first served."""
     return replace(case, queue=["all"] * len(case.queue), queues=[])
 
 
 def with_gangs(case: Workload) -> Workload:
-    """The same with gangs of the large jobs; of those that are one task each, of some that are alike."""
+    """Make gangs of large jobs; one-task jobs form gangs of `AT_ONCE` equal ones."""
     large = large_jobs(case)
     if (case.tasks > 1).any():
         return replace(case, gang=large & (case.tasks > 1))
@@ -77,7 +76,7 @@ def with_gangs(case: Workload) -> Workload:
 
 
 def line(name: str, runs: list[Run]) -> str:
-    """What came of some runs together: waits of all, of the large ones and of the others, and what lay idle."""
+    """Return a line for several runs: waits of all, large and other jobs, and idle resources."""
     wait = np.concatenate([run.waited / run.workload.tasks for run in runs])
     ran = np.concatenate([~np.isnan(run.ended) for run in runs])
     large = np.concatenate([large_jobs(run.workload) for run in runs])
@@ -89,7 +88,7 @@ def line(name: str, runs: list[Run]) -> str:
 
 
 def cases(scale: float) -> list[tuple[str, list[Workload]]]:
-    """The traces that there are; that of openb on twelve different sets of its machines, for chance is large with few of them."""
+    """Return the available traces; openb on twelve sets of its machines, because few machines make results noisy."""
     found = []
     for name, case in busy(scale):
         if name == "openb":
@@ -101,7 +100,7 @@ def cases(scale: float) -> list[tuple[str, list[Workload]]]:
 
 
 def shown(scale: float) -> None:
-    """Print a line for each trace, with and without gangs, and each way to schedule it."""
+    """Print a line for each trace, with and without gangs, and each way to schedule."""
     heads = ("mean wait, s", "p99", "of large", "p99", "of others", "p99")
     print(f"{'':<40}" + "".join(f"{head:>13}" for head in heads) + f"{'idle':>9}{'not run':>8}")
     for name, traces in cases(scale):
@@ -120,7 +119,7 @@ def seconds(case: Workload, **more: Any) -> float:
 
 
 def added(case: Workload, rounds: int = 5) -> tuple[float, float]:
-    """What reservations, and then history besides, add to the CPU time of a simulation: medians of paired runs."""
+    """Return what reservations alone, and with history, add to CPU time: medians of paired runs, as fractions."""
     ratios = []
     for _ in range(rounds):
         bare = seconds(case, reserve_after=NEVER, history=0.0)
@@ -136,20 +135,20 @@ def _note(view: Any, rows: Any, lasted: Any) -> None:
 
 
 def noting(case: Workload, count: int = 200_000) -> float:
-    """CPU seconds that it takes to note how long a task of a workload took: what forecasts cost where nobody asks for one."""
+    """Return the CPU seconds to record a task's duration: the cost of forecasts that nobody reads."""
     states: list[State] = []
     few = cut(case, end=float(case.submit[min(100, len(case.submit) - 1)]) + 1)
     simulate(few, watch=lambda state, facts: states.append(state), samples=1)
     state, rng = states[-1], np.random.default_rng(0)
     rows, lasted = rng.integers(0, state.jobs.n, count), rng.uniform(10, 200, count)
-    _note(state.view(), rows[:1], lasted[:1])  # compiled before it is measured
+    _note(state.view(), rows[:1], lasted[:1])  # warm up
     began = time.process_time()
     _note(state.view(), rows, lasted)
     return (time.process_time() - began) / count
 
 
 def costs(scale: float) -> None:
-    """Print what history, forecasts and reservations add to a step."""
+    """Print the CPU overhead of history, forecasts and reservations."""
     cases = {
         "one-task jobs, 1 machine, 80% load": one_task_jobs(round(60_000 * scale), 0.8),
         "one-task jobs, 1 machine, 400% load": one_task_jobs(round(60_000 * scale), 4.0),

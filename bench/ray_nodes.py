@@ -1,9 +1,8 @@
-"""Commands and Python calls over four real Ray nodes: through fairlead, by plain actors, and as Ray's own tasks.
+"""Commands and Python calls on four real Ray nodes: through fairlead, by plain actors, and as Ray tasks.
 
-All on this machine, with as many at a time. The actors, one a node, get the commands in batches, fork them and only wait: no
-limits, no output files, no journal; it is what machines can do at most. A plain Ray task starts the command in a worker of Ray's.
-Then the latency of one command, from its submission to its end, when nothing else waits; how much CPU each takes of whom; and
-how much later a scheduler that was killed places tasks again where many run, which it must adopt.
+All run on this machine with the same parallelism. The actors, one per node, fork commands in batches, without limits, output
+files or journal: the upper bound. A plain Ray task runs the command in a Ray worker. Further results: the latency of one
+command on an idle cluster, CPU time by component, and the time until a killed scheduler places tasks again while many run.
 """
 
 import json
@@ -27,11 +26,11 @@ from fairlead.client.service_error import ServiceError
 from fairlead.engines.ray.trial import Trial
 
 NODES, EACH = 4, 4
-"""And CPUs that each says it has."""
+"""Nodes, and declared CPUs of each."""
 BATCH = 50
-"""Commands that an actor is handed at once."""
+"""Commands per call of an actor."""
 PLAIN_WITHIN = 300.0
-"""Seconds that Ray is given for one of these."""
+"""Timeout of the plain Ray program, in seconds."""
 
 PLAIN = """
 import json, subprocess, sys, time
@@ -78,7 +77,7 @@ print(json.dumps(found))
 
 
 class World(NamedTuple):
-    """Four Ray nodes, and a scheduler over them, which can be killed and started again."""
+    """Four Ray nodes, and a scheduler that can be killed and restarted."""
 
     home: Path
     address: str
@@ -88,7 +87,7 @@ class World(NamedTuple):
 
 @contextmanager
 def cluster() -> Iterator[World]:
-    """Such a world, for as long as it is looked at."""
+    """Run a world while the context is open."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "home")
         home.mkdir(mode=0o700)
@@ -96,7 +95,7 @@ def cluster() -> Iterator[World]:
         trial = Trial(home, [(EACH, 2**32)] * NODES)
         running: list[subprocess.Popen[bytes]] = []
         try:
-            with _variable("FAIRLEAD_HOME", str(home)):  # where agents, and so supervisors, have their folders
+            with _variable("FAIRLEAD_HOME", str(home)):  # agents and supervisors have their folders there
                 address = trial.start(NODES)
 
             def up() -> None:
@@ -134,7 +133,7 @@ def _wait_for_nodes(home: Path) -> None:
     until = time.monotonic() + 120
     while time.monotonic() < until:
         try:
-            nodes = Connection(home, patience=0).get("/v1/nodes")["nodes"]
+            nodes = Connection(home, retry_seconds=0).get("/v1/nodes")["nodes"]
         except ServiceError:
             nodes = []
         if sum(node["status"] == "up" for node in nodes) == NODES:
@@ -154,7 +153,7 @@ def _through_fairlead(home: Path, tasks: int, **more: Any) -> float:
 
 
 def by_ray(address: str, tasks: int, calls: int) -> dict[str, float]:
-    """Seconds that plain actors and Ray's own tasks take for the commands, and its tasks for the calls, and for one alone."""
+    """Return the seconds of plain actors and Ray tasks for the commands, and of Ray tasks for the calls and for one call."""
     words = [sys.executable, "-c", PLAIN, address, *map(str, (tasks, calls, EACH, BATCH))]
     done = subprocess.run(
         words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=PLAIN_WITHIN
@@ -163,7 +162,7 @@ def by_ray(address: str, tasks: int, calls: int) -> dict[str, float]:
 
 
 def _cpu(home: Path) -> dict[str, float]:
-    """Seconds of CPU that the scheduler, the supervisors, and the commands that these have reaped used until now."""
+    """Return the CPU seconds so far of the scheduler, the supervisors, and the commands that they reaped."""
     used = dict.fromkeys(("scheduler", "supervisors", "commands"), 0.0)
     for process in psutil.process_iter(["cmdline", "environ", "cpu_times"]):
         words, env, times = process.info["cmdline"] or [], process.info["environ"] or {}, process.info["cpu_times"]
@@ -176,7 +175,7 @@ def _cpu(home: Path) -> dict[str, float]:
 
 
 def commands(world: World, tasks: int, one_by_one: int, plain: dict[str, float]) -> None:
-    """Print commands a second of all three, what each costs, and the latency of one."""
+    """Print commands per second of all three, CPU time by component, and the latency of one command."""
     _through_fairlead(world.home, NODES * EACH)
     before = _cpu(world.home)
     ours = tasks / _through_fairlead(world.home, tasks)
@@ -192,14 +191,14 @@ def commands(world: World, tasks: int, one_by_one: int, plain: dict[str, float])
 
 
 def calls(world: World, count: int, plain: dict[str, float]) -> None:
-    """Print Python calls a second, and how long one takes: through fairlead, and as Ray's own."""
+    """Print throughput and latency of Python calls, through fairlead and as Ray tasks."""
     with fairlead.Client(world.home, memory=0) as client:
         measure("fairlead", lambda x: client.submit(square, x).result(), lambda xs: list(client.map(square, xs)), count)
     print(f"{count / plain['calls']:>9,.0f} calls/s   one at a time p50 {1000 * plain['one_call']:.2f} ms  Ray")
 
 
 def adopting(world: World, tasks: int) -> None:
-    """Print how long a scheduler that was killed takes until it runs a command again, when so many others run."""
+    """Print the time until a killed scheduler runs a command again, with `tasks` running tasks to adopt."""
     if tasks:
         _start_sleeping(world.home, tasks)
     world.kill()
@@ -220,15 +219,15 @@ def adopting(world: World, tasks: int) -> None:
 def _start_sleeping(home: Path, tasks: int) -> None:
     with Connection(home) as connection:
         cpus = sum(node["capacity"]["cpu"] for node in connection.get("/v1/nodes")["nodes"])
-        demand = {"cpu": f"{cpus // 2 // tasks}m"}  # the other half is left for others
+        demand = {"cpu": f"{cpus // 2 // tasks}m"}  # leave half of the CPUs free
         work = {"argv": ["sleep", "3600"], "demand": demand, "tasks": tasks, "env": {"PATH": os.environ["PATH"]}}
         job = connection.post("/v1/jobs", work)["id"]
         while connection.get(f"/v1/jobs/{job}")["running"] < tasks:
-            time.sleep(0.02)  # to wait for a job is to wait for its end
+            time.sleep(0.02)  # the API waits only for a job's end
 
 
 def run(tasks: int = 2000, one_by_one: int = 20, count: int = 2000, adopted: int = 1000) -> None:
-    """Print all of it."""
+    """Print all results."""
     with cluster() as world:
         plain = by_ray(world.address, tasks, count)
         commands(world, tasks, one_by_one, plain)

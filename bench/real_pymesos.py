@@ -1,4 +1,4 @@
-"""The real pymesos, unchanged, with a parser of HTTP that compiles here."""
+"""Load the real pymesos, unchanged, with a substitute for its HTTP parser."""
 
 import signal
 import sys
@@ -8,7 +8,7 @@ import httptools
 
 
 class HttpParser:
-    """What pymesos asks of `http_parser`, which only compiles for one version of Python, over another parser."""
+    """The part of `http_parser` that pymesos uses, over httptools: the original builds for one Python version only."""
 
     def __init__(self):
         self._parser = httptools.HttpResponseParser(self)
@@ -58,7 +58,7 @@ class HttpParser:
 
 
 def load():
-    """Import it."""
+    """Import pymesos and return it."""
     try:
         import http_parser.http  # noqa: F401
     except ImportError:
@@ -68,5 +68,5 @@ def load():
     before = signal.getsignal(signal.SIGINT)
     import pymesos
 
-    signal.signal(signal.SIGINT, before)  # it takes it when it is imported
+    signal.signal(signal.SIGINT, before)  # its import replaces the handler
     return pymesos

@@ -1,7 +1,7 @@
-"""How long a scheduler takes to recover from a journal of many tasks placed, started and finished, and in how much memory.
+"""Time and memory of recovery from a journal of many finished tasks.
 
-Twice: from the facts alone, which is the worst case, and with the snapshots that a live scheduler takes. Beside it, how long the
-same machine takes just to read the journal's rows.
+Measured from facts alone, the worst case, and with the snapshots of a live scheduler. For comparison, the time to read the
+journal's rows is printed.
 """
 
 import os
@@ -32,7 +32,7 @@ from fairlead.scheduler.state import State
 
 
 def write_history(path: Path, tasks: int, snapshots: bool, jobs: int = 1000, batch: int = 200) -> State:
-    """Write the journal of `tasks` tasks in `jobs` jobs; each commit has three facts about `batch` tasks."""
+    """Write a journal of `tasks` tasks in `jobs` jobs; each commit has three facts about `batch` tasks."""
     journal, state = Journal(SqlStore(path)), new_state()
 
     def record(facts: list[Fact]) -> None:
@@ -64,7 +64,7 @@ def write_history(path: Path, tasks: int, snapshots: bool, jobs: int = 1000, bat
 
 
 def recover(path: Path) -> None:
-    """Recover in this process, and print seconds, the number of tasks and the largest size in MiB."""
+    """Recover in this process; print seconds, number of tasks, and peak memory in MiB."""
     began = time.perf_counter()
     journal = Journal(SqlStore(path))
     state = journal.recover()

@@ -1,7 +1,7 @@
-"""The scheduler's side of many nodes: 10, 100 and 1,000 of them, which speak the protocol over real sockets and run nothing.
+"""The scheduler's side of 10, 100 and 1,000 nodes, which speak the protocol over real sockets and run nothing.
 
-Each line is under TLS, as between machines. The tasks' journal is in memory; that on a disk is measured elsewhere. The other side
-is one process for all nodes (:mod:`bench.fake_nodes`), which is as busy as this one.
+Connections use TLS, as between machines. The journal is in memory; other benchmarks measure it on disk. One process
+(:mod:`bench.fake_nodes`) plays all nodes, and is as busy as this one.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from typing import NamedTuple
 import psutil
 
 from fairlead.engines.local.member import Address
+from fairlead.engines.local.supervisor_connections import Endpoint
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
-from fairlead.engines.remote.links import Place
-from fairlead.engines.remote.members import Promise
+from fairlead.engines.remote.members import LeasePolicy
 from fairlead.engines.step import Scheduler
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
@@ -33,13 +33,17 @@ from fairlead.scheduler.reports.listings import describe_job
 from fairlead.scheduler.state import State
 
 LOST_AFTER = 10.0
-"""Seconds that leases last: on a machine that is busy with other things a thousand nodes in one process may be silent for two."""
+"""Seconds of a lease: on a busy machine, 1,000 nodes in one process may be silent for two."""
 CORES = 16
 
 
 class Measured(NamedTuple):
-    """Seconds until all nodes are there; tasks a second; milliseconds from submission to end, in the middle and of the slowest
-    but one of a hundred; seconds from when a node falls silent until it is lost; MiB that this process grew by.
+    """Results for one number of nodes.
+
+    joined, lost : seconds until all nodes are up, and from a node's silence until it is lost
+    rate : tasks per second
+    middle, slow : milliseconds from submission to end, median and p99
+    memory : growth of this process, in MiB
     """
 
     joined: float
@@ -71,7 +75,7 @@ class World:
         for k, port in enumerate(ports):
             address = Address("another", "", "127.0.0.1", port)
             node = Node(f"n{k}", {"cpu": 1000 * CORES, "memory": 2**36})
-            self.engine.admit(node, Place(address, ring.context("fake")))
+            self.engine.admit(node, Endpoint(address, ring.context("fake")))
 
     @property
     def state(self) -> State:
@@ -81,7 +85,7 @@ class World:
         self.scheduler.step([lambda state, now: facts] if facts else [])
 
     def until(self, condition, seconds: float = 120) -> float:
-        """Step until something is true; how many seconds that took."""
+        """Step until the condition holds; return the seconds that it took."""
         began = time.perf_counter()
         while not condition():
             if time.perf_counter() - began > seconds:
@@ -121,12 +125,12 @@ def world(count: int, **more: float) -> Iterator[World]:
         yield made
 
 
-def _promise(lost_after: float) -> Promise:
-    return Promise(lost_after, grace=0.5, vouched=False)
+def _promise(lost_after: float) -> LeasePolicy:
+    return LeasePolicy(lost_after, grace=0.5, vouched=False)
 
 
 def measure(count: int, tasks: int, singles: int = 100, lost_after: float = LOST_AFTER) -> Measured:
-    """All of it, with so many nodes."""
+    """Measure with `count` nodes."""
     me = psutil.Process()
     before = me.memory_info().rss
     with world(count, lost_after=lost_after) as over:
@@ -149,10 +153,10 @@ def measure(count: int, tasks: int, singles: int = 100, lost_after: float = LOST
 def run(counts: tuple[int, ...] = (10, 100, 1000), tasks: int = 50_000, lost_after: float = LOST_AFTER) -> None:
     """Print a line for each number of nodes."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a line and a port for each
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection and a port for each
     least = _promise(lost_after).over_within()
     print(f"many nodes, over TLS; leases of {lost_after:g} s: no loss is told before {least:.1f} s")
-    measure(2, 10, 1, 1.0)  # what is compiled when it first happens
+    measure(2, 10, 1, 1.0)  # warm up
     for count in counts:
         found = measure(count, tasks, lost_after=lost_after)
         print(

@@ -1,7 +1,7 @@
-"""The service under load, on this machine: how many submissions a second, and how long it takes to answer and to start.
+"""The service under load: submissions per second, and latency of answers and starts.
 
-1, 100 and 1,000 clients, each with a connection of its own, ask as fast as they are answered. The peer is the same web server
-(uvicorn, with httptools and uvloop) answering a constant: what HTTP costs here with nothing behind it.
+1, 100 and 1,000 clients, each with its own connection, send requests one after another. The peer is the same web server
+(uvicorn, with httptools and uvloop) with a constant answer: the cost of HTTP alone.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ uvicorn.run(app, port=PORT, log_level="error", http="httptools", loop="uvloop", 
 
 
 class Connection:
-    """One kept connection; a request at a time."""
+    """A persistent connection; one request at a time."""
 
     def __init__(self, address: str, token: str) -> None:
         self.address, self.token = address, token
@@ -68,7 +68,7 @@ class Connection:
 async def load(
     address: str, token: str, clients: int, requests: int, one: Callable[[Connection, int], Awaitable[object]]
 ) -> tuple[float, list[float]]:
-    """Requests a second, and the seconds that each took, sorted."""
+    """Return requests per second, and the sorted latencies in seconds."""
     connections = [Connection(address, token) for _ in range(clients)]
     for connection in connections:
         await connection.open()
@@ -99,7 +99,7 @@ def _percentiles(seconds: list[float]) -> str:
 
 
 async def _beside_a_port(address: str, port: str, token: str, requests: int) -> None:
-    """The same requests over the socket and over a port, in turns."""
+    """Print throughput over the Unix socket and over a port, in turns."""
     waits = _job(demand={"cpu": 10**6})
     for url in (address, port) * 2:
         speed, took = await load(url, token, 10, requests, lambda c, n: c.ask("POST", "/v1/jobs", waits))
@@ -109,7 +109,7 @@ async def _beside_a_port(address: str, port: str, token: str, requests: int) -> 
 
 
 async def _measure(address: str, token: str, requests: int, sizes: tuple[int, ...]) -> None:
-    waits = _job(after=[{"job": 1, "how": "end"}])  # submitted, never started: what is measured is the service
+    waits = _job(after=[{"job": 1, "how": "end"}])  # never starts: measures the service alone
     await load(address, token, 1, 1, lambda c, n: c.ask("POST", "/v1/jobs", _job(demand={"cpu": 10**6})))
 
     async def start(connection: Connection, number: int) -> float:
@@ -138,7 +138,7 @@ async def _measure(address: str, token: str, requests: int, sizes: tuple[int, ..
 
 
 def _all_at_once(path: str, many: int) -> None:
-    """So many connections at the same moment, each with one request: who is answered, and how long all of it takes."""
+    """Open `many` connections at once, each with one request; print the answers by status, and their latency."""
     request = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
     began, took, told = {}, [], Counter[str]()
     with selectors.DefaultSelector() as selector, connecting(many) as connect:
@@ -165,7 +165,7 @@ def _all_at_once(path: str, many: int) -> None:
 
 @contextlib.contextmanager
 def connecting(many: int) -> Iterator[Callable[[str], socket.socket]]:
-    """Makes connections to Unix sockets, as many as there may be files; all are closed at the end."""
+    """Yield a function that connects to a Unix socket; raise the file limit meanwhile, and close all at the end."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, many + 200)), hard))
     with contextlib.ExitStack() as opened:
@@ -180,7 +180,7 @@ def connecting(many: int) -> Iterator[Callable[[str], socket.socket]]:
 
 
 def run(requests: int = 5000, sizes: tuple[int, ...] = (1, 100, 1000)) -> None:
-    """Print submissions a second, latencies, and the peer's."""
+    """Print submissions per second and latencies, and those of the peer."""
     with tempfile.TemporaryDirectory() as folder, scheduler(Path(folder), cpus=64) as home:
         with Scheduler(home) as asked:
             address, port = asked.get("/v1/status")["urls"]

@@ -1,7 +1,7 @@
-"""A straightforward model of the same scheduler in simpy: what one would write to try DRF out, and what ours must agree with.
+"""A straightforward simpy model of DRF, with which the simulator must agree.
 
-Users, jobs of alike tasks, machines, first fit, whole tasks to the smallest dominant share. Nothing is reserved, nothing limited,
-and what was used before does not count.
+Users, jobs of identical tasks, machines, first fit, whole tasks to the smallest dominant share; no reservations, limits or
+usage history.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import simpy
 
-LAST = 2  # of what happens at one moment: after all ends and arrivals
+LAST = 2  # priority in simpy: after all ends and arrivals of a moment
 
 
 class Model:
-    """Runs a workload; `ended` has when each job's last task ended."""
+    """Runs a workload; `ended` is the end of each job's last task, in seconds."""
 
     def __init__(self, workload: Any) -> None:
         self.env = simpy.Environment()
@@ -32,9 +32,7 @@ class Model:
         self.workload = workload
         self.due = False
         self.completed = self.turns = 0
-        self.last_served = dict.fromkeys(
-            self.users, 0
-        )  # when each was served last: ties go to whom that was longest ago
+        self.last_served = dict.fromkeys(self.users, 0)  # breaks ties: least recently served first
         for job, at in enumerate(workload.submit):
             self.env.process(self.arrive(job, at))
 
@@ -44,7 +42,7 @@ class Model:
         self.ask()
 
     def ask(self) -> None:
-        """Schedule once, when everything of this moment has happened."""
+        """Schedule once at the end of this moment."""
         if not self.due:
             self.due = True
             event = self.env.event()
@@ -54,7 +52,7 @@ class Model:
 
     def serve(self) -> None:
         self.due = False
-        out: set[tuple[str, bytes]] = set()  # a user's shapes that fit nowhere
+        out: set[tuple[str, bytes]] = set()  # (user, shape) pairs that fit nowhere
         while True:
             best: tuple[tuple[float, int, str], int] | None = None
             for user in self.users:

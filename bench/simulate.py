@@ -1,4 +1,4 @@
-"""The simulator: completions a second, beside a straightforward simpy model of the same workload, and as the cluster grows."""
+"""Throughput of the simulator in completions per second, beside a simpy model of the same workload, and as the cluster grows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairlead.simulate.workload import Jobs, Workload, cut, synthetic_nodes
 
 
 def workload(nodes: int, queues: int, jobs: int, tasks: int = 100, busy: float = 0.95, seed: int = 0) -> Workload:
-    """Queues with a demand of their own each, jobs of alike tasks, whole seconds; so many as keep the machines so busy."""
+    """Return jobs of identical tasks at a load of `busy`; each queue has its own demand, times are whole seconds."""
     rng = np.random.default_rng(seed)
     demand = [{"cpu": int(rng.integers(1, 5)) * 1000, "memory": int(rng.integers(1, 9)) << 30} for _ in range(queues)]
     span = max(1, round(jobs * tasks * 55 / (nodes * 5.5 * busy)))
@@ -37,7 +37,7 @@ def timed(case: Workload, policy: str = "drf", samples: int = 50) -> tuple[float
 
 def run(scale: float = 1.0) -> None:
     print("## Simulator")
-    timed(workload(10, 5, 20))  # compiled before it is measured
+    timed(workload(10, 5, 20))  # warm up
     took, found = timed(workload(1000, 100, round(20_000 * scale)))
     rate = f"{found.completed / took:,.0f} completions/s"
     print(f"1,000 nodes, 100 queues, jobs of 100 tasks: {rate} ({found.steps:,} steps, {took:.1f} s)")

@@ -1,8 +1,8 @@
-"""An hour of mixed load, and a picture of what it takes: python -m bench.soak SECONDS.
+"""Run an hour of mixed load and plot resource usage: python -m bench.soak SECONDS.
 
-300 tasks a second are submitted, in jobs of 1, 10 and 100; a part of them is cancelled, jobs are listed and followed, and every
-tenth of the time the scheduler is killed and started again, its tasks running on. What is measured is drawn over time into
-soak.html. Each line is to be flat once the journal has its size.
+300 tasks per second are submitted, in jobs of 1, 10 and 50. Some jobs are cancelled, jobs are listed, and after every tenth of
+the time the scheduler is killed and restarted while tasks run on. soak.html plots the measures over time. Each should be flat
+once the journal has reached its size.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ MEASURES = {
 
 
 class Soak:
-    """A scheduler in a folder, under load, and what was measured of it: pairs of a moment and a value, by measure."""
+    """A scheduler under load; `found` has (seconds, value) pairs by measure."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.config = folder / "home", folder / "fairlead.json"
@@ -58,7 +58,7 @@ class Soak:
         server = subprocess.Popen([FAIRLEAD, "up", "--config", self.config], env=env, stderr=subprocess.DEVNULL)
         while True:
             try:
-                with Connection(self.home, patience=0) as connection:
+                with Connection(self.home, retry_seconds=0) as connection:
                     connection.get("/v1/status")
                 return server
             except ServiceError:
@@ -67,7 +67,7 @@ class Soak:
                 time.sleep(0.02)
 
     def restart(self) -> None:
-        """Kill the scheduler, and start it again."""
+        """Kill and restart the scheduler."""
         began = time.monotonic()
         self.server.kill()
         self.server.wait()
@@ -79,7 +79,7 @@ class Soak:
         self.found[measure].append((time.monotonic() - self.began, value))
 
     def submit(self) -> None:
-        """Tasks at a steady pace; now and then a job is cancelled."""
+        """Submit tasks at a steady rate; cancel a job now and then."""
         rng, submitted = Random(1), 0
         began = time.monotonic()
         with Connection(self.home) as connection:
@@ -103,15 +103,15 @@ class Soak:
                 try:
                     numbers = [job["id"] for job in connection.submit("/v1/bulk", {"jobs": jobs})["jobs"]]
                     connection.post(f"/v1/jobs/{rng.choice(numbers)}/cancel", {})
-                except ServiceError:  # it is being started again
+                except ServiceError:  # restarting
                     time.sleep(0.1)
                 submitted += sum(sizes)
 
     def measure(self) -> None:
-        """All that is measured, once."""
+        """Take all measures once."""
         supervisor = str(self.home / "supervisor")
         found = (each for each in psutil.process_iter(["cmdline"]) if supervisor in (each.info["cmdline"] or []))
-        oldest = sorted(found, key=lambda each: each.pid)[:1]  # the others are tasks on their way to their programs
+        oldest = sorted(found, key=lambda each: each.pid)[:1]  # the others are tasks before exec
         ours = [psutil.Process(self.server.pid), *oldest]
         self.note("memory", sum(each.memory_info().rss for each in ours) / 2**20)
         self.note("descriptors", sum(each.num_fds() for each in ours))
@@ -129,7 +129,7 @@ class Soak:
         self.ended, self.ended_at = ended, now
 
     def run(self, seconds: float) -> None:
-        """Load it for so long."""
+        """Run the load for `seconds`."""
         people = threading.Thread(target=self.submit)
         people.start()
         try:
@@ -153,7 +153,7 @@ def _values(text: str, name: str) -> list[float]:
 
 
 def picture(found: dict[str, list[tuple[float, float]]]) -> str:
-    """A page with a line over time for each measure."""
+    """Return a page with a plot over time for each measure."""
     figure = make_subplots(
         rows=len(found), cols=1, shared_xaxes=True, subplot_titles=[f"{n}: {MEASURES[n]}" for n in found]
     )
@@ -168,7 +168,7 @@ def picture(found: dict[str, list[tuple[float, float]]]) -> str:
 
 
 def summary(found: dict[str, list[tuple[float, float]]], measure: Callable[[list[float]], float]) -> str:
-    """Of each measure the first and the last third, as one number each."""
+    """Return a line per measure: the first and the last third, each as one number."""
     lines = []
     for name, points in found.items():
         values = [value for _, value in points]
@@ -180,7 +180,7 @@ def summary(found: dict[str, list[tuple[float, float]]], measure: Callable[[list
 
 
 def run(seconds: float = 3600.0) -> None:
-    """Print what the first and the last third took, by the median, and draw all of it."""
+    """Print the medians of the first and the last third, and plot all measures."""
     with tempfile.TemporaryDirectory() as folder:
         soak = Soak(Path(folder))
         soak.run(seconds)

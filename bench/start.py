@@ -1,7 +1,7 @@
-"""What it costs to start from nothing: `make bench-start`.
+"""Cost of installing and starting from nothing: `make bench-start`.
 
-HEAD is cloned into a temporary folder, where every cache is empty. CPU seconds are those of a command and of all that it started.
-Of a scheduler they are those of its session at the moment when it is ready. Only Python, make and git are needed, and PyPI.
+HEAD is cloned into a temporary folder with empty caches. CPU seconds include all child processes; for a scheduler they are those
+of its session when it is ready. Needs only Python, make, git and PyPI.
 """
 
 import os
@@ -22,7 +22,7 @@ ANSWER_AT_MOST = 2  # seconds
 
 
 class Cost(NamedTuple):
-    """Seconds, of the CPU and on the clock."""
+    """CPU and wall-clock seconds."""
 
     cpu: float
     wall: float
@@ -33,12 +33,12 @@ class Cost(NamedTuple):
 
 
 def line(what: str, cost: Cost, more: str = "") -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     return f"{what:<44}{cost.cpu:>8.2f}{cost.wall:>8.2f}  {more}".rstrip()
 
 
 def environment(folder: Path, outside: dict[str, str]) -> dict[str, str]:
-    """What commands are started with: nothing that points to a cache, to another Python, or to the make above."""
+    """Return an environment for commands without caches, another Python, or the calling make."""
     kept = {
         name: value
         for name, value in outside.items()
@@ -49,7 +49,7 @@ def environment(folder: Path, outside: dict[str, str]) -> dict[str, str]:
 
 
 def cost_of(argv: list[str], folder: Path, env: dict[str, str]) -> Cost:
-    """Run a command to its end; whatever it prints is shown only if it fails."""
+    """Run a command and return its cost; show its output only if it fails."""
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as printed:
         process = subprocess.Popen(argv, cwd=folder, env=env, stdout=printed, stderr=printed)
@@ -62,24 +62,24 @@ def cost_of(argv: list[str], folder: Path, env: dict[str, str]) -> Cost:
 
 
 def of_session(session: int) -> Iterator[tuple[Path, list[str]]]:
-    """The processes of a session: their folders in /proc, and the fields of their `stat` from the third on."""
+    """Yield the processes of a session: their folders in /proc, and the fields of their `stat` from the third on."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
+        except OSError:  # ended
             continue
         if int(fields[3]) == session:
             yield folder, fields
 
 
 def cpu_seconds(session: int) -> float:
-    """What the processes of a session and those that they waited for have used."""
+    """Return the CPU seconds of a session's processes and their reaped children."""
     ticks = sum(int(ticks) for _, fields in of_session(session) for ticks in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def memory(session: int) -> tuple[int, int]:
-    """Bytes that the processes of a session have in memory: RSS, and PSS, which counts what is shared once."""
+    """Return RSS and PSS of a session's processes, in bytes."""
     found = {"Rss:": 0, "Pss:": 0}
     for folder, _ in of_session(session):
         for row in (folder / "smaps_rollup").read_text().splitlines():
@@ -91,7 +91,7 @@ def memory(session: int) -> tuple[int, int]:
 
 @contextmanager
 def scheduler(fairlead: Path, folder: Path, env: dict[str, str]) -> Iterator[tuple[int, Cost]]:
-    """A scheduler that is ready: its session, and what it cost until then."""
+    """Run a scheduler until it is ready; yield its session, and its cost until then."""
     began = time.monotonic()
     process = subprocess.Popen(
         [fairlead, "up"], cwd=folder, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -113,13 +113,13 @@ def scheduler(fairlead: Path, folder: Path, env: dict[str, str]) -> Iterator[tup
 
 
 def median_of(argv: list[str], folder: Path, env: dict[str, str], times: int = 5) -> Cost:
-    """What a command costs, as the median of some runs."""
+    """Return the median cost of several runs of a command."""
     costs = [cost_of(argv, folder, env) for _ in range(times)]
     return Cost(statistics.median(cost.cpu for cost in costs), statistics.median(cost.wall for cost in costs))
 
 
 def from_checkout(clone: Path, env: dict[str, str]) -> None:
-    """Print what `make demo` costs, by its parts, and what is there then."""
+    """Print the cost of `make demo` by its parts, and of commands after it."""
     make = ["make", f"PYTHON={sys.executable}"]
     uv, fairlead = str(clone / ".venv/bin/uv"), clone / ".venv/bin/fairlead"
     fetch = [uv, "sync", "--quiet", "--frozen", "--inexact", "--compile-bytecode", "--no-dev", "--no-install-project"]
@@ -151,10 +151,10 @@ def from_checkout(clone: Path, env: dict[str, str]) -> None:
 
 
 def from_wheel(clone: Path, folder: Path, env: dict[str, str]) -> None:
-    """Print what a wheel costs: to build, to install into an environment of its own, and to have a first answer of it."""
+    """Print the cost of a wheel: its build, its installation into a new environment, and its first answer."""
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
-    shutil.rmtree(clone / "build")  # it compiles for itself
+    shutil.rmtree(clone / "build")  # the wheel must compile on its own
     build = [
         str(clone / ".venv/bin/uv"),
         "build",
@@ -183,7 +183,7 @@ def from_wheel(clone: Path, folder: Path, env: dict[str, str]) -> None:
 
 
 def run() -> None:
-    """Print what each phase costs, from a fresh clone on."""
+    """Print the cost of each phase, from a fresh clone on."""
     with tempfile.TemporaryDirectory(prefix="fairlead-start-") as name:
         folder = Path(name)
         env = environment(folder, dict(os.environ))

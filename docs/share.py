@@ -1,7 +1,4 @@
-"""Writes what is installed beside the program: its manual page, and the completion of commands in three shells.
-
-`python docs/share.py` writes them into share/, from where the wheel takes them.
-"""
+"""Writes the manual page and the completions of three shells into share/, which the wheel includes: `python docs/share.py`."""
 
 import os
 import re
@@ -24,40 +21,39 @@ SHELLS = {
 }
 NO_FILES = """    if [ "${COMPREPLY[*]}" = " " ]; then compopt +o default; COMPREPLY=(); fi
 """
-"""Bash offers files where it is told nothing; a blank says that there is nothing to offer, files neither."""
+"""Bash offers file names for an empty completion; a single blank stands for no completion at all."""
 FILES = """.SH FILES
 .TP
 .I fairlead.toml
-Who shares, and what: named with \\fBfairlead up \\-\\-config\\fR.
+The queues and nodes: named with \\fBfairlead up \\-\\-config\\fR.
 .TP
 .I ~/.local/share/fairlead
-The scheduler's data, unless \\fBFAIRLEAD_HOME\\fR names another folder; of a scheduler for all of a machine,
-\\fI/var/lib/fairlead\\fR.
+The data folder, unless \\fBFAIRLEAD_HOME\\fR names another; of the machine-wide scheduler, \\fI/var/lib/fairlead\\fR.
 .SH ENVIRONMENT
 .TP
 .B FAIRLEAD_URL
-The scheduler to ask: unix:///path, https://host:port. With \\fBFAIRLEAD_TOKEN\\fR elsewhere, and \\fBFAIRLEAD_CA\\fR
-for the authority of its certificate.
+The scheduler to ask: unix:///path, https://host:port. \\fBFAIRLEAD_TOKEN\\fR is the token for a remote
+scheduler, and \\fBFAIRLEAD_CA\\fR the CA of its certificate.
 .SH EXIT STATUS
-0 where it was done, 1 where it was not, 2 where it was asked wrongly; \\fBfairlead run\\fR exits as its command did.
+0 for success, 1 for an error, 2 for wrong usage; \\fBfairlead run\\fR exits with the status of its command.
 """
 
 
 def pages() -> dict[str, str]:
-    """The files, by their paths in share/."""
+    """Return the files by their paths in share/."""
     return {"man/man1/fairlead.1": manual()} | {path: completion(shell) for shell, path in SHELLS.items()}
 
 
 def completion(shell: str) -> str:
-    """What a shell is to read, as the program itself says it."""
+    """Return a shell's completion script, as the program prints it."""
     program = Path(sys.executable).with_name("fairlead")
     env = {**os.environ, "_FAIRLEAD_COMPLETE": f"source_{shell}"}
-    told = subprocess.run([program], env=env, capture_output=True, text=True, check=True).stdout
-    return (told.replace("    return 0\n", NO_FILES + "    return 0\n") if shell == "bash" else told).strip() + "\n"
+    script = subprocess.run([program], env=env, capture_output=True, text=True, check=True).stdout
+    return (script.replace("    return 0\n", NO_FILES + "    return 0\n") if shell == "bash" else script).strip() + "\n"
 
 
 def manual() -> str:
-    """The manual page: each command with its options."""
+    """Return the manual page: each command with its options."""
     group: Any = typer.main.get_command(app)
     lines = [
         f'.TH FAIRLEAD 1 "" "fairlead {fairlead.__version__}" "User Commands"',
@@ -78,7 +74,7 @@ def manual() -> str:
 
 
 def commands(group: Any, above: list[str]) -> list[tuple[str, Any]]:
-    """All commands with their names, those of a group one after another."""
+    """Return all commands with their names; groups are flattened."""
     found = []
     for name in group.list_commands(Context(group)):
         command = group.get_command(Context(group), name)
@@ -88,7 +84,7 @@ def commands(group: Any, above: list[str]) -> list[tuple[str, Any]]:
 
 
 def parameters(command: Any) -> list[str]:
-    """The arguments and options of a command, a paragraph each."""
+    """Format the arguments and options of a command, a paragraph each."""
     lines = []
     for parameter in command.params:
         if parameter.param_type_name == "argument":
@@ -105,7 +101,7 @@ def parameters(command: Any) -> list[str]:
 
 
 def roff(text: str) -> list[str]:
-    """Text as roff reads it, a line a sentence or so; an empty line begins a paragraph."""
+    """Escape text for roff; an empty line begins a paragraph."""
     plain = re.sub(r"[ \t]*\n[ \t]*", "\n", text.strip()).replace("\\", "\\e").replace("-", "\\-")
     return (
         [".PP" if not line else "\\&" * line.startswith((".", "'")) + line for line in plain.split("\n")]

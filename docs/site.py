@@ -1,7 +1,7 @@
 """Writes into the pages what the program itself says: the options of each command, the paths of the API, what becomes of a task.
 
 `python docs/site.py` does it, from `<!-- options: NAME -->`, `<!-- endpoints -->`, `<!-- access -->`, `<!-- reliability -->` or
-`<!-- transitions -->` to `<!-- end -->`.
+`<!-- transitions -->` or `<!-- lifecycles -->` to `<!-- end -->`.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ import typer.main
 from typer import Context
 
 from fairlead.cli.main import app
-from fairlead.scheduler.statuses import EVENT_NAMES, IMPOSSIBLE, STATUS_NAMES, TRANSITIONS
+from fairlead.scheduler.statuses import EVENT_NAMES, IMPOSSIBLE, LIFECYCLES, STATUS_NAMES, TRANSITIONS
 
 
 def filled(page: str) -> str:
@@ -29,6 +29,9 @@ def filled(page: str) -> str:
         r"(<!-- reliability -->\n).*?(<!-- end -->)", lambda m: m[1] + reliability() + m[2], page, flags=re.DOTALL
     )
     page = re.sub(r"(<!-- access -->\n).*?(<!-- end -->)", lambda m: m[1] + access() + m[2], page, flags=re.DOTALL)
+    page = re.sub(
+        r"(<!-- lifecycles -->\n).*?(<!-- end -->)", lambda m: m[1] + lifecycles() + m[2], page, flags=re.DOTALL
+    )
     return re.sub(
         r"(<!-- transitions -->\n).*?(<!-- end -->)", lambda m: m[1] + transitions() + m[2], page, flags=re.DOTALL
     )
@@ -61,7 +64,7 @@ def endpoints() -> str:
     from fairlead.service.api.access import ROUTES
     from fairlead.service.api.app import Parts, make_api
 
-    api = make_api(SimpleNamespace(loop=None, door=None, wakeups=None), Parts(*[None] * 10))
+    api = make_api(SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 10))
     lines = ["", "| request | for | what |", "| --- | --- | --- |"]
     for path, methods in api.openapi()["paths"].items():
         for method, operation in methods.items():
@@ -99,6 +102,18 @@ def transitions() -> str:
         after = ["" if row[event] == IMPOSSIBLE else STATUS_NAMES[row[event]] for _, row in columns]
         lines.append(f"| **{told}** | {' | '.join(after)} |")
     return "\n".join(lines) + "\n\n"
+
+
+def lifecycles() -> str:
+    """What jobs, offers, reservations and claims are after each event, as a table of each."""
+    found = []
+    for name, lifecycle in LIFECYCLES.items():
+        statuses = lifecycle.statuses[:-1] if lifecycle.statuses[-1] in ("over", "forgotten") else lifecycle.statuses
+        lines = ["", f"| {name} | {' | '.join(statuses)} |", "| --- |" + " --- |" * len(statuses)]
+        for event, after in lifecycle.events.items():
+            lines.append(f"| **{event}** | {' | '.join(' or '.join(after.get(status, ())) for status in statuses)} |")
+        found.append("\n".join(lines) + "\n")
+    return "".join(found) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The example of the DRF paper with real processes, a SIGKILL in the middle: `make demo`.
+"""The DRF paper's example with real processes, and a SIGKILL of the scheduler in the middle: `make demo`.
 
-A cluster of 9 CPUs and 18 GiB; user A's tasks ask for <1 CPU, 4 GiB>, user B's for <3 CPU, 1 GiB>. Dominant Resource Fairness
-gives A three tasks and B two: A has 2/3 of the memory, B has 2/3 of the CPUs. Every task writes into a ledger when it starts and
-when it ends, so that at the end anybody can count. Exit status 0 only if all of what is promised was seen.
+The cluster has 9 CPUs and 18 GiB; user A's tasks ask for <1 CPU, 4 GiB>, user B's for <3 CPU, 1 GiB>. Dominant Resource Fairness
+gives A three tasks and B two: A has 2/3 of the memory, B has 2/3 of the CPUs. Every task writes its start and end into a ledger,
+which is counted at the end. Exit status 0 only if all expectations were seen.
 """
 
 import os
@@ -39,7 +39,7 @@ FAIRLEAD = Path(sys.executable).with_name("fairlead")
 
 
 class Demo:
-    """One scheduler in a temporary folder, and what was seen of it."""
+    """A scheduler in a temporary folder."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -66,14 +66,14 @@ class Demo:
                 time.sleep(0.05)
 
     def submit(self, queue: str, cpu: int, memory: str, tasks: int) -> None:
-        """Submit a user's job, by the command that a person would use."""
+        """Submit a user's job with the command line."""
         command = [FAIRLEAD, "submit", "--queue", queue, "--cpu", str(cpu), "--memory", memory, "--tasks", str(tasks)]
         command += ["--env", f"LEDGER={self.ledger}", "--", "sh", "-c", TASK]
         number = subprocess.check_output(command, text=True).strip()
         self.say(f"user {queue} submits job {number}: {tasks} tasks of {cpu} CPU and {memory}")
 
     def watch(self, what: str, seen: Callable[[dict[str, Any]], bool], seconds: float) -> None:
-        """Show who runs how much, until the condition holds five times in a row."""
+        """Show running tasks and shares until the condition holds five times in a row."""
         until = time.monotonic() + seconds
         times = 0
         with Connection() as connection:
@@ -99,7 +99,7 @@ class Demo:
             self.say(line)
 
     def entries(self) -> list[tuple[str, str, str]]:
-        """The ledger: (start or end, task, process)."""
+        """Return the ledger: ("start" or "end", task, process)."""
         return [
             (what, task, pid) for what, task, pid in (line.split() for line in self.ledger.read_text().splitlines())
         ]
@@ -108,7 +108,7 @@ class Demo:
         print(f"{time.monotonic() - self.began:5.1f}s  {text}", flush=True)
 
     def kill(self) -> None:
-        """SIGKILL the scheduler, and watch its tasks go on without it."""
+        """SIGKILL the scheduler, and check that its tasks go on."""
         assert self.server
         before = Counter(what for what, _, _ in self.entries())
         self.server.kill()
@@ -118,10 +118,10 @@ class Demo:
         after = Counter(what for what, _, _ in self.entries())
         if after["end"] <= before["end"]:
             raise SystemExit("\nNOT SEEN: tasks that go on while the scheduler is dead")
-        self.say(f"without it {after['end'] - before['end']} tasks came to their end; it is started again")
+        self.say(f"without it {after['end'] - before['end']} tasks ended; it is started again")
 
     def count(self) -> None:
-        """Every task started once and ended once, in one process."""
+        """Check that every task started once and ended once."""
         entries = self.entries()
         starts = Counter(task for what, task, _ in entries if what == "start")
         ends = Counter(task for what, task, _ in entries if what == "end")
@@ -134,7 +134,7 @@ class Demo:
 
 
 def fair(queues: dict[str, Any]) -> bool:
-    """3 and 2 running tasks, and a dominant share of 2/3 each."""
+    """True for 3 and 2 running tasks with a dominant share of 2/3 each."""
     a, b = queues["A"], queues["B"]
     shares = abs(a["dominant_share"] - 2 / 3) < 1e-9 and abs(b["dominant_share"] - 2 / 3) < 1e-9
     resources = (a["dominant_resource"], b["dominant_resource"]) == ("memory", "cpu")
@@ -142,12 +142,12 @@ def fair(queues: dict[str, Any]) -> bool:
 
 
 def alone(queues: dict[str, Any]) -> bool:
-    """Nothing left of B's, and 4 running tasks of A's."""
+    """True when B has no tasks left and A runs 4."""
     return not queues["B"]["running"] and not queues["B"]["waiting"] and queues["A"]["running"] == 4
 
 
 def main() -> None:
-    """Run the demo; raises SystemExit with what was not seen."""
+    """Run the demo; raise SystemExit for an expectation that was not seen."""
     with tempfile.TemporaryDirectory(prefix="fairlead-demo-") as folder:
         demo = Demo(Path(folder))
         try:

@@ -1,8 +1,8 @@
-"""The example of the DRF paper over two real Ray nodes, one of which is killed in the middle: `make demo-ray`.
+"""The DRF paper's example on two real Ray nodes, one of which is killed in the middle: `make demo-ray`.
 
-As `examples/demo.py`, whose 9 CPUs and 18 GiB are two nodes of a Ray cluster here, which say that they have 4 and 5
-CPUs and 9 GiB each. A raylet is killed while tasks run there: they are ended, and start again when there is room. Exit status 0
-only if all of what is promised was seen: shares of 2/3 each, before and after, and each task done once.
+As `examples/demo.py`, but the 9 CPUs and 18 GiB are two Ray nodes that declare 4 and 5 CPUs, and 9 GiB each. A raylet is killed
+while tasks run there: they end, and start again when resources are free. Exit status 0 only if all expectations were seen:
+shares of 2/3 each, before and after, and each task done once.
 """
 
 import os
@@ -27,7 +27,7 @@ QUEUES = '[[queue]]\nname = "A"\n\n[[queue]]\nname = "B"\n'
 
 
 class RayDemo(Demo):
-    """The same, over a Ray cluster."""
+    """The demo on a Ray cluster."""
 
     def __init__(self, folder: Path, sizes: list[tuple[int, int]] = SIZES) -> None:
         super().__init__(folder)
@@ -40,13 +40,13 @@ class RayDemo(Demo):
         self.say(f"{len(sizes)} Ray nodes run at {self.address}")
 
     def up(self) -> None:
-        """Start the scheduler, and wait until both nodes take tasks."""
+        """Start the scheduler, and wait until both nodes are up."""
         words = ["--engine", "ray", "--ray-address", self.address, "--lost-after", "3", "--config", str(self.config)]
         self.server = subprocess.Popen([FAIRLEAD, "up", *words])
         self.until("up", len(self.sizes))
 
     def until(self, status: str, count: int) -> None:
-        """Wait until so many nodes have a status."""
+        """Wait until `count` nodes have a status."""
         until = time.monotonic() + 120
         while True:
             try:
@@ -61,7 +61,7 @@ class RayDemo(Demo):
             time.sleep(0.1)
 
     def lose_a_node(self) -> None:
-        """SIGKILL the raylet of the second, wait until it is lost, and start it again."""
+        """SIGKILL the second node's raylet, wait until the node is lost, and restart it."""
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or [""]
             if (
@@ -78,14 +78,14 @@ class RayDemo(Demo):
         self.say("it was started again")
 
     def end(self) -> None:
-        """End the scheduler, if it runs, and the cluster."""
+        """Stop the scheduler, if it runs, and the cluster."""
         if self.server and self.server.poll() is None:
             subprocess.run([FAIRLEAD, "down", "--now"], check=False)
             self.server.wait(timeout=60)
         self.trial.end()
 
     def count(self) -> None:
-        """Every task ended once, and those that ran on the node that was lost started once more."""
+        """Check that every task ended once; those on the lost node may start again."""
         entries = self.entries()
         starts = Counter(task for what, task, _ in entries if what == "start")
         ends = Counter(task for what, task, _ in entries if what == "end")
@@ -93,11 +93,11 @@ class RayDemo(Demo):
         if set(ends) != wanted or max(ends.values()) > 1:
             raise SystemExit(f"\nNOT DONE ONCE: {sorted(wanted - set(ends))} {[t for t, n in ends.items() if n > 1]}")
         again = sum(starts.values()) - len(wanted)
-        self.say(f"SEEN: {len(wanted)} tasks, each done once; {again} that ran on the lost node were begun anew")
+        self.say(f"SEEN: {len(wanted)} tasks, each done once; {again} that ran on the lost node started again")
 
 
 def main() -> None:
-    """Run the demo; raises SystemExit with what was not seen."""
+    """Run the demo; raise SystemExit for an expectation that was not seen."""
     with tempfile.TemporaryDirectory(prefix="fairlead-demo-") as folder:
         demo = RayDemo(Path(folder))
         try:

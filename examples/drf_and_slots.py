@@ -1,15 +1,15 @@
-"""DRF against slots: the DRF paper's section 6.2 and Figures 5 to 7, redone in simulation, on its machines and on others.
+"""DRF against slots: section 6.2 and Figures 5 to 7 of the DRF paper in simulation, on its machines and on others.
 
-For ten minutes, some users have small jobs of CPU-light tasks and as many have large jobs of CPU-heavy ones; each always has
-another job. With slots, every machine is cut into k equal ones and a task takes one, whatever it needs: few slots leave CPUs
-unused, many let machines promise more than they have, and all on them slows down. DRF needs no such number. As a third, CPUs
-alone are shared equally; memory is held to all the same.
+For ten minutes, some users have small jobs of CPU-light tasks, and as many have large jobs of CPU-heavy tasks; each always has
+another job. With slots, every machine has k equal ones, and any task takes one. Few slots leave CPUs unused; many overcommit
+machines, which slows all tasks there. DRF needs no such number. The third policy shares CPUs alone equally; memory still limits
+placement.
 
 The paper had 48 machines of 8 CPUs and 6 GB for tasks, four users of each kind, jobs of 80 tasks of <1 CPU, 0.5 GB> or
-<2 CPUs, 2 GB>, and 3 to 6 slots. There memory binds the large tasks. The other machines, of 4 CPUs and 15 GB, have enough.
+<2 CPUs, 2 GB>, and 3 to 6 slots. There memory limits the large tasks. The other machines, of 4 CPUs and 15 GB, have enough.
 
-What the paper does not say is chosen: tasks of 10 s for a small job, of 30 s for a large one; a machine whose tasks need f times
-what it has runs them f times as slowly.
+Chosen here, because the paper does not report it: small tasks take 10 s, large ones 30 s; tasks that need f times what their
+machine has run f times as slowly.
 
     python examples/drf_and_slots.py [figure.html]
 """
@@ -26,12 +26,12 @@ from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
 
 MINUTES = 10
 KINDS = {"small": ({"cpu": 1000, "memory": 5 * 10**8}, 10.0), "large": ({"cpu": 2000, "memory": 2 * 10**9}, 30.0)}
-"""Demand of a task, and its seconds."""
+"""Demand of a task, and its duration in seconds."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Machines, so many users of each kind, tasks of their jobs, and how many slots are tried."""
+    """Capacity of a machine, users of each kind, tasks per job, and numbers of slots to try."""
 
     node: str
     users: int
@@ -44,7 +44,7 @@ OTHERS = Setting("cpu=4,memory=15G", 2, {"small": 20, "large": 60}, range(2, 9))
 
 
 def workload(setting: Setting) -> Workload:
-    """Jobs without end, for ten minutes: what waits then is withdrawn."""
+    """Return enough jobs for ten minutes; those that wait then are cancelled."""
     jobs = Jobs()
     for kind, (demand, seconds) in KINDS.items():
         for user in range(setting.users):
@@ -54,7 +54,7 @@ def workload(setting: Setting) -> Workload:
 
 
 def measure(setting: Setting, policy: str) -> dict[str, Any]:
-    """Jobs that finished within the time, and the mean seconds from a job's first start to its end, by kind."""
+    """Return, by kind, the jobs that ended in time, and the mean seconds from a job's first start to its end."""
     found = simulate(workload(setting), policy, history=0.0, samples=10)
     names = np.array(found.workload.queue)
     whole = (found.ended <= 60 * MINUTES) & ~np.isnan(found.begun)
@@ -67,14 +67,14 @@ def measure(setting: Setting, policy: str) -> dict[str, Any]:
 
 
 def compare(setting: Setting) -> list[dict[str, Any]]:
-    """DRF, CPUs alone, and slots of every number."""
+    """Measure DRF, CPUs alone, and each number of slots."""
     return [
         measure(setting, policy) for policy in ("drf", "maxmin:cpu", *(f"slots:{k}:overcommit" for k in setting.slots))
     ]
 
 
 def draw(rows: list[dict[str, Any]]) -> Any:
-    """Jobs finished and response times, a bar a policy."""
+    """Draw jobs finished and response times, a bar per policy."""
     from plotly.subplots import make_subplots
 
     titles = [f"{kind} jobs{what}" for what in (" finished", ", response in s") for kind in KINDS]

@@ -1,10 +1,10 @@
-"""Dynamic sharing: the DRF paper's section 6.1 and Figure 4, redone in simulation.
+"""Dynamic sharing: section 6.1 and Figure 4 of the DRF paper in simulation.
 
 48 machines of 4 CPUs and 15 GB. Job 1's tasks need <1 CPU, 10 GB>, and from minute 2 on <2 CPUs, 1 GB>; job 2's need <1 CPU,
-1 GB>, and from minute 3 on <1 CPU, 7 GB>. The dominant shares stay equal, up to a task a machine, and are above a half wherever
-the demands complement each other.
+1 GB>, and from minute 3 on <1 CPU, 7 GB>. The dominant shares stay equal, up to one task per machine, and exceed one half
+wherever the demands complement each other.
 
-The paper does not say how long a task takes: here 10 seconds. Tasks that still wait at a change are withdrawn.
+Tasks take 10 seconds, which the paper does not report. Tasks that wait at a change are cancelled.
 
     python examples/dynamic_sharing.py [figure.html]
 """
@@ -25,13 +25,13 @@ PHASES = (
     ("job 2", {"cpu": 1000, "memory": 1 * GB}, 0, 180),
     ("job 2", {"cpu": 1000, "memory": 7 * GB}, 180, 360),
 )
-"""Whose tasks need what, from when to when, in seconds."""
+"""Queue, demand of a task, and begin and end of the phase in seconds."""
 TASK = 10.0
 MANY = 20_000
 
 
 def run() -> Run:
-    """Six minutes, looked at every second."""
+    """Simulate six minutes, with a sample every two seconds."""
     jobs = Jobs()
     for queue, demand, begin, end in PHASES:
         jobs.add(float(begin), queue.replace(" ", "-"), demand, TASK, MANY, withdrawn=float(end))
@@ -41,13 +41,13 @@ def run() -> Run:
 
 
 def settled(found: Run) -> dict[str, np.ndarray]:
-    """The dominant shares of both jobs while each pair of demands lasts, once the tasks of the one before have ended."""
+    """Return the dominant shares of both jobs in each phase, after the previous phase's tasks have ended."""
     spans = {"0-2 min": (30, 120), "2-3 min": (140, 180), "3-6 min": (200, 350)}
     return {name: found.shares[(found.at >= a) & (found.at < b)] for name, (a, b) in spans.items()}
 
 
 def draw(found: Run) -> Any:
-    """Figure 4c: dominant shares over time."""
+    """Draw Figure 4c: dominant shares over time."""
     import plotly.graph_objects as go
 
     figure = go.Figure()

@@ -1,9 +1,8 @@
-"""The Facebook months: the DRF paper's section 6.3 and Figures 8 and 9, redone on the published day of the same months.
+"""The Facebook months: section 6.3 and Figures 8 and 9 of the DRF paper, on the published day of the same months.
 
-FB-2010 (24 hours sampled from October and November 2010) on 400 machines of 16 cores and 32 GB, with 12 slots each, as the paper
-had them, and on 400 of 12 CPUs and 48 GB; under DRF and under slots. The paper had tasks and demands of Facebook's own; the
-published trace has bytes only, so both are derived (see `fairlead.simulate.traces.Derivation`), and the numbers are not the
-paper's.
+FB-2010 (24 hours sampled from October and November 2010) on 400 machines of 16 cores and 32 GB with 12 slots each, as in the
+paper, and on 400 of 12 CPUs and 48 GB; under DRF and under slots. The paper used Facebook's own tasks and demands. The published
+trace has bytes only, so both are derived (see `fairlead.simulate.traces.Derivation`), and the numbers differ from the paper's.
 
     python examples/facebook_months.py [DATA_FOLDER] [figure.html]
 """
@@ -25,11 +24,11 @@ from fairlead.simulate.workload import cut, synthetic_nodes
 POLICIES = ("drf", "slots:12:overcommit")
 PAPER, OTHERS = "cpu=16,memory=32GiB", "cpu=12,memory=48GiB"
 WIDTH, MOST = 500, 6
-"""The paper's bins, by tasks of a job, and the last of them, which is of all that are larger."""
+"""The paper's bins: their width in tasks of a job, and the index of the last, which has all larger jobs."""
 
 
 def data_folder() -> Path:
-    """Where the traces are: `$FAIRLEAD_DATA`, or `../shared/data`."""
+    """Return the folder of the traces: `$FAIRLEAD_DATA`, or `../shared/data`."""
     return Path(os.environ.get("FAIRLEAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
@@ -41,13 +40,13 @@ def run(data: Path, node: str = PAPER, nodes: int = 400, hours: float = 24.0) ->
 
 
 def shorter(runs: list[Run]) -> dict[str, float]:
-    """By how much the completion of jobs is shorter under DRF than under slots, by the number of their tasks."""
+    """Return the relative reduction of mean completion under DRF against slots, by bin."""
     drf, slots = (_completion(found) for found in runs)
     return {name: 1 - drf[name] / slots[name] for name in drf if name in slots}
 
 
 def _completion(found: Run) -> dict[str, float]:
-    """The mean completion of the jobs of each bin."""
+    """Return the mean completion of each bin, in seconds."""
     over, which = ~np.isnan(found.ended), np.minimum((found.workload.tasks - 1) // WIDTH, MOST)
     names = [f"{k * WIDTH + 1}-{(k + 1) * WIDTH}" for k in range(MOST)] + [f"over {MOST * WIDTH}"]
     took = found.ended - found.submitted
@@ -57,7 +56,7 @@ def _completion(found: Run) -> dict[str, float]:
 
 
 def draw(runs: list[Run]) -> Any:
-    """Figure 9: by how much completion is shorter under DRF, by the size of the job; and CPU and memory used, hour by hour."""
+    """Draw Figure 9, the reduction of completion by size of the job; and CPU and memory used by hour."""
     from plotly.subplots import make_subplots
 
     less = shorter(runs)

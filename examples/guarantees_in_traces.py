@@ -1,14 +1,13 @@
-"""What guarantees cost and bring: two published traces, with and without taking back.
+"""Cost and benefit of guarantees: two published traces, with and without preemption.
 
-A third of the queues, every third by name, is guaranteed an equal part of everything, and has it after half a minute of
-missing it. FB-2010 runs on the machines of `examples/facebook_months.py`: its tasks last seconds, so there is little that
-waiting would not bring. The last 30 days of openb's pods, which last hours, come a thousand times as fast on an eighth of its
-machines, so that there is something to take back: on each of its eighths, for on which machine a pod comes to lie is chance,
-and one that needs a whole one may wait for hours for it.
+Every third queue by name has a guarantee of an equal part of everything, enforced after 30 seconds below it. FB-2010 runs on the
+machines of `examples/facebook_months.py`; its tasks last seconds, so preemption gains little over waiting. The last 30 days of
+openb's pods, which last hours, arrive 1,000 times as fast on an eighth of its machines. All eighths are run, because pods that
+need a whole machine make results noisy.
 
     python examples/guarantees_in_traces.py [DATA_FOLDER] [PART]
 
-PART, 1 as usual, is how much of the traces is run.
+PART is the fraction of the traces to run, by default 1.
 """
 
 import os
@@ -26,16 +25,16 @@ from fairlead.simulate.workload import Workload, cut, synthetic_nodes
 from fairlead.text_tables import new_table, printed
 
 LOOKS = 4000
-"""At whom is below their guarantee: every 20 seconds or so, for it takes half a minute until others are revoked."""
+"""Samples of unmet guarantees: every 20 seconds or so, since preemption starts after 30."""
 
 
 def data_folder() -> Path:
-    """Where the traces are: `$FAIRLEAD_DATA`, or `../shared/data`."""
+    """Return the folder of the traces: `$FAIRLEAD_DATA`, or `../shared/data`."""
     return Path(os.environ.get("FAIRLEAD_DATA", Path(__file__).parents[1].parent / "shared" / "data"))
 
 
 def guaranteed(workload: Workload) -> Workload:
-    """The same, every third of its queues guaranteed an equal part of all that there is; none to the others."""
+    """Guarantee every third queue an equal part of the cluster."""
     names = sorted(set(workload.queue))
     total = {name: sum(node.capacity.get(name, 0) for node in workload.nodes) for name in workload.resources}
     part = {name: amount // len(names) for name, amount in total.items()}
@@ -43,20 +42,20 @@ def guaranteed(workload: Workload) -> Workload:
 
 
 def facebook(data: Path, part: float) -> Workload:
-    """FB-2010, a day, on 400 machines."""
+    """Return a day of FB-2010 on 400 machines."""
     trace = read_trace(data / "facebook" / "FB-2010_samples_24_times_1hr_0.tsv")
     return replace(cut(trace, end=86400 * part), nodes=synthetic_nodes(400, "cpu=12,memory=48GiB"))
 
 
 def openb(data: Path, part: float) -> list[Workload]:
-    """The last 30 days of openb, a thousand times as fast, on each of eight eighths of its machines."""
+    """Return the last 30 days of openb, 1,000 times as fast, on each eighth of its machines."""
     trace = read_trace(data / "openb")
     days = cut(trace, start=float(trace.submit[-1]) - 30 * 86400 * part, speed=1000.0)
     return [replace(days, name=f"{trace.name}, {k + 1} of 8", nodes=trace.nodes[k::8]) for k in range(8)]
 
 
 def run(data: Path, part: float = 1.0) -> list[dict[str, Any]]:
-    """Simulate all with and without revocation; a summary each."""
+    """Simulate all with and without preemption; return the summaries."""
     found = []
     for workload in map(guaranteed, (facebook(data, part), *openb(data, part))):
         for revoke in (False, True):
@@ -66,7 +65,7 @@ def run(data: Path, part: float = 1.0) -> list[dict[str, Any]]:
 
 
 def table(found: list[dict[str, Any]]) -> str:
-    """Side by side: how long queues were below their guarantee, what work was lost, and how long jobs waited."""
+    """Compare the time below guarantees, lost work, and waits of jobs."""
     rows = new_table(
         "trace", "revoke", ">below guarantee", ">tasks revoked", ">work lost", ">of all work", ">mean wait", ">p95"
     )

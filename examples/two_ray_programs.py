@@ -1,7 +1,7 @@
-"""Two people run programs of Ray on one cluster of four nodes: without fairlead, then through it. Who had which CPUs is drawn.
+"""Two people run Ray programs on one cluster of four nodes, without fairlead and then through it; plot who used which CPUs.
 
-Ada starts six programs at once, Ben four, some seconds after her. Each works on four of the eight CPUs. Without fairlead each
-makes a placement group of its own, and waits until Ray has room for it; through fairlead each is a job (`fairlead submit --ray`).
+Ada starts six programs at once, Ben four some seconds later. Each uses four of the eight CPUs. Without fairlead each makes its
+own placement group, and waits until Ray has room for it. Through fairlead each is a job (`fairlead submit --ray`).
 
     python examples/two_ray_programs.py [figure.svg]
 """
@@ -48,15 +48,15 @@ open(path, "w").write(json.dumps(found))
 """
 PEOPLE = {"ada": 6, "ben": 4}
 LATER = 5.0
-"""Seconds by which Ben comes after Ada."""
+"""Seconds between Ada's programs and Ben's."""
 SECONDS = 8.0
-"""Seconds that a program works."""
+"""Seconds of work of a program."""
 CPUS = 8
 COLORS = {"ada": "#1f6fb4", "ben": "#d9742b"}
 
 
 class Span(NamedTuple):
-    """When somebody's work had a CPU, in seconds since the first began to ask."""
+    """A period in which a person's work had a CPU, in seconds since the first program started."""
 
     who: str
     began: float
@@ -64,7 +64,7 @@ class Span(NamedTuple):
 
 
 class TwoPeople(RayDemo):
-    """A cluster, and a scheduler over it for those who go through one."""
+    """A Ray cluster, and a scheduler for the second run."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, [(2, 2**32)] * 4)
@@ -73,7 +73,7 @@ class TwoPeople(RayDemo):
         (folder / "program.py").write_text(PROGRAM.replace("SECONDS", repr(SECONDS)))
 
     def run(self, through: bool) -> list[Span]:
-        """Have both run their programs; when these worked."""
+        """Run both people's programs; return when these worked."""
         began, running = time.time(), []
         for who, count in PEOPLE.items():
             time.sleep(LATER if running else 0.0)
@@ -85,7 +85,7 @@ class TwoPeople(RayDemo):
         return [Span(who, a - began, b - began) for who, spans in told for a, b in spans]
 
     def start(self, who: str, k: int, through: bool) -> "tuple[subprocess.Popen[bytes], Path]":
-        """Start a program, or have it started; what ends when it has, and where it writes what it did."""
+        """Start a program; return a process that ends with it, and the file of its results."""
         path = self.folder / f"{who}-{k}-{through}.json"
         words = [sys.executable, str(self.folder / "program.py"), str(path), "" if through else self.address]
         if through:
@@ -95,12 +95,12 @@ class TwoPeople(RayDemo):
 
 
 def at_work(spans: list[Span], who: str, moment: float) -> int:
-    """How many CPUs somebody's programs work on at a moment."""
+    """Return the CPUs that a person's programs use at a moment."""
     return sum(span.who == who and span.began <= moment < span.ended for span in spans)
 
 
 def draw(runs: dict[str, list[Span]]) -> str:
-    """A picture: for each run, how many CPUs each person's programs worked on, one upon the other."""
+    """Draw, for each run, the CPUs used by each person's programs, stacked."""
     last = max(span.ended for spans in runs.values() for span in spans)
     wide, high, left, gap = 760, 150, 40, 56
     parts = []

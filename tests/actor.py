@@ -14,6 +14,8 @@ import traceback
 from pathlib import Path
 
 from fairlead.cli import tables  # noqa: F401
+from fairlead.cli.commands import cluster, people  # noqa: F401
+from fairlead.cli.commands import jobs as job_commands  # noqa: F401
 from fairlead.cli.main import main
 from fairlead.client import connection, jobs  # noqa: F401 what commands import when they run
 

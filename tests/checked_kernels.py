@@ -81,8 +81,8 @@ class Finder:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        file = BUILT / f"{name.replace('.', '/')}{EXTENSION_SUFFIXES[0]}"
-        return spec_from_file_location(name, file) if file.is_file() else None
+        files = [BUILT / f"{name.replace('.', '/')}{suffix}" for suffix in EXTENSION_SUFFIXES]
+        return next((spec_from_file_location(name, file) for file in files if file.is_file()), None)
 
 
 def use() -> None:

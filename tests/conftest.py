@@ -137,7 +137,7 @@ class Live:
 
     def ask(self, path: str, **query: object) -> dict:
         """What a command asks for, without the process that a command is."""
-        with Connection(self.home, patience=0) as connection:
+        with Connection(self.home, retry_seconds=0) as connection:
             return connection.get(f"/v1/{path}", **query)
 
     def wire(self) -> SocketConnection:

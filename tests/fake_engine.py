@@ -167,7 +167,7 @@ class FakeEngine:
             return Seen(None, NO_ATTEMPTS, NO_ENDS, [])
         if self.happens("tears", 0.03):  # what is on its way is gone, and it tells all anew
             self.line = []
-            self._tell_all()
+            self._report_inventory()
         self._deliver()
         known, self.known = self.known, None
         started, self.started = self.started, []
@@ -205,7 +205,7 @@ class FakeEngine:
                 self.news.append(NodeDown(name))
         if self.happens("memory", 0.01):
             self.forgotten |= self._end(lambda node: True)
-            self._tell_all()
+            self._report_inventory()
 
     def mend(self):
         """From here on the world is kind, so that all must come to an end."""
@@ -220,7 +220,7 @@ class FakeEngine:
         self.running = {attempt: run for attempt, run in self.running.items() if attempt not in ended}
         return ended
 
-    def _tell_all(self):
+    def _report_inventory(self):
         self.known = [*self.running, *self.ended]
         self.started = [attempt for attempt in self.running if not self.happens("never", 0.2)]
         self.news = [NodeDown(n) if n in self.down else NodeUp(self.nodes[n]) for n in self.nodes]
@@ -239,7 +239,7 @@ class FakeEngine:
         for kind, *what in due:
             match kind:
                 case "inventory":
-                    self._tell_all()
+                    self._report_inventory()
                 case "stop":
                     self._stop(*what)
                 case "start":

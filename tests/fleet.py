@@ -11,21 +11,21 @@ import psutil
 from conftest import supervisor_of
 from fairlead.engines.contract import Launches, NodeDown, NodeUp, Where
 from fairlead.engines.local.member import Keys, start_member
+from fairlead.engines.local.supervisor_connections import Endpoint
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
-from fairlead.engines.remote.links import Place
-from fairlead.engines.remote.members import Promise
+from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Node, Work
 from fake_engine import Attempt, columns, rows
 
-SOON = Promise(lost_after=1.2, grace=0.3, vouched=False)
-LATE = Promise(lost_after=60.0, grace=5.0, vouched=False)
+SHORT_LEASE = LeasePolicy(lost_after=1.2, grace=0.3, vouched=False)
+LONG_LEASE = LeasePolicy(lost_after=60.0, grace=5.0, vouched=False)
 
 
 class Fleet:
     """Nodes `n0` to `n{count - 1}`, reached by sockets, or by ports under TLS as if they were machines of their own."""
 
-    def __init__(self, folder: Path, count: int, promise: Promise = LATE, tls: bool = False) -> None:
+    def __init__(self, folder: Path, count: int, promise: LeasePolicy = LONG_LEASE, tls: bool = False) -> None:
         self.folder, self.promise, self.tls = folder, promise, tls
         self.names = [f"n{k}" for k in range(count)]
         self.home = folder / "home"
@@ -35,12 +35,12 @@ class Fleet:
         self.started, self.ended, self.known, self.news = set(), {}, {}, []
         self.serve()
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> Endpoint:
         keys: Keys | None = self.ring.of(name) if self.ring else None
         address = start_member(self.folder / name, keys, "127.0.0.1")
         if self.ring is None:
-            return Place(address, None)
-        return Place(address._replace(machine="another"), self.ring.context(name))
+            return Endpoint(address, None)
+        return Endpoint(address._replace(machine="another"), self.ring.context(name))
 
     def serve(self, **more) -> None:
         """A scheduler comes, the first or another."""
@@ -101,7 +101,7 @@ class Fleet:
 
     def close(self) -> None:
         """End all that runs, however the test left it."""
-        if not self.engine._links._thread.is_alive():
+        if not self.engine._connections._thread.is_alive():
             self.serve()  # so that supervisors leave in good order, with their cgroups
         for name in self.names:
             for process in supervisor_of(self.folder / name):

@@ -223,7 +223,13 @@ def _read_what_asks():
     from fairlead.cli.main import main
 
     needed = ["job", "many_jobs", "output", "parsing", "run", "script_options", "submitting", "tables", "top", "usage"]
-    for name in [*(f"fairlead.cli.{each}" for each in needed), "rich.progress"]:  # which rich reads to print a table
+    commands = [
+        f"commands.{each}" for each in ("cluster", "configuration", "fairness", "jobs", "journal", "people", "traces")
+    ]
+    for name in [
+        *(f"fairlead.cli.{each}" for each in [*commands, *needed]),
+        "rich.progress",
+    ]:  # which rich reads to print a table
         importlib.import_module(name)
     return main
 
@@ -234,10 +240,10 @@ def _read_all():
     from fairlead.cli.main import main
     from fairlead.service.api.app import Parts, make_api
 
-    for module in pkgutil.iter_modules(fairlead.cli.__path__):
-        importlib.import_module(f"fairlead.cli.{module.name}")
+    for module in pkgutil.walk_packages(fairlead.cli.__path__, "fairlead.cli."):
+        importlib.import_module(module.name)
     make_api(
-        SimpleNamespace(loop=None, door=None, wakeups=None), Parts(*[None] * 10)
+        SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 10)
     )  # what it keeps is there for the next
     return main
 

@@ -94,16 +94,16 @@ def test_a_command_is_for_whom_the_table_says(machine, things, row):
 
 def test_the_table_has_every_route():
     told = {tuple(row.what.partition("?")[0].split(" ")) for row in ROUTES}
-    api = make_api(SimpleNamespace(loop=None, door=None, wakeups=None), Parts(*[None] * 10))
+    api = make_api(SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 10))
     there = {(method.upper(), path) for path, methods in api.openapi()["paths"].items() for method in methods}
     assert told == set(LINES) == there | {("GET", "/docs"), ("GET", "/openapi.json")}
 
 
 def test_a_route_without_a_line_cannot_be_made():
     api = APIRouter(route_class=HeldRoute)
-    with pytest.raises(KeyError, match="/v1/back-door"):
+    with pytest.raises(KeyError, match="/v1/back-authenticator"):
 
-        @api.get("/v1/back-door")
+        @api.get("/v1/back-authenticator")
         async def back_door() -> None:
             pass
 

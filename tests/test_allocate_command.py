@@ -90,16 +90,16 @@ def test_nodes_that_a_count_names_are_not_there_twice(call, tmp_path):
     users = '\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\n'
     tables = ['[[node]]\nname = "n1"\ncount = 2\n', '[[node]]\nname = "n1-1"\n']
     for said, order in (
-        ("a node 'n1-1' is there", tables),
-        ("a node 'n1-1', which count = 2 makes of 'n1', is there", tables[::-1]),
+        ("a node 'n1-1'", tables),
+        ("a node 'n1-1', made of 'n1' by count = 2,", tables[::-1]),
     ):
         text = "".join(table + "capacity = { cpu = 1 }\n" for table in order)
         (tmp_path / "problem.toml").write_text(text + users)
         (tmp_path / "fairlead.toml").write_text(text)
         wrong = call("allocate", "problem.toml")
         assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (1, "", 1)
-        assert f"{said} already: name it otherwise" in wrong.stderr
-        with pytest.raises(DocumentError, match=f"{said} already: name it otherwise"):
+        assert f"{said} already exists: choose another name" in wrong.stderr
+        with pytest.raises(DocumentError, match=f"{said} already exists: choose another name"):
             read_configuration(tmp_path / "fairlead.toml", find_policy)
 
 

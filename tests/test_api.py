@@ -202,7 +202,7 @@ def test_facts_that_are_gone_are_said_to_be(tmp_path, monkeypatch):
         for count in (1, 3):  # what is dropped is what a snapshot before the rest covers
             journal.append([NodeDrained(at=1.0, node="n" * 100)] * count)
             journal.save(new_state())
-        with pytest.raises(Forgotten, match="facts before 2 are not kept any more: ask for those after 1"):
+        with pytest.raises(Forgotten, match="facts before 2 are no longer kept: ask for those after 1"):
             journal.look(0, 10)
         assert [position for position, _ in journal.look(1, 10)] == [2, 3, 4]
         assert journal.look(4, 10) == []
@@ -243,20 +243,20 @@ def stream_later(world, path):
 
 
 def test_too_many_that_wait_are_turned_away():
-    from fairlead.service.api import asking as api
+    from fairlead.service.api import state_client as api
     from fairlead.service.loop import Busy
     from fairlead.service.wakeups import Wakeups
 
-    door = SimpleNamespace(rules=Rules({}, personal=True))
-    asker, me = api.Asker(None, Wakeups(), door, None), Caller(myself())
-    waiters = [asker.waiter(me) for _ in range(api.MOST_WAITERS)]
+    authenticator = SimpleNamespace(rules=Rules({}, personal=True))
+    client, me = api.StateClient(None, Wakeups(), authenticator, None), Caller(myself())
+    waiters = [client.waiter(me) for _ in range(api.MOST_WAITERS)]
     for waiter in waiters:
         waiter.__enter__()
-    with pytest.raises(Busy, match="try again"), asker.waiter(me):
+    with pytest.raises(Busy, match="try again"), client.waiter(me):
         pass
     for waiter in waiters:
         waiter.__exit__(None, None, None)
-    with asker.waiter(me):
+    with client.waiter(me):
         pass
 
 
@@ -272,7 +272,7 @@ def test_any_bytes_can_be_said(world):
 def test_a_body_is_read_as_it_is_meant_or_not_at_all(world):
     long = "9" * 5000
     for body, said in (
-        (b'{"argv": ["a"], "argv": ["b"]}', "argv: is there twice: keep one of them"),
+        (b'{"argv": ["a"], "argv": ["b"]}', "argv: is given twice: keep one of them"),
         (b'{"argv": [""], "demand": {"cpu": 1}}', "argv: names no program: its first word is empty"),
         (b'{"argv": ["a"', "line 1: not JSON: column 14: a comma or a closing bracket is missing here"),
         (f'{{"argv": ["a"], "tasks": {long}}}'.encode(), "a number has more digits than can be read"),
@@ -284,9 +284,9 @@ def test_a_body_is_read_as_it_is_meant_or_not_at_all(world):
         assert said in answer["error"]
     for path in ("/v1/jobs?limit=1_0", "/v1/jobs/1_0", "/v1/jobs/1/tasks/1_0/output/out"):
         code, answer = ask(world, path)
-        assert (code, answer["error"].partition(": ")[2]) == (422, "write a number, in the digits 0 to 9, not '1_0'")
+        assert (code, answer["error"].partition(": ")[2]) == (422, "write a number with the digits 0 to 9, not '1_0'")
     code, answer = ask(world, "/v1/tokens/x", method="DELETE")
-    assert (code, answer["error"]) == (422, "token: 'x' is no token's number: `fairlead token list` shows them")
+    assert (code, answer["error"]) == (422, "token: 'x' is not a token's id: `fairlead token list` shows them")
 
 
 def test_sessions_and_payloads_are_checked(world):

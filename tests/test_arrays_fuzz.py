@@ -97,7 +97,7 @@ def test_numbers_of_any_size_are_divided_without_a_warning(given_, policy):
         warnings.simplefilter("error")
         problem, said = problem_or_refusal(given_)
         if problem is None:
-            assert "than the limit allows" in said or "no number of tasks" in said
+            assert "than the limit allows" in said or "not a number of tasks" in said
             return
         try:
             found = fairlead.allocate(problem, policy)
@@ -130,27 +130,27 @@ def test_what_floats_cannot_be_trusted_with_is_computed_in_fractions(given_):
 
 
 WRONG = [
-    ({"capacity": [math.nan]}, "capacity: r0: nan is no finite number"),
+    ({"capacity": [math.nan]}, "capacity: r0: nan is not a finite number"),
     ({"demand": [[1e-300]]}, "user[0].demand: r0: 1e-300 is out of range: use 1e-60 to 1e+60, or 0"),
     ({"demand": [[0]]}, "user[0].demand: asks for nothing: name something of some resource"),
     ({"demand": [1]}, "demand: has shape (1,), not (users, resources)"),
     ({"demand": [[1], [1, 2]]}, "demand: has shape (2,), not (users, resources)"),
-    ({"tasks": [-0.5]}, "user[0].tasks: -0.5 is no number of tasks: use 0 or more, below 2**62; -1 for any number"),
+    ({"tasks": [-0.5]}, "user[0].tasks: -0.5 is not a number of tasks: use 0 or more, below 2**62; -1 for any number"),
     ({"tasks": [1, 2]}, "tasks: has shape (2,), not (1,)"),
-    ({"limit": [[-0.5]]}, "user[0].limit: r0: -0.5 is no amount: use 0 or more, or -1 for none"),
-    ({"weight": ["2"]}, "user[0].weight: r0: '2' is no number"),
-    ({"weight": [True]}, "user[0].weight: r0: True is no number"),
-    ({"weight": 0}, "user[0].weight: r0: 0.0 is no weight: use a number from 1e-9 to 1e9"),
-    ({"priority": [1.5]}, "user[0].priority: 1.5 is no priority: use a whole number from -1000000 to 1000000"),
-    ({"queues": []}, "queues: 0 are named, for 1 users"),
+    ({"limit": [[-0.5]]}, "user[0].limit: r0: -0.5 is not an amount: use 0 or more, or -1 for none"),
+    ({"weight": ["2"]}, "user[0].weight: r0: '2' is not a number"),
+    ({"weight": [True]}, "user[0].weight: r0: True is not a number"),
+    ({"weight": 0}, "user[0].weight: r0: 0.0 is not a weight: use a number from 1e-9 to 1e9"),
+    ({"priority": [1.5]}, "user[0].priority: 1.5 is not a priority: use a whole number from -1000000 to 1000000"),
+    ({"queues": []}, "queues: 0 names for 1 users"),
     ({"queues": ["a/*"]}, "user[0].queue: 'a/*': a user of a problem is in one queue"),
     ({"users": ["\x1b[31m"]}, "user[0].name: '\\x1b[31m' has characters that cannot be printed"),
-    ({"demand": [[1], [1]], "users": ["a", "a"]}, "user[1].name: a user 'a' is there already: name it otherwise"),
-    ({"resources": ["a", "b"]}, "resources: 2 are named, for 1 columns of demand"),
-    ({"nodes": 0}, "nodes: 0 is no number of machines"),
-    ({"nodes": 1.5}, "nodes: 1.5 is no number of machines: use a whole number from 1 to"),
-    ({"nodes": True}, "nodes: True is no number of machines"),
-    ({"machines": 3}, "machines: 3 are no Machines"),
+    ({"demand": [[1], [1]], "users": ["a", "a"]}, "user[1].name: a user 'a' already exists: choose another name"),
+    ({"resources": ["a", "b"]}, "resources: 2 names for 1 columns of demand"),
+    ({"nodes": 0}, "nodes: 0 is not a number of machines"),
+    ({"nodes": 1.5}, "nodes: 1.5 is not a number of machines: use a whole number from 1 to"),
+    ({"nodes": True}, "nodes: True is not a number of machines"),
+    ({"machines": 3}, "machines: 3 is not a Machines object"),
     ({"limit": [[10**5000]]}, "user[0].limit: r0: a number of more digits than can be read is out of range"),
     ({"guarantee": [[5]], "limit": [[3]]}, "user[0].guarantee: guarantees more r0 than the limit allows"),
 ]
@@ -168,7 +168,7 @@ def test_wrong_arrays_are_refused_with_the_place(arguments, expected):
 def test_more_guaranteed_than_there_is_is_said_and_shared_whoever_divides(policy, exact):
     problem = make([10], [[1], [1], [1]], guarantee=[[8], [8], [0]])
     found = fairlead.allocate(problem, policy, exact=exact)
-    assert "more r0 is guaranteed than there is: each has its part of what there is" in str(found)
+    assert "more r0 is guaranteed than exists: guarantees are scaled down" in str(found)
     assert found.tasks.tolist() == ([8, 2, 0] if policy in ("fifo", "priority") else [5, 5, 0])
     assert "guaranteed" not in str(fairlead.allocate(make([10], [[1], [1]], guarantee=[[8], [2]]), policy, exact=exact))
 
@@ -197,7 +197,7 @@ def test_the_most_tasks_are_counted_however_small_they_are():
 
 @pytest.mark.parametrize("what", [3, None, [1], b"x", 2.5, "a\0b"])
 def test_what_is_no_problem_is_refused_in_one_line(what):
-    with pytest.raises(fairlead.DocumentError, match=r"^.* is no (problem: give a Problem, a path|path of a file)"):
+    with pytest.raises(fairlead.DocumentError, match=r"^.* is not a (problem: give a Problem, a path|path of a file)"):
         fairlead.allocate(what)
 
 

@@ -17,8 +17,8 @@ from fairlead.audit.given import give
 from fairlead.audit.properties import search_all
 from fairlead.audit.search import Case
 from fairlead.model.problems import Machines
-from fairlead.policies.by_filling import ByFilling
 from fairlead.policies.contract import Division
+from fairlead.policies.filling import ByFilling
 from fairlead.policies.registry import find_policy
 from test_policies import paper, problems
 
@@ -69,7 +69,7 @@ def test_what_is_left_that_somebody_could_use():
     assert finding(allocation(paper(), F(9, 2), F(0)), "pareto-efficiency").holds
     impossible = finding(allocation(paper(), 9, 9), "pareto-efficiency")
     assert impossible.holds is None
-    assert "more cpu than there is" in impossible.text
+    assert "more cpu than exists" in impossible.text
 
 
 def test_weights_count():
@@ -358,7 +358,7 @@ def test_a_shrunk_case_cannot_lose_a_user_or_a_unit():
 
 def test_a_policy_of_ones_own_is_searched_and_one_that_fails_is_told_of(other_package, monkeypatch):
     folder = other_package(
-        "from fairlead.policies.by_filling import ByFilling\n"
+        "from fairlead.policies.filling import ByFilling\n"
         "def mine():\n"
         "    return ByFilling('mine', 'as many tasks for each', lambda problem: problem.tasks * 0 + 1)\n"
         "def broken():\n"
@@ -438,16 +438,16 @@ def test_the_table_and_a_counterexample(call, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "wrong"),
     [
-        (["audit"], "audit what? Write a problem file, --live, or --over with a time"),
+        (["audit"], "audit what? Name a problem file, --live, or --over with a period"),
         (["audit", "problem.json", "--live"], "audit what?"),
         (["audit", "--live", "--report", "out.html"], "--live takes no --policy, --report"),
         (["audit", "none.toml"], "none.toml: cannot be read"),
         (["audit", "problem.json", "-p", "fair"], "there is no policy 'fair'"),
         (["audit", "problem.json", "-p", "ceei", "--discrete"], "leave out discrete"),
-        (["audit", "problem.json", "--allocation", "problem.json"], "is no allocation: write what"),
+        (["audit", "problem.json", "--allocation", "problem.json"], "no allocation: use the output"),
         (["audit", "problem.json", "--allocation", "odd.json"], "'much' is no number of tasks"),
         (["audit", "problem.json", "--allocation", "few.json"], "user '<b>B</b>' has no number"),
-        (["audit", "problem.json", "--allocation", "many.json"], "there is no user 'C' in the problem"),
+        (["audit", "problem.json", "--allocation", "many.json"], "the problem has no user 'C'"),
         (["audit", "problem.json", "--report", "nowhere/out.html"], "nowhere/out.html: cannot be written"),
         (["properties", "--show", "asset"], "write POLICY/PROPERTY"),
         (["properties", "--show", "asset/fair"], "there is no property 'fair'"),

@@ -15,15 +15,15 @@ from pydantic import ValidationError
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import EVERYWHERE, Bounds, Queue
 from fairlead.people.bounds import DEFAULT, Load, check_load, default_bounds, output_limit
-from fairlead.people.rates import AT_ONCE, Rates
+from fairlead.people.rates import BURST_SECONDS, Rates
 from fairlead.people.rules import Rules
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
 from fairlead.service.api import large_bodies
-from fairlead.service.api.asking import OneEach
-from fairlead.service.api.jobs import LOOKED_AT, SHORT, add_jobs
+from fairlead.service.api.jobs import BATCH, SHORT, add_jobs
 from fairlead.service.api.large_bodies import LARGE, LargeBody
 from fairlead.service.api.requests import JobsRequest
+from fairlead.service.api.state_client import OnePerPerson
 from fairlead.service.loop import Busy
 from machine import CONFIG, SOCKET, Machine, why_not
 from test_rules import ALICE, BOB, ROOT
@@ -117,7 +117,7 @@ def test_the_nearest_says_how_much_a_task_may_write():
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.sampled_from("ab")), max_size=200), st.floats(1, 50))
 def test_nobody_makes_more_requests_than_they_may_and_whoever_waits_as_told_may(asked, a_second):
-    """In any stretch of time: so many a second, and those of `AT_ONCE` seconds besides."""
+    """In any stretch of time: so many a second, and those of `BURST_SECONDS` seconds besides."""
     now = 0.0
     rates = Rates(lambda: now)
     made = {"a": [], "b": []}
@@ -131,7 +131,7 @@ def test_nobody_makes_more_requests_than_they_may_and_whoever_waits_as_told_may(
     for times in made.values():
         for first, begin in enumerate(times):
             for count, end in enumerate(times[first:], 1):
-                assert count <= (end - begin + AT_ONCE) * a_second + 1e-6
+                assert count <= (end - begin + BURST_SECONDS) * a_second + 1e-6
 
 
 def test_what_counts_as_many_requests_leaves_room_for_so_many_less():
@@ -143,14 +143,14 @@ def test_what_counts_as_many_requests_leaves_room_for_so_many_less():
     now = 2.0
     assert rates.wait("a", 50, 100) == 0
     assert rates.wait("b", 10, 100) == 0, "more than may ever come together: by itself"
-    assert rates.wait("b", 10) == pytest.approx(10 - AT_ONCE + 0.1)
+    assert rates.wait("b", 10) == pytest.approx(10 - BURST_SECONDS + 0.1)
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("[bounds.nowhere]\njobs = 1", "there is no queue 'nowhere' here"),
-        ("[bounds.a]\nrequests = 5", 'requests are of no queue: say them of "@default"'),
+        ("[bounds.a]\nrequests = 5", 'requests cannot be bounded per queue: write them under "@default"'),
         ('[bounds."@default"]\nrequests = 0', "use 1 or more"),
         ('[bounds."@default"]\noutput_limit = "lots"', "output_limit"),
         ('[bounds."@default"]\njob = 5', "no such key here"),
@@ -201,7 +201,7 @@ def test_large_bodies_are_read_one_at_a_time_for_each():
 
         return Request({"type": "http", "method": "POST", "headers": [], "caller": caller}, receive)
 
-    one_each = OneEach("a large request of yours is read already")
+    one_each = OnePerPerson("a large request of yours is being read already")
 
     async def main():
         asked = [(ALICE, large()), (ALICE, large()), (BOB, large()), (ALICE, b"{}")]
@@ -216,11 +216,11 @@ def test_large_bodies_are_read_one_at_a_time_for_each():
 
 def test_long_listings_are_made_one_at_a_time_for_each_and_others_are_asked_for_in_between():
     world = World([Queue("A")], {"cpu": 10})
-    for _ in range(LOOKED_AT + 1):
+    for _ in range(BATCH + 1):
         world.submit("A", {"cpu": 1})
 
     class Asked:
-        door, loop = SimpleNamespace(rules=rules()), SimpleNamespace(takes_nothing_on=False)
+        authenticator, loop = SimpleNamespace(rules=rules()), SimpleNamespace(takes_nothing_on=False)
         clock = SimpleNamespace(wall=lambda at: at)
         questions = 0
 
@@ -229,8 +229,8 @@ def test_long_listings_are_made_one_at_a_time_for_each_and_others_are_asked_for_
             await asyncio.sleep(0)
             return view(world.state)
 
-    api, asker = APIRouter(), Asked()
-    add_jobs(api, asker, None, None, None)
+    api, client = APIRouter(), Asked()
+    add_jobs(api, client, None, None, None)
     (listed,) = (route.endpoint for route in api.routes if route.name == "jobs")
 
     async def main():
@@ -242,7 +242,7 @@ def test_long_listings_are_made_one_at_a_time_for_each_and_others_are_asked_for_
     assert isinstance(second, Busy)
     told = [json.loads(each.body) for each in (first, other, later, *short)]
     assert [len(each["jobs"]) for each in told] == [SHORT + 1] * 3 + [SHORT] * 2
-    assert asker.questions == 2 * 5, "each is more than one question"
+    assert client.questions == 2 * 5, "each is more than one question"
 
 
 # -- on a machine -------------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ print(json.dumps(found))
 """
     found = [tuple(each) for each in json.loads(bounded["bob"].python(flood).stdout)]
     assert set(found) == {(200, None), (429, "1")}
-    assert sum(status == 200 for status, _ in found) >= 40 * AT_ONCE
+    assert sum(status == 200 for status, _ in found) >= 40 * BURST_SECONDS
     assert bounded["alice"].http("GET", "/v1/status")[0] == 200
     assert "people" in bounded["bob"].ok("queues"), "a command waits as it is told"
 
@@ -284,7 +284,7 @@ for _ in range(4):
     assert bounded["carol"].python(hold).stdout.split() == ["200"] * 3 + ["429"]
     opened = [bounded["carol"].http("POST", "/v1/sessions", {"argv": ["true"]}) for _ in range(3)]
     assert [status for status, _ in opened] == [201, 201, 400]
-    assert "2 programs of yours" in opened[2][1]["error"]
+    assert "you have 2 programs" in opened[2][1]["error"]
     assert bounded["alice"].http("POST", "/v1/sessions", {"argv": ["true"]})[0] == 201
 
 
@@ -324,7 +324,7 @@ def test_a_task_that_writes_more_than_it_may_is_stopped_and_says_so(bounded):
     (task,) = alice.http("GET", f"/v1/jobs/{job}/tasks")[1]["tasks"]
     assert (task["status"], task["reason"], task["exit"]) == ("failed", "output limit", 128 + 25)
     assert (
-        "it wrote more output than it may"
+        "it exceeded the output limit"
         in alice.run(
             "run", "-q", "people", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; sleep 600"
         ).stderr

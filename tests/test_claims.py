@@ -687,6 +687,15 @@ def test_queues_tell_who_claims_and_why():
     assert claims() == {}
 
 
+def test_more_may_pay_for_a_fair_share_than_a_kernel_has_arrays_to_work_in():
+    root = Queue("", fair_share_timeout=60.0, fair_share_threshold=1.0, history=0.0)
+    story = Story([{"cpu": 160}], [root, Queue("a"), Queue("b")])
+    story.job(0.0, "a", 1000.0, 160, cpu=1)
+    story.job(10.0, "b", 1000.0, 80, gang=True, cpu=1)
+    story.until(200.0)
+    assert (story.runs("a"), story.runs("b")) == (80, 80)
+
+
 def test_why_tells_of_fair_shares_and_priorities_too():
     story = Story([{"cpu": 4000}], [Queue("", fair_share_timeout=60.0, history=0.0), Queue("a"), Queue("b")])
     story.job(0.0, "a", 1000.0, 4, cpu=1000)
@@ -750,7 +759,7 @@ def test_an_audit_checks_each_revocation():
     found = audit_history(new_state(), served_in_time().facts, 0.0, 60.0, 100)
     assert found["revocations"] == {"claims": 1, "tasks": {"guarantee": 1}, "lost": pytest.approx(10.0), "faults": []}
     text = over_time_text({**found, "asked": 60.0, "complete": True})
-    assert "✓ what was revoked was needed, enough, and took nobody below what is theirs: tasks, 1 for guarantee" in text
+    assert "✓ preemptions were needed and sufficient, and left each queue its share: tasks, 1 for guarantee" in text
 
 
 @pytest.mark.parametrize(
@@ -870,12 +879,12 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('guarantee_timeout = "soon"', "'soon' is no duration"),
-        ("guarantee_timeout = -1", "no duration"),
+        ('guarantee_timeout = "soon"', "'soon' is not a duration"),
+        ("guarantee_timeout = -1", "not a duration"),
         ("fair_share_threshold = 2", "use 1 or less"),
         ('grace = "2d"', "use 86400 or less"),
         ('lent = "x"', "no such key"),
-        ("lend = { cpu = 1 }", "it is guaranteed no cpu that it could lend: name that in its guarantee too"),
+        ("lend = { cpu = 1 }", "has no guarantee of cpu to lend: add it to the guarantee"),
     ],
 )
 def test_a_wrong_key_is_refused_with_its_place(tmp_path, line, message):

@@ -12,7 +12,7 @@ from fairlead.scheduler.facts import Configured
 
 @pytest.fixture
 def disk(small_disk, monkeypatch):
-    monkeypatch.setattr(disk_room, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(disk_room, "CHECK_SECONDS", 0.0)
     return small_disk("8m")
 
 
@@ -65,7 +65,7 @@ def test_a_folder_that_is_away_is_said_and_noticed_when_it_is_back(disk):
     home.mkdir()
     reserve = Reserve(home)
     home.rename(disk / "away")
-    assert "No such file or directory: nothing new is taken on until it is there again" in reserve.look()
+    assert "No such file or directory: nothing new is accepted until it is available again" in reserve.look()
     (disk / "away").rename(home)
     assert reserve.look() == ""
 

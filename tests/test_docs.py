@@ -13,7 +13,7 @@ import typer
 
 import forked
 from conftest import FAIRLEAD, Live
-from fairlead.cli.main import app
+from fairlead.cli.main import COMMANDS, app
 from fairlead.model.documents import read_configuration
 from fairlead.policies.registry import find_policy
 
@@ -143,6 +143,13 @@ def test_each_command_says_what_it_does_and_takes_in_a_line(command, monkeypatch
     told = command("simulate", "--help").stdout.partition("Options:")[2]
     assert "--nodes N " in told
     assert "<" not in re.sub(r"\S+<=x\S+", "", told), "no types of the program's own"
+
+
+def test_the_help_lists_each_command_with_the_first_sentence_of_its_own():
+    group = typer.main.get_command(app)
+    assert {name: group.get_command(None, name).get_short_help_str(80) for name in COMMANDS} == {
+        name: text for name, (_, text) in COMMANDS.items()
+    }
 
 
 def test_the_manual_page_and_the_completions_are_installed_as_the_program_says_them():

@@ -49,7 +49,7 @@ def test_all_is_well(home):
     before = {path.name: path.read_bytes() for path in home.iterdir()}
     seen = found(home)
     assert {thing for thing, finding in seen.items() if finding.how == "wrong"} == set()
-    assert (seen["journal"].what, seen["home"].how, seen["clocks"].what) == ("3 facts are proved", "well", "agree")
+    assert (seen["journal"].what, seen["home"].how, seen["clocks"].what) == ("3 facts proved", "well", "agree")
     assert {name: (home / name).read_bytes() for name in before} == before
 
 
@@ -80,7 +80,7 @@ def no_more_files(home, monkeypatch):
     [
         (open_to_others, "home", "mode 755", "chmod 700"),
         (damaged, "journal", "damaged", "fairlead journal check"),
-        (full, "disk", "0.0 GiB", "make room"),
+        (full, "disk", "0.0 GiB", "free space"),
         (no_more_files, "disk", "only 3 more files", "remove files"),
     ],
 )
@@ -95,7 +95,7 @@ def test_what_is_wrong_is_found_with_what_helps(home, monkeypatch, spoil, thing,
 def test_a_clock_with_another_digit_is_told(home):
     told = json.loads((home / "clock.json").read_text())
     (home / "clock.json").write_text(json.dumps({**told, "begin": told["begin"] + 2e9}))
-    assert found(home)["clocks"].what == "clock.json says nothing"
+    assert found(home)["clocks"].what == "clock.json is unreadable"
 
 
 def test_a_clock_that_was_set_is_told(home, monkeypatch):
@@ -151,8 +151,8 @@ def test_a_scheduler_that_stands_still_was_not_killed(home):
 
 def test_a_copy_is_told_as_one(home, tmp_path, capsys):
     copy = shutil.copytree(home, tmp_path / "copy")
-    assert found(copy)["journal"][1:] == ("look", "3 facts are proved; it is a copy", "fairlead journal adopt")
+    assert found(copy)["journal"][1:] == ("look", "3 facts proved; it is a copy", "fairlead journal adopt")
     check_journal(copy, as_json=False)
-    assert "until `fairlead journal adopt` makes it the journal" in capsys.readouterr().out
+    assert "until you run `fairlead journal adopt`" in capsys.readouterr().out
     check_journal(home, as_json=False)
     assert "adopt" not in capsys.readouterr().out

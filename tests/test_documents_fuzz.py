@@ -136,7 +136,7 @@ WRONG = {
     "digits": (f"capacity = {{ cpu = {'9' * 5000} }}\n", ":1: a number has more digits than can be read"),
     "many tasks": (RIGHT + f"tasks = {'9' * 400}\n", "user[0].tasks"),
     "tasks as text": (RIGHT + 'tasks = "2"\n', ":5: user[0].tasks: write a number"),
-    "half a task less": (RIGHT + "tasks = -0.5\n", "is no number of tasks"),
+    "half a task less": (RIGHT + "tasks = -0.5\n", "is not a number of tasks"),
     "a weight as text": (RIGHT + 'weight = "2"\n', ":5: user[0].weight: write a number"),
     "tasks that are none": (RIGHT + "tasks = nan\n", ":5: user[0].tasks: write a finite number"),
     "a weight that is true": (RIGHT + "weight = true\n", ":5: user[0].weight: write a number"),
@@ -145,19 +145,19 @@ WRONG = {
         ":5: user[0].weight: there is no 'gpu' to weigh: use cpu",
     ),
     "a queue for all": (RIGHT + 'queue = "a/*"\n', ":5: user[0].queue: 'a/*': a user of a problem is in one queue"),
-    "a deep queue": (RIGHT + f'queue = "{"/".join("a" * 1000)}"\n', "a queue path of 1000 levels: at most 100"),
+    "a deep queue": (RIGHT + f'queue = "{"/".join("a" * 1000)}"\n', "a queue path of 1000 levels: use at most 100"),
     "a name that steers": (RIGHT.replace('"A"', '"A\\u001b[31m"'), "has characters that cannot be printed"),
-    "a long value": (RIGHT.replace("cpu = 1", f'cpu = "{"x" * 100_000}"'), "is no quantity"),
+    "a long value": (RIGHT.replace("cpu = 1", f'cpu = "{"x" * 100_000}"'), "is not a quantity"),
     "too fine": (RIGHT.replace("cpu = 9", 'memory = "1.00000000000000000000000000001Gi"'), "is finer than one byte"),
     "nothing": ("capacity = {}\n" + RIGHT.partition("\n")[2], "there is nothing to share: name a resource"),
     "no list": ("capacity = { cpu = 9 }\nuser = 3\n", ":2: user: write a list"),
     "nowhere": (
         '[[node]]\nname = "n"\ncapacity = { cpu = 9 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\non = { zone = "b" }\n',
-        ":7: user[0].on: no [[node]] has such labels",
+        ":7: user[0].on: no [[node]] has these labels",
     ),
     "two nodes": (
         '[[node]]\nname = "n"\ncapacity = { cpu = 9 }\n' * 2 + RIGHT.partition("\n")[2],
-        "a node 'n' is there already",
+        "a node 'n' already exists",
     ),
 }
 
@@ -189,7 +189,7 @@ def test_a_byte_order_mark_is_no_matter_and_a_key_twice_is(tmp_path):
         path.write_text(text)
         with pytest.raises(DocumentError) as error:
             read_problem(path)
-        assert str(error.value) == f"{path}: {place}: is there twice: keep one of them"
+        assert str(error.value) == f"{path}: {place}: is given twice: keep one of them"
 
 
 @pytest.mark.parametrize("price", ["1e999", "0", "-1", "nan", "1e-400"])
@@ -218,14 +218,14 @@ def test_as_deep_as_queues_may_be_all_policies_divide(policy, depth):
 def test_a_report_is_never_written_over_what_is_no_page(command, words):
     Path("t.csv").write_text("mine")
     refused = command(*words.split(), "--report", "t.csv")
-    assert refused.stderr == "fairlead: --report t.csv: writes a page: name a file that ends in .html\n"
+    assert refused.stderr == "fairlead: --report t.csv: writes HTML: name a file that ends in .html\n"
     assert (refused.returncode, Path("t.csv").read_text()) == (1, "mine")
 
 
 def test_a_page_is_written_to_what_a_browser_opens(command):
     Path("problem.toml").write_text(RIGHT)
     refused = command("allocate", "problem.toml", "--plot", "x.txt")
-    assert refused.stderr == "fairlead: --plot x.txt: writes a page: name a file that ends in .html\n"
+    assert refused.stderr == "fairlead: --plot x.txt: writes HTML: name a file that ends in .html\n"
 
 
 @pytest.mark.parametrize(
@@ -235,10 +235,10 @@ def test_a_page_is_written_to_what_a_browser_opens(command):
         ("submit,duration,cpu,tasks\n0,1,1,2.7\n", ":2: tasks: write a whole number, not '2.7'"),
         ("submit,duration,cpu,tasks\n0,1,1,1_0\n", ":2: tasks: write a number, in the digits 0 to 9, not '1_0'"),
         ("submit,duration,cpu\n０,1,1\n", ":2: submit: write a number, in the digits 0 to 9, not '０'"),
-        ("submit,duration,cpu\n0,1,1_0\n", ":2: cpu: '1_0' is no quantity"),
+        ("submit,duration,cpu\n0,1,1_0\n", ":2: cpu: '1_0' is not a quantity"),
         ("submit,duration,cpu\n0,1,1,9\n", ":2: has more cells than the first line"),
         ("submit;duration;cpu\n0;1;1\n", ":1: has semicolons between its cells: write commas"),
-        ("submit,duration,cpu,weight\n0,1,1,2\n", ":2: weight: is no resource"),
+        ("submit,duration,cpu,weight\n0,1,1,2\n", ":2: weight: is neither a resource"),
         ("submit,duration,cpu,queue\n0,1,1,a/*\n", ":2: queue: 'a/*': a job is in one queue"),
         ("submit,duration,cpu,cpu\n0,1,1,1\n", ":1: there are two columns 'cpu': keep one of them"),
         (f"submit,duration,cpu,tasks\n0,1,1,{'9' * 5000}\n", " ... "),

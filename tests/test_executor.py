@@ -21,7 +21,7 @@ import fairlead
 from called import fail, nap, square
 from fairlead.client import code_folder
 from fairlead.client.code_folder import pack_folder
-from fairlead.client.options import Asked, Options
+from fairlead.client.options import CallOptions, Options
 from fairlead.client.results import RemoteTraceback
 from fairlead.scheduler.effects import new_state
 
@@ -231,12 +231,12 @@ def test_code_goes_along_as_it_was_and_without_what_is_left_out(world, tmp_path,
 
 
 def test_what_is_no_folder_or_too_large_does_not_go_along(tmp_path, monkeypatch):
-    monkeypatch.setattr(code_folder, "LARGEST", 2**21)
+    monkeypatch.setattr(code_folder, "MOST_BYTES", 2**21)
     with pytest.raises(ValueError, match="no such folder"):
         pack_folder(tmp_path / "none")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "large").write_bytes(bytes(2**21 + 1))
-    with pytest.raises(ValueError, match=r"2 MiB travel: most are in data \(2 MiB\): leave out"):
+    with pytest.raises(ValueError, match=r"2 MiB are sent: most are in data \(2 MiB\): exclude"):
         pack_folder(tmp_path)
     (tmp_path / ".gitignore").write_text("data\n")
     before = pack_folder(tmp_path)
@@ -288,7 +288,7 @@ def test_a_worker_that_dies_fails_its_call_alone(client):
 def test_a_call_that_uses_too_much_memory_is_told_so(client):
     error = client.executor(memory="64MiB").submit(lambda: len(bytearray(200 * 2**20))).exception(timeout=60)
     assert isinstance(error, fairlead.CallFailed)
-    assert "more memory than it asked for" in str(error)
+    assert "more memory than requested" in str(error)
 
 
 def test_retries_and_time_limits(client, tmp_path):
@@ -330,7 +330,7 @@ def test_a_refused_call_is_told_by_its_future_alone(client):
 def test_a_call_that_is_cancelled_by_somebody_else_while_it_runs(client, world):
     future = client.submit(nap, 60)
     until(future.running)
-    job, _ = future.place
+    job, _ = future.task
     world.ok("cancel", str(job))
     with pytest.raises(cf.CancelledError, match="while it ran"):
         future.result(timeout=30)
@@ -405,7 +405,7 @@ def test_a_call_is_stopped_while_it_waits_and_while_it_runs(client, world):
         future.result(timeout=30)
     assert not future.stop(), "there is nothing left to stop"
     waits = client.executor(on={"zone": "nowhere"}, wait_for_node=True).submit(nap, 60)
-    until(lambda: waits.place is not None)
+    until(lambda: waits.task is not None)
     assert waits.stop()
     with pytest.raises(cf.CancelledError):
         waits.result(timeout=30)
@@ -432,7 +432,7 @@ def test_tasks_of_asyncio_are_calls_and_stop_theirs(world):
             while not any(future.running() for future in under_way.pending()):
                 await asyncio.sleep(0.01)
             (future,) = under_way.pending()
-            stopped.append(future.place[0])
+            stopped.append(future.task[0])
             going.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await going
@@ -502,9 +502,9 @@ import asyncio, time
 import fairlead
 nap = time.sleep
 def told(futures):
-    while not any(future.running() for future in futures) or any(future.place is None for future in futures):
+    while not any(future.running() for future in futures) or any(future.task is None for future in futures):
         time.sleep(0.01)
-    print(*sorted({future.place[0] for future in futures}), flush=True)
+    print(*sorted({future.task[0] for future in futures}), flush=True)
 """
 
 
@@ -519,7 +519,7 @@ def test_a_program_that_is_interrupted_ends_and_leaves_nothing(world, how):
     program.send_signal(signal.SIGINT)
     _, said = program.communicate(timeout=60)
     assert "KeyboardInterrupt" in said, (program.returncode, said)
-    assert "fault of fairlead" not in said
+    assert "internal error" not in said
     for job in jobs:
         until(lambda job=job: world.job(job)["status"] == "cancelled")
 
@@ -532,9 +532,9 @@ def test_a_program_that_is_interrupted_ends_and_leaves_nothing(world, how):
 def test_options_are_named_where_they_may_be_given(function):
     fields = set(Options.__dataclass_fields__)
     assert fields <= set(inspect.signature(function).parameters)
-    assert set(get_type_hints(Asked)) == fields
+    assert set(get_type_hints(CallOptions)) == fields
     method = function.__init__ if inspect.isclass(function) else function
-    assert get_type_hints(method)["options"] == Unpack[Asked]
+    assert get_type_hints(method)["options"] == Unpack[CallOptions]
 
 
 def test_jobs_from_a_program(world, client):
@@ -573,7 +573,7 @@ def test_no_scheduler(tmp_path):
 
 def test_a_scheduler_that_never_comes_back(live):
     client = fairlead.Client(live.home, queue="A")
-    client._connection.patience = 0.5
+    client._connection.retry_seconds = 0.5
     future = client.submit(nap, 60)
     until(future.running)
     live.kill()
@@ -597,7 +597,7 @@ def test_the_session_of_a_program_that_was_killed_is_closed(world, monkeypatch):
     with pytest.raises(Unknown):  # a person is told no more of another's than of one that there is not
         sessions.touch(name, os.geteuid() + 1)
     assert sessions.silent() == []
-    monkeypatch.setattr(module, "LEASE", -1.0)
+    monkeypatch.setattr(module, "LEASE_SECONDS", -1.0)
     assert sessions.silent() == [name]
     sessions.close(name)
     assert not (world.folder / "calls" / name).exists()

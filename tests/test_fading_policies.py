@@ -180,13 +180,13 @@ def test_usage_fades_each_period_as_slurm_has_it():
 
 def test_a_tree_that_is_none_is_refused():
     for shares in (0, -1, math.nan):
-        with pytest.raises(PolicyError, match=f"row 1 has {shares} shares: they are more than 0"):
+        with pytest.raises(PolicyError, match=f"row 1 has {shares} shares: write a number above 0"):
             fairtree.rank([TOP, TOP], [1, shares], [0, 0], [1, 1])
     for used in (-1, math.inf, math.nan):
-        with pytest.raises(PolicyError, match=f"row 0 used {used}: it is 0 or more"):
+        with pytest.raises(PolicyError, match=f"row 0 used {used}: write 0 or more"):
             fairtree.rank([TOP], [1], [used], [1])
     for parent in ([0], [1, TOP], [-2], [TOP, 0]):
-        with pytest.raises(PolicyError, match="it is in an account that comes before it"):
+        with pytest.raises(PolicyError, match="its account must come before it"):
             fairtree.rank(parent, [1] * len(parent), [0] * len(parent), [1] * len(parent))
 
 
@@ -254,15 +254,15 @@ def test_slots_are_a_fixed_point_of_the_inverse_ratio_rule(users, total):
 
 def test_priorities_that_are_none_are_refused():
     for factor in (0, 0.5, -1, math.inf, math.nan):
-        with pytest.raises(PolicyError, match=r"a priority factor of .* is none: write a number from 1 up"):
+        with pytest.raises(PolicyError, match=r"a priority factor of .* is not valid: write a number from 1 up"):
             htcondor.effective_priority(1.0, factor)
     for priority in (0, -1, math.inf, math.nan):
         with pytest.raises(PolicyError, match="user 1 has the effective priority"):
             htcondor.slots([1, priority], 10)
     for amount in (-1, math.inf, math.nan):
-        with pytest.raises(PolicyError, match=f"{amount} slots are wanted by user 0: it is 0 or more"):
+        with pytest.raises(PolicyError, match=f"{amount} slots are wanted by user 0: write 0 or more"):
             htcondor.slots([1, 1], 10, [amount, 1])
-        with pytest.raises(PolicyError, match=f"{amount} slots are there: it is 0 or more"):
+        with pytest.raises(PolicyError, match=f"{amount} slots are available: write 0 or more"):
             htcondor.slots([1, 1], amount)
 
 

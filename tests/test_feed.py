@@ -12,7 +12,7 @@ from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Queue, Work
 from fairlead.people.accounts import Person
-from fairlead.people.door import Door
+from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import Caller, Rules
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.facts import JobSubmitted, NodeDrained
@@ -46,9 +46,9 @@ def make(journal, rules=None):
     async def again(caller):
         return caller
 
-    door = SimpleNamespace(rules=rules or Rules({"q": Queue("q")}), again=again)
+    authenticator = SimpleNamespace(rules=rules or Rules({"q": Queue("q")}), reauthenticate=again)
     wakeups = Wakeups()
-    return Feed(journal, door, wakeups, loop), wakeups, loop, door
+    return Feed(journal, authenticator, wakeups, loop), wakeups, loop, authenticator
 
 
 def events(text):
@@ -78,7 +78,7 @@ def test_everything_is_told_once_and_in_order(journal):
 
 
 def test_a_thousand_readers_read_the_journal_as_often_as_one(journal, monkeypatch):
-    monkeypatch.setattr(feeds, "PACE", 0)
+    monkeypatch.setattr(feeds, "PACE_SECONDS", 0)
 
     async def main(count):
         feed, *_ = make(journal)
@@ -93,7 +93,7 @@ def test_a_thousand_readers_read_the_journal_as_often_as_one(journal, monkeypatc
 
 
 def test_who_follows_is_told_what_happens_and_one_that_leaves_disturbs_nobody(journal, monkeypatch):
-    monkeypatch.setattr(feeds, "PACE", 0)
+    monkeypatch.setattr(feeds, "PACE_SECONDS", 0)
 
     async def main():
         feed, wakeups, loop, _ = make(journal)
@@ -123,9 +123,9 @@ def test_each_is_told_what_they_may_know_and_a_new_configuration_counts_at_once(
     journal.append([JobSubmitted(at=1300.0, id=1, job=Job("q", {"cpu": 1}, user="ada", uid=1001, work=work))])
 
     async def main():
-        feed, _, _, door = make(journal)
+        feed, _, _, authenticator = make(journal)
         seen = [await all_of(feed.read(who, 1200, False)) for who in (ADA, BOB, ADA)]
-        door.rules = Rules({"q": Queue("q", admin=["bob"])})
+        authenticator.rules = Rules({"q": Queue("q", admin=["bob"])})
         return [*seen, await all_of(feed.read(BOB, 1200, False))]
 
     ada, bob, again, admin = asyncio.run(main())
@@ -136,16 +136,16 @@ def test_each_is_told_what_they_may_know_and_a_new_configuration_counts_at_once(
 
 
 def test_a_stream_ends_with_its_token_and_tells_nothing_that_happened_since(journal, monkeypatch):
-    monkeypatch.setattr("fairlead.service.feed.PING_EVERY", 0.01)
+    monkeypatch.setattr("fairlead.service.feed.PING_SECONDS", 0.01)
     good = {"t1", "t2"}
 
     async def main():
-        feed, wakeups, _, door = make(journal)
+        feed, wakeups, _, authenticator = make(journal)
 
         async def again(caller):
             return caller if caller.token in good else None
 
-        door.again = again
+        authenticator.reauthenticate = again
         one, two = (feed.read(ADA._replace(token=token), 1190, True) for token in ("t1", "t2"))
         first = [await anext(one), await anext(two)]
         looks = journal.looks
@@ -175,10 +175,10 @@ def test_a_stream_tells_what_its_person_may_know_now_and_ends_with_their_account
     async def main():
         feed, wakeups, _, _ = make(journal)
         wakeups.attach(asyncio.get_running_loop())
-        door = feed._door = Door(Tokens(tmp_path / "tokens"), personal=False)
-        door.rules = Rules({"q": Queue("q", admin=["@crew"])})
-        monkeypatch.setattr(door.accounts, "remembered", lambda uid: None)
-        monkeypatch.setattr(door.accounts, "by_uid", accounts.get)
+        authenticator = feed._authenticator = Authenticator(Tokens(tmp_path / "tokens"), personal=False)
+        authenticator.rules = Rules({"q": Queue("q", admin=["@crew"])})
+        monkeypatch.setattr(authenticator.accounts, "remembered", lambda uid: None)
+        monkeypatch.setattr(authenticator.accounts, "by_uid", accounts.get)
         journal.append([submitted("plain")])
         reader = feed.read(bob, 1200, True)
         found = [await anext(reader)]
@@ -217,7 +217,7 @@ def test_what_is_kept_is_bounded(journal, monkeypatch):
 
 
 def test_one_who_waits_hears_that_the_line_is_there(journal, monkeypatch):
-    monkeypatch.setattr(feeds, "PING_EVERY", 0.01)
+    monkeypatch.setattr(feeds, "PING_SECONDS", 0.01)
 
     async def main():
         feed, *_ = make(journal)

@@ -53,8 +53,8 @@ def test_all_is_well(parts):
         (lambda loop, engine: setattr(loop, "stopping", True), True, "stopping"),
         (lambda loop, engine: setattr(loop, "stalled", "the disk is full"), True, "the disk is full"),
         (lambda loop, engine: setattr(loop, "low", "1.0 MiB are free"), True, "1.0 MiB are free; 2 tasks are paused"),
-        (lambda loop, engine: setattr(loop, "stepped_at", time.monotonic() - 20), True, "at one step for 20 s"),
-        (lambda loop, engine: setattr(loop, "stepped_at", time.monotonic() - 90), False, "at one step for 90 s"),
+        (lambda loop, engine: setattr(loop, "stepped_at", time.monotonic() - 20), True, "has spent 20 s in one step"),
+        (lambda loop, engine: setattr(loop, "stepped_at", time.monotonic() - 90), False, "has spent 90 s in one step"),
         (lambda loop, engine: setattr(engine, "trouble", "no supervisor could be started"), True, "no supervisor"),
     ],
 )

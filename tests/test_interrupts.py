@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from fairlead.interrupts import put_off
+from fairlead.interrupts import defer_interrupts
 
 FINALIZER = """
 import time
-from fairlead.interrupts import heed
-heed()
+from fairlead.interrupts import handle_interrupts
+handle_interrupts()
 class Slow:
     def __del__(self):
         print("now", flush=True)
@@ -28,13 +28,13 @@ except KeyboardInterrupt:
 """
 ENDED = """
 import threading, time
-from fairlead.interrupts import heed
+from fairlead.interrupts import handle_interrupts
 class Told:
     def end(self):
         print("told")
 told, gone = Told(), Told()
-heed(told.end)
-heed(gone.end)
+handle_interrupts(told.end)
+handle_interrupts(gone.end)
 del gone
 threading._register_atexit(lambda: (print("now", flush=True), time.sleep(60)))
 """
@@ -55,7 +55,7 @@ def test_an_interrupt_that_is_put_off_comes_at_the_end_whichever_thread_the_kern
     before = signal.getsignal(signal.SIGINT)
 
     def interrupted() -> None:
-        with put_off():
+        with defer_interrupts():
             subprocess.run(["kill", "-INT", str(os.getpid())], check=True)
             time.sleep(0.05)
             done.append(1)

@@ -421,7 +421,7 @@ def test_what_is_only_read_is_not_written_and_not_made(path):
     written(path)[0].close()
     with (
         contextlib.closing(Journal(SqlStore(path, to_read=True))) as journal,
-        pytest.raises(JournalFull, match="is open to read only"),
+        pytest.raises(JournalFull, match="is open for reading only"),
     ):
         journal.append([NodeDrained(at=9, node="n0")])
 
@@ -721,7 +721,7 @@ def test_an_older_copy_is_told_from_the_journal(path, tmp_path):
             journal.begin()
             journal.append([NodeDrained(at=9, node="n0")])
     path.write_bytes(older.read_bytes())
-    with pytest.raises(Damaged, match="an older one: 2 starts of its scheduler are missing"):
+    with pytest.raises(Damaged, match="an older copy: 2 starts of its scheduler are missing"):
         Journal(SqlStore(path))
 
 
@@ -730,7 +730,7 @@ def test_another_journal_in_its_place_is_told(path, tmp_path):
     other = tmp_path / "other" / "journal.db"
     written(other)[0].close()
     path.write_bytes(other.read_bytes())
-    with pytest.raises(Damaged, match="another than the one that its head is of"):
+    with pytest.raises(Damaged, match="differs from the one in its head"):
         Journal(SqlStore(path))
 
 
@@ -759,7 +759,7 @@ def test_an_older_journal_with_its_older_head_gives_no_number_twice(path):
     repair.check_outputs(path, state)
     (output / str(last + 7)).mkdir()
     (output / "no-number").mkdir()
-    with pytest.raises(JournalError, match=f"job {last + 7} ran here, and it knows of none beyond {last}"):
+    with pytest.raises(JournalError, match=f"job {last + 7} ran here, but its last job is {last}"):
         repair.check_outputs(path, state)
     assert repair.adopt(path)[1] == 7
     with contextlib.closing(Journal(SqlStore(path))) as journal:
@@ -788,7 +788,7 @@ def test_what_is_in_use_is_not_repaired_though_its_head_is_gone(path):
         try:
             assert scheduler.stdout.readline() == b"there\n"
             head.path_of(path).unlink()
-            with pytest.raises(JournalError, match="somebody has it open: stop the scheduler first"):
+            with pytest.raises(JournalError, match="another process has it open: stop the scheduler first"):
                 repair.repair(path)
             assert path.exists()
             assert not head.path_of(path).exists()
@@ -814,7 +814,7 @@ def test_nobody_waits_for_a_head_that_is_a_pipe(path, read):
     written(path)[0].close()
     head.path_of(path).unlink()
     os.mkfifo(head.path_of(path))
-    with pytest.raises(JournalError, match="it is no file: move it away"):
+    with pytest.raises(JournalError, match="it is not a regular file: move it away"):
         read(path)
 
 
@@ -870,7 +870,8 @@ def test_a_journal_that_is_deleted_while_in_use_is_noticed_and_goes_on_when_it_i
     journal.close()
     (path.parent / name).unlink()
     with pytest.raises(
-        JournalError, match=r"the journal is gone, of which 5 facts|head, which says how far it came, is miss"
+        JournalError,
+        match=r"the journal is missing, and its head records 5 facts|head, which records its last fact, is miss",
     ):
         SqlStore(path)
 

@@ -14,11 +14,15 @@ import pytest
 import trustme
 
 from fairlead.client.address import connect_to
-from fairlead.people.door import Peer, Stranger
-from fairlead.service import accepting, listening, places
+from fairlead.people.authenticator import Peer, Stranger
 from fairlead.service.api.access import Entrance
-from fairlead.service.listening import CannotListen, Listener, Where, make_server, names_of, open_socket
-from fairlead.service.places import ROOM, Kind, Places, kind_of
+from fairlead.service.connections import acceptor as acceptors
+from fairlead.service.connections import listening, web_server
+from fairlead.service.connections import slots as connection_slots
+from fairlead.service.connections.host_names import accepted_names
+from fairlead.service.connections.listening import CannotListen, Listener, Where, open_socket
+from fairlead.service.connections.slots import ROOM, ConnectionSlots, Kind, kind_of
+from fairlead.service.connections.web_server import WebServer
 
 
 async def app(scope, receive, send):
@@ -41,8 +45,8 @@ def serving(tmp_path):
     """A server on a Unix socket; connects to it."""
     path = tmp_path / "socket"
     listener = open_socket(path, shared=False)
-    server = make_server(app, None, Places())
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+    server = WebServer(app, None, ConnectionSlots())
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(listener)))
     thread.start()
     with contextlib.ExitStack() as opened:
 
@@ -53,7 +57,7 @@ def serving(tmp_path):
             return wire
 
         yield connect
-    server.should_exit = True
+    server.stop()
     thread.join(10)
 
 
@@ -77,14 +81,14 @@ def test_the_peer_of_a_request_is_told(serving):
 
 @pytest.mark.parametrize("said", [b"", b"\r\n", b"GET /", b"GET / HTTP/1.1\r\nHost:"])
 def test_one_that_says_nothing_more_is_hung_up_on(serving, monkeypatch, said):
-    monkeypatch.setattr(listening, "HEAD_WITHIN", 0.2)
+    monkeypatch.setattr(web_server, "HEAD_SECONDS", 0.2)
     wire = serving()
     wire.sendall(said)
     assert answer(wire).startswith("HTTP/1.1 408 ")
 
 
 def test_drop_by_drop_is_no_way_around_that(serving, monkeypatch):
-    monkeypatch.setattr(listening, "HEAD_WITHIN", 0.4)
+    monkeypatch.setattr(web_server, "HEAD_SECONDS", 0.4)
     wire = serving()
     with contextlib.suppress(BrokenPipeError):
         for character in b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 1000:
@@ -95,15 +99,15 @@ def test_drop_by_drop_is_no_way_around_that(serving, monkeypatch):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(serving, monkeypatch):
-    monkeypatch.setattr(listening, "BODY_WINDOW", 0.2)
+    monkeypatch.setattr(web_server, "WINDOW_SECONDS", 0.2)
     wire = serving()
     wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
     assert answer(wire).startswith("HTTP/1.1 408 ")
 
 
 def test_a_body_that_comes_is_waited_for(serving, monkeypatch):
-    monkeypatch.setattr(listening, "BODY_WINDOW", 0.5)
-    monkeypatch.setattr(listening, "BODY_LEAST", 2)
+    monkeypatch.setattr(web_server, "WINDOW_SECONDS", 0.5)
+    monkeypatch.setattr(web_server, "LEAST_WINDOW_BYTES", 2)
     wire = serving()
     wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 24\r\n\r\n")
     for _ in range(24):
@@ -140,7 +144,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def test_one_too_many_is_told_when_to_come_back_or_takes_the_place_of_a_silent_one(serving, monkeypatch):
-    monkeypatch.setattr(places, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(connection_slots, "MOST_OF_ONE", 3)
     kept = [serving() for _ in range(3)]
     fourth = serving()
     fourth.sendall(GET)
@@ -149,7 +153,7 @@ def test_one_too_many_is_told_when_to_come_back_or_takes_the_place_of_a_silent_o
     assert "\r\nretry-after: 1\r\n" in head
     kept[0].sendall(GET)  # so it is not the one that is silent for the longest
     assert answer(kept[0]).startswith("HTTP/1.1 200 ")
-    monkeypatch.setattr(places, "SILENT", 0.0)
+    monkeypatch.setattr(connection_slots, "SILENT_SECONDS", 0.0)
     fifth = serving()
     fifth.sendall(GET)
     assert answer(fifth).startswith("HTTP/1.1 200 ")
@@ -159,14 +163,14 @@ def test_one_too_many_is_told_when_to_come_back_or_takes_the_place_of_a_silent_o
 
 
 def test_health_is_answered_where_nothing_else_is(serving, monkeypatch):
-    monkeypatch.setattr(places, "MOST_OF_ONE", 0)
+    monkeypatch.setattr(connection_slots, "MOST_OF_ONE", 0)
     wire = serving()
     wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
     assert answer(wire).startswith("HTTP/1.1 200 ")
 
 
 def test_one_who_does_not_read_is_hung_up_on_and_holds_up_nobody(serving, monkeypatch):
-    monkeypatch.setattr(listening, "BODY_WINDOW", 0.2)
+    monkeypatch.setattr(web_server, "WINDOW_SECONDS", 0.2)
     wire, other = serving(), serving()
     ask = b"POST / HTTP/1.1\r\nHost: x\r\nX-Answer: 20000000\r\nContent-Length: 0\r\n\r\n"
     wire.sendall(ask)
@@ -181,7 +185,7 @@ def test_one_who_does_not_read_is_hung_up_on_and_holds_up_nobody(serving, monkey
 
 
 def test_one_that_loses_its_place_is_gone_whether_it_reads_or_not():
-    connection, done = listening.Connection.__new__(listening.Connection), []
+    connection, done = web_server.Connection.__new__(web_server.Connection), []
     connection.transport = SimpleNamespace(
         abort=lambda: done.append("gone"), close=lambda: done.append("when all is read")
     )
@@ -190,7 +194,7 @@ def test_one_that_loses_its_place_is_gone_whether_it_reads_or_not():
 
 
 def test_one_who_reads_slowly_is_not_hung_up_on(serving, monkeypatch):
-    monkeypatch.setattr(listening, "BODY_WINDOW", 0.3)
+    monkeypatch.setattr(web_server, "WINDOW_SECONDS", 0.3)
     wire = serving()
     wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nX-Answer: 8000000\r\nContent-Length: 0\r\n\r\n")
     size = 0
@@ -214,7 +218,7 @@ def test_one_that_is_turned_away_may_ask_again_over_its_connection(serving, monk
     assert answer(wire).startswith("HTTP/1.1 200 ")
 
 
-class Seat:
+class SlotHolder:
     """A connection on paper."""
 
     def __init__(self, uid, waits=0):
@@ -228,13 +232,13 @@ class Seat:
 
 
 def test_each_kind_has_room_of_its_own_and_one_person_half_of_it():
-    crowd = Places()
-    ada, bob, cleo = Seat(1), Seat(2), Seat(3)
-    assert all(crowd.come(seat) for seat in (ada, bob, cleo))
+    crowd = ConnectionSlots()
+    ada, bob, cleo = SlotHolder(1), SlotHolder(2), SlotHolder(3)
+    assert all(crowd.connected(holder) for holder in (ada, bob, cleo))
     for _ in range(ROOM[Kind.CHANGE] // 2):
         assert crowd.ask(ada, Kind.CHANGE) == ""
     assert "change something" in crowd.ask(ada, Kind.CHANGE)
-    assert crowd.ask(ada, Kind.LOOK) == ""
+    assert crowd.ask(ada, Kind.READ) == ""
     for _ in range(ROOM[Kind.CHANGE] // 2):
         assert crowd.ask(bob, Kind.CHANGE) == ""
     assert "change something" in crowd.ask(cleo, Kind.CHANGE)
@@ -244,37 +248,37 @@ def test_each_kind_has_room_of_its_own_and_one_person_half_of_it():
 
 
 def test_who_leaves_answers_unread_gets_no_more():
-    crowd = Places(personal=True)
-    slow, other = Seat(1, places.MOST_UNREAD + 1), Seat(1)
-    assert crowd.come(slow)
-    assert crowd.come(other)
+    crowd = ConnectionSlots(personal=True)
+    slow, other = SlotHolder(1, connection_slots.MOST_UNREAD + 1), SlotHolder(1)
+    assert crowd.connected(slow)
+    assert crowd.connected(other)
     crowd.does_not_read(slow)
-    assert "read them" in crowd.ask(other, Kind.LOOK)
+    assert "read them" in crowd.ask(other, Kind.READ)
     crowd.reads(slow)
-    assert crowd.ask(other, Kind.LOOK) == ""
+    assert crowd.ask(other, Kind.READ) == ""
 
 
-def test_silent_ones_of_whoever_has_most_make_place_for_others(monkeypatch):
-    crowd = Places(most=4)
-    hog = [Seat(1) for _ in range(3)]
-    quiet = Seat(2)
-    assert all(crowd.come(seat) for seat in (quiet, *hog))
-    late = Seat(3)
-    assert not crowd.come(late)
-    assert crowd.ask(late, Kind.LOOK), "nobody was silent for long"
-    monkeypatch.setattr(places, "SILENT", 0.0)
-    assert crowd.ask(late, Kind.LOOK) == ""
-    assert [seat.over for seat in (quiet, *hog)] == [False, True, False, False]
-    crowd.go(hog[1])
-    assert crowd.come(Seat(4))
+def test_silent_ones_of_whoever_has_most_free_slot_for_others(monkeypatch):
+    crowd = ConnectionSlots(most=4)
+    hog = [SlotHolder(1) for _ in range(3)]
+    quiet = SlotHolder(2)
+    assert all(crowd.connected(holder) for holder in (quiet, *hog))
+    late = SlotHolder(3)
+    assert not crowd.connected(late)
+    assert crowd.ask(late, Kind.READ), "nobody was silent for long"
+    monkeypatch.setattr(connection_slots, "SILENT_SECONDS", 0.0)
+    assert crowd.ask(late, Kind.READ) == ""
+    assert [holder.over for holder in (quiet, *hog)] == [False, True, False, False]
+    crowd.disconnected(hog[1])
+    assert crowd.connected(SlotHolder(4))
 
 
 def test_uids_without_an_account_and_addresses_of_a_network_are_one_party_and_some_places_are_peoples(monkeypatch):
-    monkeypatch.setattr(places, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(connection_slots, "MOST_OF_ONE", 3)
     known = {1, 2}
-    crowd = Places(most=12, knows=known.__contains__)
-    assert sum(crowd.come(Seat(100 + k)) for k in range(10)) == 3, "who knows whose they are"
-    elsewhere = [Seat(None) for _ in range(12)]
+    crowd = ConnectionSlots(most=12, knows=known.__contains__)
+    assert sum(crowd.connected(SlotHolder(100 + k)) for k in range(10)) == 3, "who knows whose they are"
+    elsewhere = [SlotHolder(None) for _ in range(12)]
     addresses = [
         "127.0.0.1",
         "127.0.0.9",
@@ -284,43 +288,43 @@ def test_uids_without_an_account_and_addresses_of_a_network_are_one_party_and_so
         "2001:db8:0:1::",
         *"abc",
     ]
-    for seat, address in zip(elsewhere, addresses, strict=True):
-        seat.peer = Peer(None, address)
-    assert [crowd.come(seat) for seat in elsewhere] == [*[True, True, True, False] * 2, *[False] * 4], (
+    for holder, address in zip(elsewhere, addresses, strict=True):
+        holder.peer = Peer(None, address)
+    assert [crowd.connected(holder) for holder in elsewhere] == [*[True, True, True, False] * 2, *[False] * 4], (
         "the rest is people's"
     )
-    mine = [Seat(uid) for uid in (1, 1, 1, 1, 2)]
-    assert [crowd.come(seat) for seat in mine] == [True, True, True, False, False]
-    late = Seat(3)
-    assert not crowd.come(late)
-    crowd.go(mine[0])
-    assert crowd.ask(late, Kind.LOOK), "its account is not known yet"
+    mine = [SlotHolder(uid) for uid in (1, 1, 1, 1, 2)]
+    assert [crowd.connected(holder) for holder in mine] == [True, True, True, False, False]
+    late = SlotHolder(3)
+    assert not crowd.connected(late)
+    crowd.disconnected(mine[0])
+    assert crowd.ask(late, Kind.READ), "its account is not known yet"
     known.add(3)
-    assert crowd.ask(late, Kind.LOOK) == ""
+    assert crowd.ask(late, Kind.READ) == ""
 
 
 def test_who_is_found_to_have_an_account_counts_as_such_from_then_on(monkeypatch):
-    monkeypatch.setattr(places, "MOST_OF_ONE", 1)
+    monkeypatch.setattr(connection_slots, "MOST_OF_ONE", 1)
     known = set()
-    crowd = Places(knows=known.__contains__)
-    first, second = Seat(1), Seat(2)
-    assert crowd.come(first)
-    assert not crowd.come(second)
+    crowd = ConnectionSlots(knows=known.__contains__)
+    first, second = SlotHolder(1), SlotHolder(2)
+    assert crowd.connected(first)
+    assert not crowd.connected(second)
     known.add(1)
-    assert crowd.ask(first, Kind.LOOK) == ""
-    assert crowd.come(second)
-    for seat in (first, second):
-        crowd.go(seat)
+    assert crowd.ask(first, Kind.READ) == ""
+    assert crowd.connected(second)
+    for holder in (first, second):
+        crowd.disconnected(holder)
     assert not crowd._party
-    assert not crowd._seated
+    assert not crowd._holders
     assert crowd._others == 0
 
 
 def test_those_who_are_refused_together_come_back_apart(monkeypatch):
-    monkeypatch.setattr(places.time, "monotonic", lambda: 7.0)
-    crowd = Places()
-    told = [crowd.come_back() for _ in range(10 * places.A_SECOND)]
-    assert set(told[: places.A_SECOND - 1]) == {1}
+    monkeypatch.setattr(connection_slots.time, "monotonic", lambda: 7.0)
+    crowd = ConnectionSlots()
+    told = [crowd.come_back() for _ in range(10 * connection_slots.RETRIES_PER_SECOND)]
+    assert set(told[: connection_slots.RETRIES_PER_SECOND - 1]) == {1}
     assert set(range(1, 10)) <= set(told) <= set(range(1, 12))
 
 
@@ -328,7 +332,7 @@ def test_those_who_are_refused_together_come_back_apart(monkeypatch):
     ("method", "url", "kind"),
     [
         (b"GET", b"/healthz", Kind.HEALTH),
-        (b"GET", b"/v1/jobs?limit=3", Kind.LOOK),
+        (b"GET", b"/v1/jobs?limit=3", Kind.READ),
         (b"GET", b"/v1/jobs/3?wait=3", Kind.WAIT),
         (b"GET", b"/v1/facts?after=3", Kind.WAIT),
         (b"POST", b"/v1/jobs", Kind.CHANGE),
@@ -351,7 +355,7 @@ def test_the_place_of_a_dead_scheduler_is_taken_and_that_of_a_living_one_is_not(
     second.close()
     path.unlink()
     path.write_text("")
-    with pytest.raises(CannotListen, match="a file that is no socket"):
+    with pytest.raises(CannotListen, match="that file is no socket"):
         open_socket(path, shared=False)
 
 
@@ -365,9 +369,9 @@ def test_the_name_of_a_socket_goes_with_it(tmp_path):
 
 
 def test_the_hosts_that_are_answered_for():
-    assert names_of(Where(Path("s"))) == {"localhost"}
-    assert names_of(Where(Path("s"), port=1)) == {"localhost", "127.0.0.1", "::1"}
-    named = names_of(Where(Path("s"), host="0.0.0.0", port=1, names=("Server.Example.",)))
+    assert accepted_names(Where(Path("s"))) == {"localhost"}
+    assert accepted_names(Where(Path("s"), port=1)) == {"localhost", "127.0.0.1", "::1"}
+    named = accepted_names(Where(Path("s"), host="0.0.0.0", port=1, names=("Server.Example.",)))
     assert {"server.example", socket.gethostname().lower()} <= named
 
 
@@ -395,7 +399,7 @@ async def at_its_end():
 def test_what_a_certificate_is_for_is_answered_for(tmp_path):
     issued = trustme.CA().issue_cert("a.example", "*.b.example", "192.0.2.7", "2001:db8::1")
     issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
-    named = names_of(Where(Path("s"), host="0.0.0.0", port=1, certificate=tmp_path / "server.pem"))
+    named = accepted_names(Where(Path("s"), host="0.0.0.0", port=1, certificate=tmp_path / "server.pem"))
     assert {"a.example", "*.b.example", "192.0.2.7", "2001:db8::1"} <= named
     asked = [
         (host, asyncio.run(status_for(host, named)))
@@ -405,8 +409,8 @@ def test_what_a_certificate_is_for_is_answered_for(tmp_path):
 
 
 def test_who_has_waited_for_long_is_told_to_come_back_and_health_is_answered(serving, monkeypatch):
-    monkeypatch.setattr(accepting, "IN_A_TURN", 0)
-    monkeypatch.setattr(accepting, "PATIENCE", 0.2)
+    monkeypatch.setattr(acceptors, "ADMITTED_AT_ONCE", 0)
+    monkeypatch.setattr(acceptors, "MOST_WAIT_SECONDS", 0.2)
     silent, asks, healthy = serving(), serving(), serving()
     for wire, path in ((asks, "/v1/status"), (healthy, "/healthz")):
         wire.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -421,8 +425,8 @@ def test_who_has_waited_for_long_is_told_to_come_back_and_health_is_answered(ser
 
 def test_each_party_in_line_has_its_turn(monkeypatch):
     """Of six of one and then one of another, two are let in: one of each."""
-    monkeypatch.setattr(accepting, "IN_A_TURN", 2)
-    monkeypatch.setattr(accepting, "peer_of", lambda _, address: Peer(address, ""))
+    monkeypatch.setattr(acceptors, "ADMITTED_AT_ONCE", 2)
+    monkeypatch.setattr(acceptors, "peer_of", lambda _, address: Peer(address, ""))
     pairs = [socket.socketpair() for _ in range(7)]
     came = [(theirs, 1001 if number < 6 else 1002) for number, (theirs, _) in enumerate(pairs)]
     listener, other = socket.socketpair()
@@ -433,10 +437,12 @@ def test_each_party_in_line_has_its_turn(monkeypatch):
         return came.pop(0)
 
     async def main():
-        fake = SimpleNamespace(fileno=listener.fileno, setblocking=listener.setblocking, accept=accept)
+        fake = SimpleNamespace(
+            fileno=listener.fileno, setblocking=listener.setblocking, accept=accept, close=listener.close
+        )
         let_in = []
-        acceptor = accepting.Acceptor(fake, asyncio.Protocol, None, Places(), bytes)
-        monkeypatch.setattr(acceptor, "_let_in", let_in.append)
+        acceptor = acceptors.Acceptor(fake, asyncio.Protocol, None, ConnectionSlots(), bytes)
+        monkeypatch.setattr(acceptor, "_admit", let_in.append)
         acceptor._accept()
         acceptor.close()
         return [connection.fileno() for connection in let_in]
@@ -455,7 +461,7 @@ def test_one_that_connects_where_very_many_do_waits(tmp_path):
         listener.bind(str(tmp_path / "socket"))
         listener.listen(0)
         opened.enter_context(connect_to(tmp_path / "socket", 5))
-        with pytest.raises(TimeoutError, match="nobody answers within"):
+        with pytest.raises(TimeoutError, match="no answer within"):
             connect_to(tmp_path / "socket", 0.2)
         later = threading.Timer(0.2, lambda: opened.enter_context(listener.accept()[0]))
         later.start()

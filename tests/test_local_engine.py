@@ -28,9 +28,9 @@ import pytest
 from msgspec.structs import replace
 
 from conftest import end_tasks, supervisor_of
-from fairlead.engines import calls
+from fairlead.calls import payloads, worker
 from fairlead.engines.contract import Launches, NodeUp, Superseded
-from fairlead.engines.local import cgroups, supervisor_line, worker
+from fairlead.engines.local import cgroups
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.model.documents import KEPT_BY_DEFAULT
@@ -141,7 +141,7 @@ def bench_without_cgroups(tmp_path, monkeypatch):
         supervisor = "fairlead.engines.local.supervisor" in argv
         return real([argv[0], "-I", "-c", program, "supervisor", argv[-1]] if supervisor else argv, **more)
 
-    monkeypatch.setattr("fairlead.engines.local.supervisor_line.subprocess.Popen", popen)
+    monkeypatch.setattr("fairlead.engines.local.member.subprocess.Popen", popen)
     with closing(Bench(tmp_path / "home")) as bench:
         yield bench
 
@@ -191,7 +191,7 @@ def test_a_task_runs_as_its_submitter_if_that_is_still_the_same_account(tmp_path
         assert ends == [(Outcome.EXITED, 0)] + 3 * [(Outcome.NOT_STARTED, errno.EPERM)]
         assert bench.wrote(Attempt(1, 0, 1)) == f"{nobody.pw_uid}\n{nobody.pw_dir}\n"
         for number in (2, 3, 4):
-            assert "is no account of theirs here" in bench.wrote(Attempt(number, 0, 1), "err")
+            assert "is not their account here" in bench.wrote(Attempt(number, 0, 1), "err")
             assert bench.wrote(Attempt(number, 0, 1)) == ""
 
 
@@ -264,11 +264,11 @@ GARBLED = [
 def test_a_line_that_means_nothing_is_noted_and_the_next_is_heard(bench):
     supervisor = alive(f"{bench.folder}/supervisor")
     for line in GARBLED:
-        bench.engine._line.tell(line + b"\n")
+        bench.engine._send(line + b"\n")
     assert bench.end_of(bench.start(Attempt(1, 0, 1), "true")) == (Outcome.EXITED, 0)
     assert alive(f"{bench.folder}/supervisor") == supervisor
     log = (bench.folder / "supervisor/log").read_text()
-    assert log.count("fairlead: not understood: ") == len(GARBLED)
+    assert log.count("fairlead: cannot parse a message: ") == len(GARBLED)
 
 
 def test_a_call_whose_session_cannot_be_read_fails_alone(bench):
@@ -315,7 +315,7 @@ def caller_of(bench):
         "path": sys.path,
     }
     (folder / "setup.json").write_text(json.dumps(setup))
-    (folder / "payload").write_bytes(calls.pack([leaving_a_thread_at_work()]))
+    (folder / "payload").write_bytes(payloads.pack([leaving_a_thread_at_work()]))
     job = Job("q", {"cpu": 1000}, work=Work(call=Call("session", "payload")))
 
     def call(number):
@@ -536,7 +536,7 @@ def test_no_call_waits_for_a_supervisor_that_does_not_read(bench):
 
 
 def test_what_waits_is_bounded_and_everything_is_asked_for_when_some_of_it_was_dropped(bench, monkeypatch):
-    monkeypatch.setattr(supervisor_line, "MOST_UNSENT", 100_000)
+    monkeypatch.setattr(bench.engine._connections, "most_unsent", 100_000)
     supervisor = int(alive(f"{bench.folder}/supervisor")[0])
     done = bench.start(Attempt(1, 0, 1), "true")
     bench.end_of(done)
@@ -602,7 +602,7 @@ def test_lines_that_are_torn_or_cannot_be_read_end_nothing(tmp_path, caplog):
     assert engine.limits == {"memory": True}
     assert {a for s in seen for a in rows(s.started)} == {Attempt(1, 0, 1)}
     assert not any(len(s.ended.code) for s in seen)
-    assert sum("cannot be read" in record.message for record in caplog.records) == len(bad)
+    assert sum("cannot parse a message" in record.message for record in caplog.records) == len(bad)
     engine.close()
     puppet.listener.close()
     engine.join(10)
@@ -634,7 +634,7 @@ def test_a_supervisor_that_cannot_be_started_is_tried_again_until_it_can(tmp_pat
 
     tries = []
     with monkeypatch.context() as broken:
-        broken.setattr("fairlead.engines.local.supervisor_line.subprocess.Popen", popen)
+        broken.setattr("fairlead.engines.local.member.subprocess.Popen", popen)
         engine = LocalEngine(tmp_path, [NODE])
         engine.serve("a", 1)
         deadline = time.monotonic() + 60
@@ -742,9 +742,10 @@ def test_cgroups_are_found_by_trying():
     groups.close()
 
 
-def test_a_supervisor_that_says_nothing_is_noticed(bench, monkeypatch):
-    monkeypatch.setattr(supervisor_line, "ASK_EVERY", 0.1)
+def test_a_supervisor_that_says_nothing_is_noticed(request, monkeypatch):
+    monkeypatch.setattr("fairlead.engines.local.engine.ASK_EVERY", 0.1)
     monkeypatch.setattr("fairlead.engines.local.engine.SILENT", 1.0)
+    bench = request.getfixturevalue("bench")
     bench.end_of(bench.start(Attempt(1, 0, 1), "true"))
     supervisor = int(alive(f"{bench.folder}/supervisor")[0])
     for _ in range(15):  # it answers when it is asked, with nothing else to do
@@ -753,7 +754,7 @@ def test_a_supervisor_that_says_nothing_is_noticed(bench, monkeypatch):
     os.kill(supervisor, signal.SIGSTOP)
     try:
         bench.until(lambda: bench.engine.trouble is not None)
-        assert "the supervisor was not heard for" in bench.engine.trouble
+        assert "no message from the supervisor for" in bench.engine.trouble
     finally:
         os.kill(supervisor, signal.SIGCONT)
     bench.until(lambda: bench.engine.trouble is None)

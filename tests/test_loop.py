@@ -107,7 +107,7 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on_when_there_is_room
     loop, journal, engine = world
     loop.ask(submit, changes=True).result(timeout=5)
     journal.full = True
-    with pytest.raises(HappensLater, match=r"there is no room.*do not ask again"):
+    with pytest.raises(HappensLater, match=r"there is no room.*do not repeat it"):
         loop.ask(submit, changes=True).result(timeout=5)
     with pytest.raises(Stalled, match="there is no room") as refused:
         loop.ask(submit, changes=True).result(timeout=5)

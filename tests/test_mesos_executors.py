@@ -422,7 +422,7 @@ def test_operations_that_are_not_done_are_refused(framework):
     framework.call("ACCEPT", offer_ids=[offer["id"]], operations=[grow, launch])
     told = framework.wait_for("UPDATE_OPERATION_STATUS")["status"]
     assert (told["operation_id"], told["state"]) == ({"value": "op"}, "OPERATION_ERROR")
-    assert told["message"] == "GROW_VOLUME is not done here"
+    assert told["message"] == "GROW_VOLUME is not supported"
     assert framework.last("a")["state"] == "TASK_FINISHED"
     framework.call("RECONCILE_OPERATIONS", operations=[{"operation_id": {"value": "op"}}])
     assert framework.wait_for("UPDATE_OPERATION_STATUS")["status"]["state"] == "OPERATION_UNKNOWN"

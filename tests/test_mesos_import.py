@@ -52,7 +52,7 @@ def test_quota_that_is_not_told_is_said(command, tmp_path):
     Path("state.json").write_text(json.dumps(state))
     Path("roles.json").write_text(json.dumps(roles))
     alone = command("import", "mesos", "--state", "state.json").stdout
-    assert "#   quota: /state does not tell it" in alone
+    assert "#   quota: /state does not report it" in alone
     assert 'name = "ads"\nweight = 2.0' in alone, "of the flag"
     both = command("import", "mesos", "--state", "state.json", "--roles", "roles.json").stdout
     assert both.splitlines()[1:] == imported(command)[0].stdout.splitlines()[1:]
@@ -77,7 +77,9 @@ def test_a_master_is_asked(command, tmp_path):
         master.shutdown()
     assert asked.stdout.splitlines()[1:] == imported(command)[0].stdout.splitlines()[1:]
     assert secretly.stdout == asked.stdout, "and no word of the password"
-    assert missing.stderr == f"fairlead: {url}/nothing: answers 404 File not found: save it, and name the file\n"
+    assert (
+        missing.stderr == f"fairlead: {url}/nothing: answers 404 File not found: save the answer, and name the file\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,12 +88,12 @@ def test_a_master_is_asked(command, tmp_path):
         (None, "cannot be read: No such file"),
         ("<html>", "s.json:1: not JSON: column 1: a value is missing here"),
         ("[]", "no JSON object"),
-        ("{}", "names no slaves and no frameworks"),
+        ("{}", "it has no slaves and no frameworks"),
         ("[" * 100_000, "nested too deeply"),
         ('{"roles": [{"name": "a", "weight": -1}]}', "roles[0].weight: use more than 0, not -1"),
         ('{"roles": [{"name": "a", "quota": {"limit": {"cpus": NaN}}}]}', "roles[0].quota.limit.cpus: "),
         ('{"roles": [{}]}', "roles[0].name: is missing"),
-        ('{"slaves": [], "slaves": []}', "slaves: is there twice: keep one of them"),
+        ('{"slaves": [], "slaves": []}', "slaves: is given twice: keep one of them"),
         ('{"slaves": 3}', "slaves: write a list, not 3"),
     ],
 )
@@ -114,10 +116,10 @@ def test_what_is_said_twice_or_of_no_role_is_taken_or_listed():
     roles = [{"name": "a", "weight": 2}, {"name": "a", "weight": 3}, {"name": "b"}]
     found = import_mesos(State(roles=roles, flags={"weights": "a=2,b=x,b=4,c=5,c=6"}), "s")
     assert found.left_out == [
-        "role a: it is named twice: what is said of it first holds",
+        "role a: it is named twice: the first holds",
         "flag weights: b=x: not ROLE=WEIGHT",
         "flag weights: c=6: it is named twice: the first holds",
-        "flag weights: b=4: the master says that it is 1 now",
+        "flag weights: b=4: the master reports 1",
     ]
     assert 'name = "a"\nweight = 2.0' in found.text
     assert 'name = "c"\nweight = 5.0' in found.text

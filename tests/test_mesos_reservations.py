@@ -156,14 +156,14 @@ def offer_without(framework):
 WRONG = [
     (operation("RESERVE", reserved("cpus", 100)), "there is not so much of it in the offers"),
     (operation("RESERVE", reserved("cpus", 1, "A")), "it is reserved for role 'A', and was offered to 'B'"),
-    (operation("RESERVE", {**reserved("cpus", 1), "role": "*"}), "nothing is reserved for role '*'"),
+    (operation("RESERVE", {**reserved("cpus", 1), "role": "*"}), "reservations for role '*' are not possible"),
     (operation("UNRESERVE", reserved("cpus", 1)), "there is not so much of it in the offers"),
-    (operation("RESERVE", volume()), "a volume is neither reserved nor unreserved"),
-    (operation("CREATE", reserved("disk", 1)), "it is no volume"),
+    (operation("RESERVE", volume()), "a volume cannot be reserved or unreserved"),
+    (operation("CREATE", reserved("disk", 1)), "it is not a volume"),
     (operation("CREATE", volume()), "there is not so much of it in the offers"),
     (operation("DESTROY", volume()), "there is not so much of it in the offers"),
-    (operation("CREATE", volume("a/b")), "is no id of a volume"),
-    (operation("CREATE", volume(path="../../x")), "is no path in the sandbox"),
+    (operation("CREATE", volume("a/b")), "is not a valid id of a volume"),
+    (operation("CREATE", volume(path="../../x")), "is not a path in the sandbox"),
     (operation("CREATE", volume(path="/tmp/x")), "leave out the first /"),
 ]
 
@@ -207,7 +207,11 @@ def test_ports_are_given_by_number(live):
             using("d", "true", offer, {**ports((31011, 31011)), "role": "B", "reservation": {}}),
         ]
         assert answer(framework, offer, launch(*tasks)) == []
-        for name, why in (("b", "ports 31001-31001; of the offers is left"), ("c", "a range goes"), ("d", "reserved")):
+        for name, why in (
+            ("b", "ports 31001-31001; of the offers is left"),
+            ("c", "a range must go"),
+            ("d", "reserved"),
+        ):
             found = framework.status(name)
             assert found["state"] == "TASK_ERROR"
             assert why in found["message"]

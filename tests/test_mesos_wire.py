@@ -339,7 +339,7 @@ class TestTasks:
             (
                 {"shell": False, "value": "/no/such"},
                 "TASK_FAILED",
-                "Command could not be executed: what it wrote says why",
+                "Command could not be executed: see its output",
             ),
         ],
     )
@@ -437,16 +437,16 @@ class TestTasks:
             ({"agent_id": {"value": "elsewhere"}}, "invalid agent"),
             ({"command": None}, "CommandInfo"),
             ({"command": {"value": "true", "user": "somebody-else"}}, "run as"),
-            ({"command": {"value": "true", "uris": [{"value": "hdfs://x/y"}]}}, "http and https"),
+            ({"command": {"value": "true", "uris": [{"value": "hdfs://x/y"}]}}, "http, https and files"),
             ({"command": {"value": "true", "uris": [{"value": "/x", "output_file": "../y"}]}}, "sandbox"),
-            ({"task_id": {"value": "a/b"}}, "no id"),
+            ({"task_id": {"value": "a/b"}}, "not a valid id"),
             ({"health_check": {"type": "HTTP"}}, "health check"),
             (
                 {"resources": [{"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 2}]}}]},
                 "no resources",
             ),
             ({"resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1000}}]}, "left"),
-            ({"resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": "NaN"}}]}, "no amount"),
+            ({"resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": "NaN"}}]}, "not a valid amount"),
         ],
     )
     def test_an_invalid_task_is_an_error_and_the_others_run(self, wire, change, why):
@@ -691,8 +691,8 @@ class TestOperators:
             f"subscribed framework {framework.id}",
             f"accepted 1 offer of framework {framework.id}: 1 task",
             f"declined 1 offer of framework {framework.id}",
-            f"wants no more offers for framework {framework.id}",
-            f"wants offers for framework {framework.id}",
+            f"suppressed offers to framework {framework.id}",
+            f"revived offers to framework {framework.id}",
             f"tore down framework {framework.id}",
         ]
         assert not [each["what"] for each in world.ask("log")["log"] if re.search("[a-z][A-Z]", each["what"])]

@@ -1,4 +1,4 @@
-"""When jobs are expected to start: stories, runs on paper held against what then really happens, and what was told against it."""
+"""When jobs are expected to start: dry runs held against real starts, and the calibration of intervals."""
 
 import asyncio
 import threading
@@ -32,9 +32,8 @@ from fairlead.service.loop import Busy
 from fairlead.service.outlooks import Outlooks
 from fairlead.simulate import dry_runs
 from fairlead.simulate.dry_runs import Run, dry_run_of
-from fairlead.simulate.outlook import RUNS, Outlook, outlook, span
+from fairlead.simulate.outlook import MAX_OPEN, MIN_STARTS, RUNS, WINDOW, Calibration, Outlook, outlook, span
 from fairlead.simulate.run import simulate
-from fairlead.simulate.told import ENOUGH, LATEST, MOST_OPEN, Told
 from fairlead.simulate.workload import Jobs, synthetic_nodes
 from test_loop import submit, world  # noqa: F401 the fixture
 from test_scheduling import World
@@ -234,7 +233,7 @@ def test_where_nothing_is_known_it_is_said():
     waits = first.submit("a", {"cpu": 1000})
     found = outlook(first.state, waits, first.now)
     assert (found.reason, found.earliest, found.latest) == ("unknown", None, None)
-    assert "nothing is known yet" in found.text
+    assert "no duration of such tasks is known yet" in found.text
 
 
 def test_where_only_the_age_of_what_runs_is_known_that_is_said():
@@ -244,11 +243,13 @@ def test_where_only_the_age_of_what_runs_is_known_that_is_said():
         first.happen(TasksStarted(at=0.0, job=fact.job, index=fact.index, attempt=fact.attempt))
     waits = first.submit("b", {"cpu": 1000})
     found = outlook(first.state, waits, 5.0)
-    assert found.text.endswith(", if what runs takes about as long again as it has: nothing like it has ended yet")
+    assert found.text.endswith(
+        ", if running tasks take about as long again as they have run: none like them has ended yet"
+    )
     first.now = 6.0
     first.end(1)
     waits = first.submit("b", {"cpu": 2000})
-    assert outlook(first.state, waits, 6.0).text.endswith(", if tasks take as long as those before them did")
+    assert outlook(first.state, waits, 6.0).text.endswith(", if tasks take as long as earlier ones did")
 
 
 def test_what_came_in_the_last_day_may_come_again():
@@ -316,7 +317,7 @@ def test_a_run_that_draws_the_truth_comes_to_what_really_happens(workload, polic
 
     def truth(self, source, ages):
         self._pool = np.ones(1)
-        job = self._paper.before.jobs.id[source] - 1
+        job = self._dry_run.before.jobs.id[source] - 1
         return workload.duration[workload.first[job]]
 
     def watch(state, facts):
@@ -346,7 +347,7 @@ def test_a_run_that_draws_the_truth_comes_to_what_really_happens(workload, polic
         assert np.isnan(begun) if not later else begun == pytest.approx(min(later), abs=1e-6)
 
 
-# -- what was told ----------------------------------------------------------------------------------------------------------
+# -- calibration ------------------------------------------------------------------------------------------------------------
 
 
 def expectation(job, low, high):
@@ -354,34 +355,34 @@ def expectation(job, low, high):
 
 
 def test_intervals_get_as_much_wider_as_they_needed_to_be():
-    told = Told()
-    for job in range(ENOUGH):
-        assert told.widen(0.0) == 0.0
-        told.note(expectation(job, 99.0, 199.0), 0.0, 0.0)
-        assert told.started(job, 399.0) is False
-    assert told.widen(0.0) == pytest.approx(np.log(2)), "399 s and a second are twice 199 and one"
-    for job in range(100, 100 + LATEST):
-        told.note(expectation(job, 49.0, 399.0), 0.0, np.log(2))
-        assert told.started(job, 150.0) is True
-    assert told.widen(0.0) == 0.0, "of late all were inside, by the runs alone, too"
-    assert told.started(5, 0.0) is None
+    calibration = Calibration()
+    for job in range(MIN_STARTS):
+        assert calibration.widen(0.0) == 0.0
+        calibration.record(expectation(job, 99.0, 199.0), 0.0, 0.0)
+        assert calibration.started(job, 399.0) is False
+    assert calibration.widen(0.0) == pytest.approx(np.log(2)), "399 s and a second are twice 199 and one"
+    for job in range(100, 100 + WINDOW):
+        calibration.record(expectation(job, 49.0, 399.0), 0.0, np.log(2))
+        assert calibration.started(job, 150.0) is True
+    assert calibration.widen(0.0) == 0.0, "of late all were inside, by the runs alone, too"
+    assert calibration.started(5, 0.0) is None
 
 
 def test_who_is_late_counts_before_they_start_and_not_too_much_is_remembered():
-    told = Told()
-    for job in range(MOST_OPEN + 50):
-        told.note(expectation(job, 9.0, 99.0), 0.0, 0.0)
-    assert told.started(0, 50.0) is None
-    assert told.started(50, 50.0) is True
-    assert told.widen(99.0) == 0.0
-    assert told.widen(999.0) == pytest.approx(np.log(10))
-    told.note(Outlook(-1, "expected", "", 0.0, 1.0, held=(-1,)), 0.0, 0.0)
-    told.note(Outlook(-2, "never", ""), 0.0, 0.0)
-    assert told.started(-1, 0.0) is told.started(-2, 0.0) is None
-    for job in range(MOST_OPEN + 50):
-        told.forget(job)
-    assert not told
-    assert told.widen(999.0) == 0.0
+    calibration = Calibration()
+    for job in range(MAX_OPEN + 50):
+        calibration.record(expectation(job, 9.0, 99.0), 0.0, 0.0)
+    assert calibration.started(0, 50.0) is None
+    assert calibration.started(50, 50.0) is True
+    assert calibration.widen(99.0) == 0.0
+    assert calibration.widen(999.0) == pytest.approx(np.log(10))
+    calibration.record(Outlook(-1, "expected", "", 0.0, 1.0, held=(-1,)), 0.0, 0.0)
+    calibration.record(Outlook(-2, "never", ""), 0.0, 0.0)
+    assert calibration.started(-1, 0.0) is calibration.started(-2, 0.0) is None
+    for job in range(MAX_OPEN + 50):
+        calibration.forget(job)
+    assert not calibration
+    assert calibration.widen(999.0) == 0.0
 
 
 def test_of_those_who_wait_most_start_within_what_they_were_told():
@@ -456,7 +457,7 @@ def test_the_scheduler_goes_on_while_somebody_is_told(world, monkeypatch):  # no
 
 def test_what_came_true_is_heard_of_and_a_new_job_is_looked_at(world, monkeypatch):  # noqa: F811
     loop, _, _ = world
-    monkeypatch.setattr(service, "LEARN_EVERY", 0.01)
+    monkeypatch.setattr(service, "LEARN_SECONDS", 0.01)
     outlooks = Outlooks()
     loop._on_record = lambda state, facts: outlooks.happened(facts)
 
@@ -474,11 +475,11 @@ def test_what_came_true_is_heard_of_and_a_new_job_is_looked_at(world, monkeypatc
 
     found = asyncio.run(ask())
     assert found.reason in ("expected", "unknown", "running")
-    outlooks._told.forget(found.job)
-    outlooks._told.note(expectation(1, 0.0, 10.0), 0.0, 0.0)
+    outlooks._calibration.forget(found.job)
+    outlooks._calibration.record(expectation(1, 0.0, 10.0), 0.0, 0.0)
     one = np.ones(1, np.int64)
     outlooks.happened([JobSubmitted(at=0.0, id=9, job=None), TasksStarted(at=5.0, job=one, index=one, attempt=one)])
-    assert not outlooks._told
+    assert not outlooks._calibration
     outlooks.close()
 
 
@@ -521,21 +522,21 @@ def test_what_was_told_is_known_after_a_restart(tmp_path, caplog):
     before = Outlooks(path)
     for number in range(1, 40):
         latest = None if number == 3 else 20.0
-        before._told.note(Outlook(number, "expected", "", earliest=10.0, latest=latest), 0.0, 0.0)
+        before._calibration.record(Outlook(number, "expected", "", earliest=10.0, latest=latest), 0.0, 0.0)
     for number in range(4, 40):
-        before._told.started(number, 60.0)
+        before._calibration.started(number, 60.0)
     before.close()
     apply(state, JobCancelled(at=1.0, id=2))
     after = Outlooks(path)
-    assert after._told.waits_for() == [1, 2, 3]
-    assert after._told.widen(1.0) == before._told.widen(1.0) > 0
+    assert after._calibration.open_jobs() == [1, 2, 3]
+    assert after._calibration.widen(1.0) == before._calibration.widen(1.0) > 0
     after.recover(state)
-    assert after._told.waits_for() == [1, 3]
-    assert after._told.started(3, 1e9)
+    assert after._calibration.open_jobs() == [1, 3]
+    assert after._calibration.started(3, 1e9)
     after.close()
 
     path.write_text('{"open": [[1]]}')
     anew = Outlooks(path)
-    assert (anew._told.waits_for(), anew._told.widen(0.0)) == ([], 0.0)
+    assert (anew._calibration.open_jobs(), anew._calibration.widen(0.0)) == ([], 0.0)
     assert "outlooks.json: cannot be read" in caplog.text
     anew.close()

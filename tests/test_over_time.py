@@ -34,7 +34,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.reports import audits as audit_over_time
 from fairlead.scheduler.reports.audits import audit_history
-from fairlead.service.over_time import Audits, OneAtATime
+from fairlead.service.journal_reports import JournalReports, ReportRunning
 
 
 class Story:
@@ -472,7 +472,7 @@ def test_what_is_not_kept_any_more_is_said(monkeypatch):
     assert found["queues"][0]["name"] == "zoe"
     assert audit_journal(store, 600 - found["since"] - 10)["complete"]
     assert read_history(store).position == oldest - 1
-    with pytest.raises(JournalError, match="keeps no facts"):
+    with pytest.raises(JournalError, match="has no facts"):
         audit_journal(MemoryStore(), 60.0)
 
 
@@ -487,10 +487,10 @@ def test_the_command_of_a_journal(command, tmp_path):
     lines = told.stdout.splitlines()
     assert lines[0].startswith("10 min, from ")
     assert lines[0].endswith("in resource-seconds")
-    assert lines[1] == "1,200 looks, at most one in each 0.3 s; what was used is 0.0% off by them"
+    assert lines[1] == "1,200 samples, at most one per 0.3 s; the sampled use is 0.0% off"
     assert [line.split()[0] for line in lines[3:8] if line.strip("─")][:2] == ["queue", "zoe"]
     assert any(line.startswith("✗ zoe was wronged by 40") and line.endswith(" of 401, through ties") for line in lines)
-    assert any(line.startswith("✗ zoe starved: nothing of it was started for 9.98 min from ") for line in lines)
+    assert any(line.startswith("✗ zoe starved: none of its tasks started for 9.98 min from ") for line in lines)
     assert lines[-1] == "not fair over this time: see above"
     page = (tmp_path / "out.html").read_text()
     assert "entitled" in page
@@ -506,14 +506,14 @@ def test_the_command_of_a_journal(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--over", "7d", "--live"], "audit what? Write a problem file, --live, or --over with a time"),
-        (["--journal", "journal.db", "--live"], "--journal and --starved-after look back: write --over"),
+        (["--over", "7d", "--live"], "audit what? Name a problem file, --live, or --over with a period"),
+        (["--journal", "journal.db", "--live"], "--journal and --starved-after need --over with a period, such as 7d"),
         (["--over", "7d", "--journal", "none.db"], "none.db: there is no journal"),
-        (["--over", "7d", "--journal", "text.db"], "text.db: is no journal"),
-        (["--over", "soon", "--journal", "none.db"], "--over 'soon': 'soon' is no duration"),
-        (["--over", "0s", "--journal", "none.db"], "--over '0s': is no time at all"),
-        (["--over", "40000d"], "--over '40000d': is longer than ten years: write 3650d at most"),
-        (["--over", "7d", "--starved-after", "x"], "--starved-after 'x': 'x' is no duration"),
+        (["--over", "7d", "--journal", "text.db"], "text.db: is not a journal"),
+        (["--over", "soon", "--journal", "none.db"], "--over 'soon': 'soon' is not a duration"),
+        (["--over", "0s", "--journal", "none.db"], "--over '0s': must be more than 0"),
+        (["--over", "40000d"], "--over '40000d': is longer than ten years: write at most 3650d"),
+        (["--over", "7d", "--starved-after", "x"], "--starved-after 'x': 'x' is not a duration"),
         (["--over", "7d", "--discrete"], "--over takes no --policy, --allocation or --discrete"),
         (["--over", "7d"], "no scheduler runs in "),
     ],
@@ -556,7 +556,7 @@ def test_nothing_in_the_folder_or_the_environment_has_a_part_in_the_audit(tmp_pa
         (trap / package / "__init__.py").write_text(f"open({str(sprung)!r}, 'w')")
     monkeypatch.chdir(trap)
     monkeypatch.setenv("PYTHONPATH", str(trap))
-    found = json.loads(asyncio.run(Audits(tmp_path / "journal.db", lambda: 600.0)(1, 100.0, 60.0)))
+    found = json.loads(asyncio.run(JournalReports(tmp_path / "journal.db", lambda: 600.0)(1, 100.0, 60.0)))
     assert found["queues"][0]["name"] == "zoe"
     assert not sprung.exists()
 
@@ -565,13 +565,13 @@ def test_nobody_has_others_wait_for_more_than_one_audit(tmp_path):
     kept(ties_by_name(600.0), SqlStore(tmp_path / "journal.db"))
 
     async def main():
-        audits = Audits(tmp_path / "journal.db", lambda: 600.0)
+        audits = JournalReports(tmp_path / "journal.db", lambda: 600.0)
         calls = [audits(uid, 100.0, 60.0) for uid in (1, 1, 2, 1)]
         first = await asyncio.gather(*calls, return_exceptions=True)
         return [*first, await audits(1, 100.0, 60.0)]
 
     found = asyncio.run(main())
-    assert [type(each) for each in found] == [bytes, OneAtATime, bytes, OneAtATime, bytes]
+    assert [type(each) for each in found] == [bytes, ReportRunning, bytes, ReportRunning, bytes]
 
 
 def test_shares_are_compared_as_they_were_when_others_were_served():

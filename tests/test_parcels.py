@@ -257,5 +257,5 @@ def test_ports_are_configured(tmp_path, said, ports):
 def test_what_are_no_ports_is_said(tmp_path, said):
     path = tmp_path / "fairlead.toml"
     path.write_text(f"[scheduler]\nports = {said}\n")
-    with pytest.raises(DocumentError, match='are no ports: write "31000-32000"'):
+    with pytest.raises(DocumentError, match='is not a list of ports: write "31000-32000"'):
         read_configuration(path, find_policy)

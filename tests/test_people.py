@@ -26,25 +26,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import FAIRLEAD
+from fairlead.calls import payloads
 from fairlead.cli.background import Background
 from fairlead.client.address import Address, NotTrusted, check_port, find
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import check_folder, make_home
-from fairlead.engines import calls
 from fairlead.model.documents import Configuration
 from fairlead.model.quantity import Percent
 from fairlead.model.specs import Call, Job, Queue, Settings, Work
-from fairlead.people import doings
+from fairlead.people import audit_log
 from fairlead.people.accounts import Accounts, Person
-from fairlead.people.deeds import LINES_A_MINUTE, Deed, Deeds
-from fairlead.people.doings import Before
+from fairlead.people.audit_log import Position
+from fairlead.people.audit_records import LINES_A_MINUTE, AuditRecord, AuditRecords
 from fairlead.people.rules import Caller, Forbidden, Rules
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.service.api.calls import end_session
-from fairlead.service.doubts import doubts
-from fairlead.service.listening import CannotListen, open_socket
+from fairlead.service.configuration_warnings import configuration_warnings
+from fairlead.service.connections.listening import CannotListen, open_socket
 from machine import PEOPLE, SOCKET
 
 
@@ -146,7 +146,7 @@ def test_a_leaf_in_a_private_queue_is_named_to_nobody_else(machine):
     used = {queue["name"]: queue["used"] for queue in bob.http("GET", "/v1/queues")[1]["queues"]}
     assert used["hidden"]["cpu"] == 100, "what they have together is told"
     refused = bob.run("cancel", number)
-    assert "admins of queue 'hidden', not for bob" in refused.stderr
+    assert "admins of queue 'hidden' may do that, not bob" in refused.stderr
     alice.ok("cancel", number)
 
 
@@ -204,9 +204,9 @@ def test_a_token_is_made_listed_and_revoked(machine):
     assert told["token"].startswith(f"fairlead_{told['id']}_")
     assert told["token"].removeprefix(f"fairlead_{told['id']}_") not in (machine.home / "tokens.json").read_text()
     assert told["id"] in alice.ok("token", "list")
-    assert "there is no queue 'vison'" in alice.run("token", "new", "--queue", "vison").stderr
+    assert "no queue 'vison'" in alice.run("token", "new", "--queue", "vison").stderr
     assert told["id"] not in machine["bob"].ok("token", "list")
-    assert "there is no account" in root.run("token", "new", "--user", "nobody-such").stderr
+    assert "no account" in root.run("token", "new", "--user", "nobody-such").stderr
     alice.ok("token", "revoke", told["id"])
     assert told["id"] not in root.ok("token", "list")
     log = root.ok("log", "--user", "alice")
@@ -252,9 +252,9 @@ def test_one_is_known_by_a_token_over_tls(machine, elsewhere):
     assert machine["alice"].http("GET", f"/v1/jobs/{done.stdout.strip()}")[1]["user"] == "alice"
     assert ask(token, "drain", "n1").returncode == 1
     wrong = ask(token[:-1] + ("a" if token[-1] != "a" else "b"), "jobs")
-    assert "does not take this token" in wrong.stderr
+    assert "rejects this token" in wrong.stderr
     machine["alice"].ok("token", "revoke", token.split("_")[1])
-    assert "does not take this token" in ask(token, "jobs").stderr
+    assert "rejects this token" in ask(token, "jobs").stderr
 
 
 def test_a_token_is_for_what_it_says_until_when_it_says(machine, elsewhere):
@@ -263,20 +263,20 @@ def test_a_token_is_for_what_it_says_until_when_it_says(machine, elsewhere):
     reading = alice.ok("token", "new", "--read-only").strip()
     assert ask(reading, "jobs").returncode == 0
     for command in (("submit", "-q", "people", "--", "true"), ("cancel", "-q", "people"), ("token", "new")):
-        assert "this token is to look only" in ask(reading, *command).stderr
+        assert "this token is read-only" in ask(reading, *command).stderr
     limited = alice.ok("token", "new", "--queue", "vision").strip()
     assert ask(limited, "submit", "-q", "vision", "--cpu", "100", "--", "true").returncode == 0
     assert "this token is for vision only" in ask(limited, "submit", "-q", "people", "--", "true").stderr
     whole = alice.ok("token", "new").strip()
     for token in (limited, whole):
-        assert "a token makes no other tokens: make one on the machine itself" in ask(token, "token", "new").stderr
+        assert "a token cannot make tokens: make one on the scheduler's machine" in ask(token, "token", "new").stderr
     own = alice.ok("submit", "-q", "people", "--cpu", "100m", "--", "true").strip()
     assert f"submitted job {own} " in ask(whole, "log", "--user", "alice").stdout
     told = json.loads(ask(limited, "log", "--json").stdout)["log"]
     assert {entry["queue"] for entry in told} == {"vision"}
     short = alice.ok("token", "new", "--expires", "0.001s").strip()
     time.sleep(0.01)
-    assert "does not take this token" in ask(short, "jobs").stderr
+    assert "rejects this token" in ask(short, "jobs").stderr
 
 
 def test_a_token_for_some_queues_sees_and_changes_no_session_with_calls_in_others(machine, elsewhere):
@@ -284,7 +284,7 @@ def test_a_token_for_some_queues_sees_and_changes_no_session_with_calls_in_other
     alice = machine["alice"]
     context = ssl.create_default_context(cafile=machine.folder / "authority.pem")
     token = alice.ok("token", "new", "--queue", "vision").strip()
-    payload, data = "a" * 32, base64.b64encode(calls.pack([b"x"])).decode()
+    payload, data = "a" * 32, base64.b64encode(payloads.pack([b"x"])).decode()
 
     def ask(method, path, body):
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -319,7 +319,7 @@ def test_a_server_that_cannot_show_who_it_is_gets_no_token(machine, elsewhere):
     token = machine["alice"].ok("token", "new").strip()
     refused = ask(token, "jobs", FAIRLEAD_CA="")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert "not known to be the scheduler that is meant" in refused.stderr
+    assert "its certificate is not trusted" in refused.stderr
     other = trustme.CA()
     other.cert_pem.write_to_path(machine.folder / "other.pem")
     assert ask(token, "jobs", FAIRLEAD_CA=str(machine.folder / "other.pem")).returncode == 1
@@ -404,12 +404,12 @@ def test_whoever_takes_a_port_of_this_machine_gets_no_token(monkeypatch):
         monkeypatch.setenv("FAIRLEAD_URL", f"http://127.0.0.1:{port}")
         monkeypatch.setenv("FAIRLEAD_TOKEN", "fairlead_secret")
         with (
-            Connection(patience=0) as connection,
-            pytest.raises(ServiceError, match="uid 60002 listens there, who is neither"),
+            Connection(retry_seconds=0) as connection,
+            pytest.raises(ServiceError, match="uid 60002 listens there, not root"),
         ):
             connection.get("/v1/jobs")
         assert b"secret" not in heard()
-    with pytest.raises(NotTrusted, match="nobody is seen to"):
+    with pytest.raises(NotTrusted, match="nothing listens there"):
         check_port("127.0.0.1", port)
 
 
@@ -429,7 +429,7 @@ def test_whoever_takes_the_place_of_a_socket_hears_nothing(tmp_path, monkeypatch
 
     with impostor(listener_of(60002, make)) as heard:
         monkeypatch.setenv("FAIRLEAD_URL", f"unix://{path}")
-        with Connection(patience=0) as connection, pytest.raises(ServiceError, match="uid 60002 answers there"):
+        with Connection(retry_seconds=0) as connection, pytest.raises(ServiceError, match="uid 60002 answers there"):
             connection.post("/v1/jobs", {"env": {"SECRET": "swordfish"}})
         assert heard() == b""
 
@@ -459,10 +459,10 @@ def test_a_data_folder_that_somebody_planted_is_refused(shared, tmp_path):
     link.symlink_to(tmp_path)
     os.chown(link, 60002, 60002, follow_symlinks=False)
     for home, why in (
-        (within, "belongs to uid 60002, who may put another in its place"),
+        (within, "belongs to uid 60002, who could replace it"),
         (opened / "home", "everybody may write to"),
-        (team / "home", f"group 60100 may write to .*: chmod g-w {team}"),
-        (filled, "was not made by this scheduler"),
+        (team / "home", f"group 60100 may write to .*run chmod g-w {team}"),
+        (filled, "so this scheduler did not make it"),
         (link, "belongs to uid 60002, not to you"),
     ):
         with pytest.raises(PermissionError, match=why):
@@ -501,10 +501,10 @@ def test_a_persons_own_group_is_nobody_else(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("http://192.0.2.1:7373", "others on the way could read all of it"),
-        ("ftp://localhost", "no URL of a scheduler"),
-        ("unix://relative/path", "no URL of a scheduler"),
-        ("http://localhost:x", "no URL of a scheduler"),
+        ("http://192.0.2.1:7373", "others on the network could read everything"),
+        ("ftp://localhost", "not the URL of a scheduler"),
+        ("unix://relative/path", "not the URL of a scheduler"),
+        ("http://localhost:x", "not the URL of a scheduler"),
     ],
 )
 def test_a_url_that_will_not_do(url, why, monkeypatch):
@@ -529,10 +529,10 @@ def test_plain_http_from_elsewhere_only_by_saying_so(monkeypatch):
 def test_another_persons_scheduler_is_not_said_to_be_none(shared):
     def ask():
         with pytest.raises(ServiceError) as refused:
-            Connection(shared.home, patience=0).get("/v1/status")
+            Connection(shared.home, retry_seconds=0).get("/v1/status")
         return str(refused.value)
 
-    said = f"{shared.home}/socket: is not yours to connect to: it is another person's scheduler"
+    said = f"{shared.home}/socket: permission denied: it is another user's scheduler"
     assert as_somebody(60002, ask) == said
 
 
@@ -582,8 +582,8 @@ def test_a_port_of_ones_own_scheduler_takes_a_token(live):
 
     assert jobs(live.ok("token", "new").strip()).returncode == 0
     for token, why in (
-        ("x", "does not take this token"),
-        ("", "a token is needed to call this scheduler: set FAIRLEAD_TOKEN"),
+        ("x", "rejects this token"),
+        ("", "this scheduler requires a token: set FAIRLEAD_TOKEN"),
     ):
         refused = jobs(token)
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
@@ -593,12 +593,12 @@ def test_a_port_of_ones_own_scheduler_takes_a_token(live):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--listen", "0.0.0.0:0"], "others on the way could read all of it"),
+        (["--listen", "0.0.0.0:0"], "others on the network could read everything"),
         (["--listen", "nonsense"], "write HOST:PORT"),
         (["--listen", "127.0.0.1:0", "--port", "0"], "write one of them"),
         (["--tls-cert", "x.pem"], "for which port"),
-        (["--tls-key", "x.pem"], "whose"),
-        (["--listen", "127.0.0.1:0", "--tls-cert", "x.pem"], "x.pem: no certificate"),
+        (["--tls-key", "x.pem"], "needs the certificate"),
+        (["--listen", "127.0.0.1:0", "--tls-cert", "x.pem"], "x.pem: not a certificate"),
     ],
 )
 def test_a_place_to_listen_that_will_not_do(options, why, shared, tmp_path):
@@ -650,11 +650,11 @@ def test_an_installed_service_is_started_anew_with_what_it_was_installed_with(co
 @pytest.mark.parametrize(
     ("text", "options", "why"),
     [
-        (None, [], "there is no such file"),
+        (None, [], "no such file"),
         ("nonsense = [", [], "fairlead.toml: not TOML"),
-        ("[[queue]]\nname = 'a/b'", [], "hangs in the air"),
+        ("[[queue]]\nname = 'a/b'", [], "has no parent queue"),
         ("", ["--listen", "0.0.0.0:7373"], "give a certificate with --tls-cert"),
-        ("", ["--listen", "0.0.0.0:7373", "--tls-cert", "none.pem"], "none.pem: no certificate"),
+        ("", ["--listen", "0.0.0.0:7373", "--tls-cert", "none.pem"], "none.pem: not a certificate"),
     ],
 )
 def test_what_up_would_refuse_is_not_installed(command, unit, text, options, why):
@@ -670,7 +670,7 @@ def test_a_scheduler_for_everybody_is_roots_to_start_which_is_said_at_once(comma
     monkeypatch.setattr(os, "geteuid", lambda: 60001)
     refused = command("up", "--system")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert "root's to start: say it with sudo" in refused.stderr
+    assert "only root may start a machine-wide scheduler: use sudo" in refused.stderr
 
 
 def test_who_says_something_waits_for_no_terminal_and_fails_with_none():
@@ -711,25 +711,25 @@ def test_what_is_most_likely_not_meant_is_said():
         Queue("people/*", guarantee={"cpu": 1000}),
     ]
     there = Configuration(queues, [], Settings(operators=["root", "@root", "0lga"]))
-    assert doubts(there, {"cpu": 9000}, Accounts()) == [
-        "all queues together are guaranteed 10 cpu, and all nodes together have 9: it cannot be kept",
-        "queue 'vision': submit names '@visoin', a group that there is not here",
-        "queue 'vision': admin names 'al1ce', an account that there is not here",
-        "operators names '0lga', an account that there is not here",
+    assert configuration_warnings(there, {"cpu": 9000}, Accounts()) == [
+        "all queues together are guaranteed 10 cpu, but all nodes together have 9: it cannot be met",
+        "queue 'vision': submit names '@visoin', a group that does not exist here",
+        "queue 'vision': admin names 'al1ce', an account that does not exist here",
+        "operators names '0lga', an account that does not exist here",
     ]
-    assert doubts(there, {"cpu": 10000}, None) == []
-    assert doubts(there, {"cpu": 5000}, None) == [
-        "queue 'vision': is guaranteed 6 cpu, and all nodes together have 5: it cannot be kept"
+    assert configuration_warnings(there, {"cpu": 10000}, None) == []
+    assert configuration_warnings(there, {"cpu": 5000}, None) == [
+        "queue 'vision': is guaranteed 6 cpu, but all nodes together have 5: it cannot be met"
     ]
     there = Configuration(
         [Queue("a", guarantee_percent={"cpu": Percent(10)}), Queue("a/b", guarantee={"cpu": 8000})], [], Settings()
     )
-    assert doubts(there, {"cpu": 90_000}, None) == []
-    assert doubts(there, {"cpu": 40_000}, None) == [
-        "queue 'a': is guaranteed 4 cpu, and those below it 8: what is beyond its own holds among them alone"
+    assert configuration_warnings(there, {"cpu": 90_000}, None) == []
+    assert configuration_warnings(there, {"cpu": 40_000}, None) == [
+        "queue 'a': is guaranteed 4 cpu, and those below it 8: the excess holds only among them"
     ]
     there = Configuration([Queue("a", weight={"cpu": 1.0, "gpus": 2.0}, limit={"disk": 1})], [], Settings())
-    assert doubts(there, {"cpu": 5000}, None) == [
+    assert configuration_warnings(there, {"cpu": 5000}, None) == [
         "queue 'a': weight names 'gpus', which no node has",
         "queue 'a': limit names 'disk', which no node has",
     ]
@@ -737,14 +737,14 @@ def test_what_is_most_likely_not_meant_is_said():
 
 def test_a_reload_says_what_is_doubtful_and_that_groups_are_looked_up_anew(machine):
     root, before = machine["root"], machine.config.read_text()
-    same = "the configuration has not changed; accounts and groups are looked up anew\n"
+    same = "the configuration has not changed; accounts and groups are looked up again\n"
     assert root.ok("reload") == same
     machine.config.write_text(before.replace('"@vision"', '"@vision", "@visoin"'))
     done = root.run("reload")
     machine.config.write_text(before)
     assert root.ok("reload") == "the configuration is in force\n"
     assert done.stdout == "the configuration is in force\n"
-    assert done.stderr == "fairlead: queue 'vision': submit names '@visoin', a group that there is not here\n"
+    assert done.stderr == "fairlead: queue 'vision': submit names '@visoin', a group that does not exist here\n"
 
 
 # -- what is kept ------------------------------------------------------------------------------------------------------
@@ -771,10 +771,10 @@ def test_tokens_are_kept_and_known_again(tmp_path):
     kept = Tokens(path)
     assert kept.revoke(token.id, ALICE) == token
     assert kept.find(secret) is Tokens(path).find(secret) is None
-    with pytest.raises(Unknown, match="there is no token"):
+    with pytest.raises(Unknown, match="no token"):
         kept.revoke(token.id, None)
     path.write_text("[{]")
-    with pytest.raises(Refused, match="not the tokens of a scheduler"):
+    with pytest.raises(Refused, match="not a scheduler's token file"):
         Tokens(path)
     path.write_text("[]")
     path.chmod(0o666)
@@ -792,7 +792,7 @@ def test_a_token_for_some_queues_closes_no_session_with_calls_in_others():
     state = SimpleNamespace(index=SimpleNamespace(specs=jobs))
 
     class Asked:
-        door = SimpleNamespace(rules=Rules({"q": Queue("q"), "q/a": Queue("q/a")}))
+        authenticator = SimpleNamespace(rules=Rules({"q": Queue("q"), "q/a": Queue("q/a")}))
 
         async def ask(self, question, changes, by):
             return question(state, 0.0)
@@ -804,49 +804,51 @@ def test_a_token_for_some_queues_closes_no_session_with_calls_in_others():
 
 
 def test_deeds_are_kept_and_nobody_fills_the_file(tmp_path, monkeypatch):
-    deeds = Deeds(tmp_path / "deeds")
-    deeds.done("alice", "made a token")
+    audit_records = AuditRecords(tmp_path / "audit_records")
+    audit_records.done("alice", "made a token")
     for number in range(1000):
-        deeds.refused("bob", f"GET /{number}", "no")
+        audit_records.refused("bob", f"GET /{number}", "no")
     monkeypatch.setattr(time, "time", lambda now=time.time: now() + 61)
-    deeds.refused("bob", "GET /again", "no")
-    found = list(Deeds(tmp_path / "deeds").newest_first())[::-1]
-    assert [deed.by for deed in found] == ["alice", *["bob"] * (LINES_A_MINUTE + 2)]
-    assert f"{1000 - LINES_A_MINUTE} requests more" in [deed.what for deed in found]
-    assert {deed.what for deed in deeds.newest_first(since=time.time() - 5)} == {
-        f"{1000 - LINES_A_MINUTE} requests more",
+    audit_records.refused("bob", "GET /again", "no")
+    found = list(AuditRecords(tmp_path / "audit_records").newest_first())[::-1]
+    assert [record.by for record in found] == ["alice", *["bob"] * (LINES_A_MINUTE + 2)]
+    assert f"{1000 - LINES_A_MINUTE} more requests" in [record.what for record in found]
+    assert {record.what for record in audit_records.newest_first(since=time.time() - 5)} == {
+        f"{1000 - LINES_A_MINUTE} more requests",
         "GET /again",
     }
-    monkeypatch.setattr("fairlead.people.deeds.LARGEST", 1000)
+    monkeypatch.setattr("fairlead.people.audit_records.MOST_FILE_BYTES", 1000)
     for _ in range(50):
-        deeds.done("carol", "x" * 100)
-    assert sum(path.stat().st_size for path in (tmp_path / "deeds").iterdir()) < 20_000
-    with (tmp_path / "deeds" / "carol.done").open("ab") as file:
+        audit_records.done("carol", "x" * 100)
+    assert sum(path.stat().st_size for path in (tmp_path / "audit_records").iterdir()) < 20_000
+    with (tmp_path / "audit_records" / "carol.done").open("ab") as file:
         file.write(b'{"at": 1, "by"')
-    assert next(deeds.newest_first()).by == "carol"
+    assert next(audit_records.newest_first()).by == "carol"
 
 
 def test_what_one_does_drives_out_nobody_elses_deeds_and_nothing_that_was_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("fairlead.people.deeds.LARGEST", 1000)
-    monkeypatch.setattr("fairlead.people.deeds.PIECE", 64)  # several a line, and lines that end where a piece does
+    monkeypatch.setattr("fairlead.people.audit_records.MOST_FILE_BYTES", 1000)
+    monkeypatch.setattr(
+        "fairlead.people.audit_records.READ_BYTES", 64
+    )  # several a line, and lines that end where a piece does
     now = iter(range(1, 10_000))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
-    deeds = Deeds(tmp_path / "deeds")
-    deeds.done("alice", "made a token")
-    deeds.refused("uid 7", "GET /v1/jobs", "no account", stranger=True)
-    deeds.refused("bob", "POST /v1/down", "not his")
+    audit_records = AuditRecords(tmp_path / "audit_records")
+    audit_records.done("alice", "made a token")
+    audit_records.refused("uid 7", "GET /v1/jobs", "no account", stranger=True)
+    audit_records.refused("bob", "POST /v1/down", "not his")
     for number in range(300):
-        deeds.done("bob", f"made token {number}")
-    found = list(deeds.newest_first())
-    assert [deed.at for deed in found] == sorted((deed.at for deed in found), reverse=True)
-    kept = [deed.what for deed in found if deed.what.startswith("made token ")]
+        audit_records.done("bob", f"made token {number}")
+    found = list(audit_records.newest_first())
+    assert [record.at for record in found] == sorted((record.at for record in found), reverse=True)
+    kept = [record.what for record in found if record.what.startswith("made token ")]
     assert kept == [f"made token {number}" for number in range(299, 299 - len(kept), -1)]
-    assert {deed.by for deed in found} == {"alice", "bob", "uid 7"}
-    assert [deed.what for deed in found if deed.outcome == "refused"] == ["POST /v1/down", "GET /v1/jobs"]
-    assert [deed.by for deed in deeds.newest_first("uid 7")] == ["uid 7"]
-    assert {deed.by for deed in deeds.newest_first("bob", since=3.0, before=200.0)} == {"bob"}
+    assert {record.by for record in found} == {"alice", "bob", "uid 7"}
+    assert [record.what for record in found if record.outcome == "refused"] == ["POST /v1/down", "GET /v1/jobs"]
+    assert [record.by for record in audit_records.newest_first("uid 7")] == ["uid 7"]
+    assert {record.by for record in audit_records.newest_first("bob", since=3.0, before=200.0)} == {"bob"}
     (tmp_path / "x.done").write_text('{"at":1,"by":"x","what":"y","outcome":"done"}')
-    assert list(deeds.newest_first("../x")) == []
+    assert list(audit_records.newest_first("../x")) == []
 
 
 @given(
@@ -855,11 +857,11 @@ def test_what_one_does_drives_out_nobody_elses_deeds_and_nothing_that_was_refuse
     st.integers(1, 400),
 )
 def test_the_log_page_by_page_is_the_log(made, most, largest):
-    """Facts and deeds, each the newest first, of which some are for others: the pages are what is left, and all of it."""
-    facts, deeds = [], []
+    """Facts and audit_records, each the newest first, of which some are for others: the pages are what is left, and all of it."""
+    facts, audit_records = [], []
     for at, (what, half, is_deed) in enumerate(made):
         if is_deed:
-            deeds.insert(0, Deed(at + half / 100, "ada", what, "done"))
+            audit_records.insert(0, AuditRecord(at + half / 100, "ada", what, "done"))
         else:
             entry = {
                 "at": float(at),
@@ -875,20 +877,20 @@ def test_the_log_page_by_page_is_the_log(made, most, largest):
     def allows(entry, job):
         return entry["what"] != "c"
 
-    found, before = [], Before.read("-")
+    found, before = [], Position.read("-")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(doings, "LARGEST_PAGE", largest)
+        patch.setattr(audit_log, "MOST_PAGE_BYTES", largest)
         for _ in range(1000):
-            rest = iter([deed for deed in deeds if before.deed is None or deed.at < before.deed])
-            page = doings.Page(allows, rest, before, most)
+            rest = iter([record for record in audit_records if before.record is None or record.at < before.record])
+            page = audit_log.Page(allows, rest, before, most)
             page.add_facts(each for each in facts if before.fact is None or each[0] < before.fact)
-            told = page.told(not page.is_full and page.add_deeds())
+            told = page.told(not page.is_full and page.add_records())
             assert len(told["log"]) <= most
             found = told["log"] + found
             if told["next"] is None:
                 break
-            before = Before.read(told["next"])
-    right = [each for _, each, _ in facts] + [doings.told_deed(deed) for deed in deeds]
+            before = Position.read(told["next"])
+    right = [each for _, each, _ in facts] + [audit_log.record_entry(record) for record in audit_records]
     right = [each for each in right if allows(each, None)]
     assert sorted(found, key=lambda each: each["at"]) == found
     assert sorted(map(str, found)) == sorted(map(str, right))

@@ -15,9 +15,9 @@ from scipy.optimize import linprog
 
 import fairlead
 from fairlead.model.problems import Machines
-from fairlead.policies import discrete, drf, filling_loop
-from fairlead.policies.by_filling import ByFilling
-from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies import discrete, drf, filling
+from fairlead.policies.contract import DEMAND, LIMIT
+from fairlead.policies.filling import ByFilling
 from fairlead.policies.kernel import filling as kernel
 from fairlead.policies.linear_programs import dense, solve
 from fairlead.policies.registry import HERE, find_policy
@@ -341,10 +341,10 @@ def test_users_who_can_use_some_machines_only(tmp_path):
         assert fairlead.allocate(document, policy).tasks == pytest.approx([2, 6])
         assert fairlead.allocate(document, policy, discrete=True).tasks.tolist() == [2, 6]
     nowhere = [{**document["user"][0], "on": {"zone": ["north"]}}, document["user"][1]]
-    with pytest.raises(fairlead.DocumentError, match=r"user\[0\].on: no \[\[node\]\] has such labels"):
+    with pytest.raises(fairlead.DocumentError, match=r"user\[0\].on: no \[\[node\]\] has these labels"):
         fairlead.allocate({**document, "user": nowhere})
     for policy in ("ceei", "fifo", "slots:2", "maxmin:cpu"):
-        with pytest.raises(fairlead.PolicyError, match="machines that are alike only"):
+        with pytest.raises(fairlead.PolicyError, match="only machines that are alike"):
             fairlead.allocate(document, policy)
     del document["node"]
     document["capacity"] = {"cpu": 8}
@@ -429,7 +429,7 @@ def test_compiled_filling_is_the_same_to_the_last_bit(problem, policy, data):
     guarantee = data.draw(st.lists(st.lists(st.integers(0, 10), min_size=m, max_size=m), min_size=n, max_size=n))
     problem = replace(problem, guarantee=np.array(guarantee, float))
     found = []
-    for loop in (kernel.loop, filling_loop.loop):
+    for loop in (kernel.loop, filling.loop):
         with mock.patch("fairlead.policies.filling.kernel.loop", loop):
             division = fairlead.allocate(problem, policy).division
             found.append((division.tasks.tobytes(), division.stop.tolist(), division.round.tolist()))
@@ -644,17 +644,17 @@ def test_a_problem_document(tmp_path):
     ("text", "wrong"),
     [
         ("", "either capacity"),
-        ("capacity = { cpu = 9 }", "nobody shares"),
+        ("capacity = { cpu = 9 }", "there are no users"),
         ('capacity = { cpu = 9 }\n[[user]]\nname = "A"\ndemand = { gpu = 1 }', "demand: there is no 'gpu'"),
         ('capacity = { cpu = 9 }\n[[user]]\nname = "A"\ndemand = { cpu = 0 }', "asks for nothing"),
-        ('capacity = { cpu = nan }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }', "'nan' is no quantity"),
+        ('capacity = { cpu = nan }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }', "'nan' is not a quantity"),
         ('capacity = { cpu = -1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }', "-1 is negative"),
-        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\ntasks = -2', "-2.* is no number of tasks"),
-        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\nweight = 0', "is no weight"),
+        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\ntasks = -2', "-2.* is not a number of tasks"),
+        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\nweight = 0', "is not a weight"),
         ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\ncolour = 1', "colour: no such key here"),
         ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1e18 }', "too large"),
         ('capacity = { cpu = 1 }\n[[user]]\ndemand = { cpu = 1 }', "name: is missing"),
-        ('capacity = { cpu = 1 }\n' + '[[user]]\nname = "A"\ndemand = { cpu = 1 }\n' * 2, "'A' is there already"),
+        ('capacity = { cpu = 1 }\n' + '[[user]]\nname = "A"\ndemand = { cpu = 1 }\n' * 2, "'A' already exists"),
         ("capacity = ", "not TOML"),
     ],
 )  # fmt: skip
@@ -690,9 +690,9 @@ def test_odd_problems_are_answered(policy):
     ("arguments", "wrong"),
     [
         (([4], [[0]]), r"user\[0\].demand: asks for nothing"),
-        (([4], [[-1]]), r"user\[0\].demand: r0: -1.0 is no amount: use 0 or more"),
-        (([math.nan], [[1]]), "capacity: r0: nan is no finite number"),
-        (([4], [[math.inf]]), r"user\[0\].demand: r0: inf is no finite number"),
+        (([4], [[-1]]), r"user\[0\].demand: r0: -1.0 is not an amount: use 0 or more"),
+        (([math.nan], [[1]]), "capacity: r0: nan is not a finite number"),
+        (([4], [[math.inf]]), r"user\[0\].demand: r0: inf is not a finite number"),
         (([4], [[1, 2]]), r"capacity: has shape \(1,\), not \(2,\)"),
     ],
 )
@@ -705,12 +705,12 @@ def test_wrong_arrays_are_refused(arguments, wrong):
     ("policy", "wrong"),
     [
         ("nope", "no policy 'nope': use one of drf, hdrf"),
-        ("maxmin", "on which resource"),
+        ("maxmin", "names no resource"),
         ("maxmin:gpu", "there is no 'gpu'"),
         ("slots", "write slots:K"),
         ("slots:0", "write slots:K"),
         ("drf:3", "drf is written drf"),
-        ("asset:cpu", "is no price"),
+        ("asset:cpu", "is not a price"),
         ("asset:cpu=0", "a price is a number from 1e-9"),
         ("asset:gpu=2", "there is no 'gpu' to price"),
     ],
@@ -745,7 +745,7 @@ def test_a_policy_of_ones_own():
 def test_another_packages_policy_is_found_by_name(other_package, monkeypatch):
     monkeypatch.syspath_prepend(
         other_package(
-            "from fairlead.policies.by_filling import ByFilling\n"
+            "from fairlead.policies.filling import ByFilling\n"
             "def mine(times='1'):\n"
             "    return ByFilling('mine:' + times, 'as many for each', lambda problem: problem.tasks * 0 + int(times))\n",
             "mine",

@@ -215,9 +215,9 @@ TREE = '[[queue]]\nname = "/"\npolicy = "{}"\n{}[[queue]]\nname = "a"\n'
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
-        (TREE.format("sdrf", 'history = "none"\n'), 4, "sdrf goes by what was used before"),
+        (TREE.format("sdrf", 'history = "none"\n'), 4, "sdrf counts past use"),
         (TREE.format("fairtree", "") + 'history = "none"\n[[queue]]\nname = "a/b"', 6, "leave history out"),
-        (TREE.format("htcondor", 'history = "0s"\n'), 4, "no half-life"),
+        (TREE.format("htcondor", 'history = "0s"\n'), 4, "not a half-life"),
         (TREE.format("fairtree:gpu", "") + '[[node]]\nname = "n"\ncapacity = { cpu = 1 }', 3, "no node has any"),
         (TREE.format("sdrf:0.9", ""), 3, "sdrf is written sdrf"),
     ],

@@ -24,27 +24,26 @@ import psutil
 import pytest
 
 from conftest import supervisor_of
+from fairlead.calls import payloads
 from fairlead.client.code_folder import pack_folder
-from fairlead.engines import calls
 from fairlead.engines.contract import Superseded, Unreachable
-from fairlead.engines.local import fetching, lease, member, messages, secured
+from fairlead.engines.local import fetching, lease, member, messages, tls
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.member import start_member, supervisor_in
-from fairlead.engines.local.sightings import Wanted
+from fairlead.engines.local.reports import PieceRequest
 from fairlead.engines.ray import membership
 from fairlead.engines.remote import engine as remote_engine
-from fairlead.engines.remote import links
-from fairlead.engines.remote.calls import read_wanted
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
-from fairlead.engines.remote.members import Member, Promise, Standing
+from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
+from fairlead.engines.remote.transfer import read_requested
 from fairlead.model.specs import Call, Job, Work
 from fairlead.people.accounts import myself
 from fairlead.scheduler.facts import Outcome
 from fairlead.service.sessions import Sessions
 from fairlead.service.wakeups import Wakeups
 from fake_engine import Attempt, columns
-from fleet import LATE, SOON, Fleet
+from fleet import LONG_LEASE, SHORT_LEASE, Fleet
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ def test_a_decision_goes_to_each_machine_its_part_and_what_they_saw_comes_togeth
 
 def test_what_is_started_as_soon_as_a_machine_is_there_starts_at_once(fleet):
     """Its lease lasts before it is said to be there, the first time and when it comes back: nothing is passed over."""
-    many = fleet(1, SOON)
+    many = fleet(1, SHORT_LEASE)
     job = many.job("true")
     many.start(job, n0=[Attempt(1, 0, 1)])
     many.end_of(Attempt(1, 0, 1), 5)
@@ -115,7 +114,7 @@ def test_an_environment_that_is_kept_apart_goes_to_whoever_cannot_read_it(fleet,
     assert many.end_of(a) == (Outcome.EXITED, 0)
     assert many.wrote(a, "n0") == "word own\n"
     assert many.end_of(b) == (Outcome.NOT_STARTED, errno.ENOENT)
-    assert "the environment that was kept for it cannot be read" in many.wrote(b, "n0", "err")
+    assert "its stored environment cannot be read" in many.wrote(b, "n0", "err")
 
 
 def test_what_a_machine_tells_of_the_tasks_of_another_is_not_believed(fleet, caplog):
@@ -126,7 +125,7 @@ def test_what_a_machine_tells_of_the_tasks_of_another_is_not_believed(fleet, cap
     many.engine._hear("n1", [b'{"saw": "ended", "task": [1, 0, 1], "outcome": 0, "code": 0, "cpu": 0, "peak": 0}'])
     many.look()
     assert a not in many.ended
-    assert "node n1 tells of task 1.0, which is on another" in caplog.text
+    assert "node n1 reports task 1.0, which is on another node" in caplog.text
     (many.folder / "go").touch()
     assert many.end_of(a) == (Outcome.EXITED, 0)
 
@@ -180,7 +179,7 @@ def test_who_has_not_the_key_of_the_scheduler_is_not_heard_and_no_other_supervis
     # A node that has its own key alone speaks neither as the scheduler nor as another node.
     own = tmp_path / "own.pem"
     own.write_text(many.ring.of("n1").own)
-    as_scheduler = secured.between(own, many.ring.of("n0").own, at_supervisor=False)
+    as_scheduler = tls.between(own, many.ring.of("n0").own, at_supervisor=False)
     for context in (None, keyless, other.context("n0"), as_scheduler, many.ring.context("n1")):
         assert answer(address, context) == b""
     assert b"refused" in answer(address, many.ring.context("n0")), "who has the key is heard"
@@ -190,8 +189,8 @@ def test_who_has_not_the_key_of_the_scheduler_is_not_heard_and_no_other_supervis
 
 
 def test_one_that_does_not_read_keeps_nobody_from_the_others(fleet, monkeypatch):
-    monkeypatch.setattr(links, "MOST_UNSENT", 300_000)
     many = fleet(2)
+    monkeypatch.setattr(many.engine._connections, "most_unsent", 300_000)
     stopped = many.supervisor("n0")
     stopped.suspend()
     lost = [Attempt(1, index, 1) for index in range(400)]
@@ -224,13 +223,13 @@ def test_when_the_supervisor_of_one_machine_is_killed_its_tasks_alone_are_lost(f
 
 
 def test_without_a_scheduler_tasks_end_when_their_lease_is_over_and_not_before(fleet):
-    many = fleet(2, SOON)
+    many = fleet(2, SHORT_LEASE)
     a = Attempt(1, 0, 1)
     many.start(many.job("sh", "-c", "trap 'echo ended' TERM; while :; do sleep 0.02; done"), n0=[a])
     many.until(lambda: a in many.started)
     (task,) = many.supervisor("n0").children()
     began = time.monotonic()
-    while time.monotonic() < began + 2 * SOON.lost_after:
+    while time.monotonic() < began + 2 * SHORT_LEASE.lost_after:
         many.look()
         time.sleep(0.05)
     assert task.is_running(), "the scheduler's line renews it"
@@ -243,14 +242,14 @@ def test_without_a_scheduler_tasks_end_when_their_lease_is_over_and_not_before(f
 
 
 def test_who_vouches_for_a_machine_has_its_tasks_live_without_a_scheduler(fleet):
-    many = fleet(1, SOON)
+    many = fleet(1, SHORT_LEASE)
     a = Attempt(1, 0, 1)
     many.start(many.job("sleep", "60"), n0=[a])
     many.until(lambda: a in many.started)
     (task,) = many.supervisor("n0").children()
     many.engine.close()
     many.engine.join(10)
-    until = time.monotonic() + 2.5 * SOON.lost_after
+    until = time.monotonic() + 2.5 * SHORT_LEASE.lost_after
     while time.monotonic() < until:
         lease.vouch(many.folder / "n0" / "supervisor", lease.clock())
         time.sleep(0.05)
@@ -259,7 +258,7 @@ def test_who_vouches_for_a_machine_has_its_tasks_live_without_a_scheduler(fleet)
 
 
 def test_a_frozen_machine_is_lost_when_its_lease_is_over_and_starts_nothing_of_before_when_it_thaws(fleet):
-    many = fleet(2, SOON)
+    many = fleet(2, SHORT_LEASE)
     a, late = Attempt(1, 0, 1), Attempt(2, 0, 1)
     many.start(many.job("sleep", "60"), n0=[a])
     many.until(lambda: a in many.started)
@@ -268,7 +267,7 @@ def test_a_frozen_machine_is_lost_when_its_lease_is_over_and_starts_nothing_of_b
     since = time.monotonic()
     many.start(many.job("touch", "ran"), n0=[late])
     many.until(lambda: many.is_down("n0"))
-    assert time.monotonic() - since > SOON.lost_after + SOON.grace
+    assert time.monotonic() - since > SHORT_LEASE.lost_after + SHORT_LEASE.grace
     assert not many.is_down("n1")
     frozen.resume()
     many.until(lambda: not many.is_down("n0"))
@@ -281,7 +280,7 @@ def test_a_frozen_machine_is_lost_when_its_lease_is_over_and_starts_nothing_of_b
 
 
 def test_a_machine_that_is_said_to_be_gone_is_lost_as_soon_as_its_supervisor_has_ended_everything(fleet):
-    many = fleet(2, LATE._replace(grace=0.3))
+    many = fleet(2, LONG_LEASE._replace(grace=0.3))
     a, late = Attempt(1, 0, 1), Attempt(2, 0, 1)
     many.start(many.job("sh", "-c", "trap '' TERM; sleep 60"), n0=[a])
     many.until(lambda: a in many.started)
@@ -299,8 +298,8 @@ def test_a_machine_that_is_said_to_be_gone_is_lost_as_soon_as_its_supervisor_has
 
 
 def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_have_ended(fleet):
-    many = fleet(1, SOON)
-    engine = RemoteEngine(many.home, lambda: None, SOON)
+    many = fleet(1, SHORT_LEASE)
+    engine = RemoteEngine(many.home, lambda: None, SHORT_LEASE)
     engine.serve("another", 1)
     engine.expect(["away"])
     since, lost = time.monotonic(), []
@@ -309,18 +308,18 @@ def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_hav
         lost = seen.nodes
         assert seen.of is None or not seen.of
         time.sleep(0.02)
-    assert 0.9 * SOON.over_within() < time.monotonic() - since < 10
+    assert 0.9 * SHORT_LEASE.over_within() < time.monotonic() - since < 10
     engine.close()
     engine.join(10)
 
 
 def test_what_a_scheduler_before_promised_for_longer_is_waited_for(tmp_path):
     for lost_after, waits in ((60.0, 60.0), (2.0, 60.0)):
-        engine = RemoteEngine(tmp_path, lambda: None, LATE._replace(lost_after=lost_after))
+        engine = RemoteEngine(tmp_path, lambda: None, LONG_LEASE._replace(lost_after=lost_after))
         engine.expect(["away"])
         member = engine._members["away"]
-        assert not member.is_lost(engine._promise, member.renewed_at + waits)
-        assert member.is_lost(engine._promise, member.renewed_at + LATE.over_within() + 0.1)
+        assert not member.is_lost(engine._policy, member.renewed_at + waits)
+        assert member.is_lost(engine._policy, member.renewed_at + LONG_LEASE.over_within() + 0.1)
 
 
 def test_a_newer_scheduler_takes_over_and_the_one_before_is_told(fleet):
@@ -339,18 +338,18 @@ def poll_for(engine, seconds):
         time.sleep(0.02)
 
 
-PROMISE = Promise(lost_after=30.0, grace=5.0, vouched=False)
+PROMISE = LeasePolicy(lost_after=30.0, grace=5.0, vouched=False)
 
 
 @pytest.mark.parametrize(
     ("standing", "vouched", "gone_at", "fenced", "is_lost_after"),
     [
-        (Standing.THERE, False, None, False, 36.6),
-        (Standing.UNHEARD, False, None, False, 36.6),
-        (Standing.THERE, True, None, False, None),
-        (Standing.THERE, True, 20.0, False, 56.6),
-        (Standing.THERE, False, 20.0, True, 20.0),
-        (Standing.LOST, True, None, False, 0.0),
+        (MemberState.UP, False, None, False, 36.6),
+        (MemberState.UNHEARD, False, None, False, 36.6),
+        (MemberState.UP, True, None, False, None),
+        (MemberState.UP, True, 20.0, False, 56.6),
+        (MemberState.UP, False, 20.0, True, 20.0),
+        (MemberState.LOST, True, None, False, 0.0),
     ],
 )
 def test_when_a_machine_is_lost(standing, vouched, gone_at, fenced, is_lost_after):
@@ -372,26 +371,26 @@ def test_a_lease_lasts_from_when_its_number_was_said_however_late_that_comes_bac
     monkeypatch.setattr(lease, "clock", lambda: now)
     held = Lease(tmp_path, 10.0, 1.0)
     assert held.is_over()
-    held.said_back(1)
+    held.renew(1)
     assert held.is_over(), "it was not said"
     first = held.number()
     assert held.number() is None, "not so soon"
     now += 4
     second = held.number()
-    held.said_back(first)
+    held.renew(first)
     now += 5.9
     assert not held.is_over()
     now += 0.2
     assert held.is_over()
-    held.said_back(first)
+    held.renew(first)
     assert held.is_over(), "it came before"
-    held.said_back(second)
+    held.renew(second)
     assert not held.is_over()
     now += 3.9
     assert held.is_over()
     third = held.number()
-    held.greeted()
-    held.said_back(third)
+    held.reset()
+    held.renew(third)
     assert held.is_over(), "that was told another"
     lease.vouch(tmp_path, now + 1e6)
     assert not held.is_over()
@@ -425,7 +424,7 @@ class Program:
     def call(self, number, *functions):
         """The job of these calls."""
         payload = uuid.uuid4().hex
-        self.put(payload, calls.pack([cloudpickle.dumps((each, (), {})) for each in functions]))
+        self.put(payload, payloads.pack([cloudpickle.dumps((each, (), {})) for each in functions]))
         return Job("q", {"cpu": 1000}, tasks=len(functions), work=Work(["python"], call=Call(self.id, payload)))
 
     def result(self, job, index):
@@ -481,7 +480,7 @@ def test_packed_code_is_kept_for_so_many_bytes_of_one_person_and_in_all_but_what
     monkeypatch.setattr(os, "fchown", lambda *_: None)
     asked = []
     (tmp_path / "node").mkdir()
-    fetched = fetching.Fetched(tmp_path / "node", lambda **wanted: asked.append(Wanted(**wanted)))
+    fetched = fetching.FetchedSessions(tmp_path / "node", lambda **wanted: asked.append(PieceRequest(**wanted)))
 
     def bring(byte, uid):
         """The session of a program with 100 bytes of code, all of which has been fetched."""
@@ -491,12 +490,12 @@ def test_packed_code_is_kept_for_so_many_bytes_of_one_person_and_in_all_but_what
         (folder / "results").mkdir(parents=True)
         (folder / "setup.json").write_text(json.dumps({"code": name}))
         (folder / name).write_bytes(code)
-        (folder / session).write_bytes(calls.pack([b"call"]))
+        (folder / session).write_bytes(payloads.pack([b"call"]))
         work = messages.Call(session, session, "pool", True)
         start = messages.Start([(1, 0, 1)], work, None, messages.Person("x", uid), signal.SIGTERM, None)
         while fetched.local((1, 0, 1), start) is None:
             wanted = asked.pop()
-            data, last = read_wanted(tmp_path / "calls", wanted)
+            data, last = read_requested(tmp_path / "calls", wanted)
             piece = (wanted.session, wanted.name, wanted.at, wanted.offset, data, last)
             fetched.take(messages.Piece(*piece))
         came = len(list((tmp_path / "calls").iterdir()))
@@ -578,7 +577,7 @@ def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often
     ):
         [many.place("n0") for _ in range(100)]
     many.until(lambda: many.engine.silence.get("n0", 0.0) > 1.0)
-    with pytest.raises(Unreachable, match="node n0 was not heard for"):
+    with pytest.raises(Unreachable, match="no message from node n0 for"):
         many.engine.read_output(1, 0, "out", 0, 10, "n0")
     many.engine.close()
     many.engine.join(10)
@@ -627,11 +626,11 @@ def test_an_agent_that_does_not_answer_is_ended_and_another_is_asked(monkeypatch
     )
     here._agents, here._starting, here._waiting = {"id": "agent"}, {"asked": "id"}, {"id": time.monotonic()}
     here.hear_agents()
-    assert told == [("failed", "its agent does not answer, and is asked again")] * (not is_connected)
+    assert told == [("failed", "its agent does not answer; retrying")] * (not is_connected)
     assert here._agents.keys() == here._waiting.keys() == {"id"}
     monkeypatch.setattr(membership, "ANSWER_WITHIN", 0.0)
     here.hear_agents()
-    assert told[-1] == ("failed", "its agent did not answer for 0 s, and is started anew")
+    assert told[-1] == ("failed", "its agent did not answer for 0 s; restarting it")
     assert ended == [("agent", False)]
     assert not here._starting
     assert not here._waiting
@@ -654,7 +653,7 @@ def test_tasks_run_as_the_people_who_submitted_them_on_each_machine(fleet):
         assert many.wrote(attempt, name) == f"{nobody.pw_uid}\n{nobody.pw_gid}\n{nobody.pw_dir}\n"
         assert "Permission denied" in many.wrote(attempt, name, "err")
     assert many.end_of(c) == (Outcome.NOT_STARTED, errno.EPERM)
-    assert "is no account of theirs here" in many.wrote(c, "n1", "err")
+    assert "is not their account here" in many.wrote(c, "n1", "err")
 
 
 def test_where_tasks_run_as_people_they_reach_what_says_that_they_kept_what_they_did(tmp_path):

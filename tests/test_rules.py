@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fairlead.model.specs import Job, Queue
 from fairlead.people.accounts import Person
 from fairlead.people.placing import leaf_of
+from fairlead.people.private_queues import hidden_leaves, used_as_seen, without
 from fairlead.people.rules import (
     Caller,
     Forbidden,
@@ -23,7 +24,6 @@ from fairlead.people.rules import (
     sees_names,
     submits,
 )
-from fairlead.people.telling import hidden_leaves, used_as_seen, without
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import JobEdited, JobSubmitted, encode
 from fairlead.service.feed import fact_as_seen
@@ -134,7 +134,7 @@ def test_a_leaf_in_a_private_queue_is_told_to_others_as_the_queue(where):
     assert seen_queue(rules(Queue("*", private=True)), BOB, "alice") == ""
     told = {"argv": ["x"], "cwd": "/x", "name": "n", "user": "alice", "queue": "secret/alice"}
     assert as_seen(there, BOB, job_of(ALICE, "secret/alice"), told)["queue"] == "secret"
-    with pytest.raises(Forbidden, match=r"job 1 is another person's: .* admins of queue 'secret', not for bob"):
+    with pytest.raises(Forbidden, match=r"job 1 is another person's: .* admins of queue 'secret' may do that, not bob"):
         check_acts(there, BOB, 1, job_of(ALICE, "secret/alice"))
     facts = [
         JobSubmitted(at=0.0, id=1, job=job_of(ALICE, "secret/alice")),
@@ -154,7 +154,7 @@ def test_the_jobs_of_a_leaf_that_others_were_below_are_its_persons_as_before():
     assert not submits(private, BOB, leaf)
     assert (seen_queue(private, ALICE, leaf), seen_queue(private, BOB, leaf)) == ("lab/alice", "lab")
     assert hidden_leaves(private, ALICE, [leaf]) == {}
-    with pytest.raises(Forbidden, match="may not submit to queue 'lab/alice': it is the leaf of one person"):
+    with pytest.raises(Forbidden, match="may not submit to queue 'lab/alice': it is another person's personal leaf"):
         check_submits(private, BOB, leaf, None)
     seen, own = (fact_as_seen(private, who, encode(JobSubmitted(at=0.0, id=1, job=job))) for who in (BOB, ALICE))
     assert b'"queue":"lab",' in seen
@@ -200,7 +200,7 @@ def test_a_token_reaches_no_further_than_it_says():
         check_submits(there, limited, "a", None)
     with pytest.raises(Forbidden, match="this token is for b only, and job 1 is in queue 'a'"):
         check_acts(there, limited, 1, job_of(ALICE, "a"))
-    with pytest.raises(Forbidden, match="job 1 is bob's: it is for them"):
+    with pytest.raises(Forbidden, match="job 1 is bob's: only they and the admins"):
         check_acts(there, limited, 1, job_of(BOB, "a"))
     with pytest.raises(Forbidden, match="this token is for b only, not to operate"):
         check_operates(there, ROOT._replace(queues=("b",)))

@@ -1123,3 +1123,27 @@ def test_a_job_is_edited_though_what_it_came_after_is_forgotten():
     said = admission.edit(world.state, then, JobEdited(at=world.now, id=then, priority=3))
     world.happen(said)
     assert world.state.index.specs[then].priority == 3
+
+
+def test_a_gang_that_breaks_when_its_time_is_over_is_stopped_once():
+    world = World([Queue("A")], {"cpu": 4000})
+    world.submit("A", {"cpu": 1000}, tasks=2, gang=True, time_limit=2.0, retries=1)
+    placed = world.decide()[0]
+    world.happen(TasksStarted(at=world.now, job=placed.job, index=placed.index, attempt=placed.attempt))
+    world.now += 2.0
+    one = {"job": placed.job[:1], "index": placed.index[:1], "attempt": placed.attempt[:1]}
+    world.happen(TasksFinished(at=world.now, **one, outcome=np.array([0]), code=np.array([1])))
+    (revoked,) = world.decide()
+    assert isinstance(revoked, TasksRevoked)
+    assert revoked.index.tolist() == [1]
+
+
+def test_a_moment_is_a_float_however_it_was_written():
+    state = new_state()
+    for fact in (
+        Configured(at=0, queues=[Queue("A")], settings=Settings()),
+        NodeJoined(at=np.float64(5), node=Node("n", {})),
+    ):
+        apply(state, fact)
+        assert type(state.at) is float
+    assert decide(state, 6).facts == []

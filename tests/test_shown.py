@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.audit.over_time_report import over_time_text
-from fairlead.cli.commands.cluster import _unheard
+from fairlead.cli.commands.cluster import _silent_nodes
 from fairlead.cli.tables import fewer, kept_for_it, kept_until, show_fairness
-from fairlead.cli.terminal import say
+from fairlead.cli.terminal import print_sentence
 from fairlead.policies.allocation import number
 
 PROBLEM = 'capacity = { cpu = 9, memory = "18Gi" }\n' + "".join(
@@ -49,7 +49,7 @@ def test_what_an_audit_of_what_ran_would_not_look_at_is_refused(command):
 
 
 def test_a_service_is_not_installed_with_a_configuration_that_would_not_start(command):
-    assert "missing.toml: there is no such file" in command("service", "install", "--config", "missing.toml").stderr
+    assert "missing.toml: no such file" in command("service", "install", "--config", "missing.toml").stderr
     Path("wrong.toml").write_text("queues = 3\n")
     refused = command("service", "install", "--config", "wrong.toml")
     assert (refused.returncode, refused.stderr) == (1, "fairlead: wrong.toml:1: queues: no such key here\n")
@@ -80,15 +80,15 @@ def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys, monkeypatch):
         "job": 7, "queue": "lab/g", "why": "reservation", "made": 0.0, "start": time.time() + 190, "end": None, "slips": 1,
         "nodes": 2, "tasks": 4, "idle": {"cpu": 3000, "memory": 2**30}, "idled": {},
     }  # fmt: skip
-    assert kept_until(kept).startswith("kept for job 7 of lab/g: it is expected to start in 3min, at 20")
+    assert kept_until(kept).startswith("reserved for job 7 of lab/g: it is expected to start in 3min, at 20")
     late = {**kept, "start": 0.0, "end": 86400.0 * 365, "why": "guarantee"}
     assert kept_until(late).startswith(
-        "kept for job 7 of lab/g for its guarantee: it is expected to start any moment, and to be over at 197"
+        "reserved for job 7 of lab/g for its guarantee: it is expected to start any moment, and to end at 197"
     )
     its = kept_for_it({**kept, "made": 86400.0 * 365})
-    assert its.startswith("kept for it since 197")
-    assert ", put off 1 time: it is expected to start in 3min, at 20" in its
-    assert its.endswith("; 3 cpu and 1Gi memory lies idle for it now")
+    assert its.startswith("resources are reserved for it since 197")
+    assert ", postponed 1 time: it is expected to start in 3min, at 20" in its
+    assert its.endswith("; 3 cpu and 1Gi memory is idle for it now")
     assert "idle" not in kept_for_it({**kept, "idle": {}})
     queue = {
         "name": "a", "dominant_share": 0.5, "dominant_resource": "cpu", "entitled": 0.5, "status": "fair", "running": 1,
@@ -96,8 +96,8 @@ def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys, monkeypatch):
     }  # fmt: skip
     show_fairness({"queues": [queue], "findings": [], "reservations": [kept], "fair": True})
     shown = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("– 4 tasks on 2 nodes kept for job 7 of lab/g:") for line in shown)
-    assert any(line.endswith("3 cpu and 1Gi memory lies idle for it now") for line in shown)
+    assert any(line.startswith("– 4 tasks on 2 nodes reserved for job 7 of lab/g:") for line in shown)
+    assert any(line.endswith("3 cpu and 1Gi memory is idle for it now") for line in shown)
 
 
 def test_sentences_are_broken_between_words_and_names_of_the_audit_cut_where_there_is_a_terminal(capsys, monkeypatch):
@@ -124,10 +124,10 @@ def test_sentences_are_broken_between_words_and_names_of_the_audit_cut_where_the
             sum(f"{word}" in line for word in ("a1-b2-c3-d4-e5-f6", "`fairlead audit --over 1h`") for line in lines)
             == 2
         )
-    say("is `quite long and kept`\x1b[2J " * 4)
+    print_sentence("is `quite long and kept`\x1b[2J " * 4)
     assert capsys.readouterr().out.count("\n") == 1
     monkeypatch.setenv("COLUMNS", "30")
-    say("it is `quite long and kept`\x1b[2J 日本語 " * 2)
+    print_sentence("it is `quite long and kept`\x1b[2J 日本語 " * 2)
     assert capsys.readouterr().out.splitlines()[:3] == [
         "it is", "  `quite long and kept`\\x1b[2J", "  日本語 it is",
     ]  # fmt: skip
@@ -142,8 +142,8 @@ def test_why_it_is_not_fair_is_said(capsys, monkeypatch):
     queues = [{**queue, "name": f"q{k}", "status": "below", "why": why} for k, why in enumerate(whys)]
     show_fairness({"queues": queues, "findings": [], "reservations": [], "fair": False})
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "not fair at this moment: q0 and q2 have less than their parts until others' tasks end; "
-        "q1 has less than its part and what is about to start changes that"
+        "not fair at this moment: q0 and q2 are below their shares until others' tasks end; "
+        "q1 is below its share until tasks that are about to start have started"
     )
     show_fairness({"queues": [{**queues[0], "status": "fair"}], "findings": [], "reservations": [], "fair": False})
     assert capsys.readouterr().out.splitlines()[-1] == "not fair at this moment: see above"
@@ -167,8 +167,8 @@ def test_a_leaf_with_hundreds_of_users_is_shown_in_short_on_a_terminal(capsys, m
     assert len(shown) < 70
     assert "… and 960 more of lab; --all shows them" in shown
     assert {"lab/u7", "lab/u999", "other"} < {line.split()[0] for line in shown if line}
-    assert "– and 20 more wait so; --all shows them" in shown
-    assert any(line.endswith("while lab/u999, who had no less, was served") for line in shown)
+    assert "– and 20 more wait like this; --all shows them" in shown
+    assert any(line.endswith("while lab/u999, with no smaller share, was served") for line in shown)
     show_fairness(found)
     assert len(capsys.readouterr().out.splitlines()) > 1030
     tree = [{**users[0], "name": "/"}, {**users[0], "name": "lab"}, *users, other]
@@ -185,6 +185,6 @@ def test_who_stops_is_told_which_nodes_are_not_heard_and_whether_they_are_waited
         {"name": "c", "tasks": 1, "silent": None},
         {"name": "d", "tasks": 1},
     ]
-    assert _unheard(nodes, now=True) == "nothing is heard of a, which is not waited for"
-    assert _unheard(nodes, now=False) == "nothing is heard of a, and `fairlead down --now` does not wait for that"
-    assert _unheard(nodes[1:], now=False) == ""
+    assert _silent_nodes(nodes, now=True) == "no contact with a; not waiting for them"
+    assert _silent_nodes(nodes, now=False) == "no contact with a; `fairlead down --now` does not wait for them"
+    assert _silent_nodes(nodes[1:], now=False) == ""

@@ -368,7 +368,7 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
         here.extend(placements(facts))
 
     recorded = read_trace(path)
-    assert recorded.notes == [f"{path}: 1 job of which no task has ended is left out"]
+    assert recorded.notes == [f"{path}: 1 job without an ended task is left out"]
     assert recorded.skipped == 0, "no row is wrong"
     run = simulate(recorded, "drf", watch=watch)
     assert len(there) == 14
@@ -398,7 +398,7 @@ def test_more_than_can_be_counted_is_refused():
     jobs = Jobs()
     jobs.add(0.0, "A", {"cpu": 1000}, 10.0)
     workload = jobs.workload("large", synthetic_nodes(10, "cpu=4,memory=1048576Ti"), [])
-    with pytest.raises(TraceError, match="the nodes have more memory together than can be counted"):
+    with pytest.raises(TraceError, match="the nodes have too much memory together"):
         simulate(workload)
 
 
@@ -474,10 +474,10 @@ def test_tasks_of_a_table_have_labels_durations_and_jobs_before_them(tmp_path):
 @pytest.mark.parametrize(
     ("row", "wrong"),
     [
-        ("0,a,nobody,1,1,1,", "after: 'nobody' is the name of no job above: a job comes after earlier ones"),
+        ("0,a,nobody,1,1,1,", "after: 'nobody' is no job above: a job comes after earlier ones"),
         ("0,a,late,1,1,1,", "after: 'late' is submitted later: a job comes after earlier ones"),
-        ("0,late,,1,1,1,", "job: 'late' is there already: name it otherwise"),
-        ("0,a,,1 2 3,2,1,", "duration: 3 are named, for 2 tasks"),
+        ("0,late,,1,1,1,", "job: 'late' exists already: choose another name"),
+        ("0,a,,1 2 3,2,1,", "duration: 3 durations for 2 tasks"),
         ("0,a,,,1,1,", "duration: write a number, not ''"),
         ("0,a,,1,1,1,zone", "on: 'zone': write LABEL=VALUE, or LABEL=VALUE|VALUE"),
         ("0,a,,1,1,1,zone=a|", "on: 'zone=a|': write LABEL=VALUE, or LABEL=VALUE|VALUE"),
@@ -488,7 +488,7 @@ def test_what_a_table_cannot_say_is_refused(tmp_path, row, wrong):
     path.write_text(f"submit,job,after,duration,tasks,cpu,on\n9,late,,1,1,1,\n{row}\n")
     with pytest.raises(TraceError) as error:
         read_trace(path)
-    assert str(error.value) == f"{path}:3: {wrong} (--skip-bad leaves such rows out)"
+    assert str(error.value) == f"{path}:3: {wrong} (--skip-bad skips such rows)"
 
 
 def test_swf_says_which_field_is_missing_and_takes_more_than_there_should_be(tmp_path):
@@ -532,11 +532,11 @@ def test_a_table_of_ones_own(tmp_path):
         ("t.csv", "submit,cpu\n0,1\n", r"t.csv:2: there is no column 'duration'"),
         ("t.csv", "submit,duration,cpu\n0,10,lots\n", r"t.csv:2: .*lots"),
         ("t.csv", "submit,duration,cpu\n0,10,0\n", r"t.csv:2: asks for nothing"),
-        ("t.csv", "submit,duration,cpu,queue\n0,10,1,a b\n", r"t.csv:2: 'a b' is no queue path"),
-        ("t.csv", "submit,duration,cpu\n", r"t.csv: there is no job in it"),
-        ("t.tsv", "job0\t1\t2\n", r"t.tsv:1: 3 columns: there are 6"),
+        ("t.csv", "submit,duration,cpu,queue\n0,10,1,a b\n", r"t.csv:2: 'a b' is not a queue path"),
+        ("t.csv", "submit,duration,cpu\n", r"t.csv: contains no jobs"),
+        ("t.tsv", "job0\t1\t2\n", r"t.tsv:1: 3 columns: needs 6"),
         ("t.tsv", "job0\t1\t2\t3\tnan\t5\n", r"t.tsv:1: shuffle: write a finite number, not 'nan'"),
-        ("t.swf", "1 2 3\n", r"t.swf:1: 3 fields: there are 18"),
+        ("t.swf", "1 2 3\n", r"t.swf:1: 3 fields: needs 18"),
         ("t.csv", "submit,duration,cpu\n0,10,1\ninf,10,1\n", r"t.csv:3: submit: write a finite number, not 'inf'"),
         ("t.csv", "submit,duration,cpu\n1e308,10,1\n", r"t.csv:2: submit: use 100000000000 or less, not '1e308'"),
         ("t.swf", SWF_ROW.format("inf", 2, -1, 7), r"t.swf:1: submit: write a finite number"),
@@ -544,9 +544,9 @@ def test_a_table_of_ones_own(tmp_path):
         ("t.swf", SWF_ROW.format(0, 2, "inf", 7), r"t.swf:1: memory: write a finite number"),
         ("t.swf", SWF_ROW.format(0, 2, 1, "inf"), r"t.swf:1: user: write a finite number"),
         ("t.swf", ";\n; MaxProcs: 1" + 20 * "0" + "\n" + SWF_ROW, r"t.swf:2: MaxProcs: 10+ is more than 1,000,000 machines"),
-        ("t.swf", "; MaxProcs: \xb2\n", r"t.swf: there is no job in it"),
-        ("t.db", "nonsense", r"t.db: is no journal"),
-        ("t.txt", "", r"what kind of trace is it\? Say so with --format"),
+        ("t.swf", "; MaxProcs: \xb2\n", r"t.swf: contains no jobs"),
+        ("t.db", "nonsense", r"t.db: is not a journal"),
+        ("t.txt", "", r"unknown format: choose one with --format"),
         ("t.parquet", "nonsense", r"t.parquet: not Parquet"),
     ],
 )  # fmt: skip
@@ -598,7 +598,7 @@ MACHINES = ("--nodes", "4", "--node", "cpu=9,memory=18GiB")
 @pytest.mark.parametrize(("wrong", "said"), [(1, "1 row was"), (2, "2 rows were")])
 def test_how_many_rows_were_left_out_is_said(call, tmp_path, wrong, said):
     (tmp_path / "t.csv").write_text("submit,duration,cpu\n0,1,1\n" + "x,1,1\n" * wrong)
-    assert call("simulate", "t.csv", *MACHINES, "--skip-bad").stderr == f"fairlead: t.csv: {said} wrong and left out\n"
+    assert call("simulate", "t.csv", *MACHINES, "--skip-bad").stderr == f"fairlead: t.csv: {said} invalid and skipped\n"
 
 
 def test_policies_are_compared_written_and_drawn(call, tmp_path):
@@ -656,10 +656,10 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
         (["simulate", "trace.csv"], "there are no machines: name some with --nodes and --node"),
         (["simulate", "trace.csv", *MACHINES, "-p", "fair"], "there is no policy 'fair'"),
         (["simulate", "trace.csv", *MACHINES, "-p", "EASY"], "yarn-drf, mesos, fifo-strict, easy"),
-        (["simulate", "trace.csv", *MACHINES, "-p", "fifo-strict:2"], "fifo-strict is written fifo-strict"),
+        (["simulate", "trace.csv", *MACHINES, "-p", "fifo-strict:2"], "fifo-strict takes no suffix: write fifo-strict"),
         (
             ["simulate", "trace.csv", *MACHINES, "-p", "maxmin:gpu"],
-            "maxmin:gpu: there is no 'gpu' to share: use one of cpu",
+            "maxmin:gpu: unknown resource 'gpu': use one of cpu",
         ),
         (
             ["simulate", "trace.csv", *MACHINES, "-p", "asset:gpu=2"],
@@ -669,17 +669,23 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
         (["simulate", "trace.csv", "--nodes", "2", "--node", "cpu=0"], "is no capacity"),
         (["simulate", "trace.csv", *MACHINES, "--from", "soon"], "--from 'soon'"),
         (["simulate", "trace.csv", *MACHINES, "--from", "9h"], "there are no jobs in this part"),
-        (["simulate", "trace.csv", *MACHINES, "--format", "csv"], "there is no kind of trace 'csv'"),
-        (["simulate", "trace.csv", *MACHINES, "--report", "nowhere/out.html"], "there is no folder nowhere: make it"),
-        (["sweep", "trace.csv", "--out", "o", "--report", "nowhere/out.html"], "there is no folder nowhere: make it"),
+        (["simulate", "trace.csv", *MACHINES, "--format", "csv"], "unknown format 'csv'"),
+        (
+            ["simulate", "trace.csv", *MACHINES, "--report", "nowhere/out.html"],
+            "folder nowhere does not exist: make it",
+        ),
+        (
+            ["sweep", "trace.csv", "--out", "o", "--report", "nowhere/out.html"],
+            "folder nowhere does not exist: make it",
+        ),
         (["sweep", "trace.csv", "--out", "o", "--nodes", "2,x"], "--nodes '2,x': write numbers"),
         (["sweep", "trace.csv", "--out", "trace.csv"], "trace.csv: File exists"),
         (["sweep", "trace.csv", "--out", "o", "--revoke", "maybe"], "--revoke 'maybe': write on, off, or on,off"),
         (
             ["sweep", "trace.csv", "--out", "o", "--nodes", "2", "--config", "x.toml"],
-            "--nodes and --config: which machines?",
+            "--nodes and --config: both set the machines",
         ),
-        (["sweep", "trace.csv", "--out", "o", "--nodes", "2", "--engine", "slurm"], "there is no engine 'slurm'"),
+        (["sweep", "trace.csv", "--out", "o", "--nodes", "2", "--engine", "slurm"], "unknown engine 'slurm'"),
     ],
 )
 def test_wrong_input_is_one_line(call, arguments, wrong):
@@ -719,7 +725,7 @@ def test_ctrl_c_ends_all_processes(tmp_path, command, wait):
     out, err = process.communicate(timeout=30)
     assert process.returncode in (1, 130)
     assert out == ""
-    assert err == "" or re.fullmatch(r"fairlead: interrupted: what is done is in o; .*\n", err)
+    assert err == "" or re.fullmatch(r"fairlead: interrupted: finished points are in o; .*\n", err)
     deadline = time.monotonic() + 10
     while [
         p for p in psutil.process_iter(["status"]) if group_of(p.pid) == process.pid and p.info["status"] != "zombie"
@@ -757,7 +763,7 @@ def test_a_sweep_is_the_same_on_any_number_of_processes_and_goes_on_where_it_was
     kept = {file: file.stat().st_mtime_ns for file in files[1:]}
     files[0].unlink()
     told = []
-    assert sweep(points(trace), tmp_path / "one", told=lambda done, of: told.append((done, of))) == one
+    assert sweep(points(trace), tmp_path / "one", progress=lambda done, of: told.append((done, of))) == one
     assert told == [(7, 8), (8, 8)]
     assert all(file.stat().st_mtime_ns == at for file, at in kept.items())
 
@@ -861,7 +867,7 @@ def test_a_page_says_how_it_is_made_again(call, tmp_path):
     assert f"<footer>Made by fairlead {fairlead.__version__}: {command}</footer>" in page
     told = "machines: 4 of cpu=9 memory=18Gi\npolicies: drf, fifo\nsettings: from the start to the end, speed 1, scale 2, seed 7"
     assert told in page
-    assert "together they may be over 100%" in page
+    assert "the sum may exceed 100%" in page
     places = [at.end() for at in re.finditer(r"Plotly\.newPlot\(", page)]
     drawn = [
         json.JSONDecoder().raw_decode(page, page.index("[", place))[0] for place in places if place > page.index("<h2>")

@@ -132,7 +132,7 @@ def test_what_cannot_be_launched_in_offers_is_refused():
     refused("queue 'A' has jobs that come after others", after=[0])
     refused("no job is in queue 'X'", only=frozenset({"X"}))
     refused("queue 'a b' can be no role", queue="a b")
-    refused("no machine has any cpu or memory", policy="slots:2")
+    refused("no machine has cpu or memory", policy="slots:2")
     refused("easy: makes no offers", kind=PolicyError, policy="easy")
     for text, why in (
         ("hord", "'hord': write hold=1s"),
@@ -152,11 +152,11 @@ def test_what_cannot_be_launched_in_offers_is_refused():
     [
         (
             ["--offers", "all", "--framework", "refuse=x"],
-            '--framework: \'x\' is no duration: write seconds, or "30s", "5min", "2h", "1d"',
+            '--framework: \'x\' is not a duration: write seconds, or "30s", "5min", "2h", "1d"',
         ),
         (
             ["--framework", "hoard"],
-            "--framework hoard: says how offers are answered, and none are made: add --offers all, or names of queues",
+            "--framework hoard: needs --offers, because no offers are made without it: add --offers all or queue names",
         ),
     ],
 )

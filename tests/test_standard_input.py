@@ -188,7 +188,7 @@ def test_told_to_end_run_ends_its_task_and_waits_for_that(idle, number):
 INTERRUPTED = """
 import signal
 import sys
-from fairlead.cli.streams import checked_streams
+from fairlead.cli.streams import safe_streams
 
 class Came(Exception):
     pass
@@ -198,7 +198,7 @@ def hear(number, frame):
         raise Came
 
 signal.signal(signal.SIGUSR1, hear)
-with checked_streams():
+with safe_streams():
     for k in range(300):
         try:
             sys.stdout.buffer.write(b"%d\\n" % k)
@@ -281,7 +281,7 @@ def test_who_does_not_wait_for_the_end_is_not_told_of_it(idle):
     idle.until(lambda: idle.ask(f"jobs/{job}/tasks")["tasks"][0]["status"] == "stopping")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert err.decode().endswith(f"job {job} is being cancelled, and its end was not waited for\n")
+    assert err.decode().endswith(f"job {job} is being cancelled; did not wait for its end\n")
     assert process.returncode == 130
 
 
@@ -309,4 +309,4 @@ def test_what_starts_again_reads_a_file_again_and_a_pipe_never(idle):
             assert (process.returncode, out) == (0, b"one\none\ntwo\n")
         else:
             assert process.returncode == 1
-            assert b"what it had read of a pipe is gone: it is cancelled" in err
+            assert b"could not read the same input from a pipe again: it is cancelled" in err

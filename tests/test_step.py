@@ -259,7 +259,7 @@ def test_ends_are_acknowledged_once_they_are_recorded_old_ones_too(running):
 
 def test_an_engine_that_lost_its_memory_gets_its_tasks_again(running):
     running.engine.forgotten |= running.engine._end(lambda node: True)
-    running.engine._tell_all()
+    running.engine._report_inventory()
     running.scheduler.step()
     assert running.engine.told == [("start", [(1, 0, 2), (1, 1, 2), (1, 2, 2)], ["n"] * 3)]
 

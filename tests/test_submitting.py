@@ -51,8 +51,8 @@ def test_slurm_lines_mean_what_they_say(tmp_path, line, ours):
     script.write_text(f"#!/bin/sh\n# a comment\n\n#SBATCH {line}\necho hello\n#SBATCH -J late\n")
     found = script_options(str(script))
     if ours is None:  # a condition that is not met here is said
-        assert [each.rpartition("#SBATCH ")[2] for each in found.passed_over] == [
-            "--mail-type=END,FAIL (--notify TO tells when it has ended, however)"
+        assert [each.rpartition("#SBATCH ")[2] for each in found.ignored] == [
+            "--mail-type=END,FAIL (--notify TO reports every end)"
         ]
         return
     assert found == (ours, [], [])
@@ -75,15 +75,15 @@ def test_slurm_lines_mean_what_they_say(tmp_path, line, ours):
 def test_what_means_nothing_here_is_said_with_its_place(tmp_path, line):
     script = tmp_path / "job.sh"
     script.write_text(f"#!/bin/sh\n#SBATCH {line}\n#FAIRLEAD --cpu 2  # for now\n")
-    slurm, own, passed_over = script_options(str(script))
+    slurm, own, ignored = script_options(str(script))
     assert (slurm, own) == ([], ["--cpu", "2"])
-    assert [each.rpartition("#SBATCH")[0] for each in passed_over] == [f"{script}:2: "]
+    assert [each.rpartition("#SBATCH")[0] for each in ignored] == [f"{script}:2: "]
 
 
 def test_an_array_is_never_run_as_one_task(tmp_path):
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/sh\n#SBATCH -a 1-9\n")
-    with pytest.raises(Failure, match=r"job.sh:2: #SBATCH --array=1-9: .* counted from 0"):
+    with pytest.raises(Failure, match=r"job.sh:2: #SBATCH --array=1-9: .* start at 0"):
         script_options(str(script))
 
 
@@ -92,9 +92,9 @@ def test_slurm_options_that_contradict_each_other_are_said(tmp_path):
     script.write_text("#!/bin/sh\n#SBATCH -A lab -p fast\n#SBATCH --mail-user=ada@lab\n#SBATCH -C a100\n")
     found = script_options(str(script))
     assert found.slurm == ["--queue", "lab"]
-    said = [each.rpartition("#SBATCH ")[2] for each in found.passed_over]
-    assert said[0] == "--constraint=a100 (--on LABEL=VALUE is its like)"
-    assert said[1] == "--partition=fast (--account says which queue)"
+    said = [each.rpartition("#SBATCH ")[2] for each in found.ignored]
+    assert said[0] == "--constraint=a100 (use --on LABEL=VALUE)"
+    assert said[1] == "--partition=fast (--account names the queue)"
     assert said[2].startswith("--mail-user=ada@lab (")
 
 
@@ -102,7 +102,7 @@ def test_slurm_options_that_contradict_each_other_are_said(tmp_path):
 def test_who_must_wait_is_never_let_go_for_what_is_not_understood(tmp_path, what):
     script = tmp_path / "job.sh"
     script.write_text(f"#!/bin/sh\n\n#SBATCH --dependency={what}\n")
-    with pytest.raises(Failure, match=r"job.sh:3: #SBATCH --dependency=.*: has no counterpart here"):
+    with pytest.raises(Failure, match=r"job.sh:3: #SBATCH --dependency=.*: has no equivalent here"):
         script_options(str(script))
 
 
@@ -127,8 +127,8 @@ def test_lines_may_have_a_tab_after_their_mark(tmp_path):
 def test_what_slurm_tells_a_task_is_said_to_mean_nothing_and_what_is_its_like(tmp_path):
     script = tmp_path / "job.sh"
     script.write_text('#!/bin/sh\n#SBATCH --array=0-1\necho "${SLURM_ARRAY_TASK_ID}" $SLURM_NODELIST\n')
-    said = script_options(str(script)).passed_over
-    assert said == [f"{script}: $SLURM_ARRAY_TASK_ID ($FAIRLEAD_INDEX is its like)", f"{script}: $SLURM_NODELIST"]
+    said = script_options(str(script)).ignored
+    assert said == [f"{script}: $SLURM_ARRAY_TASK_ID (use $FAIRLEAD_INDEX)", f"{script}: $SLURM_NODELIST"]
 
 
 def waited(idle, *words):
@@ -180,23 +180,23 @@ def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "there is no job in it"),
+        ("", "contains no job"),
         ('{"command": 3}', ":1: command: write text, or a list of texts"),
-        ('{"comand": "x"}', ":1: comand: there is no such option: there are after, "),
+        ('{"comand": "x"}', ":1: comand: unknown option: the known ones are after, "),
         ('{"command": "x"}\n{"command": ', ":2: not JSON: column 13: a value is missing here"),
         ('{"command": "x", "tasks": 2.5}', ":1: tasks: write a whole number, not 2.5"),
-        ('{"cpu": 1}', ":1: there is no command"),
+        ('{"cpu": 1}', ":1: no command"),
         ("command,gang\ntrue,yes", ":2: gang: write true or false, not 'yes'"),
-        ("command,cpu\ntrue", ":2: has not as many cells as the first line"),
+        ("command,cpu\ntrue", ":2: must have as many cells as the first line"),
         ('command\n"it\'s"', ":2: command: no closing quotation"),
         ("{" * 100_000, ":1: not JSON: column 2: write a key in double quotes here"),
-        ('{"command": "a", "command": "b"}', ":1: command: is there twice: keep one of them"),
-        ('{"command": "a", "on": {"x": "1", "x": "2"}}', ":1: on.x: is there twice: keep one of them"),
-        ('[{"command": "a"}]', ":1: begins with [: write a job a line"),
+        ('{"command": "a", "command": "b"}', ":1: command: is given twice: keep one of them"),
+        ('{"command": "a", "on": {"x": "1", "x": "2"}}', ":1: on.x: is given twice: keep one of them"),
+        ('[{"command": "a"}]', ":1: begins with [: write one object per line"),
         (f'\n{{"command": "a", "cpu": {"9" * 5000}}}', ":2: a number has more digits than can be read"),
-        ("command,colour\na,red", ":1: colour: there is no such option: there are after, "),
+        ("command,colour\na,red", ":1: colour: unknown option: the known ones are after, "),
         ('{"command": "a", "notify": 3}', ":1: notify: write text, or a list of texts"),
-        ("command,cpu,cpu\na,1,2", ":1: there are two columns 'cpu': keep one of them"),
+        ("command,cpu,cpu\na,1,2", ":1: two columns are named 'cpu': keep one of them"),
     ],
 )
 def test_what_is_wrong_in_a_file_of_jobs_is_said_with_its_line(tmp_path, text, said):
@@ -229,7 +229,7 @@ def test_a_script_is_submitted_with_its_own_options(idle):
         "#SBATCH -c 3 -a 0-1 -o x.txt\necho $1 $FAIRLEAD_INDEX\n"
     )
     done = idle.call("submit", "--cpu", "4", "job.sh", "hello")
-    assert done.stderr == "fairlead: job.sh:4: #SBATCH --output=x.txt: is passed over\n"
+    assert done.stderr == "fairlead: job.sh:4: #SBATCH --output=x.txt: ignored\n"
     job = int(done.stdout)
     assert idle.call("wait", str(job)).returncode == 0
     found = idle.job(job)
@@ -244,10 +244,10 @@ def test_a_script_is_submitted_with_its_own_options(idle):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--when", "--when: is no option of a script: write it on the command line"),
+        ("--when", "--when: not allowed in a script: write it on the command line"),
         ("--name", "--name: Option '--name' requires an argument."),
-        ("--jobs=x.csv", "--jobs=x.csv: is no option of a script: write it on the command line"),
-        ("--cpu 2 make all", "make: is no option: a command stands in a line of its own, below"),
+        ("--jobs=x.csv", "--jobs=x.csv: not allowed in a script: write it on the command line"),
+        ("--cpu 2 make all", "make: is no option: write the command on a line of its own, below"),
     ],
 )
 def test_a_script_says_how_it_is_submitted_and_nothing_else(idle, line, said):
@@ -261,9 +261,9 @@ def test_a_script_says_how_it_is_submitted_and_nothing_else(idle, line, said):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("nope.sh",), "nope.sh: there is no such program; a file in a folder is written ./nope.sh"),
-        (("./nope",), "./nope: there is no such file in {folder}"),
-        (("--cwd", "/nope", "--", "true"), "/nope: there is no such folder to run in"),
+        (("nope.sh",), "nope.sh: no such program; write ./nope.sh for a file in the folder"),
+        (("./nope",), "./nope: no such file in {folder}"),
+        (("--cwd", "/nope", "--", "true"), "/nope: no such folder to run in"),
     ],
 )
 def test_what_is_not_here_is_said_when_it_is_submitted(idle, words, said):
@@ -284,20 +284,26 @@ def test_one_doubt_hides_no_other(idle):
         (("--at-most", "0", "--", "true"), "--at-most: 0: use a number from 1 to 1,000,000"),
         (
             ("--notify", "adalovelace", "--", "true"),
-            "--notify adalovelace: is no address, and there is no such command",
+            "--notify adalovelace: neither an address nor a known command",
         ),
         (("--notify", " ", "--", "true"), "--notify ' ': is empty: name an https:// or mail address, or a command"),
         (("",), "submit what? Write a command after `--`"),
         (
             ("--pack", "--spread", "--", "true"),
-            "--pack and --spread: a job's tasks go to the fullest nodes or to the emptiest",
+            "--pack and --spread exclude each other",
         ),
-        (("--bundles", "2", "--", "true"), "--bundles: of a program of Ray alone: say --ray as well"),
-        (("--ray", "--tasks", "2", "--", "true"), "--tasks: a program of Ray runs once: say --bundles"),
+        (("--bundles", "2", "--", "true"), "--bundles: only for Ray programs: add --ray"),
+        (
+            ("--ray", "--tasks", "2", "--", "true"),
+            "--tasks: a Ray program runs once: give the size of its placement group with --bundles",
+        ),
         (("--ray", "--bundle", "cpu", "--", "true"), "--bundle 'cpu': write NAME=VALUE"),
-        (("--ray", "--bundle", "cpu=1,cpu=2", "--", "true"), "--bundle: cpu is said twice: write it once"),
-        (("--ray", "--bundle", "cpu=x", "--", "true"), "--bundle: cpu: 'x' is no quantity: write a number"),
-        (("--ray", "--", "true"), "ray: there is no Ray cluster here"),
+        (
+            ("--ray", "--bundle", "cpu=1,cpu=2", "--", "true"),
+            "--bundle: cpu is given twice: give each resource of a bundle once",
+        ),
+        (("--ray", "--bundle", "cpu=x", "--", "true"), "--bundle: cpu: 'x' is not a quantity: write a number"),
+        (("--ray", "--", "true"), "ray: no Ray cluster is available"),
     ],
 )
 def test_what_is_most_likely_a_slip_is_refused(idle, words, said):
@@ -329,11 +335,11 @@ def test_a_file_of_jobs_is_submitted_whole_or_not_at_all(idle):
     assert wrong.stderr.startswith("fairlead: jobs.csv:3: there is no queue 'nowhere'")
     faults = [
         ("command,memory\n\ntrue,4Gx", "jobs.csv:3: demand: memory: "),
-        ("command,time-limit\ntrue,1h\ntrue,soon", "jobs.csv:3: --time-limit 'soon' is no duration: "),
+        ("command,time-limit\ntrue,1h\ntrue,soon", "jobs.csv:3: --time-limit 'soon' is not a duration: "),
         ("command,tasks\ntrue,1\ntrue,0", "jobs.csv:3: tasks: 0: "),
         ("command,signal\ntrue,KILL", "jobs.csv:2: signal: "),
         ("command,resource\ntrue,disk=1", "jobs.csv:2: demand: disk: no node has any: "),
-        ("command,cpu\ntrue,1\nno-such-program,1\ntrue,900", "jobs.csv:3: no-such-program: there is no such program"),
+        ("command,cpu\ntrue,1\nno-such-program,1\ntrue,900", "jobs.csv:3: no-such-program: no such program"),
     ]
     for text, said in faults:
         path.write_text(text)
@@ -408,7 +414,7 @@ def test_what_read_a_pipe_runs_again_without_it_and_that_is_said(idle):
     first = idle.newest()
     again = idle.call("rerun", f"{first}")
     assert again.stderr == (
-        f"fairlead: job {first} read what `fairlead run` was given, which is kept nowhere: now it reads nothing\n"
+        f"fairlead: job {first} read the standard input of `fairlead run`, which is not stored: now it reads nothing\n"
     )
     idle.ok("wait", again.stdout.strip())
     assert idle.ok("logs", again.stdout.strip()) == ""
@@ -420,7 +426,7 @@ def test_a_condition_is_taken_away(idle):
     assert idle.ok("edit", f"{job}", "--anywhere") == f"job {job} is changed\n"
     idle.ok("wait", f"{job}")
     assert idle.job(job)["on"] == {}
-    assert "say one of them" in idle.call("edit", f"{job}", "--anywhere", "--on", "zone=east").stderr
+    assert "give one of them" in idle.call("edit", f"{job}", "--anywhere", "--on", "zone=east").stderr
 
 
 def test_a_note_outlives_the_queue_that_it_is_about(idle):
@@ -448,7 +454,7 @@ def test_the_last_lines_of_a_task_and_what_it_writes_then(idle):
     (idle.folder / "go").touch()
     assert following.communicate(timeout=60)[0] == b"6\n"
     assert idle.ok("logs", "--tail", "1", f"{job}") == "6\n"
-    assert "leave --follow away" in idle.call("logs", "-f", "--all", f"{job}").stderr
+    assert "omit --follow" in idle.call("logs", "-f", "--all", f"{job}").stderr
 
 
 def test_a_job_says_what_it_asked_for_beside_the_usual(idle):
@@ -461,8 +467,8 @@ def test_a_job_says_what_it_asked_for_beside_the_usual(idle):
         f"after      job {first}, if it succeeds; job {first}, when it has ended",
         "retries    2 of each task that fails",
         "time limit 90min each",
-        "grace      30s, if its queue gives as much",
-        "done by    exit 0, also when it is stopped to make room",
+        "grace      30s, up to its queue's maximum",
+        "done by    exit 0, also when preempted",
     ):
         assert f"\n{line}\n" in shown
     plain = idle.ok("job", f"{first}")
@@ -522,7 +528,7 @@ def parsed(words):
 
     from fairlead.cli.main import app
 
-    found = get_command(app).commands["submit"].make_context("submit", list(words)).params
+    found = get_command(app).get_command(None, "submit").make_context("submit", list(words)).params
     limit = found["time_limit"]
     return found | {"time_limit": limit and parse_seconds(limit)}
 
@@ -538,7 +544,7 @@ def test_the_page_about_slurm_is_true_line_by_line(tmp_path, monkeypatch, row):
     for line in ours:
         if line.startswith("fairlead "):
             name, *words = shlex.split(line)[1:]
-            get_command(app).commands[name].make_context(name, words)
+            get_command(app).get_command(None, name).make_context(name, words)
     options = [line for line in theirs if line.startswith("--")]
     for k, line in enumerate(options):
         script = tmp_path / "job.sh"
@@ -546,9 +552,9 @@ def test_the_page_about_slurm_is_true_line_by_line(tmp_path, monkeypatch, row):
         found = script_options(str(script))
         meant = [each for each in ours if each.startswith("--")]
         if "it is said, not taken" in SLURM.partition(f"| {row[0]} |")[2].partition("\n")[0]:
-            assert found.passed_over
+            assert found.ignored
         elif meant:
-            assert not found.passed_over
+            assert not found.ignored
             assert parsed(found.slurm) == parsed(shlex.split(meant[min(k, len(meant) - 1)]))
         else:
             assert found is None or not any(found)

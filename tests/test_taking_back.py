@@ -99,7 +99,9 @@ def test_what_is_asked_for_is_kept_and_a_wrong_signal_is_told(world):
     for name in ("KILL", "soon"):
         refused = world.call("submit", "-q", "batch", "--signal", name, "--", "true")
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-        assert f"{name!r} is no signal that a program can hear: write one such as TERM, INT or USR1" in refused.stderr
+        assert (
+            f"{name!r} is not a signal that a program can handle: use one such as TERM, INT or USR1" in refused.stderr
+        )
     with Client(world.home) as client:
         mine = client.submit_job(["true"], queue="batch", signal="USR2", revocable=True, grace=1.5)
         assert [mine.info()[what] for what in ("signal", "revocable", "grace")] == ["SIGUSR2", True, 1.5]

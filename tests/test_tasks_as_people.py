@@ -20,16 +20,15 @@ import psutil
 import pytest
 
 from conftest import supervisor_of
+from fairlead.calls import payloads
 from fairlead.data_folder import NotPlain, open_plain
-from fairlead.engines import calls
 from fairlead.model.specs import Call, Job, Work
 from fairlead.people.accounts import Person, myself
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import JobCancelled, JobSubmitted
 from fairlead.service import sessions
-from fairlead.service.api.asking import InTurn
-from fairlead.service.api.calls import close_silent_sessions
+from fairlead.service.api.calls import SerialPerPerson, close_silent_sessions
 from fairlead.service.sessions import Sessions, open_result
 from fairlead.service.wakeups import Wakeups
 from machine import PEOPLE
@@ -123,7 +122,7 @@ def test_roots_own_tasks_are_refused_unless_the_configuration_says_otherwise(mac
         root.ok("reload")
         refused = root.run("submit", "-q", "admin", "--", "true")
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-        assert "root's own tasks are not run here" in refused.stderr
+        assert "root's own tasks do not run here" in refused.stderr
         machine.config.write_text("root_tasks = true\n" + machine.config.read_text())
         root.ok("reload")
         assert root.run("run", "-q", "admin", "--", "id", "-u").stdout == "0\n"
@@ -336,7 +335,7 @@ def test_a_link_in_the_place_of_output_is_not_followed_for_anybody(machine):
     output.symlink_to("/etc/shadow")
     status, text = alice.http("GET", f"/v1/jobs/{job}/tasks/0/output/out")
     assert (status, text) == (200, "")
-    until(lambda: "is not told" in machine.log.read_text())  # who says it waits for nobody
+    until(lambda: "cannot be shown" in machine.log.read_text())  # who says it waits for nobody
 
 
 def test_only_a_plain_file_of_the_person_is_taken_for_a_result(tmp_path):
@@ -363,7 +362,7 @@ def test_only_a_plain_file_of_the_person_is_taken_for_a_result(tmp_path):
 def test_what_somebody_has_a_lease_of_makes_nobody_wait(machine):
     """A lease has whoever opens the file wait for its holder, but for those who say that they do not."""
     alice = machine["alice"]
-    payload, data = "a" * 32, base64.b64encode(calls.pack([b"x"])).decode()
+    payload, data = "a" * 32, base64.b64encode(payloads.pack([b"x"])).decode()
     session = alice.http("POST", "/v1/sessions", {"argv": ["/bin/true"]})[1]["id"]
     job = {"payload": payload, "queue": "people", "demand": {"cpu": "100"}}
     path = f"/v1/sessions/{session}/calls"
@@ -375,7 +374,7 @@ def test_what_somebody_has_a_lease_of_makes_nobody_wait(machine):
             status, told = alice.http("POST", path, {"jobs": [job]})
     finally:
         signal.signal(signal.SIGIO, before)
-    assert (status, told["error"]) == (400, f"payload {payload}: cannot be read: put it anew, under another name")
+    assert (status, told["error"]) == (400, f"payload {payload}: cannot be read: put it again, under another name")
     assert alice.http("POST", path, {"jobs": [job]})[0] == 201
     alice.http("DELETE", f"/v1/sessions/{session}")
 
@@ -389,7 +388,7 @@ def test_what_is_done_in_turn_leaves_the_threads_to_others():
         going.wait(20)
 
     async def main():
-        turns = InTurn()
+        turns = SerialPerPerson()
         theirs = [asyncio.create_task(turns.do(1, take_long)) for _ in range(100)]
         for _ in range(20):
             await turns.do(2, lambda: done.append("alice"))
@@ -488,7 +487,7 @@ def test_payloads_are_their_persons_and_those_of_no_call_are_so_large(tmp_path, 
     again = Sessions(tmp_path / "calls", wakeups)
     again.recover(new_state())
     for each in (there, again):
-        with pytest.raises(Refused, match="belong to no call"):
+        with pytest.raises(Refused, match="without a call"):
             put(each, "3" * 32)
     assert {path.name for path in (tmp_path / "calls" / name).iterdir()} == {
         one,
@@ -519,13 +518,13 @@ def test_code_that_goes_along_is_so_much_of_one_person_and_in_all_on_a_shared_sc
     there = Sessions(tmp_path / "calls", Wakeups(), shared=True)
     there.recover(new_state())
     first = program(bob, there)
-    with pytest.raises(Refused, match="of your programs, and what they put and do not call, would be more than"):
+    with pytest.raises(Refused, match="of your programs, and their payloads without a call, would exceed"):
         program(bob, there)
     there.recorded(new_state(), [JobSubmitted(at=0, id=1, job=Job("q", {}, work=Work(call=Call(first, code))))])
     with pytest.raises(Refused, match="of your programs"):
         program(bob, there)
     program(eve, there)
-    with pytest.raises(Refused, match="of all programs, and what they put and do not call, would be more than"):
+    with pytest.raises(Refused, match="of all programs, and their payloads without a call, would exceed"):
         program(Person("mal", 60004, os.getegid()), there)
     there.close(first)
     program(Person("mal", 60004, os.getegid()), there)
@@ -567,11 +566,11 @@ def test_payloads_of_calls_that_wait_are_so_much_of_one_person_and_in_all_on_a_s
         )
 
     call(bob, 1)
-    with pytest.raises(Refused, match="the payloads of calls of yours would be more than"):
+    with pytest.raises(Refused, match="the payloads of your calls would exceed"):
         call(bob, 2)
     call(eve, 3)
     monkeypatch.setattr(sessions, "MOST_CALLED_OF_ONE", 200)
-    with pytest.raises(Refused, match="the payloads of everybody's calls would be more than"):
+    with pytest.raises(Refused, match="the payloads of all calls would exceed"):
         call(eve, 4)
     over([1])
     call(bob, 5)
@@ -588,7 +587,7 @@ def test_one_session_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
             raise asyncio.CancelledError
 
     monkeypatch.setattr("fairlead.service.api.calls.end_session", close)
-    monkeypatch.setattr("fairlead.service.api.calls.SILENT_EVERY", 0.0)
+    monkeypatch.setattr("fairlead.service.api.calls.SILENT_CHECK_SECONDS", 0.0)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(close_silent_sessions(None, SimpleNamespace(silent=lambda: ["bad", "good", "last"])))
     assert closed == ["bad", "good", "last"]

@@ -68,7 +68,7 @@ def names(view):
 def test_idle_queues_are_left_out_and_counted():
     assert names(View())[0] == ["lab", "lab/a", "lab/b"]
     assert names(after("i"))[0] == ["idle", "lab", "lab/a", "lab/b", "lab/none"]
-    assert "2 idle queues left out" in "\n".join(screen(View()))
+    assert "2 idle queues hidden" in "\n".join(screen(View()))
     assert "idle queues" not in "\n".join(screen(after("i")))
 
 
@@ -126,7 +126,7 @@ def test_on_a_terminal_keys_change_what_is_shown(shared):
     command = [FAIRLEAD, "top", "--interval", "60"]
     program = subprocess.Popen(command, env=shared.env, stdin=inner, stdout=inner, stderr=inner)
     os.close(inner)
-    read_until(outer, b"q quits", b"left out")
+    read_until(outer, b"q quits", b"hidden")
     os.write(outer, b"i")
     read_until(outer, b"lab")
     os.write(outer, b"q")

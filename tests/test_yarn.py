@@ -565,7 +565,7 @@ def test_a_queue_that_is_not_theirs_is_no_reason_to_try_the_next_rule():
     rules = [Placement("group"), Placement(queue="default")]
     assert placed_by(world, rules, "ann", None) == "root.anngroup"
     ann = Caller(Person("ann", 1, 1, frozenset({"anngroup"}), "anngroup"))
-    with pytest.raises(Forbidden, match="ann may not submit to queue 'anngroup': that is for bob"):
+    with pytest.raises(Forbidden, match="ann may not submit to queue 'anngroup': only bob may"):
         check_submits(rules_of(world.state, personal=False), ann, "anngroup", None)
 
 

@@ -210,13 +210,13 @@ def test_all_that_is_to_be_mended_is_told_at_once(tmp_path):
         ["fair-scheduler.xml:3", "maxRunningApps"],
         ["fair-scheduler.xml:3", "weight"],
         ["fair-scheduler.xml:4", "maxResources"],
-        ["fair-scheduler.xml:4", "queue 'c' is there twice"],
+        ["fair-scheduler.xml:4", "queue 'c' is declared twice"],
         ["fair-scheduler.xml:5", "queueMaxResourcesDefault"],
-        ["fair-scheduler.xml:6", "'mine' is no rule"],
+        ["fair-scheduler.xml:6", "'mine' is not a rule"],
         ["fair-scheduler.xml:6", "queue '!'"],
         ["yarn-site.xml:1", "yarn.scheduler.maximum-allocation-mb"],
     ]
-    assert told[0].endswith("YARN refuses what is no whole number here: write vcores=3")
+    assert told[0].endswith("YARN accepts only whole numbers here: write vcores=3")
     many = "\n".join(f"<queue name='q{k}'><weight>x</weight></queue>" for k in range(70))
     with pytest.raises(DocumentError, match=r"\n\(and 20 more\)$"):
         imported(tmp_path, many)
@@ -258,7 +258,7 @@ def test_the_site_says_what_is_checked_made_and_taken_back(tmp_path):
     assert document["scheduler"] == {"revoke": False}
     assert [rule.get("by") for rule in document["placement"]] == ["asked", "user", None]
     assert [rule.get("create", True) for rule in document["placement"]] == [False, False, True]
-    assert left == [f"yarn-site.xml: {fair}sizebasedweight = true: there is nothing like it here"]
+    assert left == [f"yarn-site.xml: {fair}sizebasedweight = true: it has no counterpart here"]
     site = {
         "yarn.acl.enable": "true",
         f"{fair}preemption": "true",
@@ -300,19 +300,19 @@ def test_placement_rules(tmp_path):
         ),
         ("<?xml version='1.0'?><configuration/>", "its outermost element is <allocations>"),
         ('<queue name="a.b"/>', ":2: queue name 'a.b': YARN takes none"),
-        ('<queue name="a"/><queue name="a"/>', "is there twice"),
-        ('<queue name="root"/><queue name="a"/>', "so all others are inside it"),
-        ('<queue name="a"><weight>1,5</weight></queue>', ":2: weight: '1,5' is no number"),
-        ('<queue name="a"><weight>nan</weight></queue>', "weight: 'nan' is no number"),
-        ('<queue name="a"><minResources>5</minResources></queue>', ":2: minResources: '5' is no amount"),
-        ("<defaultQueueSchedulingPolicy>fifo</defaultQueueSchedulingPolicy>", "YARN takes no fifo here"),
+        ('<queue name="a"/><queue name="a"/>', "is declared twice"),
+        ('<queue name="root"/><queue name="a"/>', "a root queue contains all others"),
+        ('<queue name="a"><weight>1,5</weight></queue>', ":2: weight: '1,5' is not a number"),
+        ('<queue name="a"><weight>nan</weight></queue>', "weight: 'nan' is not a number"),
+        ('<queue name="a"><minResources>5</minResources></queue>', ":2: minResources: '5' is not an amount"),
+        ("<defaultQueueSchedulingPolicy>fifo</defaultQueueSchedulingPolicy>", "YARN accepts fifo only for leaf queues"),
         ('<queuePlacementPolicy><rule name="specified"/></queuePlacementPolicy>', "YARN needs a last rule"),
         (
             '<queuePlacementPolicy><rule name="user"/><rule name="default"/></queuePlacementPolicy>',
             "YARN refuses rules after",
         ),
-        ('<queuePlacementPolicy><rule name="mine"/></queuePlacementPolicy>', "'mine' is no rule"),
-        ("<queue name='q'>" * 120 + "</queue>" * 120, "more than 100 elements in each other"),
+        ('<queuePlacementPolicy><rule name="mine"/></queuePlacementPolicy>', "'mine' is not a rule"),
+        ("<queue name='q'>" * 120 + "</queue>" * 120, "more than 100 nested elements"),
     ],
 )
 def test_what_yarn_or_we_refuse_is_said_with_its_line(tmp_path, xml, says):
@@ -431,26 +431,26 @@ def test_the_commands(tmp_path, command):
 @pytest.mark.parametrize(
     ("toml", "says"),
     [
-        ('[[queue]]\nname = "a"\nweight = 0', ":3: queue.0..weight: 0 is no weight under the policy of '/'"),
-        ('[[queue]]\nname = "a"\nlimit = { cpu = "120%" }', "no part of the cluster"),
-        ('[[queue]]\nname = "a"\nlimit = "x"', "no part of the cluster"),
+        ('[[queue]]\nname = "a"\nweight = 0', ":3: queue.0..weight: 0 is not a weight under the policy of '/'"),
+        ('[[queue]]\nname = "a"\nlimit = { cpu = "120%" }', "not a percentage"),
+        ('[[queue]]\nname = "a"\nlimit = "x"', "not a percentage"),
         (
             '[[queue]]\nname = "a"\nguarantee = { cpu = "50%" }\nlimit = { cpu = "20%" }',
-            "guarantees 50% cpu, over its limit of 20%",
+            "guarantees 50% cpu, above its limit of 20%",
         ),
         (
             '[[queue]]\nname = "a"\nguarantee = "10%"\n[[queue]]\nname = "a/b"\nguarantee = "20%"',
-            "its children are guaranteed 20% of everything, itself only 10%",
+            "its children are guaranteed 20% of everything, the queue itself only 10%",
         ),
         (
             '[[queue]]\nname = "a"\nguarantee = { cpu = 4 }\n'
             '[[queue]]\nname = "a/b"\n[[queue]]\nname = "a/b/c"\nguarantee = { cpu = 8 }',
-            ":3: queue.0..guarantee: queues below it are guaranteed 8 cpu, itself only 4",
+            ":3: queue.0..guarantee: queues below it are guaranteed 8 cpu, the queue itself only 4",
         ),
         ('[[queue]]\nname = "a"\n[[placement]]\nby = "user"\nqueue = "a"', "write either by"),
         ('[[queue]]\nname = "a"\n[[placement]]\nqueue = "b"', "there is no queue 'b' here"),
         ('[[queue]]\nname = "a"\n[[placement]]\nqueue = "a"\n[[placement]]\nby = "user"', "is never reached: rule 1"),
-        ('[[queue]]\nname = "a"\n[[placement]]\nby = "user"\nnot_asked = ["a"]', 'goes with by = "asked"'),
+        ('[[queue]]\nname = "a"\n[[placement]]\nby = "user"\nnot_asked = ["a"]', 'needs by = "asked"'),
     ],
 )
 def test_faults_of_a_configuration(tmp_path, toml, says):

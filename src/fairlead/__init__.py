@@ -1,6 +1,6 @@
-"""fairlead: people share machines by Dominant Resource Fairness.
+"""fairlead: shares machines among people by Dominant Resource Fairness.
 
-The public names are imported on first use, so that `import fairlead` costs nothing.
+Public names are imported on first use, so that `import fairlead` is cheap.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -37,21 +37,9 @@ _WHERE = {
 }
 
 __all__ = [
-    "Allocation",
-    "AsyncClient",
-    "CallFailed",
-    "Client",
-    "DocumentError",
-    "PolicyError",
-    "Problem",
-    "SchedulerGone",
-    "ServiceError",
-    "SubmittedJob",
-    "__version__",
-    "allocate",
-    "checkpointed",
-    "register_joblib",
-]
+    "Allocation", "AsyncClient", "CallFailed", "Client", "DocumentError", "PolicyError", "Problem", "SchedulerGone",
+    "ServiceError", "SubmittedJob", "__version__", "allocate", "checkpointed", "register_joblib",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""The folder of one scheduler: where its journal, its socket, its tokens and its tasks' output are.
+"""The data folder of a scheduler: its journal, socket, tokens and task output.
 
-It is `$FAIRLEAD_HOME`, or the user's data folder. Everything in it belongs to its owner alone.
+It is `$FAIRLEAD_HOME`, or the user's data folder. Only its owner can read it.
 """
 
 import errno
@@ -17,11 +17,11 @@ from typing import BinaryIO
 
 SYSTEM_HOME = Path("/var/lib/fairlead")
 SYSTEM_SOCKET = Path("/run/fairlead/socket")
-"""Where the scheduler for all of a machine has its data, and where it answers."""
+"""Data folder and socket of the machine-wide scheduler."""
 
 
 def home_folder() -> Path:
-    """The folder that is used unless another is named."""
+    """Return the default data folder."""
     named = os.environ.get("FAIRLEAD_HOME")
     if named:
         return Path(named).absolute()
@@ -31,15 +31,15 @@ def home_folder() -> Path:
 
 
 def socket_of(home: Path) -> Path:
-    """Where the scheduler of a folder answers."""
+    """Return the socket of a data folder's scheduler."""
     return SYSTEM_SOCKET if home == SYSTEM_HOME else home / "socket"
 
 
 @contextmanager
 def starting(socket: Path, shared: bool) -> Iterator[Callable[[], None]]:
-    """Let whoever asks meanwhile know that a scheduler starts which is to answer there; what is given ends that sooner.
+    """Mark that a scheduler is starting at a socket; yield the function that removes the mark early.
 
-    It is a lock on a file beside the socket, so that nothing of it outlives the process. Where none can be, nobody is told.
+    The mark is a lock on a file beside the socket, so it ends with the process. Failure to set it is ignored.
     """
     mark, is_new = mark_of(socket), not socket.parent.exists()
     with ExitStack() as ending:
@@ -55,28 +55,26 @@ def starting(socket: Path, shared: bool) -> Iterator[Callable[[], None]]:
 
 
 def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):  # it is of use by now
+    with suppress(OSError):  # it is in use by now
         folder.rmdir()
 
 
 def mark_of(socket: Path) -> Path:
-    """What is locked while a scheduler starts that is to answer there."""
+    """Return the file that is locked while a scheduler is starting at a socket."""
     return socket.with_name(f"{socket.name}.starting")
 
 
 def make_home(home: Path) -> None:
-    """Make the folder, for its owner only. Raises OSError where that cannot be, or somebody else has, or had, a hand in it.
+    """Make the data folder, private to its owner. Raises OSError, also if another user could replace it or has written to it.
 
-    What others may change above it they may put in its place; what they have put in it would be taken for the scheduler's own.
+    A user who may change a folder above it could replace it, and a foreign file in it would pass for the scheduler's own.
     """
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except (FileExistsError, NotADirectoryError):
-        raise NotADirectoryError(
-            f"{home}: it, or what it is to be in, is no folder: name another with --home"
-        ) from None
+        raise NotADirectoryError(f"{home}: it or a parent is no folder: name another with --home") from None
     me = os.geteuid()
-    for link in {home, home.resolve()}:  # a link is its owner's to change
+    for link in {home, home.resolve()}:  # a link's owner may change its target
         if link.lstat().st_uid != me:
             raise PermissionError(
                 f"{home}: belongs to uid {link.lstat().st_uid}, not to you: name another folder with --home"
@@ -87,30 +85,28 @@ def make_home(home: Path) -> None:
     for path in home.iterdir():
         if path.lstat().st_uid != me:
             raise PermissionError(
-                f"{path}: belongs to uid {path.lstat().st_uid}, and was not made by this scheduler: move it away"
+                f"{path}: belongs to uid {path.lstat().st_uid}, so this scheduler did not make it: move it away"
             )
 
 
 def check_folder(folder: Path, what: Path) -> None:
-    """Raises PermissionError for a folder in which somebody else, who is not root, may put another thing in the place of one."""
+    """Raise PermissionError if a user other than root and you could replace `what` by changing `folder`."""
     found = folder.stat()
     if found.st_uid not in (0, os.geteuid()):
-        raise PermissionError(
-            f"{what}: {folder} belongs to uid {found.st_uid}, who may put another in its place: use another"
-        )
+        raise PermissionError(f"{what}: {folder} belongs to uid {found.st_uid}, who could replace it: use another")
     if found.st_mode & stat.S_ISVTX:
         return
     if found.st_mode & stat.S_IWOTH:
-        raise PermissionError(f"{what}: everybody may write to {folder}, and put another in its place: use another")
+        raise PermissionError(f"{what}: everybody may write to {folder} and could replace it: use another")
     if found.st_mode & stat.S_IWGRP and not _is_alone(found.st_uid, found.st_gid):
         raise PermissionError(
-            f"{what}: group {found.st_gid} may write to {folder}, and put another in its place: use another, "
-            f"or take that away: chmod g-w {folder}"
+            f"{what}: group {found.st_gid} may write to {folder} and could replace it: use another, "
+            f"or run chmod g-w {folder}"
         )
 
 
 def _is_alone(uid: int, gid: int) -> bool:
-    """Whether a group is root's, or the private one of a person, which has their name and nobody else in it."""
+    """Return True if a group is root's, or a user's private group: of the user's name and without other members."""
     if gid == 0:
         return True
     try:
@@ -121,18 +117,18 @@ def _is_alone(uid: int, gid: int) -> bool:
 
 
 def open_private(path: Path) -> BinaryIO:
-    """Open a file that only its owner reads, to add to it; made where it does not exist, and never through a link."""
+    """Open a private file for appending; create it if missing, and never follow a link."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "ab")
 
 
 class NotPlain(OSError):
-    """What is there is not the plain file that it should be, or not whose it should be."""
+    """A path is no plain file, or has the wrong owner."""
 
 
 def open_plain(path: Path, uid: int | None = None) -> BinaryIO:
-    """Open a file to read, in a place where somebody else may have put one: a plain file, of this uid if one is named.
+    """Open a plain file, of this uid if given, for reading where other users may have put one.
 
-    Never through a link, and never waiting for a writer or for who has a lease of it. Raises NotPlain, OSError.
+    It never follows a link, and never waits for a writer or the holder of a lease. Raises NotPlain, OSError.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -150,7 +146,7 @@ def open_plain(path: Path, uid: int | None = None) -> BinaryIO:
 
 
 def write_private(path: Path, text: str, durable: bool = False) -> None:
-    """Write a file that only its owner reads, whole or not at all; `durable` has it on the disk when this returns."""
+    """Write a private file atomically; with `durable` it is on disk when this returns."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -165,10 +161,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder with all that is in it, which may be a trap: links are not followed, and it may be nested to any depth.
+    """Remove a folder with untrusted content: links are not followed, and it may be nested to any depth.
 
-    What is below its folders is moved up into it, one level after another, so that neither the stack nor the open files grow
-    with the depth. Raises OSError, FileNotFoundError where there is none.
+    The content of subfolders is moved up, level by level, so that neither the stack nor the number of open files grows with the
+    depth. Raises OSError; FileNotFoundError if it does not exist.
     """
     top = os.open(path, _FOLDER)
     try:
@@ -187,11 +183,11 @@ def remove_folder(path: Path) -> None:
 
 
 def _remove_files(folder: int) -> list[str]:
-    """Remove what is no folder from an open one; returns the names of the folders."""
+    """Remove the files of an open folder; return the names of its subfolders."""
     with os.scandir(folder) as found:
         entries = list(found)
     folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     for name in {entry.name for entry in entries} - set(folders):
-        with suppress(FileNotFoundError):  # somebody else removes it too
+        with suppress(FileNotFoundError):  # another process removed it
             os.unlink(name, dir_fd=folder)
     return folders

@@ -1,11 +1,10 @@
-"""Room on the disk of a data folder: how little is too little, and a reserve for when nothing is left.
+"""Free space on the disk of a data folder: the floor below which work pauses, and a reserve for a full disk.
 
-Below the *floor* tasks that write output are paused and nothing new is taken on; from twice as much on all goes on. So the room
-that is left is the journal's. Where even that is gone, because something else fills the disk, the *reserve* is given back: a file
-that only takes room, a piece at a time, so that whoever writes on meanwhile does not get all of it. What ends tasks, cancels,
-drains and stops is little, and is written so.
+Below the *floor*, tasks that write output are paused and nothing new is accepted; work resumes at twice the floor. The remaining
+space is for the journal. If other programs fill even that, the *reserve* is released: a file that only occupies space, released
+in pieces so that other writers do not get all of it. Ending tasks, cancelling, draining and stopping write little, and go on.
 
-Only the standard library: the tasks' supervisor looks here too.
+It imports only the standard library, because the tasks' supervisor uses it.
 """
 
 import os
@@ -15,19 +14,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 LARGEST_FLOOR = 64 * 2**20
-"""Bytes of the floor; on a small disk it is a sixteenth of that."""
+"""Bytes of the floor; on a small disk the floor is a sixteenth of the disk."""
 FEWEST_FILES = 500
-"""Files that there must be room for; on a disk for few it is a sixteenth of all."""
+"""Free inodes that are needed; on a disk with few inodes, a sixteenth of them."""
 PIECES = 4
-"""In which the reserve is given back."""
-LOOK_EVERY = 0.5
-"""Seconds between two looks at the disk."""
+"""Number of pieces in which the reserve is released."""
+CHECK_SECONDS = 0.5
+"""Time between two checks of the disk."""
 
 
 class Room(NamedTuple):
-    """Bytes that are free on a disk, and the floor under which that is too little; and files that can be made, in the same way.
+    """Free bytes of a disk and their floor, and free inodes and their floor.
 
-    Where a disk has no bound on files both are 0.
+    On a disk without a limit on inodes, the last two are 0.
     """
 
     free: int
@@ -36,31 +35,31 @@ class Room(NamedTuple):
     least_files: int = 0
 
     def is_low(self, was_low: bool) -> bool:
-        """Whether it is too little; once it was, there must be twice the floor."""
+        """Return True if space or inodes are below the floor, or below twice the floor if they were low."""
         times = 2 if was_low else 1
         return self.free < times * self.floor or self.lacks_files(was_low)
 
     def lacks_files(self, was_low: bool) -> bool:
-        """Whether files are what there is too little of."""
+        """Return True if inodes are below the floor."""
         return self.files < (2 if was_low else 1) * self.least_files
 
 
 def room_on(folder: Path | str) -> Room:
-    """The room on the disk of a folder. Raises OSError."""
+    """Return the free space of a folder's disk. Raises OSError."""
     disk = os.statvfs(folder)
     floor = min(LARGEST_FLOOR, disk.f_blocks * disk.f_frsize // 16)
     return Room(disk.f_bavail * disk.f_frsize, floor, disk.f_favail, min(FEWEST_FILES, disk.f_files // 16))
 
 
 class Reserve:
-    """The file ``reserve`` of a data folder, half as large as the floor. One thread uses it.
+    """The file ``reserve`` of a data folder, half as large as the floor. For one thread.
 
     Attributes
     ----------
     low : str
-        Why nothing new is to be taken on; empty while there is room. Any thread may read it.
+        Why nothing new is accepted; empty while there is room. Any thread may read it.
     free, held : int
-        Bytes that are free, and that the file holds.
+        Free bytes, and bytes of the file.
     """
 
     def __init__(self, home: Path) -> None:
@@ -69,23 +68,23 @@ class Reserve:
         self.free, self.held = room_on(home).free, 0
         with suppress(FileNotFoundError):
             self.held = self._path.stat().st_size
-        self._looked_at = -LOOK_EVERY
+        self._checked_at = -CHECK_SECONDS
 
     def make_way(self) -> None:
-        """Give back as much as it takes to open a journal on a full disk."""
+        """Release as much as it takes to open a journal on a full disk."""
         room = room_on(self._home)
         while room.free < room.floor // 2 // PIECES and self.release():
             room = room_on(self._home)
 
     def look(self) -> str:
-        """See how much room there is, twice a second; where it is enough, take the reserve again. Returns `low`."""
-        if time.monotonic() - self._looked_at < LOOK_EVERY:
+        """Check the disk, at most once per `CHECK_SECONDS`; refill the reserve if there is room. Return `low`."""
+        if time.monotonic() - self._checked_at < CHECK_SECONDS:
             return self.low
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         try:
             room = room_on(self._home)
         except OSError as error:
-            self.low = f"{self._home}: {error.strerror}: nothing new is taken on until it is there again"
+            self.low = f"{self._home}: {error.strerror}: nothing new is accepted until it is available again"
             return self.low
         self.free = room.free
         if not room.is_low(bool(self.low)):
@@ -94,35 +93,35 @@ class Reserve:
                 self._take(room.floor // 2)
         else:
             files = room.lacks_files(bool(self.low))
-            there = f"{room.files:,} more files can be made" if files else f"{_size(room.free)} are free"
-            enough = f"{2 * room.least_files:,} can" if files else f"{_size(2 * room.floor)} are"
+            left = f"{room.files:,} inodes are free" if files else f"{_size(room.free)} are free"
+            enough = f"{2 * room.least_files:,}" if files else _size(2 * room.floor)
             self.low = (
-                f"{there} on the disk of {self._home}: nothing new is taken on and what writes output is "
-                f"paused until {enough}; make room on its disk, or cancel what fills it"
+                f"{left} on the disk of {self._home}: nothing new is accepted and tasks that write output are "
+                f"paused until {enough} are; free space on the disk, or cancel the jobs that fill it"
             )
         return self.low
 
     def release(self) -> bool:
-        """Give back a piece, on a disk that is full; whether there was one."""
+        """Release a piece if the disk is full. Return True if there was one."""
         room = room_on(self._home)
         if not self.held or not room.is_low(True):
             return False
         left = max(0, self.held - max(1, room.floor // 2 // PIECES))
         try:
             file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:  # somebody removed it, to make room: there is none to give back
+        except OSError:  # somebody removed it to free space
             self.held = 0
             return False
         try:
             os.ftruncate(file, left)
-            os.fsync(file)  # the room is there only when the file system has written that down
+            os.fsync(file)  # only then does the file system free the space
         finally:
             os.close(file)
         self.held = left
         return True
 
     def _take(self, size: int) -> None:
-        """Take room, as far as there is some: who was faster is seen at the next look."""
+        """Grow the file as far as there is space; a race with other writers shows at the next check."""
         with suppress(OSError):
             file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:

@@ -1,22 +1,13 @@
-"""Pages with pictures, as reports are: one frame, one file without anything beside it, and the same colours everywhere."""
+"""The frame and the colours of HTML reports, each a single self-contained file."""
 
 import html
 from collections.abc import Iterable
 
 COLOURS = (
-    "#3b6ea8",
-    "#d98a2b",
-    "#4f9a5b",
-    "#b64f4f",
-    "#7a65a8",
-    "#8a6d52",
-    "#c77bab",
-    "#a8a23b",
-    "#4fa3b0",
-    "#5b5b8f",
+    "#3b6ea8", "#d98a2b", "#4f9a5b", "#b64f4f", "#7a65a8", "#8a6d52", "#c77bab", "#a8a23b", "#4fa3b0", "#5b5b8f",
     "#9a9a9a",
-)
-"""One after another, for what is drawn side by side; the last is grey."""
+)  # fmt: skip
+"""Colours of series, in order; the last is grey."""
 
 _FRAME = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>TITLE</title><style>
@@ -33,11 +24,11 @@ BODY
 
 
 def framed(title: str, parts: Iterable[str]) -> str:
-    """A page of a title and parts, which are HTML."""
+    """Return a page with a title and parts of HTML."""
     return _FRAME.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(parts))
 
 
 def signed(page: str, line: str) -> str:
-    """A page with a last line that says what made it."""
+    """Add a footer to a page."""
     before, end, after = page.rpartition("</body>")
     return f"{before}<footer>{html.escape(line)}</footer>{end}{after}"

@@ -1,8 +1,8 @@
-"""An interrupt (Ctrl-C) is heeded wherever it hits.
+"""Handles an interrupt (Ctrl-C) wherever it arrives.
 
-Python raises KeyboardInterrupt between any two instructions of the main thread, but in two places only reports it and goes on: in
-a finalizer (`__del__`, the callback of a weak reference), and after a program's last line, while the interpreter ends. Both
-reports pass through `sys.unraisablehook`. And one that comes just as a thread begins to wait for a lock does not end the wait.
+Python raises KeyboardInterrupt in the main thread, except in two places where it only reports it through `sys.unraisablehook`: in
+a finalizer (`__del__`, the callback of a weak reference), and after a program's last line, while the interpreter shuts down. And
+an interrupt that arrives just as a thread begins to wait for a lock does not end the wait.
 """
 
 import _thread
@@ -16,19 +16,19 @@ from contextlib import contextmanager
 from types import CodeType
 from typing import Any
 
-LONGEST_DEAF = 0.5
-"""Seconds that a wait in the main thread goes on, at most, when an interrupt comes just as it begins."""
+LONGEST_WAIT_SECONDS = 0.5
+"""Length of one wait in the main thread, which an interrupt at its beginning does not end."""
 
 _at_end = list["weakref.WeakMethod[Callable[[], None]]"]()
 
 
-def heed(at_end: Callable[[], None] | None = None) -> None:
-    """Raise again, in what went on meanwhile, an interrupt that hits a finalizer.
+def handle_interrupts(at_end: Callable[[], None] | None = None) -> None:
+    """Raise an interrupt that hits a finalizer again, after the finalizer.
 
     Parameters
     ----------
     at_end : callable, optional
-        A bound method, called when an interrupt hits the interpreter while it ends; its object is not kept alive by this.
+        A bound method to call if an interrupt hits the interpreter's shutdown; only a weak reference is kept.
     """
     if at_end is not None:
         _at_end[:] = [each for each in _at_end if each() is not None]
@@ -38,25 +38,25 @@ def heed(at_end: Callable[[], None] | None = None) -> None:
 
 
 def wait_until(over: Callable[[float], object]) -> None:
-    """Wait without end for what can be waited for for so many seconds, and tells whether it is over."""
-    while not over(LONGEST_DEAF):
+    """Call `over(seconds)`, which waits up to that long, until it returns a true value."""
+    while not over(LONGEST_WAIT_SECONDS):
         pass
 
 
 class _Hook:
-    """What the interpreter calls with an exception that it cannot raise."""
+    """The hook that the interpreter calls with an exception that it cannot raise."""
 
     def __init__(self, before: Callable[[Any], Any]) -> None:
         self.before = before
 
-    def __call__(self, told: "sys.UnraisableHookArgs") -> None:
-        interrupt = told.exc_type is not None and issubclass(told.exc_type, KeyboardInterrupt)
+    def __call__(self, args: "sys.UnraisableHookArgs") -> None:
+        interrupt = args.exc_type is not None and issubclass(args.exc_type, KeyboardInterrupt)
         if not interrupt or threading.current_thread() is not threading.main_thread():
-            self.before(told)
+            self.before(args)
         elif sys._getframe().f_back is not None:
-            _thread.start_new_thread(_interrupt_again, ())  # raised in here it would be lost again
-        else:  # under no function of the program: it has ended
-            self.before(told)
+            _thread.start_new_thread(_interrupt_again, ())  # raised here it would be lost again
+        else:  # no frame above: the program has ended
+            self.before(args)
             for each in _at_end:
                 end = each()
                 if end is not None:
@@ -64,16 +64,16 @@ class _Hook:
 
 
 def _interrupt_again() -> None:
-    """Interrupt the main thread as soon as it has left the hook."""
+    """Interrupt the main thread once it has left the hook."""
     main = threading.main_thread().ident
     assert main is not None
-    while _Hook.__call__.__code__ in _under_way(main):
+    while _Hook.__call__.__code__ in _running_code(main):
         time.sleep(0.001)
-    signal.pthread_kill(main, signal.SIGINT)  # ends a wait as well, which `_thread.interrupt_main` does not
+    signal.pthread_kill(main, signal.SIGINT)  # unlike `_thread.interrupt_main`, this also ends a wait
 
 
-def _under_way(thread: int) -> Iterator[CodeType]:
-    """What a thread is in the midst of."""
+def _running_code(thread: int) -> Iterator[CodeType]:
+    """Yield the code objects on a thread's stack."""
     frame = sys._current_frames().get(thread)
     while frame is not None:
         yield frame.f_code
@@ -81,19 +81,19 @@ def _under_way(thread: int) -> Iterator[CodeType]:
 
 
 @contextmanager
-def put_off() -> Iterator[None]:
-    """Let interrupts wait for the end of this; processes started meanwhile never hear of them.
+def defer_interrupts() -> Iterator[None]:
+    """Defer interrupts until the block ends; processes started in it never receive them.
 
-    Blocking the signal would not do: the kernel hands it to another thread, and Python to the main one.
+    Blocking the signal is not enough: the kernel delivers it to another thread, and Python passes it to the main thread.
     """
     came = list[int]()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # what is started inherits it
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # new processes inherit it
     here = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if here else None
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # one that waited comes now
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # a pending one arrives now
         if here:
             signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
         if came:

@@ -1,11 +1,11 @@
-"""Who holds a lock on a file, and whether they stand still: for those who look and change nothing."""
+"""Finds the processes that hold a file lock, and whether they are stopped, without taking the lock."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 
 def holding(file: Path) -> Iterator[int]:
-    """The processes that hold a lock (of `flock`) on a file, or on one of its number on another disk; none where it is not."""
+    """Yield the pids that hold a `flock` on a file, or on a file of the same inode number on another disk."""
     try:
         number = file.stat().st_ino
         held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
@@ -17,5 +17,5 @@ def holding(file: Path) -> Iterator[int]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process stands still, by SIGSTOP or a debugger. Raises OSError where it has ended."""
+    """Return True if a process is stopped by SIGSTOP or a debugger. Raises OSError if it has ended."""
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "Tt"

@@ -1,4 +1,4 @@
-"""Sockets of this machine, as the scheduler and its clients both know them: their names, and who is at the other end."""
+"""Local sockets: their names, and the owner of the other end."""
 
 import ipaddress
 import os
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _CREDENTIALS = struct.Struct("3i")
-"""What SO_PEERCRED tells: pid, uid, gid."""
+"""The result of SO_PEERCRED: pid, uid, gid."""
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED = "01"
-"""How those tables call a connection that both ends have."""
+"""State of an established connection in those tables."""
 
 
 @contextmanager
 def socket_name(path: Path) -> Iterator[str]:
-    """A name by which a socket is bound or connected to, however long its path is: 108 bytes are all that the kernel takes."""
+    """Yield a name to bind or connect a socket by, for a path of any length: the kernel takes less than 108 bytes."""
     if len(os.fsencode(path)) < 108:
         yield str(path)
         return
@@ -29,7 +29,7 @@ def socket_name(path: Path) -> Iterator[str]:
 
 
 def uid_of_peer(connection: socket.socket) -> int:
-    """Whose process is at the other end of a Unix socket, by the kernel's word."""
+    """Return the uid at the other end of a Unix socket, as the kernel reports it."""
     _pid, uid, _gid = _CREDENTIALS.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
@@ -37,7 +37,7 @@ def uid_of_peer(connection: socket.socket) -> int:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine and no other can reach it."""
+    """Return True for a host name or address that only this machine can reach."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -45,25 +45,25 @@ def is_loopback(host: str) -> bool:
 
 
 def uid_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, ...] = _TABLES) -> int | None:
-    """Whose socket of this machine is at the other end of a TCP connection, by the kernel's word; None where that is not told.
+    """Return the uid at the other end of a local TCP connection, as the kernel reports it; None if unknown.
 
     Parameters
     ----------
     here, there : tuple of str and int
-        Both ends' addresses and ports. Only for a loopback address is it certain that the other end is on this machine.
+        Addresses and ports of both ends. Only with loopback addresses is the other end certainly on this machine.
     """
-    told = _told_of(here, there, tables)
-    return None if told is None else int(told[6])
+    row = _row_of(here, there, tables)
+    return None if row is None else int(row[6])
 
 
 def inode_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, ...] = _TABLES) -> int | None:
-    """The inode of the socket at the other end of a TCP connection of this machine; None where that is not told, or is 0."""
-    told = _told_of(here, there, tables)
-    return None if told is None else int(told[8]) or None
+    """Return the inode of the socket at the other end of a local TCP connection; None if unknown or 0."""
+    row = _row_of(here, there, tables)
+    return None if row is None else int(row[8]) or None
 
 
-def _told_of(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, ...]) -> list[str] | None:
-    """The row of the kernel's tables that is of the other end of a connection: its columns from its own address on."""
+def _row_of(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, ...]) -> list[str] | None:
+    """Return the row of the other end in the kernel's tables: the columns from its address on."""
     if not (is_loopback(here[0]) and is_loopback(there[0])):
         return None
     ends = f" {_in_table(*there)} {_in_table(*here)} {_ESTABLISHED} "
@@ -79,7 +79,7 @@ def _told_of(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, 
 
 
 def _in_table(host: str, port: int) -> str:
-    """An address and a port as the kernel's tables write them: words of four bytes, each the wrong way round."""
+    """Format an address and a port as in the kernel's tables: words of four bytes in reverse order."""
     address = ipaddress.ip_address(host)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped

@@ -1,4 +1,4 @@
-"""Tables as text: what Rich prints, without colour and without spaces at the ends of lines. Names are text, never markup."""
+"""Tables as text: printed by Rich without colour, trailing spaces or markup."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ from fairlead.plain_text import plain
 
 
 class PlainTable(Table):
-    """A table whose cells are text and nothing else: no markup, and nothing that steers the terminal."""
+    """A table whose cells are plain text: no markup, and control characters are escaped."""
 
     def __init__(self) -> None:
         super().__init__(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
@@ -24,7 +24,7 @@ class PlainTable(Table):
 
 
 def new_table(*columns: str) -> PlainTable:
-    """A table with these columns; one whose name begins with ``>`` is flush right. A name may have several lines."""
+    """Return an empty table; ``>`` before a column's name aligns it right. Names may have several lines."""
     table = PlainTable()
     for name in columns:
         header = Text("\n".join(map(plain, name.removeprefix(">").split("\n"))))
@@ -33,9 +33,9 @@ def new_table(*columns: str) -> PlainTable:
 
 
 GAP = 2
-"""Columns of the terminal between two of a table."""
+"""Terminal columns between two columns of a table."""
 LEAST_WRAPPED = 16
-"""Columns of the terminal that a column with text which may be wrapped has at least, if it needs them."""
+"""Least width of a column that may wrap, if its text is that long."""
 
 
 def folded(
@@ -45,19 +45,20 @@ def folded(
     wraps: Collection[str] = (),
     ends: Collection[int] = (),
 ) -> list[PlainTable | str]:
-    """A table that is no wider than there is room: where it would be, in parts, one below another, with a line between them;
-    rows that have nothing to say in a part are left out there.
+    """Fold a table to a width: its columns are split into parts, printed one below another with an empty line between.
+
+    A part omits the rows that are empty in it.
 
     Parameters
     ----------
     columns : mapping of str to sequence of str
-        A name as of :func:`new_table`, and the cells.
+        Cells by name; names are as in :func:`new_table`.
     keys : int
-        So many columns, the first, say which row is which: each part begins with them.
+        Number of leading columns that identify a row; each part repeats them.
     wraps : collection of str
-        Names of columns whose text may be wrapped.
+        Columns whose text may wrap.
     ends : collection of int
-        Rows, counted from 1, after which there is a line.
+        Rows, counted from 1, that a line follows.
     """
     names = list(columns)
     needs = {name: _needs(name, cells, name in wraps) + GAP for name, cells in columns.items()}
@@ -88,20 +89,20 @@ def folded(
 
 
 def _needs(name: str, cells: Sequence[str], wraps: bool) -> int:
-    """The columns of the terminal that a column of a table needs at least."""
+    """Return the least width of a column."""
     head = max(map(cell_len, name.removeprefix(">").split("\n")))
     longest = max((cell_len(plain(cell)) for cell in cells), default=0)
     return max(head, min(longest, LEAST_WRAPPED) if wraps else longest)
 
 
 LEAST_NAME = 14
-"""Columns of the terminal that names are not cut below."""
+"""Least width to which names are cut."""
 
 
 def with_names_cut(
     columns: Mapping[str, Sequence[str]], width: int, wraps: Collection[str] = ()
 ) -> dict[str, Sequence[str]]:
-    """The same columns for :func:`folded`, with the names in the first cut in the middle, so that all of them have room."""
+    """Cut the names in the first column so that all columns fit in `width`; for :func:`folded`."""
     first, *others = columns
     rest = sum(_needs(name, columns[name], name in wraps) + GAP for name in others)
     most = max(LEAST_NAME, width - rest)
@@ -109,7 +110,7 @@ def with_names_cut(
 
 
 def cut_in_the_middle(text: str, most: int) -> str:
-    """A text in so many columns of the terminal: what is too long has a sign for what is left out, and its ends."""
+    """Shorten a text to `most` terminal columns: keep both ends, with ``…`` between."""
     if cell_len(text) <= most:
         return text
     begin, end = len(text) // 2, len(text) // 2
@@ -119,7 +120,7 @@ def cut_in_the_middle(text: str, most: int) -> str:
 
 
 def in_lines(text: str, width: int, indent: str = "  ") -> str:
-    """A sentence in lines of so many columns of the terminal: no name, and no command between backticks, is torn apart."""
+    """Wrap a sentence to `width` terminal columns; names and commands in backticks are not split."""
     words = re.sub("`[^`]*`", lambda found: found[0].replace(" ", "\0"), text).split(" ")
     lines = [words[0]]
     for word in words[1:]:
@@ -129,7 +130,7 @@ def in_lines(text: str, width: int, indent: str = "  ") -> str:
 
 
 def printed(*parts: Any, width: int) -> str:
-    """What Rich prints of tables and lines."""
+    """Return what Rich prints of tables and lines."""
     console = Console(width=width, highlight=False, color_system=None, markup=False, emoji=False)
     with console.capture() as capture:
         for part in parts:

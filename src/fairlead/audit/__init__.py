@@ -1,8 +1,7 @@
-"""Is this allocation fair, and if not, who is wronged? The eight properties, checked on a case, and searched for counterexamples.
+"""The eight properties of a fair allocation, checked on a case, and searched for counterexamples.
 
-Everything is checked on numbers that are known for certain: fractions, or bounds in fractions between which a number surely
-lies (:mod:`fairlead.audit.given`, :mod:`fairlead.audit.proved_bounds`). What is called a violation is one for every number
-within the bounds.
+All checks use fractions, or proved bounds in fractions (:mod:`fairlead.audit.given`, :mod:`fairlead.audit.proved_bounds`). A
+violation holds for every number within the bounds.
 """
 
 from collections.abc import Mapping
@@ -14,8 +13,7 @@ from fairlead.audit.given import give, give_whole, suited, taken
 from fairlead.audit.policy import check_policy
 from fairlead.audit.search import Verdict, search
 from fairlead.model.problems import as_problem
-from fairlead.policies.contract import DividingPolicy, PolicyError
-from fairlead.policies.discrete import OrderingPolicy
+from fairlead.policies.contract import DividingPolicy, OrderingPolicy, PolicyError
 from fairlead.policies.registry import find_policy
 
 __all__ = ["PROPERTIES", "Finding", "Verdict", "audit_allocation", "audit_policy", "search"]
@@ -32,19 +30,19 @@ def audit_policy(
         As for :func:`fairlead.allocate`.
     policy : str or object
     lies : int
-        Of each user, that are tried.
+        Lies to try per user.
     discrete : bool
-        Whole tasks: the properties of an allocation only, within one task.
+        Whole tasks: check only the properties of an allocation, within one task.
 
     Returns
     -------
     list of Finding
-        The eight properties in the order of the paper, then the gap between shares, which is a number and no property.
+        The eight properties in the order of the paper, then the gap between shares, which is a number, not a property.
 
     Raises
     ------
     DocumentError, PolicyError
-        As :func:`fairlead.allocate` does.
+        As for :func:`fairlead.allocate`.
 
     Examples
     --------
@@ -65,15 +63,15 @@ def audit_policy(
 
 
 def audit_allocation(problem: Any, tasks: Mapping[str, Any], *, discrete: bool = False) -> list[Finding]:
-    """Check an allocation, wherever it comes from.
+    """Check an allocation from any source.
 
     Parameters
     ----------
     problem : Problem, path, or dict
     tasks : dict
-        How many tasks each user has: whole numbers, fractions, or decimals, which are taken for right to a millionth.
+        The number of tasks of each user: whole numbers, fractions, or decimals, which count as accurate to 1e-6.
     discrete : bool
-        Whether tasks are whole: fair then means within one task.
+        True if tasks are whole: fair then means within one task.
 
     Returns
     -------

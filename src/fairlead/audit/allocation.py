@@ -1,23 +1,23 @@
-"""Is one allocation fair? Checked without asking how it came about.
+"""Is one allocation fair, however it was made?
 
-What a user has is worth to it the tasks that it can run with it: min over what a task needs of amount / demand, and never more
-than it can use (its finite demand, or its limit). The definitions are those of Ghodsi et al. (NSDI 2011, section 3), with
+A bundle is worth the tasks that a user can run with it: min over the needed resources of amount / demand, up to its finite
+demand or its limit. The definitions are those of Ghodsi et al. (NSDI 2011, section 3), extended:
 
-- *weights* (section 4.3): a user who weighs twice as much brought twice as much of the resource;
-- *finite demands*: who has all that it can use is not wronged;
-- *guarantees*: what a user is promised comes before anybody's equal part, so the split that a user compares with gives each what
-  its promise takes, and nobody envies what is promised;
-- *trees*: a queue's part is its part of its parent's; envy is among users of the same queue, since an inner queue's own share is
-  the sum of what is below it;
-- *machines that differ* (Wang et al., INFOCOM 2014): a split gives each its part of every machine;
-- *whole tasks*: nobody is wronged by what is not more than the largest task, which is what the last one placed may take.
+- *weights* (section 4.3): a user of weight 2 contributed twice as much of the resource;
+- *finite demands*: a user who has all that it can use is not wronged;
+- *guarantees*: they come before equal shares, so the split to compare with gives each user at least its guarantee, and
+  guarantees are not envied;
+- *trees*: a queue's share is a fraction of its parent's. Envy is only among users of one queue, because an inner queue's share
+  is the sum over those below it;
+- *machines that differ* (Wang et al., INFOCOM 2014): a split gives each user its share of every machine;
+- *whole tasks*: a difference of up to the largest task, which the last one placed may take, wrongs nobody.
 """
 
 from typing import Any
 
 import numpy as np
 
-from fairlead.audit.findings import Finding, more, said, tasks_said
+from fairlead.audit.findings import Finding, format_number, format_tasks, more
 from fairlead.audit.given import Given
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
@@ -26,11 +26,11 @@ from fairlead.policies.linear_programs import dense, solve
 from fairlead.policies.tree import flattened
 
 CLOSE = 1e-7
-"""In floating point, what is not more than this part of the number is nothing."""
+"""Relative tolerance in floating point."""
 
 
 def check_allocation(given: Given) -> list[Finding]:
-    """Check the three properties of an allocation, and tell the gap between shares.
+    """Check the three properties of an allocation, and report the gap between shares.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def check_allocation(given: Given) -> list[Finding]:
 
 
 def sharing_incentive(given: Given) -> Finding:
-    """Nobody has fewer tasks than on its own part of every resource.
+    """No user has fewer tasks than its own share of every resource would give.
 
     Ghodsi et al., NSDI 2011, section 3: "each user should be better off sharing the cluster, than exclusively using her own
     partition of the cluster". See the module for weights, guarantees, trees and machines that differ.
@@ -61,22 +61,22 @@ def sharing_incentive(given: Given) -> Finding:
     if margin <= _nothing(given):
         least = "within one task" if given.whole else "or more"
         return Finding(name, True, f"everybody has what its own part would give, {least}", margin=margin)
-    gives = f"its own part of everything would give {said(own[i])}, {more(given.high[i], own[i])}"
-    text = f"{who} has {tasks_said(given.high[i])}; {gives}"
+    gives = f"its own part of everything would give {format_number(own[i])}, {more(given.high[i], own[i])}"
+    text = f"{who} has {format_tasks(given.high[i])}; {gives}"
     return Finding(name, False, text, who, None, given.high[i], own[i], margin, given)
 
 
 def envy_freeness(given: Given) -> Finding:
-    """Nobody could run more tasks with what another has, weighed.
+    """No user could run more tasks with another's resources, scaled by their weights.
 
-    Ghodsi et al., NSDI 2011, section 3, after Varian (1974): "a user should not prefer the allocation of another user"; with
-    weights, the other's bundle counts in the proportion of the weights. What was promised to the other is not envied.
+    Ghodsi et al., NSDI 2011, section 3, after Varian (1974): "a user should not prefer the allocation of another user".
+    Guarantees are not envied.
     """
     name, problem = "envy-freeness", given.problem
     n = len(problem.users)
     if problem.machines is not None and given.placed is None:
         return Finding(
-            name, None, "machines differ and it is not said where whose tasks are: what a bundle is worth is not known"
+            name, None, "machines differ, and the tasks' machines are not given: the worth of a bundle is unknown"
         )
     most, _ = problem.most()
     promised = problem.promised()
@@ -101,35 +101,35 @@ def envy_freeness(given: Given) -> Finding:
         return Finding(
             name,
             True,
-            "nobody could do more with what another has" + (", but for one task" if given.whole else ""),
+            "nobody could do more with what another has" + (", within one task" if given.whole else ""),
             margin=margin,
         )
     who, other = _name(problem, i), _name(problem, k)
-    weighed = "" if (problem.weight[i] == problem.weight[k]).all() else ", weighed,"
-    with_it = f"with what {other} has{weighed} it would run {said(worth_it)}, {more(given.high[i], worth_it)}"
-    text = f"{who} has {tasks_said(given.high[i])}; {with_it}"
+    weighted = "" if (problem.weight[i] == problem.weight[k]).all() else ", weighted,"
+    with_it = f"with what {other} has{weighted} it would run {format_number(worth_it)}, {more(given.high[i], worth_it)}"
+    text = f"{who} has {format_tasks(given.high[i])}; {with_it}"
     return Finding(name, False, text, who, other, given.high[i], worth_it, margin, given)
 
 
 def pareto_efficiency(given: Given) -> Finding:
-    """Nobody could have more without another having less: everybody has all that it can use, or lacks a resource that is gone.
+    """No user could have more without another having less: each has all that it can use, or lacks an exhausted resource.
 
-    Ghodsi et al., NSDI 2011, section 3. Over machines that differ a linear program looks for another placement that gives
-    somebody more.
+    Ghodsi et al., NSDI 2011, section 3. On machines that differ, a linear program searches for a placement that gives a user
+    more.
     """
     name, problem = "pareto-efficiency", given.problem
     if not len(problem.users):
-        return Finding(name, True, "there is nobody")
+        return Finding(name, True, "there are no users")
     if problem.machines is not None:
         return _pareto_over_machines(given)
     if given.whole and problem.nodes > 1:
-        return Finding(name, None, "on which machine each task is was not said: whether another fits is not known")
+        return Finding(name, None, "the tasks' machines are not given: it is unknown if another task fits")
     used = (problem.demand * given.high[:, None]).sum(axis=0)
     left = problem.capacity - used
     over = np.flatnonzero((problem.demand * given.low[:, None]).sum(axis=0) > problem.capacity * (1 + _nothing(given)))
     if len(over):
         resource = problem.resources[int(over[0])]
-        return Finding(name, None, f"this gives more {resource} than there is: it cannot be had", margin=float("inf"))
+        return Finding(name, None, f"this gives more {resource} than exists: it is not feasible", margin=float("inf"))
     most, _ = problem.most()
     best, who_at = float("-inf"), 0
     extra: Any = 0
@@ -151,15 +151,15 @@ def pareto_efficiency(given: Given) -> Finding:
             margin=best,
         )
     who = _name(problem, who_at)
-    text = f"{who} has {tasks_said(given.high[who_at])} and could have {said(extra)} more of what is left"
+    text = f"{who} has {format_tasks(given.high[who_at])} and could have {format_number(extra)} more of what is left"
     return Finding(name, False, text, who, None, given.high[who_at], given.high[who_at] + extra, best, given)
 
 
 def gap(given: Given) -> Finding:
-    """How far apart the weighted dominant shares are of those who could use more. It is a number, not a property."""
+    """Report the gap between the weighted dominant shares of users who could use more: a number, not a property."""
     problem = given.problem
     if not len(problem.users):
-        return Finding("gap", None, "there is nobody")
+        return Finding("gap", None, "there are no users")
     shares = given.high / drf.speed(problem)
     most, _ = problem.most()
     wanting = (most < 0) | (given.high < most)
@@ -181,7 +181,7 @@ def gap(given: Given) -> Finding:
 
 
 def own_part(problem: Problem) -> Numbers | None:
-    """The tasks that each would run on its own part of everything."""
+    """Return the tasks that each user would run on its own share of every resource; None if the guarantees do not fit."""
     n = len(problem.users)
     if not n:
         return problem.tasks
@@ -208,7 +208,7 @@ def own_part(problem: Problem) -> Numbers | None:
 
 
 def _split(capacity: Any, weight: Numbers, promised: Numbers) -> Numbers | None:
-    """Part a resource by weight, but with nobody below what its promise takes; None where the promises do not fit."""
+    """Split a resource by weight, with no user below its guarantee; None if the guarantees do not fit."""
     if promised.sum() > capacity:
         return None
     rest = np.ones(len(weight), bool)
@@ -228,7 +228,7 @@ def _worth(problem: Problem, i: int, amounts: Numbers) -> Any:
 
 
 def _worth_of_others(given: Given, i: int) -> Numbers:
-    """How many tasks user i could run with what each user surely has, in the proportion of the weights."""
+    """Return the tasks that user i could run with what each user has at least, scaled by the weights."""
     problem = given.problem
     needs = problem.demand[i] > 0
     ratio = problem.weight[i] / problem.weight
@@ -251,7 +251,7 @@ def _capped(problem: Problem, tasks: Numbers) -> Numbers:
 
 
 def _slack(given: Given) -> Numbers:
-    """How many tasks less is nothing: none, or with whole tasks as many as the largest task of anybody takes the share of."""
+    """Return the tolerated shortfall in tasks: 0; with whole tasks, the share of the largest task."""
     problem = given.problem
     if not given.whole or not len(problem.users):
         return problem.tasks * 0
@@ -261,7 +261,7 @@ def _slack(given: Given) -> Numbers:
 
 
 def _nothing(given: Given) -> float:
-    """The margin up to which nobody is wronged."""
+    """Return the margin up to which nobody is wronged."""
     return CLOSE if given.problem.demand.dtype != object else 0.0
 
 
@@ -283,7 +283,7 @@ def _name(problem: Problem, i: int) -> str:
 
 
 def _pareto_over_machines(given: Given) -> Finding:
-    """The largest number of tasks that can be added with everybody keeping what it has, over all placements."""
+    """Check if some placement adds tasks while every user keeps what it has."""
     name = "pareto-efficiency"
     exact = given.problem.demand.dtype == object and bool((given.low == given.high).all())
     problem = given.problem if exact else given.problem.floats()
@@ -313,13 +313,14 @@ def _pareto_over_machines(given: Given) -> Finding:
     nothing = np.full(len(users), zero)
     found = solve(dense(nothing - 1, matrix, upper, nothing, np.full(len(users), np.inf)))
     if found is None:
-        return Finding(name, None, "this cannot be placed on the machines that there are", margin=float("inf"))
+        return Finding(name, None, "this cannot be placed on the machines", margin=float("inf"))
     total = np.full(n, zero)
     np.add.at(total, users, found.x * scale[users])
     gain = (total - has) / scale
     best = int(np.argmax(gain))
     if gain[best] <= (1 / scale[best] if given.whole else 0 if exact else 1e-5):
-        return Finding(name, True, "no placement gives anybody more with nobody having less", margin=float(gain[best]))
+        return Finding(name, True, "no placement gives one more without giving another less", margin=float(gain[best]))
     who = _name(problem, best)
-    text = f"{who} has {tasks_said(given.high[best])}, and another placement gives it {said(total[best])} with nobody having less"
+    gives = f"another placement gives it {format_number(total[best])}, and nobody less"
+    text = f"{who} has {format_tasks(given.high[best])}, and {gives}"
     return Finding(name, False, text, who, None, given.high[best], total[best], float(gain[best]), given)

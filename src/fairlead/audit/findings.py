@@ -1,4 +1,4 @@
-"""What a check found: whether a property holds, and if not, who is wronged, compared with what, by how much."""
+"""The result of a check: does a property hold, and if not, who is wronged, compared with what, and by how much."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,7 +14,7 @@ PROPERTIES = (
     "population-monotonicity",
     "resource-monotonicity",
 )
-"""As the DRF paper lists them (Ghodsi et al., NSDI 2011, section 3)."""
+"""In the order of the DRF paper (Ghodsi et al., NSDI 2011, section 3)."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,19 @@ class Finding:
     ----------
     property : str
     holds : bool or None
-        None where the property says nothing about this case, or cannot be checked; `text` says why.
+        None if the property does not apply to this case, or cannot be checked; `text` says why.
     text : str
-        In a sentence.
+        The result as a sentence.
     user, other : str, optional
-        Who is wronged, and compared with whom.
+        The wronged user, and the user to compare with.
     has, against : number, optional
-        Tasks that the user has, and that it has to be compared with.
+        The user's tasks, and the tasks to compare with.
     margin : float
-        By which part of `has` (or of a task) the comparison goes against the user: 0 or less where nobody is wronged.
+        Shortfall of the user as a fraction of `has` (or of a task); 0 or less if nobody is wronged.
     before, after : Given, optional
-        The allocations that are compared, for a picture.
+        The compared allocations, for a picture.
     tried : int
-        Comparisons made: lies, departures, additions.
+        Number of comparisons: lies, departures, additions.
     """
 
     property: str
@@ -53,7 +53,7 @@ class Finding:
     tried: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON; fractions are strings such as "63/25"."""
+        """Return plain data for JSON; fractions are strings such as "63/25"."""
         found: dict[str, Any] = {"property": self.property, "holds": self.holds, "text": self.text}
         if self.user is not None:
             found["user"] = self.user
@@ -71,17 +71,17 @@ class Finding:
 
 
 def plain(value: Any) -> float | str:
-    """A number for JSON: a short fraction as "63/25", any other as a float."""
+    """Return a number for JSON: a short fraction as "63/25", any other as a float."""
     return str(value) if isinstance(value, Fraction) and len(str(value)) <= 24 else float(value)
 
 
 def percent(has: Any, against: Any) -> float | None:
-    """How much more the other is, in percent; None of next to nothing."""
+    """Return by how many percent `against` exceeds `has`; None if `has` is almost 0."""
     return float((against - has) / has * 100) if has > 1e-5 else None
 
 
-def said(value: Any) -> str:
-    """A number of tasks, for a sentence: a fraction as it is where that can be read."""
+def format_number(value: Any) -> str:
+    """Format a number of tasks: a readable fraction in full, else rounded."""
     if isinstance(value, Fraction | int) and (
         value.denominator == 1 or (value.denominator < 1000 and value.numerator < 100_000)
     ):
@@ -89,12 +89,12 @@ def said(value: Any) -> str:
     return f"{float(value):.4f}".rstrip("0").rstrip(".")
 
 
-def tasks_said(value: Any) -> str:
-    """So many tasks, for a sentence."""
-    return f"{said(value)} task" + ("" if said(value) == "1" else "s")
+def format_tasks(value: Any) -> str:
+    """Format a number of tasks with its noun."""
+    return f"{format_number(value)} task" + ("" if format_number(value) == "1" else "s")
 
 
 def more(has: Any, against: Any) -> str:
-    """By how much one is more than the other, for a sentence."""
+    """Format by how much `against` exceeds `has`."""
     by = percent(has, against)
-    return tasks_said(against - has) + (f", {by:.3g}%," if by is not None else "") + " more"
+    return format_tasks(against - has) + (f", {by:.3g}%," if by is not None else "") + " more"

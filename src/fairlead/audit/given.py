@@ -1,8 +1,8 @@
-"""What a policy gives, in fractions: exactly where it can, else between bounds.
+"""A policy's allocation in fractions: exact, or between bounds.
 
 - A policy that divides fractions gives exact numbers.
-- CEEI's are roots of polynomials: their bounds are proved (:mod:`fairlead.audit.proved_bounds`), or there is no answer.
-- Any other policy's floats are taken for right to a millionth.
+- CEEI's numbers are roots of polynomials: their bounds are proved (:mod:`fairlead.audit.proved_bounds`), or there is no answer.
+- Any other policy's floats count as accurate to 1e-6.
 """
 
 from collections.abc import Sequence
@@ -14,26 +14,26 @@ from fairlead.audit.proved_bounds import equilibrium_bounds
 from fairlead.model.arrays import Numbers, exact_array
 from fairlead.model.problems import Problem
 from fairlead.policies.ceei import Ceei
-from fairlead.policies.contract import DividingPolicy
-from fairlead.policies.discrete import OrderingPolicy, place
+from fairlead.policies.contract import DividingPolicy, OrderingPolicy
+from fairlead.policies.discrete import place
 from fairlead.policies.tree import Collapsed, Tree
 
 WITHIN = Fraction(1, 10**6)
-"""How far off, in parts of the number or of a task, floating point may be."""
+"""Assumed error of floating point, relative to the number or to a task."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """Who has how many tasks of a problem.
+    """The tasks of each user of a problem.
 
     problem : Problem
-        In fractions, or in floats where speed matters more than certainty.
+        In fractions, or in floats if speed matters more than certainty.
     low, high : shape (users,)
-        Bounds of the number of tasks; the same where it is known exactly.
+        Bounds of the number of tasks; equal if it is exact.
     placed : shape (users, kinds), optional
-        On which of the machines that differ.
+        Tasks on each kind of machine.
     whole : bool
-        Whether tasks are indivisible: fair then means within one task.
+        True if tasks are indivisible: fair then means within one task.
     how : str
         How certain the numbers are.
     """
@@ -47,14 +47,14 @@ class Given:
 
 
 def suited(problem: Problem, policy: DividingPolicy) -> Problem:
-    """The problem without its tree, for a policy that takes no notice of it."""
+    """Return the problem, without its tree if the policy ignores trees."""
     if isinstance(policy, Tree | Collapsed) or not any(problem.queues):
         return problem
     return replace(problem, queues=[""] * len(problem.users))
 
 
 def give(problem: Problem, policy: DividingPolicy) -> Given | None:
-    """Divide a problem and say between which bounds the numbers lie.
+    """Divide a problem, and bound the numbers.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ def give(problem: Problem, policy: DividingPolicy) -> Given | None:
     Returns
     -------
     Given, or None
-        None where no bounds could be proved.
+        None if no bounds could be proved.
 
     Raises
     ------
     PolicyError
-        The policy does not divide such a problem.
+        The policy cannot divide this problem.
     """
     if not len(problem.users):
         nothing = exact_array([])
@@ -80,7 +80,7 @@ def give(problem: Problem, policy: DividingPolicy) -> Given | None:
         return Given(problem, *bounds, how="within proved bounds") if bounds else None
     try:
         exact = policy.divide(problem)
-    except Exception:  # not in fractions, says a PolicyError; somebody else's may raise anything: its floats are next
+    except Exception:  # PolicyError: not in fractions; a user's own policy may raise anything. Try floats.
         exact = None
     if exact is not None and all(isinstance(x, Fraction | int) for x in exact.tasks):
         return Given(problem, exact.tasks, exact.tasks, exact.placed)
@@ -89,11 +89,11 @@ def give(problem: Problem, policy: DividingPolicy) -> Given | None:
     off = [WITHIN * max(Fraction(1), x) for x in tasks]
     low = exact_array(max(Fraction(0), x - o) for x, o in zip(tasks, off, strict=True))
     high = exact_array(x + o for x, o in zip(tasks, off, strict=True))
-    return Given(problem, low, high, division.placed, how="in floating point, taken for right to a millionth")
+    return Given(problem, low, high, division.placed, how="in floating point, assumed accurate to a millionth")
 
 
 def give_floats(problem: Problem, policy: DividingPolicy) -> Given:
-    """Divide a problem in floating point, for a first look."""
+    """Divide a problem in floating point, for a quick check."""
     division = policy.divide(problem)
     return Given(problem, division.tasks, division.tasks, division.placed)
 
@@ -105,7 +105,7 @@ def give_whole(problem: Problem, policy: OrderingPolicy) -> Given:
 
 
 def taken(problem: Problem, tasks: Sequence[Any], whole: bool = False) -> Given:
-    """An allocation from elsewhere; floats count as the decimals that they are written as."""
+    """Make a Given of an allocation from elsewhere; floats are read as their decimal notation."""
     numbers = exact_array(Fraction(x) if isinstance(x, int | Fraction) else Fraction(repr(float(x))) for x in tasks)
     rounded = any(isinstance(x, float) and not float(x).is_integer() for x in tasks)
     off = WITHIN if rounded else Fraction(0)

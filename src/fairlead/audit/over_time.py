@@ -1,9 +1,8 @@
-"""Fair over time: what each queue was entitled to and what it got, added up over the time in which it had work.
+"""Fairness over time: what each queue was entitled to and got, summed over the time in which it had work.
 
-A look is a moment with the time that it stands for. What a queue is entitled to is a dominant share of the cluster, and so is
-what it has. Both are added up in share x capacity x seconds, of each resource, and told of the one that its share was mostly
-of: so amounts are resource-hours, and what it was entitled to, less what it got, is what it is short of, to the last digit.
-What it had more than its part at one time makes up for what it had less at another.
+A look is a sample: a moment, and the time that it stands for. A queue's entitlement and its use are dominant shares of the
+cluster. Both are summed per resource, in share x capacity x seconds, and reported for the resource that the share was mostly
+of. So amounts are resource-hours, and entitled - got = short exactly. Surplus at one time makes up for a shortfall at another.
 """
 
 from collections.abc import Sequence
@@ -28,36 +27,36 @@ REASONS = (
     "not decided",
     "not known",
 )
-"""Through what a queue had less than its part; docs/commands/audit.md says what each means."""
+"""Why a queue had less than its share; docs/commands/audit.md explains each."""
 LIMITS, RESERVATIONS, OFFERS, PLACEMENT, TIES, ORDER, WHOLE_TASKS, RUNNING_TASKS, NOT_DECIDED, NOT_KNOWN = range(
     len(REASONS)
 )
 
 WRONGED = 0.05
-"""Of what a queue was entitled to: who got so much less, and by more than one task of its own, is wronged."""
+"""A queue is wronged if it got less by more than this fraction of its entitlement, and by more than one of its own tasks."""
 DECISION = 10.0
-"""Seconds that it may take to decide and to start a task on a busy machine: a shorter one counts as if it took as long."""
+"""Seconds to decide and start a task on a busy machine; shorter tasks count as this long."""
 LONGEST = 10 * 365 * 86400.0
-"""Seconds that are looked back on, at most."""
+"""Longest period to audit, in seconds."""
 STARVED_AFTER = 300.0
-"""Seconds without a start, while others who had no less were served, after which a queue starves."""
+"""Seconds without a start, while queues with no smaller share were served, after which a queue starves."""
 MOST_DRAWN = 12
-"""Queues whose parts over time are told, those that are furthest from theirs first."""
+"""Most queues with a series of shares; those furthest from their entitlement come first."""
 MOST_MOMENTS = 400
-"""At which these are told; more are put together."""
+"""Most points of a series; more samples are averaged."""
 
 ENTITLED, GOT = 0, 1
 _WIDTH = 2
 
 
 def one_task(share: F64, seconds: F64) -> F64:
-    """What a queue may be short of without being wronged, since tasks are whole: one task's share times the seconds it took."""
+    """Return the shortfall that wrongs nobody, because tasks are whole: one task's share times its seconds."""
     found: F64 = share * np.maximum(seconds, DECISION)
     return found
 
 
 def standing(short: float, entitled: float, tolerated: float) -> str:
-    """Whether a queue that is short of so much is wronged, or ahead, or even; all in the same unit."""
+    """Return "wronged", "ahead" or "even" for a queue with this shortfall; all arguments in the same unit."""
     if short > max(WRONGED * entitled, tolerated):
         return "wronged"
     return "ahead" if -short > WRONGED * entitled else "even"
@@ -65,7 +64,7 @@ def standing(short: float, entitled: float, tolerated: float) -> str:
 
 @dataclass(frozen=True)
 class Starved:
-    """Nothing of a queue's was started from `since` to `until`, while `others` had no less and were served; rows of queues."""
+    """A queue (row) without a start from `since` to `until`, while `others` (rows) with no smaller share were served."""
 
     queue: int
     since: float
@@ -76,9 +75,9 @@ class Starved:
 
 @dataclass
 class Revocations:
-    """What was revoked for claims: tasks by why, for how many claims in all, and seconds of the whole cluster that were lost.
+    """Preemptions for claims: tasks by reason, the number of claims, and the loss in seconds of the whole cluster.
 
-    faults : when a revocation was not as it must be, and how
+    faults : preemptions that broke a rule: when, and which rule
     """
 
     tasks: dict[str, int] = field(default_factory=dict)
@@ -87,30 +86,30 @@ class Revocations:
     faults: list[tuple[float, str]] = field(default_factory=list)
 
     def add(self, why: str, tasks: int) -> None:
-        """Take in what was revoked for one claim."""
+        """Add the preemptions for one claim."""
         self.tasks[why] = self.tasks.get(why, 0) + tasks
         self.claims += 1
 
     def told(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """Return plain data."""
         faults = [{"at": at, "text": text} for at, text in self.faults]
         return {"claims": self.claims, "tasks": self.tasks, "lost": self.lost, "faults": faults}
 
 
 @dataclass
 class OverTime:
-    """Adds up looks.
+    """Sums over samples.
 
     Attributes
     ----------
-    sums : float64, shape (queues, what, resources)
-        Dominant share x capacity x seconds: what it was entitled to, what it got; then what it was short of at times, by reason.
+    sums : float64, shape (queues, 2 + reasons, resources)
+        Dominant share x capacity x seconds: entitled, got, then the shortfalls by reason.
     of : float64, shape (queues, resources)
-        Dominant share x seconds by the resource that it was of.
+        Entitled dominant share x seconds, by dominant resource.
     working, waiting : float64, shape (queues,)
-        Seconds in which it had work, and in which some of that waited.
+        Seconds with work, and with pending work.
     tolerated : float64, shape (queues,)
-        Of each queue what it may be short of without being wronged: the largest of its tasks that ended, as a share x seconds.
+        Shortfall that wrongs nobody: the largest ended task, as share x seconds.
     starved : list of Starved
     """
 
@@ -126,28 +125,28 @@ class OverTime:
     def add(
         self, at: float, seconds: float, capacity: F64, queues: I64, entitled: F64, got: F64, of: I64, waits: Any, reason: I64
     ) -> None:  # fmt: skip
-        """Take in one look.
+        """Add one sample.
 
         Parameters
         ----------
         at, seconds : float
-            When it begins, and the time that it stands for.
+            Its begin, and the time that it stands for.
         capacity : shape (resources,)
         queues : int64, shape (queues with work,)
-            Their rows.
+            Rows.
         entitled, got : float64, shape (queues with work,)
             Dominant shares of the cluster.
         of : int64, shape (queues with work,)
-            Which resource the first is of.
+            Dominant resource of `entitled`.
         waits : bool, shape (queues with work,)
-            Whether it has something that waits, and could run.
+            True if it has pending work that could run.
         reason : int64, shape (queues with work,)
-            Through what it has less than its part, where something waits and it has.
+            Why it has less than its share, if it has and `waits`.
         """
         self._fit(int(queues.max(initial=-1)) + 1, len(capacity))
         self.looks += 1
         size = capacity * seconds
-        # Whose tasks differ may run those that add up to less than its part, with nothing left that waits.
+        # A queue with tasks of different shapes can run all of them and still have less than its entitlement.
         entitled = np.where(waits, entitled, np.minimum(entitled, got))
         self.sums[queues, ENTITLED] += entitled[:, None] * size
         self.sums[queues, GOT] += got[:, None] * size
@@ -160,16 +159,16 @@ class OverTime:
         self._moments.append((at, seconds, queues, entitled, got))
 
     def tolerate(self, queues: I64, share: F64, seconds: F64) -> None:
-        """Take in tasks, of these queues: their dominant shares, and how long they took."""
+        """Add ended tasks of these queues: their dominant shares, and their seconds."""
         self._fit(int(queues.max(initial=-1)) + 1, 0)
         np.maximum.at(self.tolerated, queues, one_task(share, seconds))
 
     def owed(self, queue: int) -> float:
-        """What a queue was entitled to so far, less what it got; positive where it is short."""
+        """Return what a queue was entitled to so far, less what it got; positive if it is short."""
         return float((self.sums[queue, ENTITLED] - self.sums[queue, GOT]).sum()) if queue < len(self.sums) else 0.0
 
     def _fit(self, queues: int, resources: int) -> None:
-        """Have rows for so many queues and columns for so many resources."""
+        """Grow the arrays to this many queues and resources."""
         more = max(0, queues - len(self.sums)), max(0, resources - self.of.shape[1])
         if any(more):
             self.sums = np.pad(self.sums, ((0, more[0]), (0, 0), (0, more[1])))
@@ -178,7 +177,7 @@ class OverTime:
             self.working, self.waiting, self.tolerated = (np.pad(x, (0, more[0])) for x in columns)
 
     def told(self, names: Sequence[str], resources: Sequence[str]) -> dict[str, Any]:
-        """What was added up, as plain data; names of queues by row, and of resources. Rows of one name are one queue."""
+        """Return the sums as plain data. `names` are the queues' by row; rows of one name are one queue."""
         self._join(names)
         queues, starved = self._queues(names, resources), self._starvation(names)
         furthest = sorted(queues, key=lambda queue: -abs(queue["share_hours"]["short"]))[:MOST_DRAWN]
@@ -191,7 +190,7 @@ class OverTime:
         }
 
     def _join(self, names: Sequence[str]) -> None:
-        """Take what later rows of a name have to the first: one never has work while another has."""
+        """Merge the rows of one name into the first; they never have work at the same time."""
         first = {name: row for row, name in reversed([*enumerate(names)])}
         if len(first) == len(names):
             return
@@ -216,9 +215,9 @@ class OverTime:
         ]
 
     def _queues(self, names: Sequence[str], resources: Sequence[str]) -> list[dict[str, Any]]:
-        """What came of each queue that had work, most wronged first (by the part of the cluster that it is short of).
+        """Return the result of each queue that had work, the most wronged first (by its shortfall in the cluster).
 
-        Amounts are in base units x hours of the resource that is named, `share_hours` in clusters x hours.
+        Amounts are in base units x hours of `resource`; `share_hours` are in cluster hours.
         """
         found = []
         for q in np.flatnonzero(self.working > 0).tolist():
@@ -252,7 +251,7 @@ class OverTime:
         return sorted(found, key=lambda queue: -queue["share_hours"]["short"])
 
     def _starvation(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Who starved, when, and who was served meanwhile; the longest first."""
+        """Return who starved, when, and who was served meanwhile; the longest first."""
         found = [
             {
                 "queue": names[each.queue], "since": each.since, "until": each.until, "seconds": each.until - each.since,
@@ -263,7 +262,7 @@ class OverTime:
         return sorted(found, key=lambda each: -each["seconds"])
 
     def _series(self, names: Sequence[str], chosen: Sequence[str]) -> dict[str, Any]:
-        """The dominant shares of some queues over time, as means over at most MOST_MOMENTS stretches of looks."""
+        """Return the dominant shares of some queues over time, as means over at most MOST_MOMENTS runs of samples."""
         rows = [names.index(name) for name in chosen]
         per = max(1, -(-len(self._moments) // MOST_MOMENTS))
         at, entitled, got = [], [], []

@@ -1,4 +1,4 @@
-"""The audit over time to read: a table with what is wrong below it, and a page with pictures of what each was due and got."""
+"""The audit over time for people: a table with the violations below it, and a page with plots of entitlement and use."""
 
 import html
 import time
@@ -12,20 +12,20 @@ from fairlead.plain_text import listed
 from fairlead.text_tables import folded, in_lines, printed, with_names_cut
 
 MOST_SHOWN = 40
-"""Queues in the table; the others are counted."""
+"""Most queues in the table; the others are counted."""
 MOST_REASONS = 3
 LEAST = 0.005
-"""Of what a queue was entitled to: less is not worth a word."""
+"""Least fraction of an entitlement to report."""
 
 
 class _Scale(NamedTuple):
-    """Resource-seconds or resource-hours, whichever the time is long enough for."""
+    """Resource-hours, or resource-seconds for a short period."""
 
     word: str
     per_hour: float
 
-    def said(self, resource: str | None, amount: float) -> str:
-        """Base units x hours of a resource, for reading."""
+    def format(self, resource: str | None, amount: float) -> str:
+        """Format base units x hours of a resource."""
         return f"{amount * self.per_hour / (2**30 if resource in BYTE_RESOURCES else 1000):.3g}"
 
 
@@ -34,16 +34,16 @@ def _scale(found: Mapping[str, Any]) -> _Scale:
 
 
 def over_time_text(found: Mapping[str, Any], width: int = 100, most: int | None = MOST_SHOWN) -> str:
-    """What an audit over time found, as text; `found` is an :class:`fairlead.model.api_types.OverTimeInfo`.
+    """Format an audit over time, an :class:`fairlead.model.api_types.OverTimeInfo`.
 
-    So many queues are told of, and findings; None: all.
+    `most` bounds the queues and the findings; None: all.
     """
     lines = [_period(found)]
     if not found["complete"]:
-        lines.append(f"of the {span(found['asked'])} that were asked for: the facts before that are not kept any more")
+        lines.append(f"of the {span(found['asked'])} asked for: earlier facts are no longer kept")
     lines.append(_looks(found))
     if not found["queues"]:
-        return "\n".join([*lines, "nobody had work"])
+        return "\n".join([*lines, "no queue had work"])
     names = ("queue", "of", ">entitled", ">got", ">short", "at times short through")
     rows = [
         (queue["name"], _unit(queue["resource"]), *_cells(queue, _scale(found))) for queue in found["queues"][:most]
@@ -52,22 +52,22 @@ def over_time_text(found: Mapping[str, Any], width: int = 100, most: int | None 
     table = folded(columns, width, wraps=names[-1:])
     more = len(found["queues"][most:]) if most is not None else 0
     lines += ["", printed(*table, width=width), *([f"and {more:,} more"] if more > 0 else [])]
-    told = [in_lines(each, width) for each in (*_promises(found), *verdict(found, most))]
-    return "\n".join([*lines, "", *told])
+    below = [in_lines(each, width) for each in (*_promises(found), *verdict(found, most))]
+    return "\n".join([*lines, "", *below])
 
 
 def _cells(queue: Mapping[str, Any], scale: _Scale) -> list[str]:
-    """What a queue was entitled to, got and is short of, and through what, for a table."""
-    amounts = [scale.said(queue["resource"], queue[what]) for what in ("entitled", "got")]
+    """Return a queue's cells: entitled, got, short, and the reasons."""
+    amounts = [scale.format(queue["resource"], queue[what]) for what in ("entitled", "got")]
     part = queue["short"] / queue["entitled"] if queue["entitled"] else 0.0
-    short = f"{scale.said(queue['resource'], queue['short'])} ({part:.0%})" if part > LEAST else ""
+    short = f"{scale.format(queue['resource'], queue['short'])} ({part:.0%})" if part > LEAST else ""
     least = LEAST * queue["entitled"]
-    through = [f"{name} {scale.said(queue['resource'], x)}" for name, x in queue["through"].items() if x > least]
+    through = [f"{name} {scale.format(queue['resource'], x)}" for name, x in queue["through"].items() if x > least]
     return [*amounts, short, ", ".join(through[:MOST_REASONS])]
 
 
 def _promises(found: Mapping[str, Any]) -> list[str]:
-    """What lay idle because it was kept for somebody, and for whom most; nothing where nothing was kept."""
+    """Return lines about what reservations idled, with the largest; none without reservations."""
     promises, scale = found["promises"], _scale(found)
     if not promises["count"]:
         return []
@@ -81,10 +81,9 @@ def _promises(found: Mapping[str, Any]) -> list[str]:
 
 
 def _promise(each: Mapping[str, Any], scale: _Scale) -> str:
-    """One of them, in words."""
-    idled = listed([f"{scale.said(r, amount)} {_unit(r)}-{scale.word}" for r, amount in each["idled"].items()])
-    off = f", put off {each['slips']} time{'s' * (each['slips'] > 1)}" if each["slips"] else ""
-    how = {True: "then it started", False: "then it was dropped", None: "it is kept still"}[each["used"]]
+    idled = listed([f"{scale.format(r, amount)} {_unit(r)}-{scale.word}" for r, amount in each["idled"].items()])
+    off = f", postponed {each['slips']} time{'s' * (each['slips'] > 1)}" if each["slips"] else ""
+    how = {True: "then it started", False: "then it was dropped", None: "it is still kept"}[each["used"]]
     lasted = f"from {moment(each['made'])}" + (
         "" if each["until"] is None else f" for {span(each['until'] - each['made'])}"
     )
@@ -92,11 +91,11 @@ def _promise(each: Mapping[str, Any], scale: _Scale) -> str:
 
 
 def verdict(found: Mapping[str, Any], most: int | None = None) -> list[str]:
-    """What is wrong, in sentences, of who was wronged or starved so many; the last says whether it was fair."""
+    """Return the violations as sentences, at most `most` about queues; the last line is the verdict."""
     lines, scale = [], _scale(found)
     for queue in found["queues"]:
         if queue["status"] == "wronged":
-            amounts = [scale.said(queue["resource"], queue[what]) for what in ("short", "got", "entitled")]
+            amounts = [scale.format(queue["resource"], queue[what]) for what in ("short", "got", "entitled")]
             through = [name for name, x in queue["through"].items() if x > WRONGED * sum(queue["through"].values())]
             unit = f"{_unit(queue['resource'])}-{scale.word}"
             lines.append(
@@ -104,23 +103,23 @@ def verdict(found: Mapping[str, Any], most: int | None = None) -> list[str]:
             )
     for each in found["starved"]:
         lines.append(
-            f"✗ {each['queue']} starved: nothing of it was started for {span(each['seconds'])} from {moment(each['since'])} on, "
+            f"✗ {each['queue']} starved: none of its tasks started for {span(each['seconds'])} from {moment(each['since'])} on, "
             f"while {listed(each['others'])} had no less and {'was' if len(each['others']) == 1 else 'were'} served"
         )
     fair = not lines
     if most is not None and len(lines) > most:
-        lines = [*lines[:most], f"✗ and {len(lines) - most:,} more such; --all shows them"]
+        lines = [*lines[:most], f"✗ and {len(lines) - most:,} more; --all shows them"]
     revoked = found["revocations"]
     lines += [f"✗ at {moment(each['at'])}: {each['text']}" for each in revoked["faults"]]
     if fair:
         lines.append(
-            f"✓ nobody is short of more than {WRONGED:.0%} of its part and one task of its own, and nobody starved"
+            f"✓ no queue is short by more than {WRONGED:.0%} of its share and one of its tasks, and none starved"
         )
     if revoked["claims"] and not revoked["faults"]:
         tasks = listed([f"{count} for {why}" for why, count in sorted(revoked["tasks"].items())])
         lines.append(
-            f"✓ what was revoked was needed, enough, and took nobody below what is theirs: tasks, {tasks}; "
-            f"{span(revoked['lost'])} of the whole cluster were lost"
+            f"✓ preemptions were needed and sufficient, and left each queue its share: tasks, {tasks}; "
+            f"they lost {span(revoked['lost'])} of the whole cluster"
         )
     return [*lines, "fair over this time" if found["fair"] else "not fair over this time: see above"]
 
@@ -132,18 +131,18 @@ def _period(found: Mapping[str, Any]) -> str:
 
 def _looks(found: Mapping[str, Any]) -> str:
     if not found["every"]:
-        return f"each of {found['looks']:,} moments was looked at"
-    often = f"at most one in each {span(found['every'])}"
-    return f"{found['looks']:,} looks, {often}; what was used is {found['error']:.1%} off by them"
+        return f"every one of {found['looks']:,} moments was sampled"
+    often = f"at most one per {span(found['every'])}"
+    return f"{found['looks']:,} samples, {often}; the sampled use is {found['error']:.1%} off"
 
 
 def moment(at: float) -> str:
-    """A time of the scheduler's clock, for reading."""
+    """Format a time of the scheduler's clock."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def span(seconds: float) -> str:
-    """A time for reading."""
+    """Format a duration."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
@@ -155,7 +154,7 @@ def _unit(resource: str | None) -> str:
 
 
 def over_time_page(found: Mapping[str, Any]) -> str:
-    """One self-contained page: the table, and each queue's part and what it got over time. Needs plotly."""
+    """Make one self-contained page: the table, and plots of each queue's entitlement and use. Needs plotly."""
     from plotly.subplots import make_subplots
 
     series = found["series"]
@@ -166,7 +165,7 @@ def over_time_page(found: Mapping[str, Any]) -> str:
             rows=len(drawn), shared_xaxes=True, vertical_spacing=0.4 / (len(drawn) + 4),
             subplot_titles=[html.escape(queue["name"]) for queue in drawn],
         )  # fmt: skip
-        # Plotly takes times as text; each value holds until the next.
+        # Plotly takes times as text. Each value holds until the next.
         at = [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(t)) + f".{int(t % 1 * 1000):03d}" for t in series["at"]]
         for row, queue in enumerate(drawn, 1):
             style = {"row": row, "col": 1, "showlegend": row == 1, "mode": "lines", "line_shape": "hv"}

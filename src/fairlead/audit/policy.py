@@ -1,7 +1,7 @@
-"""Is a policy fair on a case? What it would do if somebody lied, left, or brought more, and what it makes of a single resource.
+"""Is a policy fair on a case? Lies, departures, more capacity, and single resources.
 
-Ghodsi et al., NSDI 2011, section 3. Every function divides the case, and variants of it, and compares; the answer names the
-variant that goes most against somebody. `divide` is how: to fractions with bounds, or to floats for a first look.
+Ghodsi et al., NSDI 2011, section 3. Every function divides the case and variants of it, and reports the variant that wrongs a
+user most. `divide` divides: to fractions with bounds, or to floats for a quick check.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,35 +12,35 @@ from typing import Any
 import numpy as np
 
 from fairlead.audit.allocation import CLOSE, check_allocation, envy_freeness, pareto_efficiency, sharing_incentive
-from fairlead.audit.findings import Finding, more, said, tasks_said
+from fairlead.audit.findings import Finding, format_number, format_tasks, more
 from fairlead.audit.given import Given
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
-from fairlead.policies import naive
+from fairlead.policies import tree
 from fairlead.policies.allocation import amount
 from fairlead.policies.contract import PolicyError
 
 Divide = Callable[[Problem], Given | None]
 Lie = tuple[int, Numbers, Any]
-"""A user, the demand that it claims, and the number of tasks that it claims to have (-1: any number)."""
+"""A user, the demand that it claims, and the number of tasks that it claims (-1: any number)."""
 
-UNKNOWN = "the policy's numbers could not be told for certain here"
+UNKNOWN = "the policy's numbers are not certain here"
 
-HIERARCHICAL_MAXMIN = naive.policy()
-"""With one resource, the naive tree is max-min fairness down the tree; and without a tree plain max-min fairness."""
+HIERARCHICAL_MAXMIN = tree.naive()
+"""With one resource the naive tree is max-min fairness down the tree; without a tree, plain max-min fairness."""
 
 
 def check_policy(problem: Problem, divide: Divide, lies: int = 200) -> list[Finding]:
-    """Check all eight properties on one case, in the paper's order, and tell the gap between shares.
+    """Check all eight properties on one case, in the paper's order, and report the gap between shares.
 
     Parameters
     ----------
     problem : Problem
         In fractions.
     divide : function
-        From a problem to what the policy gives there; None where that is not known for certain.
+        From a problem to the policy's allocation; None if that is not certain.
     lies : int
-        Lies of each user that are tried.
+        Lies to try per user.
     """
     given = divide(problem)
     if given is None:
@@ -81,10 +81,10 @@ def check(name: str, problem: Problem, divide: Divide, lies: Iterable[Lie] = (),
 
 
 def strategy_proofness(problem: Problem, divide: Divide, lies: Iterable[Lie], around: bool = True) -> Finding:
-    """Nobody runs more tasks of its true demand by claiming another one; `around` the best lie better ones are looked for.
+    """No user runs more of its true tasks by claiming another demand; `around` searches for better lies near the best one.
 
-    Ghodsi et al., NSDI 2011, section 3: "users should not be able to benefit by lying about their resource demands". What the
-    lie brings is worth what can be run with it truly, and no more than the user can truly use.
+    Ghodsi et al., NSDI 2011, section 3: "users should not be able to benefit by lying about their resource demands". A lie is
+    worth the true tasks that run with its result, up to the user's true demand.
     """
     name = "strategy-proofness"
     truth = divide(problem)
@@ -117,7 +117,7 @@ def strategy_proofness(problem: Problem, divide: Divide, lies: Iterable[Lie], ar
 def _tell(
     problem: Problem, divide: Divide, truth: Given, i: int, claimed: Numbers, tasks: Any
 ) -> tuple[Finding, Lie] | None:
-    """What a lie brings; None where the policy does not answer it for certain."""
+    """Return the result of a lie; None if the policy's answer is not certain."""
     found = _try(divide, with_lie(problem, i, claimed, tasks)) if (claimed > 0).any() else None
     if found is None:
         return None
@@ -136,28 +136,26 @@ def _lie_found(
     who = problem.users[i]
     asks = ", ".join(f"{_quantity(problem, j, claimed[j])} {r}" for j, r in enumerate(problem.resources))
     count = (
-        "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {tasks_said(tasks)}"
+        "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {format_tasks(tasks)}"
     )
-    text = (
-        f"{who} claims <{asks}>{count} a task and runs {said(worth)} true tasks instead of {said(truth.high[i])}, "
-        f"{more(truth.high[i], worth)}"
-    )
+    runs = f"runs {format_number(worth)} true tasks instead of {format_number(truth.high[i])}"
+    text = f"{who} claims <{asks}> a task{count} and {runs}, {more(truth.high[i], worth)}"
     return Finding("strategy-proofness", False, text, who, None, truth.high[i], worth, margin, truth, found)
 
 
 def _quantity(problem: Problem, j: int, value: Any) -> str:
-    return amount(problem, j, value) if problem.quantities else said(value)
+    return amount(problem, j, value) if problem.quantities else format_number(value)
 
 
 def with_lie(problem: Problem, i: int, claimed: Numbers, tasks: Any) -> Problem:
-    """The problem as user i tells it."""
+    """Return the problem with user i's lie."""
     demand, count = problem.demand.copy(), problem.tasks.copy()
     demand[i], count[i] = claimed, tasks
     return replace(problem, demand=demand, tasks=count)
 
 
 def lies_of(problem: Problem, each: int) -> Iterator[Lie]:
-    """Lies worth trying: more or less of one resource, needs put in proportion to another's, and a tour around those."""
+    """Yield lies worth trying: more or less of one resource, another dominant resource, and random ones nearby."""
     m = len(problem.resources)
     factors = [
         Fraction(1, 4),
@@ -183,7 +181,7 @@ def lies_of(problem: Problem, each: int) -> Iterator[Lie]:
                 claimed[j] = true[j] * factor if true[j] > 0 else problem.capacity[j] * factor / 100
                 found.append((i, claimed, problem.tasks[i]))
         parts = [true[j] / problem.capacity[j] if problem.capacity[j] > 0 else true[j] * 0 for j in range(m)]
-        for j in range(m):  # as much of resource j as makes it the dominant one, or nearly
+        for j in range(m):  # make resource j the dominant one, or nearly
             for factor in (Fraction(9, 10), Fraction(1), Fraction(11, 10)):
                 claimed = true.copy()
                 claimed[j] = max(parts) * problem.capacity[j] * factor
@@ -204,11 +202,11 @@ def lies_of(problem: Problem, each: int) -> Iterator[Lie]:
 
 
 def single_resource(problem: Problem, divide: Divide) -> Finding:
-    """With one resource alone it is max-min fair: checked for each resource of the case by itself.
+    """With one resource alone the policy is max-min fair: checked for each resource of the case.
 
-    Ghodsi et al., NSDI 2011, section 3: "for a single resource, the solution should reduce to max-min fairness". Where users can
-    use some machines only, that is constrained max-min fairness (Ghodsi et al., "Choosy", EuroSys 2013): the least share is
-    raised as far as any placement lets it, then the next.
+    Ghodsi et al., NSDI 2011, section 3: "for a single resource, the solution should reduce to max-min fairness". With
+    constraints on machines, that is constrained max-min fairness (Ghodsi et al., "Choosy", EuroSys 2013): the least share is
+    raised as far as any placement allows, then the next.
     """
     name = "single-resource"
     worst, tried = None, 0
@@ -223,7 +221,7 @@ def single_resource(problem: Problem, divide: Divide) -> Finding:
         tried += 1
         worst = _further(worst, _unlike_maxmin(name, alone, found, alone, f"with {resource} alone"))
     if not tried:
-        return Finding(name, None, "the policy divides no single resource of this case")
+        return Finding(name, None, "the policy cannot divide a single resource of this case")
     return (
         replace(worst, tried=tried)
         if worst is not None
@@ -232,18 +230,18 @@ def single_resource(problem: Problem, divide: Divide) -> Finding:
 
 
 def bottleneck(problem: Problem, divide: Divide) -> Finding:
-    """If one resource is everybody's dominant one, it is shared max-min fairly.
+    """If all users have the same dominant resource, it is shared max-min fairly.
 
     Ghodsi et al., NSDI 2011, section 3: "if there is one resource that is percent-wise demanded most of by every user, then the
     solution should reduce to max-min fairness for that resource".
     """
     name = "bottleneck"
     if problem.machines is not None:
-        return Finding(name, None, "machines differ: no one resource is scarce everywhere")
+        return Finding(name, None, "machines differ: no resource is scarce everywhere")
     shared = np.ones(len(problem.resources), bool)
     there = problem.capacity > 0
     if (problem.demand[:, ~there] > 0).any():
-        return Finding(name, None, "somebody needs what there is nothing of")
+        return Finding(name, None, "a user needs a resource of capacity 0")
     for i in range(len(problem.users)):
         parts = np.where(there, problem.demand[i] / np.where(there, problem.capacity, 1) / problem.weight[i], -1)
         shared &= parts == max(parts)
@@ -265,14 +263,14 @@ def bottleneck(problem: Problem, divide: Divide) -> Finding:
 
 
 def population_monotonicity(problem: Problem, divide: Divide) -> Finding:
-    """When somebody leaves, nobody who stays loses.
+    """When a user leaves, no other loses.
 
     Ghodsi et al., NSDI 2011, section 3: "when a user leaves the system and relinquishes her resources, none of the allocations
     of the remaining users should decrease".
     """
     name = "population-monotonicity"
     if len(problem.users) < 2:
-        return Finding(name, None, "there is nobody who could stay")
+        return Finding(name, None, "no user would stay")
     before = _try(divide, problem)
     if before is None:
         return Finding(name, None, UNKNOWN)
@@ -287,11 +285,11 @@ def population_monotonicity(problem: Problem, divide: Divide) -> Finding:
             worst = _further(
                 worst, _loss(name, before, after, i, place, f"when {problem.users[k]} leaves", problem.users[k])
             )
-    return _told(name, worst, tried, "nobody loses when another leaves")
+    return _verdict(name, worst, tried, "nobody loses when another leaves")
 
 
 def resource_monotonicity(problem: Problem, divide: Divide) -> Finding:
-    """When there is more of a resource, nobody loses.
+    """When the capacity of a resource grows, no user loses.
 
     Ghodsi et al., NSDI 2011, section 3: "if more resources are added to the system, none of the allocations of the existing
     users should decrease".
@@ -308,7 +306,7 @@ def resource_monotonicity(problem: Problem, divide: Divide) -> Finding:
         tried += 1
         for i in range(len(problem.users)):
             worst = _further(worst, _loss(name, before, after, i, i, f"with {what}", None))
-    return _told(name, worst, tried, "nobody loses when more is added")
+    return _verdict(name, worst, tried, "nobody loses when more is added")
 
 
 def _grown(problem: Problem) -> Iterator[tuple[str, Problem]]:
@@ -324,7 +322,7 @@ def _grown(problem: Problem) -> Iterator[tuple[str, Problem]]:
             )
         return
     for j, resource in enumerate(problem.resources):
-        for factor, said_so in (
+        for factor, words in (
             (Fraction(11, 10), "a tenth more"),
             (Fraction(3, 2), "half as much more"),
             (Fraction(2), "twice the"),
@@ -333,11 +331,11 @@ def _grown(problem: Problem) -> Iterator[tuple[str, Problem]]:
             capacity = problem.capacity.copy()
             capacity[j] = capacity[j] * (factor if capacity.dtype == object else float(factor))
             if capacity[j] > problem.capacity[j]:
-                yield f"{said_so} {resource}", replace(problem, capacity=capacity)
+                yield f"{words} {resource}", replace(problem, capacity=capacity)
 
 
 def _part_of(problem: Problem, users: Any, resources: Iterable[int]) -> Problem:
-    """These users and these resources alone."""
+    """Return the problem of these users and these resources alone."""
     columns = list(resources)
     pick = np.ix_(users, columns)
     machines = problem.machines
@@ -360,7 +358,7 @@ def _part_of(problem: Problem, users: Any, resources: Iterable[int]) -> Problem:
 
 
 def _try(divide: Divide, problem: Problem) -> Given | None:
-    """What the policy gives; None where it does not divide this variant, or its numbers are not known for certain."""
+    """Return the policy's allocation; None if it cannot divide this variant, or its numbers are not certain."""
     try:
         return divide(problem)
     except PolicyError:
@@ -368,15 +366,15 @@ def _try(divide: Divide, problem: Problem) -> Given | None:
 
 
 def _unlike_maxmin(name: str, problem: Problem, found: Given, alone: Problem, where: str) -> Finding | None:
-    """The user who is furthest below what max-min fairness on the one resource gives."""
+    """Return the finding for the user furthest below max-min fairness on the one resource."""
     fair = HIERARCHICAL_MAXMIN.divide(alone).tasks
     worst = None
     for i in range(len(problem.users)):
         margin = _part(fair[i] - found.high[i], found.high[i])
         if margin > _nothing(problem) and (worst is None or margin > worst.margin):
             who = problem.users[i]
-            gives = f"max-min fairness gives it {said(fair[i])}, {more(found.high[i], fair[i])}"
-            text = f"{where}, {who} has {tasks_said(found.high[i])}; {gives}"
+            gives = f"max-min fairness gives it {format_number(fair[i])}, {more(found.high[i], fair[i])}"
+            text = f"{where}, {who} has {format_tasks(found.high[i])}; {gives}"
             worst = Finding(name, False, text, who, None, found.high[i], fair[i], margin, found)
     return worst
 
@@ -387,7 +385,8 @@ def _loss(name: str, before: Given, after: Given, i: int, place: int, when: str,
     who = before.problem.users[i]
     if margin <= _nothing(before.problem):
         return Finding(name, True, "", margin=margin)
-    text = f"{when}, {who} falls from {tasks_said(had)} to {said(has)}: it loses {float((had - has) / had):.1%} of what it had"
+    loses = f"it loses {float((had - has) / had):.1%} of what it had"
+    text = f"{when}, {who} falls from {format_tasks(had)} to {format_number(has)}: {loses}"
     return Finding(name, False, text, who, other, has, had, margin, before, after)
 
 
@@ -395,9 +394,9 @@ def _further(worst: Finding | None, found: Finding | None) -> Finding | None:
     return found if found is not None and (worst is None or found.margin > worst.margin) else worst
 
 
-def _told(name: str, worst: Finding | None, tried: int, good: str) -> Finding:
+def _verdict(name: str, worst: Finding | None, tried: int, good: str) -> Finding:
     if not tried:
-        return Finding(name, None, "the policy divides no variant of this case")
+        return Finding(name, None, "the policy cannot divide any variant of this case")
     if worst is None or worst.holds:
         return Finding(
             name, True, f"{good} ({tried} tried)", margin=worst.margin if worst else float("-inf"), tried=tried

@@ -1,4 +1,4 @@
-"""The table of the DRF paper (Ghodsi et al., NSDI 2011, Table 2), for every policy that there is, found by search."""
+"""Table 2 of the DRF paper (Ghodsi et al., NSDI 2011) for every policy, by search."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,11 +9,11 @@ from fairlead.policies.registry import find_policy, policy_names
 from fairlead.processes import on_all_cores
 
 SAMPLES = {"maxmin": "maxmin:cpu", "slots": "slots:4"}
-"""Policies that are written with words after their name."""
+"""Policies that need words after their name."""
 
 
 def every_policy() -> list[str]:
-    """The policies that there are, those of other packages last, as they are tried."""
+    """Return all policies with their words, those of other packages last."""
     return [SAMPLES.get(name, name) for name in policy_names()]
 
 
@@ -32,7 +32,7 @@ def search_all(
     seed, cases, zeros
         See :func:`fairlead.audit.search.search`.
     told : function
-        Called with how many searches are done, of how many.
+        Called with the number of finished searches, and of all searches.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def search_all(
     Raises
     ------
     PolicyError
-        There is no such policy.
+        A policy is unknown.
     """
     for policy in policies:
         find_policy(policy)
@@ -60,7 +60,7 @@ def search_one(policy: str, name: str, seed: int = 0, cases: int = 600, zeros: b
     Raises
     ------
     PolicyError
-        There is no such policy or property.
+        The policy or the property is unknown.
     """
     if name not in PROPERTIES:
         raise PolicyError(f"there is no property {name!r}: use one of {', '.join(PROPERTIES)}")
@@ -72,5 +72,5 @@ def _search(policy: str, name: str, seed: int, cases: int, zeros: bool) -> Verdi
         return search(find_policy(policy), name, seed, cases, zeros)
     except PolicyError:
         raise
-    except Exception as error:  # somebody else's policy: the others are still told of
+    except Exception as error:  # a user's own policy must not stop the search of the others
         return Verdict(policy, name, 0, 0, 0.0, error=f"{type(error).__name__}: {error}")

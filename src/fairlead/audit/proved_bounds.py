@@ -1,8 +1,8 @@
-"""Bounds that are proved: between which fractions the numbers of CEEI lie, which are roots of polynomials.
+"""Proved bounds in fractions of CEEI's numbers, which are roots of polynomials.
 
-The prices that Newton's method finds are put in a box, and Krawczyk's test ("Newton-Algorithmen zur Bestimmung von Nullstellen
-mit Fehlerschranken", Computing 4, 1969), in fractions, proves that exactly one equilibrium lies in it. Where it proves nothing
-(as where prices are not unique) there are no bounds.
+Krawczyk's test ("Newton-Algorithmen zur Bestimmung von Nullstellen mit Fehlerschranken", Computing 4, 1969), in fractions,
+proves that a box around Newton's prices contains exactly one equilibrium. If it proves nothing (for example if prices are not
+unique), there are no bounds.
 """
 
 from fractions import Fraction
@@ -14,23 +14,23 @@ from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division
 
 BOX = Fraction(1, 10**8)
-"""Half the width of the box around prices, in parts of their sum."""
+"""Half the width of the box around prices, relative to their sum."""
 
 
 def equilibrium_bounds(problem: Problem, found: Division) -> tuple[Numbers, Numbers] | None:
-    """Prove between which bounds the users' tasks lie under CEEI.
+    """Prove bounds on the users' tasks under CEEI.
 
     Parameters
     ----------
     problem : Problem
         In fractions.
     found : Division
-        The same divided in floating point, with its prices.
+        The problem's division in floating point, with its prices.
 
     Returns
     -------
     low, high : shape (users,), or None
-        In fractions; None where the test proves nothing.
+        In fractions; None if the test proves nothing.
     """
     n, m = problem.demand.shape
     assert found.prices is not None
@@ -67,7 +67,7 @@ def equilibrium_bounds(problem: Problem, found: Division) -> tuple[Numbers, Numb
     else:
         box = [(p, p) for p in at]
         if at:
-            return None  # nobody is left to pay for what is scarce
+            return None  # no user is left to pay for scarce resources
     for i in range(n):
         dear = sum((s * top for s, (_, top) in zip(rows[i], box, strict=True)), Fraction(0))
         if full[i] and most[i] * dear > budget[i]:
@@ -81,7 +81,7 @@ def equilibrium_bounds(problem: Problem, found: Division) -> tuple[Numbers, Numb
 def _krawczyk(
     at: list[Fraction], rows: list[list[Fraction]], budget: list[Fraction], left: list[Fraction]
 ) -> list[tuple[Fraction, Fraction]] | None:
-    """A box of prices with exactly one solution of sum_i budget_i rows_ij / (prices . rows_i) = left_j, or None."""
+    """Return a box of prices with exactly one solution of sum_i budget_i rows_ij / (prices . rows_i) = left_j, or None."""
     k = len(at)
     radius = sum(at, Fraction(0)) * BOX
     if any(p <= 2 * radius for p in at):

@@ -1,4 +1,4 @@
-"""What an audit found, as tables to read and as one page with pictures."""
+"""The findings of an audit as text tables, and as one page with plots."""
 
 import html
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from fairlead.audit.findings import PROPERTIES, Finding
 from fairlead.audit.given import Given
 from fairlead.audit.search import Case, Verdict
 from fairlead.html_page import framed
-from fairlead.policies.allocation import Allocation, number
+from fairlead.policies.allocation import Allocation, draw, number
 from fairlead.policies.contract import Division
 from fairlead.text_tables import new_table, printed
 
@@ -29,7 +29,7 @@ HEADS = (
 
 
 def findings_text(found: Sequence[Finding], width: int = 100) -> str:
-    """A line or more for each finding."""
+    """Format findings as a table."""
     rows = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for finding in found:
         rows.add_row(_sign(finding), finding.property, finding.text)
@@ -41,7 +41,7 @@ def _sign(finding: Finding) -> str:
 
 
 def verdicts_text(verdicts: Sequence[Verdict], width: int = 100) -> str:
-    """The table of policies and properties, with what was tried."""
+    """Format the table of policies and properties, with the number of trials."""
     rows = new_table("policy", *(f">{head}" for head in HEADS))
     policies = list(dict.fromkeys(v.policy for v in verdicts))
     for policy in policies:
@@ -67,7 +67,7 @@ def _cell(verdict: Verdict) -> str:
 
 
 def counterexample_text(verdict: Verdict) -> str:
-    """A counterexample to read: the case, what is wrong, and what the policy gives before and after."""
+    """Format a counterexample: the case, the violation, and the policy's allocations."""
     if verdict.found is None or verdict.case is None:
         lies = f" and {verdict.lies:,} lies" if verdict.lies else ""
         return f"{verdict.name}: none found in {verdict.cases:,} cases{lies}, {verdict.seconds:.1f} s"
@@ -100,7 +100,7 @@ def _case_lines(case: Case) -> list[str]:
 
 
 def _allocations(finding: Finding) -> list[Allocation]:
-    """What is compared, to print and to draw, with the same users in the same order."""
+    """Return the compared allocations, with the same users in the same order."""
     if finding.before is None:
         return []
     if finding.after is None:
@@ -113,7 +113,7 @@ def _allocations(finding: Finding) -> list[Allocation]:
 
 
 def _allocation(given: Given, label: str, like: Given) -> Allocation:
-    """The middle between the bounds, for all users of `like`; who is not there any more has nothing."""
+    """Return the middle between the bounds for all users of `like`; a user that left has nothing."""
     middle = dict(zip(given.problem.users, (given.low + given.high) / 2, strict=True))
     problem = given.problem
     if len(problem.users) < len(like.problem.users):
@@ -124,9 +124,7 @@ def _allocation(given: Given, label: str, like: Given) -> Allocation:
 
 
 def page(title: str, verdicts: Sequence[Verdict], findings: Sequence[tuple[str, Sequence[Finding]]]) -> str:
-    """One self-contained page: the tables, and a picture of each violation. Needs plotly."""
-    from fairlead.policies.plot import draw
-
+    """Make one self-contained page: the tables, and a plot of each violation. Needs plotly."""
     parts, scripts = [], True
     if verdicts:
         parts.append(_verdict_rows(verdicts))

@@ -1,14 +1,14 @@
-"""Search for a case in which a policy lacks a property, and make what is found small enough to read.
+"""Search for a case that violates a property of a policy, and shrink it until it is readable.
 
-Cases are small problems in whole numbers: drawn at random, by patterns in which policies are known to differ (needs that
-complement each other, one resource that is scarce for all, users who are nearly alike, one who needs little of much), and by
-changing the cases that came closest to a violation. The first look is in floating point; what it finds counts only if it is
-still there in fractions. Then users, resources, weights and digits are taken away for as long as it stays.
+Cases are small problems in whole numbers. They are drawn at random from patterns in which policies differ (complementary needs,
+one resource scarce for all, users nearly alike, one user with small needs), or are mutations of the cases closest to a
+violation. A quick check is in floating point; a violation counts only if fractions confirm it. Then users, resources, weights
+and digits are removed as long as it persists.
 
-Everybody needs something of everything, as the proofs of the DRF paper assume ("strictly positive demands"), unless `zeros` is
-asked for: with users who need nothing of some resource even DRF lacks population monotonicity.
+All users need some of every resource, as the DRF paper's proofs assume ("strictly positive demands"), unless `zeros` is set: with
+demands of 0 even DRF lacks population monotonicity.
 
-A seed decides everything: the same seed, the same cases, the same answer.
+The same seed gives the same cases and the same answer.
 """
 
 import time
@@ -33,11 +33,11 @@ from fairlead.policies.tree import Collapsed, Tree
 NAMES = "ABCDEF"
 RESOURCES = ("cpu", "memory", "gpu")
 CLEARLY = 1e-5
-"""A violation in floats must be this large to be looked at in fractions."""
+"""Least margin of a violation in floats to check in fractions."""
 POOL = 12
-"""Cases that came closest are changed further."""
+"""Number of closest cases kept for mutation."""
 LIES = 6
-"""Of each user in a case, and one more about a finite demand."""
+"""Lies per user and case; one more about a finite demand."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Case:
     tasks: tuple[int, ...]
     weight: tuple[int, ...]
     queues: tuple[str, ...]
-    lie: tuple[int, tuple[int, ...]] | None = None  # of a user: what it claims
+    lie: tuple[int, tuple[int, ...]] | None = None  # a user, and the demand that it claims
 
     def problem(self) -> Problem:
-        """The case as a problem in fractions."""
+        """Return the case as a problem in fractions."""
         n, m = len(self.demand), len(self.capacity)
 
         def table(rows: Any) -> Any:
@@ -74,13 +74,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a search came to.
+    """The result of a search.
 
     tested : the property
-    cases, lies : how many were tried
-    seconds : that it took; the only thing here that a seed does not decide
+    cases, lies : numbers tried
+    seconds : duration; the only field that the seed does not decide
     found : the violation in fractions, or None; its case is `case`
-    error : what the policy raised, where it did
+    error : the exception that the policy raised, if any
     """
 
     policy: str
@@ -94,11 +94,11 @@ class Verdict:
 
     @property
     def name(self) -> str:
-        """The counterexample's name."""
+        """Name of the counterexample."""
         return f"{self.policy}/{self.tested}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON."""
+        """Return plain data for JSON."""
         found: dict[str, Any] = {"policy": self.policy, "property": self.tested, "name": self.name}
         found |= {
             "holds": None if self.error or not self.cases else self.found is None,
@@ -134,12 +134,12 @@ class _Search:
     policy: DividingPolicy
     property: str
     rng: np.random.Generator
-    least: int  # of a demand
+    least: int  # least demand
     lies: int = 0
     pool: list[tuple[float, int, Case]] = field(default_factory=list)
 
     def look(self, case: Case) -> Finding | None:
-        """Check a case in floats; None where the policy does not divide it."""
+        """Check a case in floats; None if the policy cannot divide it."""
         problem = case.problem().floats()
         try:
             finding = check(self.property, problem, partial(give_floats, policy=self.policy), self._lies(case, problem))
@@ -165,7 +165,7 @@ class _Search:
                 yield i, problem.demand[i], -1.0
 
     def is_certain(self, case: Case) -> Finding | None:
-        """Check a case in fractions: a violation, or None."""
+        """Return a case's violation in fractions, or None."""
         problem = case.problem()
         lies = [(case.lie[0], exact_array(map(Fraction, case.lie[1])), problem.tasks[case.lie[0]])] if case.lie else []
         try:
@@ -176,7 +176,7 @@ class _Search:
 
 
 def search(policy: DividingPolicy, name: str, seed: int = 0, cases: int = 600, zeros: bool = False) -> Verdict:
-    """Look for a case in which a policy lacks a property.
+    """Search for a case that violates a property of a policy.
 
     Parameters
     ----------
@@ -185,9 +185,9 @@ def search(policy: DividingPolicy, name: str, seed: int = 0, cases: int = 600, z
         One of :data:`fairlead.audit.findings.PROPERTIES`.
     seed : int
     cases : int
-        To try at most.
+        Most cases to try.
     zeros : bool
-        Whether users may need nothing of some resource.
+        True if demands may be 0.
 
     Returns
     -------
@@ -208,10 +208,10 @@ def search(policy: DividingPolicy, name: str, seed: int = 0, cases: int = 600, z
             continue
         tried += 1
         if finding.holds is False and finding.margin > CLEARLY:
-            told = _with_lie(case, finding)
-            certain = hunt.is_certain(told) if told is not None else None
-            if certain is not None and told is not None:
-                small, certain = _shrunk(told, certain, hunt)
+            suspect = _with_lie(case, finding)
+            certain = hunt.is_certain(suspect) if suspect is not None else None
+            if certain is not None and suspect is not None:
+                small, certain = _shrunk(suspect, certain, hunt)
                 return Verdict(policy.name, name, tried, hunt.lies, time.monotonic() - began, certain, small)
         if np.isfinite(finding.margin) and finding.margin < CLOSE:
             hunt.pool = sorted([*hunt.pool, (-finding.margin, number, case)], key=lambda entry: entry[:2])[:POOL]
@@ -219,7 +219,7 @@ def search(policy: DividingPolicy, name: str, seed: int = 0, cases: int = 600, z
 
 
 def _with_lie(case: Case, finding: Finding) -> Case | None:
-    """The case with the lie that was found, in whole numbers: the whole case is counted finer where the lie is."""
+    """Return the case with the found lie, all in a finer unit so that the lie is in whole numbers."""
     if finding.property != "strategy-proofness":
         return case
     lied, i = finding.after.problem, list(finding.after.problem.users).index(finding.user)
@@ -241,13 +241,13 @@ def _with_lie(case: Case, finding: Finding) -> Case | None:
 
 
 def _drawn(name: str, in_trees: bool, least: int, rng: np.random.Generator) -> Case:
-    """A case of one of the patterns."""
+    """Draw a case from one of the patterns."""
     n, m = int(rng.integers(2, 5)), int(rng.integers(1, 4)) if name != "single-resource" else 1
     top = int(rng.choice([3, 6, 20]))
     demand = rng.integers(0, top + 1, (n, m))
     capacity = rng.integers(top, 6 * top, m)
     pattern = int(rng.integers(6))
-    if pattern == 0:  # needs that complement each other
+    if pattern == 0:  # complementary needs
         demand = rng.integers(0, max(2, top // 4) + 1, (n, m))
         demand[np.arange(n), np.arange(n) % m] = rng.integers(top // 2 + 1, top + 1, n)
     elif pattern == 1 or (name == "bottleneck" and pattern < 4):  # one resource is scarce for all
@@ -257,7 +257,7 @@ def _drawn(name: str, in_trees: bool, least: int, rng: np.random.Generator) -> C
     elif pattern == 2:  # nearly alike
         demand[:] = demand[0]
         demand += rng.integers(0, 2, (n, m))
-    elif pattern == 3:  # one who needs a little of much
+    elif pattern == 3:  # one user with small needs
         demand[0] = 1
     elif pattern == 4:
         capacity[:] = capacity[0]
@@ -279,7 +279,7 @@ def _drawn(name: str, in_trees: bool, least: int, rng: np.random.Generator) -> C
 
 
 def _changed(case: Case, least: int, rng: np.random.Generator) -> Case:
-    """A case that came close, with a number or two changed."""
+    """Mutate a case: change one to three numbers."""
     capacity, demand = list(case.capacity), [list(row) for row in case.demand]
     tasks, weight = list(case.tasks), list(case.weight)
     for _ in range(int(rng.integers(1, 4))):
@@ -304,7 +304,7 @@ def _changed(case: Case, least: int, rng: np.random.Generator) -> Case:
 
 
 def _shrunk(case: Case, finding: Finding, hunt: _Search) -> tuple[Case, Finding]:
-    """Take away what is not needed for the violation, as long as anything can be."""
+    """Shrink a case as long as the violation persists."""
     going = True
     while going:
         going = False
@@ -328,7 +328,7 @@ def _size(case: Case) -> tuple[int, int, int]:
 
 
 def _smaller(case: Case, least: int) -> Iterator[Case]:
-    """Simpler cases, the much simpler first."""
+    """Yield simpler cases, the simplest first."""
     n, m = len(case.demand), len(case.capacity)
     for i in range(n if n > 1 else 0):
         if case.lie is None or case.lie[0] != i:
@@ -351,7 +351,7 @@ def _smaller(case: Case, least: int) -> Iterator[Case]:
         [*case.capacity, *(x for row in case.demand for x in row), *(case.lie[1] if case.lie else ())]
     )
     for by in sorted({int(common), 2, 3, 5}, reverse=True):
-        if by > 1:  # the whole of it in a coarser unit
+        if by > 1:  # all numbers in a coarser unit
             rows = tuple(tuple(max(least, round(x / by)) for x in row) for row in case.demand)
             lie = (case.lie[0], tuple(max(least, round(x / by)) for x in case.lie[1])) if case.lie else None
             if all(map(any, rows)) and (lie is None or any(lie[1])):

@@ -1,4 +1,4 @@
-"""`fairlead audit` and `fairlead properties`: is it fair?"""
+"""`fairlead audit` of a problem, and `fairlead properties`."""
 
 import json
 from fractions import Fraction
@@ -19,7 +19,7 @@ from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
 
 MOST_USERS = 2000
-"""More would be compared pair by pair for hours."""
+"""Users of a problem; the pairwise comparison of more takes hours."""
 
 
 def audit_problem(
@@ -31,12 +31,14 @@ def audit_problem(
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Check policies, or an allocation, on a problem, and print what was found."""
+    """Check policies, or an allocation, on a problem, and print the findings."""
     check_page("--report", report)
     try:
         problem = read_problem(path)
         if len(problem.users) > MOST_USERS:
-            raise Failure(f"{path}: {len(problem.users):,} users: each is compared with each, for up to {MOST_USERS:,}")
+            raise Failure(
+                f"{path}: {len(problem.users):,} users: an audit compares all pairs, of at most {MOST_USERS:,}"
+            )
         if allocation is not None:
             found = [(allocation.name, audit_allocation(problem, _read_tasks(allocation, problem), discrete=discrete))]
         else:
@@ -57,21 +59,21 @@ def audit_problem(
 
 
 def _read_tasks(path: Path, problem: Problem) -> dict[str, Any]:
-    """An allocation: what `fairlead allocate --json` prints, or a table `tasks` with a number for each user."""
+    """Read an allocation: the output of `fairlead allocate --json`, or a table `tasks` with a number for each user."""
     _, raw = read_table(path)
     tasks: Any = raw.get("tasks")
     if tasks is None:
         try:
             tasks = {user["name"]: user["tasks"] for user in raw["results"][0]["users"]}
         except (KeyError, IndexError, TypeError):
-            message = "is no allocation: write what `fairlead allocate --json` prints, or tasks = { A = 3, B = 2 }"
+            message = "no allocation: use the output of `fairlead allocate --json`, or tasks = { A = 3, B = 2 }"
             raise DocumentError(f"{path}: {message}") from None
     if not isinstance(tasks, dict):
         raise DocumentError(f"{path}: tasks: must be a table of users with numbers, such as {{ A = 3, B = 2 }}")
     unknown = sorted(set(tasks) - set(problem.users))
     missing = [user for user in problem.users if user not in tasks]
     if unknown or missing:
-        what = f"there is no user {unknown[0]!r} in the problem" if unknown else f"user {missing[0]!r} has no number"
+        what = f"the problem has no user {unknown[0]!r}" if unknown else f"user {missing[0]!r} has no number"
         raise DocumentError(f"{path}: tasks: {what}")
     return {user: _number(path, user, value) for user, value in tasks.items()}
 
@@ -91,7 +93,7 @@ def _number(path: Path, user: str, value: Any) -> Any:
 def print_properties(
     policies: list[str], seed: int, cases: int, zeros: bool, show: str | None, report: Path | None, as_json: bool
 ) -> None:
-    """Search for counterexamples, and print the table, or one of them."""
+    """Search for counterexamples, and print the table of properties, or one counterexample."""
     check_page("--report", report)
     try:
         if show is not None:

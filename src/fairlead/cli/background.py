@@ -1,7 +1,7 @@
-"""What a running scheduler says, to its terminal and to its log: written by threads of their own.
+"""Writes a running scheduler's messages to its terminal and its log, from threads of their own.
 
-A terminal that is held (Ctrl-S), a pipe that nobody reads any more, a log that cannot be opened: none of that is the scheduler's
-business. So who says something never waits for it to be written, and never fails; what there is no room for is left out.
+A held terminal (Ctrl-S), a pipe without a reader or a log that cannot be opened must not stop the scheduler. So logging
+neither blocks nor fails; lines that do not fit in the queue are dropped.
 """
 
 import logging
@@ -11,36 +11,36 @@ from collections.abc import Callable
 from contextlib import suppress
 
 MOST_LINES = 1000
-"""Lines that wait to be written."""
-END_WITHIN = 1.0
-"""Seconds that the end waits for what was said to be written."""
+"""Lines in the queue, at most."""
+FLUSH_SECONDS = 1.0
+"""Time that `close` waits for queued lines to be written."""
 
 
 class Background:
-    """Says lines by a function that may take long or fail.
+    """Writes lines from a thread, with a function that may block or fail.
 
     Parameters
     ----------
     write : callable
-        Writes one line; what it raises is passed over if it is an OSError or a ValueError, as of a closed file.
+        Writes one line. OSError and ValueError (a closed file) are ignored.
     """
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._lines: queue.Queue[str | None] = queue.Queue(MOST_LINES)
         self._write = write
-        self._thread = threading.Thread(target=self._run, name="says", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="background", daemon=True)
         self._thread.start()
 
     def say(self, line: str) -> None:
-        """Have a line written, soon."""
+        """Queue a line."""
         with suppress(queue.Full):
             self._lines.put_nowait(line)
 
     def close(self) -> None:
-        """Wait a moment for what was said."""
+        """Wait briefly for the queued lines."""
         with suppress(queue.Full):
-            self._lines.put(None, timeout=END_WITHIN)
-            self._thread.join(END_WITHIN)
+            self._lines.put(None, timeout=FLUSH_SECONDS)
+            self._thread.join(FLUSH_SECONDS)
 
     def _run(self) -> None:
         while (line := self._lines.get()) is not None:
@@ -48,8 +48,8 @@ class Background:
                 self._write(line)
 
 
-class InBackground(logging.Handler):
-    """Log records as lines."""
+class BackgroundHandler(logging.Handler):
+    """Writes log records through a Background."""
 
     def __init__(self, background: Background, formatter: logging.Formatter) -> None:
         super().__init__()
@@ -57,5 +57,5 @@ class InBackground(logging.Handler):
         self.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say a record."""
+        """Queue a record."""
         self._background.say(self.format(record))

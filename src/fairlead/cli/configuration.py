@@ -1,4 +1,4 @@
-"""The commands about configurations as files: made from another system's, and compared."""
+"""`fairlead import` and `fairlead diff`: convert and compare configuration files."""
 
 import json
 import sys
@@ -21,16 +21,16 @@ from fairlead.policies.registry import find_policy
 from fairlead.scheduler.reports.fair_shares import Change, share_changes
 
 LEFT_OUT = 3
-"""The exit status where something has no counterpart."""
+"""Exit status if a setting has no counterpart."""
 
 
 def print_yarn(path: Path, site: Path | None) -> None:
-    """Print a fairlead.toml made from YARN's files; exit status 3 where it leaves something out."""
+    """Print a fairlead.toml converted from YARN's files; exit status 3 if it omits a setting."""
     _print_import(lambda: import_yarn(path, site), "the file")
 
 
 def print_mesos(state: str, roles: Path | None) -> None:
-    """Print a fairlead.toml made from what a Mesos master says; exit status 3 where it leaves something out."""
+    """Print a fairlead.toml converted from a Mesos master's answers; exit status 3 if it omits a setting."""
     _print_import(lambda: import_mesos(read_state(state, roles), without_secrets(state)), "the master")
 
 
@@ -41,12 +41,13 @@ def _print_import(make: Callable[[], Imported], who: str) -> None:
         raise Failure(str(error)) from None
     print(plain_lines(found.text), end="")
     if found.left_out:
-        print(f"fairlead: left out, as the first lines say: {len(found.left_out)} of what {who} says", file=sys.stderr)
+        count = f"{len(found.left_out)} setting{'s' * (len(found.left_out) > 1)}"
+        print(f"fairlead: {who}: {count} left out; the first lines list them", file=sys.stderr)
         raise typer.Exit(LEFT_OUT)
 
 
 def print_diff(old: Path, new: Path, as_json: bool) -> None:
-    """Print who would gain and who would lose in steady fair shares."""
+    """Print the queues whose steady fair shares change."""
     try:
         before, after = (read_configuration(path, find_policy) for path in (old, new))
     except DocumentError as error:
@@ -70,7 +71,7 @@ def print_diff(old: Path, new: Path, as_json: bool) -> None:
     same = {change.queue for change in found if change.queue != "/"} - {change.queue for change in changed}
     if changed and same:
         print(
-            f"\n{len(same)} other queue{'s' * (len(same) > 1)} would have what {'they have' if len(same) > 1 else 'it has'} now"
+            f"\n{len(same)} other queue{'s' * (len(same) > 1)} would keep {'their' if len(same) > 1 else 'its'} fair shares"
         )
 
 

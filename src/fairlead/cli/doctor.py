@@ -1,7 +1,6 @@
-"""`fairlead doctor`: is all well where a scheduler lives, and if not, what helps. It changes nothing.
+"""`fairlead doctor`: checks a scheduler's data folder and this machine, and suggests remedies. It changes nothing.
 
-Each thing that is looked at is a function over the data folder that gives what it found, so that one which cannot be looked at
-hides no other.
+Each check is a function that returns a Finding; one that fails hides no other.
 """
 
 import os
@@ -35,21 +34,20 @@ from fairlead.journal.repair import examine
 from fairlead.locks import holding, is_stopped
 from fairlead.service.clock import Clock, read_clock
 
-TIGHT, FULL = 2**30, 64 * 2**20
-"""Bytes of room on a disk under which it is worth a word, and under which things fail."""
+LOW_DISK_BYTES, FULL_DISK_BYTES = 2**30, 64 * 2**20
+"""Free disk space below which doctor warns, and below which tasks fail."""
 FEW_FILES, FEW_PROCESSES = 4096, 512
-"""Descriptors and processes that one may have, under which a busy scheduler could fail to start tasks."""
-CLOCK_SET = 60.0
-"""Seconds by which the machine's clock was set, over which it is worth a word."""
-
-SLOW = 30.0
-"""Seconds until a node is declared dead, over which it is worth a word."""
+"""Limits on descriptors and processes below which a busy scheduler may fail to start tasks."""
+CLOCK_STEP_SECONDS = 60.0
+"""Step of the machine's clock since boot above which doctor warns."""
+SLOW_DETECTION_SECONDS = 30.0
+"""Time until Ray declares a silent node dead above which doctor warns."""
 
 How = Literal["well", "look", "wrong"]
 
 
 class Finding(NamedTuple):
-    """What was found of one thing: how it is, what is seen, and the command or the change that helps."""
+    """The result of one check: the subject, its state, what was found, and a remedy."""
 
     thing: str
     how: How
@@ -57,8 +55,8 @@ class Finding(NamedTuple):
     help: str = ""
 
 
-def see_all(home: Path | None, system: bool, as_json: bool) -> None:
-    """Look at everything and print it; exit status 1 if something is wrong."""
+def print_findings(home: Path | None, system: bool, as_json: bool) -> None:
+    """Run all checks and print the findings; exit status 1 if something is wrong."""
     folder = (home or (SYSTEM_HOME if system else home_folder())).absolute()
     found = examine_all(folder)
     if as_json:
@@ -71,8 +69,8 @@ def see_all(home: Path | None, system: bool, as_json: bool) -> None:
 
 
 def examine_all(home: Path) -> list[Finding]:
-    """Look at the scheduler of a data folder, and at this machine as far as it matters to one."""
-    looks: list[tuple[str, Callable[[], Finding]]] = [
+    """Run all checks on the scheduler of a data folder and on this machine."""
+    checks: list[tuple[str, Callable[[], Finding]]] = [
         ("versions", _versions),
         ("home", partial(_home, home)),
         ("journal", partial(_journal, home)),
@@ -85,15 +83,15 @@ def examine_all(home: Path) -> list[Finding]:
         ("clocks", partial(_clocks, home)),
         ("limits", _limits),
     ]
-    if home == SYSTEM_HOME and os.geteuid() != 0:  # the rest is for root's eyes
-        looks = [look for look in looks if look[0] in ("versions", "scheduler", "output", "disk", "limits")]
+    if home == SYSTEM_HOME and os.geteuid() != 0:  # only root may read the rest
+        checks = [check for check in checks if check[0] in ("versions", "scheduler", "output", "disk", "limits")]
     found = []
-    for thing, look in looks:
+    for thing, check in checks:
         try:
-            found.append(look())
+            found.append(check())
         except OSError as error:
-            what = f"cannot be looked at: {error.strerror or error}"
-            found.append(Finding(thing, "wrong", what, f"run this as who owns {home}, or as root"))
+            what = f"cannot be checked: {error.strerror or error}"
+            found.append(Finding(thing, "wrong", what, f"run this as the owner of {home}, or as root"))
     return found
 
 
@@ -118,7 +116,7 @@ def _home(home: Path) -> Finding:
     try:
         found = home.lstat()
     except FileNotFoundError:
-        return Finding("home", "look", "there is none yet", "`fairlead up` makes it")
+        return Finding("home", "look", "does not exist yet", "`fairlead up` makes it")
     if stat.S_ISLNK(found.st_mode):
         found = home.stat()
     if not stat.S_ISDIR(found.st_mode):
@@ -126,15 +124,15 @@ def _home(home: Path) -> Finding:
     if found.st_uid != os.geteuid():
         return Finding("home", "wrong", f"belongs to uid {found.st_uid}, not to you", "name your own with --home")
     if found.st_mode & 0o077:
-        mode = f"others may look into it (mode {stat.S_IMODE(found.st_mode):o})"
+        mode = f"is open to others (mode {stat.S_IMODE(found.st_mode):o})"
         return Finding("home", "wrong", mode, f"chmod 700 {home}")
-    return Finding("home", "well", "is yours alone")
+    return Finding("home", "well", "is private to you")
 
 
 def _journal(home: Path) -> Finding:
     path = home / "journal.db"
     if not path.exists():
-        return Finding("journal", "look", "there is none yet", "`fairlead up` makes it")
+        return Finding("journal", "look", "does not exist yet", "`fairlead up` makes it")
     try:
         found = examine(path)
     except JournalError as error:
@@ -142,39 +140,37 @@ def _journal(home: Path) -> Finding:
     if found.wrong:
         return Finding("journal", "wrong", f"damaged: {found.wrong}", "fairlead journal check")
     if head.is_of_another(found.head, path):
-        return Finding(
-            "journal", "look", f"{found.position:,} facts are proved; it is a copy", "fairlead journal adopt"
-        )
-    return Finding("journal", "well", f"{found.position:,} facts are proved")
+        return Finding("journal", "look", f"{found.position:,} facts proved; it is a copy", "fairlead journal adopt")
+    return Finding("journal", "well", f"{found.position:,} facts proved")
 
 
 def _scheduler(home: Path) -> Finding:
     lock = head.path_of(home / "journal.db")
     for pid in holding(lock):
-        with suppress(OSError):  # it has ended, or is nobody's that may be looked at
+        with suppress(OSError):  # it has ended, or another user owns it
             if is_stopped(pid) and any(map(lock.samefile, Path(f"/proc/{pid}/fd").iterdir())):
                 return Finding("scheduler", "wrong", f"process {pid} is stopped", f"kill -CONT {pid}")
     try:
-        with Connection(home, patience=0, timeout=15) as connection:
+        with Connection(home, retry_seconds=0, timeout=15) as connection:
             ready = connection.get("/readyz")
             version = connection.get("/v1/status")["version"]
     except ServiceError as error:
-        if error.status:  # it answers, and says what is wrong
+        if error.status:  # it answers with an error
             return Finding("scheduler", "wrong", str(error), f"see {home}/log")
         left = "a scheduler was killed here; " if socket_of(home).exists() else ""
         system = " --system, as root, or: systemctl start fairlead" if home == SYSTEM_HOME else ""
         return Finding("scheduler", "look", f"{left}none runs", f"fairlead up{system}")
     if version != fairlead.__version__:
-        return Finding("scheduler", "look", f"runs, but is fairlead {version}", "start it again: its tasks run on")
+        return Finding("scheduler", "look", f"runs, but is fairlead {version}", "restart it: its tasks run on")
     return Finding("scheduler", "well", f"runs; its last step ended {ready['step']:.1f} s ago")
 
 
 def _supervisor(home: Path) -> Finding:
-    """By who holds its lock: a connection would take the scheduler's place."""
+    """Check the supervisor by its lock; a connection would displace the scheduler's."""
     if not (home / "supervisor" / "lock").exists():
         if (home / ADDRESS_FILE).exists():
-            return Finding("supervisor", "well", "none is needed here: each node of Ray's has its own, see `ray`")
-        return Finding("supervisor", "well", "none was needed yet")
+            return Finding("supervisor", "well", "none is needed here: each Ray node has its own, see `ray`")
+        return Finding("supervisor", "well", "not needed yet")
     there = supervisor_in(home / "supervisor")
     if there is None:
         return Finding("supervisor", "well", "none runs; a scheduler starts one")
@@ -184,52 +180,52 @@ def _supervisor(home: Path) -> Finding:
 
 
 def _output(home: Path) -> Finding:
-    """By the word of the scheduler: what lets it in may be known to its environment alone."""
+    """Ask the scheduler: only its environment may have the credentials of the storage."""
     try:
-        with Connection(home, patience=0, timeout=15) as connection:
+        with Connection(home, retry_seconds=0, timeout=15) as connection:
             output = connection.get("/v1/status").get("output")
-    except ServiceError:  # none runs, or it is not well, which is said elsewhere
-        return Finding("output", "well", "where it is kept is looked at by a scheduler that runs")
+    except ServiceError:  # _scheduler reports why
+        return Finding("output", "well", "can be checked only while a scheduler runs")
     if output is None:
-        return Finding("output", "well", "is on its nodes, and kept nowhere else")
-    waiting = f"that of {output['waiting']:,} tasks waits on its nodes"
+        return Finding("output", "well", "stays on the nodes, without a copy elsewhere")
+    waiting = f"that of {output['waiting']:,} tasks is still to be copied"
     if output["trouble"]:
         helps = (
-            "see that this machine reaches it, and that the scheduler's environment has what lets in: it is tried again"
+            "check that this machine reaches it, and the credentials in the scheduler's environment; copying is retried"
         )
         return Finding("output", "wrong", f"{output['trouble']}; {waiting}", helps)
-    return Finding("output", "well", f"is kept at {output['url']}; {waiting}")
+    return Finding("output", "well", f"is copied to {output['url']}; {waiting}")
 
 
 def _ray(home: Path) -> Finding:
-    """The cluster that was used last: its head, how soon it sees that a node is dead, and nodes without a supervisor."""
+    """Check the Ray cluster used last: its head, its failure detection, and nodes without a supervisor."""
     from fairlead.engines.ray.health import examine as examine_ray
 
     address = (home / ADDRESS_FILE).read_text()
     try:
         health = examine_ray(address)
     except EngineError as error:
-        return Finding("ray", "wrong", str(error), "tasks run on; nodes come and go when the head is there again")
+        return Finding("ray", "wrong", str(error), "tasks run on; nodes can join and leave once the head is back")
     except ImportError:
         return Finding("ray", "wrong", "Ray is not installed here", "pip install 'fairlead[ray]'")
     what = f"Ray {health.version} at {address}, {len(health.nodes)} nodes"
     try:
-        with Connection(home, patience=0, timeout=15) as connection:
+        with Connection(home, retry_seconds=0, timeout=15) as connection:
             known = connection.get("/v1/nodes")["nodes"]
             heard = [node["name"] for node in known if node["status"] != "lost" and node.get("silent") is None]
-    except ServiceError:  # none runs, which is said elsewhere
+    except ServiceError:  # none runs, which _scheduler reports
         heard = health.nodes
     missing = [name for name in health.nodes if name not in heard]
     if missing:
-        what += f"; no supervisor is heard on {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}"
-        helps = f"is it stopped, or the network cut? is the same fairlead installed there? see {home}/log and {home}/ray.log"
+        what += f"; no contact with the supervisor on {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}"
+        helps = f"check that it runs, the network, and that the same fairlead is installed; see {home}/log and {home}/ray.log"
         return Finding("ray", "wrong", what, helps)
     if health.seen_after is None:
-        return Finding("ray", "well", f"{what}; how soon it sees a loss is set at the head, which is not here")
+        return Finding("ray", "well", f"{what}; its failure detection is set on the head, which is another machine")
     soon, late = health.seen_after
-    what += f"; a node that ended is seen after {soon:g} s, one that does not answer after {late:g} s"
-    what += f"; what its head knows is {'on disk' if health.on_disk else 'in memory, and lost with it'}"
-    if late > SLOW:
+    what += f"; it detects a dead node after {soon:g} s, a silent one after {late:g} s"
+    what += f"; the head's state is {'on disk' if health.on_disk else 'in memory, and lost with it'}"
+    if late > SLOW_DETECTION_SECONDS:
         return Finding("ray", "look", what, "start the head with RAY_health_check_...: see docs/ray.md")
     return Finding("ray", "well", what)
 
@@ -237,26 +233,26 @@ def _ray(home: Path) -> Finding:
 def _cgroups() -> Finding:
     tried = cgroups.find(f"fairlead-doctor-{os.getpid()}")
     if tried is None:
-        what = "none can be made: memory is watched twice a second, CPU is not limited"
-        return Finding("cgroups", "look", what, "run as root, or have systemd delegate: Delegate=yes")
+        what = "not available: memory is polled twice a second, CPU is not limited"
+        return Finding("cgroups", "look", what, "run as root, or delegate them with systemd: Delegate=yes")
     tried.close()
     missing = [name for name, there in (("memory", tried.limits_memory), ("cpu", tried.limits_cpu)) if not there]
     if missing:
-        return Finding("cgroups", "look", f"{' and '.join(missing)} cannot be limited", "delegate its controller")
-    return Finding("cgroups", "well", "hold tasks to their memory and CPU")
+        return Finding("cgroups", "look", f"{' and '.join(missing)} cannot be limited", "delegate the controller")
+    return Finding("cgroups", "well", "limit tasks to their memory and CPU")
 
 
 def _disk(home: Path) -> Finding:
     there = next(folder for folder in (home, *home.parents) if folder.exists())
     disk = os.statvfs(there)
     room = disk.f_bavail * disk.f_frsize
-    what = f"{room / 2**30:.1f} GiB are free"
+    what = f"{room / 2**30:.1f} GiB free"
     if disk.f_files and disk.f_favail < 1000:
         return Finding("disk", "wrong", f"only {disk.f_favail} more files can be made", f"remove files from {there}")
-    if room < FULL:
-        return Finding("disk", "wrong", what, f"make room: du -xh {there} | sort -h | tail")
-    if room < TIGHT:
-        return Finding("disk", "look", what, f"make room soon: du -xh {there} | sort -h | tail")
+    if room < FULL_DISK_BYTES:
+        return Finding("disk", "wrong", what, f"free space: du -xh {there} | sort -h | tail")
+    if room < LOW_DISK_BYTES:
+        return Finding("disk", "look", what, f"free space soon: du -xh {there} | sort -h | tail")
     return Finding("disk", "well", what)
 
 
@@ -264,14 +260,14 @@ def _clocks(home: Path) -> Finding:
     try:
         boot, begin = read_clock(home / "clock.json")
     except FileNotFoundError:
-        return Finding("clocks", "well", "nothing has been timed yet")
+        return Finding("clocks", "well", "no time recorded yet")
     except ValueError:
-        return Finding("clocks", "look", "clock.json says nothing", "the next `fairlead up` writes it anew")
+        return Finding("clocks", "look", "clock.json is unreadable", "the next `fairlead up` rewrites it")
     if boot != Clock.boot():
-        return Finding("clocks", "well", "the machine was booted since: `fairlead up` takes its clock's word")
+        return Finding("clocks", "well", "the machine was rebooted since: `fairlead up` trusts its clock")
     ahead = time.time() - begin - time.clock_gettime(time.CLOCK_BOOTTIME)
-    if abs(ahead) > CLOCK_SET:
-        what = f"the machine's was set by {ahead:+,.0f} s since it was booted; no time limit is changed by that"
+    if abs(ahead) > CLOCK_STEP_SECONDS:
+        what = f"the machine's clock was set by {ahead:+,.0f} s since boot; time limits are not affected"
         return Finding("clocks", "look", what)
     return Finding("clocks", "well", "agree")
 
@@ -283,5 +279,5 @@ def _limits() -> Finding:
         (processes, FEW_PROCESSES, "processes", "u"),
     ):
         if many != resource.RLIM_INFINITY and many < few:
-            return Finding("limits", "look", f"{many} {name} at most", f"ulimit -{option} {few}, as root")
-    return Finding("limits", "well", "files and processes enough")
+            return Finding("limits", "look", f"at most {many} {name}", f"ulimit -{option} {few}, as root")
+    return Finding("limits", "well", "enough files and processes")

@@ -1,5 +1,5 @@
-"""How a command fails: with one line on standard error and exit status 1."""
+"""The exception that ends a command."""
 
 
 class Failure(Exception):
-    """Ends a command with one line on standard error."""
+    """Ends a command with one line on standard error and exit status 1."""

@@ -1,4 +1,4 @@
-"""`fairlead job`: one job, and those of its tasks that matter first."""
+"""`fairlead job`: one job, and its most interesting tasks."""
 
 import re
 import shlex
@@ -12,16 +12,19 @@ from fairlead.model.api_types import TaskStatus
 from fairlead.plain_text import plain
 
 ORDER = ("failed", "stopping", "expiring", "revoking", "running", "starting", "cancelled", "succeeded")
-"""Whose tasks are shown first; those that wait have nothing to show."""
+"""Statuses in the order in which tasks are shown; pending tasks have nothing to show."""
 HOW = {"success": "if it succeeds", "failure": "if it fails", "end": "when it has ended"}
 
 
 def find_tasks(
     connection: Connection, job: dict[str, Any], status: str | None, indices: str | None, most: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """The tasks that are asked for, `most` of them, and how many are left out: by index where one says which, else by status."""
+    """Return at most `most` tasks, and the number left out.
+
+    With `indices`, tasks are ordered by index, otherwise by status as in `ORDER`. Raises Failure for options that are wrong.
+    """
     if status is not None and status not in get_args(TaskStatus):
-        raise Failure(f"--status {status!r}: there are {', '.join(get_args(TaskStatus))}")
+        raise Failure(f"--status {status!r}: write one of {', '.join(get_args(TaskStatus))}")
     path = f"/v1/jobs/{job['id']}/tasks"
     if indices is not None:
         match = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", indices)
@@ -42,13 +45,13 @@ def find_tasks(
 
 
 def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> None:
-    """Print one job: a line each for what it is, then its tasks."""
+    """Print a job, an attribute per line, then its tasks."""
     counts = ", ".join(
         f"{job[what]} {what}" for what in ("waiting", "running", "succeeded", "failed", "cancelled") if job[what]
     )
     used = [cpu_time(job["cpu_seconds"]) and f"{cpu_time(job['cpu_seconds'])} of CPU", memory(job["peak_memory"])]
     bounds = f", at most {job['at_most']} at once" if job["at_most"] else ""
-    ray = ", the bundles of a program of Ray" if job["ray"] else ""
+    ray = ", the bundles of a Ray program" if job["ray"] else ""
     lines = {
         "job": f"{job['id']} {job['name']}".strip(),
         "status": job["status"],
@@ -63,8 +66,8 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> Non
         "priority": str(job["priority"]) if job["priority"] else "",
         "retries": f"{job['retries']} of each task that fails" if job["retries"] else "",
         "time limit": f"{exact_span(job['time_limit'])} each" if job["time_limit"] is not None else "",
-        "grace": f"{exact_span(job['grace'])}, if its queue gives as much" if job["grace"] is not None else "",
-        "done by": "exit 0, also when it is stopped to make room" if job["exit_done"] else "",
+        "grace": f"{exact_span(job['grace'])}, up to its queue's maximum" if job["grace"] is not None else "",
+        "done by": "exit 0, also when preempted" if job["exit_done"] else "",
         "stops by": job["signal"] if job["signal"] != "SIGTERM" else "",
         "revocable": "before jobs that are not" if job["revocable"] else "",
         "revoked": _revoked(job["revoked"]) if job["revoked"] else "",
@@ -78,22 +81,22 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> Non
             print(f"{name:<10} {plain(value)}")
     _show_tasks(tasks)
     if left:
-        print(f"and {left} more: `fairlead job {job['id']} --tasks 0-99` or `--status succeeded` shows others")
+        print(f"and {left} more: show others with `fairlead job {job['id']} --tasks 0-99` or `--status succeeded`")
 
 
-def _revoked(told: dict[str, Any]) -> str:
-    """When tasks of it were revoked for others, for whom and why; and how many, where it was more than one."""
-    then = time.localtime(told["at"])
-    when = time.strftime("%H:%M" if time.time() - told["at"] < 86400 else "%Y-%m-%d %H:%M", then)
-    more = f"; {told['tasks']} tasks in all" if told["tasks"] > 1 else ""
-    return f"at {when} {told['text'].removeprefix('revoked ')}{more}"
+def _revoked(last: dict[str, Any]) -> str:
+    """When its tasks were last preempted, for whom and why, and how many tasks in all."""
+    then = time.localtime(last["at"])
+    when = time.strftime("%H:%M" if time.time() - last["at"] < 86400 else "%Y-%m-%d %H:%M", then)
+    more = f"; {last['tasks']} tasks in all" if last["tasks"] > 1 else ""
+    return f"at {when} {last['text'].removeprefix('revoked ')}{more}"
 
 
 def _show_tasks(tasks: list[dict[str, Any]]) -> None:
     now = time.time()
     repeats = any(task["known_as"] != task["index"] for task in tasks)
     forecast = any(task["expected_end"] is not None for task in tasks)
-    left = (">ends in", ">cautiously") if forecast else ()
+    left = (">ends in", ">p90") if forecast else ()
     table = plain_table(
         ">task", *([">repeats"] if repeats else []), "status", ">exit", "reason", "node", ">attempt", ">seconds", *left
     )
@@ -116,7 +119,7 @@ def _show_tasks(tasks: list[dict[str, Any]]) -> None:
 
 
 def _left(task: dict[str, Any], end: str, now: float) -> str:
-    """How long until a task is expected to end; nothing for one that does not run, ``?`` where nobody knows."""
+    """Time until a running task is expected to end; empty if it does not run, ``?`` if unknown."""
     if task["expected_end"] is None:
         return ""
     return "?" if task[end] is None else span(task[end] - now)

@@ -1,4 +1,4 @@
-"""`fairlead journal`: what its commands say."""
+"""`fairlead journal`: check, repair and adopt, and what they print."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from fairlead.journal.repair import UNKNOWN_LOSS, Finding, adopt, examine, repai
 
 
 def check_journal(home: Path | None, as_json: bool) -> None:
-    """Print what a journal was found to be; exit status 1 if something is wrong with it."""
+    """Print the result of a check; exit status 1 if the journal is damaged."""
     path = _journal(home)
     try:
         found = examine(path)
@@ -35,45 +35,43 @@ def check_journal(home: Path | None, as_json: bool) -> None:
         epoch = found.head.epoch if found.head else 0
         times = "time" if epoch == 1 else "times"
         print(
-            f"{path}: all is well: {found.position:,} facts are proved, of which {found.kept:,} are kept; "
+            f"{path}: undamaged: {found.position:,} facts proved, {found.kept:,} of them kept; "
             f"its scheduler was started {epoch:,} {times}"
         )
         if is_of_another(found.head, path):
-            print("it is a copy, which `up` refuses until `fairlead journal adopt` makes it the journal")
+            print("it is a copy: `up` refuses it until you run `fairlead journal adopt`")
     else:
         print(f"{path}: damaged: {found.wrong}")
-        print(f"{found.position:,} facts are proved; {_lost(found)}")
+        print(f"{found.position:,} facts proved; {_lost(found)}")
         if found.position:
-            print("`fairlead journal repair` goes on with what is proved")
+            print("`fairlead journal repair` cuts it back to the proved facts")
     if found.wrong:
         raise typer.Exit(1)
 
 
 def repair_journal(home: Path | None) -> None:
-    """Repair a journal, and print what became of it."""
+    """Repair a journal, and print the result."""
     path = _journal(home)
     try:
         found, aside = repair(path)
     except (JournalError, OSError) as error:
         raise Failure(str(error)) from None
-    print(f"{path}: goes on after fact {found.position:,}; {_lost(found)}")
+    print(f"{path}: ends at fact {found.position:,} now; {_lost(found)}")
     if found.lost is None:
-        print(f"the next jobs have numbers higher by {UNKNOWN_LOSS:,}, so that none is given twice")
-    print(f"what it was is in {aside}")
+        print(f"job numbers skip {UNKNOWN_LOSS:,}, so that none is used twice")
+    print(f"the damaged files are in {aside}")
 
 
 def adopt_journal(home: Path | None) -> None:
-    """Make a copy the journal, and print that it is."""
+    """Adopt a copied journal, and print the result."""
     path = _journal(home)
     try:
         head, passed = adopt(path)
     except (JournalError, OSError) as error:
         raise Failure(str(error)) from None
-    print(f"{path}: is the journal from now on, after {head.sequence:,} facts")
+    print(f"{path}: adopted, with {head.sequence:,} facts")
     if passed:
-        print(
-            f"jobs ran here that it knows nothing of: the next have numbers higher by {passed:,}, so that none is given twice"
-        )
+        print(f"jobs ran here that it does not contain: job numbers skip {passed:,}, so that none is used twice")
 
 
 def _journal(home: Path | None) -> Path:
@@ -82,7 +80,7 @@ def _journal(home: Path | None) -> Path:
 
 def _lost(found: Finding) -> str:
     if found.lost is None:
-        return "how many are lost is not known"
+        return "the number of lost facts is unknown"
     if not found.lost:
         return "none is lost"
     first = found.position + 1

@@ -1,4 +1,4 @@
-"""The commands that need no scheduler: they compute on this machine."""
+"""`fairlead allocate` and `fairlead policies`."""
 
 import json
 from pathlib import Path
@@ -10,9 +10,9 @@ from fairlead.cli.terminal import width
 from fairlead.model.documents import DocumentError
 from fairlead.model.problems import read_problem
 from fairlead.plain_text import plain_lines
-from fairlead.policies.allocation import allocate, steps_table, table
+from fairlead.policies.allocation import allocate, draw, steps_table, table
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.registry import HERE, ORDERS_ONLY, find_policy, policy_names
+from fairlead.policies.registry import ORDERS_ONLY, find_policy, policy_names, syntax
 
 
 def print_allocations(
@@ -25,7 +25,7 @@ def print_allocations(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Compute and print allocations; exit status 1 with one line where that cannot be."""
+    """Compute and print allocations. Raises Failure."""
     check_page("--plot", plot)
     found, refused = [], []
     try:
@@ -55,22 +55,22 @@ def print_allocations(
 
 def _draw(found: list[Any], plot: Path) -> None:
     try:
-        from fairlead.policies.plot import draw
+        figure = draw(found)
     except ImportError:
         raise Failure("--plot needs plotly: pip install 'fairlead[plot]'") from None
-    write_page(plot, draw(found).to_html(include_plotlyjs=True))
+    write_page(plot, figure.to_html(include_plotlyjs=True))
 
 
 def print_policies(as_json: bool) -> None:
-    """Print each policy with how it is written and what it does."""
+    """Print each policy: how to write it, and what it does."""
     samples = {"maxmin": "maxmin:RESOURCE", "slots": "slots:4"}
     rows = []
     for name in [*policy_names(), *ORDERS_ONLY]:
         try:
             summary = find_policy(samples.get(name, name)).summary
-        except Exception as error:  # somebody else's, which must not hide the others
+        except Exception as error:  # a broken plug-in must not hide the others
             summary = f"cannot be loaded: {error}"
-        rows.append({"name": name, "written": (HERE | ORDERS_ONLY).get(name, name), "summary": summary})
+        rows.append({"name": name, "written": syntax(name), "summary": summary})
     if as_json:
         print(json.dumps({"policies": rows}, indent=2))
         return

@@ -1,28 +1,94 @@
-"""`fairlead`: the command line, put together. What each command takes and does is in :mod:`fairlead.cli.commands`.
-
-Nothing heavy is imported up here: a client answers at once.
-"""
+"""`fairlead`: the command line. :mod:`fairlead.cli.commands` has the commands; only the one that is asked for is imported."""
 
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 import fairlead
-from fairlead.cli.commands import cluster, configuration, fairness, jobs, journal, people, traces
+from fairlead.cli import parsing
 from fairlead.cli.failure import Failure
-from fairlead.cli.option_values import settle
-from fairlead.cli.streams import checked_streams
-from fairlead.interrupts import heed
+from fairlead.cli.streams import safe_streams
+from fairlead.client.service_error import ServiceError
+from fairlead.interrupts import handle_interrupts
 from fairlead.plain_text import plain_lines
 
+COMMANDS = {
+    "up": ("cluster", "Start the scheduler, in the foreground."),
+    "submit": ("jobs", "Submit a job and print its number."),
+    "run": ("jobs", "Run a command as a job and wait for it, as if it ran here."),
+    "jobs": ("jobs", "List the newest jobs, newest first."),
+    "logs": ("jobs", "Print the output of a task."),
+    "cancel": ("jobs", "Cancel jobs, some tasks of a job, or a whole queue."),
+    "job": ("jobs", "Show one job and its tasks."),
+    "wait": ("jobs", "Wait until jobs have ended."),
+    "why": ("jobs", "Explain why a job is waiting, and when it should start."),
+    "when": ("jobs", "Estimate when a job would start if it were submitted now."),
+    "hold": ("jobs", "Keep a job's waiting tasks from starting."),
+    "release": ("jobs", "Release a held job."),
+    "edit": ("jobs", "Change what a job asks for."),
+    "rerun": ("jobs", "Submit a job again and print the new job's number."),
+    "checkpointed": ("jobs", "Report, from inside a task, that its progress is saved."),
+    "drain": ("cluster", "Let a node finish its tasks and take no new ones."),
+    "resume": ("cluster", "Let a drained node take tasks again."),
+    "forget": ("cluster", "Forget a lost node."),
+    "reload": ("cluster", "Reload the scheduler's configuration file."),
+    "queues": ("cluster", "Show the queues: usage, shares and limits."),
+    "nodes": ("cluster", "Show the nodes: capacity and usage."),
+    "frameworks": ("cluster", "Show the frameworks that take offers."),
+    "usage": ("cluster", "Report resource usage by user or by queue."),
+    "top": ("cluster", "Watch the cluster on a full screen."),
+    "log": ("people", "Show the audit log: who did what, newest last."),
+    "doctor": ("cluster", "Check the scheduler and this machine, and suggest remedies."),
+    "down": ("cluster", "Stop the scheduler after its running tasks have ended."),
+    "allocate": ("fairness", "Compute fair allocations of a problem, side by side."),
+    "policies": ("fairness", "List the policies."),
+    "audit": ("fairness", "Check whether an allocation is fair."),
+    "properties": ("fairness", "Show which policy has which fairness property."),
+    "simulate": ("traces", "Replay a trace and compare policies."),
+    "sweep": ("traces", "Simulate a grid: policies x loads x machines x seeds."),
+    "diff": ("configuration", "Show who gains or loses from a configuration change."),
+    "token": ("people", "Make, list and revoke access tokens for remote users."),
+    "service": ("people", "Install or remove the scheduler as a systemd service."),
+    "journal": ("journal", "Check, repair or adopt a journal."),
+    "import": ("configuration", "Convert another system's configuration to fairlead.toml."),
+}
+"""In the order of `fairlead --help`: the module of each command, and the first sentence of its help."""
+
+
+class _Group(TyperGroup):
+    """`fairlead` itself: lists its commands without importing them, and builds one on first use."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*COMMANDS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS and self.commands[cmd_name] is None:
+            module = import_module(f"fairlead.cli.commands.{COMMANDS[cmd_name][0]}")
+            declared = getattr(module, "import_" if cmd_name == "import" else cmd_name)
+            self.commands[cmd_name] = parsing.build(cmd_name, declared)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
 app = typer.Typer(
+    cls=_Group,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": parsing.HELP_OPTIONS},
     help="Run many people's work on shared machines, fairly: by Dominant Resource Fairness.\n\n"
     "Start a scheduler with `fairlead up`; then, from any terminal, `fairlead run -- COMMAND`.",
 )
@@ -40,7 +106,7 @@ def _fairlead(
     wait: Annotated[
         float | None,
         typer.Option(
-            help="How long to wait for a scheduler that starts, or that went away for a moment. Default: 10 s.",
+            help="How long to wait for a scheduler that is starting or restarting. Default: 10 s.",
             metavar="SECONDS",
             envvar="FAIRLEAD_WAIT",
             show_envvar=False,
@@ -57,48 +123,35 @@ def _fairlead(
         raise typer.Exit
 
 
-# In the order in which `fairlead --help` lists them.
-for _command in (
-    cluster.up, jobs.submit, jobs.run, jobs.jobs, jobs.logs, jobs.cancel, jobs.job, jobs.wait, jobs.why, jobs.when, jobs.hold,
-    jobs.release, jobs.edit, jobs.rerun, jobs.checkpointed,
-    cluster.drain, cluster.resume, cluster.forget, cluster.reload, cluster.queues, cluster.nodes, cluster.frameworks,
-    cluster.usage, cluster.top,
-    people.log, cluster.doctor, cluster.down,
-    fairness.allocate, fairness.policies, fairness.audit, fairness.properties, traces.simulate, traces.sweep,
-    configuration.diff,
-):  # fmt: skip
-    app.command()(_command)
-app.add_typer(people.token, name="token")
-app.add_typer(people.service, name="service")
-app.add_typer(journal.app, name="journal")
-app.add_typer(configuration.app, name="import")
-settle(app)
-
-
 def main() -> None:
-    """Run the command line. Whatever is wrong with what was asked is told in one line; exit status 1, or 2 for usage."""
-    heed()
-    with checked_streams():
+    """Run the command line. An error is one line on standard error; exit status 1, or 2 for wrong usage."""
+    handle_interrupts()
+    with safe_streams():
         _run()
 
 
 def _run() -> None:
-    from fairlead.cli import parsing
-    from fairlead.cli.asked import as_typed
-    from fairlead.client.service_error import ServiceError
-
     try:
-        parsing.run(app)
-    except (Failure, ServiceError) as error:
-        said = str(error) if isinstance(error, Failure) else as_typed(str(error))
-        print(f"fairlead: {plain_lines(said)}", file=sys.stderr)
-        sys.exit(1)
+        command = get_command(app)
+        parsing.read_values(command)
+        command()
+    except Failure as error:
+        _fail(str(error))
+    except ServiceError as error:
+        from fairlead.cli.job_options import with_option_names
+
+        _fail(with_option_names(str(error)))
     except KeyboardInterrupt:
         sys.exit(130)
-    except SystemError as error:  # what an interrupt in the middle of compiled code comes out as
+    except SystemError as error:  # an interrupt inside compiled code arrives as this
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, KeyboardInterrupt):
             cause = cause.__cause__ or cause.__context__
         if cause is None:
             raise
         sys.exit(130)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"fairlead: {plain_lines(message)}", file=sys.stderr)
+    sys.exit(1)

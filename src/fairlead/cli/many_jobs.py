@@ -1,4 +1,4 @@
-"""Jobs from a file, a job a line: JSON objects or CSV, with the options of `fairlead submit` by name."""
+"""Reads a file of jobs, one per line: JSON objects or CSV, whose keys are the options of `fairlead submit`."""
 
 import csv
 import io
@@ -21,9 +21,9 @@ KNOWN = {"command", "notify", *LISTS, *SWITCHES, *NUMBERS, *TEXTS}
 
 
 def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What each line asks for, and `where` it stands; what it does not say is as `given`. A Failure names the line that is wrong.
+    """Read the options of each job, with its place as `where`; an option that a line omits is that of `given`.
 
-    `path` is ``-`` for standard input.
+    `path` is ``-`` for standard input. Raises Failure, which names the line.
     """
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8-sig")
@@ -34,19 +34,17 @@ def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
         raise Failure(f"{path}:{long}: a number has more digits than can be read")
     begins = text.lstrip()[:1]
     if begins == "[":
-        raise Failure(
-            f"{path}:1: begins with [: write a job a line, each an object, without brackets or commas around them"
-        )
+        raise Failure(f"{path}:1: begins with [: write one object per line, without brackets or commas around them")
     rows = _of_json(path, text) if begins == "{" else _of_csv(path, text)
     jobs = []
     for number, row in rows:
         where = f"{path}:{number}"
         asked = {**given, **{name: _value(where, name, value) for name, value in row.items()}, "where": where}
         if not asked["command"]:
-            raise Failure(f"{where}: there is no command: write it after `--`, or as `command` here")
+            raise Failure(f"{where}: no command: write it after `--`, or as `command` here")
         jobs.append(asked)
     if not jobs:
-        raise Failure(f"{path}: there is no job in it")
+        raise Failure(f"{path}: contains no job")
     return jobs
 
 
@@ -57,7 +55,7 @@ def _of_json(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 row = parse_json(line)
             except json.JSONDecodeError as error:
                 raise Failure(f"{path}:{number}: {no_json(error)}") from None
-            except (ValueError, RecursionError) as error:  # a key twice, a number too long, brackets too deep
+            except (ValueError, RecursionError) as error:  # a repeated key, a number too long, brackets too deep
                 raise Failure(f"{path}:{number}: {shortened(str(error))}") from None
             if not isinstance(row, dict):
                 raise Failure(f'{path}:{number}: a job is an object, such as {{"command": ["echo", "hello"]}}')
@@ -69,19 +67,19 @@ def _of_csv(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         names = [name.strip().replace("-", "_") for name in reader.fieldnames or []]
         if (twice := repeated(names)) is not None:
-            raise Failure(f"{path}:1: there are two columns {shortened(twice)!r}: keep one of them")
+            raise Failure(f"{path}:1: two columns are named {shortened(twice)!r}: keep one of them")
         for name in names:
             _check_name(f"{path}:{reader.line_num}", name)
         for row in reader:
             if None in row or None in row.values():
-                raise Failure(f"{path}:{reader.line_num}: has not as many cells as the first line")
+                raise Failure(f"{path}:{reader.line_num}: must have as many cells as the first line")
             yield reader.line_num, {name.strip().replace("-", "_"): cell for name, cell in row.items() if cell.strip()}
     except csv.Error as error:
         raise Failure(f"{path}:{reader.line_num}: no CSV: {error}") from None
 
 
 def _value(where: str, name: str, value: Any) -> Any:
-    """What is asked for under a name, of the type that it has as an option."""
+    """Convert a value to the type of its option."""
     _check_name(where, name)
     if name == "notify":
         if isinstance(value, str):
@@ -119,8 +117,8 @@ def _value(where: str, name: str, value: Any) -> Any:
 
 
 def _check_name(where: str, name: str) -> None:
-    """Raise a Failure for what is no option of a job."""
+    """Raise Failure unless a job has an option of this name."""
     if name in KNOWN:
         return
     known = ", ".join(sorted(KNOWN))
-    raise Failure(f"{where}: {shortened(name)}: there is no such option: there are {known}")
+    raise Failure(f"{where}: {shortened(name)}: unknown option: the known ones are {known}")

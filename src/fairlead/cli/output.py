@@ -1,4 +1,4 @@
-"""A task's output, copied to this terminal as it comes."""
+"""Copies the output of tasks to standard output and standard error, and waits for jobs with a progress bar."""
 
 import sys
 import time
@@ -12,13 +12,13 @@ from fairlead.client.service_error import ServiceError
 from fairlead.model.api_types import JobInfo
 
 UNAVAILABLE = 503
-"""The status with which what is on a node that does not answer is not told."""
-LOOK_AGAIN = 1.0
-"""Seconds between looks at how far jobs are that somebody waits for."""
+"""HTTP status of output on a node that does not answer."""
+REFRESH_SECONDS = 1.0
+"""Time between updates of the progress bar."""
 
 
 def wait_with_progress(connection: Connection, jobs: list[int], timeout: float | None) -> list[JobInfo] | None:
-    """Wait until jobs have ended, with a progress bar on a terminal; None where the time was over before."""
+    """Wait until jobs have ended, with a progress bar on a terminal; None after `timeout` seconds."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -36,16 +36,16 @@ def wait_with_progress(connection: Connection, jobs: list[int], timeout: float |
                 return found
             if until is not None and time.monotonic() > until:
                 return None
-            left = LOOK_AGAIN if until is None else max(0.01, min(LOOK_AGAIN, until - time.monotonic()))
+            left = REFRESH_SECONDS if until is None else max(0.01, min(REFRESH_SECONDS, until - time.monotonic()))
             first = connection.get(f"/v1/jobs/{going[0]}", wait=left)
             others = {job: connection.get(f"/v1/jobs/{job}") for job in going[1:]}
             found = [{going[0]: first, **others}.get(job["id"], job) for job in found]
 
 
 class TaskOutput:
-    """What a task writes, copied to standard output and standard error. `copy` goes on where it was broken off.
+    """Copies a task's output to standard output and standard error; `copy` resumes where it stopped.
 
-    It is read by offset, so a scheduler that is restarted meanwhile is no matter.
+    Output is read by offset, so a restart of the scheduler loses nothing.
     """
 
     def __init__(self, connection: Connection, job: int, index: int) -> None:
@@ -54,39 +54,39 @@ class TaskOutput:
         self._offsets = {"out": 0, "err": 0}
 
     def over(self, connection: Connection) -> "TaskOutput":
-        """The rest of it, over another connection."""
+        """Return a copy that reads the rest over another connection."""
         rest = TaskOutput(connection, self._job, self._index)
         rest._offsets = self._offsets
         return rest
 
-    def copy(self, follow: bool, look: Callable[[dict[str, Any]], None] = lambda task: None) -> dict[str, Any]:
-        """Copy what is there; with `follow`, until the task is over. Returns the task as it is then.
+    def copy(self, follow: bool, on_poll: Callable[[dict[str, Any]], None] = lambda task: None) -> dict[str, Any]:
+        """Copy the output so far, or with `follow` until the task ends. Return the task as it is then.
 
-        `look` is called with the task again and again.
+        `on_poll` is called with the task at each poll.
         """
         pause = 0.01
         while True:
-            # The status first: what a task that is over wrote is there already.
+            # Read the status first: the output of a task that has ended is complete.
             found = self._connection.get(self._tasks, first=self._index, limit=1)["tasks"]
             task: dict[str, Any] = found[0] if found else {"index": self._index, "status": "none", "attempt": 0}
-            look(task)
+            on_poll(task)
             goes_on = follow and task["status"] not in OVER
-            moved = [self._copy(stream, patient=goes_on) for stream in ("out", "err")]
+            moved = [self._copy(stream, retry=goes_on) for stream in ("out", "err")]
             if not goes_on:
                 return task
             pause = 0.01 if any(moved) else min(0.2, pause * 1.5)
             time.sleep(pause)
 
     def print_tail(self, lines: int) -> None:
-        """Print the last lines of what is there of each stream; `copy` goes on after them."""
+        """Print the last lines of each stream so far; `copy` resumes after them."""
         for stream, target in (("out", sys.stdout.buffer), ("err", sys.stderr.buffer)):
             path = f"{self._tasks}/{self._index}/output/{stream}"
             kept, self._offsets[stream] = _last_lines(self._connection, path, lines)
             target.write(b"".join(kept))
             target.flush()
 
-    def _copy(self, stream: str, patient: bool) -> bool:
-        """Copy what is new; whether there was something. Who is patient bears that it cannot be read just now."""
+    def _copy(self, stream: str, retry: bool) -> bool:
+        """Copy new output; return True if there was some. `retry` tolerates a node that does not answer."""
         target = sys.stdout.buffer if stream == "out" else sys.stderr.buffer
         before = self._offsets[stream]
         while True:
@@ -94,7 +94,7 @@ class TaskOutput:
             try:
                 piece = self._connection.get_bytes(path, offset=self._offsets[stream])
             except ServiceError as error:
-                if not patient or error.status != UNAVAILABLE:
+                if not retry or error.status != UNAVAILABLE:
                     raise
                 piece = b""
             if not piece:
@@ -105,9 +105,9 @@ class TaskOutput:
 
 
 def print_all(connection: Connection, job: int, tail: int | None) -> None:
-    """Print what all tasks of a job wrote, each line with its task's index before it; of each the last lines, if so asked.
+    """Print the output of all tasks of a job, or its last `tail` lines each, prefixed with the task's index.
 
-    Where that of some cannot be read just now, the first such ServiceError is raised when that of the others was printed.
+    If a node does not answer, the others' output is printed before the first such ServiceError is raised.
     """
     unread: ServiceError | None = None
     for index in range(connection.get(f"/v1/jobs/{job}")["tasks"]):
@@ -127,7 +127,7 @@ def print_all(connection: Connection, job: int, tail: int | None) -> None:
 
 
 def _last_lines(connection: Connection, path: str, most: int | None) -> tuple[Iterable[bytes], int]:
-    """The lines of an output, or the last of them, and how long it is; what is before those is read and let go."""
+    """Return the last `most` lines of an output (all if None), and its length in bytes."""
     kept: deque[bytes] = deque(maxlen=most)
     offset, begun = 0, b""
     while piece := connection.get_bytes(path, offset=offset):

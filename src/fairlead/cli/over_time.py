@@ -1,4 +1,4 @@
-"""`fairlead audit --over`: was it fair over a time that has passed?"""
+"""`fairlead audit --over`: audits a past period."""
 
 from contextlib import closing
 from importlib.util import find_spec
@@ -15,14 +15,14 @@ from fairlead.cli.scheduler import connect, print_json
 from fairlead.cli.terminal import progress, width
 from fairlead.model.quantity import parse_seconds
 
-PATIENCE = 900.0
-"""Seconds that the scheduler may take for it: it reads all that happened."""
+REPORT_TIMEOUT_SECONDS = 900.0
+"""Time that the scheduler may take for reports on the past: it reads the whole journal."""
 
 
 def audit_over_time(
     over: str, journal: Path | None, starved_after: str, report: Path | None, show_all: bool, as_json: bool
 ) -> None:
-    """Ask the scheduler that runs, or read a journal, and print what was found."""
+    """Audit through the scheduler, or from a journal, and print the findings."""
     check_page("--report", report)
     seconds = _seconds("--over", over)
     bound = _seconds("--starved-after", starved_after) if starved_after else STARVED_AFTER
@@ -31,7 +31,7 @@ def audit_over_time(
     if journal is not None:
         found = _of_journal(journal, seconds, bound)
     else:
-        with connect(timeout=PATIENCE) as connection:
+        with connect(timeout=REPORT_TIMEOUT_SECONDS) as connection:
             found = connection.get("/v1/audit/over-time", seconds=seconds, starved_after=bound)
     print_json(found) if as_json else print(over_time_text(found, width(), None if show_all else MOST_SHOWN))
     if report is not None:
@@ -59,7 +59,7 @@ def _seconds(option: str, text: str) -> float:
     except ValueError as error:
         raise Failure(f"{option} {text!r}: {error}") from None
     if not seconds:
-        raise Failure(f'{option} {text!r}: is no time at all: write "7d", "12h", "30min"')
+        raise Failure(f'{option} {text!r}: must be more than 0: write "7d", "12h", "30min"')
     if seconds > LONGEST:
-        raise Failure(f"{option} {text!r}: is longer than ten years: write {LONGEST / 86400:.0f}d at most")
+        raise Failure(f"{option} {text!r}: is longer than ten years: write at most {LONGEST / 86400:.0f}d")
     return seconds

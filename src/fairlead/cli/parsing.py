@@ -1,58 +1,129 @@
-"""The command line, parsed as Typer does, but sooner: only the command that is asked for is put together, and pydantic, which
-takes longer to import than most commands do, is left to values that Typer has to convert.
+"""Builds a command from its function, as Typer does, but reads the values of its options itself.
+
+Typer reads each value with pydantic, and importing that takes 85 ms of CPU, more than most commands.
 """
 
-import copy
-import sys
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
-import typer.core
-from typer.main import get_command, get_command_name
+from typer.main import get_command
+from typer.models import OptionInfo, ParameterInfo
 
-_typers = getattr(typer.core, "build_runtime_param", None)
-"""Makes what converts the values of one option or argument; older versions of Typer do without, and without pydantic."""
+from fairlead.cli.option_values import no_files
+
+HELP_OPTIONS = ["-h", "--help"]
+FILES = ("FILE", "COMMAND")
+"""Words in the metavar of a value that may be a file."""
+METAVARS = {int: "N", float: "NUMBER", Path: "FILE"}
+"""The metavar of an option by its type; text has that of `NAMED_METAVARS`, else the option's name."""
+NAMED_METAVARS = {
+    **dict.fromkeys(("home", "cwd", "out"), "FOLDER"),
+    **dict.fromkeys(("cpu", "memory", "gpu"), "QUANTITY"),
+    **dict.fromkeys(
+        ("time_limit", "grace", "timeout", "since", "expires", "over", "starved_after", "start", "end", "history"),
+        "TIME",
+    ),
+    **dict.fromkeys(("policy",), "POLICIES"),
+    "drop_node": "NODE",
+    "tls_cert": "FILE",
+    "by": "user|queue",
+    "placement": "first|best|worst",
+    "kind": "FORMAT",
+    "node": "NAME=QUANTITY,...",
+    "offers": "QUEUES",
+    "framework": "KEY=VALUE,...",
+    "revoke": "on|off|on,off",
+    "engine": "local|ray",
+    "scale": "NUMBER",
+    "nodes": "N",
+    "seed": "N",
+    "show": "POLICY/PROPERTY",
+}
 
 
-def run(app: typer.Typer) -> None:
-    """Run what this process was asked for, as ``app()`` would."""
-    get_command(_with_what_is_asked(app, "".join(sys.argv[1:2])))()
+def new_group(name: str, text: str) -> typer.Typer:
+    """Return an empty group of commands, whose help is `text`."""
+    return typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
 
-def _with_what_is_asked(app: typer.Typer, word: str) -> typer.Typer:
-    """The application with the command or the group of this name only; with all where there is none."""
-    commands = [each for each in app.registered_commands if _name_of(each) == word]
-    groups = [each for each in app.registered_groups if each.name == word]
-    if not commands and not groups:
-        return app
-    part = copy.copy(app)
-    part.registered_commands, part.registered_groups = commands, groups
-    return part
+def build(name: str, declared: Callable[..., Any] | typer.Typer) -> Any:
+    """Build the command of a function, or the group of a Typer."""
+    if not isinstance(declared, typer.Typer):
+        function, declared = declared, new_group(name, "")
+        declared.command(name)(function)
+    for each in declared.registered_commands:
+        describe(each.callback)
+    command = get_command(declared)
+    for built in (command, *getattr(command, "commands", {}).values()):
+        read_values(built)
+    return command
 
 
-def _name_of(command: Any) -> str:
-    return command.name or get_command_name(command.callback.__name__)
+def _declared(function: Any) -> dict[str, tuple[Any, ParameterInfo]]:
+    """The type of each parameter, without None, and its option or argument."""
+    found = {}
+    for name, hint in (get_type_hints(function, include_extras=True) if function else {}).items():
+        if get_origin(hint) is Annotated:
+            kind, *extras = get_args(hint)
+            if get_origin(kind) is UnionType:
+                kind = next(each for each in get_args(kind) if each is not type(None))
+            found[name] = kind, next(each for each in extras if isinstance(each, ParameterInfo))
+    return found
 
 
-class _Plain:
-    """Converts what is given for one option or argument: text as it is, and else what has a reader of its own."""
+def describe(function: Any) -> None:
+    """Give each option of a function its metavar, and have shells offer no file names for a value that is no file."""
+    for name, (kind, info) in _declared(function).items():
+        may_be_file = any(word in (info.metavar or "") for word in FILES)
+        if kind in (int, float, str, list[str]) and info.autocompletion is None and not may_be_file:
+            info.autocompletion = no_files
+        if (
+            info.metavar is None
+            and isinstance(info, OptionInfo)
+            and kind is not bool
+            and get_origin(kind) is not Literal
+        ):
+            info.metavar = NAMED_METAVARS.get(name) or METAVARS.get(kind) or name.upper()
 
-    def __init__(self, kind: Any) -> None:
-        self._kind = kind
 
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        kind, reader = self._kind, self._kind.parameter_info.parser
+def read_values(command: Any) -> None:
+    """Have the options and arguments of a command read their values as :func:`_read` does."""
+    declared = _declared(command.callback)
+    context = typer.Context(command, help_option_names=HELP_OPTIONS)
+    for param in command.get_params(context):
+        if param.name in declared and declared[param.name][0] is not bool:
+            param.process_value = _processor(param, *declared[param.name])
+        elif param.default is None:
+            param.default = False  # Typer reads None with pydantic, but not True and False
+
+
+def _processor(param: Any, kind: Any, info: ParameterInfo) -> Callable[[Any, Any], Any]:
+    typers = param.process_value
+
+    def process_value(ctx: typer.Context, value: Any) -> Any:
+        if param.required and param.value_is_missing(value):
+            return typers(ctx, value)  # which reports it
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
-        if reader is not None and not kind.is_list:
-            return reader(value)
-        if reader is None and kind.annotation is str and isinstance(value, str):
-            return value
-        if reader is None and kind.annotation == list[str] and isinstance(value, list | tuple):
-            return list(value)
-        assert _typers is not None
-        return _typers(kind).coerce(value, param=param, ctx=ctx)
+        return _read(kind, info, value)
+
+    return process_value
 
 
-if _typers is not None:
-    typer.core.build_runtime_param = _Plain  # type: ignore[attr-defined, assignment]
+def _read(kind: Any, info: ParameterInfo, value: Any) -> Any:
+    """Convert a value as it was typed, or a default, to its type. Raises typer.BadParameter."""
+    if kind in (int, float) and isinstance(value, str):
+        from fairlead.model.quantity import read_number
+
+        try:
+            return read_number(value, kind, info.min, info.max)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        raise typer.BadParameter(f"write {' or '.join(get_args(kind))}, not {value!r}")
+    if kind is Path:
+        return Path(value)
+    return list(value) if kind == list[str] else value

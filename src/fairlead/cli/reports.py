@@ -1,4 +1,4 @@
-"""What commands write to be read later: pages, and what made them."""
+"""HTML reports that commands write, signed with the command that made them."""
 
 import shlex
 import sys
@@ -10,18 +10,18 @@ from fairlead.html_page import signed
 
 
 def made_by() -> dict[str, str]:
-    """The version and the command of this program."""
+    """Return the version and the command line of this program."""
     return {"fairlead": fairlead.__version__, "command": shlex.join(["fairlead", *sys.argv[1:]])}
 
 
 def check_page(option: str, path: Path | None) -> None:
-    """A Failure for a page that no browser would open by its name."""
+    """Raise Failure for a report whose name does not end in .html."""
     if path is not None and path.suffix.lower() not in (".html", ".htm"):
-        raise Failure(f"{option} {path}: writes a page: name a file that ends in .html")
+        raise Failure(f"{option} {path}: writes HTML: name a file that ends in .html")
 
 
 def write_page(path: Path, body: str) -> None:
-    """Write a page, with the command that made it at its end; a Failure where that cannot be."""
+    """Write a report, with the command that made it in its footer. Raises Failure."""
     made = made_by()
     try:
         path.write_text(signed(body, f"Made by fairlead {made['fairlead']}: {made['command']}"), "utf-8")

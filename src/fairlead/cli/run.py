@@ -1,7 +1,7 @@
-"""`fairlead run` while its task runs: what is read and written here is the task's, and it ends with whoever ran it.
+"""`fairlead run` while its task runs: connects this terminal to the task, and cancels the job when it is interrupted.
 
-It is cancelled by Ctrl-C, SIGTERM and SIGHUP, and when nobody reads its output any more; then its end is waited for. Where this
-process can do nothing any more, since it was killed, another one does that for it.
+Ctrl-C, SIGTERM, SIGHUP and a closed output pipe cancel the job, and `run` waits for its end. If `run` is killed with SIGKILL, a
+helper process cancels the job.
 """
 
 import contextlib
@@ -25,42 +25,42 @@ from fairlead.client.service_error import ServiceError
 from fairlead.client.standard_input import InputLost, Kind, StandardInput, TerminalGone
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-RETURNS_WITHIN = 60.0
-"""Seconds in which a scheduler that does not answer may come back, to be told that a run was killed."""
+CANCEL_RETRY_SECONDS = 60.0
+"""Time for which the helper process retries a cancellation while the scheduler does not answer."""
 
 
-class Told(Exception):
-    """A signal came, which means that the task is to end."""
+class Interrupted(Exception):
+    """A signal that ends the task has arrived."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 class Signals:
-    """Has the signals that end a run raise Told, once it is known what is to be ended; before, a first one waits for that."""
+    """Raises Interrupted for signals once the job is known; a first signal before that is kept until then."""
 
     def __init__(self) -> None:
-        self._known, self._came = False, 0
+        self._job_known, self._pending = False, 0
 
-    def hear(self, number: int, frame: FrameType | None) -> None:
-        again, self._came = self._known or bool(self._came), number
-        if again:
-            raise Told(number)
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        raises, self._pending = self._job_known or bool(self._pending), number
+        if raises:
+            raise Interrupted(number)
 
-    def let_through(self) -> None:
-        """From now on, what came and what comes is raised; again and again, for a finalizer may swallow it."""
-        self._known = True
-        if self._came:
-            raise Told(self._came)
+    def check(self) -> None:
+        """Raise Interrupted if a signal has arrived, at each call: a finalizer may have swallowed the first."""
+        self._job_known = True
+        if self._pending:
+            raise Interrupted(self._pending)
 
 
 @contextlib.contextmanager
-def heard_signals() -> Iterator[Signals]:
-    """Hear those that are not ignored already, as by `nohup`."""
+def catch_signals() -> Iterator[Signals]:
+    """Catch the signals of `ENDING`, except those already ignored, as by `nohup`."""
     signals = Signals()
     before = {number: signal.getsignal(number) for number in ENDING if signal.getsignal(number) != signal.SIG_IGN}
     for number in before:
-        signal.signal(number, signals.hear)
+        signal.signal(number, signals.handle)
     try:
         yield signals
     finally:
@@ -69,107 +69,107 @@ def heard_signals() -> Iterator[Signals]:
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[Callable[[int], None]]:
-    """Have a job cancelled once this process is gone, however it went, but where all went well; gives what names the job.
+def cancel_if_killed() -> Iterator[Callable[[int], None]]:
+    """Cancel a job if this process dies before the block ends; yield the function that names the job.
 
-    A process apart waits for that, at the other end of a pipe. It has nothing to do with the scheduler meanwhile, so that may be
-    restarted, and this process may be stopped and go on. What tells this process to end tells that one nothing: it ends after it.
+    A helper process waits at the other end of a pipe. It does not connect to the scheduler meanwhile, so the scheduler may
+    restart and this process may be stopped and continued. It ignores the signals that end this process.
     """
-    ear, mouth = os.pipe()
-    between = os.fork()
-    if between == 0:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
         try:
             os.setsid()
             for number in (*ENDING, signal.SIGQUIT):
                 signal.signal(number, signal.SIG_IGN)
             if os.fork() == 0:
-                os.close(mouth)
-                _wait_and_cancel(ear)
+                os.close(writer)
+                _wait_and_cancel(reader)
         finally:
             os._exit(0)
-    os.waitpid(between, 0)
-    os.close(ear)
+    os.waitpid(child, 0)
+    os.close(reader)
     try:
-        yield lambda job: _say(mouth, f"{job} ")
-        _say(mouth, "over")
+        yield lambda job: _write(writer, f"{job} ")
+        _write(writer, "over")
     finally:
-        os.close(mouth)
+        os.close(writer)
 
 
-def _say(mouth: int, words: str) -> None:
-    with contextlib.suppress(BrokenPipeError):  # who would hear it was killed
-        os.write(mouth, words.encode())
+def _write(writer: int, text: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the helper was killed
+        os.write(writer, text.encode())
 
 
-def _wait_and_cancel(ear: int) -> None:
-    """Cancel the job that was named, unless it was said that it is over, once nobody can say more."""
+def _wait_and_cancel(reader: int) -> None:
+    """Wait until the pipe closes, then cancel the named job unless "over" was written."""
     null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):  # others wait for the end of these
+    for fd in (0, 1, 2):  # callers may wait for these to close
         os.dup2(null, fd)
     for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
-        if fd not in {0, 1, 2, ear}:
-            with contextlib.suppress(OSError):  # it was that of the listing
+        if fd not in {0, 1, 2, reader}:
+            with contextlib.suppress(OSError):  # that of the listing itself
                 os.close(fd)
-    said = b"".join(iter(partial(os.read, ear, 64), b"")).split()
-    until = time.monotonic() + RETURNS_WITHIN
-    while len(said) == 1 and time.monotonic() < until:
+    words = b"".join(iter(partial(os.read, reader, 64), b"")).split()
+    until = time.monotonic() + CANCEL_RETRY_SECONDS
+    while len(words) == 1 and time.monotonic() < until:
         try:
             with connect() as connection:
-                connection.post(f"/v1/jobs/{int(said[0])}/cancel", {})
+                connection.post(f"/v1/jobs/{int(words[0])}/cancel", {})
             return
         except ServiceError as error:
-            if error.status not in (None, 429, 503):  # it is not known any more
+            if error.status not in (None, 429, 503):  # the job is no longer known
                 return
             time.sleep(0.5)
 
 
 def follow(connection: Connection, job: int, kind: Kind, signals: Signals) -> dict[str, Any]:
-    """Be the task's terminal until it is over; the task as it is then. Exits where it was ended from here."""
+    """Connect this terminal to the task until it ends, and return the task. Exits if the job is cancelled from here."""
     output = TaskOutput(connection, job, 0)
     try:
-        signals.let_through()
+        signals.check()
         with StandardInput(connection, job, kind) as given, _resizes(given, kind):
 
-            def look(task: dict[str, Any]) -> None:
-                signals.let_through()
-                if _reader_has_gone():
-                    raise Told(signal.SIGPIPE)
-                given.look(task)
+            def on_poll(task: dict[str, Any]) -> None:
+                signals.check()
+                if _output_closed():
+                    raise Interrupted(signal.SIGPIPE)
+                given.update(task)
 
-            return output.copy(follow=True, look=look)
+            return output.copy(follow=True, on_poll=on_poll)
     except BrokenPipeError:
         _end(job, output, signal.SIGPIPE)
     except TerminalGone:
         _end(job, output, signal.SIGHUP)
-    except Told as told:
-        _end(job, output, told.number)
+    except Interrupted as interrupted:
+        _end(job, output, interrupted.number)
     except OutputLost:
         _cancel_and_wait(job, output)
         raise
     except InputLost:
         connection.post(f"/v1/jobs/{job}/cancel", {})
         raise Failure(
-            f"job {job} was stopped and is to start again, but what it had read of a pipe is gone: it is cancelled"
+            f"job {job} was stopped, and a restart could not read the same input from a pipe again: it is cancelled"
         ) from None
 
 
 def _end(job: int, output: TaskOutput, number: int) -> NoReturn:
-    """Cancel the job, wait for its end, and exit as one does for a signal; another signal ends the waiting.
+    """Cancel the job, wait for its end, and exit with the signal's status; another signal ends the waiting.
 
-    A signal may have come while the connection's lock was held, which nobody gives back then: so there is another connection,
-    and nothing is closed on the way out.
+    The signal may have arrived while a lock of the connection was held, which stays locked. So another connection is used, and
+    nothing is closed.
     """
-    told = number in (signal.SIGINT, signal.SIGTERM)
-    if not told:  # nobody reads what would still come
+    heard = number in (signal.SIGINT, signal.SIGTERM)
+    if not heard:  # nobody reads the rest of the output
         null = os.open(os.devnull, os.O_WRONLY)
         for fd in (1, 2) if number == signal.SIGHUP else (1,):
             os.dup2(null, fd)
-    outcome = "is being cancelled, and its end was not waited for"
-    with contextlib.suppress(Told, OutputLost, BrokenPipeError):
+    outcome = "is being cancelled; did not wait for its end"
+    with contextlib.suppress(Interrupted, OutputLost, BrokenPipeError):
         _cancel_and_wait(job, output)
         outcome = "is cancelled"
     with contextlib.suppress(OSError, ValueError, OutputLost):
-        if told:
+        if heard:
             print(f"fairlead: job {job} {outcome}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -184,19 +184,19 @@ def _cancel_and_wait(job: int, output: TaskOutput) -> None:
 
 @contextlib.contextmanager
 def _resizes(given: StandardInput, kind: Kind) -> Iterator[None]:
-    """While a terminal is handed on, its size is."""
+    """Send the task the terminal's size whenever it changes."""
     if kind != "terminal":
         yield
         return
-    before = signal.signal(signal.SIGWINCH, lambda *_: given.ring())
+    before = signal.signal(signal.SIGWINCH, lambda *_: given.wake())
     try:
         yield
     finally:
         signal.signal(signal.SIGWINCH, before)
 
 
-def _reader_has_gone() -> bool:
-    """Whether standard output is a pipe that nobody reads any more."""
+def _output_closed() -> bool:
+    """Return True if standard output is a pipe without a reader."""
     poll = select.poll()
     poll.register(1, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))

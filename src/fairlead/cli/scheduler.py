@@ -1,4 +1,4 @@
-"""The scheduler that commands ask, and its answers as they come."""
+"""Connects commands to the scheduler, and prints plain answers."""
 
 import json
 import os
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 
 def connect(timeout: float | None = None) -> "Connection":
-    """A connection to it; an answer may take so many seconds."""
-    from fairlead.client.connection import PATIENCE, TIMEOUT, Connection
+    """Connect to the scheduler; `timeout` bounds each answer, in seconds."""
+    from fairlead.client.connection import RETRY_SECONDS, TIMEOUT_SECONDS, Connection
 
-    patience = float(os.environ.get("FAIRLEAD_WAIT", PATIENCE))
-    return Connection(None, patience, TIMEOUT if timeout is None else timeout, _say_that_it_starts)
+    retry_seconds = float(os.environ.get("FAIRLEAD_WAIT", RETRY_SECONDS))
+    return Connection(None, retry_seconds, TIMEOUT_SECONDS if timeout is None else timeout, _print_starting)
 
 
-def _say_that_it_starts() -> None:
+def _print_starting() -> None:
     print("fairlead: the scheduler is starting", file=sys.stderr)
 
 
 def change(path: str, done: str, nothing: str) -> None:
-    """Have it change something, and say that this was done, or that there was nothing to do."""
+    """Post a change; print `done`, or `nothing` if there was nothing to change."""
     with connect() as connection:
         print(plain(done if connection.post(path, {})["changed"] else nothing))
 
 
 def print_json(value: Any) -> None:
-    """Print it as JSON, for people to read and for programs."""
+    """Print indented JSON."""
     print(json.dumps(value, indent=2))

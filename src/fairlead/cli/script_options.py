@@ -1,6 +1,7 @@
-"""Options that stand in a script: `#FAIRLEAD --cpu 2`, and of Slurm's `#SBATCH` lines those that mean something here.
+"""Options in a script: `#FAIRLEAD --cpu 2`, and Slurm's `#SBATCH` lines.
 
-They stand before the first line that is a command, each at the beginning of its line.
+`#SBATCH` options with an equivalent here are used; others are refused or ignored with a warning. All must come before the first
+command, at the beginning of their lines.
 """
 
 import os
@@ -12,33 +13,33 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairlead.cli.failure import Failure
-from fairlead.client.notify import NotTold, kind_of
+from fairlead.client.notify import NotifyError, kind_of
 
 MOST_READ = 65536
-"""Bytes of a script that are looked at."""
-OURS = {
+"""Bytes of a script that are read for options."""
+EQUIVALENTS = {
     "SLURM_ARRAY_TASK_ID": "FAIRLEAD_INDEX", "SLURM_JOB_ID": "FAIRLEAD_JOB", "SLURM_JOBID": "FAIRLEAD_JOB",
     "SLURM_CPUS_PER_TASK": "FAIRLEAD_CPU", "SLURM_RESTART_COUNT": "FAIRLEAD_NUMBER",
 }  # fmt: skip
-"""What Slurm tells a task, and what tells it here."""
+"""Slurm's environment variables of a task, and their equivalents."""
 
 
 Check = Callable[[str, list[str]], None]
-"""Takes a place and the options that stand there, as ours; raises Failure where they are none."""
+"""Takes a place and the options there, translated; raises Failure if one is invalid."""
 
 
 class ScriptOptions(NamedTuple):
-    """What a script says: Slurm's options as ours, ours, and what is passed over, with the lines where that stands."""
+    """Options of a script: those translated from Slurm's, our own, and the places of ignored ones."""
 
     slurm: list[str]
     own: list[str]
-    passed_over: list[str]
+    ignored: list[str]
 
 
 def script_options(path: str, check: Check = lambda where, words: None) -> ScriptOptions | None:
-    """What stands in a file; None where that is no script, or says nothing. `check` is told of each line, and where it stands."""
+    """Read the options of a script; None if the file is no script or has none. `check` is called for each line."""
     text = _beginning(path)
-    found, together = ScriptOptions([], [], []), Together()
+    found, combined = ScriptOptions([], [], []), Combined()
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             break
@@ -52,27 +53,27 @@ def script_options(path: str, check: Check = lambda where, words: None) -> Scrip
                 found.own.extend(words)
             else:
                 known = len(found.slurm)
-                _translate(words, where, found, together)
+                _translate(words, where, found, combined)
                 check(where, found.slurm[known:])
     known = len(found.slurm)
-    _translate_together(together, found)
+    _translate_combined(combined, found)
     check(path, found.slurm[known:])
     if "#SBATCH" in text:
         for name in sorted(set(re.findall(r"\$\{?(SLURM_[A-Z_]+)", text))):
-            ours = f" (${OURS[name]} is its like)" if name in OURS else ""
-            found.passed_over.append(f"{path}: ${name}{ours}")
+            hint = f" (use ${EQUIVALENTS[name]})" if name in EQUIVALENTS else ""
+            found.ignored.append(f"{path}: ${name}{hint}")
     return found if any(found) else None
 
 
 def is_script(name: str) -> bool:
-    """Whether a command is a script in this folder that the system would not run by this name."""
+    """Return True if a command names a script of this folder that is not on PATH."""
     return shutil.which(name) is None and _beginning(name).startswith("#!")
 
 
 def as_program(command: list[str], elsewhere: bool) -> list[str]:
-    """A command whose first word is a script: run by what its first line names, where it cannot be executed itself.
+    """Return the command that runs a script: through its interpreter if it is not executable.
 
-    With `elsewhere` it runs in another folder than this one, and its path is whole.
+    With `elsewhere` it runs in another folder, so its path is made absolute.
     """
     if elsewhere:
         command = [str(Path(command[0]).absolute()), *command[1:]]
@@ -84,7 +85,7 @@ def as_program(command: list[str], elsewhere: bool) -> list[str]:
 
 
 def _beginning(path: str) -> str:
-    """What a file begins with; nothing where there is none that can be read, or what would be waited for, as a pipe."""
+    """Read the beginning of a file; empty if it is unreadable or no plain file."""
     try:
         if not Path(path).is_file():
             return ""
@@ -101,49 +102,49 @@ def _words(text: str, where: str) -> list[str]:
         raise Failure(f"{where}: {str(error).lower()}") from None
 
 
-Together = dict[str, tuple[str, str]]
-"""By name, options that mean something together only: the value, and where it stands, as it is written."""
-TOGETHER = (
+Combined = dict[str, tuple[str, str]]
+"""Options that are translated together, by name: the value, and the place with the option as written."""
+COMBINED = (
     "--cpus-per-task", "--ntasks", "--ntasks-per-node", "--mem-per-cpu", "--mem", "--partition", "--account", "--mail-user",
     "--mail-type",
 )  # fmt: skip
 
 
-def _translate(words: list[str], where: str, found: ScriptOptions, together: Together) -> None:
-    """Slurm's options of one line as ours; those that others of another line change are put together."""
+def _translate(words: list[str], where: str, found: ScriptOptions, combined: Combined) -> None:
+    """Translate Slurm's options of one line; collect in `combined` those that depend on others."""
     for name, value in _slurm_options(words):
-        if name in TOGETHER:
-            together[name] = value, f"{where} {name}{f'={value}' if value else ''}"
+        if name in COMBINED:
+            combined[name] = value, f"{where} {name}{f'={value}' if value else ''}"
             continue
         try:
             ours = _ours(name, value)
         except Failure as failure:
             raise Failure(f"{where} {failure}") from None
         if ours is None:
-            like = f" ({LIKE[name]} is its like)" if name in LIKE else ""
-            found.passed_over.append(f"{where} {name}{f'={value}' if value else ''}{like}")
+            hint = f" (use {HINTS[name]})" if name in HINTS else ""
+            found.ignored.append(f"{where} {name}{f'={value}' if value else ''}{hint}")
         else:
             found.slurm.extend(ours)
 
 
-LIKE = {"--constraint": "--on LABEL=VALUE"}
-"""What has a counterpart here that cannot be told from it: which label a feature is of, to begin with."""
+HINTS = {"--constraint": "--on LABEL=VALUE"}
+"""Equivalents that cannot be derived from the option's value."""
 
 
-def _translate_together(said: Together, found: ScriptOptions) -> None:
-    """What options come to together, the last of each."""
-    text = {name: value for name, (value, _) in said.items()}
+def _translate_combined(combined: Combined, found: ScriptOptions) -> None:
+    """Translate the options of `COMBINED`, the last of each name."""
+    text = {name: value for name, (value, _) in combined.items()}
 
-    def pass_over(name: str, why: str = "") -> None:
-        found.passed_over.append(said[name][1] + why)
+    def ignore(name: str, why: str = "") -> None:
+        found.ignored.append(combined[name][1] + why)
 
     cpus = 1
     for name in ("--cpus-per-task", "--ntasks", "--ntasks-per-node"):
         if name in text and not re.fullmatch("[0-9]{1,9}", text[name]):
-            pass_over(name)
+            ignore(name)
             del text[name]
     if "--ntasks" in text:
-        text.pop("--ntasks-per-node", None)  # no more than a bound on it then
+        text.pop("--ntasks-per-node", None)  # with --ntasks it is only an upper bound
     for name in ("--cpus-per-task", "--ntasks", "--ntasks-per-node"):
         cpus *= int(text.get(name, 1))
     if any(name in text for name in ("--cpus-per-task", "--ntasks", "--ntasks-per-node")):
@@ -152,32 +153,32 @@ def _translate_together(said: Together, found: ScriptOptions) -> None:
         if name in text:
             ours = _memory(text[name], times)
             if ours is None or (name == "--mem-per-cpu" and "--mem" in text):
-                pass_over(name)
+                ignore(name)
             else:
                 found.slurm.extend(ours)
     if "--account" in text and "--partition" in text:
-        pass_over("--partition", " (--account says which queue)")
+        ignore("--partition", " (--account names the queue)")
     if queue := text.get("--account") or text.get("--partition"):
         found.slurm.extend(["--queue", queue])
-    _translate_mail(text, pass_over, found)
+    _translate_mail(text, ignore, found)
 
 
-def _translate_mail(text: dict[str, str], pass_over: Callable[[str, str], None], found: ScriptOptions) -> None:
-    """Whom Slurm would tell, and when: here they are told when it has ended, however."""
+def _translate_mail(text: dict[str, str], ignore: Callable[[str, str], None], found: ScriptOptions) -> None:
+    """Translate Slurm's mail options; --notify reports every end of a job."""
     kinds = set(text.get("--mail-type", "NONE").upper().split(","))
     at_end = kinds & {"END", "FAIL", "ALL"}
     if "--mail-user" in text:
         try:
             kind_of(text["--mail-user"])
-            wrong = "" if at_end else " (without --mail-type=END nobody is told of an end)"
-        except NotTold as error:
+            wrong = "" if at_end else " (without --mail-type=END there is no notification)"
+        except NotifyError as error:
             wrong = f" ({error})"
         if wrong:
-            pass_over("--mail-user", wrong)
+            ignore("--mail-user", wrong)
         else:
             found.slurm.extend(["--notify", text["--mail-user"]])
     if "--mail-type" in text and (kinds - {"END", "ALL", "NONE"} or (at_end and "--mail-user" not in text)):
-        pass_over("--mail-type", " (--notify TO tells when it has ended, however)")
+        ignore("--mail-type", " (--notify TO reports every end)")
 
 
 _LONG = {
@@ -202,7 +203,7 @@ def _slurm_options(words: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _ours(name: str, value: str) -> list[str] | None:
-    """One of Slurm's options as ours; None where it means nothing here."""
+    """Translate one of Slurm's options; None if it has no equivalent."""
     match name:
         case "--job-name":
             return ["--name", value]
@@ -220,7 +221,7 @@ def _ours(name: str, value: str) -> list[str] | None:
                 return None
             return ["--priority", str(int(number) if name == "--priority" else -int(number))]
         case "--requeue":
-            return []  # a task whose node is lost, or that is stopped to make room, starts again anyway
+            return []  # tasks of lost nodes and preempted tasks start again by default
         case "--dependency":
             return [word for part in value.split(",") for word in _dependency(part)]
         case "--chdir":
@@ -233,19 +234,19 @@ def _ours(name: str, value: str) -> list[str] | None:
 
 
 def _dependency(text: str) -> list[str]:
-    """One of Slurm's dependencies as ours; a Failure where it has no counterpart, for a job that must wait is not let go."""
+    """Translate a dependency. Raises Failure for an unknown one: ignoring it would start the job too early."""
     kind, _, jobs = text.partition(":")
     how = {"afterok": "", "afternotok": ":failure", "afterany": ":end"}.get(kind)
     if how is None or not all(re.fullmatch("[0-9]{1,15}", job) for job in jobs.split(":")):
         raise Failure(
-            f"--dependency={text}: has no counterpart here: write afterok, afternotok or afterany with jobs' numbers"
+            f"--dependency={text}: has no equivalent here: write afterok, afternotok or afterany with job numbers"
         )
     return [word for job in jobs.split(":") for word in ("--after", f"{job}{how}")]
 
 
 def _memory(value: str, times: int) -> list[str] | None:
     match = re.fullmatch(r"([0-9]+)([KMGT]?)B?", value, re.IGNORECASE)
-    if match is None or int(match[1]) == 0:  # 0 is all of a node's there
+    if match is None or int(match[1]) == 0:  # 0 means all of the node's memory in Slurm
         return None
     return ["--memory", f"{int(match[1]) * times}{match[2].upper() or 'M'}i"]
 
@@ -266,10 +267,8 @@ def _time(value: str) -> list[str] | None:
 
 
 def _array(value: str) -> list[str]:
-    """An array of Slurm's; a Failure where it does not begin at 0, for one task alone would do something else."""
+    """Translate a job array. Raises Failure unless it begins at 0: other indices would change what tasks do."""
     match = re.fullmatch(r"0-([0-9]{1,8})(?:%([0-9]{1,8}))?", value)
     if match is None:
-        raise Failure(
-            f"--array={value}: has no counterpart here: tasks are counted from 0: write such as 0-99, or 0-99%4"
-        )
+        raise Failure(f"--array={value}: has no equivalent here: indices start at 0: write 0-99 or 0-99%4")
     return ["--tasks", str(int(match[1]) + 1), *(["--at-most", match[2]] if match[2] else [])]

@@ -1,4 +1,4 @@
-"""`fairlead simulate` and `fairlead sweep`: a workload under several policies."""
+"""`fairlead simulate` and `fairlead sweep`: simulate a workload under several policies."""
 
 import itertools
 import json
@@ -18,18 +18,17 @@ from fairlead.model.documents import DocumentError, read_half_life
 from fairlead.model.quantity import parse_seconds, plain_number
 from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
-from fairlead.simulate.line import in_line
-from fairlead.simulate.machines import on_machines
+from fairlead.simulate.baselines import baseline_of
 from fairlead.simulate.measure import summary, write_parquet
 from fairlead.simulate.offers import Answers, parse_answers
 from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
 from fairlead.simulate.run import check_policy, simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
-from fairlead.simulate.workload import TraceError, check_leaves, cut, synthetic_nodes
+from fairlead.simulate.workload import TraceError, check_leaves, cut, on_machines, synthetic_nodes
 
-USUAL_ANSWERS = "hold=1s,refuse=5s"
-"""How frameworks answer offers where nothing is said."""
+DEFAULT_ANSWERS = "hold=1s,refuse=5s"
+"""Default of --framework: how frameworks answer offers."""
 
 
 def run_simulations(
@@ -37,7 +36,7 @@ def run_simulations(
     offers: str, framework: str, speed: float, scale: float, start: str, end: str, seed: int, skip_bad: bool, out: Path | None,
     report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Simulate a workload under each policy, and tell what came of it."""
+    """Simulate a workload under each policy, and print the results."""
     _check_outputs(report, out)
     try:
         half_life = read_half_life(history) if history else None
@@ -45,9 +44,9 @@ def run_simulations(
         raise Failure(f"--history: {error}") from None
     if framework and not offers:
         raise Failure(
-            f"--framework {framework}: says how offers are answered, and none are made: add --offers all, or names of queues"
+            f"--framework {framework}: needs --offers, because no offers are made without it: add --offers all or queue names"
         )
-    framework = framework or USUAL_ANSWERS
+    framework = framework or DEFAULT_ANSWERS
     modes = list(itertools.product(_modes(revoke), _answers(offers, framework)))
     try:
         workload = read_trace(trace, kind, skip_bad=skip_bad, derivation=Derivation(seed=seed))
@@ -59,13 +58,15 @@ def run_simulations(
             check_policy(policy)
         if workload.skipped:
             rows = "1 row was" if workload.skipped == 1 else f"{workload.skipped:,} rows were"
-            print(f"fairlead: {trace}: {rows} wrong and left out", file=sys.stderr)
+            print(f"fairlead: {trace}: {rows} invalid and skipped", file=sys.stderr)
         runs = []
         with progress(TaskProgressColumn()) as bars:
             for policy, (revokes, answers) in itertools.product(policies, modes):
                 bar = bars.add_task(policy, total=1.0)
-                told = partial(_tell, bars, bar)
-                runs.append(simulate(workload, policy, history=half_life, revoke=revokes, told=told, offers=answers))
+                update = partial(_update, bars, bar)
+                runs.append(
+                    simulate(workload, policy, history=half_life, revoke=revokes, progress=update, offers=answers)
+                )
                 bars.update(bar, completed=1.0)
         if out is not None:
             write_parquet(runs, out)
@@ -83,26 +84,26 @@ def run_simulations(
 
 
 def _settings(start: str, end: str, speed: float, scale: float, seed: int, history: str, framework: str) -> str:
-    """What was chosen, in words."""
+    """Describe the settings in a line."""
     answers = f", frameworks answer with {framework}" if framework else ""
-    before = {"": "as the queues say", "none": "not"}.get(history, f"with a half-life of {history}")
+    before = {"": "of each queue", "none": "none"}.get(history, history)
     return (
         f"settings: from {start or 'the start'} to {end or 'the end'}, speed {speed:g}, scale {scale:g}, seed {seed}, "
-        f"what was used before counts {before}{answers}"
+        f"half-life of past usage {before}{answers}"
     )
 
 
 def _check_outputs(report: Path | None, out: Path | None = None) -> None:
-    """Say before anything is simulated what could not be written after it."""
+    """Raise Failure before the simulation if its results could not be written after it."""
     check_page("--report", report)
     for file, option, needed in ((report, "--report", "plotly"), (out, "--out", "pyarrow")):
         if file is not None and find_spec(needed) is None:
             raise Failure(f"{option} needs {needed}: pip install 'fairlead[simulate]'")
     if report is not None and not report.absolute().parent.is_dir():
-        raise Failure(f"{report}: there is no folder {report.parent}: make it, or name another")
+        raise Failure(f"{report}: folder {report.parent} does not exist: make it, or name another")
 
 
-def _tell(bars: Progress, bar: Any, part: float) -> None:
+def _update(bars: Progress, bar: Any, part: float) -> None:
     bars.update(bar, completed=part)
 
 
@@ -111,16 +112,16 @@ def run_sweep(
     seeds: str, revoke: str, start: str, end: str, skip_bad: bool, out: Path, engine: str,
     workers: int | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run a grid of simulations, and print a line for each point."""
+    """Run a grid of simulations, and print a line per point."""
     _check_outputs(report)
     modes = _modes(revoke)
     try:
         for policy in policies:
             check_policy(policy)
-        # So that what is wrong is told once, and at once.
+        # Report what is wrong once, before the grid starts.
         machines = _numbers("--nodes", sizes, int)
         workload = on_machines(read_trace(trace, kind, skip_bad=skip_bad), max(machines), node, config)
-        if not all(map(in_line, policies)):
+        if not all(map(baseline_of, policies)):
             check_leaves(workload)
         loads_and_seeds = _numbers("--scale", loads, float), machines, _numbers("--seed", seeds, int)
         grid = itertools.product(policies, modes, *loads_and_seeds)
@@ -144,14 +145,14 @@ def run_sweep(
             )
             for policy, revokes, scale, size, seed in grid
         ]
-        synthetic_nodes(0, node)  # so that wrong text is told at once
+        synthetic_nodes(0, node)  # raises at once if `node` is wrong
         with progress(MofNCompleteColumn()) as bars:
             bar = bars.add_task("simulating", total=None)
             found = sweep(points, out, engine, lambda done, of: bars.update(bar, completed=done, total=of), workers)
     except (TraceError, PolicyError, DocumentError) as error:
         raise Failure(str(error)) from None
     except KeyboardInterrupt:
-        raise Failure(f"interrupted: what is done is in {out}; the same command goes on from there") from None
+        raise Failure(f"interrupted: finished points are in {out}; the same command resumes from there") from None
     if report is not None:
         write_page(report, sweep_page(found))
     if as_json:
@@ -161,7 +162,7 @@ def run_sweep(
 
 
 def _modes(revoke: str) -> list[bool]:
-    """With and without revocation, as --revoke says it."""
+    """Read --revoke: the modes with and without preemption."""
     modes = revoke.split(",")
     if not set(modes) <= {"on", "off"}:
         raise Failure(f"--revoke {revoke!r}: write on, off, or on,off to compare")
@@ -169,7 +170,7 @@ def _modes(revoke: str) -> list[bool]:
 
 
 def _answers(queues: str, text: str) -> list[Answers | None]:
-    """Without offers, and with them where they are asked for."""
+    """Return the modes: without offers, and with them if --offers is given."""
     try:
         return [None, parse_answers(queues, text)] if queues else [None]
     except ValueError as error:
@@ -189,5 +190,5 @@ def _numbers(option: str, text: str, kind: Callable[[str], Any]) -> list[Any]:
         if any(x < 0 for x in found) or (option == "--scale" and not all(found)):
             raise ValueError
     except ValueError:
-        raise TraceError(f"{option} {text!r}: write numbers with commas between, such as 1,2,4") from None
+        raise TraceError(f"{option} {text!r}: write numbers separated by commas, such as 1,2,4") from None
     return found

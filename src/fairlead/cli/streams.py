@@ -1,4 +1,4 @@
-"""Standard input, output and error of a command: closed, on a full disk, or of an encoding that lacks characters."""
+"""Standard streams that survive a closed descriptor, a full disk and an encoding that lacks characters."""
 
 import contextlib
 import io
@@ -11,23 +11,23 @@ from fairlead.cli.failure import Failure
 
 
 class OutputLost(Failure):
-    """Standard output takes no more."""
+    """Standard output cannot be written."""
 
 
 class _Output(io.FileIO):
-    """Standard output, as it is; once it fails, what is still written goes nowhere.
+    """Standard output; after a failed write, later writes are discarded.
 
-    What a signal's handler raises when something is written already is not raised here, else that would be written again. Who
-    has such a handler raises it again: see :class:`fairlead.cli.run.Signals`.
+    An exception of a signal handler is dropped if the data is already written, or the data would be written twice. The owner of
+    the handler raises again: see :class:`fairlead.cli.run.Signals`.
     """
 
     def write(self, data: Any) -> Any:
         written: list[Any] = []
         try:
-            written.extend(map(super().write, (data,)))  # one step: no handler runs between writing and noting that
+            written.extend(map(super().write, (data,)))  # one step: no handler runs between write and append
             return written[0]
         except OSError as error:
-            _to_nothing(1, os.O_WRONLY)
+            _open_null(1, os.O_WRONLY)
             if isinstance(error, BrokenPipeError):
                 raise
             raise OutputLost(f"standard output: cannot be written: {(error.strerror or str(error)).lower()}") from None
@@ -38,35 +38,39 @@ class _Output(io.FileIO):
 
 
 class _Errors(io.FileIO):
-    """Standard error: that it cannot be written is told nowhere, and changes no exit status, but where its reader has gone."""
+    """Standard error; failed writes are ignored and do not change the exit status, except if its reader is gone."""
 
     def write(self, data: Any) -> Any:
         try:
             return super().write(data)
         except BrokenPipeError:
-            _to_nothing(2, os.O_WRONLY)
+            _open_null(2, os.O_WRONLY)
             raise
         except OSError:
             return len(data)
 
 
-def _to_nothing(number: int, how: int) -> None:
-    nothing = os.open(os.devnull, how)
-    if nothing != number:
-        os.dup2(nothing, number)
-        os.close(nothing)
+def _open_null(number: int, flags: int) -> None:
+    null = os.open(os.devnull, flags)
+    if null != number:
+        os.dup2(null, number)
+        os.close(null)
 
 
 @contextlib.contextmanager
-def checked_streams() -> Iterator[None]:
-    """Have standard streams in here that raise nothing but OutputLost, as a Failure, and BrokenPipeError; flushed at its end.
+def safe_streams() -> Iterator[None]:
+    """Replace the standard streams by ones that raise only OutputLost and BrokenPipeError, and flush them at the end.
 
-    One that is closed is no file's that is opened next: of input there is none, output fails, and errors are told nowhere.
+    A closed stream keeps its descriptor, so that no other file gets it: input is empty, output fails, errors are dropped.
     """
     before = sys.stdin, sys.stdout, sys.stderr
-    for number, stream, how in ((0, sys.stdin, os.O_RDONLY), (1, sys.stdout, os.O_RDONLY), (2, sys.stderr, os.O_RDWR)):
+    for number, stream, flags in (
+        (0, sys.stdin, os.O_RDONLY),
+        (1, sys.stdout, os.O_RDONLY),
+        (2, sys.stderr, os.O_RDWR),
+    ):
         if stream is None:
-            _to_nothing(number, how)
+            _open_null(number, flags)
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
     output = sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout)
@@ -88,7 +92,7 @@ def checked_streams() -> Iterator[None]:
 
 
 def _text(raw: io.FileIO, before: TextIO | None) -> TextIO:
-    """A stream of text over a file, as another was; what its encoding does not have is a question mark."""
+    """Open a text stream with the encoding of `before`; characters that it lacks become question marks."""
     encoding = "utf-8" if before is None else before.encoding
     errors = "replace" if before is None or before.errors == "strict" else before.errors
     buffered = io.BufferedWriter(raw)

@@ -1,4 +1,4 @@
-"""The systemd unit of a scheduler for all of a machine: written, enabled, started; and all of that undone."""
+"""Installs and removes the systemd unit of the machine-wide scheduler."""
 
 import os
 import shlex
@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from fairlead.cli.failure import Failure
-from fairlead.cli.up import Asked, check_start
+from fairlead.cli.up import UpOptions, check_start
 from fairlead.model.documents import DocumentError
 from fairlead.scheduler.admission import Refused
 
 RUNNING = Path("/run/systemd/system")
-"""Is there where systemd runs."""
+"""Exists where systemd runs."""
 
 _UNIT = """\
 [Unit]
@@ -37,61 +37,61 @@ WantedBy=multi-user.target
 """
 
 
-def install_unit(unit: Path, asked: Asked) -> None:
-    """Write, enable and start it, or start it anew; print it and the commands where there is no systemd.
+def install_unit(unit: Path, options: UpOptions) -> None:
+    """Write, enable and restart the unit; without systemd, print it and the commands.
 
-    A Failure where that cannot be, or what was asked for is nothing that `fairlead up` would start with.
+    Raises Failure, also for options that `fairlead up` would refuse.
     """
-    if asked.config is None or not asked.config.exists():
+    if options.config is None or not options.config.exists():
         raise Failure(
-            f"{asked.config}: there is no such file: write it first; an empty one gives everybody a queue of their own"
+            f"{options.config}: no such file: write it first; an empty file gives everybody a queue of their own"
         )
     try:
-        asked = check_start(asked)
+        options = check_start(options)
     except (DocumentError, Refused) as error:
         raise Failure(str(error)) from None
     program = str(Path(sys.argv[0]).absolute())
-    command = [program, "up", "--system", *_options(asked)]
+    command = [program, "up", "--system", *_arguments(options)]
     text = _UNIT.format(command=shlex.join(command).replace("%", "%%"), program=program)
     if not RUNNING.is_dir():
-        print(f"# systemd does not run here. Where it does, this is {unit}:")
+        print(f"# systemd does not run here. Where it does, write {unit}:")
         print(text)
-        print(f"# and then: systemctl daemon-reload && systemctl enable {unit.name} && systemctl restart {unit.name}")
-        print(f"# Here: {shlex.join(command)}")
+        print(f"# and run: systemctl daemon-reload && systemctl enable {unit.name} && systemctl restart {unit.name}")
+        print(f"# Here, run: {shlex.join(command)}")
         return
     _check_root()
     unit.write_text(text)
     _systemctl("daemon-reload")
     _systemctl("enable", unit.name)
-    _systemctl("restart", unit.name)  # `enable --now` leaves one that runs as it was
-    print(f"{unit} is written, and {unit.name} is started: `systemctl status {unit.name}` says how it is")
+    _systemctl("restart", unit.name)  # `enable --now` would not restart a running unit
+    print(f"{unit} is written, and {unit.name} is started: `systemctl status {unit.name}` shows its state")
 
 
 def remove_unit(unit: Path) -> None:
-    """Stop, disable and remove it; print the commands where there is no systemd. A Failure where that cannot be."""
+    """Stop, disable and remove the unit; without systemd, print the commands. Raises Failure."""
     if not RUNNING.is_dir():
-        print("# systemd does not run here. Where it does:")
+        print("# systemd does not run here. Where it does, run:")
         print(f"systemctl disable --now {unit.name} && rm {unit} && systemctl daemon-reload")
         return
     _check_root()
     if not unit.exists():
-        raise Failure(f"{unit}: there is no such unit: nothing to remove")
+        raise Failure(f"{unit}: no such unit: nothing to remove")
     _systemctl("disable", "--now", unit.name)
     unit.unlink()
     _systemctl("daemon-reload")
     print(f"{unit.name} is stopped, and {unit} is removed; its data stays in /var/lib/fairlead")
 
 
-def _options(asked: Asked) -> list[str]:
-    said = {"config": asked.config, "listen": asked.listen, "tls-cert": asked.tls_cert, "tls-key": asked.tls_key}
-    return [f"--{name}={value}" for name, value in said.items() if value is not None] + [
-        f"--name={name}" for name in asked.names
+def _arguments(options: UpOptions) -> list[str]:
+    given = {name: getattr(options, name) for name in ("config", "listen", "tls_cert", "tls_key")}
+    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None] + [
+        f"--name={name}" for name in options.names
     ]
 
 
 def _check_root() -> None:
     if os.geteuid() != 0:
-        raise Failure("a service of the system is root's to change: say it with sudo")
+        raise Failure("only root may change a system service: use sudo")
 
 
 def _systemctl(*words: str) -> None:

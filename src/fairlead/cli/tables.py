@@ -1,4 +1,4 @@
-"""Tables for people: at most 80 columns where that is possible, readable without colour."""
+"""Tables and sentences that commands print: at most 80 columns if possible, readable without colour."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.terminal import say, width
+from fairlead.cli.terminal import print_sentence, width
 from fairlead.model.quantity import format_share, round_quantity
 from fairlead.model.specs import written
 from fairlead.plain_text import listed, plain
@@ -16,21 +16,21 @@ from fairlead.policies import HALF_LIVES
 from fairlead.text_tables import PlainTable, folded, printed, with_names_cut
 
 WITHOUT_TERMINAL = 200
-"""Columns of a listing that is read by no person, most likely."""
+"""Columns of a listing that goes to a pipe or a file."""
 
-MOST_OF_ONE = 40
-"""Leaves of one queue that are shown on a terminal, unless all are asked for."""
-MOST_PASSED = 10
-"""Sentences about who waits while others are served, alike."""
+MOST_LEAVES = 40
+"""Leaves of one queue shown on a terminal without --all."""
+MOST_SKIPPED = 10
+"""Sentences about queues that wait while others are served, without --all."""
 
 
-def most_of_one(show_all: bool) -> int | None:
-    """How many leaves of one queue are shown; None: all, as where nobody reads along."""
-    return None if show_all or not sys.stdout.isatty() else MOST_OF_ONE
+def most_leaves(show_all: bool) -> int | None:
+    """Return how many leaves of one queue to show; None for all, as outside a terminal."""
+    return None if show_all or not sys.stdout.isatty() else MOST_LEAVES
 
 
 def show(table: Table, empty: str) -> None:
-    """Print a table, or say that there is nothing to show."""
+    """Print a table, or `empty` if it has no rows."""
     if not table.row_count:
         print(empty)
         return
@@ -38,13 +38,11 @@ def show(table: Table, empty: str) -> None:
 
 
 def job_table(jobs: list[dict[str, Any]], long: bool = False) -> Table:
-    """A line a job, with whose it is where they are of several; `long` adds that, and what was used beside what was asked for."""
-    told = long or len({job["user"] for job in jobs}) > 1
-    more = (*(["user"] if told else []), *([">cpu time", ">peak"] if long else []))
+    """Return a row per job; with users if there are several, or with `long`, which adds CPU time and peak memory."""
+    users = long or len({job["user"] for job in jobs}) > 1
+    more = (*(["user"] if users else []), *([">cpu time", ">peak"] if long else []))
     table = plain_table("job", "name", "queue", "status", ">tasks", "each", *more, ">age")
-    for (
-        column
-    ) in table.columns:  # those that may be wrapped are made narrow where there is too little room, the widest first
+    for column in table.columns:  # Rich shrinks the columns that may wrap, the widest first
         column.no_wrap = str(column.header) not in ("name", "queue", "each")
         column.min_width = len(str(column.header))
     for job in jobs:
@@ -59,7 +57,7 @@ def job_table(jobs: list[dict[str, Any]], long: bool = False) -> Table:
             job["status"],
             progress,
             _in_one_line(quantities(job["demand"])),
-            *([job["user"]] if told else []),
+            *([job["user"]] if users else []),
             *used,
             age(job["submitted_at"]),
         )
@@ -67,24 +65,24 @@ def job_table(jobs: list[dict[str, Any]], long: bool = False) -> Table:
 
 
 def _in_one_line(text: str) -> Text:
-    """A cell that is cut where its column is too narrow."""
+    """Return a cell that is cut if its column is too narrow."""
     return Text(plain(text), no_wrap=True, overflow="ellipsis")
 
 
 def cpu_time(seconds: float | None) -> str:
-    """Seconds of CPU in little room; nothing where they are not known."""
+    """Format CPU seconds; empty if unknown."""
     return "" if seconds is None else f"{seconds:.1f}s" if seconds < 60 else span(seconds)
 
 
 def memory(amount: int | None) -> str:
-    """Bytes in little room; nothing where they are not known."""
+    """Format bytes; empty if unknown."""
     return "" if amount is None else round_quantity("memory", amount)
 
 
 def queue_table(queues: list[dict[str, Any]], width: int) -> Table:
-    """The tree of queues; guarantees, limits and shares over time have a column where there are any, and room in so many columns.
+    """Return the tree of queues; optional columns appear if they have values and fit in `width`.
 
-    Numbers are never cut: vectors are folded between their resources, and what then finds no room is left out.
+    Numbers are never cut: vectors wrap between resources, and columns of `_LEFT_OUT` that still do not fit are dropped.
     """
     columns = _queue_columns(queues)
     for name in _LEFT_OUT:
@@ -102,16 +100,16 @@ def queue_table(queues: list[dict[str, Any]], width: int) -> Table:
 
 
 _LEFT_OUT = (">over time", "", "offered", "guarantee", "limit")
-"""Columns of the queues that are left out where there is no room, the first first."""
+"""Columns that are dropped if the table is too wide, in this order."""
 _WHERE_ANY = ("offered", "guarantee", "limit", "claims")
 _VECTORS = ("used", "offered", "guarantee", "limit")
 GAP = 2
-"""Columns of the terminal between two of a table."""
+"""Terminal columns between two columns of a table."""
 LONGEST_NAME = 30
 
 
 def _least(name: str, cells: list[str]) -> int:
-    """The columns of the terminal that a column of the queues needs at least."""
+    """Return the least width of a column of the queue table."""
     header = len(name.removeprefix(">"))
     if name == "queue":
         return max(header, min(LONGEST_NAME, max(map(len, cells))))
@@ -120,7 +118,7 @@ def _least(name: str, cells: list[str]) -> int:
 
 
 def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """The columns of the tree of queues, as :func:`plain_table` names them, each with a cell for every queue."""
+    """Return the columns of the queue table by header, as of :func:`plain_table`, with a cell per queue."""
     depths = [0 if queue["name"] == "/" else queue["name"].count("/") + 1 for queue in queues]
     closed = [f" ({queue['status']})" if queue["status"] != "open" else "" for queue in queues]
     names = [queue["framework"] or queue["name"].rpartition("/")[2] or "/" for queue in queues]
@@ -148,9 +146,9 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def fewer(queues: list[dict[str, Any]], most: int | None) -> tuple[list[dict[str, Any]], list[str]]:
-    """The same queues but for those beyond so many leaves of one queue, and a line for each queue that has more.
+    """Keep at most `most` leaves per queue, and return a line for each queue that has more.
 
-    Shown are those of which is most to be told: somebody is wronged, or they have much, or wait for it.
+    Leaves that are wronged come first, then those with the largest shares, then those with running and pending tasks.
     """
     leaves: dict[str, list[dict[str, Any]]] = {}
     inner = {_above(queue["name"]) for queue in queues}
@@ -167,18 +165,18 @@ def fewer(queues: list[dict[str, Any]], most: int | None) -> tuple[list[dict[str
 
 
 def _above(name: str) -> str:
-    """The queue above one, as it is written."""
+    """Return the name of the parent queue."""
     return name.rpartition("/")[0] or "/"
 
 
 def _interest(queue: dict[str, Any]) -> tuple[Any, ...]:
-    """Sorts queues by how much there is to tell of them, the most first."""
+    """Sort key: the most interesting queues first."""
     wronged = queue.get("status") == "below" or bool(queue.get("passed_over_for"))
     return not wronged, -queue["dominant_share"], -queue["running"], -queue["waiting"]
 
 
 def share_table(queues: list[dict[str, Any]]) -> Table:
-    """What each queue of the tree should have of each resource, a line each."""
+    """Return the fair shares of each queue, a row per resource."""
     table = plain_table("queue", "resource", ">used", ">steady", ">now", ">of demand")
     for queue in queues:
         depth = 0 if queue["name"] == "/" else queue["name"].count("/") + 1
@@ -199,7 +197,7 @@ def _limits(queue: dict[str, Any]) -> str:
 
 
 def framework_table(frameworks: list[dict[str, Any]]) -> Table:
-    """What frameworks have, and what they are offered."""
+    """Return a row per framework: what it uses, and what it is offered."""
     table = plain_table("framework", "roles", "status", ">tasks", "used", ">offers", "offered")
     for each in frameworks:
         status = each["status"] if not each["hoards"] else "hoards offers"
@@ -226,17 +224,17 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
 
 
 def quantities(values: dict[str, int]) -> str:
-    """A vector in little room: ``cpu=1 memory=4Gi``."""
+    """Format a vector: ``cpu=1 memory=4Gi``."""
     return " ".join(f"{name}={round_quantity(name, amount)}" for name, amount in values.items())
 
 
 def age(since: float) -> str:
-    """How long ago."""
+    """Format the time since a moment."""
     return span(time.time() - since)
 
 
 def span(seconds: float) -> str:
-    """A time in its largest unit: ``12s``, ``3min``, ``5h``, ``2d``."""
+    """Format a duration in its largest unit: ``12s``, ``3min``, ``5h``, ``2d``."""
     seconds = max(0.0, seconds)
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:
@@ -245,14 +243,14 @@ def span(seconds: float) -> str:
 
 
 def exact_span(seconds: float) -> str:
-    """A time as it may be asked for: whole in the largest unit that it is."""
+    """Format a duration exactly, in the largest unit of which it is a whole number."""
     units = (("d", 86400), ("h", 3600), ("min", 60))
     unit, size = next(((unit, size) for unit, size in units if seconds and seconds % size == 0), ("s", 1))
     return f"{seconds / size:g}{unit}"
 
 
 def plain_table(*columns: str) -> Table:
-    """A table with these columns; ``>`` before a name aligns it to the right. Numbers are never broken, words if need be."""
+    """Return an empty table; ``>`` before a column's name aligns it right. Words may wrap, numbers never."""
     table = PlainTable()
     for column in columns:
         right = column.startswith(">")
@@ -268,17 +266,17 @@ def plain_table(*columns: str) -> Table:
 
 
 def token_table(tokens: list[dict[str, Any]]) -> Table:
-    """Tokens, with what they are limited to."""
+    """Return a row per token, with its restrictions."""
     table = plain_table("token", "user", "expires", "for")
     for token in tokens:
         queues = ", ".join(written(name) for name in token["queues"]) if token["queues"] is not None else ""
         expires = "never" if token["expires_at"] is None else moment(token["expires_at"])
-        table.add_row(token["id"], token["user"], expires, f"{queues}{' to look only' * token['read_only']}".strip())
+        table.add_row(token["id"], token["user"], expires, f"{queues}{' read-only' * token['read_only']}".strip())
     return table
 
 
 def log_table(entries: list[dict[str, Any]]) -> Table:
-    """Who did what; what was refused, with the reason."""
+    """Return the audit log; a refused request has the reason below it."""
     table = plain_table("when", "who", "what")
     for entry in entries:
         table.add_row(moment(entry["at"]), entry["by"], entry["what"])
@@ -288,69 +286,69 @@ def log_table(entries: list[dict[str, Any]]) -> Table:
 
 
 def moment(at: float) -> str:
-    """A moment in local time, to the second."""
+    """Format a moment in local time, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def kept_until(kept: dict[str, Any]) -> str:
-    """For whom room is kept, and until when, in a sentence."""
+    """Describe a reservation of another job: for which job, and until when."""
     why = "" if kept["why"] == "reservation" else f" for its {kept['why']}"
-    return f"kept for job {kept['job']} of {kept['queue']}{why}: {_expected(kept)}"
+    return f"reserved for job {kept['job']} of {kept['queue']}{why}: {_expected(kept)}"
 
 
 def kept_for_it(kept: dict[str, Any]) -> str:
-    """Since when room is kept for the job that is asked about, and until when, in a sentence."""
-    off = f", put off {kept['slips']} time{'s' * (kept['slips'] > 1)}" if kept["slips"] else ""
-    idle = f"; {_idle(kept)} lies idle for it now" if kept["idle"] else ""
-    return f"kept for it since {moment(kept['made'])}{off}: {_expected(kept)}{idle}"
+    """Describe the job's own reservation: since when, and until when."""
+    off = f", postponed {kept['slips']} time{'s' * (kept['slips'] > 1)}" if kept["slips"] else ""
+    idle = f"; {_idle(kept)} is idle for it now" if kept["idle"] else ""
+    return f"resources are reserved for it since {moment(kept['made'])}{off}: {_expected(kept)}{idle}"
 
 
 def _expected(kept: dict[str, Any]) -> str:
-    """When a job for which room is kept is expected to start, and to be over."""
+    """Describe when a job with a reservation should start and end."""
     left, lasts = kept["start"] - time.time(), kept.get("end")
     start = f"in {span(left)}, at {moment(kept['start'])}" if left > 1 else "any moment"
-    over = f", and to be over at {moment(lasts)}" if lasts is not None else ""
+    over = f", and to end at {moment(lasts)}" if lasts is not None else ""
     return f"it is expected to start {start}{over}"
 
 
 def _idle(kept: dict[str, Any]) -> str:
-    """What lies idle for a job."""
+    """List the resources that a reservation keeps idle."""
     return " and ".join(f"{round_quantity(name, amount)} {name}" for name, amount in kept["idle"].items())
 
 
 def _kept(kept: dict[str, Any]) -> str:
-    """What is kept for a job, and what lies idle for it, in a sentence."""
+    """Describe a reservation: its size, its job, and what it keeps idle."""
     tasks = f"{kept['tasks']} task{'s' * (kept['tasks'] > 1)} on {kept['nodes']} node{'s' * (kept['nodes'] > 1)}"
-    return f"{tasks} {kept_until(kept)}; {_idle(kept) or 'nothing'} lies idle for it now"
+    return f"{tasks} {kept_until(kept)}; {_idle(kept) or 'nothing'} is idle for it now"
 
 
 WHY_BELOW = {
-    "about to start": "and what is about to start changes that",
+    "about to start": "until tasks that are about to start have started",
     "not yet converged": "until others' tasks end",
-    "fragmentation": "since no node has room for its next task",
-    "reservations": "since room is kept for others",
-    "offers": "until frameworks answer what they are offered",
-    "limit": "by a limit",
-    "constraint": "since no node can hold what waits",
+    "fragmentation": "because no node has room for its next task",
+    "reservations": "because of reservations for others",
+    "offers": "until frameworks answer their offers",
+    "limit": "because of a limit",
+    "constraint": "because no node can hold its pending tasks",
 }
-"""How it is told why queues have less than their parts."""
+"""Why queues have less than their shares, as the end of a sentence."""
 
 
 def _why_not_fair(queues: list[dict[str, Any]]) -> str:
-    """Who has less than their parts, and why, by the reasons; the findings say the rest."""
+    """Name the queues below their shares, grouped by reason; the findings report the rest."""
     below: dict[str, list[str]] = {}
     for queue in queues:
         if queue["status"] == "below" and queue["why"] in WHY_BELOW:
             below.setdefault(queue["why"], []).append(queue["name"])
-    told = [
-        f"{listed(names)} {'have less than their parts' if len(names) > 1 else 'has less than its part'} {WHY_BELOW[why]}"
+    reasons = [
+        f"{listed(names)} {'are below their shares' if len(names) > 1 else 'is below its share'} {WHY_BELOW[why]}"
         for why, names in below.items()
     ]
-    return "; ".join(told) or "see above"
+    return "; ".join(reasons) or "see above"
 
 
 def _fairness_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """The columns of what queues have and are entitled to, as :func:`fairlead.text_tables.folded` takes them."""
+    """Return the columns of what queues have and are entitled to, for :func:`fairlead.text_tables.folded`."""
     parts = [f"{queue['entitled']:.1%}" if queue["entitled"] is not None else "?" for queue in queues]
     return {
         "queue": [queue["name"] for queue in queues],
@@ -360,34 +358,34 @@ def _fairness_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
         "status": [queue["status"] for queue in queues],
         ">running": [str(queue["running"]) for queue in queues],
         ">waiting": [str(queue["waiting"]) for queue in queues],
-        "has no more for": [queue["why"] for queue in queues],
+        "limited by": [queue["why"] for queue in queues],
     }
 
 
 def show_fairness(found: dict[str, Any], most: int | None = None) -> None:
-    """Print the audit of what runs now; of more than so many leaves of one queue, these."""
+    """Print the audit of what runs now, with at most `most` leaves per queue."""
     if not found["queues"]:
-        print("nothing runs, and nothing waits that could start")
+        print("nothing runs, and no pending job could start")
         return
     shown, more = fewer(found["queues"], most)
-    columns, room, wraps = _fairness_columns(shown), width(WITHOUT_TERMINAL), ("has no more for",)
+    columns, room, wraps = _fairness_columns(shown), width(WITHOUT_TERMINAL), ("limited by",)
     print(printed(*folded(with_names_cut(columns, room, wraps), room, wraps=wraps), width=room))
     print("\n".join([*more, ""]))
     signs = {True: "✓", False: "✗", None: " "}
     for finding in found["findings"]:
-        say(f"{signs[finding['holds']]} {finding['text']}")
-    passed = [queue for queue in found["queues"] if queue["passed_over_for"]]
-    for queue in passed[: MOST_PASSED if most else None]:
+        print_sentence(f"{signs[finding['holds']]} {finding['text']}")
+    skipped = [queue for queue in found["queues"] if queue["passed_over_for"]]
+    for queue in skipped[: MOST_SKIPPED if most else None]:
         others, were = listed(queue["passed_over_for"]), "was" if len(queue["passed_over_for"]) == 1 else "were"
         waits = f"{queue['name']}, at {queue['dominant_share']:.1%}, has waited for {age(queue['waits_since'])}"
-        say(f"– {waits}, while {others}, who had no less, {were} served")
-    if most and len(passed) > MOST_PASSED:
-        print(f"– and {len(passed) - MOST_PASSED:,} more wait so; --all shows them")
+        print_sentence(f"– {waits}, while {others}, with no smaller share, {were} served")
+    if most and len(skipped) > MOST_SKIPPED:
+        print(f"– and {len(skipped) - MOST_SKIPPED:,} more wait like this; --all shows them")
     for kept in found["reservations"]:
-        say(f"– {_kept(kept)}")
+        print_sentence(f"– {_kept(kept)}")
     if found["fair"] is False:
-        say(f"not fair at this moment: {_why_not_fair(found['queues'])}")
+        print_sentence(f"not fair at this moment: {_why_not_fair(found['queues'])}")
     elif found["fair"]:
         print("fair at this moment, within one task")
     else:
-        say("fair at this moment, within one task; whether they take turns, `fairlead audit --over 1h` says")
+        print_sentence("fair at this moment, within one task; `fairlead audit --over 1h` shows if queues take turns")

@@ -19,11 +19,11 @@ from fairlead.client.service_error import ServiceError
 from fairlead.plain_text import plain
 
 MOST_JOBS = 200
-"""Of each status, that are looked at: as far as one may scroll."""
+"""Jobs of each status that are fetched; scrolling ends there."""
 
 
 def run_top(connection: Connection, interval: float, once: bool) -> None:
-    """Show the screen until `q` is pressed; with `once`, print it a single time."""
+    """Show the screen until `q` is pressed; with `once`, print it once."""
     history: History = {}
     console = Console(highlight=False)
     if once or not console.is_terminal:
@@ -37,7 +37,7 @@ def run_top(connection: Connection, interval: float, once: bool) -> None:
             until = time.monotonic() + interval
             try:
                 seen = _look(connection)
-            except ServiceError as error:  # it may be on its way back
+            except ServiceError as error:  # it may come back
                 live.update(Text(plain(f"fairlead: {error}"), style="red"), refresh=True)
                 if "q" in _typed(interval):
                     return
@@ -49,7 +49,7 @@ def run_top(connection: Connection, interval: float, once: bool) -> None:
 def _shown(
     live: Live, console: Console, seen: Seen, history: History, view: View, interval: float, until: float
 ) -> View | None:
-    """Show what was seen, anew after each key, until it is time to look again."""
+    """Draw the snapshot, again after each key, until the next update is due."""
     going: View | None = view
     while going is not None:
         live.update(frame(seen, history, going, console.width, console.height, interval), refresh=True)
@@ -77,7 +77,7 @@ def _look(connection: Connection) -> Seen:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[None]:
-    """Have single keys without Enter, and the terminal as it was afterwards."""
+    """Read single keys without Enter, and restore the terminal afterwards."""
     if not sys.stdin.isatty():
         yield
         return
@@ -90,7 +90,7 @@ def _keys() -> Iterator[None]:
 
 
 def _typed(seconds: float) -> str:
-    """What was typed meanwhile, as soon as something is; nothing where nothing was."""
+    """Wait up to `seconds` for keys; empty if none was pressed."""
     if not sys.stdin.isatty():
         time.sleep(seconds)
         return ""

@@ -1,4 +1,4 @@
-"""What `fairlead top` shows: plain functions from what was seen, and from the keys that were pressed, to a screen."""
+"""The screen of `fairlead top`, as pure functions of a snapshot and of the keys pressed."""
 
 import re
 from collections import deque
@@ -15,13 +15,13 @@ from fairlead.model.quantity import round_quantity
 from fairlead.plain_text import plain
 
 HISTORY = 600
-"""Samples of each queue's share that are kept."""
+"""Samples kept of each queue's share."""
 LEVELS = " ▁▂▃▄▅▆▇█"
 PAGE = 10
 """Rows that PageUp and PageDown scroll by."""
 
 Seen = dict[str, Any]
-"""What the scheduler said: its status, queues, nodes and jobs."""
+"""A snapshot of the scheduler: its status, queues, nodes and jobs."""
 History = dict[str, deque[float]]
 
 QUEUE_ORDERS: dict[str, Callable[[Any], Any]] = {
@@ -31,7 +31,7 @@ QUEUE_ORDERS: dict[str, Callable[[Any], Any]] = {
     "waiting": lambda queue: (-queue["waiting"], queue["name"]),
 }
 JOB_ORDERS: dict[str, Callable[[Any], Any]] = {
-    "status": lambda job: 0,  # as they come: those that run, then those that wait, then others
+    "status": lambda job: 0,  # the order of fetching: running, waiting, others
     "newest": lambda job: -job["id"],
     "queue": lambda job: (job["queue"], -job["id"]),
     "tasks": lambda job: (-job["tasks"], -job["id"]),
@@ -45,14 +45,14 @@ _MOVES = {
 
 @dataclass(frozen=True)
 class View:
-    """What the keys have chosen.
+    """The state of the screen that keys change.
 
-    table : "queues" or "jobs", which the keys scroll and sort.
-    first : of each table, the first row that is shown.
-    order : of each table, its order.
-    wanted : text that a queue's name, or a job's name, queue or person, has in it.
-    typing : whether that text is being typed.
-    idle : whether queues are shown in which nothing runs or waits.
+    table : "queues" or "jobs"; the one that keys scroll and sort.
+    first : the first row shown of each table.
+    order : the order of each table.
+    wanted : the filter: text in a queue's name, or in a job's name, queue or user.
+    typing : True while the filter is being typed.
+    idle : True to show queues without running and pending tasks.
     """
 
     table: str = "jobs"
@@ -64,17 +64,17 @@ class View:
 
     @property
     def which(self) -> int:
-        """The table that the keys are for: 0 for queues, 1 for jobs."""
+        """Index of the table that keys act on: 0 for queues, 1 for jobs."""
         return int(self.table == "jobs")
 
 
 def keys_in(text: str) -> list[str]:
-    """The keys that a terminal sent: a character each, or an escape sequence."""
+    """Split a terminal's input into keys: characters and escape sequences."""
     return _KEY.findall(text)
 
 
 def pressed(view: View, key: str, seen: Seen) -> View | None:
-    """What is to be shown after a key; None where it ends."""
+    """Return the view after a key; None to quit."""
     if view.typing:
         return _typed(view, key)
     if key in ("q", "Q"):
@@ -109,12 +109,12 @@ def _typed(view: View, key: str) -> View:
 
 
 def _with(pair: tuple[Any, Any], which: int, value: Any) -> tuple[Any, Any]:
-    """A pair with one of the two changed."""
+    """Return a pair with one element replaced."""
     return (value, pair[1]) if which == 0 else (pair[0], value)
 
 
 def chosen(view: View, seen: Seen) -> tuple[list[Any], list[Any]]:
-    """The queues and the jobs that are wanted, in their order."""
+    """Return the filtered queues and jobs, in their order."""
     text = view.wanted.lower()
     queues = [
         queue
@@ -134,7 +134,7 @@ def _is_idle(queue: Any) -> bool:
 
 
 def remember(seen: Seen, history: History) -> None:
-    """Keep the queues' shares on."""
+    """Append the queues' shares to the history."""
     for queue in seen["queues"]:
         history.setdefault(queue["name"], deque(maxlen=HISTORY)).append(queue["dominant_share"])
 
@@ -142,7 +142,7 @@ def remember(seen: Seen, history: History) -> None:
 def frame(
     seen: Seen, history: History, view: View, width: int, height: int, interval: float, keys: bool = True
 ) -> Group:
-    """Draw what was seen, on so many columns and lines."""
+    """Draw a snapshot on `width` columns and `height` lines."""
     status, nodes = seen["status"], seen["nodes"]
     root = seen["queues"][0]
     up = [node for node in nodes if node["status"] != "lost"]
@@ -170,13 +170,13 @@ def frame(
 
 
 def _from(rows: list[Any], first: int, most: int) -> list[Any]:
-    """So many rows from the first that is to be shown, or the last ones."""
+    """Return at most `most` rows from `first` on, or the last ones."""
     begin = max(0, min(first, len(rows) - most))
     return rows[begin : begin + most]
 
 
 def _bars(up: list[Any], used: dict[str, int], width: int) -> Table:
-    """How much of each resource is used."""
+    """Draw the usage of each resource."""
     capacity: dict[str, int] = {}
     for node in up:
         for name, amount in node["capacity"].items():
@@ -196,7 +196,7 @@ def _queue_table(queues: list[Any], history: History, as_tree: bool, width: int)
     largest = max((share for shares in over_time.values() for share in shares), default=0.0)
     shown: set[str] = set()
     for queue in queues:
-        # Below its parent a queue is set in; where that is not shown, or not above it, it has its whole name.
+        # A queue is indented below its parent if that is shown above it; otherwise it has its full name.
         parent, _, last = queue["name"].rpartition("/")
         below = as_tree and parent in shown
         shown.add(queue["name"])
@@ -212,20 +212,20 @@ def _queue_table(queues: list[Any], history: History, as_tree: bool, width: int)
 
 
 def _left_out(view: View, seen: Seen, more_queues: int, more_jobs: int) -> str:
-    """What is there and not shown."""
+    """Count what is not shown."""
     idle = 0 if view.idle else sum(_is_idle(queue) for queue in seen["queues"] if queue["name"] != "/")
-    said = [
+    parts = [
         f"{count} {what}{'s' * (count != 1)}{more}"
         for count, what, more in (
-            (more_queues, "more queue", ""), (more_jobs, "more job", ""), (idle, "idle queue", " left out"),
+            (more_queues, "more queue", ""), (more_jobs, "more job", ""), (idle, "idle queue", " hidden"),
         )
         if count
     ]  # fmt: skip
-    return ", ".join(said)
+    return ", ".join(parts)
 
 
 def _keys(view: View) -> str:
-    """What the keys do now."""
+    """Describe the keys."""
     if view.typing:
         return f"/{view.wanted}▏  Enter keeps it, Esc clears it"
     only = f" {view.wanted!r}, Esc clears it" if view.wanted else ""
@@ -233,11 +233,11 @@ def _keys(view: View) -> str:
 
 
 def bar(share: float, width: int) -> Text:
-    """A bar of so many characters, filled to a share; red where it is over 1, as a weighted share may be."""
+    """Draw a bar of `width` characters, filled to a share; red above 1, which a weighted share may exceed."""
     full = min(width, round(share * width))
     return Text("█" * full, style="red" if share > 1.0005 else "green") + Text("░" * (width - full), style="dim")
 
 
 def sparkline(values: Iterable[float], top: float) -> str:
-    """Values from 0 to `top`, one a character."""
+    """Draw values from 0 to `top`, a character each."""
     return "".join(LEVELS[round(value / top * (len(LEVELS) - 1))] if top else LEVELS[0] for value in values)

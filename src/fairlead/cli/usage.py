@@ -1,12 +1,12 @@
-"""`fairlead usage`: who used how much, in resource-hours, as a table, as CSV or as JSON."""
+"""`fairlead usage`: resource-hours by user or queue, as a table, CSV or JSON."""
 
 import csv
 import sys
 from typing import Any
 
-from fairlead.cli.asked import seconds
 from fairlead.cli.failure import Failure
-from fairlead.cli.over_time import PATIENCE
+from fairlead.cli.job_options import seconds
+from fairlead.cli.over_time import REPORT_TIMEOUT_SECONDS
 from fairlead.cli.scheduler import connect, print_json
 from fairlead.cli.tables import moment, plain_table, show
 from fairlead.model.quantity import BYTE_RESOURCES, round_quantity
@@ -16,10 +16,10 @@ GIB = 2**30
 
 
 def print_usage(by: str, since: str, as_csv: bool, as_json: bool) -> None:
-    """Ask the scheduler, and print what it says, added up by user or by queue."""
+    """Print the usage that the scheduler reports, summed by user or by queue."""
     if by not in ("user", "queue"):
         raise Failure(f"--by {by!r}: write user or queue")
-    with connect(timeout=PATIENCE) as connection:
+    with connect(timeout=REPORT_TIMEOUT_SECONDS) as connection:
         found = connection.get("/v1/usage", seconds=seconds("--since", since))
     if as_json:
         print_json(found)
@@ -32,12 +32,12 @@ def print_usage(by: str, since: str, as_csv: bool, as_json: bool) -> None:
         _write_csv(sums, by, resources)
         return
     begin = moment(found["since"])
-    print(f"since {begin}" if found["complete"] else f"since {begin}: the journal goes back no further")
+    print(f"since {begin}" if found["complete"] else f"since {begin}, where the journal begins")
     _show(sums, by, resources)
 
 
 def added_up(usage: list[Any], by: str) -> dict[str, Any]:
-    """The sums of all that have the same user, or queue; the largest use of CPU first."""
+    """Sum the usage by user or queue, largest CPU usage first."""
     found: dict[str, Any] = {}
     for each in usage:
         found[each[by]] = together(found[each[by]], each) if each[by] in found else each
@@ -45,7 +45,7 @@ def added_up(usage: list[Any], by: str) -> dict[str, Any]:
 
 
 def _hours(resource: str, amount: float) -> float:
-    """Base units x hours as people count them: CPU-hours, GiB-hours."""
+    """Convert base units times hours to CPU-hours or GiB-hours."""
     return amount / (GIB if resource in BYTE_RESOURCES else 1000)
 
 
@@ -67,7 +67,7 @@ def _show(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) -> Non
             f"{lost / asked:.0%}" if asked else "",
             round_quantity("memory", row["peak_memory"]) if row["peak_memory"] else "",
         )
-    show(table, "nothing was used")
+    show(table, "no usage")
 
 
 def _write_csv(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) -> None:

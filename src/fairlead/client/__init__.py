@@ -1,1 +1,1 @@
-"""Talking to a running scheduler. Imports neither numpy nor the server."""
+"""Clients of a running scheduler. Imports neither numpy nor the server."""

@@ -1,8 +1,8 @@
-"""Where a scheduler answers, and whether it is the one that it should be.
+"""Finds the scheduler's address, and checks who answers there.
 
-What is named comes first: a URL, then a data folder. Else it is the person's own scheduler, where one runs, and then the one
-for all of the machine. Nothing is sent to a server that has not shown who it is: on a Unix socket and on a port of this
-machine the kernel says whose it is, which must be root or oneself; from elsewhere a certificate does.
+In this order: `$FAIRLEAD_URL`, the data folder if one is named, your own scheduler if it runs, the machine-wide one. Nothing is
+sent to an unverified server. On a Unix socket or a local port, the kernel reports its owner, which must be root or you; a remote
+server must have a valid certificate.
 """
 
 import os
@@ -18,19 +18,19 @@ from fairlead.locks import holding
 from fairlead.sockets import is_loopback, socket_name, uid_of_peer
 
 LISTENING = "0A"
-"""The state of a socket that listens, as /proc/net/tcp writes it."""
+"""State of a listening socket in /proc/net/tcp."""
 
 
 class NotTrusted(RuntimeError):
-    """A server that is not, or may not be, the one that was meant; the message says why and what to do."""
+    """A server that is, or may be, not the scheduler; the message gives the reason and the remedy."""
 
 
 class Address(NamedTuple):
-    """Where a scheduler answers.
+    """The address of a scheduler.
 
-    socket : the path of a Unix socket; None for a port.
-    host, port, tls : else where, and whether by TLS.
-    token : what is sent to a port; empty for nothing.
+    socket : path of a Unix socket; None for a port.
+    host, port, tls : the port, and True if it uses TLS.
+    token : the access token sent to a port; may be empty.
     """
 
     socket: Path | None
@@ -41,7 +41,7 @@ class Address(NamedTuple):
 
 
 def find(home: Path | None) -> Address:
-    """Where the scheduler is that is meant; it need not run. Raises NotTrusted for a URL that is none, or may not be used."""
+    """Return the scheduler's address; it need not be running. Raises NotTrusted for an invalid or unsafe URL."""
     url = os.environ.get("FAIRLEAD_URL")
     if url and home is None:
         return _address_of(url)
@@ -52,7 +52,7 @@ def find(home: Path | None) -> Address:
 
 
 def is_starting(path: Path) -> bool:
-    """Whether a scheduler starts that is to answer at a Unix socket; nobody sees that of another person's."""
+    """Return True if a scheduler is starting at a Unix socket; always False for another user's."""
     try:
         return any(holding(mark_of(path)))
     except PermissionError:
@@ -60,7 +60,7 @@ def is_starting(path: Path) -> bool:
 
 
 def answers(path: Path) -> bool:
-    """Whether somebody listens on a Unix socket."""
+    """Return True if a process listens on a Unix socket."""
     try:
         connect_to(path, 2.0).close()
     except (OSError, NotTrusted):
@@ -69,21 +69,21 @@ def answers(path: Path) -> bool:
 
 
 def connect_to(path: Path, timeout: float | None) -> socket.socket:
-    """A connection to a Unix socket, whose server is root's or one's own. Raises NotTrusted, OSError."""
+    """Connect to a Unix socket whose server is root's or yours. Raises NotTrusted, OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Where very many connect at once the kernel has one wait; a socket with Python's own timeout it turns away.
+        # If the backlog is full, the kernel lets a blocking socket wait, but refuses one with a Python timeout.
         within = struct.pack("ll", *divmod(round((timeout or 0.0) * 10**6), 10**6))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, within)
         try:
             with socket_name(path) as name:
                 connection.connect(name)
         except BlockingIOError:
-            raise TimeoutError(f"{path}: nobody answers within {timeout} s") from None
+            raise TimeoutError(f"{path}: no answer within {timeout} s") from None
         connection.settimeout(timeout)
         uid = uid_of_peer(connection)
         if uid not in (0, os.geteuid()):
-            raise NotTrusted(f"{path}: uid {uid} answers there, who is neither root nor you: nothing was sent")
+            raise NotTrusted(f"{path}: uid {uid} answers there, not root or you: nothing was sent")
     except BaseException:
         connection.close()
         raise
@@ -91,20 +91,16 @@ def connect_to(path: Path, timeout: float | None) -> socket.socket:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raises NotTrusted unless root or oneself listens on a port of this machine."""
+    """Raise NotTrusted unless root or you listen on a port of this machine."""
     owners = _listeners(port)
     if not owners:
-        raise NotTrusted(
-            f"{host}:{port}: nobody is seen to listen there: is it another port, or is no scheduler running?"
-        )
+        raise NotTrusted(f"{host}:{port}: nothing listens there: check the port, and that the scheduler runs")
     if strangers := owners - {0, os.geteuid()}:
-        raise NotTrusted(
-            f"{host}:{port}: uid {min(strangers)} listens there, who is neither root nor you: nothing was sent"
-        )
+        raise NotTrusted(f"{host}:{port}: uid {min(strangers)} listens there, not root or you: nothing was sent")
 
 
 def tls_context() -> ssl.SSLContext:
-    """How a server elsewhere is known: by the system's authorities, or by the one that $FAIRLEAD_CA names. Raises NotTrusted."""
+    """Return the context for remote servers, with the CAs of the system or of $FAIRLEAD_CA. Raises NotTrusted."""
     own = os.environ.get("FAIRLEAD_CA")
     try:
         return ssl.create_default_context(cafile=own or None)
@@ -122,23 +118,23 @@ def _address_of(url: str) -> Address:
         host, port = None, 0
     if parts.scheme not in ("http", "https") or not host or parts.path.strip("/"):
         raise NotTrusted(
-            f"{url}: no URL of a scheduler: write unix:///path, https://host:port or http://127.0.0.1:port"
+            f"{url}: not the URL of a scheduler: write unix:///path, https://host:port or http://127.0.0.1:port"
         )
     if parts.scheme == "http" and not is_loopback(host) and not os.environ.get("FAIRLEAD_INSECURE"):
         raise NotTrusted(
-            f"{url}: others on the way could read all of it, and the token: use https, "
-            "or set FAIRLEAD_INSECURE=1 if that is no matter"
+            f"{url}: others on the network could read everything, including the token: use https, "
+            "or set FAIRLEAD_INSECURE=1 to allow it"
         )
     return Address(None, host, port, parts.scheme == "https", os.environ.get("FAIRLEAD_TOKEN", ""))
 
 
-def is_checked(address: Address) -> bool:
-    """Whether the kernel can say who listens there."""
+def is_local_port(address: Address) -> bool:
+    """Return True if the kernel can report who listens there."""
     return address.socket is None and not address.tls and is_loopback(address.host)
 
 
 def _listeners(port: int) -> set[int]:
-    """The uids of those who listen on a port of this machine, on any of its addresses."""
+    """Return the uids of the processes that listen on a port of this machine, on any address."""
     found = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:

@@ -1,4 +1,4 @@
-"""The client for asyncio: the same calls, awaited."""
+"""The client for asyncio."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -10,14 +10,14 @@ from typing import Any, Self, TypeVar, Unpack
 from fairlead.client.calls_under_way import CallFuture
 from fairlead.client.executor import Client
 from fairlead.client.jobs import SubmittedJob
-from fairlead.client.options import Asked, names_options
+from fairlead.client.options import CallOptions, names_options
 from fairlead.model.api_types import JobInfo
 
 T = TypeVar("T")
 
 
 class AsyncClient:
-    """The scheduler, from an asyncio program; see :class:`fairlead.Client` for what the parameters mean.
+    """A client of the scheduler for asyncio programs. See :class:`fairlead.Client` for the parameters.
 
     Examples
     --------
@@ -28,7 +28,7 @@ class AsyncClient:
 
     @names_options
     def __init__(
-        self, home: Path | str | None = None, *, working_dir: Path | str | None = None, **options: Unpack[Asked]
+        self, home: Path | str | None = None, *, working_dir: Path | str | None = None, **options: Unpack[CallOptions]
     ) -> None:
         self._client = Client(home, working_dir=working_dir, **options)
 
@@ -43,18 +43,20 @@ class AsyncClient:
         queue: str | None = None,
         **kwargs: Any,
     ) -> T:
-        """Call a function when it is its turn, and give what it returns. A task that is cancelled while it waits stops the call.
+        """Call a function as a task, and return its result. Cancelling the awaiting asyncio task stops the call.
 
-        See :meth:`fairlead.Client.submit` for what can be asked for.
+        See :meth:`fairlead.Client.submit` for the options.
         """
         future = self._client.submit(fn, *args, cpu=cpu, memory=memory, gpu=gpu, queue=queue, **kwargs)
         return await self._result(future)
 
     @names_options
-    async def map(self, fn: Callable[..., T], *iterables: Iterable[Any], **options: Unpack[Asked]) -> AsyncIterator[T]:
-        """Call a function with an element of each iterable, and give the results in order. Who goes on no more stops the rest."""
-        caller, asked = self._client._caller, replace(self._client.options, **options)
-        futures = [caller.call(asked, fn, each, {}) for each in zip(*iterables, strict=False)]
+    async def map(
+        self, fn: Callable[..., T], *iterables: Iterable[Any], **options: Unpack[CallOptions]
+    ) -> AsyncIterator[T]:
+        """Call a function with an element of each iterable; yield the results in order. Leaving the loop stops the rest."""
+        caller, call_options = self._client._caller, replace(self._client.options, **options)
+        futures = [caller.call(call_options, fn, each, {}) for each in zip(*iterables, strict=False)]
         try:
             for future in futures:
                 yield await self._result(future)
@@ -62,9 +64,9 @@ class AsyncClient:
             caller.stop_all(futures)
 
     async def _result(self, future: CallFuture[T]) -> T:
-        """What a call comes to; it is stopped where nobody waits for that any more."""
+        """Await the result of a call; stop the call if this is cancelled."""
         inner = asyncio.wrap_future(future)
-        inner.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that it counts as seen
+        inner.add_done_callback(lambda done: done.cancelled() or done.exception())  # marks the exception as retrieved
         try:
             return await asyncio.shield(inner)
         except asyncio.CancelledError:
@@ -76,11 +78,11 @@ class AsyncClient:
         return await asyncio.to_thread(lambda: self._client.submit_job(argv, **options))
 
     async def wait(self, job: SubmittedJob, timeout: float | None = None) -> JobInfo:
-        """Wait until a job has ended; raises TimeoutError where that takes longer than `timeout` seconds."""
+        """Wait until a job has ended. Raises TimeoutError after `timeout` seconds."""
         return await asyncio.to_thread(job.wait, timeout)
 
     async def aclose(self) -> None:
-        """Wait until what was submitted has ended, and give the session back."""
+        """Wait until all submitted calls have ended, and close the session."""
         try:
             await asyncio.to_thread(self._client.shutdown)
         except asyncio.CancelledError:

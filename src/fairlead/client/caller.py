@@ -1,7 +1,7 @@
-"""Has functions called: one thread sends what was submitted, as much as there is in one request; one hears what happens.
+"""Sends a program's calls, and receives their results, in a thread each.
 
-Both are started with the first call, and end when nothing more is to come. A program that is interrupted waits for nothing: all
-that it asked for is cancelled.
+Both threads start with the first call, and end when no more can come. A program that is interrupted cancels all its calls and
+waits for none.
 """
 
 import atexit
@@ -14,51 +14,51 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fairlead.calls.payloads import LARGEST_PAYLOAD
 from fairlead.client.calls_under_way import CallFuture, CallsUnderWay, Waiting, alike
 from fairlead.client.connection import Connection
 from fairlead.client.options import Options
-from fairlead.client.results import SchedulerGone, fail, settle
+from fairlead.client.results import SchedulerGone, fail, set_outcome
 from fairlead.client.service_error import ServiceError
 from fairlead.client.session import Session
-from fairlead.engines.calls import LARGEST_PAYLOAD
-from fairlead.interrupts import heed, wait_until
+from fairlead.interrupts import handle_interrupts, wait_until
 
 if TYPE_CHECKING:
     from fairlead.client.code_folder import PackedCode
 
 T = TypeVar("T")
-LONGEST_GOODBYE = 0.8
-"""Seconds that an interrupted program waits for the scheduler to hear of it; else it hears of it by the program's silence."""
+CLOSE_SECONDS = 0.8
+"""How long an interrupted program waits to close its session; the scheduler also closes silent sessions."""
 
 
 class Caller:
-    """The calls of one program over one connection, which it closes in the end; with its code, if that goes along."""
+    """Sends the calls of one program over a connection, which it closes at the end; `code` is sent with them."""
 
     def __init__(self, connection: Connection, code: "PackedCode | None" = None) -> None:
         self._connection = connection
         self.session = Session(connection, code)
         self._calls = CallsUnderWay()
         self._closed = False
-        self._ended = False  # nothing more will happen to any call
-        self._end = SimpleQueue[None]()  # an interrupt leaves no lock of it held, as it may an Event's
+        self._ended = False  # no call will change any more
+        self._end = SimpleQueue[None]()  # an interrupt can leave an Event locked, but not this
         self._threads: list[threading.Thread] = []
         atexit.register(_shut_down, weakref.ref(self))
-        heed(self.abandon)
+        handle_interrupts(self.abandon)
 
     def call(
         self, options: Options, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> CallFuture[T]:
-        """Have a function called; see :meth:`fairlead.Client.submit`."""
+        """Submit a call; see :meth:`fairlead.Client.submit`."""
         import cloudpickle
 
         future: CallFuture[T] = CallFuture(self.cancel, self.stop)
         call = cloudpickle.dumps((fn, args, kwargs))
         if len(call) > LARGEST_PAYLOAD // 2:
             raise ValueError(
-                f"a call of {len(call) >> 20} MiB: pass a file's name, at most {LARGEST_PAYLOAD >> 21} MiB go"
+                f"a call of {len(call) >> 20} MiB: at most {LARGEST_PAYLOAD >> 21} MiB: pass the name of a file"
             )
         name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
-        with self._calls.changed:  # whoever shuts down finds the threads of what was taken
+        with self._calls.changed:  # so that shutdown finds the threads of accepted calls
             self._calls.add(Waiting(future, call, options, name[:256]))
             if not self._threads:
                 self._threads = [
@@ -70,32 +70,32 @@ class Caller:
         return future
 
     def cancel(self, future: CallFuture[Any]) -> bool:
-        """Cancel a call that has not started; whether it is cancelled."""
+        """Cancel a call that has not started. Return True if it is cancelled."""
         if not self._calls.withdraw(future) and not future.done():
-            assert future.place is not None
+            assert future.task is not None
             try:
-                if future.running() or not self.session.cancel(future.place):
+                if future.running() or not self.session.cancel(future.task):
                     return future.cancelled()
-            except ServiceError:  # nobody can say: what it comes to is told as for any call
+            except ServiceError:  # unknown: its events will tell
                 return future.cancelled()
         self._cancelled(future)
         return future.cancelled()
 
     def stop(self, future: CallFuture[Any]) -> bool:
-        """Cancel a call, or have its process told to end; whether there was something to stop."""
+        """Cancel a call, or stop its process if it runs. Return True if there was something to stop."""
         if self._calls.withdraw(future):
             self._cancelled(future)
             return True
         if future.done():
             return False
-        assert future.place is not None
+        assert future.task is not None
         try:
-            return self.session.cancel(future.place, only_waiting=False)
-        except ServiceError:  # nobody can say: what it comes to is told as for any call
+            return self.session.cancel(future.task, only_waiting=False)
+        except ServiceError:  # unknown: its events will tell
             return False
 
     def stop_all(self, futures: Iterable[CallFuture[Any]]) -> None:
-        """Stop those that are not done, without waiting for it."""
+        """Stop the calls that are not done, in the background."""
         left = [future for future in futures if not future.done()]
         if left:
             threading.Thread(
@@ -103,19 +103,19 @@ class Caller:
             ).start()
 
     def abandon(self) -> None:
-        """The program is interrupted: cancel all calls, those that run too, and wait for none of them."""
+        """Cancel all calls, including running ones, without waiting: the program is interrupted."""
         for future in self._calls.break_off("the program was interrupted"):
             if future.running():
                 fail(future, CancelledError("the program was interrupted while it ran"))
             else:
                 self._cancelled(future)
         self._set_ended()
-        goodbye = threading.Thread(target=self.session.close, name="fairlead-goodbye", daemon=True)
-        goodbye.start()
-        goodbye.join(LONGEST_GOODBYE)
+        closing = threading.Thread(target=self.session.close, name="fairlead-close", daemon=True)
+        closing.start()
+        closing.join(CLOSE_SECONDS)
 
     def shutdown(self, wait: bool, cancel_futures: bool) -> None:
-        """Take no more calls; see :meth:`concurrent.futures.Executor.shutdown`."""
+        """Accept no more calls; see :meth:`concurrent.futures.Executor.shutdown`."""
         self._calls.close()
         if cancel_futures:
             for future in self._calls.pending():
@@ -141,7 +141,7 @@ class Caller:
         return self._ended
 
     def _guard(self, work: Callable[[], None]) -> None:
-        """Run a thread; where it ends by a fault, no future waits for ever."""
+        """Run a thread's work; if it fails, fail all futures rather than let them wait for ever."""
         try:
             work()
             if work == self._hear:
@@ -149,7 +149,7 @@ class Caller:
         except ServiceError as error:
             self._break_off(str(error))
         except BaseException as error:
-            self._break_off(f"a fault of fairlead's own: {error!r}")
+            self._break_off(f"internal error of fairlead: {error!r}")
             raise
 
     def _break_off(self, why: str) -> None:
@@ -169,7 +169,7 @@ class Caller:
             except ServiceError:
                 if len(groups) == 1:
                     raise
-                for group in groups:  # one of them is refused: find out which
+                for group in groups:  # find the one that is refused
                     self._submit([group])
 
     def _submit(self, groups: list[list[Waiting]]) -> None:
@@ -215,10 +215,10 @@ class Caller:
         if event["status"] == "cancelled" and not future.done():
             future.set_exception(CancelledError(f"call {event['job']}.{event['index']} was cancelled while it ran"))
         elif event["status"] in ("succeeded", "failed"):
-            settle(future, event)
+            set_outcome(future, event)
 
     def _cancelled(self, future: CallFuture[Any]) -> None:
-        """It will never run."""
+        """Mark a call that will never run as cancelled."""
         if future.cancel_here():
             with self._calls.changed:
                 if future._state == "CANCELLED":
@@ -226,7 +226,7 @@ class Caller:
                 self._calls.over([future])
 
     def _close_if_over(self) -> bool:
-        """Give the session back when nothing more is to come; whether that is so."""
+        """Close the session if no call can come any more. Return True if so."""
         with self._calls.changed:
             over, first = self._calls.are_over() or bool(self._calls.broken), not self._closed
             self._closed = over
@@ -239,10 +239,10 @@ class Caller:
 
 
 def _shut_down(caller: "weakref.ref[Caller]") -> None:
-    there = caller()
-    if there is None:
+    found = caller()
+    if found is None:
         return
-    if issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt):  # what the program ends with
-        there.abandon()
+    if issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt):  # an interrupt ends the program
+        found.abandon()
     else:
-        there.shutdown(wait=True, cancel_futures=False)
+        found.shutdown(wait=True, cancel_futures=False)

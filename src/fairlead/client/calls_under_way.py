@@ -1,7 +1,7 @@
-"""The calls of one program that are not over, and where each is: to be sent, sent, or placed, as a task of a job.
+"""The unfinished calls of one program: to be sent, sent, or accepted as a task of a job.
 
-Two threads and all who submit and cancel share this. Whoever waits for one of them to come further waits for `changed`, which is
-also the lock. No future is settled while it is held, since its callbacks may submit more.
+Shared by the two threads of a Caller and all threads that submit and cancel. `changed` is the lock, and signals progress. No
+future is resolved while it is held, because callbacks may submit more calls.
 """
 
 import itertools
@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 
 from fairlead.client.options import Options
 from fairlead.client.results import SchedulerGone
-from fairlead.interrupts import LONGEST_DEAF, wait_until
+from fairlead.interrupts import LONGEST_WAIT_SECONDS, wait_until
 
 T = TypeVar("T")
-Place = tuple[int, int]
+TaskId = tuple[int, int]
 """Job and index."""
 
-MOST_AT_ONCE = 1000
+MOST_PER_REQUEST = 1000
 """Calls in one request, at most."""
-LARGEST_AT_ONCE = 4 * 2**20
-"""Bytes of pickled calls in one request, unless a single one is larger."""
+MOST_BYTES_PER_REQUEST = 4 * 2**20
+"""Bytes of pickled calls in one request, at most, unless a single one is larger."""
 
 
 class CallFuture(Future[T]):
@@ -31,26 +31,26 @@ class CallFuture(Future[T]):
     def __init__(self, cancel: "Callable[[CallFuture[Any]], bool]", stop: "Callable[[CallFuture[Any]], bool]") -> None:
         super().__init__()
         self._cancel, self._stop = cancel, stop
-        self.place: Place | None = None  # once it was submitted
+        self.task: TaskId | None = None  # set when the scheduler has accepted it
 
     def cancel(self) -> bool:
-        """Cancel the call if it has not started; whether it could be."""
+        """Cancel the call if it has not started. Return True if it is cancelled."""
         return self._cancel(self)
 
     def stop(self) -> bool:
-        """Cancel the call, or stop it where it runs: its process is told to end. Whether there was something to stop.
+        """Cancel the call, or stop its process if it runs. Return True if there was something to stop.
 
-        What it comes to is then :class:`concurrent.futures.CancelledError`.
+        The future then raises :class:`concurrent.futures.CancelledError`.
         """
         return self._stop(self)
 
     def result(self, timeout: float | None = None) -> T:
-        """What the call returned; raises what it raised. See :meth:`concurrent.futures.Future.result`."""
+        """Return the call's result, or raise its exception; see :meth:`concurrent.futures.Future.result`."""
         self._wait(timeout)
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the call raised; see :meth:`concurrent.futures.Future.exception`."""
+        """Return the call's exception, or None; see :meth:`concurrent.futures.Future.exception`."""
         self._wait(timeout)
         return super().exception(timeout)
 
@@ -59,13 +59,13 @@ class CallFuture(Future[T]):
             wait_until(lambda seconds: self.done() or wait([self], seconds).done)
 
     def cancel_here(self) -> bool:
-        """Cancel the future alone."""
+        """Cancel only the future, not the call."""
         return super().cancel()
 
 
 @dataclass
 class Waiting:
-    """A call that is to be sent."""
+    """A call to send."""
 
     future: CallFuture[Any]
     call: bytes
@@ -74,14 +74,14 @@ class Waiting:
 
 
 class CallsUnderWay:
-    """All of one program.
+    """All unfinished calls of one program.
 
     Attributes
     ----------
     closing : bool
-        Whether no more may come.
+        True if no more calls are accepted.
     broken : str or None
-        Why none will ever be over, if so.
+        Why no call will ever finish, if so.
     """
 
     def __init__(self) -> None:
@@ -90,11 +90,11 @@ class CallsUnderWay:
         self.broken: str | None = None
         self._to_send: list[Waiting] = []
         self._unanswered: set[CallFuture[Any]] = set()
-        self._by_place: dict[Place, CallFuture[Any]] = {}
-        self._newest = 0  # the newest job whose submission was answered; they are numbered in their order
+        self._by_task: dict[TaskId, CallFuture[Any]] = {}
+        self._newest = 0  # the newest accepted job; job numbers rise
 
     def add(self, waiting: Waiting) -> None:
-        """Have a call sent; raises SchedulerGone or RuntimeError where none may come."""
+        """Queue a call. Raises SchedulerGone or RuntimeError if no more are accepted."""
         with self.changed:
             if self.broken:
                 raise SchedulerGone(self.broken)
@@ -104,33 +104,33 @@ class CallsUnderWay:
             self.changed.notify_all()
 
     def pending(self) -> set[CallFuture[Any]]:
-        """The futures of all."""
+        """Return the futures of all unfinished calls."""
         with self.changed:
-            return {waiting.future for waiting in self._to_send} | self._unanswered | set(self._by_place.values())
+            return {waiting.future for waiting in self._to_send} | self._unanswered | set(self._by_task.values())
 
     def are_over(self) -> bool:
-        """Whether nothing is under way, and nothing more may come."""
+        """Return True if no call is unfinished and no more are accepted."""
         with self.changed:
-            return self.closing and not self._to_send and not self._unanswered and not self._by_place
+            return self.closing and not self._to_send and not self._unanswered and not self._by_task
 
     def close(self) -> None:
-        """Let no more come."""
+        """Accept no more calls."""
         with self.changed:
             self.closing = True
             self.changed.notify_all()
 
     def break_off(self, why: str) -> set[CallFuture[Any]]:
-        """None will ever be over; the futures of those that were under way."""
+        """Give up on all calls. Return the futures of the unfinished ones."""
         with self.changed:
             pending = self.pending()
             self.broken = why
             self._to_send, self._unanswered = [], set()
-            self._by_place.clear()
+            self._by_task.clear()
             self.changed.notify_all()
         return pending
 
     def next_batch(self) -> list[Waiting]:
-        """Wait for calls to send: as many as go in one request; none if none will come."""
+        """Wait for calls to send; return as many as fit in one request, none if no more can come."""
         with self.changed:
             while not self._to_send and not self.broken and not self.are_over():
                 self.changed.wait()
@@ -140,58 +140,58 @@ class CallsUnderWay:
             return batch
 
     def placed(self, groups: list[list[Waiting]], jobs: list[int]) -> None:
-        """Each group was submitted as a job."""
+        """Record that each group was accepted as a job."""
         with self.changed:
             for job, group in zip(jobs, groups, strict=True):
                 self._newest = job
                 for index, waiting in enumerate(group):
-                    waiting.future.place = job, index
+                    waiting.future.task = job, index
                     self._unanswered.discard(waiting.future)
-                    self._by_place[job, index] = waiting.future
+                    self._by_task[job, index] = waiting.future
             self.changed.notify_all()
 
     def refused(self, group: list[Waiting]) -> None:
-        """A group was not taken."""
+        """Record that a group was refused."""
         with self.changed:
             self._unanswered -= {waiting.future for waiting in group}
             self.changed.notify_all()
 
-    def at(self, place: Place) -> CallFuture[Any] | None:
-        """Whose call is there, if it is not over; waits while the answer to its submission is on its way."""
+    def at(self, task: TaskId) -> CallFuture[Any] | None:
+        """Return the future of an unfinished call; wait while the answer to its submission is outstanding."""
         with self.changed:
-            while place[0] > self._newest and self._unanswered:
+            while task[0] > self._newest and self._unanswered:
                 self.changed.wait()
-            return self._by_place.get(place)
+            return self._by_task.get(task)
 
     def over(self, futures: Iterable[CallFuture[Any]]) -> None:
-        """Nothing more will happen to these."""
+        """Record that these calls have finished."""
         with self.changed:
             for future in futures:
-                if future.place is not None:
-                    self._by_place.pop(future.place, None)
+                if future.task is not None:
+                    self._by_task.pop(future.task, None)
             self.changed.notify_all()
 
     def withdraw(self, future: CallFuture[Any]) -> bool:
-        """Take a call back that was not sent; whether it was so. Else waits until it is placed, or done."""
+        """Remove a call that was not sent, and return True. Otherwise wait until it is accepted or done."""
         with self.changed:
             kept = [waiting for waiting in self._to_send if waiting.future is not future]
             found = len(kept) < len(self._to_send)
             self._to_send = kept
-            while not found and future.place is None and not future.done():
-                self.changed.wait(LONGEST_DEAF)
+            while not found and future.task is None and not future.done():
+                self.changed.wait(LONGEST_WAIT_SECONDS)
             return found
 
 
 def alike(batch: list[Waiting]) -> list[list[Waiting]]:
-    """Groups of calls one after another that can be one job: they ask for the same, and have the same name."""
+    """Group consecutive calls that can be one job: those with the same options and name."""
     return [list(group) for _, group in itertools.groupby(batch, key=lambda w: (w.options.key(), w.name))]
 
 
 def _first(waiting: list[Waiting]) -> list[Waiting]:
-    """As many as go in one request."""
+    """Return as many calls as fit in one request."""
     size = 0
-    for place, each in enumerate(waiting):
+    for count, each in enumerate(waiting):
         size += len(each.call)
-        if place and (size > LARGEST_AT_ONCE or place >= MOST_AT_ONCE):
-            return waiting[:place]
+        if count and (size > MOST_BYTES_PER_REQUEST or count >= MOST_PER_REQUEST):
+            return waiting[:count]
     return waiting

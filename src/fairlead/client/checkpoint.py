@@ -1,4 +1,4 @@
-"""What a task says of itself: that it has kept what it did so far."""
+"""Reports from inside a task that its progress is saved."""
 
 import os
 
@@ -6,21 +6,21 @@ from fairlead.client.service_error import ServiceError
 
 
 def checkpointed() -> None:
-    """Say that this task has kept what it did so far, so that ending it now would be in vain for nothing before this.
+    """Report that this task's progress is saved, so that a preemption loses only what it does from now on.
 
-    Of those that may be revoked for somebody, those go first that would lose least. It is what `fairlead checkpointed` does, and
-    asks no scheduler: it touches the file that ``FAIRLEAD_CHECKPOINT`` names.
+    Preemption chooses the victims that lose least work. Like `fairlead checkpointed`, this touches the file that
+    ``FAIRLEAD_CHECKPOINT`` names, and does not call the scheduler.
 
     Raises
     ------
     ServiceError
-        This is no task of fairlead, or its file is gone.
+        This process is no task of fairlead, or its file is gone.
     """
     path = os.environ.get("FAIRLEAD_CHECKPOINT")
     if not path:
-        raise ServiceError("FAIRLEAD_CHECKPOINT is not set: say this in a task that fairlead runs")
+        raise ServiceError("FAIRLEAD_CHECKPOINT is not set: run this in a task of fairlead")
     try:
         os.utime(path)
     except OSError as error:
-        why = f"{path}: {error.strerror}: FAIRLEAD_CHECKPOINT is to be as fairlead has set it, and the task to run yet"
+        why = f"{path}: {error.strerror}: use FAIRLEAD_CHECKPOINT as fairlead set it, while the task runs"
         raise ServiceError(why) from None

@@ -1,9 +1,8 @@
-"""The folder of a program's code, packed so that it travels with its calls.
+"""Packs the folder of a program's code, to send it with its calls.
 
-What `.gitignore` files leave out is left out, as by git: those in the folder and below, and those above it in the same git
-repository, unless they leave out the folder itself, which was named all the same. Where the folder has a `.fairleadignore`,
-written alike, that alone counts. Packed twice it is the same, byte by byte, if nothing has changed, so its name says what is in
-it.
+Files that `.gitignore` excludes are left out, as in git: by the files in the folder and below, and by those above it in the same
+repository, unless these exclude the folder itself. If the folder has a `.fairleadignore`, of the same syntax, only that counts.
+Packing is deterministic, so the archive's name is the hash of its content.
 """
 
 import gzip
@@ -20,14 +19,14 @@ from typing import NamedTuple
 from pathspec.patterns.gitignore import GitIgnorePatternError
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-LARGEST = 256 * 2**20
-"""Bytes of the files of one folder."""
+MOST_BYTES = 256 * 2**20
+"""Total size of a folder's files, at most."""
 NEVER = {".git", "__pycache__"}
 OWN = ".fairleadignore"
 
 
 class PackedCode(NamedTuple):
-    """A folder, packed: its name, what is in it, and where it was."""
+    """A packed folder: its name (a hash), the archive, and the path of the folder."""
 
     name: str
     data: bytes
@@ -35,17 +34,17 @@ class PackedCode(NamedTuple):
 
 
 class _Rules(NamedTuple):
-    """What a file leaves out of the folder that it is in, and below: its patterns, the last first."""
+    """The patterns of an ignore file, last first, and the folder to which they apply."""
 
     folder: Path
     patterns: list[GitIgnoreSpecPattern]
 
 
 def pack_folder(folder: Path | str) -> PackedCode:
-    """Pack a folder. Links go as links. Raises ValueError where it is none, or too large."""
+    """Pack a folder. Symbolic links stay links. Raises ValueError if it is no folder or too large."""
     root = Path(folder).expanduser().resolve()
     if not root.is_dir():
-        raise ValueError(f"working_dir {str(folder)!r}: there is no such folder: name one that there is")
+        raise ValueError(f"working_dir {str(folder)!r}: no such folder: name an existing one")
     files = sorted(_files(root))
     _check_size(root, files)
     packed = io.BytesIO()
@@ -60,7 +59,7 @@ def pack_folder(folder: Path | str) -> PackedCode:
 
 
 def _files(root: Path) -> Iterator[str]:
-    """The names of files and links, from the root on, that are not left out."""
+    """Yield the relative paths of the files and links to pack."""
     own = root / OWN
     rules = [_Rules(root, _patterns(own))] if own.exists() else _rules_above(root)
     yield from _files_below(root, root, rules, nested=not own.exists())
@@ -81,7 +80,7 @@ def _files_below(root: Path, folder: Path, rules: list[_Rules], nested: bool) ->
 
 
 def _rules_above(root: Path) -> list[_Rules]:
-    """The rules above a folder, from the root of its git repository on; none if it is in none, or they leave it out."""
+    """Return the rules above a folder, from its repository's root on; none if they exclude the folder itself."""
     above = [root, *root.parents]
     top = next((i for i, folder in enumerate(above) if (folder / ".git").exists()), 0)
     rules: list[_Rules] = []
@@ -94,7 +93,7 @@ def _rules_above(root: Path) -> list[_Rules]:
 
 
 def _patterns(path: Path) -> list[GitIgnoreSpecPattern]:
-    """The patterns of a file, the last first; as git does, without a byte order mark, and without those that are none."""
+    """Read the patterns of a file, last first; like git, skip a byte order mark and invalid patterns."""
     good = []
     for line in path.read_text(encoding="utf-8-sig", errors="surrogateescape").split("\n"):
         with suppress(GitIgnorePatternError):
@@ -103,7 +102,7 @@ def _patterns(path: Path) -> list[GitIgnoreSpecPattern]:
 
 
 def _is_left_out(path: Path, is_folder: bool, rules: list[_Rules]) -> bool:
-    """Whether it is: the last pattern that matches it says, of the deepest file that has one."""
+    """Return True if a path is ignored: the last matching pattern of the deepest ignore file decides."""
     for folder, patterns in reversed(rules):
         name = f"{path.relative_to(folder)}{'/' * is_folder}"
         for pattern in patterns:
@@ -113,9 +112,9 @@ def _is_left_out(path: Path, is_folder: bool, rules: list[_Rules]) -> bool:
 
 
 def _matches(pattern: GitIgnoreSpecPattern, name: str) -> bool:
-    """Whether a pattern matches this name itself, as it does to git; to pathspec `a` matches `a/b`, and `a/**` matches `a/`.
+    """Return True if a pattern matches this very name, as in git; in pathspec, `a` also matches `a/b`, and `a/**` `a/`.
 
-    A group ends where the name of a folder does; what has none must leave something of the name of one.
+    A group of the regular expression ends at the end of a folder's name; without a group, the match must be shorter.
     """
     assert pattern.regex is not None
     found = pattern.regex.search(name)
@@ -130,17 +129,17 @@ def _check_size(root: Path, files: list[str]) -> None:
         top = name.split("/")[0]
         sizes[top] = sizes.get(top, 0) + (root / name).lstat().st_size
     total = sum(sizes.values())
-    if total > LARGEST:
+    if total > MOST_BYTES:
         largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
         raise ValueError(
-            f"working_dir {root}: its files are {total >> 20} MiB, and at most {LARGEST >> 20} MiB travel: most are in "
-            f"{', '.join(f'{name} ({sizes[name] >> 20} MiB)' for name in largest)}: leave out what is not needed, in "
+            f"working_dir {root}: its files are {total >> 20} MiB, at most {MOST_BYTES >> 20} MiB are sent: most are in "
+            f"{', '.join(f'{name} ({sizes[name] >> 20} MiB)' for name in largest)}: exclude what is not needed, in "
             f".gitignore or {OWN}"
         )
 
 
 def _add(tar: tarfile.TarFile, root: Path, name: str) -> None:
-    """Add a file or a link, with what makes a difference where it is unpacked, and nothing else."""
+    """Add a file or a link, without owner and times, so that packing is deterministic."""
     path = root / name
     found = tarfile.TarInfo(name)
     if path.is_symlink():

@@ -1,6 +1,6 @@
-"""The HTTP API from the other side: one function a request, plain dictionaries back.
+"""A client of the HTTP API: one method per kind of request, plain dictionaries as answers.
 
-Python's own http.client, because a command must answer at once: urllib3 takes three times as long to import, httpx twelve times.
+It uses http.client, because commands must start quickly: urllib3 takes three times as long to import, httpx twelve times.
 """
 
 import contextlib
@@ -18,39 +18,36 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from fairlead.client.address import NotTrusted, check_port, connect_to, find, is_checked, is_starting, tls_context
+from fairlead.client.address import NotTrusted, check_port, connect_to, find, is_local_port, is_starting, tls_context
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder
 
-PATIENCE = 10.0
-"""Seconds that a scheduler which stopped answering is waited for: it may be on its way back."""
-TIMEOUT = 90.0
-"""Seconds that one answer may take."""
-KEPT = 8
-"""Connections that are kept open between requests, at most."""
+RETRY_SECONDS = 10.0
+"""How long requests are retried when a scheduler stops answering: it may be restarting."""
+TIMEOUT_SECONDS = 90.0
+"""How long one answer may take."""
+MOST_IDLE = 8
+"""Connections kept open between requests, at most."""
 
 
 class Connection:
-    """A connection to the scheduler of a data folder, or to the one that is meant where none is named:
-    see :mod:`fairlead.client.address`.
-    Threads may share one.
+    """A connection to a scheduler: that of a data folder, or the one that :mod:`fairlead.client.address` finds.
 
-    Raises ServiceError where none runs, or one that is not to be trusted. A request is repeated for a while when the
-    scheduler goes away in the middle, so that a restart is not noticed. Most may be heard twice without harm; a submission
-    has a key, by which the scheduler knows it again.
+    Threads may share one. Raises ServiceError if no scheduler runs, or if it cannot be trusted. Requests are retried while the
+    scheduler restarts. A repeated submission has the same key, so the scheduler accepts it once; other requests may be repeated.
     """
 
     def __init__(
         self,
         home: Path | None = None,
-        patience: float = PATIENCE,
-        timeout: float = TIMEOUT,
+        retry_seconds: float = RETRY_SECONDS,
+        timeout: float = TIMEOUT_SECONDS,
         on_starting: Callable[[], None] = lambda: None,
     ) -> None:
-        self.home, self.patience, self._on_starting = home, patience, on_starting
+        self.home, self.retry_seconds, self._on_starting = home, retry_seconds, on_starting
         self._timeout = timeout
         self._answered = False
-        self._kept: deque[HTTPConnection] = deque(maxlen=KEPT)
+        self._idle: deque[HTTPConnection] = deque(maxlen=MOST_IDLE)
         try:
             self._address = find(home)
             self._tls = tls_context() if self._address.tls else None
@@ -58,42 +55,42 @@ class Connection:
             raise ServiceError(str(error)) from None
 
     def get(self, path: str, **query: Any) -> Any:
-        """Ask for JSON."""
+        """GET a JSON document; parameters that are None are omitted."""
         return json.loads(self.get_bytes(path, **query))
 
     def get_bytes(self, path: str, **query: Any) -> bytes:
-        """Ask for bytes."""
-        asked = {name: value for name, value in query.items() if value is not None}
-        return self._request("GET", f"{path}?{urlencode(asked)}" if asked else path, {})
+        """GET bytes; parameters that are None are omitted."""
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._request("GET", f"{path}?{urlencode(given)}" if given else path, {})
 
     def post(self, path: str, body: dict[str, Any], key: str | None = None) -> Any:
-        """Ask for something to happen; a submission under a key of its own."""
+        """POST a JSON document, with an idempotency key for a submission."""
         headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
         return json.loads(self._request("POST", path, headers, json.dumps(body).encode()))
 
     def submit(self, path: str, body: dict[str, Any]) -> Any:
-        """Submit under a new key."""
+        """POST a submission with a new idempotency key."""
         return self.post(path, body, key=uuid.uuid4().hex)
 
     def put(self, path: str, body: bytes, **query: Any) -> Any:
-        """Put bytes."""
+        """PUT bytes."""
         where = f"{path}?{urlencode(query)}" if query else path
         return json.loads(self._request("PUT", where, {"Content-Type": "application/octet-stream"}, body))
 
     def delete(self, path: str) -> Any:
-        """Ask for something to go."""
+        """DELETE a resource."""
         return json.loads(self._request("DELETE", path, {}))
 
     def close(self) -> None:
-        while self._kept:
-            self._kept.pop().close()
+        while self._idle:
+            self._idle.pop().close()
 
-    def is_here(self) -> bool:
-        """Whether it runs on this machine, as far as its address tells."""
+    def is_local(self) -> bool:
+        """Return True if the scheduler's address is a Unix socket of this machine."""
         return self._address.socket is not None
 
-    def is_there(self) -> bool:
-        """Whether its socket still has a name; that of a port cannot be told."""
+    def socket_exists(self) -> bool:
+        """Return True if the scheduler's Unix socket exists; False for a port."""
         return self._address.socket is not None and self._address.socket.exists()
 
     def __enter__(self) -> Self:
@@ -105,28 +102,28 @@ class Connection:
         self.close()
 
     def _request(self, method: str, path: str, headers: dict[str, str], body: bytes | None = None) -> bytes:
-        until = time.monotonic() + self.patience
+        until = time.monotonic() + self.retry_seconds
         if not self._answered:
             self._await_start(until)
         bearer = {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
         while True:
             try:
-                response, said = self._exchange(method, path, headers | bearer, body)
+                response, content = self._exchange(method, path, headers | bearer, body)
                 self._answered = True
                 if response.status != 429 or time.monotonic() > until:
-                    return _checked(response.status, said, has_token=bool(bearer))
-                asked = response.headers.get("Retry-After", "")
-                least = min(float(asked) if asked.isdigit() else 0.0, max(0.0, until - time.monotonic()))
-                time.sleep(least + random.uniform(0.05, 0.5))  # noqa: S311 so that not all come back at once
+                    return _checked(response.status, content, has_token=bool(bearer))
+                after = response.headers.get("Retry-After", "")
+                least = min(float(after) if after.isdigit() else 0.0, max(0.0, until - time.monotonic()))
+                time.sleep(least + random.uniform(0.05, 0.5))  # noqa: S311 spreads the retries of many clients
             except NotTrusted as error:
                 raise ServiceError(str(error)) from None
             except (HTTPException, OSError) as error:
                 if not self._answered or time.monotonic() > until:
-                    raise self._nobody(error) from None
+                    raise self._unreachable(error) from None
                 time.sleep(0.2)
 
     def _await_start(self, until: float) -> None:
-        """Wait while the scheduler starts. Raises ServiceError where that takes longer."""
+        """Wait while the scheduler is starting. Raises ServiceError after `until`."""
         socket = self._address.socket
         if socket is None or not is_starting(socket):
             return
@@ -134,32 +131,32 @@ class Connection:
         while is_starting(socket):
             if time.monotonic() > until:
                 raise ServiceError(
-                    f"the scheduler at {socket} is starting: ask again, or wait for longer with `fairlead --wait SECONDS`"
+                    f"the scheduler at {socket} is starting: try again, or wait longer with `fairlead --wait SECONDS`"
                 )
             time.sleep(0.02)
 
     def _exchange(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None
     ) -> tuple[HTTPResponse, bytes]:
-        """Ask once, over a connection that was kept or a new one. Raises NotTrusted, HTTPException, OSError."""
+        """Send one request, over an idle connection or a new one. Raises NotTrusted, HTTPException, OSError."""
         connection = self._open()
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            said = response.read()
+            content = response.read()
         except BaseException:
             connection.close()
             raise
-        if response.will_close or len(self._kept) >= KEPT:
+        if response.will_close or len(self._idle) >= MOST_IDLE:
             connection.close()
         else:
-            self._kept.append(connection)
-        return response, said
+            self._idle.append(connection)
+        return response, content
 
     def _open(self) -> HTTPConnection:
-        while self._kept:
-            with contextlib.suppress(IndexError):  # another thread was faster
-                connection = self._kept.pop()
+        while self._idle:
+            with contextlib.suppress(IndexError):  # another thread took it
+                connection = self._idle.pop()
                 if not _has_ended(connection):
                     return connection
                 connection.close()
@@ -168,26 +165,26 @@ class Connection:
             return _SocketConnection(where.socket, self._timeout)
         if self._tls is not None:
             return HTTPSConnection(where.host, where.port, timeout=self._timeout, context=self._tls)
-        kind = _CheckedConnection if is_checked(where) else HTTPConnection
+        kind = _CheckedConnection if is_local_port(where) else HTTPConnection
         return kind(where.host, where.port or None, timeout=self._timeout)
 
-    def _nobody(self, error: Exception) -> ServiceError:
+    def _unreachable(self, error: Exception) -> ServiceError:
         where = self._address
         if isinstance(error, ssl.SSLError):
             return ServiceError(
-                f"{where.host}:{where.port}: not known to be the scheduler that is meant ({error}): "
-                "name the authority of its certificate with FAIRLEAD_CA"
+                f"{where.host}:{where.port}: its certificate is not trusted ({error}): "
+                "name the certificate's CA with FAIRLEAD_CA"
             )
         cause = error if isinstance(error, OSError) else OSError(str(error))
         if isinstance(cause, PermissionError):
-            return ServiceError(f"{where.socket}: is not yours to connect to: it is another person's scheduler")
+            return ServiceError(f"{where.socket}: permission denied: it is another user's scheduler")
         if where.socket is None:
             return ServiceError(f"no scheduler answers at {where.host}:{where.port}: {cause.strerror or cause}")
         if where.socket.name == "socket" and where.socket.parent == (self.home or home_folder()):
             if self.home is None and SYSTEM_HOME.exists():
                 return ServiceError(
-                    f"the scheduler of this machine ({SYSTEM_SOCKET}) does not answer: ask who looks after it; "
-                    "`fairlead up` starts one of your own"
+                    f"the scheduler of this machine ({SYSTEM_SOCKET}) does not answer: ask its administrator; "
+                    "`fairlead up` starts your own"
                 )
             return ServiceError(f"no scheduler runs in {where.socket.parent}: start one with `fairlead up`")
         return ServiceError(f"no scheduler answers at {where.socket}: is it running?")
@@ -205,7 +202,7 @@ class _SocketConnection(HTTPConnection):
 
 
 class _CheckedConnection(HTTPConnection):
-    """A connection to a port of this machine, whose owner the kernel tells."""
+    """A connection to a local port whose owner the kernel reports."""
 
     def connect(self) -> None:
         check_port(self.host, self.port)
@@ -214,23 +211,23 @@ class _CheckedConnection(HTTPConnection):
 
 
 def _has_ended(connection: HTTPConnection) -> bool:
-    """Whether a connection that waits for no answer was closed at the other end."""
-    there = select.poll()
-    there.register(connection.sock, select.POLLIN)
-    return bool(there.poll(0))
+    """Return True if the server has closed an idle connection."""
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))
 
 
-def _checked(status: int, said: bytes, has_token: bool) -> bytes:
+def _checked(status: int, content: bytes, has_token: bool) -> bytes:
     if status < 300:
-        return said
+        return content
     if status == 401:
         raise ServiceError(
-            ("the scheduler does not take this token" if has_token else "a token is needed to call this scheduler")
-            + ": set FAIRLEAD_TOKEN to one that `fairlead token new` made there",
+            ("the scheduler rejects this token" if has_token else "this scheduler requires a token")
+            + ": set FAIRLEAD_TOKEN to one made there by `fairlead token new`",
             401,
         )
     try:
-        message = json.loads(said)["error"]
+        message = json.loads(content)["error"]
     except (ValueError, KeyError, TypeError):
-        message = f"the scheduler answered {status}: is it a fairlead of another version?"
+        message = f"the scheduler answered {status}: check that it is a fairlead of the same version"
     raise ServiceError(message, status)

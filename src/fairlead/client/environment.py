@@ -1,7 +1,7 @@
-"""Which variables of this terminal go with a job: those that programs need, and those that somebody has named.
+"""Selects the environment variables that are sent with a job: those that programs need, and configured ones.
 
-What is sent is in the scheduler's journal, where it stays for a while; the rest of an environment often has secrets in it. Names
-may be patterns, such as ``LC_*``. ``env = [...]`` in `client.toml` of the person's or the system's configuration adds to them.
+Sent variables stay in the scheduler's journal for a while, and an environment often contains secrets, so the rest is not sent.
+`env = [...]` in `client.toml` of the user's or the system's configuration adds names; patterns such as ``LC_*`` are allowed.
 """
 
 import os
@@ -14,22 +14,22 @@ NEEDED = (
     "PATH", "LANG", "LANGUAGE", "LC_*", "TERM", "COLORTERM", "TZ", "SHELL",
     "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH",
 )  # fmt: skip
-"""What always goes. HOME, USER and LOGNAME are the account's where the task runs."""
+"""Variables that are always sent. HOME, USER and LOGNAME are those of the account that runs the task."""
 
 SYSTEM_CONFIGURATION = Path("/etc/fairlead/client.toml")
 
 
 class BadConfiguration(ValueError):
-    """A client.toml that cannot be used: which, and what would be right."""
+    """A client.toml is invalid; the message names the file and the remedy."""
 
 
 def needed_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Of an environment, what programs need, and what the configuration names. Raises BadConfiguration."""
+    """Return the variables to send. Raises BadConfiguration."""
     return _matching(environment, [*NEEDED, *configured_names()])
 
 
 def configured_names() -> list[str]:
-    """The names that the system's configuration and the person's add. Raises BadConfiguration."""
+    """Return the names that the system's and the user's configuration add. Raises BadConfiguration."""
     import platformdirs
 
     own = Path(platformdirs.user_config_dir("fairlead")) / "client.toml"
@@ -56,7 +56,7 @@ def _names_in(path: Path) -> list[str]:
         raise BadConfiguration(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     names = found.pop("env", [])
     if found:
-        raise BadConfiguration(f"{path}: {min(found)}: no such key here: there is env")
+        raise BadConfiguration(f"{path}: {min(found)}: unknown key: the only key is env")
     if not isinstance(names, list) or not all(isinstance(name, str) and name and "=" not in name for name in names):
         raise BadConfiguration(f'{path}: env: write a list of names, such as ["HF_HOME", "CUDA_*"]')
     return names

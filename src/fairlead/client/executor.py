@@ -1,6 +1,4 @@
-"""A `concurrent.futures.Executor` whose calls are tasks of the scheduler: they wait for their turn, are held to what they asked
-for, and run in warm worker processes on whatever the scheduler shares.
-"""
+"""A `concurrent.futures.Executor` whose calls run as tasks of the scheduler, in warm worker processes."""
 
 import itertools
 import json
@@ -20,7 +18,7 @@ from fairlead.client.calls_under_way import CallFuture
 from fairlead.client.connection import Connection
 from fairlead.client.environment import needed_environment
 from fairlead.client.jobs import SubmittedJob
-from fairlead.client.options import Asked, Options, names_options
+from fairlead.client.options import CallOptions, Options, names_options
 from fairlead.interrupts import wait_until
 from fairlead.model.quantity import parse_quantities
 
@@ -32,25 +30,25 @@ T = TypeVar("T")
 
 
 class Client(Executor):
-    """The scheduler, from a Python program: an executor, and more.
+    """A client of the scheduler: an executor of Python calls that also submits jobs.
 
     Parameters
     ----------
     home : Path or str, optional
-        The scheduler's data folder. Default: what ``$FAIRLEAD_URL`` names (with ``$FAIRLEAD_TOKEN``, elsewhere), or
-        ``$FAIRLEAD_HOME``; else one's own scheduler, where one runs, else the one for all of this machine.
+        The scheduler's data folder. Default: ``$FAIRLEAD_URL`` (with ``$FAIRLEAD_TOKEN`` for a port), then ``$FAIRLEAD_HOME``,
+        then your own scheduler if it runs, then the machine-wide one.
     working_dir : Path or str, optional
-        A folder of code that goes along, as it is now: calls find a copy of it, and are made in that. Without it they find what
-        their machine has at this program's paths.
+        A folder of code. A copy of its present content is sent, and calls run in that copy. By default, calls import code
+        from this program's paths on their node.
     **options
-        What every call asks for unless it says otherwise: see :class:`Options`.
+        Default options of calls: see :class:`Options`.
 
     Raises
     ------
     ServiceError
         No scheduler runs there.
     ValueError
-        The folder of code is not there, or too large.
+        The folder of code does not exist or is too large.
 
     Examples
     --------
@@ -62,10 +60,10 @@ class Client(Executor):
 
     @names_options
     def __init__(
-        self, home: Path | str | None = None, *, working_dir: Path | str | None = None, **options: Unpack[Asked]
+        self, home: Path | str | None = None, *, working_dir: Path | str | None = None, **options: Unpack[CallOptions]
     ) -> None:
         self.options = Options(**options)
-        self._connection = Connection(Path(home) if home is not None else None, patience=60.0)
+        self._connection = Connection(Path(home) if home is not None else None, retry_seconds=60.0)
         self._connection.get("/v1/status")
         self._caller = Caller(self._connection, _packed(working_dir) if working_dir is not None else None)
 
@@ -82,15 +80,15 @@ class Client(Executor):
         queue: str | None = None,
         **kwargs: Any,
     ) -> CallFuture[T]:
-        """Call ``fn(*args, **kwargs)`` when it is its turn.
+        """Call ``fn(*args, **kwargs)`` as a task.
 
-        `cpu`, `memory`, `gpu` and `queue` are what the call asks for; a function that has arguments of these names is called
-        through :meth:`executor`, or with :func:`functools.partial`. Function, arguments and result are pickled, by cloudpickle.
+        `cpu`, `memory`, `gpu` and `queue` are options of the call. To call a function with arguments of these names, use
+        :meth:`executor` or :func:`functools.partial`. Function, arguments and result are pickled by cloudpickle.
 
         Returns
         -------
         concurrent.futures.Future
-            Its ``stop()`` stops the call also while it runs; a call that no node that is up could hold raises ServiceError.
+            Its ``stop()`` also stops a running call. It raises ServiceError for a call that no node that is up could hold.
 
         Raises
         ------
@@ -109,11 +107,11 @@ class Client(Executor):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,
-        **options: Unpack[Asked],
+        **options: Unpack[CallOptions],
     ) -> Iterator[T]:
-        """Call the function with an element of each iterable; results in order, as :meth:`concurrent.futures.Executor.map`.
+        """Call the function with an element of each iterable; see :meth:`concurrent.futures.Executor.map`.
 
-        `chunksize` calls are one task; any option may be given.
+        `chunksize` calls form one task. All options are allowed.
         """
         if chunksize < 1:
             raise ValueError("chunksize: at least 1")
@@ -126,12 +124,12 @@ class Client(Executor):
         return itertools.chain.from_iterable(pieces)
 
     @names_options
-    def executor(self, **options: Unpack[Asked]) -> Executor:
-        """Make an executor with options of its own, over this client: its ``submit`` passes on every argument as it is."""
+    def executor(self, **options: Unpack[CallOptions]) -> Executor:
+        """Return an executor over this client with its own options; its ``submit`` passes all arguments to the function."""
         return _View(self, replace(self.options, **options))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls. With `wait`, return when those that were submitted have ended; see the standard library's."""
+        """Accept no more calls. With `wait`, return when all have ended; see :meth:`concurrent.futures.Executor.shutdown`."""
         self._caller.shutdown(wait, cancel_futures)
 
     def __exit__(
@@ -143,7 +141,7 @@ class Client(Executor):
             self.shutdown()
 
     def capacity(self) -> int:
-        """How many calls, as this client asks for them, the nodes hold when they are empty; at least 1."""
+        """Return how many calls with this client's options fit on the empty nodes; at least 1."""
         demand = parse_quantities(self.options.request()["demand"])
         nodes = self._connection.get("/v1/nodes")["nodes"]
         fits = [
@@ -174,52 +172,54 @@ class Client(Executor):
         ray: bool = False,
         after: Iterable["int | SubmittedJob | tuple[int, str]"] = (),
         strict: bool = False,
-        **options: Unpack[Asked],
+        **options: Unpack[CallOptions],
     ) -> SubmittedJob:
         """Submit a command, as `fairlead submit` does.
 
-        Long because it says what each option is.
+        Long because it documents each option.
 
         Parameters
         ----------
         argv : iterable of str
             The command and its arguments; with `tasks`, ``{index}`` in them is the task's index.
         tasks : int, optional
-            So many tasks; each has its index in ``FAIRLEAD_INDEX``.
+            Number of tasks; ``FAIRLEAD_INDEX`` is the index of each.
         cwd : optional
-            Where it runs. Default: this program's folder.
+            Working folder. Default: this program's.
         env : optional
-            Variables that are set. Default: what programs need of this program's, and what `client.toml` names.
+            Environment variables. Default: those that programs need, and those that `client.toml` names.
         export_all : bool
-            The rest of this program's environment goes as well; it is kept apart until the job has ended.
+            Send the rest of this program's environment too; it is deleted when the job ends.
         gang : bool
-            All tasks start at once or none.
+            Start all tasks at once, or none.
         exit_done : bool
-            A task that is stopped to make room and then exits 0 is done; else it starts again.
+            A task that is preempted and then exits 0 has succeeded; otherwise it starts again.
         grace, signal : float, optional, and str
-            When a task is told to stop: seconds to end in, if its queue gives as many, and what it gets.
+            The stop signal, and the seconds between it and SIGKILL, up to the queue's maximum.
         revocable : bool
-            It may go above the limits of its queues into what is idle, and is revoked before others.
+            Run on idle resources beyond the queue's limits, and be preempted before other jobs.
         fit : str
-            Of the nodes with room, tasks go to the first; by "pack" to the fullest, by "spread" to the emptiest.
+            Choice among nodes with room: "" for the first, "pack" for the fullest, "spread" for the emptiest.
         ray : bool
-            It is a program of Ray, and `tasks` are the bundles of its placement group: see :mod:`fairlead.ray`.
+            The command is a Ray program, and `tasks` are the bundles of its placement group: see :mod:`fairlead.ray`.
         after : iterable
-            Jobs that must have succeeded before; (job, "failure") or (job, "end") for other ends.
+            Jobs that must have succeeded first; (job, "failure") or (job, "end") for other ends.
         strict : bool
-            Refuse what no node could hold.
+            Refuse a job that no node could hold.
         **options
             See :class:`Options`.
 
         Returns
         -------
         SubmittedJob
-            With its ``id``, and ways to wait for it, to cancel it and to read its output.
+            The job, with its ``id``.
 
         Raises
         ------
-        ServiceError, TypeError
-            It was refused, and why; the command is one text, not a list of words.
+        ServiceError
+            The scheduler refused the job.
+        TypeError
+            The command is a string, not a list of words.
         """
         sent = needed_environment() if env is None else env
         exported = {name: value for name, value in os.environ.items() if export_all and name not in sent}
@@ -243,14 +243,14 @@ class Client(Executor):
         return SubmittedJob(self._connection, answer["id"])
 
     def job(self, number: int) -> SubmittedJob:
-        """A job by its number. Raises ServiceError where there is none."""
+        """Return the job of a number. Raises ServiceError if it does not exist."""
         found = SubmittedJob(self._connection, number)
         found.info()
         return found
 
 
 class _View(Executor):
-    """An executor over a client, with options of its own; shutting it down leaves the client as it is."""
+    """An executor over a client, with its own options; its shutdown does not affect the client."""
 
     def __init__(self, client: Client, options: Options) -> None:
         self._client, self._options = client, options

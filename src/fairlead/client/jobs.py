@@ -1,4 +1,4 @@
-"""Jobs as a client asks for them, and as it follows them."""
+"""Requests for jobs, and submitted jobs."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from fairlead.client.connection import Connection
 from fairlead.model.api_types import JobInfo, TaskInfo, WhenInfo, Why
 
 OVER = ("succeeded", "failed", "cancelled")
-LONGEST_WAIT = 50.0
-"""Seconds that the scheduler is asked to wait, at most; then it is asked again."""
+POLL_SECONDS = 50.0
+"""How long the scheduler delays one answer while a job has not ended, at most."""
 
 
 def job_request(
@@ -26,7 +26,7 @@ def job_request(
     time_limit: float | None,
     on: dict[str, Any],
 ) -> dict[str, Any]:
-    """What can be asked for of any job, as the API takes it."""
+    """Return the part of a request that all kinds of jobs share."""
     demand = {"cpu": cpu, "memory": memory, "gpu": gpu, **resources}
     return {
         "demand": {name: quantity for name, quantity in demand.items() if quantity not in (0, "0")},
@@ -39,7 +39,7 @@ def job_request(
 
 
 def encoded(texts: dict[str, Any]) -> dict[str, Any]:
-    """Strings as this system has them, with what says which bytes they stand for; any bytes can be said."""
+    """Encode strings of this system for JSON; names of arbitrary bytes are sent as Latin-1, with `encoding`."""
     try:
         json.dumps(texts, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -73,16 +73,16 @@ class SubmittedJob:
         return f"<fairlead job {self.id}>"
 
     def info(self) -> JobInfo:
-        """What was asked for, and how many of its tasks do what."""
+        """Return the job's request and the number of tasks by status."""
         found: JobInfo = self._connection.get(f"/v1/jobs/{self.id}")
         return found
 
     def status(self) -> str:
-        """waiting, held, running, succeeded, failed or cancelled."""
+        """Return the status: waiting, held, running, succeeded, failed or cancelled."""
         return self.info()["status"]
 
     def tasks(self, status: str | None = None, indices: range | None = None) -> list[TaskInfo]:
-        """Its tasks, by index; those of one status, such as "failed", and of a range such as ``range(100, 201)``, if named."""
+        """Return tasks by index: all, or those with a status such as "failed", or of ``range(100, 201)``."""
         if indices is not None and not indices:
             return []
         found: list[TaskInfo] = []
@@ -96,28 +96,28 @@ class SubmittedJob:
         return found
 
     def wait(self, timeout: float | None = None) -> JobInfo:
-        """Wait until it has ended; raises TimeoutError where that takes longer than `timeout` seconds."""
+        """Wait until the job has ended. Raises TimeoutError after `timeout` seconds."""
         (found,) = wait_for(self._connection, [self.id], timeout)
         return found
 
     def why(self) -> Why:
-        """What it waits for, now."""
+        """Explain why the job is waiting."""
         found: Why = self._connection.get(f"/v1/jobs/{self.id}/why")
         return found
 
     def when(self) -> WhenInfo:
-        """When it is expected to start."""
+        """Estimate when the job will start."""
         found: WhenInfo = self._connection.get(f"/v1/jobs/{self.id}/when")
         return found
 
     def cancel(self, indices: Sequence[int] | None = None) -> bool:
-        """Cancel it, or some of its tasks; whether there was something to cancel."""
+        """Cancel the job, or some of its tasks. Return True if there was something to cancel."""
         body = {"indices": list(indices) if indices is not None else None}
         changed: bool = self._connection.post(f"/v1/jobs/{self.id}/cancel", body)["changed"]
         return changed
 
     def hold(self) -> None:
-        """Keep its tasks that wait from starting."""
+        """Keep waiting tasks from starting."""
         self._connection.post(f"/v1/jobs/{self.id}/hold", {})
 
     def release(self) -> None:
@@ -125,7 +125,7 @@ class SubmittedJob:
         self._connection.post(f"/v1/jobs/{self.id}/release", {})
 
     def output(self, index: int = 0, stream: str = "out") -> bytes:
-        """What a task has written so far: to its standard output, or with "err" to its standard error."""
+        """Return a task's output so far: "out" is its standard output, "err" its standard error."""
         pieces: list[bytes] = []
         path = f"/v1/jobs/{self.id}/tasks/{index}/output/{stream}"
         while piece := self._connection.get_bytes(path, offset=sum(map(len, pieces))):
@@ -134,12 +134,12 @@ class SubmittedJob:
 
 
 def wait_for(connection: Connection, jobs: Sequence[int], timeout: float | None = None) -> list[JobInfo]:
-    """Wait until jobs have ended; raises TimeoutError where that takes longer than `timeout` seconds."""
+    """Wait until jobs have ended. Raises TimeoutError after `timeout` seconds."""
     until = time.monotonic() + timeout if timeout is not None else None
     found: list[JobInfo] = []
     for job in jobs:
         while True:
-            left = LONGEST_WAIT if until is None else max(0.0, min(LONGEST_WAIT, until - time.monotonic()))
+            left = POLL_SECONDS if until is None else max(0.0, min(POLL_SECONDS, until - time.monotonic()))
             info: JobInfo = connection.get(f"/v1/jobs/{job}", wait=left)
             if info["status"] in OVER:
                 found.append(info)

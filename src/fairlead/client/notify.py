@@ -1,6 +1,6 @@
-"""Tells somebody that jobs have ended: `python -m fairlead.client.notify TO JOB...`, as a job that comes after them does.
+"""Notifies somebody that jobs have ended: `python -m fairlead.client.notify TO JOB...`, run as a job after them.
 
-TO is an address of the web, which is sent JSON; an address of mail; or a line for the shell, which reads the same JSON.
+TO is a URL, which gets a POST of JSON; a mail address; or a shell command, which reads the same JSON.
 """
 
 import json
@@ -14,45 +14,43 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
-import urllib3
-
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 
 DEMAND = {"cpu": "100m", "memory": "256Mi"}
-"""What telling somebody takes."""
+"""Resources of a notification job."""
 
 
-class NotTold(RuntimeError):
-    """Somebody could not be told, and why."""
+class NotifyError(RuntimeError):
+    """A notification cannot be sent; the message gives the reason."""
 
 
 def kind_of(to: str) -> str:
-    """``url``, ``mail`` or ``command``. Raises NotTold for what cannot be told here."""
+    """Return ``url``, ``mail`` or ``command``. Raises NotifyError for an unusable recipient."""
     if not to.strip():
-        raise NotTold(f"{to!r}: is empty: name an https:// or mail address, or a command")
+        raise NotifyError(f"{to!r}: is empty: name an https:// or mail address, or a command")
     if "://" in to and " " not in to:
         if urllib.parse.urlsplit(to).scheme not in ("http", "https"):
-            raise NotTold(f"{to}: write an address that begins with https:// or http://")
+            raise NotifyError(f"{to}: write an address that begins with https:// or http://")
         return "url"
     if "@" in to and not any(character in to for character in " /;|&"):
         if sendmail() is None:
-            raise NotTold(f"{to}: there is no sendmail here to send mail with: name an https:// address, or a command")
+            raise NotifyError(f"{to}: no sendmail on this machine: name an https:// address, or a command")
         return "mail"
     if re.fullmatch(r"[\w.-]+", to) and shutil.which(to) is None:
-        raise NotTold(
-            f"{to}: is no address, and there is no such command: name an https:// or mail address, or a command"
+        raise NotifyError(
+            f"{to}: neither an address nor a known command: name an https:// or mail address, or a command"
         )
     return "command"
 
 
 def sendmail() -> str | None:
-    """The program that sends mail."""
+    """Return the path of sendmail; None if it is not installed."""
     return shutil.which("sendmail", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/lib")
 
 
 def request(to: str, jobs: list[int]) -> dict[str, Any]:
-    """A job that tells somebody when these have ended."""
+    """Return the request for a job that notifies somebody when these have ended."""
     kind_of(to)
     named = ("FAIRLEAD_HOME", "PATH")
     env = {name: os.environ[name] for name in named if name in os.environ}
@@ -70,8 +68,8 @@ def request(to: str, jobs: list[int]) -> dict[str, Any]:
     }
 
 
-def said(jobs: list[dict[str, Any]]) -> str:
-    """A line that says how jobs have ended."""
+def summary(jobs: list[dict[str, Any]]) -> str:
+    """Summarize in a line how jobs have ended."""
     lines = []
     for job in jobs:
         counts = ", ".join(f"{job[what]} {what}" for what in ("succeeded", "failed", "cancelled") if job[what])
@@ -79,19 +77,21 @@ def said(jobs: list[dict[str, Any]]) -> str:
     return "; ".join(lines)
 
 
-def tell(to: str, jobs: list[dict[str, Any]]) -> None:
-    """Tell; raises NotTold."""
-    text = said(jobs)
+def notify(to: str, jobs: list[dict[str, Any]]) -> None:
+    """Send a notification. Raises NotifyError."""
+    text = summary(jobs)
     body = json.dumps({"text": text, "jobs": jobs})
     kind = kind_of(to)
     if kind == "url":
+        import urllib3  # slow to import, and `fairlead submit` imports this module
+
         headers = {"Content-Type": "application/json"}
         try:
             answer = urllib3.PoolManager().request("POST", to, body=body, headers=headers, timeout=30.0, retries=3)
         except urllib3.exceptions.HTTPError as error:
-            raise NotTold(f"{to}: {error}") from None
+            raise NotifyError(f"{to}: {error}") from None
         if answer.status >= 300:
-            raise NotTold(f"{to}: answers {answer.status}")
+            raise NotifyError(f"{to}: answers {answer.status}")
         return
     if kind == "mail":
         mail = EmailMessage()
@@ -103,16 +103,16 @@ def tell(to: str, jobs: list[dict[str, Any]]) -> None:
         env = {**os.environ, "FAIRLEAD_TEXT": text, "FAIRLEAD_STATUS": status}
         done = subprocess.run(["/bin/sh", "-c", to], input=body.encode(), env=env, check=False)
     if done.returncode:
-        raise NotTold(f"{to}: exits with {done.returncode}")
+        raise NotifyError(f"{to}: exits with {done.returncode}")
 
 
 def main() -> None:
     to, *numbers = sys.argv[1:]
     try:
-        with Connection(patience=60.0) as connection:
+        with Connection(retry_seconds=60.0) as connection:
             jobs = [connection.get(f"/v1/jobs/{number}") for number in numbers]
-        tell(to, jobs)
-    except (NotTold, ServiceError) as error:
+        notify(to, jobs)
+    except (NotifyError, ServiceError) as error:
         sys.exit(f"fairlead: {error}")
 
 

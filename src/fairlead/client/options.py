@@ -1,4 +1,4 @@
-"""What a call asks for."""
+"""The options of a call."""
 
 import inspect
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from fairlead.client.jobs import job_request
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Asked(TypedDict, total=False):
-    """The fields of :class:`Options` as arguments, for whoever reads a signature; a test holds the two to each other."""
+class CallOptions(TypedDict, total=False):
+    """The fields of :class:`Options`, for the types of ``**options``; a test compares the two."""
 
     queue: str | None
     cpu: float | str
@@ -27,13 +27,13 @@ class Asked(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked for with a call. Quantities are numbers or text such as ``"500m"`` and ``"4Gi"``.
+    """The options of a call. Quantities are numbers or text such as ``"500m"`` and ``"4Gi"``.
 
-    queue : the queue; None for the one that is everybody's own.
+    queue : the queue; None for your own.
     resources : further resources by name.
-    on : node labels, each with the value or values that will do.
-    retries, time_limit, priority : as for any job; a call that raises has failed.
-    wait_for_node : a call that no node that is up could hold, even empty, waits for one to join, instead of raising ServiceError.
+    on : node labels, with the value or values allowed for each.
+    retries, time_limit, priority : as for jobs; a call that raises has failed.
+    wait_for_node : if no node that is up could hold the call, wait for one to join instead of raising ServiceError.
     """
 
     queue: str | None = None
@@ -48,17 +48,18 @@ class Options:
     wait_for_node: bool = False
 
     def request(self) -> dict[str, Any]:
-        """As the API takes it."""
-        asked = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "wait_for_node"}
-        return job_request(**asked)
+        """Return the request for a call."""
+        return job_request(
+            **{name: getattr(self, name) for name in self.__dataclass_fields__ if name != "wait_for_node"}
+        )
 
     def key(self) -> str:
-        """The same for options that are the same."""
+        """Return a key that is equal for equal options."""
         return repr(self)
 
 
 def names_options(function: F) -> F:
-    """Have `help`, notebooks and `inspect` show each option where a function takes ``**options``; type checkers see `Asked`."""
+    """Show each option in the signature of a function with ``**options``; type checkers see `CallOptions`."""
     signature = inspect.signature(function)
     named = [
         inspect.Parameter(

@@ -1,4 +1,4 @@
-"""joblib on fairlead: `fairlead.register_joblib()`, then `with joblib.parallel_config("fairlead", queue="lab"): ...`."""
+"""A joblib backend: `fairlead.register_joblib()`, then `with joblib.parallel_config("fairlead", queue="lab"): ...`."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,7 +11,7 @@ from fairlead.client.executor import Client
 
 
 class FairleadBackend(ParallelBackendBase):  # type: ignore[misc]
-    """Each batch of joblib's is a call; parameters of `parallel_config` are those of :class:`fairlead.Client`."""
+    """Runs each batch as a call; `parallel_config` takes the parameters of :class:`fairlead.Client`."""
 
     supports_retrieve_callback = True
     supports_inner_max_num_threads = False
@@ -28,7 +28,7 @@ class FairleadBackend(ParallelBackendBase):  # type: ignore[misc]
         return self.effective_n_jobs(n_jobs)
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """As many as asked for; where that is all (-1), as many as the cluster's nodes hold of such calls."""
+        """Return `n_jobs`; for -1, how many such calls fit on the cluster's nodes."""
         if n_jobs is not None and n_jobs > 0:
             return n_jobs
         client = self._client or Client(**self._parameters)
@@ -60,5 +60,5 @@ class FairleadBackend(ParallelBackendBase):  # type: ignore[misc]
 
 
 def register_joblib() -> None:
-    """Let joblib know of the backend ``"fairlead"``."""
+    """Register the joblib backend ``"fairlead"``."""
     joblib.register_parallel_backend("fairlead", FairleadBackend)

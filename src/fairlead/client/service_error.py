@@ -1,13 +1,13 @@
-"""What a call that the scheduler did not grant raises. Apart from the connection, which takes its time to be imported."""
+"""The exception for refused requests; in a file of its own because the connection is slow to import."""
 
 
 class ServiceError(RuntimeError):
-    """The scheduler refused, or there is none. The message is one line: what, and what to do.
+    """The scheduler refused a request, or does not run. The message is one line, with the reason and the remedy.
 
     Attributes
     ----------
     status : int or None
-        The HTTP status of a refusal; None where there was no answer.
+        HTTP status of the refusal; None without an answer.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:

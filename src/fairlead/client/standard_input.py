@@ -1,4 +1,4 @@
-"""This program's standard input, handed on to a task: read here, and sent piece by piece as the task takes them."""
+"""Forwards this program's standard input to a task, piece by piece, as the task reads it."""
 
 import contextlib
 import os
@@ -14,21 +14,21 @@ from typing import Any, Literal, Self
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 
-PIECE = 256 * 2**10
+PIECE_BYTES = 256 * 2**10
 
 Kind = Literal["", "pipe", "terminal"]
 
 
 class InputLost(Exception):
-    """A task starts again, and what it had read cannot be read again."""
+    """A task starts again, and its input cannot be read again."""
 
 
 class TerminalGone(Exception):
-    """The terminal that is handed on is there no more."""
+    """The forwarded terminal is gone."""
 
 
 def kind_of_input() -> Kind:
-    """What a task is to read of this program's: a pipe where that is a file or a pipe, else nothing."""
+    """Return "pipe" if standard input is a file, a pipe or a socket, otherwise ""."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:  # it is closed
@@ -37,9 +37,9 @@ def kind_of_input() -> Kind:
 
 
 class StandardInput:
-    """Hands it on, in a thread, while its task runs; while it is entered, a terminal is as the task wants it.
+    """Forwards standard input in a thread while the task runs, with a terminal in raw mode.
 
-    A task that starts again reads from where this program's input began, if that is a file.
+    If the task starts again, it reads the input from its beginning, if that is a file.
     """
 
     def __init__(self, connection: Connection, job: int, kind: Kind) -> None:
@@ -48,8 +48,8 @@ class StandardInput:
         self._closing = False
         self._trouble: Exception | None = None
         self._thread: threading.Thread | None = None
-        self._ear, self._bell = os.pipe()
-        self._as_it_was = termios.tcgetattr(0) if kind == "terminal" else None
+        self._wakeups, self._wakeup = os.pipe()
+        self._saved_mode = termios.tcgetattr(0) if kind == "terminal" else None
         self._begin = _position() if kind == "pipe" else None
 
     def __enter__(self) -> Self:
@@ -59,20 +59,20 @@ class StandardInput:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing = True
-        self.ring()
-        if self._as_it_was is not None:
-            with contextlib.suppress(termios.error):  # it is gone
-                termios.tcsetattr(0, termios.TCSADRAIN, self._as_it_was)
+        self.wake()
+        if self._saved_mode is not None:
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(0, termios.TCSADRAIN, self._saved_mode)
 
-    def look(self, task: Any) -> None:
-        """Take note of how far the task is, which may be such as to begin. Raises InputLost, TerminalGone, or what went wrong."""
+    def update(self, task: Any) -> None:
+        """Start forwarding when the task starts. Raises InputLost, TerminalGone, or the error of the thread."""
         if self._trouble is not None:
             raise TerminalGone if self._kind == "terminal" and isinstance(self._trouble, OSError) else self._trouble
         if self._kind and task["status"] in ("starting", "running") and task["attempt"] != self._attempt:
             self._attempt = task["attempt"]
-            self.ring()
+            self.wake()
             if self._thread is None:
-                if self._as_it_was is not None:
+                if self._saved_mode is not None:
                     try:
                         tty.setraw(0, termios.TCSADRAIN)
                     except termios.error:
@@ -80,17 +80,17 @@ class StandardInput:
                 self._thread = threading.Thread(target=self._run, name="input", daemon=True)
                 self._thread.start()
 
-    def ring(self) -> None:
-        """Have the thread look at what has changed: the size of the terminal, the attempt, or that it is over."""
-        os.write(self._bell, b".")
+    def wake(self) -> None:
+        """Wake the thread: the terminal's size or the attempt has changed, or forwarding ends."""
+        os.write(self._wakeup, b".")
 
     def _run(self) -> None:
         try:
             while not self._closing:
                 attempt = self._attempt
-                self._hand_on(attempt)
+                self._forward(attempt)
                 while not self._closing and self._attempt == attempt:
-                    os.read(self._ear, 4096)
+                    os.read(self._wakeups, 4096)
                 if not self._closing and self._kind == "pipe":
                     if self._begin is None:
                         raise InputLost
@@ -98,8 +98,8 @@ class StandardInput:
         except (InputLost, ServiceError, OSError) as error:
             self._trouble = error
 
-    def _hand_on(self, attempt: int) -> None:
-        """Feed an attempt until it takes no more, there is no more, or there is another."""
+    def _forward(self, attempt: int) -> None:
+        """Feed an attempt until it ends, the input ends, or another attempt starts."""
         offset, piece, end = 0, b"", False
         while not self._closing and self._attempt == attempt:
             answer = self._put(offset, piece, end)
@@ -110,11 +110,11 @@ class StandardInput:
             if end and not piece:
                 return
             if not piece:
-                ready, _, _ = select.select([0, self._ear], [], [])
-                if self._ear in ready:
-                    os.read(self._ear, 4096)
+                ready, _, _ = select.select([0, self._wakeups], [], [])
+                if self._wakeups in ready:
+                    os.read(self._wakeups, 4096)
                 if 0 in ready:
-                    piece = os.read(0, PIECE)
+                    piece = os.read(0, PIECE_BYTES)
                     end = not piece
 
     def _put(self, offset: int, piece: bytes, end: bool) -> Any:
@@ -126,7 +126,7 @@ class StandardInput:
 
 
 def _position() -> int | None:
-    """How far standard input was read before; None where it cannot be read again."""
+    """Return the offset of standard input; None if it is not seekable."""
     try:
         return os.lseek(0, 0, os.SEEK_CUR)
     except OSError:
@@ -134,5 +134,5 @@ def _position() -> int | None:
 
 
 def is_terminal() -> bool:
-    """Whether standard input is a terminal."""
+    """Return True if standard input is a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()

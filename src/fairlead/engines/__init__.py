@@ -1,1 +1,1 @@
-"""Where tasks run: `contract` is what every engine keeps to, `step` drives any of them; each has a place of its own."""
+"""Where tasks run: `contract` binds every engine, `step` drives any of them, and each engine has a module or folder."""

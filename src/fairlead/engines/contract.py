@@ -1,20 +1,20 @@
-"""Where tasks run, and what the scheduler and an engine say to each other.
+"""The contract between the scheduler and every engine.
 
-The scheduler tells an engine to start and stop attempts of tasks; the engine tells what it saw. Attempts travel as columns,
-so that a hundred thousand of them are a few arrays. No call blocks, ever: not on a socket, not on a lock that is held over
-I/O, not on a disk; each passes a message on. Neither side trusts the line between them: a message may come late, twice or
-never, and either side may die and come back. So
+The scheduler asks an engine to start and stop attempts of tasks; the engine reports what it saw. Attempts travel as columns, so
+that a hundred thousand are a few arrays. No call ever blocks: not on a socket, a disk, or a lock held over I/O; each only
+passes a message on. Neither side trusts the connection: a message may come late, twice or never, and either side may die and
+come back. So
 
-- an engine never runs the same attempt twice, however often it is told to start it; one that is over is reported as ended;
-- told to stop an attempt that it does not know, it will never start it, and reports it as ended;
+- an engine never runs the same attempt twice, however often it is asked to start it; an ended one is reported as ended;
+- asked to stop an attempt that it does not know, it will never start it, and reports it as ended;
 - it reports each end again until that is acknowledged, which happens once the journal has it;
-- it reports the loss of a machine together with, or after, every end that it knows of there;
-- a machine that was lost starts nothing that it was told to start before `poll` reported the loss;
-- what it knows of, once it was asked or has come back by itself, is true after all that earlier polls told, and every machine
-  is reported once more with it or after it, there or gone; it may be told of some machines at a time;
-- the scheduler repeats what it was not answered to;
-- an engine obeys one scheduler: the one of the latest start of a journal. It tells another one so, at its next `poll`, and does
-  nothing that it says.
+- it reports the loss of a node together with, or after, every end that it knows of there;
+- a lost node starts nothing that it was asked to start before `poll` reported the loss;
+- an inventory, requested or unasked after a reconnection, is newer than all earlier polls, and every node is reported again
+  with it or after it, up or down; it may cover some nodes at a time;
+- the scheduler repeats what was not answered;
+- an engine obeys one scheduler: the latest start of a journal. Another one learns so at its next `poll`, and none of its
+  requests is carried out.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -50,15 +50,15 @@ NO_ATTEMPTS = Attempts(_NONE, _NONE, _NONE)
 
 
 class Launches(NamedTuple):
-    """Attempts to start: which, where, and what they run with which demand.
+    """Attempts to start, with their nodes and jobs.
 
     attempts : Attempts
     node : int64 array
-        For each the place of its machine in `nodes`.
+        For each the index of its node in `nodes`.
     nodes : sequence of str
-        Names of machines.
+        Names of nodes.
     jobs : mapping of int to Job
-        By number, those of the attempts and maybe others. The scheduler's own: read it in the call, do not keep it.
+        By number, those of the attempts and maybe others. The scheduler's own: read it during the call, do not keep it.
     """
 
     attempts: Attempts
@@ -68,17 +68,16 @@ class Launches(NamedTuple):
 
 
 class Where(NamedTuple):
-    """Where some attempts are: for each the place of its machine in `nodes`; both empty where that is not known."""
+    """The nodes of attempts: for each the index of its node in `nodes`; both empty if unknown."""
 
     node: Ints
     nodes: Sequence[str]
 
 
 class Ends(NamedTuple):
-    """Attempts that are over, with all that they started; outcomes are :class:`fairlead.scheduler.facts.Outcome`.
+    """Attempts with no process left; outcomes are :class:`fairlead.scheduler.facts.Outcome`.
 
-    cpu : milliseconds of CPU that each used; `peak` is the most memory that it had, in bytes. 0 where that is not known; empty
-        where it is of none.
+    cpu : CPU time of each in milliseconds, `peak` its peak memory in bytes; 0 if unknown; empty if unknown for all.
     ran : milliseconds from its first process to its last; likewise.
     """
 
@@ -91,40 +90,39 @@ class Ends(NamedTuple):
 
 
 class NodeUp(NamedTuple):
-    """A machine is there, or has changed."""
+    """A node joined or changed."""
 
     node: Node
 
 
 class NodeDown(NamedTuple):
-    """A machine is gone, with all that ran on it."""
+    """A node is gone, with all that ran on it."""
 
     node: str
 
 
 class NodeDraining(NamedTuple):
-    """A machine is to go: it takes no more tasks, and those on it go on."""
+    """A node drains: it takes no more tasks, and those on it continue."""
 
     node: str
 
 
 class Seen(NamedTuple):
-    """What an engine saw since it was last asked: `known` was true before the rest; then starts, checkpoints, ends, machines.
+    """What an engine saw since the last poll: `known` came before the rest; then starts, checkpoints, ends, nodes.
 
     known : Attempts or None
-        The answer to `take_inventory`, once; also given unasked by an engine that lost its memory or its line and is back.
-        All that it knows of: running, or ended and not acknowledged.
+        An inventory: the answer to `take_inventory`, or unasked after the engine lost its memory or connection. All attempts
+        that run, or ended without acknowledgement.
     started : Attempts
-        They run.
     checkpointed : Attempts
-        They have kept what they did; `ago` milliseconds before, each. Of one that has ended it means nothing.
+        They took checkpoints, each `ago` milliseconds before. Meaningless for one that has ended.
     ended : Ends
     nodes : list of NodeUp, NodeDown and NodeDraining
         In order.
     of : set of str or None
-        The machines that `known` is of, where it is not of all: of the others nothing is said.
+        The nodes that `known` covers; None for all.
     since : int64 array
-        For how many milliseconds each of `started` has run; empty where that is not known.
+        Milliseconds that each of `started` has run; empty if unknown.
     """
 
     known: Attempts | None
@@ -142,11 +140,11 @@ NO_ENDS = Ends(NO_ATTEMPTS, _NONE, _NONE)
 
 
 class Superseded(RuntimeError):
-    """The engine obeys another scheduler than this one: a later start of the same journal, or another journal's."""
+    """The engine obeys another scheduler: a later start of the same journal, or another journal's."""
 
 
 class Unreachable(RuntimeError):
-    """A machine does not answer, or is not there any more; the message says which."""
+    """A node does not answer or is gone; the message names it."""
 
 
 class EngineError(RuntimeError):
@@ -154,48 +152,47 @@ class EngineError(RuntimeError):
 
 
 class Engine(Protocol):
-    """Where tasks run. No call blocks; all but `read_output` are made by one thread."""
+    """Where tasks run. No call blocks; one thread makes all but `read_output`."""
 
     @property
     def limits(self) -> Mapping[str, bool]:
-        """What it holds tasks to: "cpu", "memory", "tracking" (of all that a task starts); empty until that is known."""
+        """What it enforces: "cpu", "memory", "tracking" (of all processes of a task); empty until known."""
 
     def serve(self, journal: str, epoch: int) -> None:
-        """Obey a scheduler from now on: that of the journal with this id, in its so-manieth start. Said before all else."""
+        """Obey a scheduler from now on: the one of the journal with this id, with this epoch. Called before all else."""
 
     def start(self, launches: Launches) -> None:
-        """Start attempts; those that are known already stay as they are."""
+        """Start attempts; no-op for those already known."""
 
     def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
-        """Stop attempts: the signal that their jobs say, so many seconds, SIGKILL. `where` says where the journal has them."""
+        """Stop attempts: their jobs' signal, SIGKILL after `grace` seconds. `where` has their nodes by the journal."""
 
     def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
-        """Hold these attempts to so much CPU and memory from now on; of memory, nobody is held to less than before."""
+        """Change the CPU and memory limits of attempts; memory limits only grow."""
 
     def poll(self) -> Seen:
-        """What happened since the last call, and every end that was not acknowledged, once more after a while.
+        """Return what happened since the last call, and unacknowledged ends again after a while.
 
-        Raises Superseded where it obeys another.
+        Raises Superseded if the engine obeys another scheduler.
         """
 
     def acknowledge(self, attempts: Attempts) -> None:
-        """These ends are in the journal: forget them."""
+        """Forget these ends: the journal has them."""
 
     def take_inventory(self) -> None:
-        """Have a later poll tell what the engine knows of."""
+        """Include an inventory in a later poll."""
 
     def forget(self, jobs: Iterable[int]) -> None:
-        """Nobody will ask for the output of these jobs any more."""
+        """Forget these jobs: their output is no longer needed."""
 
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
-        """A piece of what a task wrote, of "out" or "err"; None where there is nothing (yet). `node` is where it ran last.
+        """Return a piece of a task's output, "out" or "err"; None if there is none (yet). `node` is where it ran last.
 
-        It may read a file, so it is called in other threads than the scheduler's. Raises Unreachable where that machine does
-        not answer.
+        May read a file, so it is called outside the scheduler's thread. Raises Unreachable if the node does not answer.
         """
 
     def close(self, leave: bool = False) -> None:
-        """Hang up. With `leave`, what runs the tasks goes too as soon as nothing runs."""
+        """Disconnect. With `leave`, supervisors end as soon as nothing runs."""
 
 
 class Taken(Protocol):
@@ -203,22 +200,22 @@ class Taken(Protocol):
 
     @property
     def taken(self) -> int:
-        """Bytes, from the beginning."""
+        """Bytes from the beginning."""
 
     @property
     def over(self) -> bool:
-        """Whether it takes no more."""
+        """True if it takes no more."""
 
 
 class LiveEngine(Engine, Protocol):
-    """One with real processes, as the service has it.
+    """An engine with real processes, as the service needs it.
 
     Attributes
     ----------
     elastic : bool
-        Whether machines come and go by themselves; else there are those of the configuration.
+        True if nodes come and go by themselves; else they are those of the configuration.
     ray : bool
-        Whether they are a Ray cluster, where programs of Ray run.
+        True if it is a Ray cluster that runs Ray programs.
     """
 
     elastic: bool
@@ -226,34 +223,36 @@ class LiveEngine(Engine, Protocol):
 
     @property
     def paused(self) -> int:
-        """Tasks that wait until there is room on the disk for their output."""
+        """Tasks stopped until the disk has room for their output."""
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """The machines that there are."""
+        """The nodes that are up."""
 
     @property
     def silent_for(self) -> float:
-        """Seconds since it was heard."""
+        """Seconds since the engine's last message."""
 
     @property
     def silence(self) -> Mapping[str, float]:
-        """Seconds since they were heard, of those machines by name that are silent for long, and not known to be lost."""
+        """Seconds of silence, by node, of those silent for long and not known to be lost."""
 
     @property
     def trouble(self) -> str | None:
-        """Why it cannot do its work, while it cannot."""
+        """Why it cannot work; None if it can."""
 
     def expect(self, names: Iterable[str]) -> None:
-        """The journal believes in these machines: where they come and go, they are lost only when nothing can run there."""
+        """Expect the nodes in the journal: where nodes come and go, they are lost only when nothing can run there."""
 
     def wait_for_nodes(self) -> None:
-        """Wait a while for machines that are to be there; raises EngineError where who knows them does not answer."""
+        """Wait a while for nodes to come up; raises EngineError if their source does not answer."""
 
     def feeding(
         self, task: tuple[int, int, int], offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
     ) -> AbstractContextManager[Callable[[], Taken | None]]:
-        """Send a piece of a task's standard input, and the size of its terminal; what this gives says what came of it so far."""
+        """Send a piece of a task's standard input, and its terminal's size. Yields a function that returns what was taken so
+        far.
+        """
 
     def join(self, timeout: float) -> None:
-        """Wait until what was told before `close` is done; for one who ends the process."""
+        """Wait until everything requested before `close` is done. For a process about to end."""

@@ -1,13 +1,11 @@
-"""A cluster that is not there: an engine whose tasks take as long as it was said, on a virtual clock.
+"""A simulated cluster: an engine whose tasks take given durations on a virtual clock.
 
-A task that is started ends after its duration; ends at the same moment come in the order of their starts. One that is told to
-stop ends when its grace is over, unless it was done before. Where machines may promise more than they have (slots), whatever
-runs on one whose tasks need f times what it has goes on 1/f times as fast, for as long as that is so. Machines can be lost, and
-come back.
+A task ends after its duration; ends at the same moment come in the order of starts. A task asked to stop ends when its grace is
+over, or when it is done if that is earlier. If nodes are overcommitted (slots), tasks on a node that needs f times its capacity
+run at 1/f of their speed meanwhile. Nodes can be lost and come back.
 
-What the tasks really use is counted here too, by the one who runs them, so that it can be held against what the scheduler
-believes.
-Ends wait in a binary heap of arrays (:mod:`fairlead.engines.kernel_simulated`).
+The real usage of tasks is counted here too, independently of the scheduler, to be compared with its accounts. Ends wait in a
+binary heap of arrays (:mod:`fairlead.engines.kernel.simulated`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,32 +38,32 @@ F64 = NDArray[np.float64]
 
 
 class SimulatedCluster:
-    """Runs tasks on paper; see :class:`fairlead.engines.contract.Engine`. Job number n is row n - 1 of what was said.
+    """A simulated engine; see :class:`fairlead.engines.contract.Engine`. Job number n is row n - 1 of the arrays.
 
     Parameters
     ----------
     nodes : sequence of Node
-        As the scheduler is to see them.
+        What the scheduler sees.
     capacity : int64, shape (nodes, resources)
-        What the machines really have.
+        The real capacity of nodes.
     demand : int64, shape (jobs, resources)
-        What a task of each job really uses.
+        The real usage of a task of each job.
     queue : int64, shape (jobs,)
         For each job the number of its leaf queue, below `queues`.
     tasks : int64, shape (jobs,)
     duration : float64, shape (durations,)
-        Seconds; job j's are from `first[j]` on, one a task, or one for all where `varied[j]` is 0.
+        Seconds; job j's start at `first[j]`: one per task, or one for all if `varied[j]` is 0.
     overcommitted : bool
-        Whether machines may be given more than they have.
+        True if nodes may get more than their capacity.
     never : bool, shape (jobs,), optional
-        Which jobs can never start: they do not count as waiting.
+        Jobs that can never start: they do not count as pending.
 
     Attributes
     ----------
     now : float
-        The virtual clock; whoever drives the cluster sets it.
+        The virtual clock, set by the driver of the simulation.
     truth : Truth
-        What really is, and was: see there.
+        What really happens: see there.
     """
 
     limits: Mapping[str, bool] = {"cpu": True, "memory": True, "tracking": True}
@@ -104,22 +102,22 @@ class SimulatedCluster:
         self._news: list[NodeUp | NodeDown | NodeDraining] = [NodeUp(node) for node in self.nodes]
         self._asked = False
         self._started: list[Attempts] = []
-        self._ends: list[Ends] = []  # that are to be told
-        self._told: list[Ends] = []  # and are not acknowledged
+        self._ends: list[Ends] = []  # to be reported
+        self._told: list[Ends] = []  # reported, not acknowledged
 
     @property
     def completed(self) -> int:
-        """Tasks that are done."""
+        """Tasks completed."""
         return int(self.truth.size[COMPLETED])
 
-    # -- what drives it says ------------------------------------------------------------------------------------
+    # -- the driver's side -----------------------------------------------------------------------------------------
 
     def submit(self, job: int, tasks: int) -> None:
-        """A job's tasks wait from now on."""
+        """Submit a job's tasks now."""
         kernel.submit(self.truth, job, tasks, self.now)
 
     def hold_back(self, job: int, tasks: int, back: bool = True) -> None:
-        """A job's tasks, which were submitted, do not count as waiting, since others must end before; or they do again."""
+        """Exclude a job's submitted tasks from pending ones, since they depend on others; or include them again."""
         truth, change = self.truth, -tasks if back else tasks
         if truth.never[job]:
             return
@@ -127,11 +125,11 @@ class SimulatedCluster:
         truth.waits[truth.queue[job]] += change * truth.demand[job]
 
     def really(self, attempts: Attempts) -> Attempts:
-        """Attempts as what was said of jobs counts them."""
+        """Return attempts by the job numbers of the arrays."""
         return attempts
 
     def withdraw(self, job: int, tasks: int) -> None:
-        """So many of a job's tasks, which wait, are not run after all."""
+        """Withdraw some of a job's pending tasks."""
         truth, queue = self.truth, self.truth.queue[job]
         truth.left[job] -= tasks
         if not truth.never[job]:
@@ -142,20 +140,20 @@ class SimulatedCluster:
             truth.ended[job] = self.now
 
     def next_event(self) -> float:
-        """When there is something to see: now, or when the next task ends; infinite where nothing goes on."""
+        """Return when there is something to poll: now, or at the next end; inf if nothing runs."""
         if self._news or self._asked or self._started or self._ends:
             return self.now
         return kernel.next_end(self.truth, self.runs)
 
     def lose(self, name: str) -> None:
-        """A machine is gone, with all that runs on it."""
+        """Lose a node with all that runs on it."""
         row = self._rows[name]
         self.truth.down[row] = True
         kernel.drop_node(self.truth, self.runs, row, self.now)
         self._news.append(NodeDown(name))
 
     def restore(self, name: str) -> None:
-        """A lost machine is back, with nothing on it."""
+        """Bring back a lost node, empty."""
         row = self._rows[name]
         self.truth.down[row] = False
         self._news.append(NodeUp(self.nodes[row]))
@@ -163,7 +161,7 @@ class SimulatedCluster:
     # -- the contract -------------------------------------------------------------------------------------------
 
     def serve(self, journal: str, epoch: int) -> None:
-        pass  # there is one
+        pass  # only one scheduler exists
 
     def start(self, launches: Launches) -> None:
         attempts = launches.attempts
@@ -175,7 +173,7 @@ class SimulatedCluster:
         self._started += [attempts] if len(new) else []
 
     def make_room(self, tasks: int) -> None:
-        """Have rows for so many more that run."""
+        """Reserve rows for more running tasks."""
         need = int(self.truth.size[0]) + tasks
         if need > len(self.runs.heap):
             self.runs = kernel.longer(self.runs, max(need, 2 * len(self.runs.heap)))
@@ -220,7 +218,7 @@ class SimulatedCluster:
         self._told = kept
 
     def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
-        """What is simulated uses what it asks for."""
+        """No-op: simulated tasks use their demand."""
 
     def take_inventory(self) -> None:
         self._asked = True
@@ -232,7 +230,7 @@ class SimulatedCluster:
         return _joined([running, *(end.attempts for end in self._told), *(end.attempts for end in self._ends)])
 
     def forget(self, jobs: Iterable[int]) -> None:
-        pass  # there is no output
+        pass  # no output
 
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
         return None

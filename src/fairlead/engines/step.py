@@ -1,8 +1,8 @@
 """One step of a scheduler: observe, decide, record, act. In that order, whatever happens.
 
-Nothing is acted on, answered or acknowledged before the journal has it, so the process may be killed between any two lines:
-what was recorded is carried out after the restart, what was not has never happened, and the engine, which never runs an
-attempt twice, is told again whatever it may have missed.
+Nothing is acted on, answered or acknowledged before the journal has it, so the process may be killed between any two lines.
+After a restart, what was recorded is carried out, and what was not has never happened. The engine never runs an attempt twice
+and is asked again for whatever it may have missed.
 """
 
 import logging
@@ -58,58 +58,58 @@ from fairlead.scheduler.tables import I64, NONE, Bools
 log = logging.getLogger("fairlead")
 
 LATE = 1.0
-"""Seconds after which an end was heard of too late for the time at which it was to do for the time at which it happened."""
+"""Seconds of delay from which the end of a task is recorded at the time it happened, not when it was reported."""
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 REPEAT_AFTER = 5.0
-"""Seconds after which an engine that did not answer is told again."""
+"""Seconds after which an unanswered request to the engine is repeated."""
 
 Request = Callable[[State, float], Iterable[Fact]]
-"""Something that people ask for: looks at the state, at a time, and returns the facts that it comes to."""
+"""A request of a person: takes the state and the time, and returns facts."""
 
 
 class Stalled(RuntimeError):
-    """The journal cannot be written: nothing new is taken on until it can."""
+    """The journal cannot be written: nothing new is accepted until it can."""
 
 
 class Lost(Stalled):
-    """The journal cannot be written by this scheduler any more, so nothing more happens; the next one goes on."""
+    """This scheduler can never write the journal again, so it does nothing more; the next one continues."""
 
 
 class Scheduler:
-    """The state machine with its journal and its engine. Not thread-safe: one thread calls it.
+    """The state machine with its journal and its engine. Not thread-safe.
 
-    After a start it asks the engine what it knows of; nothing is placed before that came.
+    After a start it requests an inventory from the engine; nothing is placed before that came.
 
     Parameters
     ----------
     journal : Journal or Unrecorded
     engine : Engine
     clock : callable
-        Seconds; a step back does no harm.
+        Seconds; may step back.
     nodes : iterable of str, optional
-        The names of the machines that there are, where that is known: others were lost.
+        Names of all nodes, if known: others were lost.
     timed : callable, optional
-        Takes "decide" or "commit" and returns a context in which that is done.
+        Takes "decide" or "commit" and returns a context to do that in.
     repeat_after : float
-        Seconds after which an engine that did not answer is told again.
+        Seconds after which an unanswered request to the engine is repeated.
     strict : bool
-        Whether a policy that fails to divide is a PolicyError; else it is logged, and its queues share otherwise.
+        True to raise PolicyError if a policy fails to divide; else that is logged, and its queues fall back.
 
     Attributes
     ----------
     reconciled : bool
-        Whether the engine has told what it knows of.
+        True once the engine sent its inventory.
     placing : bool
-        Whether tasks are placed; set it to False to let things end.
+        True if tasks are placed; set it to False to drain.
     more : bool
-        Whether there is more to decide at once.
+        True if there is more to decide at once.
     checking : bool
-        Whether what is true of every state is checked after each step, which takes its time; see the variable FAIRLEAD_CHECK.
+        True to check the state's invariants after each step, which is slow; see the variable FAIRLEAD_CHECK.
     on_record : callable
-        Told what was just recorded, before it is acted on.
+        Called with the facts just recorded, before they are acted on.
     on_forget : callable
-        Told the same, it says of which forgotten jobs the output may go.
+        Called with the same; returns the forgotten jobs whose output may be removed.
     """
 
     def __init__(
@@ -137,18 +137,18 @@ class Scheduler:
         self._unsaved_by: list[str] = []
         self._to_acknowledge: list[Attempts] = []
         self._to_repeat_at = -inf
-        self._back: Set[str] = frozenset()  # machines that told what they know of, and are told again at once
+        self._back: Set[str] = frozenset()  # nodes that sent an inventory, to be asked again at once
 
     @property
     def stalled(self) -> bool:
-        """Whether the last step could not be recorded."""
+        """True if the last step could not be recorded."""
         return bool(self._unsaved)
 
     def step(self, requests: Sequence[Request] = (), by: Sequence[str] = ()) -> None:
-        """Take in what is asked for and what the engine saw, decide, record, act. `by` says whose each request is, if anybody's.
+        """Apply requests and the engine's reports, decide, record, act. `by` names who made each request, if anybody.
 
-        Raises Stalled if the journal cannot be written; then nothing was acted on, the facts stay applied, and the next
-        call tries again to record them before anything else.
+        Raises Stalled if the journal cannot be written. Then nothing was acted on, the facts stay applied, and the next call
+        first tries again to record them.
         """
         if self._unsaved:
             self._record()
@@ -177,7 +177,7 @@ class Scheduler:
         if self.checking:
             check_invariants(self.state)
             if self.placing and self.reconciled and not self.more and (jobs := startable_claims(self.state)):
-                raise AssertionError(f"room that was made for jobs {jobs} is back, and they are not served")
+                raise AssertionError(f"room freed for jobs {jobs} is available, and they are not placed")
         if self.journal.snapshot_due():
             self._save_snapshot()
 
@@ -207,7 +207,7 @@ class Scheduler:
                 self._back = seen.of
 
     def _tell_again(self) -> None:
-        """Repeat what was not answered to. All that is told to start or stop was recorded by a step before."""
+        """Repeat unanswered requests. All of them were recorded by an earlier step."""
         if self.reconciled:
             tell_again(self.state, self.engine)
         else:
@@ -234,24 +234,24 @@ class Scheduler:
         try:
             self.journal.save(self.state)
         except JournalFull as error:
-            # Nothing is lost without it: the facts are there, and the next step tries again.
+            # Nothing is lost without it: the journal has the facts, and the next step tries again.
             log.warning("no snapshot: %s", error)
 
 
 def lost_nodes(state: State, there: set[str], now: float) -> list[Fact]:
-    """The machines that the state believes in and that are not there."""
+    """Return facts for nodes that the state has and `there` does not."""
     nodes = zip(state.cluster.specs, state.nodes.up, strict=False)
     return [NodeLost(at=now, node=spec.name) for spec, up in nodes if up and spec.name not in there]
 
 
 def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]:
-    """Turn what the engine saw into facts, leaving out what is known already or no longer true.
+    """Turn the engine's reports into facts, without what is already known or no longer true.
 
     Returns
     -------
     facts : list of Fact
     strays : Attempts
-        What runs and is not to: attempts that the journal does not have, or has as over.
+        Attempts that run and must not: unknown to the journal, or over.
     """
     all_ended = seen.ended.attempts
     late, seen = _late_ends(state, seen, now)
@@ -296,9 +296,9 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
 
 
 def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished], Seen]:
-    """Tasks that ended while nobody listened, each in the second in which it did, as far as is known; and what else was seen.
+    """Record tasks that ended while nobody listened in the second in which they ended, as far as known. Also return the rest.
 
-    Else their queues would be charged for what nobody had. Of one that was not seen to start it is known that it was placed.
+    Else their queues would be charged for what nobody had. A task without a reported start counts from the last fact.
     """
     ends = seen.ended
     if not len(ends.ran) or state.at == -inf:
@@ -318,7 +318,7 @@ def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished
         its, (cpu, peak, ran) = _pick(ends.attempts, which), _those(ends[3:], which)
         what = {"outcome": outcome[which], "code": code[which], "cpu": cpu, "peak": peak, "ran": ran}
         facts.append(TasksFinished(at=when, **_columns(its), **what))
-    others = ~np.isin(rows, rows[late])  # an end may be told twice
+    others = ~np.isin(rows, rows[late])  # an end may be reported twice
     rest = Ends(_pick(ends.attempts, others), *_those(ends[1:], others))
     goes_on = ~np.isin(state.current_tasks(seen.started), rows[late])
     (since,) = _those([seen.since], goes_on)
@@ -326,12 +326,12 @@ def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished
 
 
 def _those(columns: Sequence[I64], which: np.ndarray) -> list[I64]:
-    """Rows of columns; one that is empty stays so."""
+    """Select rows of columns; empty columns stay empty."""
     return [column[which] if len(column) else column for column in columns]
 
 
 def forgotten_by(facts: Iterable[Fact]) -> list[int]:
-    """The jobs that facts forget."""
+    """Return the jobs that facts forget."""
     return [job for fact in facts if isinstance(fact, JobsForgotten) for job in fact.ids]
 
 
@@ -341,7 +341,7 @@ def act(
     facts: Sequence[Fact],
     may_go: Callable[[Sequence[Fact]], Iterable[int]] = forgotten_by,
 ) -> None:
-    """Have the engine do what was recorded; `may_go` says of which forgotten jobs it need not keep the output any more."""
+    """Have the engine carry out what was recorded; `may_go` returns the forgotten jobs whose output it may remove."""
     for fact in facts:
         match fact:
             case TasksPlaced():
@@ -361,7 +361,7 @@ def act(
 
 
 def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -> None:
-    """Repeat what the engine has not answered to, of some machines or of all."""
+    """Repeat requests that the engine did not answer, for some nodes or all."""
     rows = state.held_rows()
     if machines is not None:
         rows = rows[_are_on(state, rows, machines)]
@@ -377,8 +377,8 @@ def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -
 
 
 def with_graces(state: State, attempts: Attempts) -> Iterator[tuple[Attempts, float]]:
-    """Attempts, and how many seconds they have to end: what their jobs ask for, and their queues allow. What its framework
-    stops has what that says.
+    """Yield attempts with their grace in seconds: what their jobs request within their queues' limit, or what their framework
+    set.
     """
     graces = np.array([_grace_of(state, job) for job in attempts.job.tolist()])
     for grace in np.unique(graces).tolist():
@@ -395,7 +395,7 @@ def _grace_of(state: State, job: int) -> float:
 
 
 def _are_its(state: State, attempts: Attempts) -> Bools:
-    """Which attempts are the engine's: those within a framework's executor are that one's."""
+    """Return which attempts are the engine's: tasks inside an executor are not."""
     others = state.index.in_executors
     if not others:
         return np.ones(len(attempts.job), np.bool_)
@@ -411,7 +411,7 @@ def _start(state: State, engine: Engine, attempts: Attempts, node: Ints) -> None
 
 
 def _limit(state: State, engine: Engine, attempts: Attempts) -> None:
-    """Hold executors to what they ask for with all that runs in them, where that may be another than it was."""
+    """Set executors' limits to their demand with that of all tasks inside, if it may have changed."""
     f = state.frameworks
     if not f.executors:
         return
@@ -424,7 +424,7 @@ def _limit(state: State, engine: Engine, attempts: Attempts) -> None:
 
 
 def _executor_of(state: State, job: int) -> int | None:
-    """The number of the executor that the task of a job ran in, as far as it is there still."""
+    """Return the number of the executor that a job's task ran in, if it still exists."""
     spec = state.index.specs.get(job)
     if spec is None or not (spec.executor and spec.task):
         return None
@@ -439,7 +439,7 @@ def _stop(state: State, engine: Engine, attempts: Attempts) -> None:
 
 
 def _led(state: State, ended: Attempts, outcome: I64, code: I64) -> tuple[I64, I64]:
-    """What ends are in truth: those who only held room for one that led them, and is over, have ended well."""
+    """Correct the outcomes of gang members that only held room: they succeed if their leader is over."""
     gangs = _led_among(state, ended.job)
     well = [job for job in gangs if state.tasks.status[_leader_of(state, job)] in (SUCCEEDED, FAILED)]
     if not well:
@@ -449,14 +449,14 @@ def _led(state: State, ended: Attempts, outcome: I64, code: I64) -> tuple[I64, I
 
 
 def _still_led(state: State, attempts: Attempts) -> np.ndarray:
-    """Which attempts only hold room for one that leads them, and goes on: they are told to stop when that is over."""
+    """Return which attempts only hold room for a leader that still runs: they are stopped after it."""
     gangs = _led_among(state, attempts.job)
     lead = [job for job in gangs if PLACED <= state.tasks.status[_leader_of(state, job)] < SUCCEEDED]
     return np.isin(attempts.job, lead) & (attempts.index > 0)
 
 
 def _let_the_led_go(state: State, engine: Engine, fact: TasksFinished) -> None:
-    """Those whose leader ended are stopped now, if they were to be."""
+    """Stop the members of gangs whose leader ended, if they are to be stopped."""
     for job in _led_among(state, fact.job[fact.index == 0]) if state.index.led else ():
         first, status = _leader_of(state, job), state.tasks.status
         own = status[first : first + int(state.jobs.tasks[state.job_row(job)])]
@@ -466,17 +466,17 @@ def _let_the_led_go(state: State, engine: Engine, fact: TasksFinished) -> None:
 
 
 def _led_among(state: State, jobs: Ints) -> list[int]:
-    """Which of these jobs are gangs that are led, in order."""
+    """Return which of these jobs are gangs with a leader, in order."""
     return sorted(state.index.led.intersection(jobs.tolist())) if state.index.led else []
 
 
 def _leader_of(state: State, job: int) -> int:
-    """The row of a job's first task."""
+    """Return the row of a job's first task."""
     return int(state.jobs.first[state.job_row(job)])
 
 
 def _where(state: State, attempts: Attempts) -> Where:
-    """Where attempts are that hold resources."""
+    """Return the nodes of attempts; NOWHERE if any holds no resources."""
     held = state.current_tasks(attempts)
     if (held == NONE).any():
         return NOWHERE
@@ -484,19 +484,18 @@ def _where(state: State, attempts: Attempts) -> Where:
 
 
 def _places(state: State, node: np.ndarray) -> Where:
-    if len(node) == 1:  # what a busy scheduler does most, and sorting takes its time
+    if len(node) == 1:  # the most frequent case by far, and sorting is slow
         return Where(np.zeros(1, np.int64), [state.cluster.specs[node[0]].name])
     rows, place = np.unique(node, return_inverse=True)
     return Where(place, [state.cluster.specs[row].name for row in rows.tolist()])
 
 
 def _lost(state: State, known: I64, machines: Set[str] | None) -> Attempts:
-    """The tasks that have started and hold resources, on some machines or on all, but for some rows: the engine that ran them
-    does not know them any more.
+    """Return started tasks that hold resources, on some nodes or all, but are not in rows `known`: their engine lost them.
 
-    One that was not seen to start may yet: it is told again, to start or to stop.
+    A task without a reported start may still start: the engine is asked again to start or stop it.
     """
-    there = np.zeros(state.tasks.n + 1, np.bool_)  # the last one is for NONE
+    there = np.zeros(state.tasks.n + 1, np.bool_)  # the last entry is for NONE
     there[known] = True
     rows = state.held_rows()
     gone = ~there[rows] & ~np.isnan(state.tasks.started_at[rows])
@@ -507,7 +506,7 @@ def _lost(state: State, known: I64, machines: Set[str] | None) -> Attempts:
 
 
 def _are_on(state: State, rows: I64, machines: Set[str]) -> np.ndarray:
-    """Which of the tasks that hold resources are on some machines."""
+    """Return which of the tasks that hold resources are on `machines`."""
     there = np.array([spec.name in machines for spec in state.cluster.specs], np.bool_)
     return there[state.tasks.node[rows]]
 
@@ -532,7 +531,7 @@ def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
 
 
 def _stopping_rows(state: State, job: int) -> I64:
-    """The tasks of a job that are to be stopped; a forgotten job has none."""
+    """Return a job's tasks to be stopped; none for a forgotten job."""
     row = int(state.job_rows(np.array([job]))[0])
     if row == NONE:
         return np.zeros(0, np.int64)

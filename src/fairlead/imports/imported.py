@@ -1,4 +1,4 @@
-"""A fairlead.toml that was made from what another system was configured by."""
+"""A fairlead.toml made from another system's configuration."""
 
 import json
 import re
@@ -8,26 +8,26 @@ from dataclasses import dataclass
 
 @dataclass
 class Imported:
-    """The document, and what it leaves out, each with where that is said."""
+    """The document, and the settings that it leaves out, each with its place in the source."""
 
     text: str
     left_out: list[str]
 
 
 def document(source: str, notes: Mapping[str, Sequence[str]], blocks: Sequence[str]) -> str:
-    """The text: what it was made from, what is to be noted under each head, and its tables."""
+    """Write the text: the source, the notes under each head, and the tables."""
     lines = [f"# Made from {source}."]
-    for head, told in notes.items():
-        if told:
-            lines += ["#", f"# {head}:", *(f"#   {each}" for each in told)]
+    for head, under in notes.items():
+        if under:
+            lines += ["#", f"# {head}:", *(f"#   {each}" for each in under)]
     return "\n\n".join(["\n".join(lines), *blocks]) + "\n"
 
 
 def toml_key(name: str) -> str:
-    """A name as a key in TOML, quoted where it must be."""
+    """Format a TOML key, quoted if necessary."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_text(name)
 
 
 def toml_text(text: str) -> str:
-    """A text as a string in TOML, which has no halves of characters, and takes no DEL as it stands."""
+    """Format a TOML string; TOML has no surrogate escapes, and allows no bare DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

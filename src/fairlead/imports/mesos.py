@@ -1,7 +1,8 @@
-"""What a Mesos master says of roles, weights and quota, as fairlead.toml; what has no counterpart is listed.
+"""A Mesos master's roles, weights and quotas as fairlead.toml. Settings without a counterpart are listed.
 
-A role is a queue, at the same place in the tree, and its weight and quota are for all that is in it, as in Mesos. The frameworks
-of a role that has others below it are in a queue `path/.` of weight 1, as in Mesos: the scheduler makes it when the first comes.
+A role becomes a queue at the same place in the tree; its weight and quota cover everything below it, as in Mesos. As in Mesos,
+the frameworks of a role with roles below it are in a queue `path/.` of weight 1; the scheduler makes it when the first
+subscribes.
 """
 
 import json
@@ -16,16 +17,16 @@ from fairlead.model.specs import LEAST_WEIGHT, ancestors
 from fairlead.plain_text import plain
 
 RESOURCES = {"cpus": "cpu", "mem": "memory", "gpus": "gpu", "disk": "disk"}
-"""Mesos' names, and fairlead's; others are the same."""
+"""Mesos' resource names to fairlead's; all others are the same."""
 IN_MIB = ("mem", "disk")
 ANYBODY, NAMED = "*", "default"
-"""Mesos' role of those who have no other, and the queue that stands for it."""
+"""Mesos' default role, and its queue."""
 MOST_WEIGHT = 1e9
 
 
 @dataclass
 class _Import:
-    """What is known while it is turned into a configuration."""
+    """An import in progress."""
 
     state: State
     left_out: list[str] = field(default_factory=list)
@@ -33,13 +34,13 @@ class _Import:
 
 
 def import_mesos(state: State, source: str) -> Imported:
-    """Turn what a master says into a fairlead.toml.
+    """Convert a master's state to a fairlead.toml.
 
     Parameters
     ----------
     state : State
     source : str
-        Where it was said, for the first line.
+        Its origin, for the first line.
 
     Examples
     --------
@@ -50,7 +51,7 @@ def import_mesos(state: State, source: str) -> Imported:
     [[queue]]
     name = "/"
     policy = "drf"
-    history = "none"  # Mesos goes by what is allocated now
+    history = "none"  # Mesos counts only current allocations
     <BLANKLINE>
     [[queue]]  # role ads
     name = "ads"
@@ -63,7 +64,7 @@ def import_mesos(state: State, source: str) -> Imported:
     roles = _roles(found)
     if roles:
         found.blocks.append(
-            '[[queue]]\nname = "/"\npolicy = "drf"\nhistory = "none"  # Mesos goes by what is allocated now'
+            '[[queue]]\nname = "/"\npolicy = "drf"\nhistory = "none"  # Mesos counts only current allocations'
         )
     for path, role in sorted(roles.items(), key=lambda item: item[0].split("/")):
         _write(found, path, role)
@@ -74,23 +75,23 @@ def import_mesos(state: State, source: str) -> Imported:
 
 
 def _roles(found: _Import) -> dict[str, Role]:
-    """All roles by the queue that each is: what is named, what frameworks subscribe to, and what is above these."""
-    state, said = found.state, dict[str, Role]()
+    """Return all roles by queue path: the declared, those of frameworks, and those above them."""
+    state, by_name = found.state, dict[str, Role]()
     if state.roles is None:
-        found.left_out.append("quota: /state does not tell it: save what /roles says as well, and name it with --roles")
+        found.left_out.append("quota: /state does not report it: save /roles as well, and name it with --roles")
     for role in state.roles or ():
-        if role.name in said:
-            found.left_out.append(f"role {plain(role.name)}: it is named twice: what is said of it first holds")
-        said.setdefault(role.name, role)
+        if role.name in by_name:
+            found.left_out.append(f"role {plain(role.name)}: it is named twice: the first holds")
+        by_name.setdefault(role.name, role)
     for name, weight in _weights(found).items():
-        if said.setdefault(name, Role(name=name, weight=weight)).weight != weight:
-            now = f"the master says that it is {said[name].weight:g} now"
+        if by_name.setdefault(name, Role(name=name, weight=weight)).weight != weight:
+            now = f"the master reports {by_name[name].weight:g}"
             found.left_out.append(f"flag weights: {plain(name)}={weight:g}: {now}")
     for framework in state.frameworks:
         for name in framework.all_roles():
-            said.setdefault(name, Role(name=name))
+            by_name.setdefault(name, Role(name=name))
     roles: dict[str, Role] = {}
-    for name, role in said.items():
+    for name, role in by_name.items():
         path = NAMED if name == ANYBODY else name
         if name == ANYBODY and not (_is_used(state, role) or role.weight != 1):
             continue
@@ -99,8 +100,8 @@ def _roles(found: _Import) -> dict[str, Role]:
         except ValueError as error:
             found.left_out.append(f"role {plain(name)}: {plain(str(error))}")
             continue
-        if path in roles or (name == ANYBODY and NAMED in said):
-            found.left_out.append(f"role {plain(name)}: a role {NAMED!r} is there as well: rename one of them")
+        if path in roles or (name == ANYBODY and NAMED in by_name):
+            found.left_out.append(f"role {plain(name)}: a role {NAMED!r} exists as well: rename one of them")
             continue
         roles[path] = role
     for path in list(roles):
@@ -115,18 +116,18 @@ def _is_used(state: State, role: Role) -> bool:
 
 
 def _weights(found: _Import) -> dict[str, float]:
-    """Of the master's flag `--weights`: ``a=2,b=1``."""
+    """Read the master's flag `--weights`: ``a=2,b=1``."""
     weights: dict[str, float] = {}
     for part in filter(None, str(found.state.flags.get("weights") or "").split(",")):
         name, _, weight = part.partition("=")
         try:
-            said = Role(name=name, weight=float(plain_number(weight))).weight
+            number = Role(name=name, weight=float(plain_number(weight))).weight
         except ValueError:
             found.left_out.append(f"flag weights: {plain(part)}: not ROLE=WEIGHT")
             continue
         if name in weights:
             found.left_out.append(f"flag weights: {plain(part)}: it is named twice: the first holds")
-        weights.setdefault(name, said)
+        weights.setdefault(name, number)
     return weights
 
 
@@ -159,17 +160,17 @@ def _table(found: _Import, role: Role, amounts: Amounts) -> str:
 
 
 def _number(value: float) -> str:
-    """A number as people write it, to Mesos' three decimals."""
+    """Format a number to Mesos' three decimals."""
     return f"{Decimal(repr(value)).quantize(Decimal('0.001')).normalize():f}"
 
 
 def _mebibytes(value: float) -> str:
-    """An amount of memory or disk; what Mesos calls MB are MiB."""
+    """Format memory or disk; Mesos' MB are MiB."""
     return f"{_number(value / 1024)}Gi" if value % 1024 == 0 else f"{_number(value)}Mi"
 
 
 def _note_the_rest(found: _Import) -> None:
-    """What is left out that is of no role's weight or quota."""
+    """List what else is left out: reservations and flags."""
     reserved: dict[str, dict[str, float]] = {}
     for agent in found.state.agents:
         for role, amounts in agent.reserved_resources.items():
@@ -177,11 +178,11 @@ def _note_the_rest(found: _Import) -> None:
             for name, amount in amounts.items():
                 sums[name] = sums.get(name, 0.0) + amount
     for role, sums in reserved.items():
-        told = ", ".join(f"{name} {_number(amount)}" for name, amount in sums.items() if amount)
-        if told:
+        parts = ", ".join(f"{name} {_number(amount)}" for name, amount in sums.items() if amount)
+        if parts:
             found.left_out.append(
-                f"reserved for {plain(role)}: {plain(told)}: what is on Mesos' agents: its frameworks reserve anew of what "
-                "they are offered, or an operator does with RESERVE_RESOURCES"
+                f"reserved for {plain(role)}: {plain(parts)}: on Mesos' agents: its frameworks reserve again from their "
+                "offers, or an operator does with RESERVE_RESOURCES"
             )
     excluded = found.state.flags.get("fair_sharing_excluded_resource_names")
     if excluded:

@@ -1,6 +1,6 @@
-"""What a Mesos master says of itself, as its operators' endpoints give it: `/state` and `/roles`, asked for or saved.
+"""A Mesos master's state from its operator endpoints `/state` and `/roles`, fetched or saved.
 
-Only what an import reads is looked at; masters say much more, and newer ones other things.
+Only the fields that an import needs are read; masters report many more, depending on their version.
 """
 
 import json
@@ -17,15 +17,15 @@ from fairlead.model.documents import DocumentError, key_of
 from fairlead.model.faults import no_json, parse_json, reason, shortened
 
 LARGEST = 256 * 2**20
-"""Bytes of an answer: a master of thousands of agents says tens of MiB."""
-WITHIN = 20.0
-"""Seconds for an answer to begin."""
+"""Largest answer, in bytes. A master of thousands of agents answers with tens of MiB."""
+TIMEOUT = 20.0
+"""Timeout of a connection and of a read, in seconds."""
 
 Amounts = dict[str, Annotated[float, Field(ge=0, le=1e15)]]
 
 
 class Quota(BaseModel):
-    """What a role is guaranteed, and what it may have at most."""
+    """A role's guarantee and limit."""
 
     guarantee: Amounts = {}
     limit: Amounts = {}
@@ -37,7 +37,7 @@ class Quota(BaseModel):
 
 
 class Role(BaseModel):
-    """A role that is known to the master."""
+    """A role known to the master."""
 
     name: str
     weight: Annotated[float, Field(gt=0, le=1e15)] = 1.0
@@ -51,7 +51,7 @@ class Role(BaseModel):
 
 
 class Agent(BaseModel):
-    """A machine, and what of it is reserved for whom."""
+    """A machine, and its reservations by role."""
 
     hostname: str = ""
     reserved_resources: dict[str, Amounts] = {}
@@ -63,7 +63,7 @@ class Agent(BaseModel):
 
 
 class Framework(BaseModel):
-    """A program that takes offers, and the roles that it takes them for."""
+    """A program that takes offers, and its roles."""
 
     name: str = ""
     active: bool = True
@@ -71,12 +71,12 @@ class Framework(BaseModel):
     roles: list[str] = []
 
     def all_roles(self) -> list[str]:
-        """Of one that is of several roles as of one that is of one."""
+        """Return its roles, whether it declares one or several."""
         return self.roles or [self.role or "*"]
 
 
 class State(BaseModel):
-    """All of it."""
+    """The state of a master."""
 
     version: str = ""
     flags: dict[str, Any] = {}
@@ -86,44 +86,44 @@ class State(BaseModel):
 
 
 def read_state(place: str, roles: Path | None) -> State:
-    """What a master says.
+    """Read a master's state.
 
     Parameters
     ----------
     place : str
-        The URL of its `/state`, beside which `/roles` is asked for, or a file with what that said.
+        The URL of its `/state` (`/roles` is fetched as well), or a file with a saved `/state`.
     roles : Path, optional
-        A file with what `/roles` said.
+        A file with a saved `/roles`.
 
     Raises
     ------
     DocumentError
-        It cannot be read, or is none of Mesos'.
+        It cannot be read, or is not Mesos'.
     """
-    said = _asked(place) if is_url(place) else _read(Path(place))
+    state = _fetch(place) if is_url(place) else _read(Path(place))
     shown = without_secrets(place)
-    if "slaves" not in said and "frameworks" not in said and "roles" not in said:
-        raise DocumentError(f"{shown}: not what Mesos' /state says: it names no slaves and no frameworks")
+    if "slaves" not in state and "frameworks" not in state and "roles" not in state:
+        raise DocumentError(f"{shown}: not Mesos' /state: it has no slaves and no frameworks")
     more, source = (_read(roles), str(roles)) if roles else ({}, shown)
     if is_url(place) and roles is None:
         source = _beside(shown, "roles")
-        more = _asked(_beside(place, "roles"))
-    found = _checked(said if isinstance(said.get("roles"), list) else {**said, "roles": None}, shown)
+        more = _fetch(_beside(place, "roles"))
+    found = _checked(state if isinstance(state.get("roles"), list) else {**state, "roles": None}, shown)
     if more:
         if not isinstance(more.get("roles"), list):
-            raise DocumentError(f"{source}: not what Mesos' /roles says: it has no list of roles")
+            raise DocumentError(f"{source}: not Mesos' /roles: it has no list of roles")
         found.roles = _checked({"roles": more["roles"]}, source).roles
     return found
 
 
 def is_url(place: str) -> bool:
-    """Whether a place is asked, rather than a file."""
+    """Return True for a URL, False for a file."""
     return place.startswith(("http://", "https://"))
 
 
-def _checked(said: dict[str, Any], place: str) -> State:
+def _checked(raw: dict[str, Any], place: str) -> State:
     try:
-        return State.model_validate(said)
+        return State.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         key, why = shortened(key_of(first["loc"])), reason(first["type"], first["msg"])
@@ -132,37 +132,37 @@ def _checked(said: dict[str, Any], place: str) -> State:
 
 
 def _beside(url: str, name: str) -> str:
-    """Another endpoint of the same master."""
+    """Return the URL of another endpoint of the same master."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=parts.path.rstrip("/").rpartition("/")[0] + "/" + name, query=""))
 
 
 def without_secrets(place: str) -> str:
-    """A URL without the name and password that may be in it; a file as it is."""
+    """Return a URL without its name and password; a file unchanged."""
     return _parts(place)[0]
 
 
 def _parts(place: str) -> tuple[str, str]:
-    """A URL without the name and password that may be in it, and these."""
+    """Split a URL into the URL without name and password, and these."""
     match = re.fullmatch(r"(https?://)(?:([^/?#]*)@)?(.*)", place, re.DOTALL)
     return (match[1] + match[3], match[2] or "") if match else (place, "")
 
 
-def _asked(place: str) -> dict[str, Any]:
+def _fetch(place: str) -> dict[str, Any]:
     url, who = _parts(place)
     headers = urllib3.make_headers(basic_auth=unquote(who)) if who else None
     try:
         answer = urllib3.request(
-            "GET", url, headers=headers, timeout=WITHIN, retries=urllib3.Retry(2, redirect=5), preload_content=False
+            "GET", url, headers=headers, timeout=TIMEOUT, retries=urllib3.Retry(2, redirect=5), preload_content=False
         )
         body = answer.read(LARGEST + 1)
         answer.release_conn()
     except urllib3.exceptions.HTTPError as error:
         why = getattr(error, "reason", None) or error
-        raise DocumentError(f"{url}: nobody answers: {why}") from None
+        raise DocumentError(f"{url}: no answer: {why}") from None
     if answer.status != 200:
         raise DocumentError(
-            f"{url}: answers {answer.status} {answer.reason or ''}: save it, and name the file".rstrip()
+            f"{url}: answers {answer.status} {answer.reason or ''}: save the answer, and name the file".rstrip()
         )
     return _decoded(body, url)
 
@@ -177,24 +177,24 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _decoded(body: bytes, place: str) -> dict[str, Any]:
     if len(body) > LARGEST:
-        raise DocumentError(f"{place}: larger than {LARGEST >> 20} MiB: not what a master says")
+        raise DocumentError(f"{place}: larger than {LARGEST >> 20} MiB: not a master's state")
     try:
-        said = parse_json(body)
+        value = parse_json(body)
     except json.JSONDecodeError as error:
         raise DocumentError(f"{place}:{error.lineno}: {no_json(error)}") from None
     except RecursionError:
         raise DocumentError(f"{place}: nested too deeply") from None
     except UnicodeDecodeError as error:
         raise DocumentError(f"{place}: not UTF-8 text (byte {error.start})") from None
-    except ValueError as error:  # a key twice, a number too long
+    except ValueError as error:  # a repeated key, or a number that is too long
         raise DocumentError(f"{place}: {shortened(str(error))}") from None
-    if not isinstance(said, dict):
-        raise DocumentError(f"{place}: not what a master says: no JSON object")
-    return said
+    if not isinstance(value, dict):
+        raise DocumentError(f"{place}: not a master's state: no JSON object")
+    return value
 
 
 def _scalars(value: Any) -> Any:
-    """Resources that are numbers; ranges and sets, such as ports, are for none to have more of than another."""
+    """Keep the scalar resources; ranges and sets, such as ports, are not shared by quota."""
     if isinstance(value, Mapping):
         return {name: amount for name, amount in value.items() if not isinstance(amount, str | list | Mapping)}
     return {} if value is None else value

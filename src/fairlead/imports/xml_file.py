@@ -1,4 +1,4 @@
-"""An XML file as a tree of elements that know their lines. No document type, no entity, nothing from elsewhere is taken."""
+"""An XML file as a tree of elements with line numbers. Document types, entities and external content are refused."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +12,12 @@ from defusedxml.sax import parseString
 from fairlead.model.documents import LARGEST_FILE, DocumentError
 
 DEEPEST = 100
-"""Elements in each other, at most."""
+"""Most levels of nested elements."""
 
 
 @dataclass
 class Element:
-    """One element: its text as it stands, and what is in it, in order."""
+    """An element: its raw text, and its children in order."""
 
     name: str
     line: int
@@ -26,7 +26,7 @@ class Element:
     children: list["Element"] = field(default_factory=list)
 
     def named(self, *names: str) -> list["Element"]:
-        """The elements right below that have one of these names."""
+        """Return the children with one of these names."""
         return [child for child in self.children if child.name in names]
 
 
@@ -38,7 +38,7 @@ class _Builder(ContentHandler):
 
     def startElement(self, name: str, attrs: Any) -> None:
         if len(self.path) == DEEPEST:
-            raise SAXParseException(f"more than {DEEPEST} elements in each other", None, self._locator)  # type: ignore[attr-defined]
+            raise SAXParseException(f"more than {DEEPEST} nested elements", None, self._locator)  # type: ignore[attr-defined]
         found = Element(name, self._locator.getLineNumber(), dict(attrs.items()))  # type: ignore[attr-defined]
         if self.path:
             self.path[-1].children.append(found)
@@ -54,12 +54,12 @@ class _Builder(ContentHandler):
 
 
 def read_xml(path: Path) -> Element:
-    """Read a file; its outermost element.
+    """Read a file; return its outermost element.
 
     Raises
     ------
     DocumentError
-        It cannot be read, is too large, is no XML, or has a document type; with the line.
+        With the line: the file cannot be read, is too large, is not XML, or has a document type.
     """
     try:
         if path.stat().st_size > LARGEST_FILE:
@@ -74,5 +74,5 @@ def read_xml(path: Path) -> Element:
         raise DocumentError(f"{path}:{error.getLineNumber()}: not XML: {error.getMessage()}") from None
     except DefusedXmlException:
         raise DocumentError(f"{path}: has a document type or entities, which are not read: remove them") from None
-    assert builder.top is not None, "a parser that found nothing says so"
+    assert builder.top is not None, "the parser raises if it finds no element"
     return builder.top

@@ -1,7 +1,7 @@
-"""A fair-scheduler.xml as fairlead.toml: each line says where it comes from, and what has no counterpart is listed.
+"""A fair-scheduler.xml as fairlead.toml: each line names its source, and settings without a counterpart are listed.
 
-See docs/yarn.md for what stands for what. What YARN inherits down its tree is inherited here as well, but for who may submit:
-there a grant of a queue above holds below, here the nearest says it, so lists are written out.
+docs/yarn.md maps the settings. YARN and fairlead inherit the same settings down the tree, except the right to submit: YARN adds
+the grants of all queues above, fairlead takes the nearest list. So the lists are written out.
 """
 
 import json
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from fairlead.imports.imported import Imported, document, toml_key
 from fairlead.imports.yarn_amounts import Amounts, drops_fractions, no_more_than, read_amounts, read_people, written
-from fairlead.imports.yarn_file import Allocations, Rule, Said, YarnQueue, policy_of, read_allocations, read_site
+from fairlead.imports.yarn_file import Allocations, Rule, Setting, YarnQueue, policy_of, read_allocations, read_site
 from fairlead.model.documents import LONGEST_GRACE, LONGEST_TIMEOUT
 from fairlead.model.quantity import Percent
 from fairlead.model.specs import LEAST_WEIGHT, USERS
 from fairlead.plain_text import plain
 
 LONGEST_OF_YARN = 2**63
-"""What YARN reads a time as ends there."""
+"""Exclusive upper bound of YARN's times, in seconds."""
 SITE = "yarn.scheduler.fair."
 NOT_HERE = {
     "maxAMShare": "fairlead has no application masters",
@@ -43,72 +43,72 @@ SITE_READ = {
 
 @dataclass
 class _Block:
-    """A table of the document: its header, and its lines."""
+    """A table of the document: header and lines."""
 
     header: str
     lines: list[str] = field(default_factory=list)
 
-    def put(self, key: str, value: str, source: Said | str) -> None:
+    def put(self, key: str, value: str, source: Setting | str) -> None:
         comment = source if isinstance(source, str) else f"line {source.line}: {source.word}"
         self.lines.append(f"{key} = {value}  # {comment}")
 
 
 @dataclass
 class _Import:
-    """What is known while a file is turned into another."""
+    """An import in progress."""
 
     file: Allocations
-    site: dict[str, Said]
+    site: dict[str, Setting]
     site_path: Path | None
     left_out: list[str] = field(default_factory=list)
     blocks: list[_Block] = field(default_factory=list)
     settings: _Block = field(default_factory=lambda: _Block("[scheduler]"))
 
-    def leave_out(self, said: Said, why: str) -> None:
-        told = f"line {said.line}: {plain(said.word)}: {plain(why)}"
-        if told not in self.left_out:
-            self.left_out.append(told)
+    def leave_out(self, setting: Setting, why: str) -> None:
+        note = f"line {setting.line}: {plain(setting.word)}: {plain(why)}"
+        if note not in self.left_out:
+            self.left_out.append(note)
 
-    def leave_out_of_site(self, said: Said, why: str) -> None:
-        self.left_out.append(f"yarn-site.xml: {plain(said.word)} = {plain(said.text)}: {plain(why)}")
+    def leave_out_of_site(self, setting: Setting, why: str) -> None:
+        self.left_out.append(f"yarn-site.xml: {plain(setting.word)} = {plain(setting.text)}: {plain(why)}")
 
-    def amounts(self, said: Said) -> Amounts:
-        """Amounts; nothing where they are wrong, which is noted."""
+    def amounts(self, setting: Setting) -> Amounts:
+        """Read amounts; on an error, record it and return none."""
         try:
-            return read_amounts(said.text)
+            return read_amounts(setting.text)
         except ValueError as error:
-            self.file.wrong(said.line, f"{said.word}: {error}")
+            self.file.wrong(setting.line, f"{setting.word}: {error}")
             return {}
 
-    def number(self, said: Said, kind: type[int] | type[float], most: int = 10**9) -> float | None:
-        """A number that is 0 or more; another is left out, and None. What is no number YARN refuses: it is noted, and None."""
+    def number(self, setting: Setting, kind: type[int] | type[float], most: int = 10**9) -> float | None:
+        """Read a number from 0 to below `most`, else return None: a number is left out; other text is an error, as for YARN."""
         pattern = r"[+-]?\d+" if kind is int else r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?)"
-        if not re.fullmatch(pattern, said.text, re.ASCII):
-            self.file.wrong(said.line, f"{said.word}: {said.text!r} is no number")
+        if not re.fullmatch(pattern, setting.text, re.ASCII):
+            self.file.wrong(setting.line, f"{setting.word}: {setting.text!r} is not a number")
             return None
-        found = kind(said.text)
+        found = kind(setting.text)
         if 0 <= found < most:
             return found
-        self.leave_out(said, f"{said.text} is not from 0 to {most:,}: here it is as if it were not said")
+        self.leave_out(setting, f"{setting.text} is not from 0 to {most:,}: ignored")
         return None
 
-    def is_on(self, name: str, usual: bool) -> bool:
-        said = self.site.get(name)
-        return usual if said is None else said.text.lower() == "true"
+    def is_on(self, name: str, default: bool) -> bool:
+        setting = self.site.get(name)
+        return default if setting is None else setting.text.lower() == "true"
 
 
 def import_yarn(path: Path, site: Path | None = None) -> Imported:
-    """Turn a fair-scheduler.xml, and what a yarn-site.xml says of it, into a fairlead.toml.
+    """Convert a fair-scheduler.xml, and optionally a yarn-site.xml, to a fairlead.toml.
 
     Raises
     ------
     DocumentError
-        A file that YARN refuses, or that cannot be read; with the line, and all that is to be mended.
+        YARN refuses the file, or it cannot be read; with the lines of all errors.
     """
     found = _Import(read_allocations(path), read_site(site) if site else {}, site)
     default = found.file.defaults.get("defaultQueueSchedulingPolicy")
     if default and policy_of(default) == "fifo":
-        found.file.wrong(default.line, "YARN takes no fifo here: it is for leaf queues")
+        found.file.wrong(default.line, "YARN accepts fifo only for leaf queues")
     _drop_refused(found, found.file.root)
     rules = _rules(found)
     _declare_defaults(found, rules)
@@ -124,32 +124,32 @@ def import_yarn(path: Path, site: Path | None = None) -> Imported:
 
 
 def _policy(found: _Import, queue: YarnQueue) -> str:
-    """The policy of a queue: its own where that is one of YARN's, else the default, else fair."""
-    for said in (queue.said.get("schedulingPolicy"), found.file.defaults.get("defaultQueueSchedulingPolicy")):
-        policy = policy_of(said) if said else None
+    """Return the policy of a queue: its own if it is one of YARN's, else the default, else fair."""
+    for setting in (queue.settings.get("schedulingPolicy"), found.file.defaults.get("defaultQueueSchedulingPolicy")):
+        policy = policy_of(setting) if setting else None
         if policy:
             return policy
-        if said:
+        if setting:
             found.leave_out(
-                said, f"{said.text!r} is none of YARN's own policies, fair, drf and fifo: the default holds"
+                setting, f"{setting.text!r} is not one of YARN's own policies, fair, drf and fifo: the default holds"
             )
     return "fair"
 
 
 def _drop_refused(found: _Import, queue: YarnQueue) -> None:
     """Leave out the queues that YARN itself refuses: drf below fair, and fifo above other queues."""
-    own = queue.said.get("schedulingPolicy")
+    own = queue.settings.get("schedulingPolicy")
     if not queue.path and own and _policy(found, queue) == "fifo":
-        found.file.wrong(own.line, "YARN takes no fifo here: it is for leaf queues")
+        found.file.wrong(own.line, "YARN accepts fifo only for leaf queues")
     kept = []
     for child in queue.children:
-        policy, line = _policy(found, child), Said("", child.line, f"queue {child.path!r}")
+        policy, line = _policy(found, child), Setting("", child.line, f"queue {child.path!r}")
         if policy == "drf" and _policy(found, queue) == "fair":
-            found.leave_out(
-                line, "YARN refuses it, and all below it: its policy is drf, and that of the queue above is fair"
-            )
+            found.leave_out(line, "YARN refuses it, and all below it: its policy is drf, and its parent's is fair")
         elif policy == "fifo" and _is_inner(child):
-            found.leave_out(line, "YARN refuses it, and all below it: its policy is fifo, which is for leaf queues")
+            found.leave_out(
+                line, "YARN refuses it, and all below it: its policy is fifo, which only leaf queues can have"
+            )
         else:
             _drop_refused(found, child)
             kept.append(child)
@@ -161,17 +161,17 @@ def _is_inner(queue: YarnQueue) -> bool:
 
 
 def _rules(found: _Import) -> list[Rule]:
-    """The rules of the file, or those that YARN follows without any."""
+    """Return the rules of the file, or YARN's default rules."""
     if found.file.rules is not None:
         return found.file.rules
-    create = found.is_on(f"{SITE}allow-undeclared-pools", usual=True)
+    create = found.is_on(f"{SITE}allow-undeclared-pools", default=True)
     first = [Rule("specified", 0, create)]
-    first += [Rule("user", 0, create)] if found.is_on(f"{SITE}user-as-default-queue", usual=True) else []
+    first += [Rule("user", 0, create)] if found.is_on(f"{SITE}user-as-default-queue", default=True) else []
     return first if first[-1].is_terminal else [*first, Rule("default", 0, create=True)]
 
 
 def _declare_defaults(found: _Import, rules: list[Rule]) -> None:
-    """Add the queues that are there though the file does not name them: root.default, and those that rules name."""
+    """Add the queues that exist without being declared: root.default, and those that rules name."""
     named = [("default", False), *((rule.queue, False) for rule in rules if rule.name == "default")]
     named += [(rule.inner.queue, True) for rule in rules if rule.inner and rule.inner.name == "default"]
     for name, is_parent in named:
@@ -187,7 +187,7 @@ def _declare_defaults(found: _Import, rules: list[Rule]) -> None:
 
 
 def _makes_queues(rules: list[Rule], queue: YarnQueue) -> bool:
-    """Whether rules make queues right below one."""
+    """Return True if rules create queues directly below a queue."""
     for rule in rules:
         if rule.name == "specified" and rule.create:
             return True
@@ -195,7 +195,7 @@ def _makes_queues(rules: list[Rule], queue: YarnQueue) -> bool:
             return True
         if rule.name == "nestedUserQueue" and rule.create and queue.children and queue.path:
             return True
-    return queue.is_parent or "maxChildResources" in queue.said
+    return queue.is_parent or "maxChildResources" in queue.settings
 
 
 def _write_root(found: _Import, rules: list[Rule], submit: list[str]) -> None:
@@ -204,12 +204,12 @@ def _write_root(found: _Import, rules: list[Rule], submit: list[str]) -> None:
     found.blocks.append(block)
     _put_policy(found, block, root)
     for word in ("minResources", "maxResources", "weight"):
-        if word in root.said:
-            found.leave_out(root.said[word], "the root has all that there is")
-    if "maxContainerAllocation" in root.said:
+        if word in root.settings:
+            found.leave_out(root.settings[word], "the root has the whole cluster")
+    if "maxContainerAllocation" in root.settings:
         found.leave_out(
-            root.said["maxContainerAllocation"],
-            "YARN takes none of the root either; see yarn.scheduler.maximum-allocation",
+            root.settings["maxContainerAllocation"],
+            "YARN ignores it for the root too; see yarn.scheduler.maximum-allocation",
         )
     _put_apps(found, block, root, None)
     _put_largest(found, block)
@@ -221,9 +221,9 @@ def _write_root(found: _Import, rules: list[Rule], submit: list[str]) -> None:
 
 
 def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list[Rule]) -> None:
-    said, defaults = queue.said, found.file.defaults
+    settings, defaults = queue.settings, found.file.defaults
     where = (
-        f"line {queue.line}" if queue.line else "YARN has it always" if queue.path == "default" else "a rule names it"
+        f"line {queue.line}" if queue.line else "YARN always has it" if queue.path == "default" else "a rule names it"
     )
     block = _Block(f"[[queue]]  # {where}\nname = {json.dumps(queue.path)}")
     found.blocks.append(block)
@@ -232,30 +232,32 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
         _put_policy(found, block, queue)
     elif _policy(found, queue) != "fifo":
         _put_order(found, block, queue)
-    if "weight" in said:
-        weight = found.number(said["weight"], float)
+    if "weight" in settings:
+        weight = found.number(settings["weight"], float)
         if weight is not None and 0 < weight < LEAST_WEIGHT:
-            found.leave_out(said["weight"], f"less than {LEAST_WEIGHT:g}, which is the least here but 0")
+            found.leave_out(settings["weight"], f"less than {LEAST_WEIGHT:g}, the least weight here other than 0")
         if weight is not None:
-            block.put("weight", f"{max(weight, LEAST_WEIGHT) if weight else 0:.12g}", said["weight"])
-    most = said.get("maxResources") or defaults.get("queueMaxResourcesDefault")
+            block.put("weight", f"{max(weight, LEAST_WEIGHT) if weight else 0:.12g}", settings["weight"])
+    most = settings.get("maxResources") or defaults.get("queueMaxResourcesDefault")
     limit = found.amounts(most) if most else {}
-    if "minResources" in said:
-        asked = found.amounts(said["minResources"])
-        least = no_more_than(asked, limit)
+    if "minResources" in settings:
+        declared = found.amounts(settings["minResources"])
+        least = no_more_than(declared, limit)
         block.put(
-            "guarantee", written(least), _source(said["minResources"]) + ", which the maximum bounds" * (least != asked)
+            "guarantee",
+            written(least),
+            _source(settings["minResources"]) + ", which the maximum bounds" * (least != declared),
         )
     if most:
         block.put("limit", written(limit), _source(most))
-    if "maxContainerAllocation" in said:
-        largest = found.amounts(said["maxContainerAllocation"])
+    if "maxContainerAllocation" in settings:
+        largest = found.amounts(settings["maxContainerAllocation"])
         if any(isinstance(amount, Percent) for amount in largest.values()):
             found.leave_out(
-                said["maxContainerAllocation"], "the largest task is no part of the cluster here: write amounts"
+                settings["maxContainerAllocation"], "the largest task cannot be a percentage here: write amounts"
             )
         else:
-            block.put("largest_task", written(largest), _source(said["maxContainerAllocation"]))
+            block.put("largest_task", written(largest), _source(settings["maxContainerAllocation"]))
     _put_apps(found, block, queue, defaults.get("queueMaxAppsDefault"))
     submit = _submitters(found, queue, above)
     _put_people(found, block, queue, submit)
@@ -267,74 +269,76 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
         _write_queue(found, child, submit, rules)
 
 
-def _source(said: Said) -> str:
-    """Where amounts are said, and that YARN takes less of them than is written, where it does."""
-    return f"line {said.line}: {said.word}" + ", whose fractions YARN drops" * drops_fractions(said.text)
+def _source(setting: Setting) -> str:
+    """Return the source of amounts, with a note if YARN drops their fractions."""
+    return f"line {setting.line}: {setting.word}" + ", whose fractions YARN drops" * drops_fractions(setting.text)
 
 
 def _write_star(found: _Import, queue: YarnQueue, submit: list[str]) -> None:
-    """The queues that are made below one on the fly."""
+    """Write the table of the queues that are created on demand below a queue."""
     defaults = found.file.defaults
     name = f"{queue.path}/*".lstrip("/")
-    block = _Block(f'[[queue]]  # those that are made on the fly\nname = "{name}"')
-    most = queue.said.get("maxChildResources") or defaults.get("queueMaxResourcesDefault")
+    block = _Block(f'[[queue]]  # queues created on demand\nname = "{name}"')
+    most = queue.settings.get("maxChildResources") or defaults.get("queueMaxResourcesDefault")
     if most:
         block.put("limit", written(found.amounts(most)), _source(most))
     if "queueMaxAppsDefault" in defaults:
         _put_number(found, block, "max_jobs", defaults["queueMaxAppsDefault"])
-    block.put("submit", json.dumps(submit), "as above it: else each would be for the person of its name alone")
+    block.put("submit", json.dumps(submit), "as in its parent: by default each is only for the person of its name")
     found.blocks.append(block)
 
 
 def _put_policy(found: _Import, block: _Block, queue: YarnQueue) -> None:
-    said = queue.said.get("schedulingPolicy") or found.file.defaults.get("defaultQueueSchedulingPolicy")
-    block.put("policy", f'"yarn-{_policy(found, queue)}"', said or "YARN's default")
+    setting = queue.settings.get("schedulingPolicy") or found.file.defaults.get("defaultQueueSchedulingPolicy")
+    block.put("policy", f'"yarn-{_policy(found, queue)}"', setting or "YARN's default")
 
 
 def _put_order(found: _Import, block: _Block, queue: YarnQueue) -> None:
-    """Within a leaf that is fair YARN is fair between jobs; here users take turns, and the jobs of each go in their order."""
-    said = queue.said.get("schedulingPolicy") or found.file.defaults.get("defaultQueueSchedulingPolicy")
-    where = f"line {said.line}: {said.word}" if said else "YARN's default"
-    block.put("order", '"fair"', f"{where}, between users: the jobs of one go by priority, then as they came")
+    """Write the order of a fair leaf: fair between users here, each user's jobs in order; in YARN fair between jobs."""
+    setting = queue.settings.get("schedulingPolicy") or found.file.defaults.get("defaultQueueSchedulingPolicy")
+    where = f"line {setting.line}: {setting.word}" if setting else "YARN's default"
+    block.put("order", '"fair"', f"{where}, between users: a user's jobs go by priority, then by submission")
     _put_policy(found, block, queue)
 
 
-def _put_apps(found: _Import, block: _Block, queue: YarnQueue, default: Said | None) -> None:
-    said = queue.said.get("maxRunningApps") or default
-    if said:
-        _put_number(found, block, "max_jobs", said)
+def _put_apps(found: _Import, block: _Block, queue: YarnQueue, default: Setting | None) -> None:
+    setting = queue.settings.get("maxRunningApps") or default
+    if setting:
+        _put_number(found, block, "max_jobs", setting)
 
 
-def _put_number(found: _Import, block: _Block, key: str, said: Said) -> None:
-    number = found.number(said, int)
+def _put_number(found: _Import, block: _Block, key: str, setting: Setting) -> None:
+    number = found.number(setting, int)
     if number is not None:
-        block.put(key, str(number), said)
+        block.put(key, str(number), setting)
 
 
 def _put_largest(found: _Import, block: _Block) -> None:
-    """What one container may have at all, which yarn-site.xml says."""
+    """Write the largest container of all, from yarn-site.xml."""
     words = {"memory-mb": "yarn.scheduler.maximum-allocation-mb", "vcores": "yarn.scheduler.maximum-allocation-vcores"}
     amounts: Amounts = {}
     there = {resource: found.site[word] for resource, word in words.items() if word in found.site}
-    for resource, said in there.items():
+    for resource, setting in there.items():
         try:
-            amounts |= read_amounts(f"{resource}={said.text}")
+            amounts |= read_amounts(f"{resource}={setting.text}")
         except ValueError as error:
             assert found.site_path is not None
-            found.file.faults.append((found.site_path, said.line, f"{said.word}: {error}"))
+            found.file.faults.append((found.site_path, setting.line, f"{setting.word}: {error}"))
     if there:
-        block.put("largest_task", written(amounts), f"yarn-site.xml: {', '.join(said.word for said in there.values())}")
+        block.put(
+            "largest_task", written(amounts), f"yarn-site.xml: {', '.join(setting.word for setting in there.values())}"
+        )
 
 
 def _checks_people(found: _Import) -> bool:
-    return found.is_on("yarn.acl.enable", usual=found.site_path is None)
+    return found.is_on("yarn.acl.enable", default=found.site_path is None)
 
 
 def _submitters(found: _Import, queue: YarnQueue, above: list[str] | None) -> list[str]:
-    """Who may submit to a queue: whom it names, and who may above it."""
+    """Return who may submit to a queue: those that it names, and those who may in the queues above."""
     if not _checks_people(found):
         return ["*"]
-    own = read_people(queue.said["aclSubmitApps"].raw)[0] if "aclSubmitApps" in queue.said else None
+    own = read_people(queue.settings["aclSubmitApps"].raw)[0] if "aclSubmitApps" in queue.settings else None
     if own is None and above is None:
         return ["*"]
     both = list(dict.fromkeys([*(above or []), *(own or [])]))
@@ -347,56 +351,56 @@ def _put_people(found: _Import, block: _Block, queue: YarnQueue, submit: list[st
             block.put("submit", '["*"]', "yarn-site.xml: without yarn.acl.enable everybody may")
         return
     for word in ("aclSubmitApps", "aclAdministerApps"):
-        if word in queue.said:
-            said = queue.said[word]
-            names, bad = read_people(said.raw)
+        if word in queue.settings:
+            setting = queue.settings[word]
+            names, bad = read_people(setting.raw)
             for name in bad:
-                found.leave_out(said, f"{name!r} can be no account or group here")
+                found.leave_out(setting, f"{name!r} cannot be an account or group here")
             if word == "aclSubmitApps":
-                block.put("submit", json.dumps(submit), said)
+                block.put("submit", json.dumps(submit), setting)
             elif names:
-                block.put("admin", json.dumps(names), said)
-    if not queue.path and "aclSubmitApps" not in queue.said:
-        block.put("submit", json.dumps(submit), "YARN's default; it holds below, whatever is said there")
+                block.put("admin", json.dumps(names), setting)
+    if not queue.path and "aclSubmitApps" not in queue.settings:
+        block.put("submit", json.dumps(submit), "YARN's default; it holds in all queues below")
 
 
 def _put_preemption(found: _Import, block: _Block, queue: YarnQueue) -> None:
-    said, defaults = dict(queue.said), found.file.defaults
+    settings, defaults = dict(queue.settings), found.file.defaults
     if not queue.path:
         for word in ("MinSharePreemptionTimeout", "FairSharePreemptionTimeout", "FairSharePreemptionThreshold"):
             if f"default{word}" in defaults:
-                said.setdefault(word[0].lower() + word[1:], defaults[f"default{word}"])
-        if "minSharePreemptionTimeout" not in said:
+                settings.setdefault(word[0].lower() + word[1:], defaults[f"default{word}"])
+        if "minSharePreemptionTimeout" not in settings:
             block.put("guarantee_timeout", '"never"', "YARN's default")
     for word, key in (
         ("minSharePreemptionTimeout", "guarantee_timeout"),
         ("fairSharePreemptionTimeout", "fair_share_timeout"),
     ):
-        if word in said:
-            seconds = found.number(said[word], int, LONGEST_OF_YARN)
+        if word in settings:
+            seconds = found.number(settings[word], int, LONGEST_OF_YARN)
             if seconds is not None:
-                block.put(key, f'"{seconds}s"' if seconds <= LONGEST_TIMEOUT else '"never"', said[word])
-    if "fairSharePreemptionThreshold" in said:
-        threshold = said["fairSharePreemptionThreshold"]
+                block.put(key, f'"{seconds}s"' if seconds <= LONGEST_TIMEOUT else '"never"', settings[word])
+    if "fairSharePreemptionThreshold" in settings:
+        threshold = settings["fairSharePreemptionThreshold"]
         part = found.number(threshold, float)
         if part is not None:
             block.put("fair_share_threshold", f"{min(1.0, part):g}", threshold)
-    if "allowPreemptionFrom" in said and said["allowPreemptionFrom"].text.lower() == "false":
-        block.put("revocable", "false", said["allowPreemptionFrom"])
+    if "allowPreemptionFrom" in settings and settings["allowPreemptionFrom"].text.lower() == "false":
+        block.put("revocable", "false", settings["allowPreemptionFrom"])
     wait = found.site.get(f"{SITE}waitTimeBeforeKill")
     if wait and not queue.path:
         if re.fullmatch(r"\d{1,9}", wait.text, re.ASCII) and int(wait.text) <= 1000 * LONGEST_GRACE:
             block.put("grace", f'"{int(wait.text) / 1000:g}s"', f"yarn-site.xml: {wait.word}")
         else:
-            found.leave_out_of_site(wait, f"a grace is from 0 to {LONGEST_GRACE:g} s")
+            found.leave_out_of_site(wait, f"not a grace period from 0 to {LONGEST_GRACE:g} s")
 
 
 def _leave_out_unknown_here(found: _Import, queue: YarnQueue) -> None:
     for word, why in NOT_HERE.items():
-        if word in queue.said:
-            found.leave_out(queue.said[word], why)
-    if "maxChildResources" in queue.said and not _is_inner(queue):
-        found.leave_out(queue.said["maxChildResources"], "it is a leaf, which has no queues below it")
+        if word in queue.settings:
+            found.leave_out(queue.settings[word], why)
+    if "maxChildResources" in queue.settings and not _is_inner(queue):
+        found.leave_out(queue.settings["maxChildResources"], "it is a leaf, which has no queues below it")
 
 
 def _write_placement(found: _Import, rules: list[Rule]) -> None:
@@ -404,7 +408,9 @@ def _write_placement(found: _Import, rules: list[Rule]) -> None:
         where = f"line {rule.line}: {rule.name}" if rule.line else f"YARN's own rules: {rule.name}"
         if rule.name == "reject":
             if len(rules) == 1:
-                found.leave_out(Said("", rule.line, "reject"), "without another rule jobs go where they ask to")
+                found.leave_out(
+                    Setting("", rule.line, "reject"), "without another rule, jobs go to the queue that they name"
+                )
             continue
         found.blocks.append(
             _Block(f"[[placement]]  # {where}", _rule_lines(rule.inner or rule, nested=rule.inner is not None))
@@ -412,8 +418,8 @@ def _write_placement(found: _Import, rules: list[Rule]) -> None:
         if rule.inner:
             found.blocks[-1].lines += ["own = true", *["create_own = false"] * (not rule.create)]
             if rule.inner.create and rule.inner.name in ("specified", "primaryGroup"):
-                why = f"the queue that {rule.inner.name} finds must be declared here, for users to have theirs below it"
-                found.leave_out(Said("", rule.line, rule.name), why)
+                why = f"users get queues below the queue that {rule.inner.name} finds only if that one is declared here"
+                found.leave_out(Setting("", rule.line, rule.name), why)
 
 
 def _rule_lines(rule: Rule, nested: bool) -> list[str]:
@@ -432,44 +438,44 @@ def _write_settings(found: _Import) -> None:
     if operators:
         names, bad = read_people(operators.raw)
         for name in bad:
-            found.left_out.append(f"yarn-site.xml: {operators.word}: {name!r} can be no account or group here")
-        top = _Block("# who sees to the whole")
+            found.left_out.append(f"yarn-site.xml: {operators.word}: {name!r} cannot be an account or group here")
+        top = _Block("# who operates the scheduler")
         top.put("operators", json.dumps(names), f"yarn-site.xml: {operators.word}")
         found.blocks.insert(0, top)
-    if found.site_path and not found.is_on(f"{SITE}preemption", usual=False):
+    if found.site_path and not found.is_on(f"{SITE}preemption", default=False):
         found.settings.put("revoke", "false", f"yarn-site.xml: {SITE}preemption is not on")
     people = {USERS: found.file.defaults["userMaxAppsDefault"]} if "userMaxAppsDefault" in found.file.defaults else {}
-    for name, said in found.file.users.items():
+    for name, setting in found.file.users.items():
         if not 1 <= len(name) <= LONGEST_NAME or name == USERS:
-            found.leave_out(said, f"user {name[:LONGEST_NAME]!r}: nobody is called so")
+            found.leave_out(setting, f"user {name[:LONGEST_NAME]!r}: not a user's name here")
         else:
-            people[name] = said
-    bounds = {name: (found.number(said, int), said) for name, said in people.items()}
-    some = {name: (most, said) for name, (most, said) in bounds.items() if most is not None}
+            people[name] = setting
+    bounds = {name: (found.number(setting, int), setting) for name, setting in people.items()}
+    some = {name: (most, setting) for name, (most, setting) in bounds.items() if most is not None}
     if some:
         most = ", ".join(f"{toml_key(name)} = {most}" for name, (most, _) in some.items())
-        where = ", ".join(f"line {said.line}: {said.word}" for _, said in some.values())
+        where = ", ".join(f"line {setting.line}: {setting.word}" for _, setting in some.values())
         found.settings.put("max_jobs_of", f"{{ {most} }}", where)
     if found.settings.lines:
         found.blocks.append(found.settings)
 
 
 def _note_the_rest(found: _Import) -> None:
-    """What is left out that belongs to no queue."""
-    for word, said in found.file.defaults.items():
+    """List what else is left out, of no queue."""
+    for word, setting in found.file.defaults.items():
         if word in NOT_HERE:
-            found.leave_out(said, NOT_HERE[word])
-    for word, said in found.site.items():
+            found.leave_out(setting, NOT_HERE[word])
+    for word, setting in found.site.items():
         if word.startswith(SITE) and word.removeprefix(SITE) not in SITE_READ:
-            found.leave_out_of_site(said, "there is nothing like it here")
+            found.leave_out_of_site(setting, "it has no counterpart here")
         elif ROUNDS.fullmatch(word):
-            found.leave_out_of_site(said, "nothing that is asked for is rounded up here")
+            found.leave_out_of_site(setting, "requests are not rounded up here")
         elif BOUNDS_OF_TYPES.fullmatch(word):
-            found.leave_out_of_site(said, "write it as largest_task of the queues")
+            found.leave_out_of_site(setting, "write it as largest_task of the queues")
 
 
 def _document(found: _Import, path: Path, site: Path | None) -> str:
     source = f"{plain(path.name)}{f' and {plain(site.name)}' if site else ''} of YARN's fair scheduler"
-    unknown = [f"line {said.line}: {plain(said.word)}" for said in found.file.unknown]
+    unknown = [f"line {setting.line}: {plain(setting.word)}" for setting in found.file.unknown]
     blocks = ["\n".join([block.header, *block.lines]) for block in found.blocks]
     return document(source, {"Left out": found.left_out, "YARN itself does not know": unknown}, blocks)

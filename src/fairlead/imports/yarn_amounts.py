@@ -1,4 +1,4 @@
-"""YARN's amounts and lists of people, read."""
+"""Readers of YARN's amounts and lists of people."""
 
 import re
 
@@ -8,18 +8,18 @@ from fairlead.model.quantity import Percent, format_quantity, parse_amount, pars
 from fairlead.model.specs import ALL
 
 NAMES = {"memory-mb": "memory", "memory": "memory", "vcores": "cpu", "cpu": "cpu", "yarn.io/gpu": "gpu"}
-"""Resources by YARN's names; any other has its own."""
+"""YARN's resource names to fairlead's; all others are the same."""
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?)"
 
 Amounts = dict[str, int | Percent]
-"""By resource: base units, or a part of the cluster."""
+"""Resource name to base units, or to a percentage of the cluster."""
 
 
 def read_amounts(text: str) -> Amounts:
     """Read ``1024 mb, 4 vcores``, ``50%``, ``50% cpu, 20% memory`` or ``vcores=4, memory-mb=1024, other=2``, all in % or none.
 
-    Of the first of these YARN drops what is after the point (:func:`drops_fractions`), in the last it takes whole numbers alone.
-    Raises ValueError for what YARN refuses.
+    In the first form YARN drops fractions (:func:`drops_fractions`); in the last it accepts only whole numbers. Raises
+    ValueError for what YARN refuses.
     """
     text = text.strip()
     if "=" in text:
@@ -29,17 +29,17 @@ def read_amounts(text: str) -> Amounts:
     else:
         found = _old_style(text)
     if len({isinstance(amount, Percent) for amount in found.values()}) > 1:
-        raise ValueError(f"{text!r} is partly in %, which YARN refuses: write all of it in %, or nothing")
+        raise ValueError(f"{text!r} is partly in %, which YARN refuses: write all of it in %, or none")
     return found
 
 
 def drops_fractions(text: str) -> bool:
-    """Whether YARN takes less than what is written, as of ``2.5 vcores, 1024 mb``."""
+    """Return True if YARN drops a fraction, as of ``2.5 vcores, 1024 mb``."""
     return "=" not in text and "%" not in text and re.search(r"[0-9]\.0*[1-9]", text) is not None
 
 
 def _old_style(text: str) -> Amounts:
-    """Amounts of memory and cores, each with its unit, in any order."""
+    """Read amounts of memory and cores, each with its unit, in any order."""
     found: Amounts = {}
     for part in filter(
         None, re.split(r"\s*,\s*", re.sub(rf"({_NUMBER}\s*(?:%\s*)?[a-z]+)\s+(?=\d)", r"\1,", text.lower()))
@@ -47,7 +47,7 @@ def _old_style(text: str) -> Amounts:
         match = re.fullmatch(rf"{_NUMBER}\s*(%?)\s*(mb|vcores|memory|cpu)", part.strip())
         if match is None or bool(match[2]) != (match[3] in ("memory", "cpu")):
             raise ValueError(
-                f"{text!r} is no amount: it is written '1024 mb, 4 vcores', '50%', or 'memory-mb=1024, vcores=4'"
+                f"{text!r} is not an amount: write '1024 mb, 4 vcores', '50%', or 'memory-mb=1024, vcores=4'"
             )
         resource = "memory" if match[3] in ("mb", "memory") else "cpu"
         if resource in found:
@@ -55,37 +55,37 @@ def _old_style(text: str) -> Amounts:
         whole = match[1].partition(".")[0]
         found[resource] = parse_percent(_without_point(f"{match[1]}%")) if match[2] else _absolute(resource, whole)
     if set(found) != {"memory", "cpu"}:
-        raise ValueError(f"{text!r} names not both memory and cores: write '1024 mb, 4 vcores'")
+        raise ValueError(f"{text!r} does not name both memory and cores: write '1024 mb, 4 vcores'")
     return found
 
 
 def _assigned(part: str) -> tuple[str, int | Percent]:
     name, _, value = (word.strip() for word in part.partition("="))
     resource = NAMES.get(name, name)
-    parse_quantity(resource, 0)  # raises for what is no name
+    parse_quantity(resource, 0)  # raises for an invalid name
     if "%" in value:
         return resource, parse_amount(resource, _without_point(value))
     if re.fullmatch(r"[0-9]+\.[0-9]*", value):
         raise ValueError(
-            f"{name}={value}: YARN refuses what is no whole number here: write {name}={value.partition('.')[0]}"
+            f"{name}={value}: YARN accepts only whole numbers here: write {name}={value.partition('.')[0]}"
         )
     return resource, _absolute(resource, value)
 
 
 def _without_point(percent: str) -> str:
-    """A percentage without a point that nothing follows, as in ``50.%``."""
+    """Remove a trailing point from a percentage, as in ``50.%``."""
     return re.sub(r"\.(?=\s*%)", "", percent)
 
 
 def _absolute(resource: str, number: str) -> int:
-    """A number as YARN means it: whole megabytes of memory, whole ones of everything else."""
+    """Read YARN's number: megabytes (MiB) of memory, units of all else."""
     if not re.fullmatch(r"[0-9]{1,15}", number):
-        raise ValueError(f"{resource}: {number!r} is no number that is 0 or more")
+        raise ValueError(f"{resource}: {number!r} is not a number of 0 or more")
     return parse_quantity(resource, f"{number}Mi" if resource == "memory" else number)
 
 
 def written(amounts: Amounts) -> str:
-    """Amounts as a value in TOML."""
+    """Format amounts as a TOML value."""
     if set(amounts) == {ALL}:
         return f'"{float(amounts[ALL]):g}%"'
     parts = [f"{toml_key(name)} = {_value(name, amount)}" for name, amount in amounts.items()]
@@ -100,7 +100,7 @@ def _value(name: str, amount: int | Percent) -> str:
 
 
 def no_more_than(least: Amounts, most: Amounts) -> Amounts:
-    """Minimums of which none is above its maximum, as far as the two are said alike."""
+    """Cap minimums by their maximums, if both are amounts or both percentages."""
 
     def kept(name: str, amount: int | Percent) -> int | Percent:
         bound = most.get(name, most.get(ALL))
@@ -114,9 +114,9 @@ def no_more_than(least: Amounts, most: Amounts) -> Amounts:
 
 
 def read_people(text: str) -> tuple[list[str], list[str]]:
-    """Read ``alice,bob admins``: the people and @groups; and what can be no name here.
+    """Read ``alice,bob admins``: return people and @groups, and the names that are invalid here.
 
-    ``*`` is everybody, white space nobody; before the first space are people, after it groups.
+    ``*`` is everybody, white space nobody. People come before the first space, groups after it.
     """
     if text.strip() == "*":
         return ["*"], []

@@ -1,7 +1,7 @@
-"""YARN's fair-scheduler.xml and yarn-site.xml as plain data: what is said, and on which line. What it means is next door.
+"""YARN's fair-scheduler.xml and yarn-site.xml as plain data with line numbers; `yarn.py` interprets them.
 
 Apache Hadoop, AllocationFileParser, AllocationFileQueueParser, QueuePlacementPolicy, FairSchedulerConfiguration. A file that YARN
-refuses is refused; what YARN passes over with a warning is told as unknown.
+refuses is refused; what YARN ignores with a warning is reported as unknown.
 """
 
 import re
@@ -11,13 +11,13 @@ from pathlib import Path
 from fairlead.imports.xml_file import Element, read_xml
 from fairlead.model.documents import DocumentError
 
-SAID_OF_QUEUES = {
+QUEUE_SETTINGS = {
     "minResources", "maxResources", "maxContainerAllocation", "maxChildResources", "maxRunningApps", "maxAMShare", "weight",
     "schedulingPolicy", "aclSubmitApps", "aclAdministerApps", "aclAdministerReservations", "aclListReservations",
     "aclSubmitReservations", "minSharePreemptionTimeout", "fairSharePreemptionTimeout", "fairSharePreemptionThreshold",
     "allowPreemptionFrom", "reservation",
 }  # fmt: skip
-SAID_AT_TOP = {
+TOP_SETTINGS = {
     "userMaxAppsDefault", "queueMaxAppsDefault", "queueMaxResourcesDefault", "queueMaxAMShareDefault",
     "defaultMinSharePreemptionTimeout", "defaultFairSharePreemptionTimeout", "defaultFairSharePreemptionThreshold",
     "defaultQueueSchedulingPolicy", "reservation-agent", "reservation-policy", "reservation-planner",
@@ -27,10 +27,10 @@ ALIASES = {
     "defaultQueueSchedulingMode": "defaultQueueSchedulingPolicy",
     "fairSharePreemptionTimeout": "defaultFairSharePreemptionTimeout",
 }
-"""Older words; the last is one at the top of the file only."""
+"""Older words; the last only at the top of the file."""
 QUEUE_NAMES = ("queue", "pool")
-MOST_TOLD = 50
-"""Faults that are told of at once."""
+MOST_REPORTED = 50
+"""Most errors reported at once."""
 QUEUE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_@+-]{0,127}"
 RULES = ("specified", "user", "primaryGroup", "secondaryGroupExistingQueue", "nestedUserQueue", "default", "reject")
 POLICIES = {
@@ -40,8 +40,8 @@ POLICIES = {
 
 
 @dataclass(frozen=True)
-class Said:
-    """A value, where it is, and the word that it is said with; `raw` is the value with the white space around it."""
+class Setting:
+    """A value, its line, and its key (`word`); `raw` is the value with surrounding white space."""
 
     text: str
     line: int
@@ -51,12 +51,12 @@ class Said:
 
 @dataclass
 class YarnQueue:
-    """A queue by its path below the root; what is said of it by YARN's words."""
+    """A queue by its path below the root; `settings` are its settings by YARN's keys."""
 
     path: str
     line: int
     is_parent: bool = False
-    said: dict[str, Said] = field(default_factory=dict)
+    settings: dict[str, Setting] = field(default_factory=dict)
     children: list["YarnQueue"] = field(default_factory=list)
 
 
@@ -72,7 +72,7 @@ class Rule:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it finds a queue for everybody, or refuses everybody."""
+        """True if it finds a queue for everybody, or refuses everybody."""
         if self.name == "nestedUserQueue":
             return self.create and self.inner is not None and self.inner.is_terminal
         return self.name == "reject" or (self.create and self.name in ("user", "primaryGroup", "default"))
@@ -80,45 +80,45 @@ class Rule:
 
 @dataclass
 class Allocations:
-    """What a fair-scheduler.xml says; `rules` is None where it says nothing of them.
+    """The content of a fair-scheduler.xml; `rules` is None without a queuePlacementPolicy.
 
-    `faults` are what YARN, or we, refuse: of which file, on which line, and what it is.
+    `faults` are the errors, YARN's or ours: file, line and message.
     """
 
     path: Path
     root: YarnQueue
-    defaults: dict[str, Said] = field(default_factory=dict)
-    users: dict[str, Said] = field(default_factory=dict)
+    defaults: dict[str, Setting] = field(default_factory=dict)
+    users: dict[str, Setting] = field(default_factory=dict)
     rules: list[Rule] | None = None
-    unknown: list[Said] = field(default_factory=list)
+    unknown: list[Setting] = field(default_factory=list)
     faults: list[tuple[Path, int, str]] = field(default_factory=list)
 
     def wrong(self, line: int, message: str) -> None:
-        """Take note of a fault of this file, and go on: whoever reads it next is told of all."""
+        """Record an error of this file; :meth:`check` raises all of them together."""
         self.faults.append((self.path, line, message))
 
     def check(self) -> None:
-        """Raise DocumentError where there are faults: all of them in the order of their lines, or the first of very many."""
+        """Raise DocumentError with the errors, at most MOST_REPORTED, in the order of their lines."""
         lines = [f"{path}:{line}: {message}" for path, line, message in sorted(dict.fromkeys(self.faults))]
         if lines:
-            more = [f"(and {len(lines) - MOST_TOLD} more)"] if len(lines) > MOST_TOLD else []
-            raise DocumentError("\n".join([*lines[:MOST_TOLD], *more]))
+            more = [f"(and {len(lines) - MOST_REPORTED} more)"] if len(lines) > MOST_REPORTED else []
+            raise DocumentError("\n".join([*lines[:MOST_REPORTED], *more]))
 
 
 def read_allocations(path: Path) -> Allocations:
-    """Read a fair-scheduler.xml; what YARN refuses is among its faults. Raises DocumentError for what is no such file."""
+    """Read a fair-scheduler.xml; `faults` has what YARN refuses. Raises DocumentError for any other file."""
     top = read_xml(path)
     found = Allocations(path, YarnQueue("", top.line))
     if top.name != "allocations":
         raise DocumentError(
-            f"{path}:{top.line}: <{top.name}> is no allocation file: its outermost element is <allocations>"
+            f"{path}:{top.line}: <{top.name}> is not an allocation file: its outermost element is <allocations>"
         )
     queues = top.named(*QUEUE_NAMES)
     roots = [each for each in queues if each.attributes.get("name", "").strip() == "root"]
     if roots and len(queues) > 1:
         found.wrong(
             next(each.line for each in queues if each is not roots[0]),
-            "a root queue is there, so all others are inside it: move this one there",
+            "a root queue contains all others: move this one into it",
         )
     if roots:
         found.root = _queue(found, roots[0], "")
@@ -126,24 +126,24 @@ def read_allocations(path: Path) -> Allocations:
         found.root = _queue(found, Element("queue", top.line, {}, children=queues), "")
     for child in top.children:
         word = ALIASES.get(child.name, child.name)
-        if word in SAID_AT_TOP:
-            found.defaults[word] = _said(child)
+        if word in TOP_SETTINGS:
+            found.defaults[word] = _setting(child)
         elif child.name == "user":
             _read_user(found, child)
         elif child.name == "queuePlacementPolicy":
             found.rules = _rules(found, child)
         elif child.name not in QUEUE_NAMES:
-            found.unknown.append(_said(child))
+            found.unknown.append(_setting(child))
     return found
 
 
-def _said(element: Element) -> Said:
-    return Said(element.text.strip(), element.line, element.name, element.text)
+def _setting(element: Element) -> Setting:
+    return Setting(element.text.strip(), element.line, element.name, element.text)
 
 
-def policy_of(said: Said) -> str | None:
-    """The scheduling policy that is named, by YARN's word for it or its class: fair, drf or fifo; None for another."""
-    return POLICIES.get(said.text.rpartition(".")[2]) or POLICIES.get(said.text.lower())
+def policy_of(setting: Setting) -> str | None:
+    """Return fair, drf or fifo for YARN's name or class of the policy; None for any other."""
+    return POLICIES.get(setting.text.rpartition(".")[2]) or POLICIES.get(setting.text.lower())
 
 
 def _queue(found: Allocations, element: Element, path: str) -> YarnQueue:
@@ -154,22 +154,22 @@ def _queue(found: Allocations, element: Element, path: str) -> YarnQueue:
         if child.name in QUEUE_NAMES:
             below = _path(found, child, path)
             if below in names:
-                found.wrong(child.line, f"queue {below!r} is there twice")
+                found.wrong(child.line, f"queue {below!r} is declared twice")
             names.add(below)
             queue.children.append(_queue(found, child, below))
-        elif word in SAID_OF_QUEUES:
-            queue.said[word] = _said(child)
+        elif word in QUEUE_SETTINGS:
+            queue.settings[word] = _setting(child)
         else:
-            found.unknown.append(_said(child))
+            found.unknown.append(_setting(child))
     return queue
 
 
 def _path(found: Allocations, element: Element, above: str) -> str:
     name = element.attributes.get("name", "").strip()
     if not name or "." in name:
-        found.wrong(element.line, f"queue name {name!r}: YARN takes none that is empty or has a period")
+        found.wrong(element.line, f"queue name {name!r}: YARN refuses empty names and names with a period")
     elif not re.fullmatch(QUEUE_NAME, name):
-        found.wrong(element.line, f"queue name {name!r}: here it is of letters, digits and _ @ + -: name it otherwise")
+        found.wrong(element.line, f"queue name {name!r}: use letters, digits and _ @ + -")
     return f"{above}/{name}".lstrip("/")
 
 
@@ -177,9 +177,9 @@ def _read_user(found: Allocations, element: Element) -> None:
     name = element.attributes.get("name", "").strip()
     for child in element.children:
         if child.name == "maxRunningApps":
-            found.users[name] = _said(child)
+            found.users[name] = _setting(child)
         else:
-            found.unknown.append(_said(child))
+            found.unknown.append(_setting(child))
 
 
 def _rules(found: Allocations, element: Element) -> list[Rule]:
@@ -195,10 +195,10 @@ def _rules(found: Allocations, element: Element) -> list[Rule]:
 
 
 def _rule(found: Allocations, element: Element) -> Rule | None:
-    """A rule; None for one that is wrong, which is noted."""
+    """Read a rule; on an error, record it and return None."""
     name = element.attributes.get("name", "")
     if name not in RULES:
-        found.wrong(element.line, f"{name!r} is no rule: there is {', '.join(RULES)}")
+        found.wrong(element.line, f"{name!r} is not a rule: use one of {', '.join(RULES)}")
         return None
     create = element.attributes.get("create", "true").strip().lower() != "false"
     inner = [_rule(found, child) for child in element.named("rule")]
@@ -216,17 +216,17 @@ def _rule(found: Allocations, element: Element) -> Rule | None:
     return Rule(name, element.line, create, queue, inner[0] if inner else None)
 
 
-def read_site(path: Path) -> dict[str, Said]:
-    """Read a yarn-site.xml: its properties by name."""
+def read_site(path: Path) -> dict[str, Setting]:
+    """Read the properties of a yarn-site.xml by name."""
     top = read_xml(path)
     if top.name != "configuration":
         raise DocumentError(
-            f"{path}:{top.line}: <{top.name}> is no yarn-site.xml: its outermost element is <configuration>"
+            f"{path}:{top.line}: <{top.name}> is not a yarn-site.xml: its outermost element is <configuration>"
         )
     found = {}
     for element in top.named("property"):
         names, values = element.named("name"), element.named("value")
         if names and values:
             name = names[0].text.strip()
-            found[name] = Said(values[0].text.strip(), element.line, name, values[0].text)
+            found[name] = Setting(values[0].text.strip(), element.line, name, values[0].text)
     return found

@@ -1,4 +1,4 @@
-"""Facts kept: durable before anything acts on them, read back to recover the state.
+"""Stored facts: durable before anything acts on them, read back to recover the state.
 
 A :class:`Journal` writes facts into a store of bytes and recovers the state from it: ``Journal(SqlStore(path))``.
 """

@@ -1,12 +1,12 @@
-"""The head of a journal, kept a second time: how far it had come, in a small file beside it.
+"""The head of a journal, stored a second time: its last record, in a small file beside it.
 
-A database that lost its newest commits (a damaged or missing write-ahead log, an older copy in its place) is whole in itself and
-says nothing of what is missing. So after each commit, and before anybody is told that it happened, the number and the checksum of
-its last record are written here and brought to the disk. A journal that does not come as far as its head was rolled back, cut or
-exchanged; one that goes on beyond it was killed between the commit and this, and nobody was told of what is beyond.
+A database that lost its newest commits (a damaged or missing write-ahead log, an older copy) is consistent and does not show
+the loss. So after each commit, before anybody learns of it, the number and checksum of the last record are written here and
+synced. A journal that ends before its head was rolled back, cut or replaced. One that goes beyond it was killed between commit
+and head, and nobody learned of the rest.
 
-The file has two places of a disk's sector each, written in turn, so that a torn write leaves the one before. It is also what a
-scheduler locks, and it says which file the journal is, so that a copy of it is not taken for the journal itself.
+The file has two slots, a disk sector each, written in turn, so a torn write leaves the previous one. A scheduler locks this
+file. It also identifies the journal's file, so that a copy is not mistaken for the journal.
 """
 
 import errno
@@ -20,19 +20,19 @@ from typing import NamedTuple
 
 from fairlead.journal.store import JournalError
 
-_PLACE = 512
-_FORM = struct.Struct("<8sQ32s32sQQQQI")
+_SLOT = 512
+_FORMAT = struct.Struct("<8sQ32s32sQQQQI")
 _MAGIC = b"fairhead"
 
 
 class Head(NamedTuple):
-    """How far a journal had come.
+    """The last record of a journal.
 
     id : the journal's.
-    machine : which machine it was on, as that calls itself; empty where it has no name.
+    machine : id of its machine; empty if that has none.
     inode : of the journal's file there.
-    epoch : of the run of the scheduler that wrote it.
-    sequence, checksum : of the last record; of none, 0 and what the first record's is made from.
+    epoch : of the scheduler run that wrote it.
+    sequence, checksum : of the last record; if none, 0 and the checksum that the first record follows.
     """
 
     id: str
@@ -44,12 +44,12 @@ class Head(NamedTuple):
 
 
 def path_of(journal: Path) -> Path:
-    """The file beside a journal."""
+    """Return the head file of a journal."""
     return journal.with_name(journal.name + ".head")
 
 
 def this_machine() -> str:
-    """What this machine calls itself, for as long as it is installed; empty where it has no such name."""
+    """Return the machine's id, which lasts as long as its installation; empty if it has none."""
     try:
         return Path("/etc/machine-id").read_text(encoding="ascii").strip()[:32]
     except (OSError, ValueError):
@@ -57,14 +57,14 @@ def this_machine() -> str:
 
 
 def read(journal: Path) -> Head | None:
-    """The head that was written last; None where there is none.
+    """Read the current head; None if there is none.
 
-    Raises JournalError where the file cannot be read.
+    Raises JournalError if the file cannot be read.
     """
     try:
         file = _open(path_of(journal), os.O_RDONLY)
         try:
-            found = newest(os.pread(file, 2 * _PLACE, 0))
+            found = newest(os.pread(file, 2 * _SLOT, 0))
         finally:
             os.close(file)
     except FileNotFoundError:
@@ -75,23 +75,23 @@ def read(journal: Path) -> Head | None:
 
 
 def _open(path: Path, how: int) -> int:
-    """Open it, if it is a file: a pipe, say, would be waited for."""
+    """Open a regular file; others, such as pipes, would block."""
     file = os.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(errno.EINVAL, "it is no file: move it away")
+        raise OSError(errno.EINVAL, "it is not a regular file: move it away")
     return file
 
 
 def is_of_another(head: Head | None, journal: Path) -> bool:
-    """Whether a head is of another file than the journal that it is beside: this is a copy, or was restored from one."""
+    """Return True if a head belongs to another file than the journal beside it, which is a copy then."""
     return head is not None and (head.machine, head.inode) != (this_machine(), journal.stat().st_ino)
 
 
 class HeadFile:
-    """The file, open and locked by this process; made where it does not exist, in a folder that is made as well.
+    """The file, open and locked by this process; made if missing, with its folder.
 
-    Raises JournalError where it cannot be, or where another process has it.
+    Raises JournalError if that fails or another process has the lock.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -108,41 +108,41 @@ class HeadFile:
             raise JournalError(
                 f"{journal}: another scheduler has it open: stop that one, or use another --home"
             ) from None
-        found = newest(os.pread(self._file, 2 * _PLACE, 0))
+        found = newest(os.pread(self._file, 2 * _SLOT, 0))
         self._count = found[0] if found else 0
         self.head = found[1] if found else None
 
     def write(self, head: Head) -> None:
-        """Have it say this; on the disk when it returns. Raises OSError where that fails."""
+        """Store a head durably. Raises OSError on failure."""
         os.pwrite(self._file, *packed(head, self._count + 1))
         os.fdatasync(self._file)
         self._count, self.head = self._count + 1, head
 
-    def is_there(self) -> bool:
-        """Whether the file is still where it was made."""
+    def is_in_place(self) -> bool:
+        """Return whether the file is still at its path."""
         try:
             return os.path.samestat(self.path.stat(), os.fstat(self._file))
         except OSError:
             return False
 
     def close(self) -> None:
-        """Give it back, and the lock with it."""
+        """Close the file and release the lock."""
         os.close(self._file)
 
 
 def packed(head: Head, count: int) -> tuple[bytes, int]:
-    """A head as it is written for the so-manieth time, and where."""
-    told = [head.id.encode(), head.machine.encode(), *head[2:]]
-    body = _FORM.pack(_MAGIC, count, *told, 0)[:-4]
-    return (body + struct.pack("<I", zlib.crc32(body))).ljust(_PLACE, b"\0"), count % 2 * _PLACE
+    """Encode a head as write number `count`. Return it with its offset."""
+    fields = [head.id.encode(), head.machine.encode(), *head[2:]]
+    body = _FORMAT.pack(_MAGIC, count, *fields, 0)[:-4]
+    return (body + struct.pack("<I", zlib.crc32(body))).ljust(_SLOT, b"\0"), count % 2 * _SLOT
 
 
 def newest(content: bytes) -> tuple[int, Head] | None:
-    """The newer of the two places, with how often it was written; None where neither is whole."""
+    """Return the newer slot with its write count; None if neither is valid."""
     found = []
-    for place in (content[:_PLACE], content[_PLACE : 2 * _PLACE]):
-        body = place[: _FORM.size]
-        if len(body) == _FORM.size and _FORM.unpack(body)[-1] == zlib.crc32(body[:-4]) and body.startswith(_MAGIC):
-            _, count, name, machine, *numbers, _ = _FORM.unpack(body)
+    for slot in (content[:_SLOT], content[_SLOT : 2 * _SLOT]):
+        body = slot[: _FORMAT.size]
+        if len(body) == _FORMAT.size and _FORMAT.unpack(body)[-1] == zlib.crc32(body[:-4]) and body.startswith(_MAGIC):
+            _, count, name, machine, *numbers, _ = _FORMAT.unpack(body)
             found.append((count, Head(name.rstrip(b"\0").decode(), machine.rstrip(b"\0").decode(), *numbers)))
     return max(found, default=None)

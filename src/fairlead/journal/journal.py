@@ -1,8 +1,8 @@
-"""Facts kept in a store: durable before anything acts on them, read back to recover the state.
+"""Facts in a store: durable before anything acts on them, read back to recover the state.
 
-A journal is a numbered sequence of facts, the first is number 1, and snapshots of the state that follows from them.
-Here is all that is to know of it but how its bytes are kept: how facts are written and checked, how a state is recovered, and
-what is refused as damaged or as newer.
+A journal is a sequence of facts, numbered from 1, and snapshots of the state that follows from them. This module knows
+everything about it except how its bytes are stored: how facts are written and checked, how a state is recovered, and what is
+refused as damaged or newer.
 """
 
 import time
@@ -35,53 +35,53 @@ from fairlead.scheduler.facts import Contradiction, Fact, decode, encode
 from fairlead.scheduler.state import State
 
 SNAPSHOT_AFTER = 8 * 2**20
-"""Bytes of facts after which a snapshot is due; or twice the last snapshot's, if that is more."""
+"""Bytes of facts after which a snapshot is due; or twice the last snapshot's size, if that is more."""
 KEEP_HISTORY = 64 * 2**20
-"""Bytes of facts that are kept though a snapshot covers them, at least; it may be as much more as came between two snapshots."""
+"""Least bytes of facts kept before a snapshot; at most as much more as came between two snapshots."""
 PAGE = 200
-"""Facts that are read at a time."""
+"""Facts read at a time."""
 
 
 def link(envelope: Envelope, body: bytes) -> int:
-    """The checksum of a record: 63 bits of BLAKE2b over its body and all of its envelope, with the checksum of the one before.
+    """Return the checksum of a record: 63 bits of BLAKE2b over its body and its envelope, which has the previous checksum.
 
-    So a record is proved only together with all that came before it. The first comes after :func:`beginning`.
+    So a record is only proved together with all before it. The first record follows :func:`beginning`.
     """
-    told = " ".join(map(repr, envelope._replace(checksum=0)))
-    return _digest(told.encode("utf-8", "surrogatepass") + body)
+    text = " ".join(map(repr, envelope._replace(checksum=0)))
+    return _digest(text.encode("utf-8", "surrogatepass") + body)
 
 
 def beginning(journal: str) -> int:
-    """What the first record comes after, so that no record of another journal does: a checksum of the journal's id."""
+    """Return what the first record follows: a checksum of the journal's id, so that other journals' records do not fit."""
     return _digest(journal.encode())
 
 
 def link_part(sequence: int, before: int, body: bytes) -> int:
-    """The checksum of a part of a snapshot, after that of the part before or, for the first, of the record that it is as of."""
+    """Return the checksum of a snapshot's part, which follows that of the part before or, first, of the snapshot's record."""
     return _digest(f"{sequence} {before}\n".encode() + body)
 
 
-def _digest(told: bytes) -> int:
-    return int.from_bytes(blake2b(told, digest_size=8).digest(), "big") >> 1
+def _digest(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big") >> 1
 
 
 class Journal:
-    """Facts in a store. One thread calls it; any may `look`.
+    """Facts in a store. Not thread-safe, except `look` and `caused`.
 
     Parameters
     ----------
     store : Store
     make_room : callable, optional
-        Makes some where there is none to write; returns whether it did.
+        Frees space when the disk is full; returns whether it did.
 
     Attributes
     ----------
     id : str
-        The store's own.
+        The store's.
     position : int
         Of the last fact.
     epoch : int
-        How often a scheduler began to write it, this one too once it did.
+        How often a scheduler began to write it; with this one after `begin`.
     """
 
     def __init__(self, store: Store, make_room: Callable[[], bool] = lambda: False) -> None:
@@ -94,7 +94,7 @@ class Journal:
         self._since_snapshot, self._snapshot_size = extent.since, 0
 
     def begin(self) -> None:
-        """Begin to write, in an epoch of its own. To be called after :meth:`recover` found all as it should be."""
+        """Begin to write, in a new epoch. Call it after a successful :meth:`recover`."""
         self._write(lambda: self._store.begin(self.position, self._checksum))
         self.epoch = self._store.epoch
 
@@ -105,7 +105,7 @@ class Journal:
         ----------
         facts : sequence of Fact
         by : sequence of str
-            Who caused each: a person's name, `ENGINE`, or empty for the scheduler itself. Without, it was the scheduler.
+            Who caused each: a person's name, `ENGINE`, or empty for the scheduler. By default the scheduler.
         """
         if not facts:
             return
@@ -121,7 +121,7 @@ class Journal:
         self._since_snapshot += sum(len(record.body) for record in records)
 
     def _write(self, write: Callable[[], None]) -> None:
-        """Write what must be written, also where room must be made for it."""
+        """Write; on a full disk make room and retry."""
         while True:
             try:
                 return write()
@@ -132,51 +132,51 @@ class Journal:
                     raise
 
     def recover(self) -> State:
-        """The state that follows from what is kept: the newest snapshot, then the facts after it.
+        """Return the state from the newest snapshot and the facts after it.
 
         Raises
         ------
         NewerJournal
-            It holds what only a newer fairlead knows.
+            It contains what only a newer fairlead knows.
         JournalError
-            Something is missing, or is not what was written.
+            Something is missing or was changed.
         """
         position, _, state = deque(self.prove(), maxlen=1).pop()
         self.check_end(position)
         return state
 
     def check_end(self, position: int) -> None:
-        """Refuse a journal of which no more than the facts up to this position is there, but was."""
+        """Refuse a journal whose facts end at this position but once went further."""
         head = self._store.head()
         last = max(self.position, head[0] if head else 0)
         if position < last:
             raise Damaged(self._store.name, f"facts {position + 1} to {last} are missing")
 
     def check_kept(self) -> int:
-        """Look at all facts that are kept, those before the snapshot too; how many they are. Raises JournalError as `recover`."""
+        """Check all facts, also those before the snapshot. Return their number. Raises JournalError as `recover`."""
         oldest = self._store.read(0, 1)
         after = oldest[0].envelope.sequence - 1 if oldest else self.position
         return sum(1 for _ in self._records(after, beginning(self.id) if after == 0 else None))
 
     def prove(self, begin: int | None = None) -> Iterator[tuple[int, int, State]]:
-        """Go through what is kept, from a snapshot on, as far as it is proved to be what was written.
+        """Go through the journal from a snapshot on, as far as it is proved.
 
         Parameters
         ----------
         begin : int, optional
-            With the newest snapshot that is as of this fact or one before it, or with the first fact; without, the newest.
+            Start from the newest snapshot at or before this fact, or from the first fact; by default from the newest snapshot.
 
         Yields
         ------
         position, checksum : int
             Of the snapshot, then of each fact after it.
         state : State
-            What follows from all up to there: the same object each time.
+            The state at that position: the same object each time.
 
         Raises
         ------
         JournalError
-            Where it is no further proved; as :meth:`recover`.
+            Where the proof ends; as :meth:`recover`.
         """
         saved, head = self._store.snapshot(begin), self._store.head()
         position, checksum = saved[:2] if saved else (0, beginning(self.id))
@@ -195,20 +195,20 @@ class Journal:
             yield position, checksum, state
 
     def beginnings(self) -> list[int | None]:
-        """All that :meth:`prove` can begin with, the newest first."""
+        """Return all starting points for :meth:`prove`, newest first."""
         return [None, *self._store.snapshots()[-2::-1], 0]
 
     def last_at(self) -> float:
-        """When the last fact happened that is kept, in seconds of the clock that facts go by; minus infinity for none."""
+        """Return when the last fact happened, in seconds of the facts' clock; -inf if there is none."""
         last = self._store.read(self.position - 1, 1) if self.position else []
         return self._decode(last[0]).at if last else -inf
 
     def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
-        """The facts after a position as they were written, with theirs; a page of `most` at most. From any thread.
+        """Return the facts after a position as stored, with their positions; a page of at most `most`. Thread-safe.
 
-        Raises Forgotten where the next fact is not kept any more.
+        Raises Forgotten if the next fact is no longer kept.
         """
-        known = self.position  # before it is read: what is appended meanwhile was not forgotten
+        known = self.position  # before reading: facts appended meanwhile are not forgotten ones
         page = self._store.read(after, most)
         oldest = page[0].envelope.sequence if page else known + 1
         if after + 1 < oldest:
@@ -216,16 +216,16 @@ class Journal:
         return [(record.envelope.sequence, record.body) for record in self._checked(page, after, None)]
 
     def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[tuple[Envelope, Fact]]:
-        """The newest facts that people caused, newest first; a page of `most` at most. From any thread.
+        """Return the newest facts that people caused, newest first; a page of at most `most`. Thread-safe.
 
         Parameters
         ----------
         since : float
             Seconds since the epoch.
         by : str or None
-            Those of one person; None for everybody's.
+            One person; None for everybody.
         before : int or None
-            Those with a lower number.
+            Only facts with lower numbers.
         """
         found = []
         for record in self._store.caused(since, by, before, most):
@@ -234,11 +234,11 @@ class Journal:
         return found
 
     def snapshot_due(self) -> bool:
-        """Tell whether so much came since the last snapshot that recovery would be slow."""
+        """Return True if recovery would be slow without a new snapshot."""
         return self._since_snapshot > max(SNAPSHOT_AFTER, 2 * self._snapshot_size)
 
     def save(self, state: State) -> None:
-        """Keep the state as of the last fact, and drop old facts that it covers; or raise JournalFull."""
+        """Store the state as of the last fact, and drop old facts that it covers; or raise JournalFull."""
         size = 0
 
         def parts() -> Iterator[Part]:
@@ -252,23 +252,23 @@ class Journal:
         self._since_snapshot, self._snapshot_size = 0, size
 
     def go_on(self, state: State, position: int, checksum: int) -> None:
-        """Have an empty journal go on after another's fact with this position and checksum, which led to this state."""
+        """Continue in an empty journal after another journal's fact, which led to this state."""
         self.position, self._checksum = position, checksum
         self.save(state)
         self.begin()
 
     def close(self) -> None:
-        """Give the journal back; nothing is lost without it."""
+        """Close the journal; nothing is lost without it."""
         self._store.close()
 
     def _records(self, after: int, before: int | None) -> Iterator[Record]:
-        """Go through the records after a position, a page at a time; the first comes after the checksum `before`, if known."""
+        """Yield the records after a position, reading pages; the first follows the checksum `before`, if known."""
         while page := self._store.read(after, PAGE):
             yield from self._checked(page, after, before)
             after, before = page[-1].envelope.sequence, page[-1].envelope.checksum
 
     def _checked(self, page: Iterable[Record], after: int, before: int | None) -> Iterator[Record]:
-        """The records that follow a position, refused where one is missing or is not what was written."""
+        """Yield the records after a position; refuse missing and changed ones."""
         for expected, record in enumerate(page, after + 1):
             envelope = record.envelope
             if envelope.sequence != expected:
@@ -280,33 +280,33 @@ class Journal:
             yield record
 
     def _check_one(self, record: Record) -> None:
-        """Refuse a record that is not what was written."""
+        """Refuse a changed record."""
         envelope, body = record
         if not isinstance(body, bytes) or link(envelope, body) != envelope.checksum:
-            raise Damaged(self._store.name, f"fact {envelope.sequence} is not what was written")
+            raise Damaged(self._store.name, f"fact {envelope.sequence} does not match its checksum")
 
     def _meet(self, head: tuple[int, int] | None, position: int, checksum: int) -> None:
-        """Refuse another history than the one that the head is of."""
+        """Refuse a history that differs from the head's."""
         if head and head[0] == position and head[1] != checksum:
-            raise Damaged(self._store.name, f"fact {position} is another than the one that its head is of")
+            raise Damaged(self._store.name, f"fact {position} differs from the one in its head")
 
     def _decode(self, record: Record) -> Fact:
         try:
             return decode(record.body)
-        except msgspec.ValidationError as error:  # its checksum is right: so it was written so, by another fairlead
+        except msgspec.ValidationError as error:  # the checksum is right, so another fairlead wrote it
             raise self._newer(f"fact {record.envelope.sequence}: {error}") from None
         except msgspec.DecodeError as error:
             raise Damaged(self._store.name, f"fact {record.envelope.sequence} cannot be read: {error}") from None
 
     def _load(self, saved: Snapshot) -> State:
-        """The state of a snapshot, and how large that is."""
+        """Load the state of a snapshot, and note its size."""
         self._snapshot_size = 0
 
         def bodies() -> Iterator[bytes]:
             checksum = saved.checksum
             for part in saved.parts:
                 if not isinstance(part.body, bytes) or link_part(saved.sequence, checksum, part.body) != part.checksum:
-                    raise Damaged(self._store.name, "the snapshot is not what was written")
+                    raise Damaged(self._store.name, "the snapshot does not match its checksum")
                 checksum = part.checksum
                 self._snapshot_size += len(part.body)
                 yield part.body
@@ -323,7 +323,7 @@ class Journal:
 
 
 class Unrecorded:
-    """A journal that keeps nothing, for simulations; see :class:`Journal`."""
+    """A journal that stores nothing, for simulations; see :class:`Journal`."""
 
     def __init__(self) -> None:
         self.id, self.epoch = uuid.uuid4().hex, 0
@@ -336,7 +336,7 @@ class Unrecorded:
         self.position += len(facts)
 
     def recover(self) -> State:
-        """The state before anything happened."""
+        """Return the empty state."""
         return new_state()
 
     def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
@@ -358,9 +358,9 @@ class Unrecorded:
 
 
 class History(NamedTuple):
-    """What is known of a time that has passed.
+    """The known part of the past.
 
-    known : the state before the facts; None where they are all that there ever were
+    known : the state before the facts; None if they are all there ever were
     position : of the last fact before them
     facts : in order
     """
@@ -371,25 +371,25 @@ class History(NamedTuple):
 
 
 def read_history(store: Store, since: float = -inf) -> History:
-    """The facts that a store keeps, and what is known of the time before them.
+    """Return the stored facts, and the state before them.
 
     Parameters
     ----------
     store : Store
     since : float
-        Seconds as in the facts: those that happened before the newest snapshot of that time, or an earlier one, may be left out.
+        Seconds of the facts' clock: facts before the newest snapshot of that time, or an earlier one, may be left out.
 
     Raises
     ------
     JournalError
-        As :meth:`Journal.recover`; the iterator as well.
+        As :meth:`Journal.recover`; the iterator too.
     """
     journal = Journal(store)
     oldest = store.read(0, 1)
     first = oldest[0].envelope.sequence if oldest else journal.position + 1
     begins = [0] * (first == 1) + [position for position in store.snapshots() if position >= first - 1]
     if not begins:
-        raise Damaged(store.name, f"there is no snapshot from before fact {first}, the oldest")
+        raise Damaged(store.name, f"no snapshot precedes fact {first}, the oldest")
     begin = begins[0]
     for position in begins[1:]:
         record = store.read(position - 1, 1)

@@ -1,4 +1,4 @@
-"""A store in memory, for tests and for what is over with its process."""
+"""A store in memory, for tests and for what ends with its process."""
 
 import uuid
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from fairlead.journal.store import ENGINE, Extent, Record, Snapshot, TakenOver, 
 
 
 class MemoryStore:
-    """See :class:`fairlead.journal.store.Store`. What it holds outlives the journals that are made over it."""
+    """See :class:`fairlead.journal.store.Store`. Its content outlives the journals over it."""
 
     def __init__(self) -> None:
         self.name, self.id, self.writer = "memory", uuid.uuid4().hex, fairlead.__version__
@@ -24,7 +24,7 @@ class MemoryStore:
         return Extent(last.sequence if last else 0, last.checksum if last else 0, snapshot, since)
 
     def head(self) -> tuple[int, int] | None:
-        return None  # it would be kept in the same memory
+        return None  # it would share the memory's fate
 
     def begin(self, sequence: int, checksum: int) -> None:
         self.epoch += 1
@@ -35,7 +35,7 @@ class MemoryStore:
         self._records += records
 
     def read(self, after: int, most: int) -> list[Record]:
-        records = self._records  # `save` puts another list in its place
+        records = self._records  # `save` replaces the list
         begin = max(0, after + 1 - records[0].envelope.sequence) if records else 0
         return page_of(records[begin : begin + most])
 

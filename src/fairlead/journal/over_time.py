@@ -1,4 +1,4 @@
-"""The audit over time of what a journal keeps: its facts happen once more, from the newest snapshot before that time on."""
+"""The audit over time of a journal: replays its facts from the newest snapshot before that time."""
 
 import sys
 from collections.abc import Callable
@@ -23,27 +23,27 @@ def audit_journal(
     over: float,
     until: float | None = None,
     starved_after: float = STARVED_AFTER,
-    told: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> OverTimeInfo:
     """Audit the last part of a journal.
 
     Parameters
     ----------
     store : Store
-        It may be in use: what is written from now on is not seen.
+        May be in use: later writes are not seen.
     over : float
-        Seconds that are looked at, or as many of them as it keeps the facts of.
+        Seconds to audit, as far as facts are kept.
     until : float, optional
-        Seconds as in the facts: now. Without, it is when the last fact happened.
+        The end, in seconds of the facts' clock; by default the last fact.
     starved_after : float
         Seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`.
-    told : function
-        Called now and then with how many facts have been gone through, of how many.
+    progress : function
+        Called from time to time with the number of facts done and the total.
 
     Raises
     ------
     JournalError
-        It has no facts, or cannot be believed.
+        It has no facts or is damaged.
     """
     journal = Journal(store)
 
@@ -53,7 +53,7 @@ def audit_journal(
 
     last = journal.position
     if not store.read(last - 1, 1):
-        raise JournalError(f"{store.name}: keeps no facts: there is nothing to look back on")
+        raise JournalError(f"{store.name}: has no facts: there is nothing to look back on")
     end = at(last) if until is None else until
     known, position, facts = read_history(store, end - over)
     oldest = at(position + 1) if position < last else end
@@ -64,15 +64,15 @@ def audit_journal(
         low, high = (middle + 1, high) if at(middle) < begin else (low, middle)
     total = last - position
     found: Any = audit_history(
-        known or new_state(), facts, begin, end, last + 1 - low, starved_after, lambda done: told(done, total)
+        known or new_state(), facts, begin, end, last + 1 - low, starved_after, lambda done: progress(done, total)
     )
     found |= {"asked": over, "complete": known is None or oldest <= end - over}
-    told_of: OverTimeInfo = found
-    return told_of
+    answer: OverTimeInfo = found
+    return answer
 
 
 def main(path: str, over: str, until: str, starved_after: str) -> None:
-    """Audit a journal that a scheduler has open, in a process of its own, and print the answer as JSON."""
+    """Audit a journal that a scheduler has open, in a separate process, and print the answer as JSON."""
     try:
         with closing(SqlStore(Path(path), to_read=True)) as store:
             found = audit_journal(store, float(over), float(until), float(starved_after))

@@ -1,8 +1,7 @@
-"""What is left of a journal, and how to go on with that: looked at record by record, believing nothing that is not proved.
+"""Checks a journal record by record, and repairs it: only what is proved counts.
 
-A record is proved by the chain of checksums from the first one, or from a snapshot that is whole, and by nothing else. Whatever
-comes after the first that is not proved counts as lost, even where it reads well: what follows from a history with a hole in it
-is anybody's guess.
+A record is proved only by the chain of checksums from the first record or an intact snapshot. Everything after the first
+unproved record counts as lost, even if it is readable: nobody can know what follows from a history with a gap.
 """
 
 import os
@@ -21,27 +20,27 @@ from fairlead.scheduler.facts import FactsLost
 from fairlead.scheduler.state import State
 
 UNKNOWN_LOSS = 1_000_000
-"""Facts that count as lost where nothing says how many were: so many numbers of jobs are passed over."""
+"""Facts that count as lost if the number is unknown; that many job numbers are skipped."""
 
 
 @dataclass
 class Finding:
-    """What a journal was found to be.
+    """The result of a check.
 
     Attributes
     ----------
     position, checksum : int
-        Of the last fact that is proved; 0 and 0 where nothing is.
+        Of the last proved fact; 0 and 0 if there is none.
     kept : int
-        How many facts are there, those before the snapshot too; counted where nothing is wrong.
+        Number of facts, also before the snapshot; counted only if nothing is wrong.
     head : Head or None
-        How far it had come, as was kept apart.
+        Its head.
     wrong : str
-        What is wrong with it; empty where nothing is.
+        What is wrong; empty if nothing.
     last_job : int
-        The highest number that a job was given, by what is proved.
+        The highest job number given, as far as proved.
     begin : int or None
-        With which snapshot the proof begins; see :meth:`fairlead.journal.journal.Journal.prove`.
+        The snapshot that the proof starts from; see :meth:`fairlead.journal.journal.Journal.prove`.
     """
 
     position: int = 0
@@ -54,14 +53,14 @@ class Finding:
 
     @property
     def lost(self) -> int | None:
-        """How many facts are lost; None where that is not known."""
+        """Number of lost facts; None if unknown."""
         return max(0, self.head.sequence - self.position) if self.head else None
 
 
 def examine(path: Path) -> Finding:
-    """Look at all of a journal, which may be in use.
+    """Check a journal, which may be in use.
 
-    Raises JournalError where there is none, or where it is no journal that this fairlead can read.
+    Raises JournalError if there is none, or this fairlead cannot read it.
     """
     found = Finding(head=head.read(path))
     try:
@@ -72,14 +71,14 @@ def examine(path: Path) -> Finding:
             found.wrong = store.missing_starts()
             found.kept = journal.check_kept()
             if found.head is None and found.position:
-                found.wrong = f"{head.path_of(path).name}, which says how far it came, is missing"
+                found.wrong = f"{head.path_of(path).name}, which records its last fact, is missing"
     except Damaged as error:
         found.wrong = error.why
     return found
 
 
 def _prove_most(journal: Journal, found: Finding) -> None:
-    """Find how far it is proved from the newest snapshot; where that fails, from whichever proves most.
+    """Prove it from the newest snapshot; if that fails, from the one that proves most.
 
     Raises the first failure.
     """
@@ -98,34 +97,34 @@ def _prove_most(journal: Journal, found: Finding) -> None:
 
 
 def repair(path: Path) -> tuple[Finding, Path]:
-    """Go on with what is proved of a damaged journal; the damaged one is moved aside as it is.
+    """Continue with what is proved of a damaged journal; the damaged one is moved aside unchanged.
 
     Returns
     -------
     Finding
-        What it was found to be.
+        What was found.
     Path
-        The folder where the damaged journal is now.
+        The folder of the damaged journal.
 
     Raises
     ------
     JournalError
-        There is nothing to repair, nothing is proved, or a scheduler has it open. Nothing has changed then.
+        Nothing to repair, nothing is proved, or a scheduler has it open. Nothing has changed then.
     """
-    if not head.path_of(path).exists():  # it would be made, and so could be locked though a scheduler runs
+    if not head.path_of(path).exists():  # HeadFile would make it, and lock it although a scheduler runs
         if not path.exists():
-            examine(path)  # which refuses it
+            examine(path)  # raises
         if sqlite.is_open(path):
-            raise JournalError(f"{path}: somebody has it open: stop the scheduler first")
+            raise JournalError(f"{path}: another process has it open: stop the scheduler first")
     lock = HeadFile(path)
     try:
         found = examine(path)
         if not found.wrong:
             raise JournalError(f"{path}: nothing is wrong with it: {found.position:,} facts are proved")
         name, epoch, state = _proved(path, found)
-        made = _made_anew(path, found, name, epoch, state)
+        made = _write_repaired(path, found, name, epoch, state)
         aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-        while aside.exists():  # of a repair that was stopped in this very second
+        while aside.exists():  # an earlier repair in this second was stopped
             aside = aside.with_name(aside.name + "+")
         _exchange(path, made, aside)
     finally:
@@ -133,10 +132,11 @@ def repair(path: Path) -> tuple[Finding, Path]:
     return found, aside
 
 
-def _made_anew(path: Path, found: Finding, name: str, epoch: int, state: State) -> Path:
-    """What is proved as a journal of its own, in a folder beside; nothing is left of it where that fails.
+def _write_repaired(path: Path, found: Finding, name: str, epoch: int, state: State) -> Path:
+    """Write what is proved as a new journal, in a folder beside; on failure remove that.
 
-    `epoch` is what it says itself; where no head says more, supervisors may know it, and obey who is beyond.
+    `epoch` is the journal's own. Without a head the next one is used: supervisors may know this epoch and obey only a later
+    one.
     """
     made = path.with_name(f"{path.name}.repaired") / path.name
     shutil.rmtree(made.parent, ignore_errors=True)
@@ -151,24 +151,22 @@ def _made_anew(path: Path, found: Finding, name: str, epoch: int, state: State) 
     except BaseException as error:
         shutil.rmtree(made.parent, ignore_errors=True)
         if isinstance(error, OSError | JournalFull):
-            raise JournalError(
-                f"{path}: what is proved of it cannot be written: {error}: nothing has changed"
-            ) from None
+            raise JournalError(f"{path}: the proved part cannot be written: {error}: nothing has changed") from None
         raise
     return made
 
 
 def _exchange(path: Path, made: Path, aside: Path) -> None:
-    """Keep the damaged files aside, and have the new ones in their place.
+    """Keep the damaged files in `aside`, and put the new ones in their place.
 
-    Wherever this is stopped, there is a journal in the place that is refused as damaged, or the new one: never none.
+    If this is stopped at any point, the journal is the new one or is refused as damaged; it is never missing.
     """
     aside.mkdir(mode=0o700)
     for file in path.parent.glob(f"{path.name}*"):
         if file.is_file():
             os.link(file, aside / file.name)
     _sync(aside)
-    for ending in ("-wal", "-shm"):  # of the damaged one: they are not to be read with the new one
+    for ending in ("-wal", "-shm"):  # of the damaged journal; the new one must not be read with them
         path.with_name(path.name + ending).unlink(missing_ok=True)
     _sync(path.parent)
     made.replace(path)
@@ -186,27 +184,27 @@ def _sync(folder: Path) -> None:
 
 
 def _proved(path: Path, found: Finding) -> tuple[str, int, State]:
-    """The journal's id and epoch, and the state that follows from what is proved of it."""
+    """Return the journal's id and epoch, and the state that is proved."""
     if found.position == 0:
         raise JournalError(f"{path}: nothing of it is proved ({found.wrong}): restore a copy of it and its head")
     with closing(SqlStore(path, to_read=True)) as store:
         for position, _, state in Journal(store).prove(found.begin):
             if position == found.position:
                 return store.id, store.epoch, state
-    raise JournalError(f"{path}: it changes while it is read: stop what writes it")
+    raise JournalError(f"{path}: it changes while it is read: stop its writer")
 
 
 def adopt(path: Path) -> tuple[Head, int]:
-    """Have a copy of a journal be the journal from now on, on this machine. Raises JournalError where it is damaged.
+    """Make a copy of a journal the journal of this machine. Raises JournalError if it is damaged.
 
-    Jobs that it does not know of may have run here: their numbers, as far as output is there, are passed over.
+    Jobs that it does not know may have run here: their numbers are skipped, as far as their output shows them.
 
     Returns
     -------
     Head
-        Of the journal as it is from now on.
+        The journal's head from now on.
     int
-        How many numbers are passed over.
+        How many numbers are skipped.
     """
     found = examine(path)
     if found.wrong or found.head is None or not found.position:
@@ -219,27 +217,27 @@ def adopt(path: Path) -> tuple[Head, int]:
             journal.recover()
             journal.begin()
             journal.append([FactsLost(at=max(time.time(), journal.last_at()), count=unknown)])
-    (path.parent / "supervisor" / "served").unlink(missing_ok=True)  # a person says which is the right one
+    (path.parent / "supervisor" / "served").unlink(missing_ok=True)  # a person chose this journal
     adopted = head.read(path)
     assert adopted is not None
     return adopted, max(0, unknown)
 
 
 def highest_output(home: Path) -> int:
-    """The highest number of a job of which there is output in a data folder; 0 for none."""
+    """Return the highest job number with output in a data folder; 0 if there is none."""
     output = home / "output"
     names = [path.name for path in output.iterdir()] if output.is_dir() else []
     return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 def check_outputs(path: Path, state: State) -> None:
-    """Refuse a journal that does not know of jobs that ran: it is an older one, of which the head was put back as well.
+    """Refuse a journal that does not know jobs that ran: it is older, with a head restored as well.
 
     Raises JournalError.
     """
     highest = highest_output(path.parent)
     if highest > state.index.last:
         raise JournalError(
-            f"{path}: job {highest} ran here, and it knows of none beyond {state.index.last}: it is an older one: put the newest "
-            "back; if there is none, `fairlead journal adopt` goes on with this one, and gives no number twice"
+            f"{path}: job {highest} ran here, but its last job is {state.index.last}: it is an older copy: restore the "
+            "newest; if there is none, `fairlead journal adopt` continues with this one, and reuses no number"
         )

@@ -1,7 +1,7 @@
-"""A store in a database: an SQLite file.
+"""A store in an SQLite file.
 
-One commit takes a whole batch, and is durable when it returns, as is the head, kept apart (:mod:`fairlead.journal.head`).
-Every row has a checksum, so that a damaged file is refused instead of believed. What only SQLite needs is in
+A commit writes a whole batch and is durable when it returns; so is the separate head (:mod:`fairlead.journal.head`). Every row
+has a checksum, so a damaged file is refused instead of believed. What is specific to SQLite is in
 :mod:`fairlead.journal.sqlite`.
 """
 
@@ -35,7 +35,7 @@ from fairlead.journal.store import (
 )
 
 SCHEMA_VERSION = 3
-"""Of what is in a journal: its tables, its facts and its snapshots. See docs/journal.md for what raises it."""
+"""Version of a journal's content: tables, facts and snapshots. docs/journal.md says what raises it."""
 
 _TABLES = """
 CREATE TABLE meta (
@@ -64,7 +64,7 @@ CREATE TABLE snapshots (  -- the parts of a Snapshot, each with its sequence and
 );
 """
 _BEYOND = 2**63 - 1
-"""Beyond the number of every record."""
+"""Above the number of every record."""
 
 
 class SqlStore:
@@ -73,25 +73,25 @@ class SqlStore:
     Parameters
     ----------
     path : Path
-        The file. Made where it does not exist, readable by its owner only.
+        The file. Made if missing, readable by its owner only.
     to_read : bool
-        Read what is there now, though another process may have it open; nothing is made or written.
+        Read the current content, even if another process has it open; make and write nothing.
     name, epoch : str and int
-        Of one that is made, where it goes on with what another had; without a name it has one of its own.
+        Id and epoch of a new journal that continues another; by default a new id.
 
     Raises
     ------
     NewerJournal
         A newer fairlead wrote it.
     JournalError
-        Another scheduler has it open; there is none to read; it is damaged, an older fairlead's, or no journal at all.
+        Another scheduler has it open; it is missing, damaged, an older fairlead's, or not a journal.
     """
 
     def __init__(self, path: Path, *, to_read: bool = False, name: str = "", epoch: int = 0) -> None:
         self.path, self.name, self._log_path = path, str(path), sqlite.log_of(path)
         self._read_lock = threading.Lock()
         self._head: HeadFile | None = None
-        self._read_head = head.read(path) if to_read else None  # first: what is written meanwhile is beyond it
+        self._read_head = head.read(path) if to_read else None  # first, since the journal may grow meanwhile
         with ExitStack() as opened:
             if to_read:
                 self._reading = opened.enter_context(closing(sqlite.connect_to_read(path)))
@@ -120,47 +120,47 @@ class SqlStore:
 
     @property
     def _known(self) -> Head | None:
-        """How far it came, as was kept apart."""
+        """The stored head."""
         return self._head.head if self._head else self._read_head
 
     def _refuse_lost(self) -> None:
-        """Refuse to begin anew where there was a journal."""
+        """Refuse to start an empty journal where there was one."""
         known = self._known
         if known and known.epoch:
             raise JournalError(
-                f"{self.name}: the journal is gone, of which {known.sequence:,} facts are known: put it back, or move "
-                f"{head.path_of(self.path).name} away as well, to start anew"
+                f"{self.name}: the journal is missing, and its head records {known.sequence:,} facts: restore it, or move "
+                f"{head.path_of(self.path).name} away as well, to start afresh"
             )
 
     def _refuse_missing(self) -> None:
-        """Refuse a journal of which nothing says how far it came."""
+        """Refuse a journal without a head."""
         if self._known is None and any(self.extent()):
-            raise Damaged(self.name, f"{head.path_of(self.path).name}, which says how far it came, is missing")
+            raise Damaged(self.name, f"{head.path_of(self.path).name}, which records its last fact, is missing")
 
     def _refuse_copy(self) -> None:
-        """Refuse a journal whose scheduler may run elsewhere."""
+        """Refuse a copy whose original may have a running scheduler."""
         if head.is_of_another(self._known, self.path):
             raise JournalError(
-                f"{self.name}: this is a copy of a journal: where the scheduler of the other may run, tasks would run twice; "
+                f"{self.name}: this is a copy of a journal: if the scheduler of the other runs, tasks would run twice; "
                 "if it does not, `fairlead journal adopt` makes this one the journal"
             )
 
     def _refuse_other(self) -> None:
-        """Refuse a journal that is not the one that its head is of."""
+        """Refuse a journal that is not its head's."""
         known = self._known
         if known and known.id != self.id:
-            raise Damaged(self.name, "it is another than the one that its head is of")
+            raise Damaged(self.name, "it differs from the one in its head")
 
     def _refuse_older(self) -> None:
-        """Refuse one that does not know of starts that its head knows of."""
+        """Refuse a journal with fewer starts than its head."""
         if wrong := self.missing_starts():
             raise Damaged(self.name, wrong)
 
     def missing_starts(self) -> str:
-        """What is wrong with it if its head knows of more starts of its scheduler than it does; else empty."""
+        """Return what is wrong if its head knows more scheduler starts than the journal; else empty."""
         missing = self._known.epoch - self.epoch if self._known else 0
         return (
-            f"it is an older one: {missing} start{'s' * (missing > 1)} of its scheduler are missing"
+            f"it is an older copy: {missing} start{'s' * (missing > 1)} of its scheduler are missing"
             if missing > 0
             else ""
         )
@@ -170,10 +170,12 @@ class SqlStore:
             last = self._one("SELECT sequence, checksum FROM facts ORDER BY sequence DESC LIMIT 1") or (0, 0)
             (saved,) = self._one("SELECT max(sequence) FROM snapshots")
             (since,) = self._one("SELECT sum(length(body)) FROM facts WHERE sequence > ?", saved or 0)
-            return Extent(*(int(number or 0) for number in (*last, saved, since)))  # they may hold anything
+            return Extent(
+                *(int(number or 0) for number in (*last, saved, since))
+            )  # a damaged file may contain any type
 
     def _one(self, query: str, *values: object) -> Any:
-        """The first row that a query finds, or None."""
+        """Return the first row of a query, or None."""
         return self._reading.execute(query, values).fetchone()
 
     def head(self) -> tuple[int, int] | None:
@@ -189,27 +191,27 @@ class SqlStore:
         self._write_head(sequence, checksum)
 
     def _write_head(self, sequence: int, checksum: int) -> None:
-        assert self._head is not None  # what is open to read only was not written
+        assert self._head is not None  # a store opened to read is never written
         try:
             self._head.write(Head(self.id, self._machine, self._inode, self.epoch, sequence, checksum))
         except OSError as error:
-            # What was committed is known to nobody yet, so nobody may go on as if it were or were not.
-            raise JournalError(f"{self._head.path}: cannot be written: {error.strerror}: look at its disk") from None
+            # Nobody knows yet whether the commit counts, so nobody may go on either way.
+            raise JournalError(f"{self._head.path}: cannot be written: {error.strerror}: check its disk") from None
 
     def _still_there(self) -> None:
-        """Refuse to write what nobody would find again."""
+        """Refuse to write to a file that is no longer at its path."""
         try:
             there = self.path.stat().st_ino == self._inode
         except OSError:
             there = False
-        if not there or (self._head and not self._head.is_there()):
+        if not there or (self._head and not self._head.is_in_place()):
             raise JournalFull(
-                f"{self.name}: it, or its head, was moved or deleted while in use: put it back, or stop the scheduler"
+                f"{self.name}: it or its head was moved or deleted while in use: restore it, or stop the scheduler"
             )
         self._log_still_there()
 
     def _log_still_there(self) -> None:
-        """Refuse to go on where the newest commits would be found by nobody: what is in the log still is brought home first."""
+        """Refuse to continue if the log was moved or cut: checkpoint what is left in it first."""
         log = self._log_path
         try:
             found = log.stat()
@@ -220,7 +222,7 @@ class SqlStore:
         if known is None or (there is not None and there[0] == known[0] and there[1] >= known[1]):
             self._log = there
             return
-        with suppress(sqlite3.DatabaseError):  # of a log that was cut, there is nothing to bring
+        with suppress(sqlite3.DatabaseError):  # a cut log has nothing to checkpoint
             self._writing.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
         raise JournalLost(
             f"{log}: was moved, deleted or cut while in use: stop the scheduler, and `fairlead journal check` before the next up"
@@ -231,7 +233,7 @@ class SqlStore:
         with self._transaction() as writing:
             try:
                 writing.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-            except sqlite3.IntegrityError:  # these numbers are taken
+            except sqlite3.IntegrityError:  # the numbers are taken
                 raise TakenOver(self.name) from None
             # It has written, so nobody else does before the commit.
             if writing.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone() != (str(self.epoch),):
@@ -270,7 +272,7 @@ class SqlStore:
         return Snapshot(sequence, as_of, self._parts(sequence))
 
     def _parts(self, sequence: int) -> Iterator[Part]:
-        """The parts of a snapshot, one in memory at a time."""
+        """Yield the parts of a snapshot, one in memory at a time."""
         for part in count():
             with self._naming_damage():
                 row = self._one("SELECT checksum, body FROM snapshots WHERE sequence = ? AND part = ?", sequence, part)
@@ -279,7 +281,7 @@ class SqlStore:
             yield Part(*row)
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
-        # The room of dropped records is used again, so the file stays as large as it ever had to be.
+        # SQLite reuses the space of dropped records, so the file never shrinks and stays within its largest size.
         newest_with_enough_after_it = """
             SELECT max(sequence) FROM snapshots WHERE sequence <= (
                 SELECT max(sequence) FROM (
@@ -301,12 +303,12 @@ class SqlStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """A commit under this fairlead's version, or a rollback. Raises JournalFull where the database cannot be written.
+        """Commit with this fairlead's version, or roll back. Raises JournalFull if the database cannot be written.
 
-        The first statement in it must write: that begins the transaction and takes SQLite's lock for writers.
+        The first statement must write: it begins the transaction and takes SQLite's write lock.
         """
         if self._head is None:
-            raise JournalFull(f"{self.name}: is open to read only")
+            raise JournalFull(f"{self.name}: is open for reading only")
         self._still_there()
         try:
             with self._writing as writing:
@@ -322,17 +324,17 @@ class SqlStore:
 
     @contextmanager
     def _naming_damage(self) -> Iterator[None]:
-        """One reader at a time; what the database cannot make sense of is damage."""
+        """Lock for one reader; report what the database cannot parse as damage."""
         with self._read_lock:
             try:
                 yield
-            except sqlite3.ProgrammingError:  # the fault is the caller's: it is closed
+            except sqlite3.ProgrammingError:  # the caller's mistake: the store is closed
                 raise
             except (sqlite3.DatabaseError, KeyError, ValueError, TypeError, OverflowError) as error:
                 raise sqlite.refusal(self.name, error) from None
 
     def _check(self) -> dict[str, str]:
-        """Refuse what is no journal of this schema; returns what is told of it."""
+        """Refuse a file that is not a journal of this schema. Return its metadata."""
         known = self._reading.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         if not {("meta",), ("facts",), ("snapshots",)} <= set(known):
             raise JournalError(f"{self.name}: not a fairlead journal: name another file")
@@ -352,11 +354,11 @@ class SqlStore:
 def _fill(connection: sqlite3.Connection, name: str, epoch: int) -> None:
     """Make the tables of a new journal."""
     connection.executescript("BEGIN;" + _TABLES)
-    told = {
+    meta = {
         "schema_version": SCHEMA_VERSION,
         "fairlead": fairlead.__version__,
         "id": name,
         "epoch": epoch,
         "created": int(time.time()),
     }
-    connection.executemany("INSERT INTO meta VALUES (?, ?)", [(key, str(value)) for key, value in told.items()])
+    connection.executemany("INSERT INTO meta VALUES (?, ?)", [(key, str(value)) for key, value in meta.items()])

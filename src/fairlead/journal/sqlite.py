@@ -1,6 +1,6 @@
-"""What only SQLite needs: its file, made whole, its settings, and how a broken one shows.
+"""What is specific to SQLite: atomic creation of its file, its settings, its errors.
 
-WAL mode with synchronous=FULL: a commit is on the disk when it returns.
+WAL mode with synchronous=FULL: a commit is on disk when it returns.
 """
 
 import fcntl
@@ -13,16 +13,16 @@ from pathlib import Path
 from fairlead.journal.store import Damaged, JournalError
 
 _CONNECTED = 128
-"""The byte of the index of the log on which each that is connected has a lock: SQLite's UNIX_SHM_DMS."""
+"""SQLite's UNIX_SHM_DMS: the byte of the WAL index that each connection locks."""
 
 
 def log_of(path: Path) -> Path:
-    """The write-ahead log of a journal."""
+    """Return the write-ahead log of a journal."""
     return path.with_name(path.name + "-wal")
 
 
 def is_open(path: Path) -> bool:
-    """Whether another process is connected to a database: SQLite has a lock on a byte of its index of the log then."""
+    """Return whether another process has a database open, by SQLite's lock in its WAL index."""
     try:
         file = os.open(path.with_name(path.name + "-shm"), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -37,26 +37,26 @@ def is_open(path: Path) -> bool:
 
 
 def _code(error: Exception) -> int:
-    """SQLite's code of an error, without the part that gives details; 0 if it is not SQLite's."""
+    """Return SQLite's primary error code; 0 for other errors."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def is_locked(error: Exception) -> bool:
-    """Whether an error says that another program has a lock on the database."""
+    """Return whether another program has locked the database."""
     return _code(error) == sqlite3.SQLITE_BUSY
 
 
 def refusal(name: str, error: Exception) -> JournalError:
-    """The error to raise where SQLite cannot read a journal."""
+    """Return the error to raise if SQLite cannot read a journal."""
     if is_locked(error):
         return JournalError(f"{name}: another program has locked it: end that one")
     if _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY):
-        return JournalError(f"{name}: cannot be opened: {error}: look at who may write it and its folder")
+        return JournalError(f"{name}: cannot be opened: {error}: check who may write it and its folder")
     return Damaged(name, "its schema is not text" if isinstance(error, UnicodeDecodeError) else error)
 
 
 def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Make a new journal aside and move it into place, so that one is never found half made."""
+    """Make a new journal beside its path and rename it, so that it is never half made."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     os.close(os.open(fresh, os.O_CREAT | os.O_EXCL, 0o600))
@@ -70,9 +70,9 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a journal to write and read it."""
+    """Open a journal to read and write."""
     if path.stat().st_size == 0:
-        raise JournalError(f"{path}: the journal is empty: restore a copy of it, or move it away to start anew")
+        raise JournalError(f"{path}: the journal is empty: restore a copy of it, or move it away to start afresh")
     try:
         connection = sqlite3.connect(path, timeout=5, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")
@@ -83,7 +83,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a journal that may be in use, as it is now: what is written from now on is not seen."""
+    """Open the current content of a journal, which may be in use; later writes are not seen."""
     if not path.is_file():
         raise JournalError(f"{path}: there is no journal: name the file `journal.db` of a data folder")
     try:
@@ -92,13 +92,13 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         if _code(error) == sqlite3.SQLITE_NOTADB:
-            raise JournalError(f"{path}: is no journal: {error}") from None
+            raise JournalError(f"{path}: is not a journal: {error}") from None
         raise refusal(str(path), error) from None
     return connection
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file of which SQLite itself can tell that it is broken or cut off."""
+    """Refuse a file that SQLite itself finds damaged or truncated."""
     verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if verdict != "ok":
         raise Damaged(str(path), str(verdict).splitlines()[0])
@@ -106,4 +106,4 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
     if not (log.exists() and log.stat().st_size):
         pages, page = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
         if path.stat().st_size != pages * page:
-            raise Damaged(str(path), "it is cut off")
+            raise Damaged(str(path), "it is truncated")

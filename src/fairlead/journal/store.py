@@ -1,7 +1,7 @@
-"""Where a journal keeps its bytes: numbered records, each in an envelope, and snapshots.
+"""Stores of a journal's bytes: numbered records in envelopes, and snapshots.
 
-A store knows nothing of facts and states, and checks nothing that it is given: :class:`fairlead.journal.journal.Journal` does.
-:class:`fairlead.journal.memory.MemoryStore` keeps them in memory, :class:`fairlead.journal.sql.SqlStore` in a database.
+A store knows nothing of facts and states, and checks nothing: :class:`fairlead.journal.journal.Journal` does.
+:class:`fairlead.journal.memory.MemoryStore` is in memory, :class:`fairlead.journal.sql.SqlStore` in a database.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,61 +9,61 @@ from typing import NamedTuple, Protocol
 
 
 class JournalError(RuntimeError):
-    """A journal that cannot be used; the message says which, why, and what to do."""
+    """The journal cannot be used; the message says which, why, and what to do."""
 
 
 class Damaged(JournalError):
-    """It is not what was written; `why` says where."""
+    """It differs from what was written; `why` says where."""
 
     def __init__(self, name: str, why: object) -> None:
         super().__init__(
-            f"{name}: the journal is damaged ({why}): `fairlead journal check` says what is left of it, and `fairlead journal "
-            "repair` goes on with that; or restore a copy of it and its head, or move both away to start anew"
+            f"{name}: the journal is damaged ({why}): `fairlead journal check` shows what is left of it, and `fairlead journal "
+            "repair` continues with that; or restore a copy of it and its head, or move both away to start afresh"
         )
         self.why = str(why)
 
 
 class NewerJournal(JournalError):
-    """A newer fairlead wrote something into it that this one does not know."""
+    """A newer fairlead wrote something unknown to this one."""
 
 
 class TakenOver(JournalError):
-    """Another scheduler has begun to write it, so this one may not any more."""
+    """Another scheduler began to write it, so this one must stop."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"{name}: another scheduler has begun to write it: this one ends, and its tasks go on")
+        super().__init__(f"{name}: another scheduler has begun to write it: this one ends, and its tasks continue")
 
 
 class JournalFull(JournalError):
-    """There is no room to write. Nothing of the batch was written; the same call works once there is room."""
+    """No space to write. Nothing of the batch was written; the same call works once there is space."""
 
 
 class JournalLost(JournalFull):
-    """What was written is not where the next start would find it: nothing was written, and nothing will be until then."""
+    """The next start would not find what is written now: nothing was written, and nothing will be until then."""
 
 
 class Forgotten(LookupError):
-    """Facts that are not kept any more; `oldest` is the position of the oldest that is."""
+    """Facts that are no longer kept; `oldest` is the oldest position that is."""
 
     def __init__(self, oldest: int) -> None:
-        super().__init__(f"facts before {oldest} are not kept any more: ask for those after {oldest - 1}")
+        super().__init__(f"facts before {oldest} are no longer kept: ask for those after {oldest - 1}")
         self.oldest = oldest
 
 
 ENGINE = "(engine)"
-"""Who caused what the engine saw; no account has such a name."""
+"""Who caused the engine's reports; no account has this name."""
 
 
 class Envelope(NamedTuple):
-    """What is known of a record without reading it.
+    """The metadata of a record.
 
-    sequence : its number; the first is 1, and none is left out.
-    monotonic : seconds of ``time.monotonic()`` of the scheduler that wrote it; 0.0 where unknown.
-    wall : seconds since the epoch of 1970, as that scheduler's clock told them.
+    sequence : its number, from 1 without gaps.
+    monotonic : ``time.monotonic()`` of the scheduler that wrote it, in seconds; 0.0 if unknown.
+    wall : seconds since 1970 by that scheduler's clock.
     by : who caused it: empty for the scheduler itself, `ENGINE`, or a person's name.
-    epoch : which run of the scheduler wrote it.
+    epoch : of the scheduler run that wrote it.
     before : the checksum of the record before.
-    checksum : of all of this and the body: see :func:`fairlead.journal.journal.link`.
+    checksum : of all this and the body: see :func:`fairlead.journal.journal.link`.
     """
 
     sequence: int
@@ -88,7 +88,7 @@ class Part(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A state in parts, as of the record with this number; `checksum` is that record's, and the first part's is made from it."""
+    """A state in parts, as of record `sequence`; `checksum` is that record's, and the first part's is chained to it."""
 
     sequence: int
     checksum: int
@@ -96,10 +96,10 @@ class Snapshot(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """How far a store goes.
+    """The extent of a store.
 
-    last, checksum : of its last record; 0 for none.
-    snapshot : the number of the record that its newest snapshot is of; 0 for none.
+    last, checksum : of its last record; 0 if there is none.
+    snapshot : the record number of its newest snapshot; 0 if there is none.
     since : bytes of the records after that.
     """
 
@@ -110,11 +110,11 @@ class Extent(NamedTuple):
 
 
 LARGEST_PAGE = 4 * 2**20
-"""Bytes of the records that are read at once, where one is not larger by itself."""
+"""Most bytes of records read at once, unless a single one is larger."""
 
 
 def page_of(records: Iterable[Record]) -> list[Record]:
-    """The first of some records, one at the least, that are no more than `LARGEST_PAGE` bytes together."""
+    """Return the first records, at least one, within `LARGEST_PAGE` bytes in total."""
     page: list[Record] = []
     size = 0
     for record in records:
@@ -126,11 +126,11 @@ def page_of(records: Iterable[Record]) -> list[Record]:
 
 
 class Store(Protocol):
-    """A place for records and snapshots. One thread writes; any may read.
+    """A store of records and snapshots. One thread writes; any may read.
 
-    name : how messages call it.
-    id : made with it, and its own for ever.
-    writer : the version of the fairlead that wrote last.
+    name : its name in messages.
+    id : its permanent, unique id.
+    writer : the version of fairlead that wrote last.
     epoch : how often a scheduler began to write it.
     """
 
@@ -140,53 +140,54 @@ class Store(Protocol):
     epoch: int
 
     def extent(self) -> Extent:
-        """How far it goes."""
+        """Return how far it goes."""
 
     def head(self) -> tuple[int, int] | None:
-        """The number and the checksum of the last record, as they were kept apart; None where they are not asked after."""
+        """Return the number and checksum of the last record by the separate head; None if there is no head."""
 
     def begin(self, sequence: int, checksum: int) -> None:
-        """A scheduler begins to write: the next epoch, durably. The records end with this one, and the head says so.
+        """Begin a scheduler's writing: store the next epoch, and the head of this record, which must be the last.
 
-        Raises TakenOver where they do not: somebody else wrote since they were read.
+        Raises TakenOver if it is not: another scheduler has written since.
         """
 
     def append(self, records: Sequence[Record]) -> None:
         """Write all of the records durably, and the head; or none and raise JournalFull.
 
-        Raises TakenOver where another scheduler has begun to write since.
+        Raises TakenOver if another scheduler has begun to write since.
         """
 
     def read(self, after: int, most: int) -> list[Record]:
-        """The records with the lowest numbers above `after`, a page of `most` at most, as they were written."""
+        """Return the next records above number `after`, a page of at most `most`, as written."""
 
     def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[Record]:
-        """The records that people caused, or one person; from a moment on, and below a number; a page of the `most` highest,
-        highest first.
+        """Return records that people, or one person, caused since `wall` time `since` and below number `before`: the highest,
+        in descending order, at most `most`.
         """
 
     def snapshots(self) -> list[int]:
-        """The numbers of the records that the snapshots which are kept are as of, rising."""
+        """Return the record numbers of the snapshots, ascending."""
 
     def snapshot(self, until: int | None = None) -> Snapshot | None:
-        """The newest snapshot, or the newest that is as of this record or one before it.
+        """Return the newest snapshot, or the newest at or before a record, as written.
 
-        It is as it was written; its parts are read as they are asked for.
+        Its parts are read lazily.
         """
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
-        """Write a snapshot, and drop the records up to the newest snapshot, this one too, with `keep` bytes of them after it.
+        """Write a snapshot. Then drop the records up to the newest snapshot, maybe this one, that has `keep` bytes of records
+        after it.
 
-        The snapshots before that one go as well. So there is always one to begin with where the first records are dropped.
-        Raises JournalFull where there is no room, and has done nothing then.
+        Earlier snapshots are dropped too, so a snapshot always precedes the first record left. Raises JournalFull if there is
+        no space, and has changed nothing then.
         """
 
     def close(self) -> None:
-        """Give it back; nothing is lost without it."""
+        """Close it; nothing is lost without it."""
 
 
 def newer(name: str, what: object, writer: str, reader: str) -> NewerJournal:
-    """The refusal of `what` the fairlead of version `writer` wrote and that of version `reader` does not know."""
+    """Return the error for `what` version `writer` wrote and version `reader` does not know."""
     return NewerJournal(
         f"{name}: written by a newer fairlead ({what}; {writer} wrote last, this is {reader}): "
         "upgrade fairlead, or start with another --home"

@@ -1,4 +1,4 @@
-"""What was used over the time that a journal keeps the facts of."""
+"""Usage over the time for which a journal keeps facts."""
 
 import sys
 from contextlib import closing
@@ -16,13 +16,13 @@ from fairlead.scheduler.reports.usage import Usage
 
 
 def usage_of_journal(store: Store, over: float, until: float) -> UsageInfo:
-    """What was used in the last `over` seconds before `until`, as far as the journal goes back.
+    """Return the usage in the last `over` seconds before `until`, as far as the journal goes back.
 
-    Raises JournalError where it keeps no facts, or cannot be believed.
+    Raises JournalError if it has no facts or is damaged.
     """
     journal = Journal(store)
     if not store.read(journal.position - 1, 1):
-        raise JournalError(f"{store.name}: keeps no facts: there is nothing to look back on")
+        raise JournalError(f"{store.name}: has no facts: there is nothing to look back on")
     known, position, facts = read_history(store, until - over)
     oldest = decode(journal.look(position, 1)[0][1]).at if position < journal.position else until
     begin = until - over if known is not None and oldest <= until - over else max(until - over, oldest)
@@ -33,7 +33,7 @@ def usage_of_journal(store: Store, over: float, until: float) -> UsageInfo:
 
 
 def main(path: str, over: str, until: str) -> None:
-    """Look back on a journal that a scheduler has open, in a process of its own, and print the answer as JSON."""
+    """Report usage from a journal that a scheduler has open, in a separate process, and print the answer as JSON."""
     try:
         with closing(SqlStore(Path(path), to_read=True)) as store:
             found = usage_of_journal(store, float(over), float(until))

@@ -1,1 +1,1 @@
-"""What is shared and by whom: quantities, nodes, the queue tree, jobs. Plain data, validated at the edge."""
+"""The data model: quantities, nodes, the queue tree, jobs. Plain data, validated where it enters."""

@@ -1,30 +1,31 @@
-"""What the scheduler tells about jobs, tasks, queues and nodes: dictionaries with these keys, on every way out of it.
+"""The dictionaries in which the scheduler reports jobs, tasks, queues and nodes, in the API, the commands and Python.
 
-Quantities are in base units (bytes for memory and disk, thousandths for the rest), times are seconds since the epoch. Keys are
-added in later versions, never renamed or taken away.
+Quantities are in base units (bytes for memory and disk, thousandths for the rest); times are seconds since the epoch. Later
+versions add keys, and never rename or remove one.
 """
 
 from typing import Any, Literal
 
-from typing_extensions import TypedDict  # pydantic reads those of `typing` from Python 3.12 on only
+from typing_extensions import TypedDict  # pydantic reads those of `typing` only from Python 3.12 on
 
+from fairlead.model import specs
 from fairlead.model.specs import Quantities
 
-JobStatus = Literal["waiting", "held", "running", "succeeded", "failed", "cancelled"]
+JobStatus = specs.JobStatus
 TaskStatus = Literal[
     "waiting", "starting", "running", "stopping", "expiring", "revoking", "succeeded", "failed", "cancelled"
 ]
 
 
 class AfterInfo(TypedDict):
-    """A job that comes before, and how it must end."""
+    """A job that must end first, and how."""
 
     job: int
     how: Literal["success", "failure", "end"]
 
 
 class RevokedInfo(TypedDict):
-    """When tasks of a job were revoked for others last, for which queue and why; `tasks` counts all of them so far."""
+    """The last preemption of a job's tasks: when, for which queue, and why; `tasks` counts all preempted so far."""
 
     at: float
     tasks: int
@@ -33,10 +34,9 @@ class RevokedInfo(TypedDict):
 
 
 class JobInfo(TypedDict):
-    """A job: what was asked for, and how many of its tasks do what.
+    """A job: its specification, and its number of tasks by status.
 
-    `cpu_seconds` is what its tasks that ended have used together, `peak_memory` the most that one of them had, in bytes; None
-    where that is not known.
+    `cpu_seconds` is the sum over its ended tasks; `peak_memory` is their maximum, in bytes. None if unknown.
     """
 
     id: int
@@ -74,27 +74,26 @@ class JobInfo(TypedDict):
 
 
 class JobPage(TypedDict):
-    """Jobs, newest first; `next` is the `before` of the page of older ones, None where this is the last."""
+    """Jobs, newest first; `next` is the `before` of the next, older page; None on the last."""
 
     jobs: list[JobInfo]
     next: int | None
 
 
 class JobList(JobPage):
-    """A page of jobs; `stalled` says why the scheduler takes nothing on, while it does not."""
+    """A page of jobs; `stalled` says why the scheduler accepts no work, else None."""
 
     stalled: str | None
 
 
 class TaskInfo(TypedDict):
-    """A task of a job. `exit` and `reason` tell how its last attempt ended, as a shell would.
+    """A task of a job.
 
-    `known_as` is what it finds in FAIRLEAD_INDEX and {index}: its index, or, where it repeats a task of another job, that one's.
-
-    `cpu_seconds` and `peak_memory` are what its attempts that ended have used, and the most bytes that one of them had; None
-    where that is not known. Of one that holds resources `expected_end` is when it will have ended, by even odds, and
-    `cautious_end` by nine in ten; None where nothing is known. `checkpointed_at` is when one that runs has said last that it kept
-    what it did.
+    - `exit`, `reason`: how its last attempt ended, as a shell reports it.
+    - `known_as`: its FAIRLEAD_INDEX and {index}: its own index, or that of another job's task that it repeats.
+    - `cpu_seconds`, `peak_memory`: sum and maximum (bytes) over its ended attempts; None if unknown.
+    - `expected_end`, `cautious_end`: p50 and p90 of its end while it holds resources; None if unknown.
+    - `checkpointed_at`: when the running task last reported a checkpoint.
     """
 
     index: int
@@ -114,9 +113,10 @@ class TaskInfo(TypedDict):
 
 
 class Health(TypedDict):
-    """That it is ready, and how many seconds ago its thread ended a step and its engine was heard; `journal` is for how long
-    that could not be written, and `output` for how long nothing could be kept where `output` in the configuration says, 0 while
-    it can.
+    """Health of the scheduler, in seconds.
+
+    - `step`, `engine`: time since its thread ended a step, and since its engine answered.
+    - `journal`, `output`: how long the journal could not be written, and output not be kept; 0 while they can.
     """
 
     ok: bool
@@ -127,17 +127,18 @@ class Health(TypedDict):
 
 
 class TaskPage(TypedDict):
-    """Tasks by index; `next` is the `first` of the next page, None where this is the last."""
+    """Tasks by index; `next` is the `first` of the next page; None on the last."""
 
     tasks: list[TaskInfo]
     next: int | None
 
 
 class FairShare(TypedDict):
-    """What a queue should have by weights, guarantees and limits, each resource by itself, in base units, rounded down.
+    """A queue's fair share by weights, guarantees and limits, for each resource by itself; base units, rounded down.
 
-    `steady` is among all queues; `instantaneous` among those that run or wait for something; `within_demand` as well, but nobody
-    gets more than all that it runs and waits for, which leaves more to others.
+    - `steady`: among all queues.
+    - `instantaneous`: among queues with running or pending tasks.
+    - `within_demand`: the same, but no queue gets more than its demand, which leaves more to others.
     """
 
     steady: Quantities
@@ -146,12 +147,12 @@ class FairShare(TypedDict):
 
 
 class QueueInfo(TypedDict):
-    """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight; over time, of what was used before.
+    """A queue of the tree. Shares are of the whole cluster, over the queue's weight; `share_over_time` is that of past use.
 
-    `offered` is what of the use is offered to frameworks, who have not answered; a leaf of a framework has its name.
-
-    `claims` say of a leaf why others may be revoked for what waits there: guarantee, fair share, priority, idle; and "coming
-    back" where they were.
+    - `offered`: the part of the use that is in open offers.
+    - `framework`: the name of the framework whose leaf this is.
+    - `claims`: why others may be preempted for a leaf's pending tasks: guarantee, fair share, priority, idle; "coming back" if
+      they were.
     """
 
     name: str
@@ -182,9 +183,9 @@ class QueueList(TypedDict):
 
 
 class FrameworkInfo(TypedDict):
-    """A framework that is subscribed, or may come back: what its tasks use, and what it is offered and has not answered since.
+    """A framework that is subscribed, or may come back: the use of its tasks, and its open offers.
 
-    It `hoards` where others wait for what it does not answer. The text says what it waits for, in a line.
+    `hoards` is true if others wait for resources that it leaves unanswered. `text` says what it waits for, in one line.
     """
 
     id: str
@@ -206,16 +207,15 @@ class FrameworkInfo(TypedDict):
 
 
 class FrameworkList(TypedDict):
-    """The frameworks, in the order in which they came."""
+    """The frameworks, in the order of their subscription."""
 
     frameworks: list[FrameworkInfo]
 
 
 class FairQueue(TypedDict):
-    """A leaf queue that runs or waits for something. Shares are of the whole cluster.
+    """A leaf queue with running or pending tasks. Shares are of the whole cluster.
 
-    Where others, who had no less before it, were served while it waited, they are in `passed_over_for`; it waits since
-    `waits_since`.
+    `passed_over_for` are queues with no smaller share that were served while this one waited, since `waits_since`.
     """
 
     name: str
@@ -231,11 +231,11 @@ class FairQueue(TypedDict):
 
 
 class ReservationInfo(TypedDict):
-    """Room that is kept for a job, for so many `tasks` on so many `nodes`, since `made`; at `start` they are expected to start.
+    """Resources kept since `made` for a job's `tasks` on `nodes` nodes; `start` is their expected start.
 
-    `why` is "reservation", or for what others are revoked: "guarantee", "fair share" or "priority". `slips` is how often the
-    start was put off. `idle` is the free room that is kept from others now, in base units; `idled`, that over time: base units x
-    hours.
+    - `why`: "reservation", or the reason to preempt others: "guarantee", "fair share" or "priority".
+    - `slips`: how often the start was postponed.
+    - `idle`: free resources kept from others now, in base units; `idled`: the same over time, base units x hours.
     """
 
     job: int
@@ -251,10 +251,11 @@ class ReservationInfo(TypedDict):
 
 
 class FairnessInfo(TypedDict):
-    """Whether what runs now is fair, within one task; `findings` name the property, whether it holds, and a witness.
+    """The audit of the running tasks, within one task.
 
-    `fair` is null where it is at this moment, but some have waited while others, who had no less, were served: see the audit
-    over time. `reservations` are what is kept for whom, and what that idles.
+    - `fair`: null if the moment is fair, but some waited while others with no smaller share were served: see the audit over time.
+    - `findings`: the property, whether it holds, and a witness.
+    - `reservations`: the kept resources, their owners, and what they idle.
     """
 
     fair: bool | None
@@ -264,7 +265,7 @@ class FairnessInfo(TypedDict):
 
 
 class Amounts(TypedDict):
-    """In hours of the whole cluster: half of it for two hours is one."""
+    """Amounts in hours of the whole cluster: half of it for two hours is 1."""
 
     entitled: float
     short: float
@@ -273,8 +274,9 @@ class Amounts(TypedDict):
 class QueueOverTime(TypedDict):
     """What a leaf queue was entitled to and got while it had work: base units x hours of `resource`.
 
-    `short` is the first less the second; `through` says of what it had less than its part, when it had, through what; so much
-    of that as `made_up` was made up for at other times. `worked` and `waited` are seconds with work, and with work that waited.
+    - `short`: `entitled` less `got`.
+    - `through`: by cause, what it had less than its share; `made_up`: how much of that it got back at other times.
+    - `worked`, `waited`: seconds with work, and with pending work.
     """
 
     name: str
@@ -291,7 +293,7 @@ class QueueOverTime(TypedDict):
 
 
 class StarvedInfo(TypedDict):
-    """Nothing of `queue` was started from `since` to `until`; `others`, who had no less, were served all the same."""
+    """Nothing of `queue` started from `since` to `until`, while `others` with no smaller share were served."""
 
     queue: str
     since: float
@@ -302,14 +304,14 @@ class StarvedInfo(TypedDict):
 
 
 class RevocationFault(TypedDict):
-    """A revocation that was not as it must be: when, and how."""
+    """A preemption that broke a rule: when, and which."""
 
     at: float
     text: str
 
 
 class RevocationsInfo(TypedDict):
-    """What was revoked for others: tasks by why, for how many claims, and seconds of the whole cluster that were lost by it."""
+    """Preemptions: the number of claims, the tasks by reason, and the loss in seconds of the whole cluster."""
 
     claims: int
     tasks: dict[str, int]
@@ -318,9 +320,7 @@ class RevocationsInfo(TypedDict):
 
 
 class PromisesInfo(TypedDict):
-    """All that was kept for somebody: how often, and the free room that lay idle for it, base units x hours and, as parts of the
-    whole cluster, in hours of that.
-    """
+    """All reservations: their number, and the free resources that they idled, in base units x hours and in cluster hours."""
 
     count: int
     idled: dict[str, float]
@@ -328,9 +328,9 @@ class PromisesInfo(TypedDict):
 
 
 class ReservationOverTime(TypedDict):
-    """What was kept for a job from `made` to `until`, null while it is; `start` is when it was expected to start, as said last.
+    """Resources kept for a job from `made` to `until` (null: still); `start` is its last expected start.
 
-    `used` is whether the job started in it, false where it was dropped; `why`, `slips` and `idled` are as in ReservationInfo.
+    `used` is true if the job started in them, false if they were dropped; `why`, `slips` and `idled` are as in ReservationInfo.
     """
 
     job: int
@@ -346,13 +346,12 @@ class ReservationOverTime(TypedDict):
 
 
 class OverTimeInfo(TypedDict):
-    """Whether it was fair over time: each queue, most wronged first, who starved, and the shares over time of some.
+    """The audit over time.
 
-    `promises` says what lay idle for all reservations, `reservations` tells those of them that idled most.
-
-    `asked` are the seconds that were asked for; `complete` is false where facts before `since` are not kept any more. There
-    were `looks`, one in each `every` seconds; 0: one at every moment. `error` is how far what was used, as looked at, is from
-    what was used.
+    - `queues`: the most wronged first; `starved`: queues without starts; `series`: shares over time of some queues.
+    - `promises`: what all reservations idled; `reservations`: those that idled most.
+    - `asked`: seconds asked for; `complete`: false if facts before `since` are no longer kept.
+    - `looks`, `every`: number of samples, and seconds between them (0: every moment); `error`: error of the sampled use.
     """
 
     fair: bool
@@ -373,9 +372,11 @@ class OverTimeInfo(TypedDict):
 
 
 class UsedBy(TypedDict):
-    """What one user's tasks in one queue used: of each resource what was asked for, base units x hours; `lost` of it by attempts
-    that came to nothing. `tasks` attempts ended, `failed` of them by themselves; `cpu_hours` is what they really used,
-    `peak_memory` the most that one had, in bytes.
+    """Use of one user's tasks in one queue.
+
+    - `tasks`: ended attempts; `failed`: those that failed by themselves.
+    - `asked`: requested resources, base units x hours; `lost`: the part of attempts without a result.
+    - `cpu_hours`: CPU time really used; `peak_memory`: the maximum of one attempt, in bytes.
     """
 
     queue: str
@@ -389,7 +390,7 @@ class UsedBy(TypedDict):
 
 
 class UsageInfo(TypedDict):
-    """What was used from `since` to `until`; `complete` is false where the journal does not go back as far as was asked."""
+    """Use from `since` to `until`; `complete` is false if the journal does not go back far enough."""
 
     since: float
     until: float
@@ -398,7 +399,7 @@ class UsageInfo(TypedDict):
 
 
 class NodeInfo(TypedDict):
-    """A node, and what is used of it."""
+    """A node and its use."""
 
     name: str
     status: Literal["up", "draining", "lost"]
@@ -409,19 +410,19 @@ class NodeInfo(TypedDict):
 
 
 class NodeListed(NodeInfo):
-    """A node, and for how many seconds it is silent, where that is long: what is up, and not heard, is not known to be lost."""
+    """A node; `silent` is for how many seconds it has not answered, if that is long. A silent node need not be lost."""
 
     silent: float | None
 
 
 class NodeList(TypedDict):
-    """The nodes, in the order they joined."""
+    """The nodes, in the order in which they joined."""
 
     nodes: list[NodeListed]
 
 
 class OutputInfo(TypedDict):
-    """Where what tasks wrote is kept beyond their nodes, of how many it is to be, and why nothing can be just now, if so."""
+    """Where tasks' output is kept beyond their nodes, how many tasks wait for that, and what prevents it, if anything."""
 
     url: str
     waiting: int
@@ -429,11 +430,13 @@ class OutputInfo(TypedDict):
 
 
 class Status(TypedDict):
-    """Whether the scheduler is well; `stalled` says why it takes nothing on, `position` is that of the last fact.
+    """The status of the scheduler.
 
-    `stalled_for` says for how many seconds the journal could not be written, 0 while it can.
-
-    `urls` are where it answers, `you` is who it takes the caller for, `output` is None where none is kept beyond its node.
+    - `urls`: its addresses; `you`: the caller's name.
+    - `stalled`: why it accepts no work, else None; `stalled_for`: seconds for which the journal could not be written, 0 while
+      it can.
+    - `output`: None if no output is kept beyond its node.
+    - `position`: number of the last fact.
     """
 
     version: str
@@ -450,7 +453,7 @@ class Status(TypedDict):
 
 
 class Submitted(TypedDict):
-    """The number of a job, its queue, and what its submitter should know."""
+    """The number of a job, its queue, and a warning for its submitter."""
 
     id: int
     queue: str
@@ -458,32 +461,32 @@ class Submitted(TypedDict):
 
 
 class SubmittedMany(TypedDict):
-    """One answer a job, in the order of the request."""
+    """One answer per job, in the order of the request."""
 
     jobs: list[Submitted]
 
 
 class Changed(TypedDict):
-    """Whether something changed by what was asked for; if not, it was so already."""
+    """`changed` is false if the requested state existed already."""
 
     changed: bool
 
 
 class Edited(Changed):
-    """Also what whoever changed a job should look at again, such as that no node could hold it now."""
+    """Also a warning about the changed job, such as that no node can hold it."""
 
     warning: str | None
 
 
 class Reloaded(Changed):
-    """Whether the configuration changed; whether accounts and groups are looked up anew; what in it is most likely not meant."""
+    """Also `looked_up`: accounts and groups are looked up again; `doubts`: probable mistakes in the configuration."""
 
     looked_up: bool
     doubts: list[str]
 
 
 class InputTaken(TypedDict):
-    """So many bytes of a task's standard input have come to its attempt `attempt`; `over` if it takes no more."""
+    """`taken` bytes of a task's standard input have reached its attempt `attempt`; `over` if it accepts no more."""
 
     attempt: int
     taken: int
@@ -491,13 +494,13 @@ class InputTaken(TypedDict):
 
 
 class Cancelled(TypedDict):
-    """The jobs of which something was cancelled."""
+    """The jobs with cancelled tasks."""
 
     cancelled: list[int]
 
 
 class TokenInfo(TypedDict):
-    """A token, but for its secret: whose it is, until when it holds, what it is for (all where `queues` is None)."""
+    """A token without its secret: its user, its expiry, and its queues (None: all)."""
 
     id: str
     user: str
@@ -508,19 +511,19 @@ class TokenInfo(TypedDict):
 
 
 class NewToken(TokenInfo):
-    """A token with its secret, which is told this once."""
+    """A token with its secret, which is shown only once."""
 
     token: str
 
 
 class TokenList(TypedDict):
-    """Tokens, the oldest first."""
+    """Tokens, oldest first."""
 
     tokens: list[TokenInfo]
 
 
-class Doing(TypedDict):
-    """What somebody did, or was refused and why; about which job and queue, where it was about one that is still known."""
+class AuditEntry(TypedDict):
+    """An entry of the audit log: what a person did, or was refused and why; `job` and `queue` if they are still known."""
 
     at: float
     by: str
@@ -531,15 +534,15 @@ class Doing(TypedDict):
     queue: str | None
 
 
-class DoingList(TypedDict):
-    """Who did what, the newest last; `next` is the `before` of what was earlier, None where nothing was."""
+class AuditPage(TypedDict):
+    """The audit log, newest last; `next` is the `before` of the earlier page; None on the first."""
 
-    log: list[Doing]
+    log: list[AuditEntry]
     next: str | None
 
 
 class Event(TypedDict):
-    """What happened to a call: it runs, or how it ended, with its pickled result in base64 where that is small."""
+    """An event of a call: it runs, or how it ended; `result` is the pickled result in base64, if small."""
 
     job: int
     index: int
@@ -551,7 +554,7 @@ class Event(TypedDict):
 
 
 class Events(TypedDict):
-    """Events of a session; ask on with this `epoch` and `next`."""
+    """Events of a session; pass `epoch` and `next` to the next request."""
 
     epoch: str
     next: int
@@ -559,15 +562,15 @@ class Events(TypedDict):
 
 
 class SessionInfo(TypedDict):
-    """A session that was opened."""
+    """A new session."""
 
     id: str
 
 
 class WhenInfo(TypedDict):
-    """When a job is expected to start, or would be, were it submitted; nothing bounds it where a moment is null.
+    """When a job, submitted or not, is expected to start; a null moment is unbounded.
 
-    `queue` is the one that a job which is not submitted would go to; null for one that is.
+    `queue` is the queue that an unsubmitted job would go to; null for a submitted one.
     """
 
     job: int | None
@@ -582,7 +585,7 @@ class WhenInfo(TypedDict):
 
 
 class Why(TypedDict):
-    """What a job waits for; more keys with what the text is made of, by reason."""
+    """Why a job is pending; by `reason`, more keys with the values in the text."""
 
     job: int
     reason: str

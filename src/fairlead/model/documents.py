@@ -1,7 +1,7 @@
-"""fairlead.toml, read and validated whole: who shares, on what, and how the scheduler behaves.
+"""fairlead.toml, read and validated as a whole: the queues, the nodes, and the scheduler's settings.
 
-An error names the file, the line, the key and what would be right, and nothing of a wrong file is used. The same document
-as JSON is accepted wherever a file is.
+An error names the file, the line, the key and the remedy. A file with an error is not used at all. The same document as JSON is
+accepted wherever a file is.
 """
 
 import json
@@ -50,28 +50,28 @@ MOST_QUEUES = 100_000
 MOST_NODES = 100_000
 SHORTEST_HALF_LIFE, LONGEST_HALF_LIFE = 1.0, 3650 * 86400.0
 MOST_LEVELS = 100
-"""Queues below one another."""
+"""Most levels of the queue tree."""
 LONGEST_TIMEOUT = LONGEST_PROTECTION = 365 * 86400.0
 LONGEST_GRACE = 86400.0
 LARGEST_FILE = 16 * 2**20
 KEPT = ("cpu", "memory", "gpu")
-"""What this machine has, and may keep some of for itself."""
+"""Resources of this machine that it can keep for itself."""
 KEPT_BY_DEFAULT: dict[str, int | Percent] = {"cpu": 500, "memory": Percent(5)}
 
 
 class DocumentError(ValueError):
-    """A document that cannot be used: ``file:line: key: what is wrong and what would be right``."""
+    """An invalid document: ``file:line: key: error and remedy``."""
 
 
 def read_quantities(value: object) -> dict[str, int]:
-    """Read a table of quantities as it stands in a document; raises ValueError with the remedy."""
+    """Read a document's table of quantities. Raises ValueError with the remedy."""
     if not isinstance(value, dict):
         raise ValueError('write a table such as { cpu = 2, memory = "4Gi" }')
     return parse_quantities(value)
 
 
 def read_amounts(value: object) -> dict[str, int | Percent]:
-    """Read a guarantee or limit: a table of quantities and parts of the cluster, or one part for all; raises ValueError."""
+    """Read a guarantee or limit: a table of quantities and percentages, or one percentage for all. Raises ValueError."""
     if isinstance(value, str):
         return {ALL: parse_percent(value)}
     if not isinstance(value, dict):
@@ -83,18 +83,18 @@ def _read_url(value: object) -> str:
     if not isinstance(value, str) or not re.match("[a-z][a-z0-9+.-]*://", value):
         raise ValueError('write a URL such as "s3://bucket/folder" or "file:///folder"')
     if ":" in value.partition("://")[2].partition("/")[0].rpartition("@")[0]:
-        raise ValueError("leave out the password, for everybody is told the URL: fsspec finds it where it always does")
+        raise ValueError("leave out the password, because every user sees the URL: fsspec finds credentials by itself")
     return value
 
 
 def read_kept(value: object) -> dict[str, int | Percent]:
-    """Read what a machine keeps for itself: a table of quantities and parts of it; raises ValueError with the remedy."""
+    """Read what a machine keeps for itself: a table of quantities and percentages. Raises ValueError with the remedy."""
     if not isinstance(value, dict):
         raise ValueError('write a table such as { cpu = 0.5, memory = "5%" }, or {} to keep nothing')
     kept = {name: parse_amount(name, amount) for name, amount in value.items()}
     for name, amount in kept.items():
         if name not in KEPT:
-            raise ValueError(f"there is no {name!r} to keep of this machine: use {', '.join(KEPT)}")
+            raise ValueError(f"this machine has no {name!r} to keep: use {', '.join(KEPT)}")
         if name == "gpu" and (isinstance(amount, Percent) or amount % 1000):
             raise ValueError("gpu: a part of a GPU cannot be kept: write a whole number")
     return kept
@@ -104,10 +104,10 @@ def check_queue_name(name: str) -> str:
     if name == "/":
         return ROOT
     if name.count("/") >= MOST_LEVELS:
-        raise ValueError(f"a queue path of {name.count('/') + 1} levels: at most {MOST_LEVELS} lie one below another")
+        raise ValueError(f"a queue path of {name.count('/') + 1} levels: use at most {MOST_LEVELS}")
     for part in name.split("/"):
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}|\*", part):
-            raise ValueError(f'{name!r} is no queue path: write "org/team" with letters, digits and . _ @ + -')
+            raise ValueError(f'{name!r} is not a queue path: write "org/team" with letters, digits and . _ @ + -')
     if USERS in name.split("/")[:-1]:
         raise ValueError(f'{name!r}: "*" stands for each user and can only come last')
     return name
@@ -115,7 +115,7 @@ def check_queue_name(name: str) -> str:
 
 def _check_policy(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z][\w-]*(:[\w./=-]+){0,16}", name, re.ASCII):
-        raise ValueError(f"{name!r} is no policy: write one as `fairlead policies` lists them")
+        raise ValueError(f"{name!r} is not a policy: write one as `fairlead policies` lists them")
     return name
 
 
@@ -133,38 +133,38 @@ def _check_positive(value: float | dict[str, float]) -> float | dict[str, float]
 
 
 def _no_weight(weight: float) -> ValueError:
-    return ValueError(f"{weight:g} is no weight: use a number from 1e-9 to 1e9")
+    return ValueError(f"{weight:g} is not a weight: use a number from 1e-9 to 1e9")
 
 
 def read_half_life(value: object) -> float:
-    """Read a half-life in seconds, or "none" as 0; raises ValueError with the remedy."""
+    """Read a half-life in seconds, or "none" as 0. Raises ValueError with the remedy."""
     if value == "none":
         return 0.0
     seconds = parse_seconds(value)
     if not SHORTEST_HALF_LIFE <= seconds <= LONGEST_HALF_LIFE:
         raise ValueError(
-            f'{value!r} is no half-life: write "1d", or another from 1 s to 3650d; "none" has no history count'
+            f'{value!r} is not a half-life: write "1d", or another from 1 s to 3650d; with "none", past use does not count'
         )
     return seconds
 
 
 def read_timeout(value: object) -> float:
-    """Read seconds, or "never" as infinitely many; raises ValueError with the remedy."""
+    """Read seconds, or "never" as NEVER. Raises ValueError with the remedy."""
     seconds = NEVER if value == "never" else parse_seconds(value)
     if not 0 <= seconds <= LONGEST_TIMEOUT and seconds != NEVER:
-        raise ValueError(f'{value!r} is no time to wait: write "30s", or another from 0 to 365d, or "never"')
+        raise ValueError(f'{value!r} is not a timeout: write "30s", or another from 0 to 365d, or "never"')
     return seconds
 
 
 def _read_part(value: object) -> float:
     part = parse_percent(value) if isinstance(value, str) else 0.0
     if not 0 < part <= 100:
-        raise ValueError(f'{value!r} is no part of the cluster: write "25%", or another above 0% and up to 100%')
+        raise ValueError(f'{value!r} is not a percentage: write "25%", or another above 0% and up to 100%')
     return part
 
 
 def _read_ports(value: object) -> Ranges:
-    """Ranges of ports, "31000-32000,33000"; empty for none."""
+    """Read ranges of ports, "31000-32000,33000"; "" for none."""
     text = value if isinstance(value, str) else "?"
     found: Ranges = []
     for part in text.split(",") if text else []:
@@ -172,7 +172,7 @@ def _read_ports(value: object) -> Ranges:
         first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
         if not (found[-1][1] if found else 0) < first <= last < 2**16:
             raise ValueError(
-                f'{value!r} are no ports: write "31000-32000", with commas between ranges, in order; "" for none'
+                f'{value!r} is not a list of ports: write "31000-32000", with commas between ranges, in order; "" for none'
             )
         found.append((first, last))
     return found
@@ -180,13 +180,13 @@ def _read_ports(value: object) -> Ranges:
 
 def _check_node_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}", name):
-        raise ValueError(f"{name!r} is no node name: use letters, digits and . _ : -")
+        raise ValueError(f"{name!r} is not a node name: use letters, digits and . _ : -")
     return name
 
 
 def check_who(name: str) -> str:
     if name != "*" and not re.fullmatch(r"@?[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}\$?", name):
-        raise ValueError(f'{name!r} is nobody: write an account "alice", a group "@vision", or "*" for everybody')
+        raise ValueError(f'{name!r} is not a person: write an account "alice", a group "@vision", or "*" for everybody')
     return name
 
 
@@ -197,9 +197,9 @@ def _read_bytes(value: object) -> int:
 Amounts = Annotated[dict[str, int], BeforeValidator(read_quantities)]
 AmountsOrPercent = Annotated[dict[str, Any], BeforeValidator(read_amounts)]
 Strict = Annotated[float, Field(strict=True)]
-"""A number that is written as one."""
+"""A number, not text that looks like one."""
 Switch = Annotated[bool, Field(strict=True)]
-"""true or false, and nothing that could be taken for one."""
+"""true or false, and nothing that converts to it."""
 Weight = Annotated[Strict | dict[str, Strict], AfterValidator(_check_weight)]
 PositiveWeight = Annotated[Weight, AfterValidator(_check_positive)]
 Who = Annotated[list[Annotated[str, AfterValidator(check_who)]], Field(max_length=10_000)]
@@ -214,7 +214,7 @@ class Table(BaseModel):
 
 
 class OfferTable(Table):
-    """How much of the cluster one framework may be offered at once, in hundredths."""
+    """Most that one framework may be offered at once, in percent of the cluster."""
 
     most: Annotated[float, BeforeValidator(_read_part)]
 
@@ -298,19 +298,19 @@ class Document(Table):
 
 
 class Configuration:
-    """What a valid document says, as plain data.
+    """A valid document as plain data.
 
     Attributes
     ----------
     queues : list of Queue
-        Parents before children. Without any, everybody gets a leaf of their own under the root.
+        Parents before children. Without any, each user gets a leaf under the root.
     nodes : list of Node
-        Empty where the document leaves them to be found out.
+        Empty if the document leaves nodes to be detected.
     settings : Settings
     system : dict
-        What this machine keeps for itself, in base units or in percent of what it has, where it is found out.
+        What this machine keeps for itself, in base units or percent of its capacity; for detected nodes.
     output : str
-        A URL where the output of tasks is kept beyond their nodes; empty for none.
+        URL where tasks' output is kept beyond their nodes; empty for none.
     """
 
     def __init__(
@@ -329,17 +329,17 @@ class Configuration:
 
 
 def validated(kind: type[T], path: Path, text: str, raw: dict[str, Any]) -> T:
-    """Make a document of what was read; raises DocumentError with the first few of its faults."""
+    """Validate what was read. Raises DocumentError with the first few errors."""
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        told: dict[tuple[str | int, ...], Any] = {}
-        for each in error.errors():  # what may be of several kinds is wrong as each of them
+        found: dict[tuple[str | int, ...], Any] = {}
+        for each in error.errors():  # a union type gives one error per member
             place = _place(each["loc"])
-            if place not in told or each["type"] in ("finite_number", "value_error", "float_type"):
-                told[place] = each
-        inner = {place[:length] for place in told for length in range(len(place))}  # what is wrong inside is told alone
-        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for place, e in told.items() if place not in inner]
+            if place not in found or each["type"] in ("finite_number", "value_error", "float_type"):
+                found[place] = each
+        outer = {place[:length] for place in found for length in range(len(place))}  # report only the innermost error
+        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for place, e in found.items() if place not in outer]
         more = f"\n(and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise DocumentError("\n".join(faults[:5]) + more) from None
 
@@ -351,12 +351,12 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
     ----------
     path : Path
     check_policy : function
-        Raises ValueError for what is no policy, with what would be right.
+        Raises ValueError with the remedy for an invalid policy.
 
     Raises
     ------
     DocumentError
-        With the file, the line (for TOML), the key and the remedy; the first few of several faults.
+        With the file, the line (for TOML), the key and the remedy of the first few errors.
     """
     text, raw = read_table(path)
     document = validated(Document, path, text, raw)
@@ -380,14 +380,14 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
     nodes = [node for table in document.node for node in _nodes(table)]
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     if nodes and document.system is not None:
-        message = "is kept of this machine as it is: here [[node]] tables say what there is"
+        message = "applies only to a detected machine: here [[node]] tables declare the nodes"
         raise DocumentError(fault(path, text, ("system",), message, ""))
     system = KEPT_BY_DEFAULT if document.system is None else document.system
     return Configuration(queues, nodes, _settings(path, text, document, queues), system, document.output)
 
 
 def _settings(path: Path, text: str, document: Document, queues: list[Queue]) -> Settings:
-    """The settings of a document; raises DocumentError where they do not go with its queues."""
+    """Return the settings of a document. Raises DocumentError if they do not fit its queues."""
     s = document.scheduler
     bounds = {
         name.strip("/") if name != "/" else ROOT: Bounds(**dict(table)) for name, table in document.bounds.items()
@@ -416,28 +416,28 @@ def _settings(path: Path, text: str, document: Document, queues: list[Queue]) ->
 
 
 def _nodes(table: NodeTable) -> list[Node]:
-    """The nodes that a valid table stands for."""
+    """Return the nodes of a valid table."""
     return [Node(name, table.capacity, table.labels) for name in names_of(table)]
 
 
 def names_of(table: NodeTable) -> list[str]:
-    """The names of the nodes that a table stands for."""
+    """Return the names of a table's nodes."""
     return [table.name] if table.count == 1 else [f"{table.name}-{k}" for k in range(table.count)]
 
 
 def name_taken(table: NodeTable, names: set[str]) -> str | None:
-    """Why a table cannot stand for nodes beside those that have these names; None where it can, and its names are added."""
+    """Add a table's names to `names`. Return an error message if one is taken, else None."""
     new = names_of(table)
     taken = next((name for name in new if name in names), None)
     names.update(new)
     if taken is None:
         return None
-    by_count = f", which count = {table.count} makes of {table.name!r}," if table.count > 1 else ""
-    return f"a node {taken!r}{by_count} is there already: name it otherwise"
+    by_count = f", made of {table.name!r} by count = {table.count}," if table.count > 1 else ""
+    return f"a node {taken!r}{by_count} already exists: choose another name"
 
 
 def _node_faults(tables: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
-    """What is wrong with the nodes together: (number of the table, key, message)."""
+    """Yield errors of the nodes together: (number of the table, key, message)."""
     names: set[str] = set()
     total: Quantities = {}
     for number, table in enumerate(tables):
@@ -446,7 +446,7 @@ def _node_faults(tables: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
         if (taken := name_taken(table, names)) is not None:
             yield number, "name", taken
         if not any(table.capacity.values()):
-            yield number, "capacity", "a node with nothing to give: name a resource"
+            yield number, "capacity", "the node has no capacity: name a resource"
         for name, amount in table.capacity.items():
             total[name] = total.get(name, 0) + amount * table.count
         try:
@@ -456,7 +456,7 @@ def _node_faults(tables: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
 
 
 def _queue(table: QueueTable) -> Queue:
-    """A queue as a valid table says it."""
+    """Return the queue of a valid table."""
     guarantee, guarantee_percent = _by_kind(table.guarantee)
     limit, limit_percent = _by_kind(table.limit)
     return Queue(
@@ -490,7 +490,7 @@ def _queue(table: QueueTable) -> Queue:
 
 
 def _of_users(tables: list[QueueTable]) -> list[QueueTable]:
-    """The leaves of the users of queues that are fair between these, where they are not declared themselves."""
+    """Return a ``*`` leaf for each queue with order = "fair", unless it is declared."""
     there = {table.name: table for table in tables}
     found = [(f"{table.name}/{USERS}".lstrip("/"), table) for table in tables if table.order == "fair"]
     return [
@@ -501,12 +501,12 @@ def _of_users(tables: list[QueueTable]) -> list[QueueTable]:
 
 
 def _says_who_submits(there: Mapping[str, QueueTable], queue: str) -> bool:
-    """Whether `submit` is said of a queue or of one above it; else it is for nobody, as any that is declared."""
+    """Return True if a queue or one above it sets `submit`."""
     return any(name in there and there[name].submit is not None for name in path_to_root(queue))
 
 
 def _by_kind(amounts: dict[str, Any]) -> tuple[Quantities, dict[str, float]]:
-    """Amounts in base units, and those in percent."""
+    """Split amounts into those in base units and those in percent."""
     percent = {name: float(amount) for name, amount in amounts.items() if isinstance(amount, Percent)}
     return {name: amount for name, amount in amounts.items() if name not in percent}, percent
 
@@ -514,17 +514,15 @@ def _by_kind(amounts: dict[str, Any]) -> tuple[Quantities, dict[str, float]]:
 def _history_faults(
     queues: list[Queue], policies: dict[str, Any], nodes: list[NodeTable]
 ) -> Iterator[tuple[int, str, str]]:
-    """Where a policy that goes by what was used before would have nothing to go by: (number of the table, key, message)."""
+    """Yield errors of policies that count past use, but would have none: (number of the table, key, message)."""
     for number, queue in enumerate(queues):
         names = [name for name in path_to_root(queue.name) if policies.get(name)]
         policy = policies[names[0]] if names else None
-        for_trees = getattr(policy, "for_trees", None)  # None: it does not go by that
+        for_trees = getattr(policy, "for_trees", None)  # None: past use does not count
         if policy is None or for_trees is None or not (for_trees or names[0] == queue.name):
             continue
         if queue.history == 0.0:
-            message = (
-                f'{policy.name} goes by what was used before: leave history out, or write a half-life, such as "7d"'
-            )
+            message = f'{policy.name} counts past use: leave history out, or write a half-life, such as "7d"'
             yield number, "history", message
         if (
             names[0] == queue.name
@@ -532,35 +530,35 @@ def _history_faults(
             and nodes
             and not any(n.capacity.get(policy.resource) for n in nodes)
         ):
-            message = f"{policy.name} goes by the use of {policy.resource}, and no node has any: name a resource that there is"
+            message = f"{policy.name} counts the use of {policy.resource}, and no node has any: name another resource"
             yield number, "policy", message
 
 
 def _bounds_faults(bounds: dict[str, Bounds], queues: list[Queue]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the bounds of people: (where they are said, message)."""
+    """Yield errors of the bounds on people: (queue or ``@default``, message)."""
     there = {queue.name for queue in queues} or {USERS}
-    for name, said in bounds.items():
+    for name, own in bounds.items():
         if name != EVERYWHERE and name not in there:
             yield (
                 name,
-                f'there is no queue {name!r} here: name one as it is declared, or "{EVERYWHERE}" for all of them',
+                f'there is no queue {name!r} here: name a declared one, or "{EVERYWHERE}" for all of them',
             )
         for key in ("requests", "streams", "programs"):
-            if name != EVERYWHERE and getattr(said, key) is not None:
-                yield name, f'{key} are of no queue: say them of "{EVERYWHERE}"'
+            if name != EVERYWHERE and getattr(own, key) is not None:
+                yield name, f'{key} cannot be bounded per queue: write them under "{EVERYWHERE}"'
 
 
 def _placement_faults(rules: list[PlacementTable], queues: list[Queue]) -> Iterator[tuple[int, str, str]]:
-    """What is wrong with the rules for the queues of jobs: (number of the rule, key, message)."""
+    """Yield errors of the placement rules: (number of the rule, key, message)."""
     declared = {queue.name: queue for queue in queues} or {USERS: Queue(USERS)}
     decided: int | None = None
     for number, rule in enumerate(rules):
         if (rule.by is None) == (rule.queue is None):
             yield number, "by", 'write either by = "asked", "user", "group" or "groups", or a queue'
         if rule.queue is not None and (USERS in rule.queue.split("/") or settings_for(rule.queue, declared) is None):
-            yield number, "queue", f"there is no queue {rule.queue!r} here: name one as it is declared"
+            yield number, "queue", f"there is no queue {rule.queue!r} here: name a declared one"
         if rule.not_asked and rule.by != "asked":
-            yield number, "not_asked", 'goes with by = "asked"'
+            yield number, "not_asked", 'needs by = "asked"'
         if decided is not None:
             yield (
                 number,
@@ -572,11 +570,11 @@ def _placement_faults(rules: list[PlacementTable], queues: list[Queue]) -> Itera
 
 
 def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[int, str, str]]:
-    """What is wrong with the queues as a tree: (number of the table, key, message)."""
+    """Return errors of the queues as a tree: (number of the table, key, message)."""
     by_name: dict[str, int] = {}
     for number, queue in enumerate(queues):
         if queue.name in by_name:
-            return [(number, "name", f"a queue {queue.name!r} is there already: keep one of them")]
+            return [(number, "name", f"a queue {queue.name!r} already exists: keep one of them")]
         by_name[queue.name] = number
     inner = {up for queue in queues for up in ancestors(queue.name)[:1]}
     for number, queue in enumerate(queues):
@@ -586,7 +584,7 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
                     (
                         number,
                         "name",
-                        f"{queue.name!r} hangs in the air: declare [[queue]] name = {up!r} as well",
+                        f"{queue.name!r} has no parent queue: declare [[queue]] name = {up!r} as well",
                     )
                 ]
         own = (queue.guarantee, queue.guarantee_percent, queue.limit, queue.limit_percent)
@@ -595,31 +593,33 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
                 (
                     number,
                     "name",
-                    'the root "/" takes a policy, a history, max_jobs, max_tasks, largest_task, submit, admin and private only',
+                    'the root "/" takes only policy, history, max_jobs, max_tasks, largest_task, submit, admin and private',
                 )
             ]
         if tables[number].policy is not None and queue.name not in inner:
             message = f"{queue.name!r} has no queues below it for a policy to choose among: remove it, or declare them"
             if queue.name == ROOT:
                 message = (
-                    '"/" has no queues below it for a policy to choose among: declare them, or [[queue]] name = "*" for one that '
-                    "everybody has, which is there without being declared only where no queue is"
+                    '"/" has no queues below it for a policy to choose among: declare them, or [[queue]] name = "*" for one per '
+                    "user, which exists by default only if no queue is declared"
                 )
             return [(number, "policy", message)]
         if tables[number].order == "fair" and queue.name.rpartition("/")[2] == USERS:
             return [(number, "order", f"{queue.name!r} is a leaf of one user already: leave order out")]
         if queue.strict and queue.name in inner:
-            return [(number, "strict", f"{queue.name!r} has queues below it: write strict where jobs are, in these")]
+            return [
+                (number, "strict", f"{queue.name!r} has queues below it: set strict in the leaves, which have the jobs")
+            ]
         if queue.history is not None and queue.name not in inner:
-            message = f"{queue.name!r} has no queues below it that used something before: name it for the queue above"
+            message = f"{queue.name!r} has no queues below it whose past use could count: set it in the queue above"
             return [(number, "history", message)]
     return []
 
 
 def _guarantee_faults(queues: list[Queue], policies: dict[str, Any]) -> Iterator[tuple[int, str, str]]:
-    """Guarantees that cannot be kept, and weights of 0 where they mean nothing: (number of the table, key, message).
+    """Yield errors of guarantees that cannot be kept, and of weights of 0: (number of the table, key, message).
 
-    Amounts are compared with amounts and percent with percent: what the others come to depends on the nodes.
+    Amounts are compared only with amounts, and percent with percent, because percent depend on the nodes.
     """
     below = promised_below(queues)
     for number, queue in enumerate(queues):
@@ -628,21 +628,23 @@ def _guarantee_faults(queues: list[Queue], policies: dict[str, Any]) -> Iterator
             *((r, least, queue.limit_percent.get(r), "%") for r, least in queue.guarantee_percent.items()),
         ]:
             if most is not None and least > most:
-                message = f"guarantees {_amount(resource, least, kind)}, over its limit of "
+                message = f"guarantees {_amount(resource, least, kind)}, above its limit of "
                 yield number, "guarantee", message + _amount(resource, most, kind, named=False)
         guaranteed = {*queue.guarantee, *queue.guarantee_percent}
         for resource in sorted(queue.lend.keys() - guaranteed if ALL not in guaranteed else ()):
-            yield number, "lend", f"it is guaranteed no {resource} that it could lend: name that in its guarantee too"
+            yield number, "lend", f"has no guarantee of {resource} to lend: add it to the guarantee"
         above = ancestors(queue.name)[0] if queue.name else ROOT
         if queue.weight == 0 and not getattr(policies.get(above), "has_floors", False):
-            message = f"0 is no weight under the policy of {written(above)!r}: use more, or yarn-drf or yarn-fair there"
+            message = (
+                f"0 is not a weight under the policy of {written(above)!r}: use more, or yarn-drf or yarn-fair there"
+            )
             yield number, "weight", message
         if not getattr(policies.get(queue.name), "has_floors", False):
             yield from ((number, "guarantee", message) for message in _over_promised(queue, below.get(queue.name, [])))
 
 
 def promised_below(queues: Sequence[Queue]) -> dict[str, list[Queue]]:
-    """Of each queue those below it that are guaranteed something, but for what is below these."""
+    """Return the nearest queues below each queue that have a guarantee."""
     some = {queue.name for queue in queues if queue.name != ROOT and (queue.guarantee or queue.guarantee_percent)}
     found: dict[str, list[Queue]] = {}
     for queue in queues:
@@ -654,7 +656,7 @@ def promised_below(queues: Sequence[Queue]) -> dict[str, list[Queue]]:
 
 
 def _over_promised(queue: Queue, children: list[Queue]) -> Iterator[str]:
-    """Where those below a queue that has guarantees are guaranteed more than it."""
+    """Yield a message for each resource of which the queues below a queue are guaranteed more than the queue itself."""
     kinds: list[tuple[Mapping[str, float], Mapping[str, float], list[Mapping[str, float]], str]] = [
         (queue.guarantee, queue.guarantee_percent, [c.guarantee for c in children], ""),
         (queue.guarantee_percent, queue.guarantee, [c.guarantee_percent for c in children], "%"),
@@ -666,7 +668,7 @@ def _over_promised(queue: Queue, children: list[Queue]) -> Iterator[str]:
         for resource, amount in promised.items():
             if amount > own.get(resource, 0) and resource not in other and ALL not in other:
                 who = "its children" if all(ancestors(c.name)[0] == queue.name for c in children) else "queues below it"
-                message = f"{who} are guaranteed {_amount(resource, amount, kind)}, itself only "
+                message = f"{who} are guaranteed {_amount(resource, amount, kind)}, the queue itself only "
                 yield message + _amount(resource, own.get(resource, 0), kind, named=False)
 
 
@@ -685,7 +687,7 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
     except UnicodeDecodeError as error:
         raise DocumentError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except ValueError:  # a path with a NUL
-        raise DocumentError(f"{shortened(repr(str(path)))}: is no path of a file") from None
+        raise DocumentError(f"{shortened(repr(str(path)))}: is not a path of a file") from None
     long = check_digits(text)
     if long is not None:
         raise DocumentError(f"{path}:{long}: a number has more digits than can be read")
@@ -701,10 +703,10 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
         raise DocumentError(f"{path}: nested too deeply") from None
     except Repeated as error:
         raise DocumentError(fault(path, text, error.place, error.reason, "")) from None
-    except ValueError as error:  # a date that there is not
+    except ValueError as error:  # an invalid date
         raise DocumentError(f"{path}: {shortened(str(error))}") from None
     if not isinstance(raw, dict):
-        raise DocumentError(f"{path}: is no table: write its keys at the top")
+        raise DocumentError(f"{path}: is not a table: write its keys at the top level")
     return text, raw
 
 
@@ -717,19 +719,19 @@ def fault(path: Path, text: str, location: Sequence[str | int], message: str, ki
 
 
 def key_of(location: Sequence[str | int]) -> str:
-    """A place in a document as people write it: ``queue[0].weight``."""
+    """Format a place in a document: ``queue[0].weight``."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
 
 
 def _place(location: Sequence[str | int]) -> tuple[str | int, ...]:
-    """Where a fault is, without the kind of value that it was taken for there."""
+    """Return the place of an error without pydantic's names of union members."""
     return tuple(part for part in location if part not in ("float", "int", "dict[str,float]"))
 
 
 def _line_of(text: str, location: Sequence[str | int]) -> int:
-    """The line of a key in TOML, as near as can be told: the key's own, else its table's header, else the first.
+    """Guess the line of a key in TOML: the key's own, else its table's header, else 1.
 
-    tomllib keeps no positions, and a parser that does is a large thing to carry for a line number.
+    tomllib keeps no positions, and a parser that does is a large dependency for a line number.
     """
     table, number = str(location[0]) if location else "", location[1] if len(location) > 1 else None
     keys = [str(part) for part in location[1:] if isinstance(part, str)]

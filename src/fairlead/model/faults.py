@@ -1,4 +1,4 @@
-"""What is wrong with something that came from outside, in the same words wherever it came from: a document, a request, a row."""
+"""Error messages for outside input, with the same words for documents, requests and rows."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 from fairlead.plain_text import plain
 
 LONGEST = 300
-"""Characters of a message: what is longer is cut in its middle, for it is somebody's value."""
+"""Longest message, in characters. A longer one quotes a long value and is cut in the middle."""
 MOST_DIGITS = 4000
 
 _WORDS = {
@@ -48,14 +48,14 @@ _PATTERNS = [
         (r"\w+ should have at least (\d+) items?.*", r"has fewer than \1 entries"),
     )
 ]
-"""What pydantic says of what has a bound, and how it is said here."""
+"""pydantic's messages about bounds, and ours."""
 
 _NO_JSON = (
     ("Expecting value", "a value is missing here"),
     ("Expecting property name", "write a key in double quotes here"),
     ("Expecting ',' delimiter", "a comma or a closing bracket is missing here"),
     ("Expecting ':' delimiter", "a colon is missing here"),
-    ("Extra data", "the value has ended before: remove what follows"),
+    ("Extra data", "the value ends before this: remove what follows"),
     ("Unterminated string", "the text that begins here has no closing quote"),
     ("Invalid control character", "write line ends and other control characters as \\n or \\u0000"),
     ("Invalid \\", "write a backslash as two"),
@@ -65,7 +65,7 @@ _NO_JSON = (
 
 
 def reason(kind: str, message: str) -> str:
-    """A fault that pydantic found, as people read it: `kind` and `message` are its own."""
+    """Translate an error of pydantic; `kind` and `message` are pydantic's."""
     if kind in _WORDS:
         return _WORDS[kind]
     for pattern, words in _PATTERNS:
@@ -75,21 +75,21 @@ def reason(kind: str, message: str) -> str:
 
 
 def no_json(error: json.JSONDecodeError) -> str:
-    """Why a text is no JSON, where in its line, and what would be right."""
-    said = next((words for begins, words in _NO_JSON if error.msg.startswith(begins)), error.msg.lower())
-    return f"not JSON: column {error.colno}: {said}"
+    """Return why and at which column a text is not JSON, and the remedy."""
+    why = next((words for begins, words in _NO_JSON if error.msg.startswith(begins)), error.msg.lower())
+    return f"not JSON: column {error.colno}: {why}"
 
 
 def shortened(text: str) -> str:
-    """One line, of plain text, and no longer than anybody reads."""
+    """Return a text as one plain line of at most about LONGEST characters."""
     line = plain(text.replace("\n", " "))
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 3 :]}"
 
 
 class Repeated(ValueError):
-    """A key is there twice in an object of JSON; `place` leads to it: the keys and numbers that it lies below, and itself."""
+    """A repeated key in a JSON object. `place` is its path: keys and indices from the root."""
 
-    reason = "is there twice: keep one of them"
+    reason = "is given twice: keep one of them"
 
     def __init__(self, place: tuple[str | int, ...]) -> None:
         super().__init__(f"{shortened('.'.join(map(str, place)))}: {self.reason}")
@@ -97,13 +97,13 @@ class Repeated(ValueError):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object of JSON, as it is written."""
+    """A JSON object as written, with repeated keys."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Read JSON, in whose objects each key is there once.
+    """Read JSON; no object may repeat a key.
 
-    Raises Repeated, JSONDecodeError, RecursionError, and ValueError for what is no text or has a number that is too long.
+    Raises Repeated, JSONDecodeError, RecursionError, and ValueError for invalid UTF-8 or a number with too many digits.
     """
     whole = True
 
@@ -117,7 +117,7 @@ def parse_json(text: str | bytes) -> Any:
         value = json.loads(text, object_pairs_hook=read)
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise
-    except ValueError:  # of Python's own limit
+    except ValueError:  # Python's limit on digits
         raise ValueError("a number has more digits than can be read") from None
     if not whole:
         raise Repeated(_place_of_repeated(json.loads(text, object_pairs_hook=_Pairs)) or ())
@@ -125,7 +125,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _place_of_repeated(value: Any) -> tuple[str | int, ...] | None:
-    """Where a key is that is there twice; None where there is none."""
+    """Return the path of the first repeated key; None without one."""
     if not isinstance(value, list):
         return None
     inside: Iterable[tuple[str | int, Any]] = enumerate(value)
@@ -139,7 +139,7 @@ def _place_of_repeated(value: Any) -> tuple[str | int, ...] | None:
 
 
 def repeated(names: Sequence[str]) -> str | None:
-    """The first of some names that is there more than once; None where each is there once."""
+    """Return the first name that occurs more than once; None if there is none."""
     seen = set[str]()
     for name in names:
         if name in seen:
@@ -149,6 +149,6 @@ def repeated(names: Sequence[str]) -> str | None:
 
 
 def check_digits(text: str) -> int | None:
-    """The line of a number that has more digits than can be read; None where there is none."""
+    """Return the line of a number with too many digits to read; None if there is none."""
     found = re.search(rf"[0-9][0-9_]{{{MOST_DIGITS},}}", text)
     return None if found is None else text.count("\n", 0, found.start()) + 1

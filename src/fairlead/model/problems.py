@@ -1,7 +1,7 @@
-"""An allocation problem: what there is, and what each user needs for one task. As arrays, and as a document.
+"""An allocation problem: the capacity, and each user's demand for one task. Made from arrays or from a document.
 
-Numbers are float64, or exact fractions in object arrays. In documents they are quantities, kept in base units; from arrays,
-whatever the caller counts in. -1 means none, where there need not be one.
+Numbers are float64, or exact fractions in object arrays. Documents have quantities, kept in base units; arrays have the caller's
+units. -1 means "no bound".
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,9 +49,11 @@ from fairlead.model.specs import USERS
 
 @dataclass(frozen=True)
 class Machines:
-    """Machines that differ, by kind, and which of them each user can use.
+    """Machines by kind, and the kinds that each user can use.
 
-    capacity : shape (kinds, resources), of one machine; count : int64, shape (kinds,); allowed : bool, shape (users, kinds)
+    capacity : shape (kinds, resources), of one machine
+    count : int64, shape (kinds,)
+    allowed : bool, shape (users, kinds)
     """
 
     capacity: Numbers
@@ -61,7 +63,7 @@ class Machines:
 
 @dataclass(frozen=True)
 class Problem:
-    """Capacity, and users who share it.
+    """A capacity, and the users who share it.
 
     Attributes
     ----------
@@ -72,21 +74,21 @@ class Problem:
     demand : shape (users, resources)
         Of one task.
     tasks : shape (users,)
-        How many each can use; -1: any number.
+        Tasks that each user can use; -1: any number.
     weight : shape (users, resources)
-        Positive: a share of the resource counts divided by it.
+        Positive; a share of the resource is divided by it.
     guarantee : shape (users, resources)
     limit : shape (users, resources)
         -1: none.
     priority : int64, shape (users,)
     queues : sequence of str
-        The path of the queue that each user is in; the root is "".
+        The queue path of each user; the root is "".
     nodes : int
-        How many alike machines the capacity is of.
+        Number of equal machines behind the capacity.
     quantities : bool
-        Whether numbers are base units of the resources that are named.
+        True if numbers are base units of the named resources.
     machines : Machines, optional
-        Where they differ, or some users can use some of them only.
+        Set if machines differ, or a user can use only some of them.
     """
 
     resources: tuple[str, ...]
@@ -120,15 +122,15 @@ class Problem:
         nodes: int = 1,
         machines: Machines | None = None,
     ) -> "Problem":
-        """Make a problem from arrays; see the attributes. A weight may be one number a user.
+        """Make a problem from arrays; see the attributes. A weight may be one number per user.
 
-        Of `machines` that differ the capacity is that of all of them together.
+        With `machines`, the capacity is that of all of them together.
 
         Raises
         ------
         ValueError
-            Shapes that do not fit, NaN, what is negative, infinite or out of range, a name that is there twice or is none, a user
-            who asks for nothing. It says where: ``user[3].tasks: ...``
+            Shapes that do not fit; a number that is NaN, negative, infinite or out of range; an invalid or repeated name; a user
+            without a demand. The message names the place: ``user[3].tasks: ...``
         """
         d = np.asarray(demand, None if isinstance(demand, np.ndarray) else object)
         if d.ndim != 2:
@@ -142,7 +144,7 @@ class Problem:
         check_names("resources", resources, _check_name)
         c = capacity if isinstance(capacity, np.ndarray) else np.asarray(capacity, object)
         if c.shape != (m,):
-            raise Fault("capacity", None, f"has shape {c.shape}, not ({m},), as demand has resources")
+            raise Fault("capacity", None, f"has shape {c.shape}, not ({m},), the number of resources in demand")
         found = cls(
             resources=resources,
             users=users if users is not None else _Names(n),
@@ -164,7 +166,7 @@ class Problem:
             check_list("queues", queues, n, "users")
             _check_queues(queues)
         if machines is not None and not isinstance(machines, Machines):
-            raise Fault("machines", None, f"{shown(machines)} are no Machines")
+            raise Fault("machines", None, f"{shown(machines)} is not a Machines object")
         nothing = np.flatnonzero(~(found.demand > 0).any(axis=1))
         if len(nothing):
             raise Fault("demand", int(nothing[0]), "asks for nothing: name something of some resource")
@@ -173,11 +175,11 @@ class Problem:
         return found
 
     def exact(self) -> "Problem":
-        """The same problem in fractions; a float counts as the decimal that it is written as."""
+        """Return the problem in fractions; a float is read as its decimal notation."""
         return self._each(fractions_of)
 
     def floats(self) -> "Problem":
-        """The same problem in float64."""
+        """Return the problem in float64."""
         return self._each(lambda values: values.astype(np.float64))
 
     def _each(self, change: Callable[[Numbers], Numbers]) -> "Problem":
@@ -187,7 +189,7 @@ class Problem:
         return replace(self, **arrays)
 
     def spread(self) -> float:
-        """How many times the least part of a resource that a task takes, over its user's weight, the largest is."""
+        """Return the ratio of the largest to the smallest weighted share that one task takes of a resource."""
         least, largest = np.inf, 0.0
         for j in np.flatnonzero(self.capacity > 0):
             taken, weight = self.demand[:, j], self.weight[:, j]
@@ -197,13 +199,13 @@ class Problem:
         return largest / least if largest else 1.0
 
     def overpromised(self) -> str:
-        """The first resource of which more is guaranteed than there is; empty where all guarantees can be kept."""
-        near = 1 if self.guarantee.dtype == object else 1 + 1e-9  # sums of floats are not to the last digit
+        """Return the first resource whose guarantees exceed the capacity; empty if there is none."""
+        near = 1 if self.guarantee.dtype == object else 1 + 1e-9  # float sums are rounded
         over = self.guarantee.sum(axis=0) > self.capacity * near
         return self.resources[int(np.argmax(over))] if len(self.users) and over.any() else ""
 
     def most(self) -> tuple[Numbers, NDArray[np.bool_]]:
-        """How many tasks each user may have at most, -1 for any number; and whether its limit says so, not its demand."""
+        """Return each user's most tasks (-1: any number), and True if that is its limit, not its demand."""
         most, limited = self.tasks.copy(), np.zeros(len(self.users), np.bool_)
         for j in range(len(self.resources)):
             has = (self.limit[:, j] >= 0) & (self.demand[:, j] > 0)
@@ -215,7 +217,7 @@ class Problem:
         return most, limited
 
     def guaranteed(self) -> Numbers:
-        """How many tasks each user needs to have all that it is guaranteed, of what it needs."""
+        """Return the tasks with which each user reaches its guarantees of all resources that it needs."""
         needed = self.tasks * 0
         for j in range(len(self.resources)):
             has = (self.guarantee[:, j] > 0) & (self.demand[:, j] > 0)
@@ -224,7 +226,7 @@ class Problem:
         return needed
 
     def promised(self) -> Numbers:
-        """How many tasks each user gets before others: what it is guaranteed, or all that it may have if that is less."""
+        """Return the tasks that each user gets before others: those of its guarantee, or its most if that is less."""
         (most, _), guaranteed = self.most(), self.guaranteed()
         return np.where((most >= 0) & (most < guaranteed), most, guaranteed)
 
@@ -233,7 +235,7 @@ _ARRAYS = ("capacity", "demand", "tasks", "weight", "guarantee", "limit")
 
 
 class _Names(Sequence[str]):
-    """u0, u1, ..., without keeping a million of them."""
+    """The names u0, u1, ..., made on access."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -246,15 +248,15 @@ class _Names(Sequence[str]):
 
 
 class _Roots(_Names):
-    """All in the root."""
+    """The root, for each user."""
 
     def __getitem__(self, i: Any) -> Any:
-        found = range(self._n)[i]  # so that there is an end to it
+        found = range(self._n)[i]  # raises IndexError at the end
         return "" if isinstance(found, int) else [""] * len(found)
 
 
 def _check_queues(queues: Sequence[str]) -> None:
-    """Raise a fault for the first that is no place of a user."""
+    """Raise a fault for the first that is not the queue of a user."""
     there = {""}
     for row, queue in enumerate(queues):
         if queue not in there:
@@ -266,7 +268,7 @@ def _check_queues(queues: Sequence[str]) -> None:
 
 
 def _check_guarantees(problem: Problem) -> None:
-    """Raise a fault for the first guarantee that is more than its user's limit."""
+    """Raise a fault for the first guarantee above its user's limit."""
     above = np.argwhere((problem.limit >= 0) & (problem.guarantee > problem.limit))
     if len(above):
         row, j = above[0].tolist()
@@ -275,13 +277,13 @@ def _check_guarantees(problem: Problem) -> None:
 
 def _check_tasks(value: float) -> float:
     if not 0 <= value < LARGEST:  # so that NaN is refused too
-        raise ValueError(f"{shortened(str(value))} is no number of tasks: use 0 or more, below 2**62")
+        raise ValueError(f"{shortened(str(value))} is not a number of tasks: use 0 or more, below 2**62")
     return value
 
 
 def _check_name(name: str) -> str:
     if not name.isprintable():
-        raise ValueError(f"{name!r} has characters that cannot be printed: name it otherwise")
+        raise ValueError(f"{name!r} has characters that cannot be printed: choose another name")
     return name
 
 
@@ -316,12 +318,12 @@ class ProblemDocument(Table):
 
 
 def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
-    """Read a problem.toml, the same document as ``.json``, or as a dictionary.
+    """Read a problem.toml, or the same document as ``.json`` or as a dictionary.
 
     Raises
     ------
     DocumentError
-        With the file, the line (for TOML), the key and the remedy; the first few of several faults.
+        With the file, the line (for TOML), the key and the remedy of the first few errors.
     """
     if isinstance(source, Mapping):
         path, text, raw = Path("problem"), "", dict(source)
@@ -371,16 +373,16 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
 
 
 def as_problem(problem: Any) -> Problem:
-    """A problem as it is; or read from a path, or from a document as a dictionary. Raises DocumentError."""
+    """Return a problem itself, or read it from a path or a dictionary. Raises DocumentError."""
     if isinstance(problem, Problem):
         return problem
     if not isinstance(problem, str | Path | Mapping):
-        raise DocumentError(f"{shown(problem)} is no problem: give a Problem, a path, or a document as a dictionary")
+        raise DocumentError(f"{shown(problem)} is not a problem: give a Problem, a path, or a document as a dictionary")
     return read_problem(Path(problem) if isinstance(problem, str) else problem)
 
 
 def _machine_faults(document: ProblemDocument) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """The first machine whose name is there already, or with which there are too many."""
+    """Yield the machines whose name is taken; stop at the one that makes too many."""
     names: set[str] = set()
     count = 0
     for number, node in enumerate(document.node):
@@ -393,12 +395,12 @@ def _machine_faults(document: ProblemDocument) -> Iterator[tuple[tuple[str | int
 
 
 def _meets(node: NodeTable, user: UserTable) -> bool:
-    """Whether a user can use a kind of machines."""
+    """Return True if a user can use a kind of machine."""
     return all(node.labels.get(label) in values for label, values in user.on.items())
 
 
 def _machines(document: ProblemDocument, resources: tuple[str, ...]) -> Machines | None:
-    """The kinds of machines; None where they are alike and nobody is particular."""
+    """Return the kinds of machines; None if all are equal and no user has constraints."""
     kinds, users = document.node, document.user
     if not any(user.on for user in users) and all(node.capacity == kinds[0].capacity for node in kinds):
         return None
@@ -409,16 +411,16 @@ def _machines(document: ProblemDocument, resources: tuple[str, ...]) -> Machines
 
 
 def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]]:
-    """What is wrong with a problem as a whole: where, and what would be right."""
+    """Return the errors of a problem as a whole: place and message."""
     if (document.capacity is None) == (not document.node):
         return [
             (
                 ("capacity",),
-                'say what there is to share: either capacity = { cpu = 9, memory = "18Gi" } or [[node]] tables',
+                'nothing to share: write either capacity = { cpu = 9, memory = "18Gi" } or [[node]] tables',
             )
         ]
     if not document.user:
-        return [(("user",), "nobody shares: write [[user]] tables with name and demand")]
+        return [(("user",), "there are no users: write [[user]] tables with name and demand")]
     there = set(document.capacity if document.capacity is not None else ())
     for node in document.node:
         there |= set(node.capacity)
@@ -443,5 +445,5 @@ def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]
                 (("user", number, "weight"), f"there is no {weighed[0]!r} to weigh: use {', '.join(sorted(there))}")
             ]
         if user.on and not any(_meets(node, user) for node in document.node):
-            return [(("user", number, "on"), "no [[node]] has such labels: it could get nothing")]
+            return [(("user", number, "on"), "no [[node]] has these labels: the user could get nothing")]
     return []

@@ -1,7 +1,7 @@
-"""What queues, nodes and jobs are, as plain immutable data in base units.
+"""Queues, nodes and jobs as plain immutable data in base units.
 
-These travel inside facts, so they are msgspec structs: written to the journal and read back as they are. Nothing here
-checks its input; :mod:`fairlead.model.documents` does, where it comes from outside.
+Facts contain them, so they are msgspec structs, and the journal stores them unchanged. Nothing here checks its input;
+:mod:`fairlead.model.documents` checks outside input.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,69 +12,72 @@ from msgspec import Struct, field
 Quantities = dict[str, int]
 """Resource name to base units (see :mod:`fairlead.model.quantity`)."""
 
+JobStatus = Literal["waiting", "held", "running", "succeeded", "failed", "cancelled"]
+
 Ranges = list[tuple[int, int]]
-"""Numbers of ports, from the first to the last of each, in order."""
+"""Ranges of ports in order, each (first, last)."""
 
 Policy = str
-"""How an inner queue chooses among its children: drf, asset, fifo, priority, or maxmin:RESOURCE."""
+"""How an inner queue chooses among its children, such as drf, fifo or maxmin:RESOURCE."""
 
 LEAST_WEIGHT = 1e-9
-"""But for 0, where that may be."""
+"""Least weight other than 0."""
 
 Percent = dict[str, float]
-"""Resource name to so many hundredths of what the cluster has of it."""
+"""Resource name to percent of the cluster's capacity."""
 
 ALL = "*"
-"""In such a table: each resource that is not named."""
+"""In such a table: all resources that are not named."""
 
 ROOT = ""
-"""The name of the root of the queue tree; written "/" for people."""
+"""Name of the root of the queue tree; shown as "/"."""
 
 HALF_LIFE = 86400.0
-"""Seconds after which half as much of what a queue used before counts, where nothing else is said."""
+"""Default half-life of past use, in seconds."""
 
 NEVER = 2.0**62
-"""Seconds that are never over; JSON has no infinite numbers."""
+"""Infinitely many seconds; JSON has no infinity."""
 
 TERM = 15
-"""The number of SIGTERM, on all systems: what a task gets when it is told to stop, unless its job says another."""
+"""SIGTERM, on all systems: the default signal to stop a task."""
 
 USERS = "*"
-"""A last path segment that stands for each user: ``lab/*`` gives everybody a leaf of their own under ``lab``."""
+"""Last path segment that stands for each user: ``lab/*`` gives each user a leaf under ``lab``."""
 
 
 class Spec(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What is written without its defaults, and read back by who knows each of its fields or not at all."""
+    """A struct that is stored without its defaults. A reader refuses unknown fields."""
 
 
 class Queue(Spec, frozen=True):
     """One queue of the tree, by its path.
 
-    A weight is one number or one per resource; a resource not named weighs 1. Under YARN's policies it may be 0. An absent
-    limit is none. Guarantees and limits in percent are of what the cluster has at the moment, rounded down. A task of a job here
-    may ask for ``largest_task`` at most, or for what the nearest queue above says. Without a policy its children share by drf, or
-    by hdrf where it is itself one of those who do. What these used before counts with a
-    half-life of ``history`` seconds; not at all where that is 0, and as among the children of the queue above where it is None.
-    A queue that is ``draining`` takes no more jobs, nor do those below it; the jobs that it has go on.
-    In a leaf that is ``strict`` no job passes the first that waits, by priority and then by number.
+    weight : one number, or one per resource (default 1); 0 only under YARN's policies.
+    guarantee, limit : an absent limit is none. Percentages are of the cluster's current capacity, rounded down.
+    largest_task : most that one task may demand; None inherits.
+    policy : among the children; by default drf, or hdrf if the queue is itself a child of such a queue.
+    history : half-life in seconds of the children's past use; 0 ignores it, None inherits.
+    draining : True if neither this queue nor those below take new jobs. Their jobs continue.
+    strict : True if no job of this leaf may pass the first pending one, by priority and then by number.
 
-    ``submit`` and ``admin`` name people, groups (``@vision``) or everybody (``*``): who may submit here, and who may change
-    others' jobs; ``private`` hides whose the jobs are. :mod:`fairlead.people.rules` says how they are inherited. The
-    scheduler looks at none.
+    The scheduler ignores the access rules; :mod:`fairlead.people.rules` says how they are inherited. They name people, groups
+    (``@vision``) or everybody (``*``):
 
-    The rest says when what others run is revoked for it, and what of its own may be: see
-    :mod:`fairlead.scheduler.preemption`.
-    Seconds are `NEVER` for never, and None as the queue above has them.
+    submit : who may submit here.
+    admin : who may change others' jobs.
+    private : True hides the owners of jobs.
 
-    guarantee_timeout : seconds below its guarantee, waiting, after which others are revoked for it.
-    fair_share_timeout : the same below `fair_share_threshold` times its fair share.
-    revocable : whether what it runs, or a queue below it, may be revoked for others.
-    min_runtime : seconds that what it runs is left alone after its start.
-    grace : seconds that what it runs has to end when it is revoked, at most.
-    priority_revokes : whether a job of higher priority has others of the same leaf revoked.
-    borrow : what it may use above its guarantee.
-    lend : what others may use of its guarantee while it does not; None of a resource for all of it.
-    offer_most : hundredths of what there is that one framework may be offered at once here; None as the queue above has it.
+    The rest controls preemption; see :mod:`fairlead.scheduler.preemption`. Seconds may be `NEVER`; None inherits.
+
+    guarantee_timeout : seconds of pending below its guarantee before others are preempted for it.
+    fair_share_timeout : the same, below `fair_share_threshold` times its fair share.
+    revocable : True if tasks of this queue and those below may be preempted.
+    min_runtime : seconds after their start for which its tasks are not preempted.
+    grace : most seconds that its preempted tasks have to end.
+    priority_revokes : True if a job preempts jobs of lower priority in the same leaf.
+    borrow : most that it may use above its guarantee.
+    lend : most of its unused guarantee that others may use; an absent resource: all of it.
+    offer_most : most that one framework may be offered at once here, in percent of the capacity; None inherits.
     """
 
     name: str
@@ -106,7 +109,7 @@ class Queue(Spec, frozen=True):
 
 
 class Node(Spec, frozen=True):
-    """A machine: what it has, and what is known of it."""
+    """A machine: its capacity and labels."""
 
     name: str
     capacity: Quantities
@@ -114,9 +117,9 @@ class Node(Spec, frozen=True):
 
 
 class Call(Spec, frozen=True):
-    """Python functions to call, one a task, for a program that waits for their results.
+    """Python functions to call, one per task, for a program that waits for their results.
 
-    session : the program's own; it has a folder, where the pickled functions are in a file named ``payload``.
+    session : the program's session; its folder has the pickled functions in the file ``payload``.
     """
 
     session: str
@@ -124,14 +127,15 @@ class Call(Spec, frozen=True):
 
 
 class Work(Spec, frozen=True):
-    """What a task runs. The scheduler carries it to the engine and never looks inside.
+    """What a task runs. The scheduler passes it to the engine unread.
 
-    The characters of ``argv``, ``cwd`` and ``env`` stand for bytes in ``encoding``; latin-1 stands for any bytes. Where it is
-    ``numbered``, ``{index}`` in an argument stands for the task's index. A ``call`` runs in a worker process. ``export`` names
-    what holds more of the environment, which is in no journal; empty for nothing. ``input`` is what each task reads as its
-    standard input, where that is handed on to it. ``indices`` are what the tasks know themselves by, where that is not 0 and on:
-    those of another job that failed there and run again. With ``ray`` it is a program of Ray, which the first task runs, in a
-    placement group of the places of all.
+    argv, cwd, env : their characters stand for bytes in ``encoding``; latin-1 can hold any bytes.
+    numbered : True replaces ``{index}`` in arguments by the task's index.
+    call : Python functions, run in a worker process.
+    export : name of the rest of the environment, which the journal does not store; empty for none.
+    input : kind of the standard input that each task gets; empty for none.
+    indices : the tasks' own indices, if not 0, 1, ...: those of the failed tasks of another job that run again.
+    ray : True for a Ray program, run by the first task in a placement group over all tasks' resources.
     """
 
     argv: list[str] = field(default_factory=list)
@@ -146,48 +150,43 @@ class Work(Spec, frozen=True):
     ray: bool = False
 
     def readable(self, text: str) -> str:
-        """One of its strings as people read it."""
+        """Decode one of its strings for people."""
         return text.encode(self.encoding).decode("utf-8", "replace")
 
 
 class After(Spec, frozen=True):
-    """Another job that must have ended before: with success, with failure, or in any way."""
+    """A dependency: another job that must end first, with success, with failure, or in any way."""
 
     job: int
     how: Literal["success", "failure", "end"] = "success"
 
 
 class Job(Spec, frozen=True):
-    """A number of identical tasks, in one leaf queue.
+    """A number of identical tasks in one leaf queue.
 
-    ``on`` maps a node label to the values that will do. A ``gang`` starts all its tasks at once or none. A task that fails
-    starts again up to ``retries`` times; one that runs for ``time_limit`` seconds is stopped and has failed.
+    on : node label to the accepted values.
+    gang : True if all tasks start at once or none.
+    retries : how often a failed task starts again.
+    time_limit : seconds after which a task is stopped, and has failed.
+    exit_done : True if a preempted task that exits 0 is done; by default it starts again.
+    key, digest : the submitter's name for the submission, and a digest of its content: they identify a repeated submission.
+    user : name that it is submitted under.
+    uid, gid : account of the submitter; None if unknown.
+    output_limit : bytes of output after which a task is stopped; None for no limit.
+    at_most : most tasks that run at once; None for no bound.
+    held : True if it waits to be released.
+    grace, signal : seconds (at most the queue's) that a task has to end after it gets the signal; None: the queue's.
+    revocable : True if it may use idle resources above its queues' limits; its tasks are the first victims.
+    fit : node among those with room: the first, the fullest (``pack``) or the emptiest (``spread``).
+    led : True for a gang that ends with its first task. The others only hold resources, and then end well.
+    note : True for a job that reports how others ended. Cancelling its queue spares it; cancelling it by number does not.
 
-    A task that is stopped to make room, and then exits 0, starts again, unless the job says ``exit_done``: then it is done.
+    Jobs of frameworks have one task, which starts at most once:
 
-    ``key`` is the submitter's own name for the submission, and ``digest`` a digest of all that was submitted by it: so it is
-    known again when it is repeated.
-
-    ``user`` is the name that it is submitted under, ``uid`` and ``gid`` are the account of who submitted it; None where that
-    was not known.
-
-    At most ``at_most`` of its tasks run at once; None for no such bound. One that is submitted ``held`` waits to be released.
-    A task that is told to stop gets ``signal``, and has ``grace`` seconds to end, if its queue gives it as many; None as the
-    queue has it. One that is ``revocable`` may go above the limits of its queues into what is idle, and is revoked before others.
-
-    A task that writes more than ``output_limit`` bytes as its output is stopped; None for no limit.
-
-    A gang that is ``led`` is over when its first task is: the others only hold room, and have ended well then.
-
-    Its tasks go to the first node with room; by ``fit`` to the fullest of those (``pack``) or the emptiest (``spread``).
-
-    What a ``framework`` launches in what it was offered is a job of one task, known to it as ``task``. It starts at most once.
-    One with an ``executor`` runs within that program of the framework's: no engine starts it. The program itself is a job with
-    the same ``executor`` and no ``task``. ``info`` is what the framework said of either; the scheduler does not look at it.
-
-    A ``note`` tells somebody how others ended: it is not cancelled with all of its queue, but by its number only.
-    Of its demand, ``apart`` is what it takes of parcels, by their marks: room that was set apart for its role before. Of its node
-    it has these ``ports``.
+    framework, task : who launched it in an offer, and the framework's own name for it. executor : the framework's program that
+    runs it; no engine starts it. The program is a job with this ``executor`` and no ``task``. info : the framework's
+    description of either; the scheduler does not read it. apart : the part of the demand taken from reservations of its role,
+    by their marks. ports : ports of its node that it has.
     """
 
     queue: str
@@ -225,7 +224,7 @@ class Job(Spec, frozen=True):
 
     @property
     def taken(self) -> Quantities:
-        """What a task takes of room that is free for all."""
+        """A task's demand without what it takes from reservations."""
         if not self.apart:
             return self.demand
         found = dict(self.demand)
@@ -236,13 +235,13 @@ class Job(Spec, frozen=True):
 
 
 class Framework(Spec, frozen=True):
-    """A program that takes offers and launches tasks of its own in them.
+    """A program that takes offers and launches its own tasks in them.
 
-    roles : the queues that it is offered for; ``*`` is a role of those who name none
-    revocable : what it is offered may be above limits, and what it launches is revoked before others
-    failover_timeout : seconds that its tasks live on after its connection is lost
-    partition_aware : told more of tasks that are lost; the scheduler does not look at it
-    info : what it says of itself, as JSON; the scheduler does not look at it
+    roles : the queues for which it gets offers; ``*`` if it names none
+    revocable : True if its offers may exceed limits; its tasks are then the first victims
+    failover_timeout : seconds that its tasks outlive its connection
+    partition_aware : True if it gets more detailed statuses of lost tasks; the scheduler does not read it
+    info : its own description, as JSON; the scheduler does not read it
     """
 
     name: str
@@ -258,10 +257,10 @@ class Framework(Spec, frozen=True):
 
 
 class Offer(Spec, frozen=True):
-    """Resources of one node, by its row, promised to a framework in one of its roles until it answers. The ids count up.
+    """Resources of one node (a row), promised to a framework in one of its roles until it answers. Ids count up.
 
-    apart : what is promised of parcels besides, by their marks
-    ports : of the node
+    apart : resources from reservations, by their marks, in addition
+    ports : ports of the node
     """
 
     id: int
@@ -274,18 +273,18 @@ class Offer(Spec, frozen=True):
 
 
 EVERYWHERE = "@default"
-"""Where bounds are said of what a person has in all queues together."""
+"""Key of the bounds on a person in all queues together."""
 
 
 class Bounds(Spec, frozen=True):
-    """What one person may take; None where nothing is said. The scheduler looks at none; :mod:`fairlead.people.bounds` does.
+    """Bounds on one person; None for no bound. The scheduler ignores them; :mod:`fairlead.people.bounds` applies them.
 
-    requests : a second.
-    streams : requests that wait for something to happen, at once.
-    programs : with Python calls, at once.
+    requests : per second.
+    streams : requests that wait for events, at once.
+    programs : programs with Python calls, at once.
     jobs, tasks : jobs that have not ended, and their tasks.
-    environment : bytes of the commands and environments of these.
-    output_limit : bytes that one task may write as its output.
+    environment : bytes of these jobs' commands and environments.
+    output_limit : bytes of output of one task.
     """
 
     requests: float | None = None
@@ -298,14 +297,14 @@ class Bounds(Spec, frozen=True):
 
 
 class Placement(Spec, frozen=True):
-    """A rule for the queue of a job; the first that finds one decides. :mod:`fairlead.people.placing` follows them.
+    """A rule for the queue of a job. The first rule that finds a queue decides; see :mod:`fairlead.people.placing`.
 
-    by : the queue that was asked for, the one named after the person, after their first group, or after another of their groups;
-        empty for ``queue``, whoever it is.
-    create : whether a queue will do that is not there yet.
-    own : the person's own queue below the one that is found; with ``create_own`` also where that is not there yet.
-    not_asked : names that count as if no queue was asked for.
-    dot : what stands in the name of a queue for a dot in that of a person or group.
+    by : the queue that was asked for, or the one named after the person, their first group, or another of their groups; empty:
+        always ``queue``.
+    create : True if the queue need not exist yet.
+    own : True for the person's own queue below; with ``create_own`` it need not exist yet.
+    not_asked : queue names that count as if no queue was asked for.
+    dot : replacement in queue names for a dot in the name of a person or group.
     """
 
     by: Literal["", "asked", "user", "group", "groups"] = ""
@@ -318,20 +317,20 @@ class Placement(Spec, frozen=True):
 
 
 class Settings(Spec, frozen=True):
-    """How the scheduler behaves, whoever shares.
+    """Settings of the scheduler that concern no single queue.
 
-    reserve_after : seconds that a task may be passed over, for want of a hole, before a node is kept for it.
-    max_losses : a task lost this many times, with its node or its engine, has failed.
-    keep_jobs : finished jobs that are remembered.
-    operators : people and groups who may do everything that concerns the whole, besides root.
-    root_tasks : whether root may submit as others may, to have tasks run as root, where tasks run as people.
+    reserve_after : seconds that a task may wait for lack of room, while others start, before a node is reserved for it.
+    max_losses : a task that is lost this often, with its node or its engine, has failed.
+    keep_jobs : number of finished jobs to remember.
+    operators : people and groups who may operate the whole scheduler, besides root.
+    root_tasks : True if root may submit, and its tasks run as root, if tasks run as their users.
     bounds : by queue, and ``@default``.
-    placement : rules for the queues of jobs, in order; without any, jobs go where they ask to.
-    revoke : whether tasks are revoked for others who are below what is theirs.
+    placement : rules for the queues of jobs, in order; without any, jobs go to the queue that they name.
+    revoke : True if tasks are preempted for others below their share.
     offer_timeout : seconds that a framework has to answer an offer.
-    offer_most : hundredths of what the cluster has that one framework may be offered at once; None for any part.
-    ports : of each node, those that frameworks are offered.
-    max_jobs_of : by the name of a person, and ``*`` for all others: how many of their jobs may wait for room or run at once.
+    offer_most : most that one framework may be offered at once, in percent of the cluster; None for no bound.
+    ports : ports of each node to offer to frameworks.
+    max_jobs_of : most jobs pending or running at once, by person, and ``*`` for all others.
     """
 
     reserve_after: float = 30.0
@@ -349,28 +348,28 @@ class Settings(Spec, frozen=True):
 
 
 def path_to_root(name: str) -> list[str]:
-    """A queue and those above it, up to the root."""
+    """Return a queue and those above it, up to the root."""
     return [name, *ancestors(name)]
 
 
 def ancestors(name: str) -> list[str]:
-    """The paths above a queue, nearest first, ending with the root: ``a/b/c`` gives ``a/b``, ``a``, ````."""
+    """Return the paths above a queue, nearest first, ending with the root: ``a/b/c`` gives ``a/b``, ``a``, ````."""
     parts = name.split("/") if name else []
     return ["/".join(parts[:i]) for i in range(len(parts) - 1, -1, -1)]
 
 
 def inner_names(names: Iterable[str]) -> set[str]:
-    """The queues that have others below them; the root is one always."""
+    """Return the queues with queues below them, and always the root."""
     return {ROOT, *(ancestors(name)[0] for name in names if name != ROOT)}
 
 
 def written(name: str) -> str:
-    """A queue's name as people read it."""
+    """Return a queue's name for people."""
     return name or "/"
 
 
 def settings_for(name: str, queues: Mapping[str, Queue]) -> Queue | None:
-    """Find what was declared for a queue: itself, or the ``*`` beside it that stands for each user."""
+    """Find a queue's declaration: its own, or the ``*`` beside it that stands for each user."""
     if name in queues or name == ROOT:
         return queues.get(name)
     parent, _, _ = name.rpartition("/")

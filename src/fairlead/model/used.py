@@ -1,4 +1,4 @@
-"""What was used, of several users or queues together."""
+"""Sums of the use of several users or queues."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from fairlead.model.api_types import UsedBy
 
 
 def together(one: UsedBy, other: UsedBy) -> UsedBy:
-    """Two sums as one, which has the queue and the user of the first."""
+    """Add two sums. The result has the queue and user of the first."""
     peaks = [row["peak_memory"] for row in (one, other) if row["peak_memory"] is not None]
     return {
         **one,

@@ -1,6 +1,6 @@
-"""Who there is: the accounts and groups of this machine, as the system's own directory tells of them.
+"""The accounts and groups of this machine, looked up in the system's directory.
 
-A directory may be a server on the network, so a look-up may block; what was found is believed for a minute.
+The directory may be a server on the network, so a look-up may block. Results are cached for a minute.
 """
 
 import grp
@@ -10,15 +10,15 @@ import re
 import time
 from typing import NamedTuple
 
-BELIEVED_FOR = 60.0
-"""Seconds; so long a person whose groups change keeps those that they had, unless the configuration is read again."""
-MOST_REMEMBERED = 10_000
+CACHE_SECONDS = 60.0
+"""How long a person keeps their old groups after a change, unless the configuration is reloaded."""
+MOST_CACHED = 10_000
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}")
 
 
 class Person(NamedTuple):
-    """An account: its name, its numbers, the names of the groups that it is in, and of those the first, which is `gid`'s."""
+    """An account: name, numbers, the names of all its groups, and `group`, the name of its primary group (`gid`)."""
 
     name: str
     uid: int
@@ -28,22 +28,22 @@ class Person(NamedTuple):
 
 
 class Accounts:
-    """Finds people. Threads may share one."""
+    """Finds people by name or uid. Thread-safe."""
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[float, Person | None]] = {}
 
     def remembered(self, uid: int) -> Person | None:
-        """The person with a uid, if they were looked up a moment ago; never blocks."""
+        """Return the cached person with this uid, or None. Never blocks."""
         until, person = self._found.get(uid, (0.0, None))
         return person if until > time.monotonic() else None
 
     def has_seen(self, uid: int) -> bool:
-        """Whether there was an account with this uid when it was looked for last; never blocks."""
+        """True if the last look-up of this uid found an account. Never blocks."""
         return uid in self._found
 
     def by_uid(self, uid: int) -> Person | None:
-        """The person with a uid; None where there is no such account, or its name can be no queue's."""
+        """Return the person with this uid; None without such an account, or if its name cannot be a queue name."""
         person = self.remembered(uid)
         if person is None:
             try:
@@ -53,20 +53,20 @@ class Accounts:
             if person is None:
                 self._found.pop(uid, None)
             else:
-                if len(self._found) >= MOST_REMEMBERED:
+                if len(self._found) >= MOST_CACHED:
                     self._found = {}
-                self._found[uid] = time.monotonic() + BELIEVED_FOR, person
+                self._found[uid] = time.monotonic() + CACHE_SECONDS, person
         return person
 
     def by_name(self, name: str) -> Person | None:
-        """The person with a name; None where there is no such account."""
+        """Return the person of this name; None without such an account."""
         try:
             return self.by_uid(pwd.getpwnam(name).pw_uid)
         except (KeyError, ValueError):
             return None
 
     def knows(self, name: str) -> bool:
-        """Whether there is an account, or with ``@`` before it a group, of a name."""
+        """True if an account of this name exists; with a leading ``@``, a group."""
         try:
             grp.getgrnam(name[1:]) if name.startswith("@") else pwd.getpwnam(name)
         except (KeyError, ValueError):
@@ -74,12 +74,12 @@ class Accounts:
         return True
 
     def forget(self) -> None:
-        """Look everybody up anew."""
+        """Expire the cache: look everybody up again."""
         self._found = {uid: (0.0, person) for uid, (_, person) in self._found.items()}
 
 
 def myself() -> Person:
-    """Whose process this is, if need be by the number alone."""
+    """Return the owner of this process; without an account, a person named after the uid."""
     uid = os.geteuid()
     try:
         found = _person(pwd.getpwuid(uid))
@@ -95,7 +95,7 @@ def _person(entry: pwd.struct_passwd) -> Person | None:
     for gid in os.getgrouplist(entry.pw_name, entry.pw_gid):
         try:
             groups[gid] = grp.getgrgid(gid).gr_name
-        except KeyError:  # a number that has no name can be named by nobody
+        except KeyError:  # a gid without a name cannot appear in a rule
             continue
     first = groups.get(entry.pw_gid, "")
     return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, frozenset(groups.values()), first)

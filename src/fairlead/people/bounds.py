@@ -1,8 +1,8 @@
-"""What one person may take of the scheduler itself, so that nobody crowds the others out. Pure functions over rules and loads.
+"""Bounds on what one person may take of the scheduler itself. Pure functions over rules and loads.
 
-What is said of a queue bounds what a person has in it and below; what is said of ``@default``, what they have in all. All that is
-said holds; but of a task's output the nearest says how much it may be. Root, and the one person of a personal scheduler, are
-bounded by nothing but what is said of output.
+The bounds of a queue apply to what a person has in it and below. The bounds of ``@default`` apply to what they have in total.
+All of them apply at once, except the output limit of a task, where the nearest decides. Root and the owner of a personal
+scheduler have no bounds except output limits that are configured.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,11 +24,11 @@ DEFAULT = Bounds(
     environment=256 * 2**20,
     output_limit=10 * 2**30,
 )
-"""Where nothing else is said; somebody who is busy does not meet it."""
+"""The bounds that apply unless the configuration sets others. Busy users normally stay below them."""
 
 
 class Load(NamedTuple):
-    """What somebody has with the scheduler: jobs that have not ended, their tasks, and the bytes of what these are to run."""
+    """What a person has in the scheduler: unfinished jobs, their tasks, and the bytes of their commands and environments."""
 
     jobs: int = 0
     tasks: int = 0
@@ -39,7 +39,7 @@ class Load(NamedTuple):
 
 
 def default_bounds(rules: Rules, caller: Caller) -> Bounds:
-    """What somebody may take in all; nothing is None but for those who are not bounded."""
+    """Return a person's total bounds; all None for callers without bounds."""
     if rules_all(rules, caller):
         return Bounds()
     said = asdict(rules.bounds.get(EVERYWHERE, Bounds()))
@@ -47,7 +47,7 @@ def default_bounds(rules: Rules, caller: Caller) -> Bounds:
 
 
 def output_limit(rules: Rules, leaf: str) -> int | None:
-    """The bytes that one task of a leaf may write as its output; None for as many as there is room for."""
+    """Return the bytes of output that one task of a leaf may write; None for no limit."""
     said = [bounds.output_limit for _, bounds in _said(rules, leaf)] + [
         rules.bounds.get(EVERYWHERE, Bounds()).output_limit
     ]
@@ -56,14 +56,14 @@ def output_limit(rules: Rules, leaf: str) -> int | None:
 
 
 def check_load(rules: Rules, caller: Caller, has: Callable[[str], Load], new: Mapping[str, Load]) -> None:
-    """Refuse more jobs than somebody may have.
+    """Raise Refused if new jobs would exceed a person's bounds.
 
     Parameters
     ----------
     has : function
-        What they have in a queue and below it already.
+        Returns what they have in a queue and below it.
     new : mapping of str to Load
-        By leaf queue, what they ask for.
+        What they submit, by leaf queue.
     """
     if rules_all(rules, caller):
         return
@@ -75,7 +75,7 @@ def check_load(rules: Rules, caller: Caller, has: Callable[[str], Load], new: Ma
 
 
 def _said(rules: Rules, leaf: str) -> list[tuple[str, Bounds]]:
-    """What is said of a leaf, itself or by the ``*`` that stands for it, and of the queues above; the nearest first."""
+    """Return the bounds that apply to a leaf, nearest first: its own or its ``*`` sibling's, then its ancestors'."""
     leaf = holds_jobs_of(leaf)
     names = [leaf] if leaf in rules.bounds else [star_of(leaf)]
     found = [(leaf, rules.bounds[name]) for name in names if name in rules.bounds]

@@ -1,7 +1,7 @@
-"""Which queue a job goes to, by the rules of a configuration: the first rule that finds a queue decides.
+"""Choice of a job's queue by the placement rules of a configuration. The first rule that finds a queue decides.
 
-Whether somebody may submit there is asked afterwards (:mod:`fairlead.people.rules`): a queue that is not theirs is no reason to
-try the next rule. Without rules a job goes where it asks to; where it asks for nothing, to the one place that its person has.
+The right to submit is checked afterwards (:mod:`fairlead.people.rules`): a forbidden queue is no reason to try the next rule.
+Without rules a job goes to the queue it names; if it names none, to the only queue of its owner.
 """
 
 from collections.abc import Iterator
@@ -22,16 +22,16 @@ def leaf_of(state: State, rules: Rules, caller: Caller, asked: str | None, user:
     Parameters
     ----------
     caller : Caller
-        Who submits.
+        The submitter.
     asked : str or None
-        The queue that was asked for.
+        The requested queue.
     user : str or None
-        The name that it is to be submitted under, if that was said.
+        The user name to submit as, if given.
 
     Raises
     ------
     Refused
-        No rule finds a queue, or there is no such leaf; with what would be right.
+        No rule finds a queue, or the leaf does not exist. The message lists valid ones.
     """
     name = user or caller.person.name
     placement = state.settings.placement
@@ -43,7 +43,7 @@ def leaf_of(state: State, rules: Rules, caller: Caller, asked: str | None, user:
 
 
 def _usual(state: State, rules: Rules, caller: Caller) -> str:
-    """The only leaf that somebody may submit to, or else the only one of these that is theirs alone; raises Refused."""
+    """Return the only leaf a person may submit to, or the only personal one of several; raises Refused."""
     person = caller.person
     leaves = [leaf.replace(USERS, person.name) for leaf in admission.declared_leaves(state)]
     theirs = [leaf for leaf in leaves if submits(rules, caller, leaf)]
@@ -52,11 +52,11 @@ def _usual(state: State, rules: Rules, caller: Caller) -> str:
             return found[0]
     if theirs:
         raise Refused(f"no queue was named: choose one of {admission.some(theirs)}")
-    raise Refused(f"no queue was named, and there is none that {person.name} may submit to: {admission.some(leaves)}")
+    raise Refused(f"no queue was named, and {person.name} may submit to none of these: {admission.some(leaves)}")
 
 
 def _placed(state: State, rules: list[Placement], person: Person, user: str, asked: str | None) -> str:
-    """The queue of the first rule that finds one."""
+    """Return the queue of the first rule that finds one."""
     for rule in rules:
         for queue in _candidates(rule, person, user, asked):
             if rule.create or _is_there(state, queue):
@@ -65,12 +65,12 @@ def _placed(state: State, rules: list[Placement], person: Person, user: str, ask
                     return own
     wanted = f"queue {asked!r}" if asked else "no queue"
     raise Refused(
-        f"{wanted} was asked for, and no rule of [[placement]] finds one for {user}: ask for one that is there"
+        f"{wanted} was asked for, and no rule of [[placement]] finds one for {user}: name a queue that exists"
     )
 
 
 def _candidates(rule: Placement, person: Person, user: str, asked: str | None) -> Iterator[str]:
-    """The queues that a rule may mean, as far as they can be queues."""
+    """Iterate over the queues that a rule may mean, if their names are valid."""
     if rule.by == "asked":
         wanted = (asked or "").strip("/")
         if wanted and wanted not in rule.not_asked:
@@ -86,18 +86,17 @@ def _candidates(rule: Placement, person: Person, user: str, asked: str | None) -
         names = [rule.queue]
     for name in names:
         queue = name.replace(".", rule.dot) if rule.by else name
-        with suppress(ValueError):  # an account's name may be none that a queue can have
+        with suppress(ValueError):  # an account name may be an invalid queue name
             if queue and USERS not in check_queue_name(queue).split("/"):
                 yield queue
 
 
 def _is_there(state: State, queue: str) -> bool:
-    """Whether a queue is declared, or was made for somebody."""
+    """True if a queue is declared, or was created for a person."""
     tree = state.tree
     return queue in tree.declared or (queue in tree.rows and settings_for(queue, tree.declared) is not None)
 
 
 def _is_leaf(state: State, queue: str) -> bool:
-    """Whether a queue is declared as one without others below it."""
     tree = state.tree
     return queue != ROOT and queue in tree.declared and queue not in tree.inner

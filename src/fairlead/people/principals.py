@@ -1,7 +1,7 @@
-"""Principals: how frameworks are known that say who they are by a name and a secret, as Mesos' did.
+"""Principals: frameworks that authenticate by name and secret, as in Mesos.
 
-They are in a file that only the scheduler's owner reads, TOML or the same as JSON, with a ``[[principal]]`` table for each. Each
-is bound to an account, as which its tasks run, and may be bound to queues. A file that is changed is read again.
+They are listed in a TOML or JSON file that only the scheduler's owner can read, one ``[[principal]]`` table each. A principal is
+bound to the account that its tasks run as, and optionally to queues. A changed file is reloaded.
 """
 
 import base64
@@ -20,11 +20,11 @@ from fairlead.scheduler.framework_index import queue_of
 
 
 class PrincipalTable(Table):
-    """What is said of one principal.
+    """The settings of one principal.
 
-    account : as whom its tasks run; whose the scheduler is, where that is one person's.
-    roles : the queues that it is for, and what is below them; None for all that its account may submit to.
-    requests : a second, of each of its frameworks; None as its account has it.
+    account : the account its tasks run as; by default the owner of a personal scheduler.
+    roles : the queues it may use, with all below them; None for all that its account may submit to.
+    requests : requests per second of each of its frameworks; None for its account's bound.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^:\x00-\x1f\x7f]+$")]
@@ -43,12 +43,12 @@ class PrincipalsDocument(Table):
     def _check_names(self) -> "PrincipalsDocument":
         for name, count in Counter(each.name for each in self.principal).items():
             if count > 1:
-                raise ValueError(f"{name!r} is there more than once")
+                raise ValueError(f"{name!r} appears more than once")
         return self
 
 
 class Principal(NamedTuple):
-    """A principal, as far as anybody else has to know it; the fields are those of :class:`PrincipalTable`."""
+    """A principal without its secret; the fields are those of :class:`PrincipalTable`."""
 
     name: str
     account: str | None = None
@@ -57,13 +57,12 @@ class Principal(NamedTuple):
 
 
 class Principals:
-    """All principals, as a file says. Raises DocumentError and Refused where it is not what it should be.
+    """All principals of a file. Raises DocumentError and Refused for an invalid file.
 
     Parameters
     ----------
-    path : Path
     personal : bool
-        Whether the scheduler is one person's: else each principal must name its account.
+        True if the scheduler belongs to one person; otherwise each principal must name its account.
     """
 
     def __init__(self, path: Path, personal: bool) -> None:
@@ -71,10 +70,10 @@ class Principals:
         self._seen: tuple[int, ...] = ()
         self._secrets: dict[str, str] = {}
         self._known: dict[str, Principal] = {}
-        self._look()
+        self._reload()
 
     def find(self, authorization: str) -> Principal | None:
-        """Who an ``Authorization`` header of the kind ``Basic`` proves to be there; None for nobody."""
+        """Return the principal that a ``Basic`` ``Authorization`` header authenticates, or None."""
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() != "basic":
             return None
@@ -83,13 +82,12 @@ class Principals:
         except (binascii.Error, UnicodeDecodeError):
             return None
         name, _, secret = text.partition(":")
-        self._look()
+        self._reload()
         kept = self._secrets.get(name)
         right = hmac.compare_digest((kept or "").encode(), secret.encode())
         return self._known[name] if kept is not None and right else None
 
-    def _look(self) -> None:
-        """Read the file if it is another than it was."""
+    def _reload(self) -> None:
         try:
             found = self._path.stat()
         except OSError as error:

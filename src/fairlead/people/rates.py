@@ -1,28 +1,28 @@
-"""How many requests one may make: so many a second, and after a pause some more at once. Whoever asks for more is told when."""
+"""Request rate limits: a rate per second with a burst. A refusal states when to retry."""
 
 import time
 from collections.abc import Callable, Hashable
 
-AT_ONCE = 4.0
-"""Seconds whose requests may come together."""
+BURST_SECONDS = 4.0
+"""The burst is this many seconds' worth of requests."""
 MOST_REMEMBERED = 10_000
 
 
 class Rates:
-    """Counts requests by who makes them. Used in one thread."""
+    """Counts requests by caller. For one thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._full_at: dict[Hashable, float] = {}  # when somebody could make all at once again
+        self._full_at: dict[Hashable, float] = {}  # when a caller could use the whole burst again
 
     def wait(self, who: Hashable, a_second: float, count: int = 1) -> float:
-        """Take note of a request, which counts as so many; 0 where it may be made, else the seconds until one may be.
+        """Count a request with weight `count`; return 0 if it is allowed now, otherwise the seconds to wait.
 
-        One that counts as more than may ever come together is made when nothing else was asked for in a while.
+        A request heavier than the whole burst is allowed after a pause.
         """
         now, takes = self._clock(), count / a_second
         full_at = max(self._full_at.get(who, now), now)
-        wait = full_at - now - max(0.0, AT_ONCE - takes)
+        wait = full_at - now - max(0.0, BURST_SECONDS - takes)
         if wait > 0:
             return wait
         if len(self._full_at) >= MOST_REMEMBERED:

@@ -1,7 +1,7 @@
-"""Tokens: how people who call from elsewhere are known. Shown once when they are made; what is kept is a hash.
+"""Access tokens for callers on other machines. A token is shown once, when created; only its hash is stored.
 
-A token is ``fairlead_ID_SECRET``. The secret has 256 random bits, so a plain SHA-256 of it is enough: it cannot be guessed.
-It holds for an account by name and uid, so an account that is made anew under an old name does not inherit the tokens.
+A token is ``fairlead_ID_SECRET``. The secret has 256 random bits, so a plain SHA-256 suffices: it cannot be guessed. A token is
+bound to an account by name and uid, so an account recreated under an old name does not inherit it.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ from fairlead.scheduler.admission import Refused, Unknown
 
 PREFIX = "fairlead"
 MOST_OF_ONE = 100
-"""Tokens of one person, at most."""
+"""Tokens of one person."""
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is kept of a token.
+    """What is stored of a token.
 
     expires : seconds since the epoch; None for never.
-    queues : what it is for, and what is below; None for all.
+    queues : the queues it covers, with all below them; None for all.
     """
 
     id: str
@@ -41,14 +41,13 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     read_only: bool = False
 
     def holds(self, now: float) -> bool:
-        """Whether it has not expired."""
         return self.expires is None or self.expires > now
 
 
 class Tokens:
-    """All tokens of a scheduler, in a file of its folder. Threads may share one.
+    """All tokens of a scheduler, in a file of its folder. Thread-safe.
 
-    Raises Refused where the file is not what was written.
+    Raises Refused if the file is damaged or others could have changed it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,14 +55,16 @@ class Tokens:
         try:
             with open_plain(path, os.geteuid()) as file:
                 if os.fstat(file.fileno()).st_mode & 0o022:
-                    raise Refused(f"{path}: others may write to it: say who did, or move it away, and make new tokens")
+                    raise Refused(
+                        f"{path}: others may write to it: check who did, or move it away and create new tokens"
+                    )
                 kept = msgspec.json.decode(file.read(), type=list[Token])
         except FileNotFoundError:
             kept = []
         except NotPlain as error:
             raise Refused(f"{error}: move it away") from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Refused(f"{path}: not the tokens of a scheduler ({error}): restore a copy, or move it away") from None
+            raise Refused(f"{path}: not a scheduler's token file ({error}): restore a copy, or move it away") from None
         self._tokens = {token.id: token for token in kept}
 
     def new(
@@ -74,12 +75,12 @@ class Tokens:
         queues: list[str] | None = None,
         read_only: bool = False,
     ) -> tuple[Token, str]:
-        """Make a token for a person, for so many seconds; returns what is kept of it, and the token itself."""
+        """Create a token for a person, valid for `seconds`. Return what is stored and the token itself."""
         secret, now = secrets.token_urlsafe(32), time.time()
         with self._lock:
             alive = [token for token in self._tokens.values() if token.holds(now)]
             if sum(token.uid == person.uid for token in alive) >= MOST_OF_ONE:
-                raise Refused(f"{person.name} has {MOST_OF_ONE} tokens already: revoke one first")
+                raise Refused(f"{person.name} already has {MOST_OF_ONE} tokens: revoke one first")
             token = Token(
                 id=secrets.token_hex(6),
                 user=person.name,
@@ -94,7 +95,7 @@ class Tokens:
         return token, f"{PREFIX}_{token.id}_{secret}"
 
     def find(self, written: str) -> Token | None:
-        """The token that somebody sends; None for what is none, was revoked or has expired."""
+        """Return the token that a caller sent; None if it is invalid, revoked or expired."""
         prefix, _, rest = written.partition("_")
         number, _, secret = rest.partition("_")
         token = self._tokens.get(number)
@@ -103,22 +104,22 @@ class Tokens:
         return token if self.is_good(number) else None
 
     def is_good(self, number: str) -> bool:
-        """Whether a token, by its id, is there and has not expired."""
+        """True if the token with this id exists and has not expired."""
         token = self._tokens.get(number)
         return token is not None and token.holds(time.time())
 
     def all(self) -> list[Token]:
-        """Those that were not revoked, the oldest first."""
+        """Return all tokens that are not revoked, oldest first."""
         return sorted(self._tokens.values(), key=lambda token: (token.created, token.id))
 
     def revoke(self, number: str, of: Person | None) -> Token:
-        """Have a token be one no more; raises Unknown, and Forbidden where it is not `of` that person, if one is named."""
+        """Revoke a token. Raises Unknown, and Forbidden if `of` is given and the token is not theirs."""
         with self._lock:
             token = self._tokens.get(number)
             if token is None:
-                raise Unknown(f"there is no token {number}: `fairlead token list` shows those that there are")
+                raise Unknown(f"no token {number}: `fairlead token list` shows the existing ones")
             if of is not None and token.uid != of.uid:
-                raise Forbidden(f"token {number} is another person's: it is for them and for root to revoke")
+                raise Forbidden(f"token {number} is another person's: only they and root may revoke it")
             self._write([each for each in self._tokens.values() if each.id != number])
         return token
 

@@ -1,5 +1,6 @@
 """What a policy gives each user of a problem, and why: the answer of :func:`fairlead.allocate`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -7,13 +8,23 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from fairlead.html_page import COLOURS
 from fairlead.model.arrays import WIDEST, Numbers, shown
 from fairlead.model.problems import Problem, as_problem
 from fairlead.model.quantity import BYTE_RESOURCES, is_written_exactly, round_quantity
-from fairlead.policies.by_filling import ByFilling
-from fairlead.policies.contract import DividingPolicy, Division, PolicyError
-from fairlead.policies.discrete import OrderingPolicy, Placement, Step, place
-from fairlead.policies.filling import DEMAND, LIMIT, NO_SLOT, NOT_TAKEN, SLOT
+from fairlead.policies.contract import (
+    DEMAND,
+    LIMIT,
+    NO_SLOT,
+    NOT_TAKEN,
+    SLOT,
+    DividingPolicy,
+    Division,
+    OrderingPolicy,
+    PolicyError,
+)
+from fairlead.policies.discrete import Placement, Step, place
+from fairlead.policies.filling import ByFilling
 from fairlead.policies.registry import find_policy
 from fairlead.text_tables import folded, printed
 
@@ -23,7 +34,7 @@ if TYPE_CHECKING:
 
 MOST_STEPS_SHOWN = 1000
 MOST_IN_FRACTIONS = 1000
-"""Users up to whom fractions are computed where nobody asked for them."""
+"""Most users for whom fractions replace untrustworthy floating point unasked."""
 _STOPS = {
     DEMAND: "its demand is met",
     LIMIT: "its limit",
@@ -31,23 +42,25 @@ _STOPS = {
     SLOT: "no slot left",
 }
 MOST_SHOWN = 40
-"""Users that a printed allocation shows."""
+"""Most users in a printed table."""
+MOST_DRAWN = 60
+"""Most users in a plot."""
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """Who gets what, by one policy.
+    """Who gets what under one policy.
 
     Attributes
     ----------
     problem : Problem
     policy : str
     division : Division
-        Its `tasks` has one number a user, in the order of `problem.users`; its `prices` are CEEI's.
+        `tasks` has one number per user, in the order of `problem.users`; `prices` are CEEI's.
     indivisible : bool
-        Whether tasks are whole.
+        True if tasks are whole.
     steps : list of Step
-        One a task, where they are.
+        With whole tasks: one per task.
     """
 
     problem: Problem
@@ -58,17 +71,17 @@ class Allocation:
 
     @property
     def tasks(self) -> Numbers:
-        """Tasks of each user; float64, or fractions."""
+        """Tasks of each user, shape (users,); float64 or fractions."""
         return self.division.tasks
 
     @cached_property
     def resources(self) -> Numbers:
-        """What each user has, shape (users, resources)."""
+        """Quantities that each user has, shape (users, resources)."""
         return self.problem.demand * self.tasks[:, None]
 
     @cached_property
     def shares(self) -> Numbers:
-        """Its parts of the capacity, shape (users, resources); none of a resource that there is nothing of."""
+        """Fractions of the capacity, shape (users, resources); 0 of a resource of capacity 0."""
         capacity = self.problem.capacity
         return self.resources / np.where(capacity > 0, capacity, capacity * 0 + 1)
 
@@ -83,23 +96,23 @@ class Allocation:
         return self.weighted.max(axis=1, initial=self.problem.capacity[0] * 0)
 
     def dominant_resource(self, user: int) -> str:
-        """At which resource a user's dominant share is reached, the first of equals: the same for any number of tasks."""
+        """Return the dominant resource of a user, the first among equals. It does not depend on the number of tasks."""
         problem, there = self.problem, self.problem.capacity > 0
         one_task = problem.demand[user] / np.where(there, problem.capacity, 1) / problem.weight[user]
         return problem.resources[int(np.argmax(np.where(there, one_task, -1)))]
 
     @cached_property
     def used(self) -> Numbers:
-        """What is used of each resource, shape (resources,)."""
+        """Use of each resource, shape (resources,)."""
         return self.resources.sum(axis=0) if len(self.tasks) else self.problem.capacity * 0
 
     @property
     def left(self) -> Numbers:
-        """What is left of each resource; negative where a policy promises more than there is."""
+        """Capacity left of each resource; negative if a policy overcommits it."""
         return self.problem.capacity - self.used
 
     def stopped_by(self, user: int) -> str:
-        """Why a user has no more: its demand, its limit, or which saturated resource, in which round."""
+        """Return why a user has no more: its demand, its limit, or a saturated resource and its round."""
         stop, at = int(self.division.stop[user]), int(self.division.round[user])
         if stop <= NO_SLOT:
             return f"a slot has too little {self.problem.resources[NO_SLOT - stop]} for a task"
@@ -112,7 +125,7 @@ class Allocation:
         return self._saturated(user, stop) + (f" (round {at})" if at else "")
 
     def _saturated(self, user: int, stop: int) -> str:
-        """In which way a resource that is scarce for a user holds it up: what is left may be where it is of no use."""
+        """Describe how a scarce resource stops a user: what is left may be on machines of no use to it."""
         machines, resource = self.problem.machines, self.problem.resources[stop]
         if machines is None or self.division.placed is None:
             return f"{resource} is saturated"
@@ -124,7 +137,7 @@ class Allocation:
         return f"{resource} is saturated" + (" where it may run" if left.sum() > close else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON; fractions are strings such as "63/25"."""
+        """Return plain data for JSON; fractions are strings such as "63/25"."""
         problem = self.problem
         dominant = self.dominant_shares
         users = [
@@ -159,7 +172,7 @@ class Allocation:
         return found
 
     def steps_to_list(self) -> list[dict[str, Any]]:
-        """The steps of an allocation of whole tasks as plain data for JSON: whose task, on which machine, what is used then."""
+        """Return the steps of whole tasks as plain data for JSON: the user, the machine, and the use after it."""
         users = self.problem.users
         return [
             {"serves": users[step.user], "node": step.node, "used": [_plain(used) for used in step.used]}
@@ -167,7 +180,7 @@ class Allocation:
         ]
 
     def to_frame(self) -> "pandas.DataFrame":
-        """A pandas data frame, a row a user. Needs pandas: `pip install fairlead[frames]`."""
+        """Return a pandas data frame, one row per user. Needs pandas: `pip install fairlead[frames]`."""
         import pandas
 
         columns: dict[str, Any] = {"user": list(self.problem.users), "tasks": self.tasks}
@@ -180,9 +193,7 @@ class Allocation:
         return pandas.DataFrame(columns).set_index("user")
 
     def plot(self) -> "plotly.graph_objects.Figure":
-        """Stacked bars of the users' shares of each resource, as the DRF paper's Figure 3. Needs plotly: `fairlead[plot]`."""
-        from fairlead.policies.plot import draw
-
+        """Plot the users' shares as stacked bars, as in Figure 3 of the DRF paper. Needs plotly: `fairlead[plot]`."""
         return draw([self])
 
     def __str__(self) -> str:
@@ -190,7 +201,7 @@ class Allocation:
 
 
 def _chosen(policy: Any, placement: object) -> DividingPolicy:
-    """The policy that was named, or given; raises PolicyError for what is none, and for no placement."""
+    """Return the policy itself, or the one of that name. Raises PolicyError for an unknown policy or placement."""
     if placement not in get_args(Placement):
         raise PolicyError(f"placement: {shown(placement)}: write one of {', '.join(get_args(Placement))}")
     found: DividingPolicy = policy if hasattr(policy, "name") and not isinstance(policy, str) else find_policy(policy)
@@ -210,15 +221,15 @@ def allocate(
     Parameters
     ----------
     problem : Problem, path, or dict
-        The problem; a path to a problem.toml or .json, or the same document as a dictionary.
+        The problem; a path to a problem.toml or .json; or the same document as a dictionary.
     policy : str or object
-        Its name, such as ``"drf"``, ``"maxmin:memory"`` or ``"slots:4"``; or an object with ``name`` and ``divide(problem)``.
+        A name, such as ``"drf"``, ``"maxmin:memory"`` or ``"slots:4"``; or an object with ``name`` and ``divide(problem)``.
     exact : bool
-        Compute in fractions: right to the last digit. The progressive-filling family and those that serve in turn can.
+        Compute in fractions, without rounding. All policies here but CEEI can.
     discrete : bool
-        Whole tasks only, one after another (Algorithm 1 of the paper); the steps are in the answer.
+        Place whole tasks, one after another (Algorithm 1 of the paper). The answer has the steps.
     placement : {"first", "best", "worst"}
-        With `discrete`: on which of several machines a task goes.
+        With `discrete`: which of several machines gets a task.
 
     Returns
     -------
@@ -227,9 +238,9 @@ def allocate(
     Raises
     ------
     DocumentError
-        The document is not a problem; the message names the key.
+        The document is not a valid problem; the message names the key.
     PolicyError
-        There is no such policy, or it does not divide such a problem.
+        The policy is unknown, or cannot divide this problem.
 
     Examples
     --------
@@ -255,7 +266,7 @@ def allocate(
         return Allocation(numbers, chosen.name, division, True, steps)
     if problem.machines is not None and not isinstance(chosen, ByFilling):
         raise PolicyError(
-            f"{chosen.name}: divides machines that are alike only, without constraints: use drf, tsf or asset"
+            f"{chosen.name}: divides only machines that are alike, without constraints: use drf, tsf or asset"
         )
     if not hasattr(chosen, "divide"):
         raise PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
@@ -264,32 +275,31 @@ def allocate(
     division = chosen.divide(numbers) if spread <= WIDEST else _divide_wide(chosen, problem, spread)
     over = numbers.overpromised()
     if over:
-        note = f"more {over} is guaranteed than there is: each has its part of what there is"
+        note = f"more {over} is guaranteed than exists: guarantees are scaled down"
         division = replace(division, notes=[*division.notes, note])
     return Allocation(numbers, chosen.name, division)
 
 
 def _divide_wide(chosen: DividingPolicy, problem: Problem, spread: float) -> Division:
-    """Divide in fractions what floating point cannot be trusted with, and give it in float64; or say that it was not."""
-    apart = f"what tasks take is up to {spread:.0e} times as much for one as for another: "
+    """Divide in fractions, because demands differ too much for floating point; note it if that is not possible.
+
+    Returns float64.
+    """
+    apart = f"tasks' demands differ by a factor of up to {spread:.0e}: "
     try:
         if len(problem.users) > MOST_IN_FRACTIONS:
             raise PolicyError(f"more than {MOST_IN_FRACTIONS:,} users")
         found = chosen.divide(problem.exact())
     except PolicyError as error:
         found = chosen.divide(problem.floats())
-        return replace(
-            found, notes=[*found.notes, f"{apart}floating point may be wrong here, and in fractions: {error}"]
-        )
+        return replace(found, notes=[*found.notes, f"{apart}floating point may be wrong here; in fractions: {error}"])
     placed = None if found.placed is None else found.placed.astype(np.float64)
     notes = [*found.notes, f"{apart}computed in fractions"]
     return replace(found, tasks=found.tasks.astype(np.float64), placed=placed, notes=notes)
 
 
 def table(allocations: list[Allocation], width: int = 200) -> str:
-    """Allocations of the same problem one below another, as text; where there is too little room, names and reasons are wrapped,
-    and tables are in parts.
-    """
+    """Format allocations of one problem as text tables, one below another. Narrow terminals get wrapped or split tables."""
     parts: list[Any] = []
     for found in allocations:
         columns, users = _columns(found)
@@ -299,7 +309,7 @@ def table(allocations: list[Allocation], width: int = 200) -> str:
 
 
 def _columns(found: Allocation) -> tuple[dict[str, list[str]], int]:
-    """The columns of the table of an allocation, and how many rows are of users, before those of what is used and left."""
+    """Return the columns of an allocation's table, and the number of user rows before the sums."""
     problem, shown = found.problem, range(min(len(found.tasks), MOST_SHOWN))
     more = [f"and {len(found.tasks) - MOST_SHOWN:,} more"] if len(found.tasks) > MOST_SHOWN else []
     below: list[tuple[str, Any]] = [("used", found.used), ("left", found.left)]
@@ -321,7 +331,7 @@ def _columns(found: Allocation) -> tuple[dict[str, list[str]], int]:
 
 
 def steps_table(found: Allocation, width: int = 200) -> str:
-    """The steps of an allocation of whole tasks, as Table 1 of the DRF paper prints them."""
+    """Format the steps of whole tasks as Table 1 of the DRF paper."""
     problem = found.problem
     stands = [f"{user} {what}" for user in problem.users for what in ("shares", "dominant")]
     used = [f">{name} used" for name in problem.resources]
@@ -342,7 +352,7 @@ def steps_table(found: Allocation, width: int = 200) -> str:
 
 
 def number(value: Any) -> str:
-    """A number for reading: a fraction as it is where that is short, else after ≈ four digits or so; never 0 for what is not."""
+    """Format a number: short fractions in full, others as ≈ and about four digits. A small number is never shown as 0."""
     exact = isinstance(value, Fraction | int)
     if exact and len(str(value)) <= 15:
         return str(value)
@@ -353,7 +363,7 @@ def number(value: Any) -> str:
 
 
 def amount(problem: Problem, column: int, value: Any) -> str:
-    """A quantity for reading, in its resource's units; where it is a fraction, after ≈ unless it is written to the last digit."""
+    """Format a quantity in its resource's units; a fraction that is rounded gets a ≈."""
     if not problem.quantities:
         return number(value)
     resource = problem.resources[column]
@@ -371,3 +381,34 @@ def _plain(value: Any) -> float | str:
 
 def _named(problem: Problem, values: Numbers) -> dict[str, float | str]:
     return {name: _plain(value) for name, value in zip(problem.resources, values, strict=True)}
+
+
+def draw(allocations: Sequence[Allocation]) -> "plotly.graph_objects.Figure":
+    """Plot allocations of one problem side by side, as in Figure 3 of the DRF paper; of many users, the largest. Needs plotly."""
+    from plotly.subplots import make_subplots
+
+    problem = allocations[0].problem
+    size = np.sum([found.dominant_shares.astype(float) for found in allocations], axis=0)
+    drawn = sorted(sorted(range(len(problem.users)), key=lambda i: -size[i])[:MOST_DRAWN])
+    figure = make_subplots(
+        cols=len(allocations), shared_yaxes=True, subplot_titles=[found.policy for found in allocations]
+    )
+    for column, found in enumerate(allocations, 1):
+        shares = found.shares.astype(float)
+        for at, i in enumerate(drawn):
+            figure.add_bar(
+                x=list(problem.resources),
+                y=shares[i].tolist(),
+                name=problem.users[i],
+                legendgroup=problem.users[i],
+                showlegend=column == 1,
+                marker_color=COLOURS[at % len(COLOURS)],
+                text=[f"{share:.0%}" if share >= 0.03 else "" for share in shares[i]],
+                hovertemplate=f"{problem.users[i]}: %{{y:.2%}} of %{{x}}, {float(found.tasks[i]):.4g} tasks<extra></extra>",
+                row=1,
+                col=column,
+            )
+    figure.update_layout(
+        barmode="stack", template="plotly_white", yaxis_tickformat=".0%", yaxis_title="share", legend_title="user"
+    )
+    return figure

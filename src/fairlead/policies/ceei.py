@@ -1,14 +1,14 @@
-"""Competitive equilibrium from equal incomes: everybody has the same budget and buys tasks; prices are such that it adds up.
+"""Competitive equilibrium from equal incomes: all users have the same budget and buy tasks at prices that clear the market.
 
-For demands in fixed proportions it maximises the product of the users' tasks (Nash), so it is solved through the dual, whose
-variables are the prices: as many as there are resources, whatever the number of users. At prices p, a user with budget w buys
-x = w / (p . d) tasks, or as many as it can use; the dual
+For demands in fixed proportions it maximises the product of the users' tasks (Nash). It is solved through the dual, whose
+variables are the prices: one per resource, for any number of users. At prices p, a user with budget w buys x = w / (p . d)
+tasks, or as many as it can use. The dual
 
     minimise  p . C + sum_i max_x (w_i log x - x p . d_i)   over p >= 0
 
-is convex, its gradient is what is left of each resource, and Newton's method with an active set for the prices that are
-zero solves it in a few dozen passes over the users. Ghodsi et al., NSDI 2011, section 4.1.2; Varian, "Equity, envy, and
-efficiency", 1974. It lacks strategy-proofness, and is here to be compared with.
+is convex; its gradient is what is left of each resource. Newton's method, with an active set for prices of zero, solves it in a
+few dozen passes over the users. Ghodsi et al., NSDI 2011, section 4.1.2; Varian, "Equity, envy, and efficiency", 1974. It lacks
+strategy-proofness; it is here for comparison.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,7 @@ import numpy as np
 
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
-from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies.contract import DEMAND, LIMIT, Division, PolicyError
 from fairlead.policies.kernel.filling import dual
 
 MOST_STEPS = 1000
@@ -27,21 +26,21 @@ ACCURACY = 1e-12
 
 @dataclass(frozen=True)
 class Ceei:
-    """See the module."""
+    """Competitive equilibrium from equal incomes."""
 
     name: str = "ceei"
     summary: str = "equal budgets at equilibrium prices: the largest product of tasks"
 
     def divide(self, problem: Problem) -> Division:
-        """Find the prices and what each buys. A weight is a user's budget."""
+        """Find the prices, and what each user buys. A weight is a user's budget."""
         if problem.demand.dtype == object:
             raise PolicyError(
-                "ceei: prices are roots of polynomials: it is solved in floating point only: leave out exact"
+                "ceei: prices are roots of polynomials, and are computed only in floating point: leave out exact"
             )
         if (problem.guarantee > 0).any():
             raise PolicyError("ceei: cannot guarantee anything: remove the guarantees")
         if (problem.weight != problem.weight[:, :1]).any():
-            raise PolicyError("ceei: a weight is a budget, one number a user: write it so")
+            raise PolicyError("ceei: a weight is a budget: write one number per user")
         there = problem.capacity > 0
         most, limited = problem.most()
         hopeless = (problem.demand[:, ~there] > 0).any(axis=1)
@@ -54,11 +53,11 @@ class Ceei:
         prices = np.zeros(len(problem.capacity))
         if buys.any():
             shares = np.ascontiguousarray(problem.demand[buys][:, there] / problem.capacity[there])
-            largest = shares.max(axis=1)  # a user's tasks are counted so that one takes all of something
+            largest = shares.max(axis=1)  # rescale tasks, so that one task takes all of some resource
             shares /= largest[:, None]
             usable = np.where(most[buys] >= 0, most[buys] * largest, -1.0)
             budget = np.ascontiguousarray(problem.weight[buys, 0])
-            with np.errstate(over="ignore", invalid="ignore"):  # of a step too far, which is taken back
+            with np.errstate(over="ignore", invalid="ignore"):  # a step that overshoots is undone
                 found = equilibrium(shares, budget, usable)
             cost = shares @ found
             bought = np.divide(budget, cost, out=np.full(len(cost), np.inf), where=cost > 0)
@@ -75,7 +74,7 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
     Parameters
     ----------
     shares : float64, shape (users, resources)
-        Of one task: demand over capacity.
+        Demand of one task over capacity.
     budget : float64, shape (users,)
     most : float64, shape (users,)
         Tasks that each can use; -1: any number.
@@ -83,7 +82,7 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
     Returns
     -------
     float64, shape (resources,)
-        They add up to the budgets, but for what those leave unspent who have all that they can use.
+        They add up to the budgets, less what satisfied users leave unspent.
     """
     m = shares.shape[1]
     prices = np.full(m, budget.sum() / m)
@@ -92,7 +91,7 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
     for _ in range(MOST_STEPS):
         if error <= ACCURACY:
             break
-        # Where there are fewer kinds of users than resources the Hessian is singular, and a ridge takes its place.
+        # With fewer kinds of users than resources the Hessian is singular; a ridge regularises it.
         free = (prices > 0) | (gradient < 0)
         block = hessian[np.ix_(free, free)]
         step = np.zeros(m)
@@ -103,7 +102,7 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
             found = dual(trial, shares, budget, most)
             trial_error = _error(trial, found[1])
             enough = found[0] <= value + 1e-4 * float(gradient @ (trial - prices)) and found[0] < value
-            # Near the end the value tells nothing more, but the gradient still does.
+            # Near the optimum rounding hides progress in the value, but not in the gradient.
             closer = trial_error < 0.5 * error and found[0] <= value + 1e-9 * max(abs(value), budget.sum())
             if enough or closer:
                 prices, (value, gradient, hessian), error = trial, found, trial_error
@@ -111,13 +110,13 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
                 break
         else:
             ridge *= 100
-            if ridge > 1e8:  # as near as floating point comes
+            if ridge > 1e8:  # no closer in floating point
                 break
     return prices
 
 
 def _error(prices: Numbers, gradient: Numbers) -> float:
-    """What is left of resources that cost something, or lacking of one that does not; in parts of the whole."""
+    """Return the largest imbalance over capacity: the surplus or deficit of a priced resource, or the deficit of a free one."""
     return float(np.abs(np.where(prices > 0, gradient, np.minimum(gradient, 0))).max(initial=0.0))
 
 

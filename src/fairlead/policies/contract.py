@@ -1,18 +1,23 @@
-"""What a policy offers: how it divides a problem. A user's own is any object that does.
+"""What a policy offers. A user's own policy is any object with these methods.
 
-An entry point in the group `fairlead.policies` gives it a name; what it points to is called with the words after the name
-(``maxmin:memory`` calls it with "memory") and returns the policy.
+An entry point in the group `fairlead.policies` names it. The entry point is called with the words after the name
+(``maxmin:memory`` passes "memory") and returns the policy.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 
+# Why a user gets no more (`Division.stop`). A number from 0 up is the column of a saturated resource.
+DEMAND, LIMIT, NOT_TAKEN, SLOT = -1, -2, -3, -4
+NO_SLOT = -5
+"""A slot has too little of the first resource for a task; -6: of the second, and so on."""
+
 
 class PolicyError(ValueError):
-    """A policy that there is not, or a problem that it does not divide; the message says what would be right."""
+    """An unknown policy, or a problem that it does not divide. The message says what to write instead."""
 
 
 @dataclass(frozen=True)
@@ -21,15 +26,15 @@ class Division:
 
     tasks : shape (users,)
     stop : int64, shape (users,)
-        Why no more: a resource's column, or DEMAND, LIMIT, NOT_TAKEN, SLOT, NO_SLOT of :mod:`fairlead.policies.filling`.
+        Why a user gets no more: a resource's column, or DEMAND, LIMIT, NOT_TAKEN, SLOT, NO_SLOT.
     round : int64, shape (users,)
-        How many resources were saturated when the user stopped; 0 where there are no rounds.
+        Number of resources saturated when the user stopped; 0 for policies without rounds.
     prices : shape (resources,), optional
-        In equilibrium.
+        Equilibrium prices.
     notes : list of str
-        What a reader must know.
+        Warnings for the reader.
     placed : shape (users, kinds), optional
-        On which of the machines that differ the tasks are.
+        Tasks of each user on each kind of machine.
     """
 
     tasks: Numbers
@@ -47,4 +52,27 @@ class DividingPolicy(Protocol):
     summary: str
 
     def divide(self, problem: Problem) -> Division:
-        """Divide a problem, whose numbers are float64 or fractions; the answer is in the same."""
+        """Divide a problem. The answer is in the problem's own numbers: float64 or fractions."""
+
+
+class Order(Protocol):
+    """The order in which users are served whole tasks."""
+
+    def choose(self) -> int | None:
+        """Return the next active user; None if all are out."""
+
+    def served(self, user: int, tasks: int) -> None:
+        """Record that a user now has `tasks` tasks."""
+
+    def out(self, user: int, saturated: int | None) -> None:
+        """Stop serving a user: it needs the `saturated` resource, or (None) cannot use more."""
+
+
+@runtime_checkable
+class OrderingPolicy(Protocol):
+    """A policy with an order for indivisible tasks."""
+
+    name: str
+
+    def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
+        """Return the problem as this policy sees it, in fractions, and its order."""

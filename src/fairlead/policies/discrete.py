@@ -1,46 +1,67 @@
-"""Indivisible tasks: one whole task after another, to whoever's key is smallest, as Algorithm 1 of the DRF paper.
+"""Indivisible tasks: one whole task after another, to the user with the smallest key, as Algorithm 1 of the DRF paper.
 
-A user whose next task fits nowhere is out; the others go on, so that nothing is left that somebody could use. Ties go to whoever
-is listed first. Over several machines a task is placed on one of them: the first that has room, the one that it fills most (best
-fit), or least (worst fit). All arithmetic is in fractions, so that ties are ties.
+A user whose next task fits nowhere is out; the others go on until no task fits. Ties go to the user listed first. With several
+machines, a task goes to the first with room, the one that it fills most (best fit), or least (worst fit). All arithmetic is in
+fractions, so that ties are exact.
 """
 
+import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 
-from fairlead.model.arrays import exact_array
+from fairlead.model.arrays import Numbers, exact_array
 from fairlead.model.problems import Problem
-from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import DEMAND, LIMIT, NO_SLOT, SLOT
-from fairlead.policies.orders import Order
+from fairlead.policies.contract import DEMAND, LIMIT, NO_SLOT, SLOT, Division, Order, OrderingPolicy, PolicyError
 
 MOST_STEPS = 1_000_000
-"""Tasks that are placed at most."""
+"""Most tasks placed."""
 MOST_TRACED = 100
-"""Users, at most, for whom each step keeps how all of them stand."""
+"""Most users for which each step keeps everybody's tasks."""
 
 Placement = Literal["first", "best", "worst"]
 
 
-@runtime_checkable
-class OrderingPolicy(Protocol):
-    """A policy with an order for indivisible tasks."""
+Key = Callable[[int, int], Any]
+"""Key of a user with a number of tasks. The smallest is served next."""
 
-    name: str
 
-    def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
-        """The problem as this policy sees it, in fractions, and its order."""
+class ByKey:
+    """Serves the user with the smallest key, the first listed among equals."""
+
+    def __init__(self, key: Key, users: int) -> None:
+        self._key = key
+        self._tasks: list[int | None] = [0] * users  # None: out
+        self._heap = [(key(i, 0), i, 0) for i in range(users)]
+        heapq.heapify(self._heap)
+
+    def choose(self) -> int | None:
+        while self._heap and self._tasks[self._heap[0][1]] != self._heap[0][2]:  # outdated
+            heapq.heappop(self._heap)
+        return self._heap[0][1] if self._heap else None
+
+    def served(self, user: int, tasks: int) -> None:
+        self._tasks[user] = tasks
+        heapq.heappush(self._heap, (self._key(user, tasks), user, tasks))
+
+    def out(self, user: int, saturated: int | None) -> None:
+        self._tasks[user] = None
+
+
+def by_rate(rate: Numbers) -> Key:
+    """Make a key that grows by a user's rate with each task."""
+    return lambda i, tasks: rate[i] * tasks
 
 
 @dataclass(frozen=True)
 class Step:
-    """One task: whose, on which machine, and how things stand after it.
+    """One placed task: its user and machine, and the state after it.
 
-    tasks : shape (users,); used : shape (resources,), of all machines.
+    tasks : shape (users,); empty with more than MOST_TRACED users
+    used : shape (resources,), over all machines
     """
 
     user: int
@@ -55,7 +76,7 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
     Parameters
     ----------
     problem : Problem
-        In fractions; its capacity is that of `problem.nodes` alike machines.
+        In fractions; without `machines`, its capacity is that of `problem.nodes` equal machines.
     policy : OrderingPolicy
     placement : {"first", "best", "worst"}
 
@@ -78,7 +99,7 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
     steps: list[Step] = []
 
     def serve(i: int) -> int | None:
-        """Place one more task of a user; the resource that is lacking, where there is no room."""
+        """Place one more task of a user; return the lacking resource if none fits."""
         mine = range(len(free)) if usable is None else usable[i]
         node = _node_for(demand[i], free, mine, placement)
         if node is None:
@@ -115,7 +136,7 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
 
 
 def _machines_of(problem: Problem) -> tuple[list[list[Any]], list[list[int]] | None]:
-    """What is free on each machine, and which of them each user may have; None where that is all."""
+    """Return free quantities per machine, and the machines that each user may use (None: all)."""
     kinds = problem.machines
     if kinds is None:
         return [list(problem.capacity / problem.nodes) for _ in range(problem.nodes)], None
@@ -124,7 +145,7 @@ def _machines_of(problem: Problem) -> tuple[list[list[Any]], list[list[int]] | N
 
 
 def _serve_promised(promised: Any, tasks: list[int], order: Order, serve: Callable[[int], int | None]) -> None:
-    """First those who are below a guarantee, by a filling of their own."""
+    """Serve users below a guarantee first, the smallest fraction of it next."""
     ahead = [i for i in range(len(tasks)) if promised[i] > 0]
     while ahead:
         first = min(ahead, key=lambda i: (Fraction(tasks[i]) / promised[i], i))
@@ -139,22 +160,22 @@ def _serve_promised(promised: Any, tasks: list[int], order: Order, serve: Callab
 def _node_for(
     demand: list[tuple[int, Any]], free: list[list[Any]], usable: Iterable[int], placement: Placement
 ) -> int | None:
-    """A machine with room, by the rule; None if there is none."""
+    """Return a machine with room, by the placement rule; None if none has."""
     fitting = (node for node in usable if all(free[node][j] >= amount for j, amount in demand))
     if placement == "first":
         return next(fitting, None)
-    # How full it gets: what is left of the resource that the task takes the largest part of.
+    # How full a machine gets: the tasks that would still fit after this one.
     choose = min if placement == "best" else max
     return choose(fitting, key=lambda node: min((free[node][j] - a) / a for j, a in demand), default=None)
 
 
 def _is_saturated(j: int, free: list[list[Any]], demand: Any, going: set[int]) -> bool:
-    """Whether nothing is left of a resource that anybody who is still served could use."""
+    """Return True if no active user could use what is left of a resource."""
     least = min((demand[i, j] for i in going if demand[i, j] > 0), default=None)
     return least is None or max(room[j] for room in free) < least
 
 
 def _lacking(demand: list[tuple[int, Any]], free: list[list[Any]]) -> int:
-    """The resource that is lacking on the machine that is closest to room."""
+    """Return the resource most lacking on the machine closest to having room."""
     closest = min(free, key=lambda room: max((amount - room[j]) / amount for j, amount in demand))
     return max(demand, key=lambda need: (need[1] - closest[need[0]]) / need[1])[0]

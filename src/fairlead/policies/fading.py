@@ -1,28 +1,29 @@
-"""How what was used fades: a half-life is the time after which a half of it is left.
+"""How past use fades: after one half-life, half of it is left.
 
-What is averaged over time must fade, or it never moves: so a half-life that is 0, endless, or no number would turn fairness
-over time off without a word, and is refused.
+A half-life that is 0, infinite or no number would silently turn fairness over time off, so it is refused.
 """
 
 import math
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.policies.contract import PolicyError
+from fairlead.model.problems import Problem
+from fairlead.policies.contract import Division, PolicyError
 
 Amount = TypeVar("Amount", float, NDArray[np.float64])
-"""One number, or an array of them, each faded alike."""
+"""One number, or an array whose elements fade alike."""
 
 
 def check_half_life(half_life: float, least: float = 0.0) -> float:
-    """Give a half-life back, in seconds, if things fade by it: more than 0, not below `least`, and not endless.
+    """Return a half-life in seconds if it is more than 0, at least `least`, and finite.
 
     Raises
     ------
     PolicyError
-        It does not, so fairness over time would be off; the message says what to write.
+        It is not; the message says what to write.
     """
     if not least <= half_life < math.inf or half_life == 0:
         raise PolicyError(
@@ -32,9 +33,9 @@ def check_half_life(half_life: float, least: float = 0.0) -> float:
 
 
 def left(elapsed: float, half_life: float) -> float:
-    """Say what part is left of what was used so many seconds ago; time never goes back.
+    """Return the fraction left of what was used `elapsed` seconds ago.
 
-    Raises PolicyError for a half-life by which nothing fades.
+    Raises PolicyError if `elapsed` is negative or the half-life is invalid.
     """
     if not elapsed >= 0:
         raise PolicyError(f"{elapsed:g} s have passed: time does not go back")
@@ -42,25 +43,44 @@ def left(elapsed: float, half_life: float) -> float:
 
 
 def average(before: Amount, used: Amount, elapsed: float, half_life: float) -> Amount:
-    """Carry an average that fades on, over a time in which `used` did not change.
+    """Advance a fading average over a period of constant use.
 
     Parameters
     ----------
     before, used : float or float64 array, in the same units
-        The average at the start, and what was used all the time since.
+        The average at the start, and the use during the period.
     elapsed, half_life : float
         Seconds.
 
     Returns
     -------
     float or float64 array
-        ``b * before + (1 - b) * used`` with ``b = 0.5 ** (elapsed / half_life)``. It lies between the two, and does not hang on
-        how a time is cut into pieces.
+        ``b * before + (1 - b) * used`` with ``b = 0.5 ** (elapsed / half_life)``. Cutting the period into pieces gives the same.
 
     Raises
     ------
     PolicyError
-        Time goes back, or nothing would fade.
+        Negative `elapsed`, or an invalid half-life.
     """
     b = left(elapsed, half_life)
     return b * before + (1.0 - b) * used
+
+
+@dataclass(frozen=True)
+class OverTime:
+    """A policy that counts past use: it orders the queues of a live or simulated scheduler, and divides no problem.
+
+    resource : the resource whose use counts; empty: all
+    for_trees : True if inner queues that name no policy inherit it
+    """
+
+    name: str
+    summary: str
+    resource: str = ""
+    for_trees: bool = False
+
+    def divide(self, problem: Problem) -> Division:
+        """Refuse: a problem is one moment, without a past."""
+        raise PolicyError(
+            f"{self.name}: counts past use, and a problem has no past: name it in fairlead.toml, or for simulate"
+        )

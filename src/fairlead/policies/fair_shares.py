@@ -1,8 +1,9 @@
-"""What siblings should have of one resource, by their weights, minimums and maximums: YARN's fair share, without its rounding.
+"""Siblings' fair shares of one resource, by weights, minimums and maximums: YARN's fair share, without its rounding.
 
-Everybody gets ``min(max(weight x R, minimum), maximum)`` for the level R at which that is all that there is, or else the maximum
-of each (Apache Hadoop, ComputeFairShares). It is the progressive filling of :mod:`fairlead.policies.filling` over one resource.
-Where the minimums alone are more than there is each gets the same part of its own; so shares never add up to more than there is.
+Each sibling gets ``min(max(weight x R, minimum), maximum)``. R is the level at which the shares add up to the total; if no R
+does, each gets its maximum (Apache Hadoop, ComputeFairShares). This is progressive filling over one resource
+(:mod:`fairlead.policies.filling`). Minimums that exceed the total are scaled down, so shares never add up to more than the
+total.
 """
 
 from collections.abc import Sequence
@@ -13,27 +14,27 @@ import numpy as np
 from fairlead.policies.filling import fill
 
 EXACT = 100
-"""Siblings up to which shares are fractions; more are divided in floating point, or it would take too long."""
+"""Most siblings with shares in fractions; with more, floating point saves time."""
 
 
 def divide(
     total: Fraction, weight: Sequence[float], least: Sequence[int], most: Sequence[int | None]
 ) -> list[Fraction]:
-    """Divide so much of one resource among siblings.
+    """Divide a quantity of one resource among siblings.
 
     Parameters
     ----------
     total : Fraction
         0 or more; in any unit.
     weight : sequence of float
-        0 or more. Who weighs 0 gets its minimum.
+        0 or more. A sibling of weight 0 gets its minimum.
     least, most : sequence of int
-        Minimums and maximums in the same unit; None for no maximum. One that is below the minimum holds.
+        Minimums and maximums in the same unit; None for no maximum. A maximum below the minimum wins.
 
     Returns
     -------
     list of Fraction
-        Of up to 100 siblings to the last digit; of more to about the fifteenth.
+        Exact for up to 100 siblings; with more, to about 15 digits.
 
     Examples
     --------

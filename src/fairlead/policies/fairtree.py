@@ -1,9 +1,8 @@
-"""Slurm's Fair Tree: an account that has had less than its part goes first with all its users, before any of the next account.
+"""Slurm's Fair Tree: all users of an under-served account go before any user of the next account.
 
 Slurm's documentation, "Fair Tree Fairshare Algorithm" (Cox and Morrison, 2014), and "Multifactor Priority Plugin" for how usage
-fades. In each account the level fairshare of a child is its part of the shares over its part of the usage. The tree is walked
-depth first, the largest level first, and users are ranked as they are met. Everything about a rank is in fractions, so that a tie
-is a tie.
+fades. The level fairshare of a child is its fraction of the account's shares over its fraction of the account's usage. A
+depth-first walk, largest level first, ranks the users. Ranks are computed in fractions, so that ties are exact.
 """
 
 import math
@@ -13,45 +12,44 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.fading import Amount, check_half_life
-from fairlead.policies.over_time import OverTime
+from fairlead.policies.fading import Amount, OverTime, check_half_life
 
 TOP = -1
-"""The parent of those at the top of the tree."""
+"""Parent of the rows at the top of the tree."""
 PERIOD = 300.0
-"""PriorityCalcPeriod: usage fades, and ranks are found anew, so often. Seconds."""
+"""PriorityCalcPeriod, in seconds: how often usage fades and ranks are computed."""
 HALF_LIFE = 7 * 86_400.0
 """PriorityDecayHalfLife, in seconds."""
 
 
 def usage(before: Amount, rate: Amount, elapsed: float, half_life: float = HALF_LIFE) -> Amount:
-    """Carry the raw usage on over one period, as Slurm does: add what was used in it, then fade all of it.
+    """Advance the raw usage over one period, as Slurm does: add the period's use, then fade the sum.
 
     Parameters
     ----------
     before : float or float64 array
-        Raw usage: seconds of whatever is billed (CPUs, unless TRESBillingWeights says otherwise).
+        Raw usage: seconds of what is billed (CPUs, unless TRESBillingWeights is set).
     rate : float or float64 array
-        What is billed, on average over the period.
+        Billed amount, on average over the period.
     elapsed : float
-        Seconds since the last time; :data:`PERIOD` as a rule.
+        Seconds since the last call, usually :data:`PERIOD`.
     half_life : float
-        Seconds, 1 or more. A second leaves ``1 - 0.693 / half_life``, which is near to the half-life's own, not equal to it.
+        Seconds, 1 or more. A second leaves ``1 - 0.693 / half_life``, Slurm's approximation of ``0.5 ** (1 / half_life)``.
 
     Raises
     ------
     PolicyError
-        Time goes back; or the half-life is 0, with which Slurm never fades anything, or endless.
+        Negative `elapsed`; or a half-life that is infinite, or 0 (with which Slurm never fades usage).
 
     Notes
     -----
-    Since what is new fades with what is old, usage hangs a little on how long a period is; siblings are faded alike.
+    New usage fades with the old, so the result depends slightly on the length of a period. Siblings fade alike.
     """
     return left_after(elapsed, half_life) * (before + rate * elapsed)
 
 
 def left_after(elapsed: float, half_life: float) -> float:
-    """Say what part of the raw usage is left after so many seconds, as Slurm works it out; see :func:`usage`."""
+    """Return the fraction of the raw usage left after `elapsed` seconds, as Slurm computes it; see :func:`usage`."""
     if not elapsed >= 0:
         raise PolicyError(f"{elapsed:g} s have passed: time does not go back")
     return float((1.0 - 0.693 / check_half_life(half_life, least=1.0)) ** elapsed)
@@ -59,14 +57,14 @@ def left_after(elapsed: float, half_life: float) -> float:
 
 @dataclass(frozen=True)
 class Ranking:
-    """How a tree of accounts and users stands.
+    """The ranking of a tree of accounts and users.
 
-    level : list of Fraction or math.inf, one a row
+    level : list of Fraction or math.inf, one per row
         Level fairshare: above 1 is under-served, below 1 over-served.
     order : list of int
-        The rows of the users, who is first before who is next.
-    fairshare : list of Fraction, one a row
-        Of a user its rank over the number of users: 1 is the first. Of an account 0.
+        Rows of the users, the first to be served first.
+    fairshare : list of Fraction, one per row
+        Of a user: its rank over the number of users; 1 is the first. Of an account: 0.
     """
 
     level: list[Any]
@@ -80,7 +78,7 @@ def rank(parent: Sequence[int], shares: Sequence[Any], used: Sequence[Any], is_u
     Parameters
     ----------
     parent : sequence of int, length (rows,)
-        The row of the account that a row is in, which comes before it; :data:`TOP` for those at the top.
+        Row of the account above, which must come first; :data:`TOP` for rows at the top.
     shares : sequence of numbers, length (rows,)
         More than 0.
     used : sequence of numbers, length (rows,)
@@ -95,10 +93,12 @@ def rank(parent: Sequence[int], shares: Sequence[Any], used: Sequence[Any], is_u
     Raises
     ------
     PolicyError
-        Shares that are not above 0 (the row would come last whatever it used), a usage below 0, or no tree.
+        Shares not above 0 (the row would always be last), a negative usage, or rows that form no tree.
 
-    Notes ----- Users who tie have the same rank. A user goes before an account that it ties with, whose first user has its rank.
-    Accounts that tie have their children ranked as if they were one account's. Equals are in the order of their rows.
+    Notes
+    -----
+    Users who tie have the same rank. A user goes before an account that it ties with; the account's first user has the same rank.
+    Accounts that tie are ranked as one account. Equals keep the order of their rows.
 
     Examples
     --------
@@ -111,11 +111,11 @@ def rank(parent: Sequence[int], shares: Sequence[Any], used: Sequence[Any], is_u
     children: dict[int, list[int]] = {TOP: []}
     for row, above in enumerate(parent):
         if not shares[row] > 0:
-            raise PolicyError(f"row {row} has {shares[row]} shares: they are more than 0")
+            raise PolicyError(f"row {row} has {shares[row]} shares: write a number above 0")
         if not 0 <= used[row] < math.inf:
-            raise PolicyError(f"row {row} used {used[row]}: it is 0 or more")
+            raise PolicyError(f"row {row} used {used[row]}: write 0 or more")
         if not TOP <= above < row or (above != TOP and is_user[above]):
-            raise PolicyError(f"row {row} is in row {above}: it is in an account that comes before it, or in {TOP}")
+            raise PolicyError(f"row {row} is in row {above}: its account must come before it, or be {TOP}")
         children.setdefault(above, []).append(row)
     level: list[Any] = [math.inf] * len(parent)
     for rows in children.values():
@@ -134,7 +134,7 @@ def rank(parent: Sequence[int], shares: Sequence[Any], used: Sequence[Any], is_u
 def _walk(
     rows: list[int], tied: bool, children: dict[int, list[int]], level: list[Any], is_user: Sequence[bool]
 ) -> Iterator[tuple[int, bool]]:
-    """The users among these rows and below them in order, each with whether it ties with the one before it."""
+    """Yield the users in and below these rows in order, each with True if it ties with the one before."""
     ordered = sorted(rows, key=lambda row: (-level[row], not is_user[row]))
     place = 0
     while place < len(ordered):
@@ -151,6 +151,6 @@ def _walk(
 
 
 def policy(resource: str = "cpu") -> OverTime:
-    """Fair Tree among queues; as ``fairtree:gpu`` where it is not CPUs that are billed."""
+    """Fair Tree among queues. CPUs are billed by default; ``fairtree:gpu`` bills GPUs."""
     name = "fairtree" if resource == "cpu" else f"fairtree:{resource}"
-    return OverTime(name, "who used least for its weight lately, as Slurm has it", resource, for_trees=True)
+    return OverTime(name, "least recent use for its weight first, as in Slurm", resource, for_trees=True)

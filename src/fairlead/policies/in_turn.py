@@ -1,4 +1,8 @@
-"""One user after another takes all that it can use: what first in, first out and strict priority have in common."""
+"""First in, first out, and strict priority: one user after another takes all that it can use.
+
+Live queues: under fifo, the child whose next task was submitted first goes next, whatever its priority. Under priority, the child
+whose next task has the highest priority goes next, then the earliest; a leaf queue orders its jobs so.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.problems import Problem
-from fairlead.policies.contract import Division
-from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies.contract import DEMAND, LIMIT, Division, Order
+from fairlead.policies.discrete import ByKey
 from fairlead.policies.kernel import filling
-from fairlead.policies.orders import ByKey, Order
 
 
 @dataclass(frozen=True)
-class InTurn:
-    """In the order of listing, or by priority first. Who is below a guarantee goes before all others, in the same order."""
+class Sequential:
+    """Serves in the order of listing, or by priority first. Users below a guarantee go before all others, in the same order."""
 
     name: str
     summary: str
@@ -33,14 +36,14 @@ class InTurn:
         return Division(tasks, np.where((stop == DEMAND) & limited, LIMIT, stop), np.zeros(len(order), np.int64))
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
-        """Whole tasks go to whoever is first."""
+        """Serve whole tasks to the first user in order."""
         if self.by_priority:
             return problem, ByKey(lambda i, tasks: -int(problem.priority[i]), len(problem.users))
         return problem, ByKey(lambda i, tasks: i, len(problem.users))
 
 
 def _take(left: Any, demand: Any, most: Any, order: Any, tasks: Any, stop: Any) -> None:
-    """Give each in turn, on top of what it has, as much as is left for it up to `most` (-1: any number)."""
+    """Give each user in turn as much more as fits, up to `most` (-1: no bound). Changes `left`, `tasks` and `stop`."""
     for i in order:
         bounded, more, why = most[i] >= 0, most[i] - tasks[i], DEMAND
         for j in range(len(left)):
@@ -53,3 +56,13 @@ def _take(left: Any, demand: Any, most: Any, order: Any, tasks: Any, stop: Any) 
         stop[i] = why
         for j in range(len(left)):
             left[j] = max(left[j] - demand[i, j] * more, left[j] * 0)
+
+
+def fifo() -> Sequential:
+    """First come, first served, in the order in which users are listed."""
+    return Sequential("fifo", "each takes what it can, in the order of listing", by_priority=False)
+
+
+def priority() -> Sequential:
+    """Strict priority; equals in the order in which users are listed."""
+    return Sequential("priority", "each takes what it can, highest priority first", by_priority=True)

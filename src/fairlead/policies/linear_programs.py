@@ -1,9 +1,9 @@
-"""Linear programs, by HiGHS; and in fractions, where the numbers are.
+"""Linear programs, solved by HiGHS, and exactly if the numbers are fractions.
 
-HiGHS works in floating point, but what it finds is a basis: which columns and rows are at which of their bounds. In fractions
-the rest follows from that by solving equations (by FLINT), and so do the prices of the rows; if all is within its bounds and all
-prices have the right sign, that is the optimum, by duality, whatever led there. That is how QSopt_ex proves its answers
-(Applegate, Cook, Dash and Espinoza, "Exact solutions to linear programming problems", Operations Research Letters 35, 2007).
+HiGHS works in floating point, but finds a basis: which columns and rows are at which bound. From the basis FLINT computes the
+values and the row prices in fractions, by solving equations. If all values are within their bounds and all prices have the
+right sign, the solution is optimal by duality. QSopt_ex proves its answers likewise (Applegate, Cook, Dash and Espinoza, "Exact
+solutions to linear programming problems", Operations Research Letters 35, 2007).
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ TOO_CLOSE = "some numbers differ by too little for a linear program to tell them
 
 @dataclass(frozen=True)
 class Program:
-    """Minimise cost @ x with least <= x <= most and row_least <= A @ x <= row_most.
+    """Minimise cost @ x subject to least <= x <= most and row_least <= A @ x <= row_most.
 
-    Column j of A has `values[starts[j] : starts[j + 1]]` in the rows `index[starts[j] : starts[j + 1]]`. All numbers are floats,
-    or fractions in object arrays; a bound may be infinite. They should be near 1: HiGHS takes 10^20 for infinite.
+    Column j of A has `values[starts[j] : starts[j + 1]]` in the rows `index[starts[j] : starts[j + 1]]`. Numbers are floats, or
+    fractions in object arrays; a bound may be infinite. Keep them near 1: HiGHS takes 10^20 as infinite.
     """
 
     cost: Numbers
@@ -37,7 +37,7 @@ class Program:
 
 
 def dense(cost: Numbers, matrix: Numbers, upper: Numbers, least: Numbers, most: Numbers) -> Program:
-    """Write down: minimise cost @ x with matrix @ x <= upper and least <= x <= most."""
+    """Make the program: minimise cost @ x subject to matrix @ x <= upper and least <= x <= most."""
     across, down = np.nonzero(matrix.T)
     return Program(
         cost=cost,
@@ -53,19 +53,19 @@ def dense(cost: Numbers, matrix: Numbers, upper: Numbers, least: Numbers, most: 
 
 @dataclass(frozen=True)
 class Optimum:
-    """What solves a program: x, shape (columns,), and what one more unit of each row's bound would change, shape (rows,)."""
+    """The solution x, shape (columns,), and the dual price of each row, shape (rows,)."""
 
     x: Numbers
     prices: Numbers
 
 
 def solve(program: Program) -> Optimum | None:
-    """Solve a linear program; None where nothing is within all bounds.
+    """Solve a linear program; return None if it is infeasible.
 
     Raises
     ------
     PolicyError
-        In fractions: what is the optimum in floating point is none, since numbers differ by too little to be told apart there.
+        In fractions: the floating-point optimum is not one, because numbers differ by too little.
     """
     import highspy
 
@@ -95,14 +95,14 @@ def solve(program: Program) -> Optimum | None:
 
 
 def _in_fractions(program: Program, columns: list[int], rows: list[int]) -> Optimum:
-    """The optimum that a basis says; `columns` and `rows` are -1 at their least, 1 at their most, 0 between."""
+    """Compute the optimum of a basis. `columns` and `rows` are -1 at the lower bound, 1 at the upper, 0 if basic."""
     from flint import fmpq, fmpq_mat
 
     def rational(value: Any) -> Any:
         return fmpq(value.numerator, value.denominator)
 
-    place = {int(j): k for k, j in enumerate(np.flatnonzero(np.array(columns) == 0))}  # columns whose value follows
-    given = {int(r): k for k, r in enumerate(np.flatnonzero(np.array(rows)))}  # rows that are at a bound
+    place = {int(j): k for k, j in enumerate(np.flatnonzero(np.array(columns) == 0))}  # basic columns, to solve for
+    given = {int(r): k for k, r in enumerate(np.flatnonzero(np.array(rows)))}  # rows at a bound
     x = [
         Fraction(0) if side == 0 else Fraction(program.least[j] if side < 0 else program.most[j])
         for j, side in enumerate(columns)
@@ -149,5 +149,5 @@ def _in_fractions(program: Program, columns: list[int], rows: list[int]) -> Opti
 
 
 def _may_be(price: Any, side: int, low: Any, high: Any) -> bool:
-    """Whether a column or row may have this price at this bound: what could still be moved must not be worth it."""
+    """Return True if the price fits the bound: moving away from the bound must not improve the objective."""
     return bool(low == high or price == 0 or (price > 0) == (side < 0))

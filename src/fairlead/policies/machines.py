@@ -1,9 +1,9 @@
-"""Machines that differ, and users who can use some of them only: the filling family over classes of alike machines.
+"""The filling family on machines that differ, some of which only some users can use.
 
 DRFH (Wang, Li and Liang, "Dominant Resource Fairness in Cloud Computing Systems with Heterogeneous Servers", INFOCOM 2014): a
-user's share is of the whole cluster, wherever its tasks are, and the least share is raised as far as it goes, then the next.
-Where a task may run is a matter of one linear program a round, over users and classes; alike machines are one class, since
-dividing them is symmetric.
+user's share is of the whole cluster, wherever its tasks run. The least share is raised as far as possible, then the next. Each
+round solves one linear program over users and classes of machines. Equal machines are one class, since dividing them is
+symmetric.
 """
 
 from typing import Any
@@ -12,15 +12,14 @@ import numpy as np
 
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
-from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies.contract import DEMAND, LIMIT, Division, PolicyError
 from fairlead.policies.linear_programs import TOO_CLOSE, Program, solve
 
 TOLERANCE = 1e-9
 
 
 def divide_machines(problem: Problem, speed: Any) -> Division:
-    """Raise the least level of all, fix those who can go no further, and again.
+    """Raise the least level, fix the users that can go no further, and repeat.
 
     Parameters
     ----------
@@ -31,8 +30,8 @@ def divide_machines(problem: Problem, speed: Any) -> Division:
 
     Notes
     -----
-    One linear program a round with users x classes variables; each round fixes a user at least. Whoever's level has a price in
-    the optimum is fixed (complementary slackness), so that mostly there are few rounds.
+    Each round solves one linear program with users x classes variables, and fixes at least one user. All users whose level has a
+    price in the optimum are fixed (complementary slackness), so rounds are usually few.
     """
     most, limited = problem.most()
     promised = problem.promised()
@@ -43,7 +42,7 @@ def divide_machines(problem: Problem, speed: Any) -> Division:
 
 
 def _fill(problem: Problem, speed: Numbers, most: Numbers, floor: Numbers, limited: Any) -> Division:
-    """Fill up to `most` (-1: any number), with nobody below the floor."""
+    """Fill up to `most` (-1: any number), with no user below its floor."""
     machines = problem.machines
     assert machines is not None
     n, kinds = machines.allowed.shape
@@ -64,10 +63,10 @@ def _fill(problem: Problem, speed: Numbers, most: Numbers, floor: Numbers, limit
     while free.any():
         at += 1
         top, placed, pull, prices = _raise_least(problem, speed, ceiling, floor, can, room, level, free)
-        own = np.maximum(top, floor / speed)  # who starts above the level stays there until that has come up
+        own = np.maximum(top, floor / speed)  # a user that starts above the level waits for it
         full = free & (own * speed >= ceiling * (1 - close))
         stuck = full | (free & (pull > close) & (own <= top * (1 + close)))
-        if not stuck.any():  # degenerate: the least that is tight is all of them
+        if not stuck.any():  # degenerate optimum: fix all
             stuck = free.copy()
         level[stuck] = own[stuck]
         free &= ~stuck
@@ -82,22 +81,25 @@ def _fill(problem: Problem, speed: Numbers, most: Numbers, floor: Numbers, limit
 def _raise_least(
     problem: Problem, speed: Numbers, ceiling: Numbers, floor: Numbers, can: Any, room: Numbers, level: Numbers, free: Any
 ) -> tuple[Any, Numbers, Any, Numbers]:  # fmt: skip
-    """The highest level that all who are free can have at once, where, who holds it down, and what is scarce.
+    """Find the highest level that all free users can have at once.
 
-    Shapes (users, kinds), (users,) and (resources, kinds): the last two are prices, above 0 where it is so.
+    Returns
+    -------
+    the level; tasks, shape (users, kinds); prices of users, shape (users,), and of resources, shape (resources, kinds)
+        A price above 0 marks a user that holds the level down, or a scarce resource.
     """
     n, kinds = can.shape
     m = len(problem.capacity)
     users, classes = np.nonzero(can)
     zero = problem.capacity[0] * 0
     size = np.where(room > 0, room, zero + 1)
-    # Near 1, whatever the numbers are, for a solver takes 10^-9 for nothing: levels in parts of the one that all would reach
-    # if machines were one, and each user's tasks in what it has of them at that level.
+    # A solver takes 10^-9 as 0, so scale near 1: levels by the level that all would reach on one big machine, and tasks by what a
+    # user has at that level.
     there = problem.capacity > 0
     unit = 1 / ((problem.demand[:, there] * speed[:, None]).sum(axis=0) / problem.capacity[there]).max()
     scale = speed * unit
     columns = len(users) + 1
-    # Rows: what a class of machines has of each resource, then each user's level, then between what it may be.
+    # Rows: the resources of each class of machines, then each user's level, then its bounds.
     index: list[int] = []
     values: list[Any] = []
     starts = [0]
@@ -110,7 +112,7 @@ def _raise_least(
     values += [zero - 1] * int(free.sum())
     starts.append(len(index))
     nothing = np.full(columns - 1, zero)
-    # A user who is satisfied ends the round for all.
+    # A satisfied user ends the round for all.
     none = np.full(n, np.inf)
     lowest, highest = np.where(free, floor / scale, -none), np.where(free, ceiling / scale, none)
     program = Program(
@@ -126,7 +128,7 @@ def _raise_least(
         values=np.array(values),
     )
     found = solve(program)
-    if found is None:  # nobody loses what it had in the round before, so only for rounding
+    if found is None:  # the last round's solution is feasible, so this is rounding
         raise PolicyError(TOO_CLOSE)
     placed = np.full((n, kinds), zero)
     placed[users, classes] = found.x[:-1] * scale[users]

@@ -1,7 +1,7 @@
-"""Max-min fairness on one resource, which YARN calls fair: others are used as they come.
+"""Max-min fairness on one resource, which YARN calls fair. Use of other resources does not count.
 
-Who needs nothing of that resource has no share of it however much it gets, so it always goes first: such users are filled
-before the others, among themselves by dominant share.
+A user that needs none of the resource always has share 0, so it goes first: such users are filled before the others, by dominant
+share.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ import numpy as np
 
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
-from fairlead.policies.contract import Division, PolicyError
+from fairlead.policies.contract import Division, Order, PolicyError
+from fairlead.policies.discrete import ByKey, by_rate
 from fairlead.policies.filling import fill
-from fairlead.policies.orders import ByKey, Order, by_rate
 
 
 @dataclass(frozen=True)
 class MaxMin:
-    """See the module."""
+    """Max-min fairness on `resource`."""
 
     resource: str
 
@@ -30,7 +30,7 @@ class MaxMin:
         return f"equal shares of {self.resource}, whatever else is used"
 
     def divide(self, problem: Problem) -> Division:
-        """Fill: those below a guarantee, then who needs nothing of the resource, then all others by their share of it."""
+        """Fill users below a guarantee, then those that need none of the resource, then all others by their share of it."""
         column = self._column(problem)
         needs = problem.demand[:, column] > 0
         there = problem.capacity[column] > 0
@@ -45,7 +45,7 @@ class MaxMin:
         return Division(rest.tasks, np.where(needs, rest.stop, floor.stop), rest.round)
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
-        """Whole tasks go to the smallest share of the resource; who needs none of it has none."""
+        """Serve whole tasks to the smallest share of the resource."""
         column = self._column(problem)
         there = problem.capacity[column] if problem.capacity[column] > 0 else problem.capacity[column] + 1
         key = by_rate(problem.demand[:, column] / problem.weight[:, column] / there)
@@ -62,5 +62,5 @@ class MaxMin:
 def policy(resource: str = "") -> MaxMin:
     """Max-min fairness on a resource, as ``maxmin:memory``."""
     if not resource:
-        raise PolicyError("maxmin: on which resource? Write maxmin:RESOURCE, such as maxmin:memory")
+        raise PolicyError("maxmin: names no resource: write maxmin:RESOURCE, such as maxmin:memory")
     return MaxMin(resource)

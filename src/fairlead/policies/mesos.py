@@ -1,7 +1,7 @@
-"""Mesos' DRF: by dominant share over weight, then by how often somebody was allocated to, then by name.
+"""Mesos' DRF: by dominant share over weight, then by number of allocations, then by name.
 
-From Mesos' drf sorter. What was used before counts for nothing. What is guaranteed is kept for its owner even while that does not
-want it, as quota is there; `lend` says otherwise.
+Source: Mesos' DRF sorter. Past use does not count. A guarantee is a Mesos quota: kept for its owner even while unused, unless
+`lend` is set.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from fairlead.policies.contract import Division, PolicyError
 
 @dataclass(frozen=True)
 class Mesos:
-    """See the module. Inner queues that name no policy share as the queue above them does."""
+    """Mesos' DRF. Inner queues that name no policy inherit it."""
 
     name: str = "mesos"
-    summary: str = "drf, ties by how often each was served: as Mesos has it"
+    summary: str = "drf, ties by how often each was served: as in Mesos"
 
     def divide(self, problem: Problem) -> Division:
-        """Refuse to: it differs from drf in what breaks ties only, and in what is kept for who wants nothing."""
+        """Refuse: it differs from drf only in ties and in guarantees kept for idle queues."""
         raise PolicyError(
-            f"{self.name}: orders queues, and divides no problem: name it in fairlead.toml; `drf` divides by the same shares"
+            f"{self.name}: orders queues and divides no problem: name it in fairlead.toml; `drf` divides by the same shares"
         )
 
 
 def policy() -> Mesos:
-    """Make it."""
+    """Mesos' DRF among queues."""
     return Mesos()

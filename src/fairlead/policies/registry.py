@@ -1,4 +1,4 @@
-"""The policies by name: those here, and those that other packages offer as entry points in the group `fairlead.policies`."""
+"""The policies by name: the built-in ones, and the entry points of other packages in the group `fairlead.policies`."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -8,42 +8,52 @@ from fairlead.model.arrays import shown
 from fairlead.policies.contract import DividingPolicy, PolicyError
 
 HERE = {
-    "drf": "drf",
-    "hdrf": "hdrf",
-    "tsf": "tsf",
-    "asset": "asset[:RESOURCE=WORTH]",
-    "ceei": "ceei",
-    "maxmin": "maxmin:RESOURCE",
-    "slots": "slots:K[:overcommit]",
-    "fifo": "fifo",
-    "priority": "priority",
-    "tasks": "tasks",
-    "naive": "naive",
-    "collapsed": "collapsed",
+    "drf": ("drf:policy", "drf"),
+    "hdrf": ("tree:hdrf", "hdrf"),
+    "tsf": ("tsf:policy", "tsf"),
+    "asset": ("asset:policy", "asset[:RESOURCE=WORTH]"),
+    "ceei": ("ceei:policy", "ceei"),
+    "maxmin": ("maxmin:policy", "maxmin:RESOURCE"),
+    "slots": ("slots:policy", "slots:K[:overcommit]"),
+    "fifo": ("in_turn:fifo", "fifo"),
+    "priority": ("in_turn:priority", "priority"),
+    "tasks": ("tasks:policy", "tasks"),
+    "naive": ("tree:naive", "naive"),
+    "collapsed": ("tree:collapsed", "collapsed"),
 }
-"""Those that divide a problem, each with how it is written."""
+"""Policies that divide a problem: name to maker (``module:function``, imported on use) and syntax."""
 
-OVER_TIME = {"fairtree": "fairtree[:RESOURCE]", "htcondor": "htcondor", "sdrf": "sdrf"}
-"""Those that go by what was used before, and only order queues; each with how it is written."""
+OVER_TIME = {
+    "fairtree": ("fairtree:policy", "fairtree[:RESOURCE]"),
+    "htcondor": ("htcondor:policy", "htcondor"),
+    "sdrf": ("sdrf:policy", "sdrf"),
+}
+"""Policies that count past use, and only order queues."""
 
-ORDERS_ONLY = {**OVER_TIME, "yarn-fair": "yarn-fair", "yarn-drf": "yarn-drf", "mesos": "mesos"}
-"""All that only order queues."""
+ORDERS_ONLY = {
+    **OVER_TIME,
+    "yarn-fair": ("yarn:fair", "yarn-fair"),
+    "yarn-drf": ("yarn:drf", "yarn-drf"),
+    "mesos": ("mesos:policy", "mesos"),
+}
+"""All policies that only order queues."""
 
 LONGEST = 300
-"""Characters of a policy with its words."""
+"""Longest name of a policy with its words, in characters."""
 
 
 def find_policy(written: str, besides: Sequence[str] = ()) -> DividingPolicy:
-    """Find a policy: ``drf``, ``maxmin:memory``, ``slots:4``, or one that an installed package offers.
+    """Find a policy: ``drf``, ``maxmin:memory``, ``slots:4``, or one of an installed package.
 
-    `besides` are others that whoever asks knows, which are named where there is none. Raises PolicyError where there is none, or
-    the words after its name are wrong.
+    `besides` are names that only the caller knows; the error message lists them too. Raises PolicyError for an unknown name, or
+    wrong words after it.
     """
     if not isinstance(written, str) or len(written) > LONGEST:
-        raise PolicyError(f"{shown(written)} is no policy: write one as `fairlead policies` lists them")
+        raise PolicyError(f"{shown(written)} is not a policy: write one as `fairlead policies` lists them")
     name, *words = written.strip().split(":")
     if name in HERE or name in ORDERS_ONLY:
-        make = import_module(f"fairlead.policies.{name.replace('-', '_')}").policy
+        module, _, function = (HERE | ORDERS_ONLY)[name][0].partition(":")
+        make = getattr(import_module(f"fairlead.policies.{module}"), function)
     else:
         others = entry_points(group="fairlead.policies", name=name)
         if not others:
@@ -53,11 +63,16 @@ def find_policy(written: str, besides: Sequence[str] = ()) -> DividingPolicy:
     try:
         found: DividingPolicy = make(*words)
     except TypeError:
-        raise PolicyError(f"{written!r}: {name} is written {(HERE | ORDERS_ONLY).get(name, name)}") from None
+        raise PolicyError(f"{written!r}: {name} is written {syntax(name)}") from None
     return found
 
 
+def syntax(name: str) -> str:
+    """Return how a policy is written, with its words."""
+    return (HERE | ORDERS_ONLY).get(name, ("", name))[1]
+
+
 def policy_names() -> list[str]:
-    """The names of the policies that divide, those of other packages last."""
+    """Return the names of the policies that divide, those of other packages last."""
     others = sorted({point.name for point in entry_points(group="fairlead.policies")} - set(HERE) - set(ORDERS_ONLY))
     return [*HERE, *others]

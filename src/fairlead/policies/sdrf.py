@@ -1,9 +1,9 @@
-"""Stateful DRF: who took more than an even part lately has committed itself, and that counts beside its dominant share.
+"""Stateful DRF: recent use beyond an even share counts in addition to the dominant share.
 
 Sadok, Campista and Costa, "Stateful DRF: Considering the Past in a Multi-Resource Allocation", IEEE Transactions on Computers
-70(7), 2021, as the authors' simulator has it. Of each resource a user's commitment is an average, that fades, of what it took
-beyond its even part of the whole. The smallest sum of dominant share and largest commitment goes next. While nobody takes more
-than an even part this is DRF.
+70(7), 2021, as in the authors' simulator. A user's commitment of a resource is the fading average of its use beyond an even
+share. The user with the smallest sum of dominant share and largest commitment goes next. While no user exceeds an even share,
+this is DRF.
 """
 
 import math
@@ -12,20 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.fading import average
-from fairlead.policies.over_time import OverTime
+from fairlead.policies.fading import OverTime, average
 
 F64 = NDArray[np.float64]
 
 
 def half_life_of(delta: float) -> float:
-    """Turn the paper's delta, what a second leaves of a commitment, into a half-life in seconds.
+    """Convert the paper's delta, the fraction of a commitment that a second leaves, to a half-life in seconds.
 
     Raises
     ------
     PolicyError
-        It is not between 0 and 1: with 0 the past does not count, and with 1 a commitment never grows. Either is DRF by another
-        name.
+        `delta` is not between 0 and 1. With 0 the past does not count; with 1 a commitment never grows. Both are plain DRF.
     """
     if not 0.0 < delta < 1.0:
         raise PolicyError(f"a delta of {delta:g} turns the past off: write a number between 0 and 1, such as 0.9999")
@@ -33,34 +31,34 @@ def half_life_of(delta: float) -> float:
 
 
 def commitment(before: F64, taken: F64, even_part: F64, elapsed: float, half_life: float) -> F64:
-    """Carry commitments on over a time in which nobody took or gave back anything.
+    """Advance commitments over a period of constant use.
 
     Parameters
     ----------
     before : float64 array, shape (..., resources)
         In units of the resource.
     taken : float64 array, shape (..., resources)
-        What somebody has of what is shared: what it uses, less what it brought itself. May be below 0.
+        A user's use, less what it contributed itself; may be negative.
     even_part : float64 array, shape (resources,) or as `taken`
-        The whole over the number of users; or another part that somebody is entitled to, by its weight.
+        Capacity over the number of users, or a user's share by weight.
     elapsed, half_life : float
         Seconds.
 
     Returns
     -------
     float64 array, shape (..., resources)
-        What is taken beyond the even part, averaged; see :func:`fairlead.policies.fading.average`.
+        Average of the use beyond the even part; see :func:`fairlead.policies.fading.average`.
 
     Raises
     ------
     PolicyError
-        Time goes back, or by this half-life nothing fades.
+        Negative `elapsed`, or an invalid half-life.
     """
     return average(before, np.maximum(taken - even_part, 0.0), elapsed, half_life)
 
 
 def priority(committed: F64, taken: F64, capacity: F64) -> F64:
-    """Work out who goes next: the smallest dominant share and largest commitment together.
+    """Compute users' keys: dominant share plus largest commitment. The smallest is served next.
 
     Parameters
     ----------
@@ -76,14 +74,14 @@ def priority(committed: F64, taken: F64, capacity: F64) -> F64:
     Raises
     ------
     PolicyError
-        There is nothing of a resource: nobody has a share of it, so leave it out.
+        A resource has capacity 0: leave it out.
     """
     share: F64 = _parts(taken, capacity).max(axis=-1) + _parts(committed, capacity).max(axis=-1)
     return share
 
 
 def _parts(amounts: F64, capacity: F64) -> F64:
-    """Amounts as parts of the whole."""
+    """Return amounts over capacity."""
     if not (capacity > 0).all():
         raise PolicyError(f"resource {int(np.argmin(capacity > 0))} has a capacity that is not above 0: leave it out")
     parts: F64 = amounts / capacity
@@ -91,13 +89,13 @@ def _parts(amounts: F64, capacity: F64) -> F64:
 
 
 def growth(committed: F64, taken: F64, even_part: F64, capacity: F64) -> F64:
-    """Tell who of those with the same priority goes first: the one whose priority grows least.
+    """Compute the tie-breaker of equal priorities: the priority that grows least goes first.
 
     Returns
     -------
     float64 array, shape (users,)
-        By how much the commitment of the dominant resource (of equals, the last) grows, in parts of the whole, in a time so short
-        that it does not bend; a half-life's worth of it. Those who are the same here go in the order of their rows.
+        Initial growth of the commitment of the dominant resource (the last among equals), over capacity, per half-life. Equal
+        users keep the order of their rows.
     """
     share = _parts(taken, capacity)
     dominant = share.shape[-1] - 1 - share[..., ::-1].argmax(axis=-1, keepdims=True)
@@ -107,12 +105,12 @@ def growth(committed: F64, taken: F64, even_part: F64, capacity: F64) -> F64:
 
 
 def goes_first(committed: F64, taken: F64, even_part: F64, capacity: F64) -> NDArray[np.int64]:
-    """Put users in order: by priority, then by its growth, then by row.
+    """Sort users by priority, then by its growth, then by row.
 
     Returns
     -------
     int64 array, shape (users,)
-        Rows, who is first before who is next.
+        Rows, the first to be served first.
     """
     found: NDArray[np.int64] = np.lexsort(
         (growth(committed, taken, even_part, capacity), priority(committed, taken, capacity))
@@ -122,4 +120,4 @@ def goes_first(committed: F64, taken: F64, even_part: F64, capacity: F64) -> NDA
 
 def policy() -> OverTime:
     """Stateful DRF among queues."""
-    return OverTime("sdrf", "drf, and who took more than an even part lately goes later")
+    return OverTime("sdrf", "drf, and recent use beyond an even share counts against a user")

@@ -1,7 +1,7 @@
-"""Slots: each machine is cut into k equal slots, and slots are shared max-min; a task takes one, whatever it needs.
+"""Slots: each machine is cut into k equal slots, shared max-min. A task takes one slot, whatever it needs.
 
-The baseline of the DRF paper's section 6 (Hadoop's fair scheduler). A task that needs more than a slot is refused, or, with
-``slots:K:overcommit``, takes one all the same, and machines promise more than they have.
+This is the baseline of the DRF paper's section 6 (Hadoop's fair scheduler). A task larger than a slot is refused; with
+``slots:K:overcommit`` it takes one slot, and machines are overcommitted.
 """
 
 import re
@@ -11,14 +11,14 @@ import numpy as np
 
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
-from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import NO_SLOT, SLOT, fill
-from fairlead.policies.orders import ByKey, Order, by_rate
+from fairlead.policies.contract import NO_SLOT, SLOT, Division, Order, PolicyError
+from fairlead.policies.discrete import ByKey, by_rate
+from fairlead.policies.filling import fill
 
 
 @dataclass(frozen=True)
 class Slots:
-    """See the module."""
+    """Slots, shared max-min."""
 
     slots: int
     overcommit: bool
@@ -29,10 +29,10 @@ class Slots:
 
     @property
     def summary(self) -> str:
-        return f"{self.slots} equal slots a machine, shared equally; a task takes one"
+        return f"{self.slots} equal slots per machine, shared equally; a task takes one"
 
     def divide(self, problem: Problem) -> Division:
-        """Share the slots max-min; weights must be one number a user. A guarantee means nothing here and is refused."""
+        """Share the slots max-min. A weight must be one number per user; guarantees are refused."""
         capacity, need, size = self._slots(problem)
         fits = (problem.demand <= size).all(axis=1) if not self.overcommit else need > 0
         most, limited = problem.most()
@@ -44,7 +44,7 @@ class Slots:
         return Division(found.tasks, stop, found.round, notes=notes)
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
-        """Whole tasks go to whoever has fewest slots for its weight."""
+        """Serve whole tasks to the user with the fewest slots for its weight."""
         capacity, need, size = self._slots(problem)
         fits = (problem.demand <= size).all(axis=1) if not self.overcommit else need > 0
         seen = replace(
@@ -60,13 +60,13 @@ class Slots:
         return seen, ByKey(by_rate(1 / problem.weight[:, 0]), len(problem.users))
 
     def _slots(self, problem: Problem) -> tuple[Numbers, Numbers, Numbers]:
-        """How many slots there are, what each user's task takes of them, and how large one is."""
+        """Return the number of slots, the slots per task of each user, and the size of a slot."""
         if (problem.guarantee > 0).any():
             raise PolicyError("slots: cannot guarantee quantities: remove the guarantees")
         if problem.machines is not None:
-            raise PolicyError("slots: of machines that are alike only, without constraints: use drf, tsf or asset")
+            raise PolicyError("slots: divides only machines that are alike, without constraints: use drf, tsf or asset")
         if (problem.weight != problem.weight[:, :1]).any():
-            raise PolicyError("slots: a weight is one number a user here")
+            raise PolicyError("slots: a weight is one number per user")
         capacity = problem.capacity[:1] * 0 + self.slots * problem.nodes
         return capacity, problem.tasks * 0 + 1, problem.capacity / capacity[0]
 
@@ -74,5 +74,5 @@ class Slots:
 def policy(slots: str = "", how: str = "") -> Slots:
     """Slots, as ``slots:4`` or ``slots:4:overcommit``."""
     if not re.fullmatch("[0-9]{1,7}", slots) or not 0 < int(slots) <= 10**6 or how not in ("", "overcommit"):
-        raise PolicyError("slots: write slots:K or slots:K:overcommit, K the number of slots a machine")
+        raise PolicyError("slots: write slots:K or slots:K:overcommit, K the number of slots per machine")
     return Slots(int(slots), how == "overcommit")

@@ -1,4 +1,4 @@
-"""The most tasks in total, whoever's they are: a linear program, as a yardstick of efficiency. It is not fair to anybody."""
+"""The most tasks in total, by a linear program: a yardstick of efficiency, not fair."""
 
 from dataclasses import dataclass, replace
 
@@ -6,24 +6,24 @@ import numpy as np
 
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
-from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import DEMAND, LIMIT, fill
+from fairlead.policies.contract import DEMAND, LIMIT, Division, PolicyError
+from fairlead.policies.filling import fill
 from fairlead.policies.linear_programs import TOO_CLOSE, dense, solve
 
 
 @dataclass(frozen=True)
 class MostTasks:
-    """Maximise the weighted number of tasks, guarantees are kept."""
+    """Maximise the weighted number of tasks; guarantees are kept."""
 
     name: str = "tasks"
-    summary: str = "the most tasks in total, whoever's: a yardstick, not fair"
+    summary: str = "the most tasks in total: a yardstick, not fair"
 
     def divide(self, problem: Problem) -> Division:
         """Solve the linear program."""
         most, limited = problem.most()
         zero = problem.capacity[0] * 0
         there = problem.capacity > 0
-        # In parts of the capacity, and of what a user could have alone: a solver takes 10^18 for infinite, and 10^-9 for nothing.
+        # Scale by the capacity, and by what a user could have alone: a solver takes 10^18 as infinite, and 10^-9 as 0.
         size = np.where(there, problem.capacity, zero + 1)
         shares = problem.demand / size
         one = shares.max(axis=1)
@@ -36,9 +36,7 @@ class MostTasks:
             most=np.where(most < 0, np.inf, most * one),
         )
         found = solve(program)
-        if (
-            found is None
-        ):  # the guarantees do not fit together: as in all policies, what there is for them is filled by all
+        if found is None:  # the guarantees do not fit together: fill them first, as all policies do
             promised = problem.promised()
             speed = drf.speed(problem) * (promised > 0)
             floor = fill(problem.capacity, problem.demand, speed, promised, most * 0, limited).tasks

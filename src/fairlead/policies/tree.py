@@ -1,13 +1,13 @@
-"""Fairness over a tree of queues: what there is goes down the tree, at each inner queue to the child with the smallest share.
+"""Fairness over a tree of queues: from the root down, the child with the smallest share goes next.
 
-What an inner queue's share is makes the difference (Bhattacharya et al., "Hierarchical Scheduling for Diverse Datacenter
+The variants define an inner queue's share differently (Bhattacharya et al., "Hierarchical Scheduling for Diverse Datacenter
 Workloads", SoCC 2013):
 
-- naive: the dominant share of all that is used below it. It starves: a child that uses much of one resource makes its parent look
-  rich, and its siblings, who need another one, go without.
-- hdrf: the children that are not blocked count as if all had the least of their shares, those that are blocked (their demand is
-  met, or what they need is saturated) as they are, and saturated resources are left out. So no leaf starves.
-- collapsed: no tree at all; each leaf's weight is its part of its parent's, multiplied down the path.
+- naive: the dominant share of all use below it. This starves leaves: a child that uses much of one resource raises its parent's
+  share, and its siblings, which need another resource, get nothing.
+- hdrf: no leaf starves. Children that are not blocked count as if all had the least of their shares. Blocked children (demand
+  met, or a needed resource saturated) count in full. Saturated resources are ignored.
+- collapsed: no tree. A leaf's weight is its fraction of its parent's, multiplied down the path.
 
 A user is a leaf under the queue that it names.
 """
@@ -21,15 +21,14 @@ import numpy as np
 from fairlead.model.arrays import exact_array
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
-from fairlead.policies.by_filling import ByFilling
-from fairlead.policies.contract import Division
-from fairlead.policies.orders import ByKey, Order, by_rate
-from fairlead.policies.queue_tree import Inner, plant
-from fairlead.policies.tree_filling import TreeFilling
+from fairlead.policies.contract import Division, Order
+from fairlead.policies.discrete import ByKey, by_rate
+from fairlead.policies.filling import ByFilling
+from fairlead.policies.tree_filling import Inner, TreeFilling, plant
 
 
 class TreeOrder:
-    """Who goes next in a tree; see the module. `rescale` makes the difference between hdrf and the naive tree."""
+    """The order of users in a tree: hdrf with `rescale`, else the naive tree."""
 
     def __init__(self, problem: Problem, rescale: bool) -> None:
         self._problem, self._rescale = problem, rescale
@@ -40,7 +39,7 @@ class TreeOrder:
         self._saturated: set[int] = set()
 
     def choose(self) -> int | None:
-        """The user that is next of those who are not out."""
+        """Return the next active user; None if all are out."""
         self._share_out(self._root)
         if self._root.blocked:
             return None
@@ -50,24 +49,24 @@ class TreeOrder:
         return at.user
 
     def served(self, user: int, tasks: int) -> None:
-        """The user has so many tasks now."""
+        """Record that a user now has `tasks` tasks."""
         self.tasks[user] = tasks
 
     def out(self, user: int, saturated: int | None) -> None:
-        """The user is served no more: for want of a resource, or because it has all that it can use."""
+        """Stop serving a user: it needs the `saturated` resource, or (None) cannot use more."""
         self._out.add(user)
         if saturated is not None:
             self._saturated.add(saturated)
 
     def back(self, user: int) -> None:
-        """There is room for the user again; what is saturated stays so."""
+        """Serve a user again. Saturated resources stay saturated."""
         self._out.discard(user)
 
     def _share_out(self, node: Inner) -> None:
         if node.user is not None:
             node.used = [amount * self.tasks[node.user] for amount in self._problem.demand[node.user]]
             node.blocked = node.user in self._out
-            # A leaf that is not blocked needs nothing that is saturated, but for what came back.
+            # A leaf that is not blocked needs no saturated resource, unless room came back.
             weight = self._problem.weight[node.user]
             node.level = max((u / c / w for u, c, w in zip(node.used, self._capacity, weight, strict=True)), default=0)
             return
@@ -88,43 +87,43 @@ class TreeOrder:
 
 @dataclass(frozen=True)
 class Tree:
-    """By a tree of queues."""
+    """DRF over a tree of queues."""
 
     name: str
     summary: str
     rescale: bool
 
     def divide(self, problem: Problem) -> Division:
-        """Raise all levels together; where all are in the root it is DRF."""
+        """Raise all levels together. If all users are in the root, this is DRF."""
         if not any(problem.queues):
             return ByFilling(self.name, self.summary, drf.speed).divide(problem)
         return TreeFilling(problem, self.rescale).divide()
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
-        """Whole tasks go down the tree."""
+        """Serve whole tasks down the tree."""
         return problem, TreeOrder(problem, self.rescale)
 
 
 @dataclass(frozen=True)
 class Collapsed:
-    """The tree flattened into weights."""
+    """DRF with the tree flattened into weights."""
 
     name: str = "collapsed"
     summary: str = "drf without the tree: weights multiplied down each path"
 
     def divide(self, problem: Problem) -> Division:
-        """DRF with those weights."""
+        """Divide by DRF with those weights."""
         flat = flattened(problem)
         return ByFilling(self.name, self.summary, drf.speed).divide(flat)
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
-        """DRF with those weights."""
+        """Serve whole tasks by DRF with those weights."""
         flat = flattened(problem)
         return problem, ByKey(by_rate(1 / drf.speed(flat)), len(problem.users))
 
 
 def flattened(problem: Problem) -> Problem:
-    """The problem with each user's weight what the tree makes it: its part of its parent, times that one's part of its own."""
+    """Return the problem without its tree: a user's weight is its fraction of its parent's weight, multiplied down the path."""
     one = problem.capacity[0] * 0 + 1
     weights: list[Any] = [one] * len(problem.users)
 
@@ -138,9 +137,24 @@ def flattened(problem: Problem) -> Problem:
                 descend(child, part)
 
     def weigh(node: Inner) -> Any:
-        """A user's weight; an inner queue weighs 1."""
+        """Return a user's weight; an inner queue weighs 1."""
         return 1 if node.user is None else problem.weight[node.user].min()
 
     descend(plant(problem), one)
     weight = exact_array(weights).astype(problem.demand.dtype)
     return replace(problem, weight=np.broadcast_to(weight[:, None], problem.demand.shape))
+
+
+def hdrf() -> Tree:
+    """Hierarchical DRF."""
+    return Tree("hdrf", "drf down a tree of queues, so that no leaf starves", rescale=True)
+
+
+def naive() -> Tree:
+    """DRF at each inner queue over all that is used below its children; it starves leaves."""
+    return Tree("naive", "drf at each inner queue as if it were a user: starves", rescale=False)
+
+
+def collapsed() -> Collapsed:
+    """DRF over the leaves alone, with weights multiplied down the tree."""
+    return Collapsed()

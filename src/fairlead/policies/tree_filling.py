@@ -1,24 +1,25 @@
-"""Fairness over a tree, divisible: the levels of all queues rise together, from one event to the next.
+"""Divisible fairness over a tree: the levels of all queues rise together, from one event to the next.
 
-Within an inner queue the lowest of the children that are not blocked rise, all at the same speed, and the others wait until these
-have come up to them. What is raised is the leaves' tasks; the level of an inner queue follows from what is below it, and is a
-piecewise linear function of that, so that between two events everything moves in straight lines:
+In an inner queue the lowest unblocked children rise, all at the same speed; the others wait for them. Only leaves gain tasks.
+An inner queue's level is a piecewise linear function of the levels below it, so between two events all levels change linearly.
+Events:
 
 - a leaf has all that it can use, or (with a guarantee) starts to rise;
-- a resource is saturated, and whoever needs it is blocked;
-- a queue that waited is reached by its siblings;
-- another resource becomes the dominant one of an inner queue.
+- a resource is saturated, and the leaves that need it are blocked;
+- rising siblings reach a queue that waited;
+- the dominant resource of an inner queue changes.
 
-Under hdrf an inner queue's level can fall when a resource is saturated, since that counts no more; it then rises alone until it
-is even again. It can also stand still while a child rises, when what dominates it is in use by others; it is then alone too.
+Under hdrf an inner queue's level can fall when a resource is saturated, because that resource no longer counts; the queue then
+rises alone until it is level again. A level can also stand still while a child rises, if others use its dominant resource; the
+queue then rises alone too.
 
-The leaves of one inner queue that are not blocked are always at the same level, so they are one group. Each inner queue has a
-clock of its own, in which its level rises by one in one unit of time (or stands still), and knows how long it is until the next
-event below it. So an event is the business of the queues above it only; the others are told how much time has passed when
-somebody looks at them again. A saturation is everybody's business.
+The unblocked leaves of one inner queue are always at the same level, so they form one group. Each inner queue has its own
+clock, in which its level rises by 1 per unit of time (or stands still), and knows the time to the next event below it. So an
+event concerns only the queues above it; other queues catch up with the passed time when they are next read. A saturation
+concerns all queues.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,23 +27,52 @@ import numpy as np
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
-from fairlead.policies.contract import Division
-from fairlead.policies.filling import DEMAND, LIMIT, NOT_TAKEN, fill
-from fairlead.policies.queue_tree import Inner, plant
+from fairlead.policies.contract import DEMAND, LIMIT, NOT_TAKEN, Division
+from fairlead.policies.filling import fill
 
 CLOSE = 1e-12
-"""Levels in floating point that differ by less, in parts of the larger, are the same."""
+"""Relative difference below which two floating-point levels are equal."""
+
+
+@dataclass
+class Inner:
+    """An inner queue, or a leaf if it has a user."""
+
+    name: str
+    user: int | None = None
+    children: list["Inner"] = field(default_factory=list)
+    used: list[Any] = field(default_factory=list)
+    level: Any = 0  # weighted share
+    blocked: bool = False
+
+
+def plant(problem: Problem) -> Inner:
+    """Make the tree of queues whose leaves are the problem's users. Inner queues weigh 1 each."""
+    root = Inner("")
+    inner = {"": root}
+    for i, name in enumerate(problem.users):
+        path = problem.queues[i]
+        parts = path.split("/") if path else []
+        above = root
+        for depth in range(1, len(parts) + 1):
+            place = "/".join(parts[:depth])
+            if place not in inner:
+                inner[place] = Inner(place)
+                above.children.append(inner[place])
+            above = inner[place]
+        above.children.append(Inner(name, user=i))
+    return root
 
 
 @dataclass(eq=False)
 class _Rows:
-    """What is known about the inner children of a queue, a row each.
+    """What a queue knows about its inner children, one row each.
 
-    blocked : whether nothing below may rise any more
-    level, used : how high it is, and what it counts as
-    climb, growth, slope : how these and what really runs below change in one unit of the child's time
-    until : time to the next event below the child, infinite if there is none
-    passed : time that the child has not been told of
+    blocked : True if nothing below may rise any more
+    level, used : the child's level, and the use that it counts as
+    climb, growth, slope : change of the level, of `used`, and of the real use below, per unit of the child's time
+    until : time to the next event below the child; inf if none
+    passed : time that the child has yet to catch up with
     """
 
     blocked: Any
@@ -59,17 +89,17 @@ class _Rows:
 class _Queue:
     """An inner queue.
 
-    rows : what is known about its inner children
-    up, place : the row where its parent knows about it
-    leaves : users that may rise yet, or wait for their floor to be reached
-    level : of those that rise
-    ends, starts : users in the order in which they are satisfied, or begin to rise
-    even, fixed : what one level of all unblocked leaves takes, and what the blocked ones have, shape (resources,)
-    rising, resting : what one level of those that rise takes, and what those have that do not yet
-    need : how many unblocked leaves need each resource
-    moving, leaves_move : which inner children rise, and whether the leaves do
-    pace : how much time passes for those that rise in one unit of the queue's own
-    event, child : what happens next; if nothing, it happens below that child
+    rows : its inner children's rows
+    up, place : its own row in its parent
+    leaves : unblocked users: those that rise, and those that wait for the level to reach their floor
+    level : level of the rising leaves
+    ends, starts : users in reverse order of being satisfied, or of starting to rise
+    even, fixed : use of all unblocked leaves per level, and use of the blocked ones, shape (resources,)
+    rising, resting : use of the rising leaves per level, and use of the waiting ones
+    need : number of unblocked leaves that need each resource
+    moving, leaves_move : inner children that rise; True if the leaves rise
+    pace : time of the rising children per unit of the queue's own time
+    event, child : the next event; if "", it happens below that child
     """
 
     children: list["_Queue"]
@@ -93,7 +123,7 @@ class _Queue:
 
 
 class TreeFilling:
-    """Fill down a tree; `rescale` makes the difference between hdrf and the naive tree."""
+    """Fills down a tree: hdrf with `rescale`, else the naive tree."""
 
     def __init__(self, problem: Problem, rescale: bool) -> None:
         self._rescale = rescale
@@ -110,7 +140,7 @@ class TreeFilling:
         self._rounds = 0
 
     def divide(self) -> Division:
-        """Fill until all are blocked."""
+        """Fill until all leaves are blocked."""
         problem = self._problem
         promised = problem.promised()
         nothing = problem.tasks * 0
@@ -171,7 +201,7 @@ class TreeFilling:
         return queue
 
     def _unknown(self, count: int) -> _Rows:
-        """Rows of zeros for so many queues."""
+        """Make rows of zeros for `count` queues."""
         one, wide = np.full(count, self._zero), np.full((count, len(self._size)), self._zero)
         return _Rows(
             blocked=np.zeros(count, np.bool_), level=one, used=wide, climb=one.copy(), growth=wide.copy(),
@@ -181,7 +211,7 @@ class TreeFilling:
     # -- where a queue stands, and how it moves ------------------------------------------------------------------
 
     def _look(self, q: _Queue) -> None:
-        """Work out what a queue counts as, its level, how these move and what happens next; its parent knows it then."""
+        """Compute a queue's use and level, how they change, and the next event; store them in its parent's row."""
         rows, up, k = q.rows, q.up, q.place
         going = np.flatnonzero(~rows.blocked)
         up.blocked[k] = not len(going) and not q.leaves
@@ -191,7 +221,7 @@ class TreeFilling:
         q.moving, higher = going[is_lowest], going[~is_lowest]
 
         used = q.fixed + (q.even * lowest if self._rescale else q.resting + q.rising * q.level)
-        rest = q.fixed * 0  # what one level of those that are higher counts as
+        rest = q.fixed * 0  # use per level of the higher children
         if self._rescale and len(higher):
             rest = (rows.used[higher] / rows.level[higher][:, None]).sum(axis=0)
             used = used + rest * lowest + rows.used[rows.blocked].sum(axis=0) + rows.used[q.moving].sum(axis=0)
@@ -206,7 +236,7 @@ class TreeFilling:
 
         q.leaves_move = bool(q.leaves) and bool(self._are(q.level, lowest))
         standing = q.moving[rows.climb[q.moving] == 0]
-        if len(standing):  # they rise alone, since their level does not
+        if len(standing):  # their level stands still, so they rise alone
             q.moving, q.leaves_move = standing, False
         growth = rows.growth[q.moving].sum(axis=0) if len(q.moving) else q.fixed * 0
         if not len(standing):
@@ -223,7 +253,7 @@ class TreeFilling:
         slope = rows.slope[q.moving].sum(axis=0) if len(q.moving) else q.fixed * 0
         up.slope[k] = (slope + q.rising if q.leaves_move else slope) * q.pace
 
-        # What happens next, in the time of those that rise.
+        # The next event, in the time of the rising children.
         first: Any = np.inf
         q.event = ""
         for c in q.moving:
@@ -247,13 +277,13 @@ class TreeFilling:
         up.until[k] = first / q.pace
 
     def _are(self, some: Any, value: Any) -> Any:
-        """Which levels are the same as another."""
+        """Return which levels equal `value`."""
         if self._exact:
             return some == value
         return np.abs(some - value) <= CLOSE * np.maximum(np.abs(some), np.abs(value))
 
     def _pass(self, q: _Queue) -> None:
-        """Let the time that has passed for a queue pass for what is directly below it."""
+        """Advance what is directly below a queue by the time that the queue has to catch up with."""
         passed = q.up.passed[q.place]
         if passed == 0:
             return
@@ -270,7 +300,7 @@ class TreeFilling:
     # -- what happens --------------------------------------------------------------------------------------------
 
     def _step(self, root: _Queue) -> None:
-        """Go on to the next event, and let it happen."""
+        """Advance to the next event, and process it."""
         top = root.up
         slope, time, saturated = top.slope[0], top.until[0], None
         for j in np.flatnonzero(self._problem.capacity > 0):
@@ -325,7 +355,7 @@ class TreeFilling:
             self._counted = self._counted & (np.arange(len(self._counted)) != j)
 
     def _block(self, q: _Queue, i: int, tasks: Any) -> None:
-        """A leaf has what it has."""
+        """Fix a leaf at `tasks`."""
         demand = self._problem.demand[i]
         q.leaves.discard(i)
         q.need = q.need - (demand > 0)
@@ -339,7 +369,7 @@ class TreeFilling:
         self._round[i] = self._rounds
 
     def _clean(self, q: _Queue) -> None:
-        """What nobody needs is 0, whatever rounding left; who has ended is not looked at again."""
+        """Zero the sums of resources that no leaf needs (rounding errors), and drop blocked leaves from `ends` and `starts`."""
         none = q.need == 0
         for amounts in (q.even, q.rising, q.resting):
             amounts[none] = self._zero

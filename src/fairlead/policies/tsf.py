@@ -1,25 +1,25 @@
-"""Task share fairness: equal parts of the tasks that each could run if it had all the machines to itself, and no constraints.
+"""Task share fairness: equal parts of the tasks that each user could run alone on all machines, without constraints.
 
-Wang, Li, Liang and Li, "Multi-Resource Fair Sharing for Datacenter Jobs with Placement Constraints", SC 2016. Where machines are
-alike and nobody is constrained it is DRF; where users can use some machines only, it is the one that keeps its properties.
+Wang, Li, Liang and Li, "Multi-Resource Fair Sharing for Datacenter Jobs with Placement Constraints", SC 2016. On equal machines
+without constraints it equals DRF. With constraints it alone keeps DRF's properties.
 """
 
 import numpy as np
 
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
-from fairlead.policies.by_filling import ByFilling
+from fairlead.policies.filling import ByFilling
 
 
 def speed(problem: Problem) -> Numbers:
-    """Tasks per part of what a user could run alone, times its weight, which is one number a user."""
+    """Return the tasks that each user could run alone, times its weight (one number per user)."""
     kinds = problem.machines
     capacity = (
         [problem.capacity] if kinds is None else [c * k for c, k in zip(kinds.capacity, kinds.count, strict=True)]
     )
     alone = problem.tasks * 0
     for room in capacity:
-        fits = problem.tasks * 0 - 1  # of this kind of machine; -1: not bounded yet
+        fits = problem.tasks * 0 - 1  # on this kind of machine; -1: no bound yet
         for j in range(len(room)):
             needs = problem.demand[:, j] > 0
             bound = room[j] / np.where(needs, problem.demand[:, j], room[j] * 0 + 1)

@@ -1,4 +1,4 @@
-"""Programs of Ray as jobs: :func:`session` joins the placement group that fairlead made for one, on the nodes that it chose."""
+"""Ray programs as jobs: :func:`session` joins the placement group that fairlead made, on the nodes that it chose."""
 
 from fairlead.ray.joined import NotInGroup, session
 

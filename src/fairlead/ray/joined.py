@@ -1,4 +1,4 @@
-"""What a program of Ray does to use the placement group that was made for it."""
+"""How a Ray program uses the placement group made for it."""
 
 import contextlib
 import os
@@ -9,29 +9,29 @@ from fairlead.ray.names import GROUP
 
 
 class NotInGroup(RuntimeError):
-    """This is no program that fairlead has made a placement group for."""
+    """This program has no placement group of fairlead's."""
 
 
 @contextlib.contextmanager
 def session(current: bool = True, **options: Any) -> Iterator[Any]:
-    """Join the placement group of the job that this is.
+    """Join the placement group of this job.
 
     Parameters
     ----------
     current : bool
-        Tasks and actors that name no scheduling strategy run in the group, and so do those that they start.
+        True to run tasks and actors without a scheduling strategy, and those that they start, in the group.
     **options
-        For `ray.init`, where that was not called before.
+        For `ray.init`, if it was not called before.
 
     Yields
     ------
     ray.util.placement_group.PlacementGroup
-        For what names a strategy: ``PlacementGroupSchedulingStrategy(group, 3)`` is the bundle 3.
+        For explicit strategies: ``PlacementGroupSchedulingStrategy(group, 3)`` is bundle 3.
 
     Raises
     ------
     NotInGroup
-        This was not submitted with ``fairlead submit --ray``.
+        The program was not submitted with ``fairlead submit --ray``.
     """
     name = os.environ.get(GROUP)
     if name is None:
@@ -48,7 +48,7 @@ def session(current: bool = True, **options: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def made_current(group: Any) -> Iterator[None]:
-    """Have a group be the one that this driver's tasks and actors belong to. It takes what is private in Ray: tried with 2.60."""
+    """Make a group the default of this driver's tasks and actors. Uses Ray's private names; tested with 2.60."""
     from ray._private import worker
 
     kind: Any = worker.Worker

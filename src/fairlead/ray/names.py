@@ -1,6 +1,6 @@
-"""Names of variables in the environment of a program of Ray."""
+"""Environment variables of a Ray program."""
 
 GROUP_WANTED = "FAIRLEAD_RAY_WANTED"
-"""The bundle and the ids of the nodes of the placement group that is to be made, as JSON."""
+"""JSON: the bundle, and the node ids, of the placement group to make."""
 GROUP = "FAIRLEAD_RAY_GROUP"
-"""The id of the placement group that was made."""
+"""Id of the placement group."""

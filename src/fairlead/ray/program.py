@@ -1,9 +1,9 @@
-"""A program of Ray as a job: makes its placement group, runs it, and ends as it does.
+"""Runs a Ray program as a job: makes its placement group, runs it, and ends as it does.
 
     python -m fairlead.ray.program COMMAND [ARG]...
 
-It is the first task of the job's gang; the others hold room on their nodes. The group belongs to the driver that this is in Ray's
-eyes, so Ray removes it when this ends, in whatever way. What the job is told to stop by is for the program: this ends after it.
+It is the first task of the job's gang; the others hold room on their nodes. This process is the Ray driver that owns the group,
+so Ray removes the group whenever it ends. Signals to the job are for the program; this process ends after it.
 """
 
 import json
@@ -16,13 +16,13 @@ from typing import Any
 from fairlead.ray.names import GROUP, GROUP_WANTED
 
 FIRST_WORD_AFTER, LAST_WORD_AFTER = 5.0, 60.0
-"""Seconds of waiting for Ray after which that is said, and those that are between two such words at most."""
+"""Seconds of waiting for Ray before the first message, and at most between two messages."""
 FOR_THE_PROGRAM = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
-"""What a task may be told to stop by, which the program gets as well."""
+"""Signals that a task may be stopped by; the program gets them too."""
 
 
 def main() -> int:
-    """Run the program that the arguments are; the status to exit with."""
+    """Run the program given as arguments. Return its exit status."""
     wanted = json.loads(os.environ.pop(GROUP_WANTED))
     import ray
 
@@ -38,7 +38,7 @@ def main() -> int:
         sys.stderr.write(f"fairlead: {sys.argv[1]}: {error.strerror}\n")
         return 127
     status = program.wait()
-    ray.shutdown()  # its group goes with the driver
+    ray.shutdown()  # the group ends with the driver
     if status < 0:
         end_by(-status)
     return status
@@ -46,21 +46,21 @@ def main() -> int:
 
 def end_by(number: int) -> None:
     """End by a signal, as the program did."""
-    if number != signal.SIGKILL:  # which nobody can handle, or say so
+    if number != signal.SIGKILL:  # SIGKILL cannot be handled
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
     os.kill(os.getpid(), number)
 
 
 def make_group(bundle: dict[str, float], nodes: list[str]) -> Any:
-    """Make a placement group with one such bundle on each of these nodes, which may be the same; waits until Ray has the room."""
+    """Make a placement group with one bundle on each of these nodes (repeats allowed); waits until Ray has room."""
     from ray.util.placement_group import placement_group
 
     where = [{"ray.io/node-id": node} for node in nodes]
     group = placement_group([bundle] * len(nodes), bundle_label_selector=where)
     pause = FIRST_WORD_AFTER
     while not group.wait(pause):
-        sys.stderr.write("fairlead: waits for Ray, where somebody else has what this job was given\n")
+        sys.stderr.write("fairlead: waiting for Ray: something else uses what this job was given\n")
         pause = min(LAST_WORD_AFTER, 2 * pause)
     return group
 

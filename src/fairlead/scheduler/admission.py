@@ -33,7 +33,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.feasibility import blocked_forever_by, bound_over, over_bound
 from fairlead.scheduler.framework_index import JOBS, own_queue
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, WAITING
+from fairlead.scheduler.statuses import FAILED, JOB, PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import NONE
 
 MOST_TASKS = 1_000_000
@@ -317,7 +317,7 @@ def rows_below(state: State, queue: str) -> list[int]:
 def hold(state: State, job: int, now: float) -> JobHeld | None:
     """Keep the waiting tasks of a job from starting; None if it is held already."""
     row = job_row(state, job)
-    if state.jobs.waiting[row] == 0:
+    if not JOB.allows("held", state.job_status(row)) or state.jobs.waiting[row] == 0:
         raise Refused(f"job {job} has no task that waits: there is nothing to hold")
     return None if state.jobs.held[row] else JobHeld(at=now, id=job)
 
@@ -333,7 +333,7 @@ def edit(state: State, job: int, changes: JobEdited) -> JobEdited | None:
     edited = changes.edited(spec)
     if edited == spec:
         return None
-    if not np.isnan(state.jobs.finished_at[row]):
+    if not JOB.allows("edited", state.job_status(row)):
         raise Refused(f"job {job} has ended: `fairlead rerun {job}` runs it again")
     differ = [name for name in FIXED_WHILE_RUNNING if getattr(edited, name) != getattr(spec, name)]
     if differ and state.jobs.holding[row]:

@@ -190,8 +190,8 @@ def settle_first(state: State, now: float) -> list[Fact]:
     facts: list[Fact] = []
     if state.broken_gangs:
         facts += _end_broken_gangs(state, now)
-    late = state.deadlines.over(now, state.runs)
-    if late:
+    late = [attempt for attempt in state.deadlines.over(now, state.runs) if attempt[0] not in state.broken_gangs]
+    if late:  # what is left of a broken gang is stopped already
         job, index, attempt = np.array(late, np.int64).T.copy()
         facts.append(TasksExpired(at=now, job=job, index=index, attempt=attempt))
     facts += [JobCancelled(at=now, id=job) for job in sorted(state.dependencies.doomed)]

@@ -77,6 +77,7 @@ from fairlead.scheduler.statuses import (
     CANCEL,
     EXPIRE,
     IMPOSSIBLE,
+    JOB,
     PLACED,
     REVOKE,
     REVOKING,
@@ -303,7 +304,7 @@ def _job_edited(state: State, fact: JobEdited) -> None:
     row, spec = state.job_row(fact.id), state.index.specs[fact.id]
     job = fact.edited(spec)
     runs = bool(state.jobs.holding[row])
-    if not np.isnan(state.jobs.finished_at[row]) or (
+    if not JOB.allows("edited", state.job_status(row)) or (
         runs and any(getattr(job, name) != getattr(spec, name) for name in FIXED_WHILE_RUNNING)
     ):
         raise Contradiction(f"job {fact.id} cannot be edited so: it has ended, or runs")

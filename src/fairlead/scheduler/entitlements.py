@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
-from fairlead.policies.arithmetic import dominant_share
 from fairlead.policies.codes import DIVIDED
 from fairlead.policies.contract import DividingPolicy, PolicyError
+from fairlead.policies.drf import dominant_share
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.feasibility import never_starting
 from fairlead.scheduler.kernel.scheduling import Tree, fill_tree

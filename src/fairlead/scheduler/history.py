@@ -5,8 +5,8 @@ The counting itself is in :mod:`fairlead.scheduler.kernel`.
 
 import numpy as np
 
-from fairlead.policies.arithmetic import dominant_share
 from fairlead.policies.codes import FAIRTREE, SDRF
+from fairlead.policies.drf import dominant_share
 from fairlead.scheduler.kernel.constants import MOMENTS, QUARTER_DIGITS
 from fairlead.scheduler.tables import F64, I64, NONE, Queues
 

@@ -32,6 +32,7 @@ def check_invariants(state: State) -> None:
     AssertionError
         Names the node, queue, group or job for which the state keeps something wrong.
     """
+    assert state.view().scratches == 0, "a kernel kept the arrays that it worked in"
     _check_lists(state)
     _check_index(state)
     _check_jobs(state)

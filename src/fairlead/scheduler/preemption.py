@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlead.policies.arithmetic import dominant_share
+from fairlead.policies.drf import dominant_share
 from fairlead.scheduler.entitlements import parts_of
 from fairlead.scheduler.facts import (
     Claim,

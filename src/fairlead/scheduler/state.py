@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.model.specs import Policy, Quantities, Queue, Settings, written
+from fairlead.model.specs import JobStatus, Policy, Quantities, Queue, Settings, written
 from fairlead.scheduler.cluster import Constraints
 from fairlead.scheduler.dependencies import Attempt, Deadlines, Dependencies, JobCaps
 from fairlead.scheduler.facts import Attempts, Contradiction, Ints, Revocation
@@ -18,7 +18,7 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import ENDED, HISTOGRAMS, HOLDS
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.records import Records
-from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
+from fairlead.scheduler.statuses import JOB_STATUSES, PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import I64, NONE
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
@@ -104,6 +104,10 @@ class State(Records):
         """Return the latest attempts of task rows as the columns of a fact."""
         job, index, attempt = self.attempts_of(tasks)
         return {"job": job, "index": index, "attempt": attempt}
+
+    def job_status(self, row: int) -> JobStatus:
+        """Return the status of a job."""
+        return JOB_STATUSES[int(self.jobs.statuses(slice(row, row + 1))[0])]
 
     def runs(self, attempt: Attempt) -> bool:
         """True if an attempt runs and was not told to stop."""

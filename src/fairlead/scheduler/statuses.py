@@ -1,9 +1,12 @@
-"""What a task is doing, what can happen to it, and what it does then: one table, which the kernels, the tests and a page read.
+"""The lifecycles of tasks, jobs, offers, reservations and claims: their statuses, and what each event makes of them.
 
-Only numbers here: kernels compile them in.
+What is not listed cannot happen. Requests and facts are refused by these tables, the docs show them, and tests compare them with
+what a state does. A task's lifecycle comes first, as numbers, because kernels compile it in.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
+
+from fairlead.model.specs import JobStatus
 
 # From PLACED to REVOKING a task holds resources; from SUCCEEDED on it is over.
 WAITING, PLACED, RUNNING, STOPPING, EXPIRING, REVOKING, SUCCEEDED, FAILED, CANCELLED = range(9)
@@ -68,3 +71,75 @@ TRANSITIONS: Final = (
 
 A revoked task whose job says that it is done when it then exits 0 (``exit_done``) has YIELDED taken for DONE.
 """
+
+
+class Lifecycle(NamedTuple):
+    """The statuses of a thing, and of each event the statuses that can follow, by the status before it."""
+
+    statuses: tuple[str, ...]
+    events: dict[str, dict[str, tuple[str, ...]]]
+
+    def allows(self, event: str, status: str, after: str | None = None) -> bool:
+        """Return True if an event can happen in a status; if `after` is given, only if that can follow."""
+        possible = self.events[event].get(status, ())
+        return after in possible if after is not None else bool(possible)
+
+
+JOB_STATUSES: Final[tuple[JobStatus, ...]] = ("waiting", "held", "running", "succeeded", "failed", "cancelled")
+_ENDED: Final = JOB_STATUSES[3:]
+
+JOB: Final = Lifecycle(
+    (*JOB_STATUSES, "forgotten"),
+    {
+        "placed": {"waiting": ("running",), "held": ("running",), "running": ("running",)},
+        "held": {"waiting": ("held",), "held": ("held",), "running": ("running",)},
+        "released": {"held": ("waiting",), "running": ("running",)},
+        "edited": {status: (status,) for status in JOB_STATUSES[:3]},
+        "cancelled": {
+            "waiting": ("waiting", *_ENDED),
+            "held": ("held", *_ENDED),
+            "running": ("running",),
+            **{status: (status,) for status in _ENDED},
+        },
+        "a task ends": {"running": ("running", "waiting", "held", *_ENDED)},
+        "forgotten": dict.fromkeys(_ENDED, ("forgotten",)),
+    },
+)
+"""A job is running while a task of it holds resources. A running job that is held or cancelled is running until those tasks end."""
+
+OFFER: Final = Lifecycle(
+    ("open", "void", "over"),
+    {
+        "accepted": {"open": ("over",)},
+        "declined": {"open": ("over",)},
+        "its node is lost or changes": {"open": ("void",)},
+        "rescinded": {"open": ("over",), "void": ("over",)},
+    },
+)
+"""An offer is void while its framework does not know yet that the node is lost."""
+
+RESERVATION: Final = Lifecycle(
+    ("planned", "fixed", "over"),
+    {
+        "planned again": {"planned": ("planned", "fixed"), "fixed": ("fixed",)},
+        "a task takes its place": {"planned": ("planned", "over"), "fixed": ("fixed", "over")},
+        "dropped": {"planned": ("over",), "fixed": ("over",)},
+        "a node of it is lost or drained": {"planned": ("planned", "over"), "fixed": ("fixed", "over")},
+        "its job cannot wait any more": {"planned": ("over",), "fixed": ("over",)},
+    },
+)
+"""A reservation is fixed once its start has passed twice without its job: its nodes are then not chosen again."""
+
+CLAIM: Final = Lifecycle(
+    ("due", "kept", "deferred", "over"),
+    {
+        "tasks are preempted": {"due": ("kept",)},
+        "no victims found": {"due": ("deferred",)},
+        "its time comes": {"deferred": ("due",)},
+        "placed": {"due": ("over",), "kept": ("kept", "over"), "deferred": ("over",)},
+        "withdrawn": {"kept": ("due", "over")},
+    },
+)
+"""A claim is a pending task, or gang, that others are preempted for. Room that comes back for it is kept for it."""
+
+LIFECYCLES: Final = {"job": JOB, "offer": OFFER, "reservation": RESERVATION, "claim": CLAIM}

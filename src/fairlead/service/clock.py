@@ -1,11 +1,11 @@
-"""The scheduler's clock: it counts seconds, and nobody sets it.
+"""The scheduler's clock: a monotonic count of seconds that nobody can set.
 
-Time limits, waits and history go by differences, so a wall clock that is set (by hand, by NTP after a boot without one, by a
-virtual machine that was asleep) would end tasks too early or never. This one starts with what the wall clock says and then counts
-with the machine's own clock since its boot, asleep or not. Over a restart of the scheduler it goes on where it was; over a boot
-it starts with the wall clock again, but never behind what has happened already.
+Time limits, waits and history use differences. A wall clock that steps (set by hand, by NTP after boot, or in a resumed virtual
+machine) would end tasks too early or never. This clock starts at the wall clock's time and then counts CLOCK_BOOTTIME, including
+suspension. It continues across restarts of the scheduler. After a boot it starts at the wall clock's time again, but never before
+the last recorded fact.
 
-What people are shown is what happened by the wall clock as it is set now: :meth:`Clock.wall`.
+People see times of the wall clock as it is set now: :meth:`Clock.wall`.
 """
 
 import json
@@ -23,14 +23,14 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock:
-    """Seconds that never step; call it.
+    """Seconds that never step; call it to read them.
 
     Parameters
     ----------
     path : Path
-        The file that says where it was in this boot; made where there is none.
+        The file that stores the clock's start in this boot; created if missing.
     not_before : float
-        Seconds that it has shown already.
+        The earliest time it may show, in seconds.
     """
 
     def __init__(self, path: Path, not_before: float = -inf) -> None:
@@ -44,7 +44,7 @@ class Clock:
                     json.dumps({"boot": boot, "begin": self._begin, "check": _check(boot, self._begin)}),
                     durable=True,
                 )
-            except OSError as error:  # it can run without: its next start takes the wall clock's word instead
+            except OSError as error:  # it works without; the next start uses the wall clock instead
                 log.warning("%s: cannot be written: %s", path, error.strerror)
 
     def __call__(self) -> float:
@@ -52,41 +52,41 @@ class Clock:
 
     @staticmethod
     def boot() -> str:
-        """Which boot of the machine this is; empty where it does not say."""
+        """Return the id of this boot; empty if unknown."""
         try:
             return _BOOT.read_text(encoding="ascii").strip()
         except OSError:
             return ""
 
     def wall(self, at: float) -> float:
-        """What the wall clock, as it is set now, would have shown at a moment of this one: whole seconds of difference count."""
+        """Convert a time of this clock to the wall clock as set now, to whole seconds of difference."""
         return at + round(time.time() - self())
 
 
 def _check(boot: object, begin: float) -> int:
-    """What tells a file that is as it was written: a bit that flips in it would end tasks, or let them run for years."""
+    """Return a checksum: a flipped bit in the file would end tasks, or let them run for years."""
     return zlib.crc32(f"{boot} {begin!r}".encode())
 
 
 def _read(path: Path, boot: str) -> float | None:
-    """Where the clock began in this boot; None where that is not known."""
+    """Return the clock's start in this boot; None if unknown."""
     try:
         known, begin = read_clock(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        log.warning("%s: cannot be read (%s): going by the wall clock", path, error)
+        log.warning("%s: cannot be read (%s): using the wall clock", path, error)
         return None
     return begin if boot and known == boot and isfinite(begin) else None
 
 
 def read_clock(path: Path) -> tuple[str, float]:
-    """In which boot a clock was begun, and at which second of that. Raises OSError, ValueError where it is not as written."""
+    """Return the boot and the start of a stored clock. Raises OSError, or ValueError if it is damaged."""
     try:
         told = json.loads(path.read_text())
         boot, begin = told["boot"], float(told["begin"])
         if told["check"] != _check(boot, begin):
-            raise ValueError("it is not what was written")
+            raise ValueError("the checksum does not match")
     except (KeyError, TypeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
     return boot, begin

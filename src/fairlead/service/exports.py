@@ -1,6 +1,6 @@
-"""Environments that are kept apart from the journal: each in a file of its own, its person's, for as long as its job may start.
+"""Environments stored outside the journal: one file per job, owned by its person, deleted when the job ends.
 
-The supervisor reads it when it starts a task. The folder is closed to everybody, so what is in it is what was written.
+The supervisor reads the file when it starts a task. Only the scheduler can write to the folder, so the files can be trusted.
 """
 
 import os
@@ -15,14 +15,14 @@ from fairlead.people.accounts import Person
 
 
 class Exports:
-    """The files in a folder. Threads may share one."""
+    """The files of a folder. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(mode=0o700, exist_ok=True)
 
     def keep(self, environment: Mapping[str, str], person: Person) -> str:
-        """Write one for a person, on the disk when this returns; its name."""
+        """Write an environment for a person durably; return the name of its file."""
         name = uuid.uuid4().hex
         write_private(self.folder / name, msgspec.json.encode(environment).decode(), durable=True)
         if os.geteuid() != person.uid:
@@ -30,17 +30,16 @@ class Exports:
         return name
 
     def size(self, name: str) -> int:
-        """The bytes of one; 0 where there is none any more."""
+        """Return the size of a file in bytes; 0 if it no longer exists."""
         try:
             return (self.folder / name).stat().st_size
         except FileNotFoundError:
             return 0
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove some."""
         for name in names:
             (self.folder / name).unlink(missing_ok=True)
 
     def drop_but(self, names: Iterable[str]) -> None:
-        """Remove all but these: those of jobs that were refused, or ended, as a scheduler was killed."""
+        """Remove all other files: leftovers of a scheduler that was killed."""
         self.drop({path.name for path in self.folder.iterdir()} - set(names))

@@ -1,8 +1,8 @@
-"""The stream of facts: made once for all who read at the same place, and no more of it than leaves room for other requests.
+"""The stream of facts: each page is made once for all readers of a position, at a pace that leaves room for other requests.
 
-Facts are read from the journal a page at a time, in one thread of its own, and become the text of server-sent events there. The
-newest pages are kept, so that a thousand who follow get the same bytes. A reader that is slow waits by itself; the more there
-are, the longer each waits for its next page, which then holds more.
+One thread reads pages from the journal and turns them into server-sent events. The newest pages are cached, so a thousand
+followers share the same bytes. A slow reader delays only itself. The more readers there are, the longer each waits for its next
+page, which then holds more facts.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from fairlead.journal import Journal
 from fairlead.model.specs import Work
-from fairlead.people.door import Door
+from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import Caller, Rules, acts_on, seen_queue, sees_names
 from fairlead.scheduler.facts import JobEdited, JobSubmitted, SharesLooked, TasksRevoked, decode, encode
 from fairlead.scheduler.framework_index import holds_jobs_of
@@ -23,87 +23,86 @@ from fairlead.service.loop import Loop
 from fairlead.service.wakeups import Wakeups, heard_within
 
 PAGE = 500
-"""Facts in a page, at most."""
+"""Facts per page."""
 MOST_KEPT = 32 * 2**20
-"""Bytes of pages that are kept."""
-PACE = 0.0005
-"""Seconds between two pages of a reader, for each reader that there is."""
-PING_EVERY = 15.0
-"""Seconds after which one who waits is told that the line is still there."""
+"""Bytes of cached pages."""
+PACE_SECONDS = 0.0005
+"""The pause between two pages of a reader, multiplied by the number of readers."""
+PING_SECONDS = 15.0
+"""How often an idle stream sends a ping."""
 _PING = b": ping\n\n"
 
-Place = tuple[int, Caller]
+PageKey = tuple[int, Caller]
 
 
 class Feed:
-    """All readers of facts. Its methods are called in the event loop."""
+    """All readers of facts. For the event loop."""
 
-    def __init__(self, journal: Journal, door: Door, wakeups: Wakeups, loop: Loop) -> None:
-        self._journal, self._door, self._wakeups, self._loop = journal, door, wakeups, loop
+    def __init__(self, journal: Journal, authenticator: Authenticator, wakeups: Wakeups, loop: Loop) -> None:
+        self._journal, self._authenticator, self._wakeups, self._loop = journal, authenticator, wakeups, loop
         self._reading = ThreadPoolExecutor(1, "facts")
         self._rules: Rules | None = None
-        self._pages: OrderedDict[Place, tuple[bytes, int, int]] = OrderedDict()
+        self._pages: OrderedDict[PageKey, tuple[bytes, int, int]] = OrderedDict()
         self._kept = 0
-        self._making: dict[Place, asyncio.Task[tuple[bytes, int, int]]] = {}
+        self._making: dict[PageKey, asyncio.Task[tuple[bytes, int, int]]] = {}
         self._readers = 0
 
     async def check(self, after: int) -> None:
-        """Raise Forgotten where facts after a position are gone."""
+        """Raise Forgotten if facts after a position are gone."""
         await asyncio.get_running_loop().run_in_executor(self._reading, self._journal.look, after, 1)
 
     async def read(self, caller: Caller, after: int, follow: bool) -> AsyncIterator[bytes]:
-        """The facts after a position, as far as somebody may know them, as the text of events; `follow` waits for more.
+        """Yield the visible facts after a position as the text of events; `follow` waits for more.
 
-        What they may know is asked anew for each page; it ends when their token is good no more, or their account is gone.
+        Permissions are checked again for each page. The stream ends when the caller's token or account becomes invalid.
         """
         self._readers += 1
         try:
             with self._wakeups.listen(["facts"]) as heard:
                 while True:
-                    now = await self._door.again(caller)
+                    now = await self._authenticator.reauthenticate(caller)
                     if now is None:
                         return
-                    page, count, after = await self._page(
-                        after, now._replace(token=None)
-                    )  # who may know the same shares it
+                    # Without the token, so that all with the same rights share a page.
+                    page, count, after = await self._page(after, now._replace(token=None))
                     if page:
                         yield page
                     if self._loop.stopped.is_set() or (not follow and count == 0):
                         return
-                    await asyncio.sleep(PACE * self._readers)
-                    if count == 0 and not await heard_within(heard, PING_EVERY):
+                    await asyncio.sleep(PACE_SECONDS * self._readers)
+                    if count == 0 and not await heard_within(heard, PING_SECONDS):
                         yield _PING
         finally:
             self._readers -= 1
 
     async def _page(self, after: int, caller: Caller) -> tuple[bytes, int, int]:
-        """The text of the page after a position, how many facts it has, and the position of its last."""
-        if self._door.rules is not self._rules:  # another configuration: others may know other things
-            self._rules = self._door.rules
+        """Return the text of the page after a position, its number of facts, and the position of the last."""
+        if self._authenticator.rules is not self._rules:  # new configuration: visibility may differ
+            self._rules = self._authenticator.rules
             self._pages.clear()
             self._kept = 0
-        place = (after, caller)
-        if place in self._pages:
-            self._pages.move_to_end(place)
-            return self._pages[place]
-        if place not in self._making:
-            self._making[place] = asyncio.create_task(self._make(place, self._door.rules))
-        return await asyncio.shield(self._making[place])  # who goes away takes it from nobody else
+        key = (after, caller)
+        if key in self._pages:
+            self._pages.move_to_end(key)
+            return self._pages[key]
+        if key not in self._making:
+            self._making[key] = asyncio.create_task(self._make(key, self._authenticator.rules))
+        return await asyncio.shield(self._making[key])  # a reader that leaves must not cancel it for others
 
-    async def _make(self, place: Place, rules: Rules) -> tuple[bytes, int, int]:
+    async def _make(self, key: PageKey, rules: Rules) -> tuple[bytes, int, int]:
         try:
-            made = await asyncio.get_running_loop().run_in_executor(self._reading, self._text, place, rules)
+            made = await asyncio.get_running_loop().run_in_executor(self._reading, self._text, key, rules)
         finally:
-            del self._making[place]
+            del self._making[key]
         if made[1] and rules is self._rules:
-            self._pages[place] = made
+            self._pages[key] = made
             self._kept += len(made[0])
             while self._kept > MOST_KEPT:
                 self._kept -= len(self._pages.popitem(last=False)[1][0])
         return made
 
-    def _text(self, place: Place, rules: Rules) -> tuple[bytes, int, int]:
-        after, caller = place
+    def _text(self, key: PageKey, rules: Rules) -> tuple[bytes, int, int]:
+        after, caller = key
         text = bytearray()
         page = self._journal.look(after, PAGE)
         for position, body in page:
@@ -115,7 +114,7 @@ class Feed:
 
 
 TELLING = {kind.__name__ for kind in (JobSubmitted, JobEdited, TasksRevoked, SharesLooked)}
-"""The kinds of facts that name people, or queues."""
+"""The kinds of facts that name people or queues."""
 
 
 class _Tagged(msgspec.Struct):
@@ -123,7 +122,7 @@ class _Tagged(msgspec.Struct):
 
 
 def fact_as_seen(rules: Rules, caller: Caller, body: bytes) -> bytes:
-    """A fact, less what they may not know of jobs and queues."""
+    """Remove what the caller may not see of jobs and queues from a fact."""
     fact = decode(body)
     if isinstance(fact, TasksRevoked) and fact.claim is not None:
         return encode(replace(fact, claim=replace(fact.claim, queue=seen_queue(rules, caller, fact.claim.queue))))

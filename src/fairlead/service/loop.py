@@ -1,7 +1,7 @@
-"""The scheduler's thread: one step after another, as fast as there is something to do.
+"""The scheduler's thread: it runs one step after another while there is work.
 
-Others ask it through :meth:`Loop.ask`; an answer is given after the step in which the question was taken has been recorded, so
-whoever got one may rely on it. Questions are taken in batches: one commit serves them all.
+Other threads submit questions with :meth:`Loop.ask`. An answer is given after the step that handled the question was recorded, so
+callers may rely on it. Questions are handled in batches, with one commit per batch.
 """
 
 import logging
@@ -27,14 +27,14 @@ from fairlead.service import metrics
 log = logging.getLogger("fairlead")
 
 MOST_QUESTIONS = 1000
-"""Questions that look, and as many that change something, that may wait for an answer; another is turned away."""
-IDLE = 1.0
-"""Seconds between steps when nothing happens, for what only time brings."""
+"""Limit on waiting reads, and separately on waiting changes; more are refused."""
+IDLE_SECONDS = 1.0
+"""Time between steps when nothing happens, for what depends on time alone."""
 
 Question = Callable[[State, float], tuple[list[Fact], Any]]
 
 
-class _Asked(NamedTuple):
+class _PendingQuestion(NamedTuple):
     question: Question
     changes: bool
     takes_on: bool
@@ -43,7 +43,7 @@ class _Asked(NamedTuple):
 
 
 class HappensLater(Stalled):
-    """What was asked for was taken, and is not recorded yet: it happens when that can be, unless the scheduler ends before."""
+    """The change was accepted but is not recorded yet. It happens later, unless the scheduler ends first."""
 
 
 class Busy(RuntimeError):
@@ -51,23 +51,23 @@ class Busy(RuntimeError):
 
 
 class Loop(threading.Thread):
-    """Runs a scheduler until it is told to stop.
+    """Runs a scheduler until it is stopped.
 
     Parameters
     ----------
     make : callable
-        Makes the scheduler, in this thread; takes the function that wakes the loop.
+        Makes the scheduler, in this thread, given a function that wakes the loop.
     on_record : callable
-        Told, in this thread, the state and what was just recorded.
+        Called in this thread with the state and the facts just recorded.
     reserve : Reserve, optional
-        Of room on the disk: while that is low nothing is placed.
+        Disk space kept free; nothing is placed while it runs low.
 
     Attributes
     ----------
     position : int
-        Of the last fact recorded.
+        Of the last recorded fact.
     stepped_at : float
-        When the last step ended, in seconds of the monotonic clock.
+        End of the last step, in seconds of the monotonic clock.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Loop(threading.Thread):
         self.position = 0
         self.stepped_at = time.monotonic()
         self._make, self._on_record, self._reserve = make, on_record, reserve
-        self._inboxes: dict[bool, queue.Queue[_Asked]] = {
+        self._inboxes: dict[bool, queue.Queue[_PendingQuestion]] = {
             changes: queue.Queue(MOST_QUESTIONS) for changes in (True, False)
         }
         self._awake = threading.Event()
@@ -96,22 +96,22 @@ class Loop(threading.Thread):
         self._patience = inf
 
     def ask(self, question: Question, changes: bool = False, by: str = "", takes_on: bool = False) -> "Future[Any]":
-        """Have a question answered in the scheduler's thread.
+        """Submit a question to the scheduler's thread.
 
         Parameters
         ----------
         question : callable
-            Gets the state and the time; returns facts that are to happen, and the answer.
+            Gets the state and the time; returns facts to record, and the answer.
         changes : bool
-            Whether it may return facts: not taken while the journal cannot be written.
+            True if it may return facts: refused while the journal cannot be written.
         by : str
-            Who asks, where that is known: it is recorded with the facts.
+            The author, if known; recorded with the facts.
         takes_on : bool
-            Whether there is more to do for it: not taken while there is too little room on the disk.
+            True if it adds work: refused while disk space is low.
         """
         answer: Future[Any] = Future()
         try:
-            self._inboxes[changes].put_nowait(_Asked(question, changes, takes_on, by, answer))
+            self._inboxes[changes].put_nowait(_PendingQuestion(question, changes, takes_on, by, answer))
         except queue.Full:
             raise Busy(f"{MOST_QUESTIONS} requests wait already: try again in a moment") from None
         self.wake()
@@ -121,28 +121,27 @@ class Loop(threading.Thread):
 
     @property
     def low(self) -> str:
-        """What is said of the room on the disk, while it is too little; else empty."""
+        """A message while disk space is low; otherwise empty."""
         return self._reserve.low if self._reserve else ""
 
     @property
     def takes_nothing_on(self) -> str | None:
-        """Why nothing new is taken on, while it is not: the journal cannot be written, or there is too little room."""
+        """Why no new work is accepted: the journal cannot be written, or disk space is low. None if it is."""
         return self.stalled or self.low or None
 
     @property
     def stalled_for(self) -> float:
-        """For how many seconds the journal could not be written; 0 while it can."""
+        """For how many seconds the journal could not be written; 0 if it can."""
         since = self._stalled_since
         return 0.0 if since is None else time.monotonic() - since
 
     def wake(self) -> None:
-        """There is something to do."""
         self._awake.set()
 
     def stop(self, when: Callable[[State], bool] | None = None, patience: float = inf) -> None:
-        """End the loop: now, or as soon as `when` is true of the state. No more tasks are placed.
+        """End the loop: now, or once `when` is true of the state. No more tasks are placed.
 
-        Where the journal cannot be written for longer than `patience` seconds, that is not waited for; nor where it never can.
+        If the journal cannot be written for longer than `patience` seconds, or ever, the loop does not wait for `when`.
         """
         self._drained, self._patience = when, patience
         self.stopping = True
@@ -168,7 +167,7 @@ class Loop(threading.Thread):
             self.ready.set_result(None)
             while True:
                 if not scheduler.more or scheduler.stalled:
-                    self._awake.wait(IDLE)
+                    self._awake.wait(IDLE_SECONDS)
                 self._awake.clear()
                 stopping = self.stopping
                 self._step(scheduler)
@@ -186,23 +185,21 @@ class Loop(threading.Thread):
             self.on_stop()
 
     def _is_over(self, scheduler: Scheduler) -> bool:
-        """Whether a loop that is to stop may; what could not be recorded was not acted on: it has never happened."""
+        """True if a stopping loop may end. What could not be recorded was not acted on, so it never happened."""
         if self._drained is None:
             return True
         if not scheduler.stalled:
             return self._drained(scheduler.state)
         if self._lost or self.stalled_for > self._patience:
-            log.error("%s: not waited for any longer: what runs goes on, and the next scheduler finds it", self.stalled)
+            log.error("%s: stopping without it: running tasks go on, and the next scheduler adopts them", self.stalled)
             return True
         return False
 
     def _turn_away(self) -> None:
-        """Answer those who ask when nobody is left to answer."""
+        """Refuse questions after the loop has ended."""
         for asked in self._taken():
             if asked.answer.set_running_or_notify_cancel():
-                asked.answer.set_exception(
-                    Busy("the scheduler has ended: try again in a moment, if it is to come back")
-                )
+                asked.answer.set_exception(Busy("the scheduler has ended: try again in a moment, if it restarts"))
 
     def _step(self, scheduler: Scheduler) -> None:
         low = self._look_at_room()
@@ -211,7 +208,7 @@ class Loop(threading.Thread):
         requests, names = [], []
         for question, changes, takes_on, by, answer in self._taken():
             if not answer.set_running_or_notify_cancel():
-                continue  # whoever asked has gone away
+                continue  # the caller has gone away
             if changes and scheduler.stalled:
                 kind = Lost if self._lost else Stalled
                 answer.set_exception(kind(self.stalled or "the journal cannot be written"))
@@ -225,7 +222,7 @@ class Loop(threading.Thread):
             with metrics.step_seconds.time():
                 scheduler.step(requests, names)
             if self.stalled:
-                log.warning("the journal can be written again: going on")
+                log.warning("the journal can be written again: continuing")
             self.stalled = self._stalled_since = None
             self._lost = False
             metrics.journal_lag.set(0)
@@ -236,20 +233,20 @@ class Loop(threading.Thread):
                 later = "" if isinstance(error, Lost) else ": nothing new is started until then, nothing is lost"
                 log.error("%s%s", error, later)
             self.stalled, self._lost = str(error), isinstance(error, Lost)
-            if not answers:  # the step was not begun
+            if not answers:  # the step did not begin
                 for request in requests:
                     _consume(request, scheduler)
         self.stepped_at = time.monotonic()
         for answer, value, changed in answers:
             if self._lost and changed:
                 answer.set_exception(
-                    Lost(f"{self.stalled}; what was asked for does not happen: ask again of the next scheduler")
+                    Lost(f"{self.stalled}; the request does not take effect: repeat it at the next scheduler")
                 )
             elif self.stalled and changed:
                 answer.set_exception(
                     HappensLater(
-                        f"{self.stalled}; what was asked for is taken, and happens once there is room, unless the scheduler "
-                        "ends before: do not ask again"
+                        f"{self.stalled}; the request was accepted, and takes effect once there is room, unless the scheduler "
+                        "ends first: do not repeat it"
                     )
                 )
             elif isinstance(value, BaseException):
@@ -257,27 +254,26 @@ class Loop(threading.Thread):
             else:
                 answer.set_result(value)
 
-    def _taken(self) -> Iterator[_Asked]:
-        """Take the questions that wait now; those that change something are asked first."""
+    def _taken(self) -> Iterator[_PendingQuestion]:
+        """Take the questions that wait now, changes first."""
         for inbox in self._inboxes.values():
             with suppress(queue.Empty):
                 for _ in range(MOST_QUESTIONS):
                     yield inbox.get_nowait()
 
     def _look_at_room(self) -> str:
-        """See how much room there is; why nothing new is to be taken on, if it is too little."""
+        """Measure disk space; return why no new work is accepted, if it is low."""
         if self._reserve is None:
             return ""
         was, now = self._reserve.low, self._reserve.look()
         metrics.disk_free.set(self._reserve.free)
         metrics.reserve.set(self._reserve.held)
         if bool(was) != bool(now):
-            log.warning(now or "there is room on the disk again, and all is there: going on")
+            log.warning(now or "there is enough disk space again: continuing")
         return now
 
 
 def _log_revocations(state: State, facts: Sequence[Fact]) -> None:
-    """Tell what is revoked for whom."""
     for fact in facts:
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             jobs = ", ".join(str(job) for job in dict.fromkeys(fact.job.tolist()))
@@ -291,7 +287,7 @@ def _request(question: Question, answer: "Future[Any]", answers: list[tuple["Fut
             facts, value = question(state, now)
         except Refused as refused:
             facts, value = [], refused
-        except Exception as fault:  # a question changes nothing by itself: the others need not suffer
+        except Exception as fault:  # a question changes nothing by itself, so the others can go on
             log.exception("a question could not be answered: %r", fault)
             facts, value = [], fault
         answers.append((answer, value, bool(facts)))
@@ -301,7 +297,7 @@ def _request(question: Question, answer: "Future[Any]", answers: list[tuple["Fut
 
 
 def _consume(request: Request, scheduler: Scheduler) -> None:
-    """Answer a question that only looks, while the journal cannot be written."""
+    """Answer a read while the journal cannot be written."""
     facts = list(request(scheduler.state, scheduler.clock()))
     if facts:
-        raise AssertionError("a question that changes the state was asked as one that does not")
+        raise AssertionError("a question that changes the state was asked with changes=False")

@@ -1,4 +1,4 @@
-"""What Prometheus reads: counters and timings kept by the scheduler, and what queues and nodes use at the moment of asking."""
+"""Prometheus metrics: counters and timings of the scheduler, and the current usage of queues and nodes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -22,23 +22,23 @@ step_seconds = Histogram(
     "fairlead_step_seconds", "One step: observe, decide, record, act.", buckets=_FAST, registry=registry
 )
 journal_lag = Gauge(
-    "fairlead_journal_lag_seconds", "How long the oldest unwritten fact waits; more than 0 when stalled.",
+    "fairlead_journal_lag_seconds", "Age of the oldest unwritten fact; more than 0 when stalled.",
     registry=registry,
 )  # fmt: skip
-disk_free = Gauge("fairlead_disk_free_bytes", "Room on the disk of the data folder.", registry=registry)
-reserve = Gauge("fairlead_reserve_bytes", "Room that is kept for when the disk is full.", registry=registry)
+disk_free = Gauge("fairlead_disk_free_bytes", "Free space on the disk of the data folder.", registry=registry)
+reserve = Gauge("fairlead_reserve_bytes", "Disk space reserved for when the disk is full.", registry=registry)
 paused = Gauge(
-    "fairlead_paused_tasks", "Tasks that are paused: the disk has no room for their output.", registry=registry
+    "fairlead_paused_tasks", "Tasks paused because the disk has no room for their output.", registry=registry
 )
 output_waiting = Gauge(
-    "fairlead_output_waiting", "Tasks whose output is yet to be kept where the configuration says.", registry=registry
+    "fairlead_output_waiting", "Tasks whose output is yet to be copied to the configured storage.", registry=registry
 )
 output_away = Gauge(
-    "fairlead_output_away_seconds", "For how long nothing could be kept there; 0 while it can.", registry=registry
+    "fairlead_output_away_seconds", "For how long that storage has been unavailable; 0 if it is not.", registry=registry
 )
 questions = Gauge("fairlead_questions_waiting", "Requests that wait for the scheduler's thread.", registry=registry)
 outlooks = Counter(
-    "fairlead_outlooks", "Jobs that started, of those that were told when, by whether it was within that.", ["within"],
+    "fairlead_outlooks", "Jobs with a predicted start that started, by whether it was within the interval.", ["within"],
     registry=registry,
 )  # fmt: skip
 _submitted = Counter("fairlead_tasks_submitted", "Tasks submitted.", registry=registry)
@@ -53,12 +53,10 @@ _facts = Counter("fairlead_facts", "Facts recorded.", registry=registry)
 
 
 def timed(what: str) -> AbstractContextManager[object]:
-    """Measure a part of the scheduler's step."""
     return {"decide": decide_seconds, "commit": commit_seconds}[what].time()
 
 
 def count(facts: Sequence[Fact]) -> None:
-    """Count what was recorded."""
     _facts.inc(len(facts))
     for fact in facts:
         match fact:
@@ -82,7 +80,7 @@ def exposition(
     idled: Iterable[dict[str, Any]] = (),
     reservations: Iterable[ReservationInfo] = (),
 ) -> bytes:
-    """All metrics in Prometheus' text format; the last two as :mod:`fairlead.scheduler.reports.reservations` tells them."""
+    """Return all metrics in Prometheus' text format; the last two arguments come from :mod:`fairlead.scheduler.reports.reservations`."""
     now = CollectorRegistry()
     now.register(_Shares(queues, nodes))
     now.register(_Promises(idled, reservations))
@@ -90,7 +88,7 @@ def exposition(
 
 
 class _Shares:
-    """Gauges of what queues and nodes have: cores, bytes, devices; not thousandths."""
+    """Gauges of queues and nodes, in cores, bytes and devices, not thousandths."""
 
     def __init__(self, queues: Iterable[QueueInfo], nodes: Iterable[NodeInfo]) -> None:
         self._queues, self._nodes = queues, nodes
@@ -102,7 +100,7 @@ class _Shares:
         labels = ["queue", "resource"]
         used = GaugeMetricFamily("fairlead_queue_used", "What a queue uses, and is offered.", labels=labels)
         offered = GaugeMetricFamily(
-            "fairlead_queue_offered", "What frameworks are offered and do not answer.", labels=labels
+            "fairlead_queue_offered", "Resources in unanswered offers to frameworks.", labels=labels
         )
         fair = GaugeMetricFamily(
             "fairlead_queue_fair_share", "What a queue should have: steady, instantaneous, within_demand.",
@@ -110,7 +108,7 @@ class _Shares:
         )  # fmt: skip
         claims = GaugeMetricFamily(
             "fairlead_queue_claims",
-            "Whether others may be revoked for what waits in a queue, by why.",
+            "1 if pending jobs of a queue may preempt others, by why.",
             labels=["queue", "why"],
         )
         for queue in self._queues:
@@ -128,7 +126,7 @@ class _Shares:
                 for resource, amount in cast("Quantities", amounts).items():
                     fair.add_metric([name, resource, kind], _in_units(resource, amount))
         yield from (share, running, waiting, used, offered, fair, claims)
-        up = GaugeMetricFamily("fairlead_node_up", "Whether a node is there.", labels=["node"])
+        up = GaugeMetricFamily("fairlead_node_up", "1 if a node is up.", labels=["node"])
         capacity = GaugeMetricFamily("fairlead_node_capacity", "What a node has.", labels=["node", "resource"])
         taken = GaugeMetricFamily("fairlead_node_used", "What is used of a node.", labels=["node", "resource"])
         for node in self._nodes:
@@ -140,14 +138,14 @@ class _Shares:
 
 
 class _Promises:
-    """What is kept for whom, when it is expected to be used, and the free room that lies idle for it."""
+    """Reservations: for whom, when they are expected to be used, and the free resources idle for them."""
 
     def __init__(self, idled: Iterable[dict[str, Any]], reservations: Iterable[ReservationInfo]) -> None:
         self._idled, self._reservations = idled, reservations
 
     def collect(self) -> Iterator[Metric]:
         total = CounterMetricFamily(
-            "fairlead_queue_idled", "Free room that was kept for jobs of a queue from others, times seconds.",
+            "fairlead_queue_idled", "Free resources kept for jobs of a queue, times seconds.",
             labels=["queue", "resource"],
         )  # fmt: skip
         for queue in self._idled:
@@ -155,12 +153,12 @@ class _Promises:
                 total.add_metric([queue["name"], resource], _in_units(resource, 3600 * amount))
         labels = ["job", "queue", "why"]
         start = GaugeMetricFamily(
-            "fairlead_reservation_start_seconds", "When what is kept for a job is expected to be used.", labels=labels
+            "fairlead_reservation_start_seconds", "When a reservation is expected to be used.", labels=labels
         )
-        slips = GaugeMetricFamily("fairlead_reservation_slips", "How often that was put off.", labels=labels)
+        slips = GaugeMetricFamily("fairlead_reservation_slips", "How often that was postponed.", labels=labels)
         idle = GaugeMetricFamily(
             "fairlead_reservation_idle",
-            "Free room that is kept for a job from others now.",
+            "Free resources kept for a job now.",
             labels=[*labels, "resource"],
         )
         so_far = GaugeMetricFamily(

@@ -1,9 +1,8 @@
-"""When jobs are expected to start, for all who ask, in a thread of its own that the scheduler never waits for.
+"""Predictions of job starts, for all callers, in a thread that the scheduler never waits for.
 
-The scheduler's thread only copies its state, once a second at most however many ask. What is found from that copy is told to
-whoever asks the same within the second. What was told of a job is remembered until it starts, and what is told next is as much
-wider as that shows to be needed; a file beside the journal has it for the next start. So that there is something to learn from
-where nobody asks, a job that was just submitted is looked at now and then.
+The scheduler's thread only copies its state, at most once a second. All callers with the same question within that second share
+the answer. A prediction is remembered until its job starts, and later intervals widen as those outcomes require. A file beside
+the journal keeps them across restarts. A recently submitted job is predicted now and then, to learn even if nobody asks.
 """
 
 import asyncio
@@ -25,31 +24,30 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 from fairlead.service import metrics
 from fairlead.service.loop import Busy, Loop
-from fairlead.simulate.outlook import Outlook, outlook, settled
-from fairlead.simulate.told import Told
+from fairlead.simulate.outlook import Calibration, Outlook, outlook, settled
 
 log = logging.getLogger("fairlead")
 
-FREED = 1.0
-"""Seconds for which a copy of the state, and what was found from it, will do."""
+FRESH_SECONDS = 1.0
+"""How long a copy of the state, and an answer made from it, are used."""
 MOST_ASKED = 16
-"""Questions that may wait; another is turned away."""
-SECONDS, FOR_EACH = 0.75, 2e-6
-"""How long an answer may take, about; and how much longer for each task that waits."""
-LEARN_EVERY, LEARN_PART = 10.0, 0.01
-"""Seconds between two looks that nobody asked for, at least; and the part of the time that they may take."""
+"""Waiting questions; more are refused."""
+ANSWER_SECONDS, PER_TASK_SECONDS = 0.75, 2e-6
+"""How long an answer may take: base, and addition per pending task."""
+LEARN_SECONDS, LEARN_SHARE = 10.0, 0.01
+"""The least time between two predictions that nobody asked for, and the share of time they may use."""
 
 Find = Callable[[State, float, float, float], Outlook]
-"""Takes a copy of the state, its moment, by how much to widen, and the seconds that it may take."""
+"""Takes a copy of the state, its time, a factor to widen by, and the seconds it may take."""
 
 
 class Outlooks:
-    """Outlooks on one scheduler's jobs. Asked from the event loop's thread; told of facts in the scheduler's.
+    """Predictions for one scheduler's jobs. Called from the event loop, except `happened`, which the scheduler's thread calls.
 
     Parameters
     ----------
     path : Path, optional
-        The file in which what was told is kept over a restart. It is written now and then, and lost with little harm.
+        The file that keeps predictions across restarts. It is written now and then; losing it does little harm.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -58,78 +56,75 @@ class Outlooks:
         self._found: dict[Hashable, tuple[float, asyncio.Future[Outlook]]] = {}
         self._waiting = 0
         self._path, self._kept = path, ""
-        self._told, self._lock = self._read(), Lock()
+        self._calibration, self._lock = self._read(), Lock()
         self._newest = 0
 
-    def _read(self) -> Told:
-        """What was told before, as far as that is known."""
+    def _read(self) -> Calibration:
         try:
-            return Told() if self._path is None else Told.from_text(self._path.read_text())
+            return Calibration() if self._path is None else Calibration.from_text(self._path.read_text())
         except FileNotFoundError:
-            return Told()
+            return Calibration()
         except (OSError, ValueError, TypeError, KeyError) as error:
-            log.warning("%s: cannot be read (%s): what was told of starts is forgotten", self._path, error)
-            return Told()
+            log.warning("%s: cannot be read (%s): earlier predictions are forgotten", self._path, error)
+            return Calibration()
 
     def recover(self, state: State) -> None:
-        """Forget of whom started, or ended, since that was written."""
+        """Forget jobs that have started or ended since the file was written."""
         with self._lock:
-            for job in self._told.waits_for():
+            for job in self._calibration.open_jobs():
                 row = state.index.find(job)
                 tasks = slice(int(state.jobs.first[row]), int(state.jobs.first[row] + state.jobs.tasks[row]))
                 if row == NONE or state.tasks.attempt[tasks].any() or not state.jobs.waiting[row]:
-                    self._told.forget(job)
+                    self._calibration.forget(job)
 
     def keep(self) -> None:
-        """Write what was told, if it is news."""
         with self._lock:
-            text = self._told.as_text()
+            text = self._calibration.as_text()
         if self._path is not None and text != self._kept:
             try:
                 write_private(self._path, text)
                 self._kept = text
-            except OSError as error:  # the intervals are right without it, in the end
+            except OSError as error:  # intervals become right again without it
                 log.warning("%s: cannot be written: %s", self._path, error.strerror)
 
     def happened(self, facts: Sequence[Fact]) -> None:
-        """Hear of what was recorded."""
         for fact in facts:
             match fact:
                 case JobSubmitted(id=job):
                     self._newest = job
-                case TasksStarted(at=at, job=jobs) if self._told:
+                case TasksStarted(at=at, job=jobs) if self._calibration:
                     with self._lock:
                         for job in np.unique(jobs).tolist():
-                            within = self._told.started(job, at)
+                            within = self._calibration.started(job, at)
                             if within is not None:
                                 metrics.outlooks.labels("yes" if within else "no").inc()
                 case JobHeld(id=job) | JobCancelled(id=job, indices=None):
                     with self._lock:
-                        self._told.forget(job)
+                        self._calibration.forget(job)
 
     async def of_job(self, loop: Loop, job: int) -> Outlook:
-        """When a job is expected to start. Raises Unknown, Busy."""
+        """Predict the start of a job. Raises Unknown, Busy."""
 
         def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
             found = outlook(state, job, now, widen, seconds)
             with self._lock:
-                self._told.note(found, now, widen)
+                self._calibration.record(found, now, widen)
             return found
 
-        # A forecast may be as old as FREED; whether the job has ended is told as it is now.
+        # A prediction may be FRESH_SECONDS old, but whether the job has ended must be current.
         known = await asyncio.wrap_future(loop.ask(lambda state, _: ([], settled(state, job))))
         return known or await self.find(loop, job, find, job)
 
     async def find(self, loop: Loop, key: Hashable, find: Find, last: int = 0) -> Outlook:
-        """Have something found from a copy of the state that knows the job number `last`; the same key, once a second.
+        """Answer a question from a copy of the state that includes job `last`; cached by `key`.
 
         Raises what `find` raises, and Busy.
         """
         now = time.monotonic()
-        self._found = {key: old for key, old in self._found.items() if now - old[0] < FREED}
+        self._found = {key: old for key, old in self._found.items() if now - old[0] < FRESH_SECONDS}
         if key not in self._found:
             if self._waiting == MOST_ASKED:
-                raise Busy(f"{MOST_ASKED} others ask when their jobs start already: try again in a moment")
+                raise Busy(f"{MOST_ASKED} other predictions are being made already: try again in a moment")
             self._waiting += 1
             self._found[key] = now, asyncio.ensure_future(self._find(loop, find, last))
         return await asyncio.shield(self._found[key][1])
@@ -138,16 +133,16 @@ class Outlooks:
         try:
             state, now = await self._state(loop, last)
             with self._lock:
-                widen = self._told.widen(now)
-            seconds = SECONDS + FOR_EACH * int(state.jobs.waiting[: state.jobs.n].sum())
+                widen = self._calibration.widen(now)
+            seconds = ANSWER_SECONDS + PER_TASK_SECONDS * int(state.jobs.waiting[: state.jobs.n].sum())
             running = asyncio.get_running_loop()
             return await running.run_in_executor(self._worker, find, state, now, widen, seconds)
         finally:
             self._waiting -= 1
 
     async def _state(self, loop: Loop, last: int) -> tuple[State, float]:
-        """A copy of the state that is not old and knows a job, and its moment."""
-        if self._copy is not None and time.monotonic() - self._copy[0] < FREED:
+        """Return a fresh copy of the state that includes a job, and its time."""
+        if self._copy is not None and time.monotonic() - self._copy[0] < FRESH_SECONDS:
             state, now = await asyncio.shield(self._copy[1])
             if state.index.last >= last:
                 return state, now
@@ -156,19 +151,18 @@ class Outlooks:
         return await asyncio.shield(self._copy[1])
 
     async def learn(self, loop: Loop) -> None:
-        """Look at a new job now and then, for ever."""
-        seen, pause = 0, LEARN_EVERY
+        """Predict a new job now and then, for ever."""
+        seen, pause = 0, LEARN_SECONDS
         while True:
             await asyncio.sleep(pause)
             begin = time.monotonic()
             if self._newest != seen:
                 seen = self._newest
-                with suppress(Refused, Busy):  # it was forgotten, or there is too much to do for this
+                with suppress(Refused, Busy):  # forgotten, or too busy
                     await self.of_job(loop, seen)
-            pause = max(LEARN_EVERY, (time.monotonic() - begin) / LEARN_PART)
+            pause = max(LEARN_SECONDS, (time.monotonic() - begin) / LEARN_SHARE)
             await asyncio.to_thread(self.keep)
 
     def close(self) -> None:
-        """Find nothing more."""
         self._worker.shutdown(wait=False, cancel_futures=True)
         self.keep()

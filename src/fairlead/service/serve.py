@@ -1,7 +1,7 @@
-"""`fairlead up`: put journal, engine, loop and HTTP together, run, and stop cleanly.
+"""`fairlead up`: assemble journal, engine, loop and HTTP servers, run them, and stop cleanly.
 
-Ctrl-C stops what runs (it goes back to its jobs, and starts again with the next `up`) and leaves nothing behind. SIGTERM, as from
-a service manager that restarts the scheduler, leaves the tasks running under their supervisor, to be adopted.
+Ctrl-C stops running tasks, which go back to their jobs and start again with the next `up`, and leaves nothing behind. SIGTERM, as
+from a service manager that restarts the scheduler, leaves tasks running under their supervisor, to be adopted.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from fairlead.journal.repair import check_outputs, highest_output
 from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import TakenOver
 from fairlead.model.documents import Configuration
-from fairlead.people.deeds import Deeds
-from fairlead.people.door import Door
+from fairlead.people.audit_records import AuditRecords
+from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import rules_of
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.facts import (
@@ -46,47 +46,47 @@ from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
 from fairlead.service.api.access import Entrance
 from fairlead.service.api.app import Parts, TooLargeInJson, make_api
-from fairlead.service.api.asking import Asker
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
-from fairlead.service.exports import Exports
-from fairlead.service.kept_output import KeptOutput
-from fairlead.service.listening import (
+from fairlead.service.connections.host_names import accepted_names
+from fairlead.service.connections.listening import (
     Listener,
     Where,
     listening,
     listening_for_frameworks,
     make_room,
-    make_server,
-    names_of,
 )
+from fairlead.service.connections.slots import ConnectionSlots
+from fairlead.service.connections.web_server import WebServer
+from fairlead.service.exports import Exports
+from fairlead.service.journal_reports import JournalReports
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.outlooks import Outlooks
-from fairlead.service.over_time import Audits
-from fairlead.service.places import Places
+from fairlead.service.output.archive import OutputArchive
 from fairlead.service.sessions import Sessions
-from fairlead.service.unfinished import Unfinished
+from fairlead.service.unfinished_jobs import UnfinishedJobs
 from fairlead.service.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from fairlead.service.mesos.door import MesosDoor
+    from fairlead.service.mesos.server import MesosServer
 
 log = logging.getLogger("fairlead")
 
-HEAR_WITHIN = 30.0
-"""Seconds in which the engine must have told what it knows of, for the scheduler to start."""
-HANG_UP_WITHIN = 5.0
-"""Seconds that the engine is given to pass on what it was told, before the process ends."""
-UNWRITTEN = 10.0
-"""Seconds for which `down --now` waits for a journal that cannot be written."""
+ENGINE_START_SECONDS = 30.0
+"""For the engine to report what it runs, at the start."""
+HANG_UP_SECONDS = 5.0
+"""For the engine to pass on pending requests, at the end."""
+UNWRITTEN_SECONDS = 10.0
+"""How long `down --now` waits for a journal that cannot be written."""
 
 
 EngineMaker = Callable[[Callable[[], None]], LiveEngine]
 
 
 class SchedulerFailed(RuntimeError):
-    """A fault of fairlead's own ended the scheduler."""
+    """An internal error ended the scheduler."""
 
 
 def serve(
@@ -101,37 +101,37 @@ def serve(
     on_ready: Callable[[list[str], LiveEngine], None],
     on_stopping: Callable[[int], None],
 ) -> None:
-    """Run the scheduler until it is told to stop.
+    """Run the scheduler until it is stopped.
 
-    Long because all parts are put together here, in the one order in which each finds what it needs of the others.
+    Long because it assembles all parts, in the one order in which each finds those it needs.
 
     Parameters
     ----------
     home : Path
         Its data folder.
     configuration : Configuration
-        The queues, the nodes (this machine, where there are none) and the settings.
+        Queues, nodes (by default this machine) and settings.
     where : Where
-        Where to answer.
+        Where to listen.
     personal : bool
-        Whether it is for one person, whose process this is, or for everybody who has an account here.
+        True for a scheduler of one person, the owner of this process; False for everybody with an account here.
     drop : sequence of str
-        Nodes that may be gone though tasks run on them, which are stopped and go back to their jobs.
+        Nodes that may be removed with tasks on them, which are stopped and go back to their jobs.
     make_engine : callable, optional
-        Makes the engine, of the function that wakes the scheduler; default: this machine, as the configuration says.
+        Makes the engine, given the function that wakes the scheduler; by default for this machine, as configured.
     read_again : callable
-        Reads the configuration anew, when the scheduler is told to.
+        Reloads the configuration.
     on_ready : callable
-        Told the URLs and the engine when requests are answered.
+        Called with the URLs and the engine when requests are answered.
     on_stopping : callable
-        Told how many tasks still run when the scheduler begins to stop.
+        Called with the number of running tasks when the scheduler begins to stop.
 
     Raises
     ------
     JournalError, EngineError, CannotListen, Refused, OSError
-        It cannot start; the message says why and what to do.
+        It cannot start; the message states why and what to do.
     SchedulerFailed
-        It ended by a fault of its own.
+        An internal error.
     """
     make_home(home)
     reserve = Reserve(home)
@@ -141,7 +141,8 @@ def serve(
         closing.callback(journal.close)
         listeners = closing.enter_context(listening(where))
         for_frameworks = closing.enter_context(listening_for_frameworks(where))
-        door, deeds = Door(Tokens(home / "tokens.json"), personal), Deeds(home / "deeds")
+        authenticator = Authenticator(Tokens(home / "tokens.json"), personal)
+        audit_records = AuditRecords(home / "deeds")
         clock = Clock(home / "clock.json", journal.last_at())
         engines: list[LiveEngine] = []
 
@@ -153,40 +154,42 @@ def serve(
         def make(wake: Callable[[], None]) -> Scheduler:
             engine = make_engine(wake) if make_engine is not None else make_local(wake)
             engines.append(engine)
-            scheduler = _start(journal, engine, clock, configuration, home, door.owner.name, drop)
-            door.rules = rules_of(scheduler.state, personal)
-            sessions.recover(scheduler.state)  # what is recorded from now on it is told
+            scheduler = _start(journal, engine, clock, configuration, home, authenticator.owner.name, drop)
+            authenticator.rules = rules_of(scheduler.state, personal)
+            sessions.recover(scheduler.state)  # before any further fact is recorded
             unfinished.recover(scheduler.state)
             outlooks.recover(scheduler.state)
-            if kept is not None:
-                kept.recover(scheduler.state, journal.id, engine)
-                scheduler.on_forget = kept.forget
+            if archive is not None:
+                archive.recover(scheduler.state, journal.id, engine)
+                scheduler.on_forget = archive.forget
             return scheduler
 
         wakeups = Wakeups()
         sessions, outlooks = Sessions(home / "calls", wakeups, shared=not personal), Outlooks(home / "outlooks.json")
         closing.callback(outlooks.close)
-        kept = KeptOutput(configuration.output, home) if configuration.output else None
-        if kept is not None:
-            closing.callback(kept.close)
-        unfinished = Unfinished(Exports(home / "exports"))
+        archive = OutputArchive(configuration.output, home) if configuration.output else None
+        if archive is not None:
+            closing.callback(archive.close)
+        unfinished = UnfinishedJobs(Exports(home / "exports"))
         mesos = _mesos_door(where, for_frameworks, personal, clock) if for_frameworks is not None else None
-        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks, mesos, kept), reserve)
+        loop = Loop(make, _announcing(wakeups, sessions, unfinished, authenticator, outlooks, mesos, archive), reserve)
         loop.start()
         loop.ready.result()
         engine = engines[0]
         most = make_room()
         stop = _Stop(loop, engine, on_stopping)
-        asker = Asker(loop, wakeups, door, clock)
+        client = StateClient(loop, wakeups, authenticator, clock)
         urls = [listener.url for listener in listeners]
-        audits = Audits(home / "journal.db", clock)
-        parts = Parts(journal, sessions, unfinished, engine, deeds, stop, read_again, urls, audits, outlooks, kept)
-        app = Entrance(TooLargeInJson(make_api(asker, parts)), door, deeds, names_of(where))
-        places = Places(most, personal, door.knows)
-        servers = [make_server(app, listener.tls, places) for listener in listeners]
+        reports = JournalReports(home / "journal.db", clock)
+        parts = Parts(
+            journal, sessions, unfinished, engine, audit_records, stop, read_again, urls, reports, outlooks, archive
+        )
+        app = Entrance(TooLargeInJson(make_api(client, parts)), authenticator, audit_records, accepted_names(where))
+        slots = ConnectionSlots(most, personal, authenticator.knows)
+        servers = [WebServer(app, listener.tls, slots) for listener in listeners]
         if mesos is not None:
             listeners.append(mesos.listener)
-            servers.append(mesos.open(asker, unfinished, home, most))
+            servers.append(mesos.open(client, unfinished, home, most))
 
         async def main() -> None:
             running = asyncio.get_running_loop()
@@ -198,18 +201,18 @@ def serve(
                 if mesos is not None:
                     mesos.end()
                 for server in servers:
-                    running.call_soon_threadsafe(setattr, server, "should_exit", True)
+                    server.stop()
                 wakeups.wake()
 
             loop.on_stop = ended
             running.add_signal_handler(signal.SIGINT, stop.at_once)
             running.add_signal_handler(signal.SIGTERM, loop.stop)
-            beside = (close_silent_sessions(asker, sessions), outlooks.learn(loop), *(mesos.beside() if mesos else ()))
+            beside = (close_silent_sessions(client, sessions), outlooks.learn(loop), *(mesos.beside() if mesos else ()))
             tasks = [running.create_task(each) for each in beside]
             try:
                 running.call_soon(on_ready, urls if mesos is None else [*urls, mesos.listener.url], engine)
                 if not loop.stopped.is_set():
-                    serving = (s.serve(sockets=[each.socket]) for s, each in zip(servers, listeners, strict=True))
+                    serving = (s.serve(each.socket) for s, each in zip(servers, listeners, strict=True))
                     await asyncio.gather(*serving)
             finally:
                 for task in tasks:
@@ -219,7 +222,7 @@ def serve(
         loop.stop()
         loop.join(timeout=30)
         engine.close(leave=stop.leave)
-        engine.join(timeout=HANG_UP_WITHIN)
+        engine.join(timeout=HANG_UP_SECONDS)
         if isinstance(loop.failure, (Superseded, TakenOver)):
             raise EngineError(str(loop.failure)) from None
         if loop.failure is not None:
@@ -235,13 +238,13 @@ def _start(
     by: str,
     drop: Sequence[str],
 ) -> Scheduler:
-    """Make a scheduler that is configured and knows what runs; raises EngineError where the engine does not tell."""
+    """Make a configured scheduler that knows what runs; raises EngineError if the engine does not answer."""
     there = None if engine.elastic else [node.name for node in engine.nodes]
     scheduler = Scheduler(journal, engine, clock, there, metrics.timed)
     state = scheduler.state
     engine.expect(spec.name for spec, up in zip(state.cluster.specs, state.nodes.up, strict=False) if up)
     scheduler.on_record = metrics.count
-    until = time.monotonic() + HEAR_WITHIN
+    until = time.monotonic() + ENGINE_START_SECONDS
     try:
         if journal.position:
             check_outputs(home / "journal.db", scheduler.state)
@@ -249,7 +252,7 @@ def _start(
             _refuse_to_lose(scheduler.state, {*drop, *there})
         begins: list[Request] = [lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]]
         if not journal.position and (used := highest_output(home)):
-            begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # whose outputs are no job's to come
+            begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # so that no job reuses old outputs
         scheduler.step(begins, [by] * len(begins))
         while not scheduler.reconciled:
             if engine.trouble:
@@ -270,45 +273,43 @@ def _start(
 
 
 def _refuse_to_lose(state: State, known: Collection[str]) -> None:
-    """Refuse to stop what runs on a node only because nobody speaks of that any more: it may have another name now."""
+    """Refuse to stop running tasks only because the configuration lacks their node, which may have been renamed."""
     rows = state.held_rows()
     for node, count in Counter(state.tasks.node[rows].tolist()).items():
         name = state.cluster.specs[node].name
         if name not in known:
             run = f"{count} task{'s run' if count > 1 else ' runs'} on it"
             raise EngineError(
-                f"node {name!r} is gone from the configuration, and {run}: put it back, and drain it before it goes; or have "
-                f"what runs there stopped and start again elsewhere: fairlead up --drop-node {name}"
+                f"node {name!r} is gone from the configuration, and {run}: put it back, and drain it before removing it; or "
+                f"stop what runs there, to start again elsewhere: fairlead up --drop-node {name}"
             )
 
 
-def _mesos_door(where: Where, listener: Listener, personal: bool, clock: Clock) -> "MesosDoor":
-    """What answers Mesos' frameworks; what it is made of is loaded only where there may be any."""
-    from fairlead.service.mesos.door import MesosDoor
+def _mesos_door(where: Where, listener: Listener, personal: bool, clock: Clock) -> "MesosServer":
+    """Return the server for Mesos frameworks, imported only if needed."""
+    from fairlead.service.mesos.server import MesosServer
 
-    return MesosDoor(where, listener, personal, clock)
+    return MesosServer(where, listener, personal, clock)
 
 
 def _announcing(
     wakeups: Wakeups,
     sessions: Sessions,
-    unfinished: Unfinished,
-    door: Door,
+    unfinished: UnfinishedJobs,
+    authenticator: Authenticator,
     outlooks: Outlooks,
-    mesos: "MesosDoor | None",
-    kept: KeptOutput | None,
+    mesos: "MesosServer | None",
+    archive: OutputArchive | None,
 ) -> Callable[[State, Sequence[Fact]], None]:
-    """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, the door of new
-    rules, the outlooks of what came true, frameworks what concerns them, and of ends who keeps output.
-    """
+    """Return the callback for recorded facts: it updates all parts that depend on them, and wakes waiting requests."""
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
         if any(isinstance(fact, Configured) for fact in facts):
-            door.rules = rules_of(state, door.personal)
+            authenticator.rules = rules_of(state, authenticator.personal)
         sessions.recorded(state, facts)
         outlooks.happened(facts)
-        if kept is not None:
-            kept.recorded(state, facts)
+        if archive is not None:
+            archive.recorded(state, facts)
         if mesos is not None:
             mesos.recorded(state, facts)
         wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])
@@ -317,12 +318,12 @@ def _announcing(
 
 
 def _nodes_at_work(state: State) -> set[str]:
-    """The names of the nodes where tasks hold room."""
+    """Return the names of the nodes with tasks that hold resources."""
     return {state.cluster.specs[node].name for node in np.unique(state.tasks.node[state.held_rows()]).tolist()}
 
 
 class _Stop:
-    """How the scheduler ends: when what runs has ended, or at once."""
+    """Ends the scheduler: when running tasks have ended, or at once."""
 
     def __init__(self, loop: Loop, engine: LiveEngine, on_stopping: Callable[[int], None]) -> None:
         self.leave = False
@@ -330,13 +331,13 @@ class _Stop:
         self._pressed = 0
 
     def __call__(self, now: bool, by: str = "") -> None:
-        """Stop placing tasks, and end the loop when none is left; `now` has those that run stopped first, by somebody.
+        """Stop placing tasks, and end the loop when none is left; `now` first stops the running ones, on behalf of `by`.
 
-        With `now` nobody waits for nodes that are not heard: what was told to stop there is seen to by the next scheduler. Nor,
-        but for a while, for a journal that cannot be written: what runs goes on then, for nothing is done that is not recorded.
+        With `now` the loop does not wait for silent nodes: the next scheduler handles what was to stop there. It waits only
+        `UNWRITTEN_SECONDS` for a journal that cannot be written: running tasks then go on, since nothing unrecorded is done.
         """
         self.leave = True
-        told = False  # what runs was told to stop, if it is to be
+        told = False  # running tasks were asked to stop, if that is wanted
 
         def revoke(state: State, at: float) -> tuple[list[Fact], None]:
             nonlocal told
@@ -355,14 +356,14 @@ class _Stop:
                 return True
             if not (now and told and left <= self._engine.silence.keys()):
                 return False
-            log.warning("not waited for, as nothing is heard of it: what runs on %s", ", ".join(sorted(left)))
+            log.warning("not waiting for tasks on silent nodes: %s", ", ".join(sorted(left)))
             return True
 
-        self._loop.stop(when=is_over, patience=UNWRITTEN if now else inf)
+        self._loop.stop(when=is_over, patience=UNWRITTEN_SECONDS if now else inf)
         self._ask_until_taken(revoke, by)
 
     def _ask_until_taken(self, revoke: Question, by: str) -> None:
-        """Have it happen as soon as the journal can be written."""
+        """Retry until the journal can be written."""
 
         def again() -> None:
             timer = threading.Timer(1.0, self._ask_until_taken, (revoke, by))
@@ -379,10 +380,10 @@ class _Stop:
             again()
 
     def at_once(self) -> None:
-        """Ctrl-C: stop what runs and end; pressed again, end without waiting for it."""
+        """Handle Ctrl-C: stop running tasks and end; the second time, end without waiting."""
         self._pressed += 1
         if self._pressed == 1:
             self(now=True)
         else:
-            log.warning("leaving: tasks that still run are stopped within %g seconds", GRACE)
+            log.warning("leaving: running tasks are stopped within %g seconds", GRACE)
             self._loop.stop()

@@ -1,12 +1,11 @@
-"""Programs that call Python functions here: each has a session, with a folder for its calls and their results.
+"""Sessions of programs that call Python functions: each has a folder for its calls and their results.
 
-A call is a task like any other; what is told here is what a program that waits for it must know, in the order in which it
-happened. A session that was not heard of for a while is closed: what it still asks for is cancelled, and its folder removed.
-Should the scheduler be restarted, the events are made anew from the state, under another epoch; the program knows what it has
-seen already.
+A call is a task. A session reports to its program what happened to its calls, in order. A session whose program is silent for a
+while is closed: its pending calls are cancelled, and its folder is removed. After a restart of the scheduler, the events are made
+again from the state, with a new epoch; the program knows what it has seen.
 
-Results are written by workers, which run as the person whose program it is: whatever is in their folder may be a trap, and is
-opened as such. Nothing here reads what was pickled.
+Workers, which run as the program's owner, write the results. Files in their folder may be traps, and are opened as such. Nothing
+here unpickles anything.
 """
 
 import base64
@@ -23,8 +22,8 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from fairlead.calls.payloads import CODE, RESULTS, SETUP, result_name
 from fairlead.data_folder import NotPlain, open_plain, remove_folder, write_private
-from fairlead.engines.calls import CODE, RESULTS, SETUP, result_name
 from fairlead.engines.local.fetching import MOST_OF_ALL, MOST_OF_ONE
 from fairlead.model.api_types import Event, TaskInfo
 from fairlead.people.accounts import Person
@@ -47,21 +46,21 @@ from fairlead.service.wakeups import Wakeups
 log = logging.getLogger("fairlead")
 
 MOST_SPARE = 2**30
-"""Bytes of payloads that one program may have put and not called: its code, where that goes along, is of these."""
+"""Bytes of payloads, including code, that one program may have put without calling them."""
 MOST_CALLED_OF_ONE, MOST_CALLED_OF_ALL = 16 * 2**30, 64 * 2**30
-"""Bytes of payloads of calls of which the program has not seen all, of one person and of all, where many people share."""
-LEASE = 120.0
-"""Seconds after which a program that was not heard of is taken for gone."""
+"""Bytes of payloads of unfinished calls, of one person and of all, on a shared scheduler."""
+LEASE_SECONDS = 120.0
+"""After which a silent program counts as gone."""
 MOST_SESSIONS = 1000
 OVER = (SUCCEEDED, FAILED, CANCELLED)
 
 
 class Session:
-    """The events of one program, numbered from 0; those that it has seen are dropped. It is of one uid.
+    """The events of one program, numbered from 0, without those it has seen. Owned by one uid.
 
-    code : the payload that is its program's code; empty for none.
-    spare : by file, the bytes of payloads that were put and belong to no call yet; the code never does.
-    called : by file, the bytes of those that do; `called_bytes` is their sum.
+    code : the payload with its program's code; empty for none.
+    spare : bytes by file of payloads without a call; the code stays here.
+    called : bytes by file of payloads with a call; `called_bytes` is their sum.
     """
 
     def __init__(self, uid: int, code: str) -> None:
@@ -71,7 +70,7 @@ class Session:
         self.heard_at = time.monotonic()
         self.going = 0
         self.left: dict[int, int] = {}  # by job: tasks whose end the program has not seen
-        self.ended: dict[int, set[int]] = {}  # by job: tasks whose end was told
+        self.ended: dict[int, set[int]] = {}  # by job: tasks whose end was reported
         self.payloads: dict[int, str] = {}
         self.spare: dict[str, int] = {}
         self.called: dict[str, int] = {}
@@ -79,15 +78,14 @@ class Session:
 
 
 class Sessions:
-    """All sessions. `recorded` and `recover` are called in the scheduler's thread, the rest in others.
+    """All sessions. `recorded` and `recover` run in the scheduler's thread, the rest in others.
 
     Parameters
     ----------
     folder : Path
         Where their folders are.
-    wakeups : Wakeups
     shared : bool
-        Whether they are of many people, who have so many bytes each and in all.
+        True if they belong to many people, each with limits on bytes.
     """
 
     def __init__(self, folder: Path, wakeups: Wakeups, shared: bool = False) -> None:
@@ -99,7 +97,7 @@ class Sessions:
         self._session_of: dict[int, str] = {}
 
     def recover(self, state: State) -> None:
-        """Make the sessions and their events from the state, after a restart."""
+        """Rebuild the sessions and their events from the state, after a restart."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         for path in list(self.folder.iterdir()):
             found = _found(path)
@@ -107,7 +105,7 @@ class Sessions:
                 session = self._sessions[path.name] = Session(*found)
                 session.spare = {file.name: file.lstat().st_size for file in path.iterdir() if file.is_file()}
                 session.spare.pop(SETUP, None)
-            else:  # it was being made, or removed, as the last scheduler ended
+            else:  # it was being created or removed when the last scheduler ended
                 _remove(path)
         for number, job in state.index.specs.items():
             call = job.work.call
@@ -117,7 +115,6 @@ class Sessions:
                 self._tell(state, number, range(job.tasks))
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
-        """Note what happened to calls."""
         for fact in facts:
             if isinstance(fact, JobSubmitted) and fact.job.work.call is not None:
                 self._begin(fact.id, fact.job.work.call.session, fact.job.tasks, fact.job.work.call.payload)
@@ -142,35 +139,35 @@ class Sessions:
                         self._session_of.pop(job, None)
 
     def create(self, setup: dict[str, Any], person: Person, most: int | None = None) -> str:
-        """Open a session of a person, who may read its folder and writes the results in it; returns its id.
+        """Open a session for a person, who may read its folder and write results in it; return its id.
 
-        Refused where they have `most` already, or all have as many as there may be.
+        Raises Refused if they have `most` already, or if there are too many in total.
         """
         name = uuid.uuid4().hex
         with self._lock:
             if len(self._sessions) >= MOST_SESSIONS:
-                raise Refused(f"there are {MOST_SESSIONS} programs already: wait until one ends")
+                raise Refused(f"{MOST_SESSIONS} programs are connected already: wait until one ends")
             if most is not None and sum(each.uid == person.uid for each in self._sessions.values()) >= most:
-                raise Refused(f"{most} programs of yours have Python calls already: wait until one ends")
+                raise Refused(f"you have {most} programs with Python calls already: wait until one ends")
             self._sessions[name] = Session(person.uid, _code_of(setup))
         folder = self.folder / name
         for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700), (folder / CODE, 0o700)):
             each.mkdir()
-            each.chmod(mode)  # whatever the umask is
+            each.chmod(mode)  # regardless of the umask
             if each != folder and os.geteuid() != person.uid:
                 os.chown(each, person.uid, person.gid)
         fresh = folder / f"{SETUP}.setup"
         write_private(fresh, json.dumps(setup))
-        fresh.chmod(0o644)  # its workers may read it then, who alone have a way to the folder
+        fresh.chmod(0o644)  # now readable for its workers, the only ones who can reach the folder
         fresh.rename(folder / SETUP)
         return name
 
     @contextmanager
     def putting(self, name: str, person: Person, payload: str) -> Iterator[Callable[[bytes], None]]:
-        """Put a payload into the folder of a session, which must be this person's; it is theirs, as what it calls is.
+        """Put a payload into the folder of a session of this person, who will own it.
 
-        Yields what writes a piece of it; it has its name when all is written. Raises Refused where the session would have more
-        than `MOST_SPARE` bytes of payloads that belong to no call, or there would be too many of the person's, or in all.
+        Yields a function that writes a piece. The payload gets its name when complete. Raises Refused beyond `MOST_SPARE` bytes
+        without a call in this session, or beyond the limits of this person or of all.
         """
         fresh = f"{payload}.{uuid.uuid4().hex}"
         path = self.touch(name, person.uid) / fresh
@@ -195,37 +192,35 @@ class Sessions:
         with self._lock:
             session = self._sessions.get(name)
             if session is None:
-                raise Unknown(f"there is no session {name}: it was closed")
+                raise Unknown(f"no session {name}: it was closed")
             if sum(session.spare.values()) + size > MOST_SPARE:
-                raise Refused(
-                    f"payloads of this program that belong to no call would be more than {MOST_SPARE >> 20} MiB: call them"
-                )
+                raise Refused(f"payloads of this program without a call would exceed {MOST_SPARE >> 20} MiB: call them")
             if self.shared and session.uid != 0:
                 self._check_room(session.uid, size)
             session.spare[file] = session.spare.get(file, 0) + size
 
     def _check_room(self, uid: int, size: int) -> None:
-        """Refuse what would be too much of one person's, or in all; root is bounded by none."""
+        """Raise Refused beyond the limits of one person or of all; root has none."""
         there = [(each.uid, sum(each.spare.values())) for each in self._sessions.values() if each.spare]
         if sum(spare for of, spare in there if of == uid) + size > MOST_OF_ONE:
             raise Refused(
-                f"the code of your programs, and what they put and do not call, would be more than {MOST_OF_ONE >> 20} MiB: end "
-                "some, or have less go along"
+                f"the code of your programs, and their payloads without a call, would exceed {MOST_OF_ONE >> 20} MiB: end "
+                "some, or send less"
             )
         if sum(spare for _, spare in there) + size > MOST_OF_ALL:
             raise Refused(
-                f"the code of all programs, and what they put and do not call, would be more than {MOST_OF_ALL >> 20} MiB: wait "
-                "until some end, or have less go along"
+                f"the code of all programs, and their payloads without a call, would exceed {MOST_OF_ALL >> 20} MiB: wait "
+                "until some end, or send less"
             )
 
         called = [(each.uid, each.called_bytes) for each in self._sessions.values()]
         if sum(size for of, size in called if of == uid) + size > MOST_CALLED_OF_ONE:
             raise Refused(
-                f"the payloads of calls of yours would be more than {MOST_CALLED_OF_ONE >> 20} MiB: wait until some are over"
+                f"the payloads of your calls would exceed {MOST_CALLED_OF_ONE >> 20} MiB: wait until some calls end"
             )
         if sum(size for _, size in called) + size > MOST_CALLED_OF_ALL:
             raise Refused(
-                f"the payloads of everybody's calls would be more than {MOST_CALLED_OF_ALL >> 20} MiB: wait until some are over"
+                f"the payloads of all calls would exceed {MOST_CALLED_OF_ALL >> 20} MiB: wait until some calls end"
             )
 
     def _named(self, name: str, file: str, payload: str) -> None:
@@ -241,16 +236,18 @@ class Sessions:
                 session.spare.pop(file, None)
 
     def touch(self, name: str, uid: int) -> Path:
-        """Note that the program was heard of, which must be of this uid; returns its folder."""
+        """Note that the program of this uid is alive; return its folder. Raises Unknown."""
         with self._lock:
             session = self._sessions.get(name)
             if session is None or session.uid != uid:
-                raise Unknown(f"there is no session {name}: it was closed, or was not heard of for {LEASE:g} seconds")
+                raise Unknown(
+                    f"no session {name}: it was closed, or its program was silent for {LEASE_SECONDS:g} seconds"
+                )
             session.heard_at = time.monotonic()
         return self.folder / name
 
     def events(self, name: str, uid: int, epoch: str, after: int, most: int) -> tuple[int, list[Event]]:
-        """The number of the next event, and the events from `after` on; those before were seen, and their results go."""
+        """Return the number of the next event, and the events from `after` on; drop earlier ones and their results."""
         self.touch(name, uid)
         with self._lock:
             session = self._sessions[name]
@@ -270,34 +267,34 @@ class Sessions:
                         old.append(session.payloads.pop(event["job"]))
                         session.called_bytes -= session.called.pop(old[-1], 0)
         for file in old:
-            with suppress(OSError):  # there is none, or what is there is no file
+            with suppress(OSError):  # it does not exist, or is not a file
                 (self.folder / name / file).unlink()
         return following, events
 
     def calls(self, name: str) -> list[int]:
-        """The jobs of a session of which its program has not seen all."""
+        """Return the jobs of a session whose end its program has not seen."""
         with self._lock:
             session = self._sessions.get(name)
             return list(session.payloads) if session is not None else []
 
     def going(self, name: str) -> int:
-        """How many of its calls have not ended."""
+        """Return the number of its calls that have not ended."""
         with self._lock:
             session = self._sessions.get(name)
             return session.going if session is not None else 0
 
     def close(self, name: str) -> None:
-        """Forget a session, and remove its folder; its workers see that, and end."""
+        """Forget a session and remove its folder, which ends its workers."""
         with self._lock:
             self._sessions.pop(name, None)
         self._wakeups.wake([("session", name)])
         _remove(self.folder / name)
 
     def silent(self) -> list[str]:
-        """The sessions whose program was not heard of for too long."""
+        """Return the sessions whose program has been silent for too long."""
         now = time.monotonic()
         with self._lock:
-            return [name for name, session in self._sessions.items() if now - session.heard_at > LEASE]
+            return [name for name, session in self._sessions.items() if now - session.heard_at > LEASE_SECONDS]
 
     def _begin(self, job: int, name: str, tasks: int, payload: str) -> None:
         with self._lock:
@@ -332,7 +329,7 @@ class Sessions:
 
 
 def _found(folder: Path) -> tuple[int, str] | None:
-    """The uid of the person of a session's folder, and its code; None where it is not, or not any more, that of a session."""
+    """Return the owner's uid and the code of a session's folder; None if it is not one, or incomplete."""
     try:
         return (folder / RESULTS).lstat().st_uid, _code_of(json.loads((folder / SETUP).read_text()))
     except (OSError, ValueError):
@@ -346,10 +343,10 @@ def _code_of(setup: dict[str, Any]) -> str:
 def _remove(folder: Path) -> None:
     try:
         remove_folder(folder)
-    except FileNotFoundError:  # it was removed already
+    except FileNotFoundError:  # already removed
         pass
     except OSError as error:
-        log.warning("the folder of a session cannot be removed: %s: remove %s", error, folder)
+        log.warning("cannot remove the folder of a session: %s: remove %s", error, folder)
 
 
 def _event(job: int, task: TaskInfo) -> Event:
@@ -365,7 +362,6 @@ def _event(job: int, task: TaskInfo) -> Event:
 
 
 def calls_of(state: State, session: str) -> list[int]:
-    """The jobs of a session that are still known."""
     return [
         number
         for number, job in state.index.specs.items()
@@ -374,12 +370,12 @@ def calls_of(state: State, session: str) -> list[int]:
 
 
 def unfinished_calls(state: State, session: str, now: float) -> list[JobCancelled]:
-    """Cancel what a session still asks for."""
+    """Return facts that cancel the unfinished calls of a session."""
     return [fact for number in calls_of(state, session) if (fact := cancel(state, number, None, now))]
 
 
 def open_result(folder: Path, uid: int, job: int, index: int) -> BinaryIO | None:
-    """Open what a call of a person's program came to; None where its worker wrote nothing that could be that."""
+    """Open the result of a call; None if its worker wrote none, or something that cannot be one."""
     try:
         return open_plain(folder / RESULTS / result_name(job, index), uid)
     except (FileNotFoundError, NotPlain):
@@ -387,7 +383,7 @@ def open_result(folder: Path, uid: int, job: int, index: int) -> BinaryIO | None
 
 
 def with_results(events: Iterable[Event], folder: Path, uid: int, largest: int, most: int) -> list[Event]:
-    """The events with the size of their results, and the small ones' themselves as long as they are `most` bytes together."""
+    """Add the size of their results to events, and the results up to `largest` bytes each and `most` in total."""
     found: list[Event] = []
     for event in events:
         size, result = None, None

@@ -1,6 +1,6 @@
-"""Wakes those in the event loop who wait for something in the scheduler's thread to happen.
+"""Wakes coroutines that wait for an event in the scheduler's thread.
 
-Whoever waits listens first, then looks, then waits: so nothing that happens in between is missed.
+A waiter listens first, then checks, then waits, so it misses nothing in between.
 """
 
 import asyncio
@@ -9,24 +9,23 @@ from contextlib import contextmanager, suppress
 
 
 class Wakeups:
-    """Who waits, by key: ("job", number) for a job that ends, ("session", id) for calls that move, "facts" for more facts."""
+    """Waiters by key: ("job", number) for a job's end, ("session", id) for events of calls, "facts" for more facts."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listening: dict[Hashable, set[asyncio.Event]] = {}
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say in which event loop those who wait are; before that nobody does."""
         self._loop = loop
 
     def wake(self, keys: Iterable[Hashable] | None = None) -> None:
-        """Wake who listens for one of these, or everybody. From any thread.
+        """Wake the waiters of these keys, or all. Thread-safe.
 
-        Who begins to listen meanwhile has not looked yet, and finds what has happened when they do.
+        A waiter that begins to listen meanwhile has not checked yet, and finds what has happened.
         """
         heard = None if keys is None else [key for key in keys if key in self._listening]
         if self._loop is not None and heard != []:
-            with suppress(RuntimeError):  # the event loop has ended, and everybody with it
+            with suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(self._wake, heard)
 
     def _wake(self, keys: list[Hashable] | None) -> None:
@@ -36,7 +35,7 @@ class Wakeups:
 
     @contextmanager
     def listen(self, keys: Iterable[Hashable]) -> Iterator[asyncio.Event]:
-        """Have an event that is set whenever one of these is woken."""
+        """Yield an event that is set whenever one of these keys is woken."""
         heard = asyncio.Event()
         keys = set(keys)
         for key in keys:
@@ -51,7 +50,7 @@ class Wakeups:
 
 
 async def heard_within(heard: asyncio.Event, seconds: float) -> bool:
-    """Wait to be woken, for so long at most; whether there was one."""
+    """Wait up to `seconds` to be woken; return True if woken."""
     try:
         await asyncio.wait_for(heard.wait(), max(0.0, seconds))
     except TimeoutError:

@@ -1,1 +1,1 @@
-"""Real traces through the real scheduler: workloads in, the state machine with a virtual clock, measures and reports out."""
+"""Trace-driven simulation: the live scheduler with a virtual clock, measures and reports."""

@@ -1,12 +1,12 @@
-"""Runs on paper: how a state may go on, with durations and arrivals drawn from those that were.
+"""Dry runs: possible continuations of a state, with durations and arrivals drawn from past ones.
 
-All runs of one state begin with the same :class:`DryRun`: its jobs that have not ended, each with its tasks that run and then
-those that wait. A :class:`Run` is a copy of that, in which time goes on by :func:`fairlead.simulate.kernel.advance.advance`.
-Job row j of a paper is number j + 1, and is number j of the simulated cluster, so that neither has rows for what ended long ago.
+All runs of a state share a :class:`DryRun`: its jobs that have not ended, with their running and then their waiting tasks.
+A :class:`Run` is a copy that :func:`fairlead.simulate.kernel.advance.advance` moves through time. Job row j has number j + 1
+and is job j of the simulated cluster, so neither has rows for jobs that ended long ago.
 
-What is left out: no node is lost, drained or added, and nobody cancels anything. Jobs that come after others do so as soon as
-those have ended, but for those that wait for a failure. Under a policy that only divides the queues are entitled to what they
-are entitled to now. Within a run, the forecasts of what runs are made without the jobs' own histograms.
+Simplifications: no node is lost, drained or added, and nobody cancels. Dependencies start when their jobs end, unless they wait
+for a failure. Under a policy that only divides, entitlements stay as they are now. Forecasts in a run do not use the jobs' own
+duration histograms.
 """
 
 from dataclasses import dataclass
@@ -36,17 +36,18 @@ from fairlead.simulate.workload import most_at_once
 DAY = 86400.0
 HOUR = 3600.0
 LISTED = 64
-"""Durations drawn for the waiting tasks of a job, at most: with more tasks, they are gone through again."""
+"""Maximum number of durations drawn for the waiting tasks of a job; with more tasks they repeat."""
 CHUNK_JOBS, CHUNK_TASKS = 200, 5_000
-"""Arrivals that are written at once, at most, and their tasks, but for one job; or as many again as were written before."""
+"""Arrivals written at once, and their tasks: at most these, or as many as were written before; at least one job."""
 
 
 class Arrivals(NamedTuple):
-    """The jobs that were submitted in the last day, as far as they are remembered, by time.
+    """The jobs submitted in the last day that are not forgotten, by time.
 
-    source : int64: their rows in the state that was
-    group : int64: where it waits
-    at : float64: seconds after the beginning of the time that is looked back on, which lasts `window`
+    source : int64: their rows in the original state
+    group : int64: their pending groups
+    at : float64: seconds from the begin of the period
+    window : float: length of the period, in seconds
     """
 
     source: I64
@@ -57,26 +58,26 @@ class Arrivals(NamedTuple):
 
 @dataclass(frozen=True)
 class DryRun:
-    """What all runs from a state begin with.
+    """What all runs from a state start with.
 
     Attributes
     ----------
     before : State
-        As it was, with the rows that durations are drawn for. Not changed.
+        The original state, unchanged; durations are drawn for its rows.
     source : int64, shape (jobs,)
-        Of each job here, its row there.
+        Row in `before` of each job of `state`.
     state : State
-        Only what has not ended.
+        The jobs that have not ended.
     target : int
-        The row of the job whose start is looked for.
+        Row of the job to predict.
     now : float
     held : int64
-        Rows of the tasks that hold resources; `held_jobs` of their jobs, `ages` how long they have run.
+        Rows of the tasks that hold resources; `held_jobs`: rows of their jobs; `ages`: seconds that they have run.
     after, lacks : int64
-        As :class:`fairlead.simulate.kernel.advance.Tape` has them.
+        As in :class:`fairlead.simulate.kernel.advance.Tape`.
     arrivals : Arrivals
     at_once : int
-        Tasks that run at once at most, of those that start.
+        Upper bound of tasks that run at once, beside those held.
     """
 
     before: State
@@ -94,7 +95,7 @@ class DryRun:
 
 
 def dry_run_of(state: State, target: int, now: float) -> DryRun:
-    """Make it from a state, which is not changed but for its order; `target` is a job's row there."""
+    """Prepare the dry runs of a state, which stays unchanged except for its caches; `target` is a job's row."""
     found = copy_of(state)
     arrivals = _arrivals(state, found, target, now)
     jobs = state.jobs
@@ -106,7 +107,7 @@ def dry_run_of(state: State, target: int, now: float) -> DryRun:
         found.jobs.home[row] = group_of(found, row)
     held = found.held_rows()
     held_jobs = found.job_rows_of(held)
-    ages = np.fmax(0.0, now - found.tasks.started_at[held])  # NaN where it is about to start
+    ages = np.fmax(0.0, now - found.tasks.started_at[held])  # NaN: not started yet
     kept = found.holds.n
     found.holds.extend((MOST + 1) * found.nodes.n)
     found.holds.n = kept
@@ -118,9 +119,9 @@ def dry_run_of(state: State, target: int, now: float) -> DryRun:
 
 
 def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
-    """What came in the last day, but for the target; groups where there are none are made in `into`.
+    """Return the arrivals of the last day, without the target; add missing pending groups to `into`.
 
-    Jobs that ended are forgotten in the order of their ends; so whatever came after the first end that is remembered is known.
+    Ended jobs are forgotten in the order of their ends, so all jobs that came after the first remembered end are known.
     """
     jobs, n = state.jobs, state.jobs.n
     ended = state.ended_jobs()
@@ -145,7 +146,7 @@ def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
 
 
 def _as_new(rows: NDArray[Any]) -> NDArray[Any]:
-    """Rows of jobs as they were when those were new."""
+    """Reset rows of jobs to those of new jobs."""
     rows["waiting"] = rows["tasks"]
     for name in ("next", "holding", "failed", "cancelled", "held", "irregular"):
         rows[name] = 0
@@ -155,7 +156,7 @@ def _as_new(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _followers(state: State, live: I64, target: int) -> tuple[I64, I64]:
-    """Which jobs come after which, as rows among those that live, and how many each still comes after."""
+    """Return the dependencies as pairs of rows of `live` (first, follower), and how many each job still waits for."""
     place = {int(number): k for k, number in enumerate(state.jobs.id[live])}
     lacks = np.zeros(len(live), np.int64)
     pairs = []
@@ -165,15 +166,15 @@ def _followers(state: State, live: I64, target: int) -> tuple[I64, I64]:
         wanted = {after.job: after.how for after in state.index.specs[job].after}
         if job == target or all(wanted[other] != "failure" for other in others):
             lacks[place[job]] = len(others)
-            # One that has ended otherwise than was wanted is no more: what comes after it never starts.
+            # A dependency that ended otherwise than required is not live: its follower never starts.
             pairs += [(place[other], place[job]) for other in others if other in place]
     return np.array(sorted(pairs), np.int64).reshape(-1, 2), lacks
 
 
 def _keep_live(state: State, live: I64) -> None:
-    """Keep only these jobs, numbered anew from 1 on, and of their tasks those that run and then those that wait.
+    """Keep only these jobs, renumbered from 1, and of their tasks first the running, then the waiting ones.
 
-    A task that is revoked waits again under a row behind the others: see `next` in the table of jobs.
+    A preempted task waits again in a row behind the others: see `next` in the table of jobs.
     """
     jobs, tasks = state.jobs, state.tasks
     status = tasks.status[: tasks.n]
@@ -211,85 +212,84 @@ def _keep_live(state: State, live: I64) -> None:
 
 
 class Run:
-    """One way in which it may go on.
+    """One possible continuation.
 
     Parameters
     ----------
-    paper : DryRun
+    dry_run : DryRun
     rng : numpy.random.Generator
 
     Attributes
     ----------
     until : float
-        The moment up to which all has happened.
+        Simulated time reached.
     begun : float
-        When the next task of the target starts, all of them where it is a gang; NaN before.
+        Start of the target's next task, or of the gang; NaN before.
     known : bool
-        Whether anything is known of how long tasks last.
+        True if any duration is known.
     """
 
-    def __init__(self, paper: DryRun, rng: np.random.Generator) -> None:
-        self._paper, self._rng = paper, rng
-        self.until = paper.now
-        jobs, n = paper.state.jobs, paper.state.jobs.n
+    def __init__(self, dry_run: DryRun, rng: np.random.Generator) -> None:
+        self._dry_run, self._rng = dry_run, rng
+        self.until = dry_run.now
+        jobs, n = dry_run.state.jobs, dry_run.state.jobs.n
         held, waiting = jobs.holding[:n], jobs.tasks[:n] - jobs.holding[:n]
         listed = np.minimum(waiting, LISTED)
         first = np.cumsum(held + listed) - held - listed
-        runs = np.repeat(first, held) + paper.held - np.repeat(jobs.first[:n], held)
+        runs = np.repeat(first, held) + dry_run.held - np.repeat(jobs.first[:n], held)
         ages, waits = np.zeros(int((held + listed).sum())), np.ones(int((held + listed).sum()), np.bool_)
-        ages[runs], waits[runs] = paper.ages, False
+        ages[runs], waits[runs] = dry_run.ages, False
         self._pool = np.zeros(0)
-        lasts = self._draw(paper.source[np.repeat(np.arange(n), held + listed)], ages)
+        lasts = self._draw(dry_run.source[np.repeat(np.arange(n), held + listed)], ages)
         self.known = bool(len(self._pool))
-        self._arrays = {name: _copied(array) for name, array in paper.state.order.view(paper.state).arrays.items()}
-        self._truth = _truth_of(paper.state, lasts[waits], listed, paper.now)
-        self._jobs, self._tasks, self._durations = n, paper.state.tasks.n, int(listed.sum())
-        self._runs = simulated.no_runs(len(paper.held))
-        _resume(paper, self._truth, self._runs, lasts[runs] - paper.ages)
-        offsets = _offsets(paper, rng)
+        self._arrays = {name: _copied(array) for name, array in dry_run.state.order.view(dry_run.state).arrays.items()}
+        self._truth = _truth_of(dry_run.state, lasts[waits], listed, dry_run.now)
+        self._jobs, self._tasks, self._durations = n, dry_run.state.tasks.n, int(listed.sum())
+        self._runs = simulated.no_runs(len(dry_run.held))
+        _resume(dry_run, self._truth, self._runs, lasts[runs] - dry_run.ages)
+        offsets = _offsets(dry_run, rng)
         self._coming = np.argsort(offsets, kind="stable")
         self._offsets, self._came = offsets[self._coming], 0
-        more = min(1, len(offsets))  # of which it is known when they come, but they are not there yet
+        more = min(1, len(offsets))  # arrivals with a known time, but not written yet
         numbers = np.zeros(kernel.NUMBERS, np.int64)
         numbers[[kernel.ARRIVED, kernel.COMING]] = n
-        numbers[kernel.GOES_OVER_LIMITS] = paper.state.settings.revoke and paper.state.any_revocable
-        numbers[kernel.GOES_ON] = 1  # there may be something to decide right now
-        self._course = Tape(
+        numbers[kernel.GOES_OVER_LIMITS] = dry_run.state.settings.revoke and dry_run.state.any_revocable
+        numbers[kernel.GOES_ON] = 1  # a decision may be due now
+        self._tape = Tape(
             row=np.arange(n + more), group=np.full(n + more, NONE), submit=np.append(np.zeros(n), self._when(np.arange(more))),
-            at=np.full(3, paper.now), after=paper.after, lacks=paper.lacks.copy(), ends=np.zeros((5, 0), np.int64),
+            at=np.full(3, dry_run.now), after=dry_run.after, lacks=dry_run.lacks.copy(), ends=np.zeros((5, 0), np.int64),
             rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
             starts=np.zeros(0), returned=np.zeros(0, np.int64), numbers=numbers,
         )  # fmt: skip
-        self._grow_rows()
+        self._have_room()
 
     @property
     def begun(self) -> float:
-        return float(self._truth.begun[self._paper.target])
+        return float(self._truth.begun[self._dry_run.target])
 
     @property
     def work(self) -> int:
-        """How many tasks were placed and jobs came."""
+        """Placements and arrivals so far."""
         return (
-            int(self._course.numbers[kernel.DECISIONS] + self._course.numbers[kernel.ARRIVED])
-            - self._paper.state.jobs.n
+            int(self._tape.numbers[kernel.DECISIONS] + self._tape.numbers[kernel.ARRIVED]) - self._dry_run.state.jobs.n
         )
 
     def go_on(self, until: float) -> bool:
-        """Let everything up to a moment happen; whether anything is to happen after it."""
-        settings, why = self._paper.state.settings, kernel.MORE_JOBS
+        """Advance to a moment; return True if anything happens after it."""
+        settings, why = self._dry_run.state.settings, kernel.MORE_JOBS
         while why == kernel.MORE_JOBS:
             why = advance(
-                self._view, self._truth, self._runs, self._course, until, MOST_PLACEMENTS, settings.reserve_after,
+                self._view, self._truth, self._runs, self._tape, until, MOST_PLACEMENTS, settings.reserve_after,
                 settings.max_losses, len(self._arrays["ended"]),
             )  # fmt: skip
             if why == kernel.MORE_JOBS:
                 self._write_arrivals()
-        self.until = float(self._course.at[1]) if why == kernel.UNTIL else until
+        self.until = float(self._tape.at[1]) if why == kernel.UNTIL else until
         return bool(why == kernel.UNTIL)
 
     def _draw(self, source: I64, ages: F64) -> F64:
-        """How long tasks last, in all."""
-        view, found = self._paper.before.view(), np.empty(len(source))
+        """Draw the total durations of tasks, in seconds."""
+        view, found = self._dry_run.before.view(), np.empty(len(source))
         draw(view, source, ages, self._rng.random((len(source), 3)), found)
         if not len(self._pool):
             self._pool = found[found > 0]
@@ -298,34 +298,34 @@ class Run:
         return found
 
     def _when(self, arrivals: I64) -> F64:
-        """When jobs come, counted from the first: those of the last day in their order, again and again."""
+        """Return the times of these arrivals, by index: the last day's in order, repeated."""
         turns, place = np.divmod(arrivals, max(1, len(self._offsets)))
-        found: F64 = self._paper.now + turns * self._paper.arrivals.window + self._offsets[place]
+        found: F64 = self._dry_run.now + turns * self._dry_run.arrivals.window + self._offsets[place]
         return found
 
     def _write_arrivals(self) -> None:
-        """Write the next jobs that come."""
-        arrivals = self._paper.arrivals
+        """Write the next arrivals into the tables."""
+        arrivals = self._dry_run.arrivals
         coming = np.arange(self._came, self._came + max(CHUNK_JOBS, self._came))
         which = self._coming[coming % len(self._coming)]
-        most = max(CHUNK_TASKS, self._tasks - self._paper.state.tasks.n)
-        tasks = np.cumsum(self._paper.before.jobs.tasks[arrivals.source[which]])
+        most = max(CHUNK_TASKS, self._tasks - self._dry_run.state.tasks.n)
+        tasks = np.cumsum(self._dry_run.before.jobs.tasks[arrivals.source[which]])
         count = max(1, int(np.searchsorted(tasks, most, side="right")))
         coming, which = coming[:count], which[:count]
         self._came += count
-        rows = _as_new(self._paper.before.jobs.rows[arrivals.source[which]])
+        rows = _as_new(self._dry_run.before.jobs.rows[arrivals.source[which]])
         tasks = rows["tasks"]
         before, total = self._jobs, int(tasks.sum())
         rows["id"], rows["first"] = before + 1 + np.arange(count), self._tasks + np.cumsum(tasks) - tasks
         listed = np.minimum(tasks, LISTED)
         lasts = self._draw(np.repeat(arrivals.source[which], listed), np.zeros(int(listed.sum())))
 
-        arrays, truth, tape = self._arrays, self._truth.arrays, self._course.arrays
+        arrays, truth, tape = self._arrays, self._truth.arrays, self._tape.arrays
         arrays["jobs"] = _put(arrays["jobs"], before, rows)
         arrays["tasks"] = _put(arrays["tasks"], self._tasks, np.full(total, NEW_TASK, Tasks.FIELDS))
         arrays["ended"] = _put(arrays["ended"], before, np.zeros(count, np.int64))
         new = {
-            "demand": self._paper.state.shapes.demand[rows["shape_row"]], "queue": rows["queue"], "several": listed,
+            "demand": self._dry_run.state.shapes.demand[rows["shape_row"]], "queue": rows["queue"], "several": listed,
             "first": self._durations + np.cumsum(listed) - listed, "begun": np.full(count, np.nan),
             "ended": np.full(count, np.nan), "submitted": np.full(count, np.nan), "waited": np.zeros(count), "left": tasks,
             "task": rows["first"], "never": np.zeros(count, np.bool_),
@@ -334,46 +334,46 @@ class Run:
         truth["duration"] = _put(truth["duration"], self._durations, lasts)
         truth["last"] = _put(truth["last"], self._tasks, np.zeros(total, np.int32))
         self._jobs, self._tasks, self._durations = before + count, self._tasks + total, self._durations + len(lasts)
-        # One more, of which it is known when it comes.
+        # One more time: that of the next arrival.
         tape["submit"] = np.append(tape["submit"][:before], self._when(np.append(coming, self._came)))
         tape["row"] = np.arange(self._jobs + 1)
         tape["group"] = np.append(tape["group"][:before], np.append(arrivals.group[which], NONE))
-        self._truth, self._course = Truth(**truth), Tape(**tape)
-        self._course.numbers[kernel.COMING] = self._jobs
-        self._grow_rows()
+        self._truth, self._tape = Truth(**truth), Tape(**tape)
+        self._tape.numbers[kernel.COMING] = self._jobs
+        self._have_room()
 
-    def _grow_rows(self) -> None:
-        """Have rows for all that may run at once, and may end or be placed at one moment."""
-        size = min(self._tasks, len(self._paper.held) + self._paper.at_once)
+    def _have_room(self) -> None:
+        """Allocate rows for all tasks that may run at once, and may end or be placed at one moment."""
+        size = min(self._tasks, len(self._dry_run.held) + self._dry_run.at_once)
         if size > len(self._runs.heap):
             self._runs = simulated.longer(self._runs, max(size, 2 * len(self._runs.heap)))
         size = len(self._runs.heap)
-        if size > len(self._course.rows):
+        if size > len(self._tape.rows):
             new = {
                 "ends": np.zeros((5, size), np.int64),
                 "rows": np.zeros(size, np.int64),
                 "attempts": np.zeros(size, np.int64),
             }
-            self._course = Tape(**{**self._course.arrays, **new})
+            self._tape = Tape(**{**self._tape.arrays, **new})
         self._view = View(**self._arrays)
 
 
-def _offsets(paper: DryRun, rng: np.random.Generator) -> F64:
-    """After how many seconds each job of the last day comes, if things go on as they did after one of them.
+def _offsets(dry_run: DryRun, rng: np.random.Generator) -> F64:
+    """Return the seconds until each job of the last day comes again, if the day repeats from a random submission on.
 
-    Jobs come in swarms. So what comes after the target's submission is taken to be as what came after some other's, and not as
-    what came after some moment: at most moments little happens, and few jobs are submitted then.
+    Jobs come in bursts. So the arrivals after the target's submission are modelled on those after another submission, not
+    after a random moment, when usually little happens.
     """
-    at, window = paper.arrivals.at, paper.arrivals.window
+    at, window = dry_run.arrivals.at, dry_run.arrivals.window
     if not len(at):
         return at
-    begin = at[rng.integers(len(at))] + paper.now - paper.state.jobs.submitted_at[paper.target]
+    begin = at[rng.integers(len(at))] + dry_run.now - dry_run.state.jobs.submitted_at[dry_run.target]
     found: F64 = window - (begin - at) % window
     return found
 
 
 def _truth_of(state: State, duration: F64, listed: I64, now: float) -> Truth:
-    """A cluster on which nothing runs yet."""
+    """Return an idle simulated cluster."""
     jobs, n = state.jobs, state.jobs.n
     capacity, queues = state.nodes.capacity.copy(), state.queues.n
     return Truth(
@@ -388,17 +388,17 @@ def _truth_of(state: State, duration: F64, listed: I64, now: float) -> Truth:
     )  # fmt: skip
 
 
-def _resume(paper: DryRun, truth: Truth, runs: Runs, left: F64) -> None:
-    """Have what runs end after so many seconds, or sooner where it was told to stop."""
-    jobs, tasks, n = paper.state.jobs, paper.state.tasks, paper.state.jobs.n
+def _resume(dry_run: DryRun, truth: Truth, runs: Runs, left: F64) -> None:
+    """Schedule the ends of held tasks after `left` seconds; at most a grace period where a task is being stopped."""
+    jobs, tasks, n = dry_run.state.jobs, dry_run.state.tasks, dry_run.state.jobs.n
     held = np.maximum(1, jobs.holding[:n])
     first = np.cumsum(jobs.holding[:n]) - jobs.holding[:n]
-    of, status = paper.held_jobs, tasks.status[paper.held]
-    index, attempt = paper.held - jobs.first[of], tasks.attempt[paper.held].astype(np.int64)
+    of, status = dry_run.held_jobs, tasks.status[dry_run.held]
+    index, attempt = dry_run.held - jobs.first[of], tasks.attempt[dry_run.held].astype(np.int64)
     here = Truth(**{**truth.arrays, "duration": left, "first": first, "several": held})
-    simulated.start_all(here, runs, of, index, attempt, tasks.node[paper.held].astype(np.int64), paper.now)
-    told = np.flatnonzero(status > RUNNING)
-    simulated.stop(truth, runs, of[told], index[told], attempt[told], paper.now, GRACE)
+    simulated.start_all(here, runs, of, index, attempt, tasks.node[dry_run.held].astype(np.int64), dry_run.now)
+    stopped = np.flatnonzero(status > RUNNING)
+    simulated.stop(truth, runs, of[stopped], index[stopped], attempt[stopped], dry_run.now, GRACE)
     truth.begun[:] = np.nan
 
 
@@ -407,7 +407,7 @@ def _copied(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _put(array: NDArray[Any], begin: int, values: NDArray[Any]) -> NDArray[Any]:
-    """Write values into an array from a row on, or into a longer one."""
+    """Write values from row `begin` on; return the array, or a longer copy."""
     end = begin + len(values)
     if end > len(array):
         array = longer(array, begin, max(2 * len(array), end))

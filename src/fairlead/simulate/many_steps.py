@@ -1,8 +1,8 @@
-"""A simulation many steps at once, in compiled code, where all that happens is plain: jobs arrive, tasks end.
+"""Simulate many steps at once in compiled code, where jobs only arrive and tasks only end.
 
-Jobs are written into the state's tables some thousands at a time, before they arrive. What is compiled
-(:mod:`fairlead.simulate.kernel.advance`) goes through moment after moment, and comes back for more of them, or for a moment at
-which shares are to be looked at. Jobs that are forgotten leave the tables when others are written.
+Jobs are written into the state's tables in chunks before they arrive. The compiled loop
+(:mod:`fairlead.simulate.kernel.advance`) returns for more jobs, for a sample of shares, or for a decision on claims. Forgotten
+jobs leave the tables when others are written.
 """
 
 from collections.abc import Iterator
@@ -38,15 +38,15 @@ from fairlead.simulate.steps import Simulation, job_of
 from fairlead.simulate.workload import most_at_once
 
 CHUNK_JOBS, CHUNK_TASKS = 50_000, 1_000_000
-"""Jobs that are written before they arrive, at most; and their tasks, but for one job."""
+"""Maximum size of a chunk, in jobs and in tasks; at least one job."""
 
 
 class Kinds:
-    """The distinct ones of all jobs, and what was written of them into the state.
+    """The distinct jobs of a workload, and their rows in the state.
 
     jobs : list of Job
-    which : int64, shape (jobs of the workload,): which each is
-    rows, groups : of each as :func:`fairlead.scheduler.growth.rows_of_kinds` gives them, where `written`
+    which : int64, shape (jobs of the workload,): index into `jobs`
+    rows, groups : as from :func:`fairlead.scheduler.growth.rows_of_kinds`, where `written`
     """
 
     def __init__(self, jobs: list[Job], which: I64) -> None:
@@ -55,7 +55,7 @@ class Kinds:
         self.written = np.zeros(len(jobs), np.bool_)
 
     def write(self, state: State, chosen: I64) -> None:
-        """Have rows for the kinds of these jobs."""
+        """Write missing rows for the kinds of these jobs."""
         needed = np.zeros(len(self.jobs), np.bool_)
         needed[self.which[chosen]] = True
         new = np.flatnonzero(needed & ~self.written)
@@ -65,9 +65,9 @@ class Kinds:
 
 
 def by_many_steps(s: Simulation) -> int:
-    """Run a simulation; returns how many moments there were."""
+    """Run a simulation; return the number of moments."""
     state, cluster = s.scheduler.state, s.cluster
-    recorded = s.tally.wants_facts
+    recorded = s.recorder.wants_facts
     kinds = _kinds(s)
     jobs = len(s.workload.submit)
     tape = Tape(
@@ -92,7 +92,7 @@ def by_many_steps(s: Simulation) -> int:
         state.count_rows()
         cluster.now = float(tape.at[0])
         if recorded:
-            s.tally(list(_facts(s, tape)))
+            s.recorder(list(_facts(s, tape)))
         if why == kernel.OVER:
             break
         if why == kernel.GANGS_BACK:
@@ -104,7 +104,7 @@ def by_many_steps(s: Simulation) -> int:
             _make_room_for_holds(state)
             continue
         if why == kernel.UNTIL:
-            s.sampler.until(float(tape.at[1]))
+            s.sampler.advance(float(tape.at[1]))
         elif why == kernel.MORE_JOBS:
             if s.scheduler.checking:
                 check_invariants(state)
@@ -112,20 +112,20 @@ def by_many_steps(s: Simulation) -> int:
                 kinds.written[:] = False
             _write_jobs(s, tape, kinds)
             tape = _with_room(s, tape)
-        s.tell()
-    s.tally.decisions = int(numbers[kernel.DECISIONS])
+        s.on_progress()
+    s.recorder.decisions = int(numbers[kernel.DECISIONS])
     return int(numbers[kernel.STEPS])
 
 
 def _make_room_for_holds(state: State) -> None:
-    """Have rows for as many reservations as there may be, and one that is planned anew, beside what is kept for claims."""
+    """Allocate rows for all reservations and one that is replanned, beside the holds for claims."""
     n = state.holds.n
     state.holds.extend((MOST + 1) * state.nodes.n)
     state.holds.n = n
 
 
 def _take_gangs_back(state: State, tape: Tape) -> None:
-    """Gangs that were revoked wait again, with as many tasks as did not end by themselves."""
+    """Queue preempted gangs again, with the tasks that did not end by themselves."""
     count = int(tape.numbers[kernel.RETURNED])
     for row in sorted(tape.returned[:count].tolist()):
         enter_group_if_ready(state, row, float(tape.at[0]))
@@ -133,7 +133,7 @@ def _take_gangs_back(state: State, tape: Tape) -> None:
 
 
 def _decide(s: Simulation, tape: Tape) -> None:
-    """One decision as the live scheduler makes it, and what follows: so where claims are served."""
+    """Make one decision as the live scheduler does, to serve claims, and carry it out."""
     state, cluster, numbers = s.scheduler.state, s.cluster, tape.numbers
     now = cluster.now
     decision = decide_without_forgetting(state, now, strict=True)
@@ -143,9 +143,7 @@ def _decide(s: Simulation, tape: Tape) -> None:
             apply(state, fact)
         elif fault := check.happen(state, fact):
             raise AssertionError(fault)
-    if (
-        check is not None and numbers[kernel.ARRIVED] == numbers[kernel.COMING]
-    ):  # else some have rows and wait nowhere yet
+    if check is not None and numbers[kernel.ARRIVED] == numbers[kernel.COMING]:  # else some rows are not pending yet
         check_invariants(state)
     forget(state.order.ready(state, MOST_PLACEMENTS), tape, now, state.settings.keep_jobs)
     facts = [*decision.facts, *_facts(s, tape)]
@@ -158,12 +156,12 @@ def _decide(s: Simulation, tape: Tape) -> None:
             facts.append(_start(s, fact))
             numbers[kernel.DECISIONS] += len(fact.job)
             numbers[kernel.GOES_ON] = 1
-    s.tally(facts)
+    s.recorder(facts)
     numbers[kernel.STEPS] += not numbers[kernel.GOES_ON]
 
 
 def _start(s: Simulation, fact: TasksPlaced) -> TasksStarted:
-    """What was placed starts at once."""
+    """Start placed tasks at once."""
     s.cluster.make_room(len(fact.job))
     simulated.start_all(s.cluster.truth, s.cluster.runs, fact.job - 1, fact.index, fact.attempt, fact.node, fact.at)
     started = TasksStarted(at=fact.at, job=fact.job, index=fact.index, attempt=fact.attempt)
@@ -172,12 +170,12 @@ def _start(s: Simulation, fact: TasksPlaced) -> TasksStarted:
 
 
 def _with_room(s: Simulation, tape: Tape) -> Tape:
-    """The same with room for all that may end or be placed in one step."""
+    """Return a tape with room for all tasks that may end or be placed in one step."""
     tasks = len(s.cluster.runs.heap)
     if tasks <= tape.ends.shape[1]:
         return tape
     most = max(tasks, MOST_PLACEMENTS + int(s.workload.tasks[s.workload.gang].max(initial=0)))
-    log = 4 * kernel.LONGEST * (most + len(tape.submit)) if s.tally.wants_facts else 0
+    log = 4 * kernel.LONGEST * (most + len(tape.submit)) if s.recorder.wants_facts else 0
     return Tape(
         **{
             **tape.arrays,
@@ -205,7 +203,7 @@ def _kinds(s: Simulation) -> Kinds:
 
 
 def _write_jobs(s: Simulation, tape: Tape, kinds: Kinds) -> None:
-    """Write the next jobs into the state, before they arrive."""
+    """Write the next chunk of jobs into the state."""
     state, begin = s.scheduler.state, int(tape.numbers[kernel.COMING])
     tasks = np.cumsum(s.workload.tasks[begin : begin + CHUNK_JOBS])
     end = begin + max(1, int(np.searchsorted(tasks, CHUNK_TASKS, side="right")))
@@ -221,15 +219,15 @@ def _write_jobs(s: Simulation, tape: Tape, kinds: Kinds) -> None:
     state.index.add_many(numbers, [kinds.jobs[k] for k in which.tolist()], rows)
     tape.row[chosen] = rows
     tape.group[chosen] = kinds.groups[which]
-    # All that waits may start at one moment, decision after decision.
+    # All waiting tasks may start at one moment, over several decisions.
     waiting = int(s.cluster.truth.waiting.sum() + s.workload.tasks[chosen].sum())
     s.cluster.make_room(min(waiting, most_at_once(state.shapes.demand[: state.shapes.n], state.cluster.total)))
 
 
 def _forget(s: Simulation, tape: Tape) -> bool:
-    """What was decided to be forgotten leaves the state's tables, so that there is room for others; all that was written came.
+    """Drop forgotten jobs from the state's tables; all written jobs have arrived.
 
-    Returns whether the tables were made smaller, and their rows are others.
+    Returns True if the tables shrank, which renumbers their rows.
     """
     smaller = False
     state, numbers = s.scheduler.state, tape.numbers
@@ -246,7 +244,7 @@ def _forget(s: Simulation, tape: Tape) -> bool:
 
 
 def _facts(s: Simulation, tape: Tape) -> Iterator[Fact]:
-    """Read the log, and empty it."""
+    """Read and clear the log."""
     numbers, log = tape.numbers, tape.log
     at = 0
     count = numbers[kernel.FACTS]

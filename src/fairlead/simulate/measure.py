@@ -1,4 +1,4 @@
-"""What a run comes to in numbers: a summary, a row a job, a row a moment."""
+"""The results of a run: a summary, a table of jobs, and a table of samples."""
 
 import itertools
 from collections.abc import Mapping
@@ -12,36 +12,38 @@ from fairlead.simulate.run import Run
 from fairlead.simulate.workload import F64, TraceError
 
 BINS = (1, 10, 100, 1000, 10_000)
-"""Jobs are counted together by their number of tasks: up to each of these, and above the last."""
+"""Bins of jobs by number of tasks: up to each of these, and above the last."""
 
 
 def bin_names() -> list[str]:
-    """How the bins are called."""
+    """Return the names of the bins."""
     return ["1", *(f"{low + 1}-{high}" for low, high in itertools.pairwise(BINS)), f"over {BINS[-1]}"]
 
 
 def bins(tasks: Any) -> Any:
-    """The bin of each job."""
+    """Return the bin of each job."""
     return np.searchsorted(BINS, tasks)
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """A run in numbers, as plain data.
+    """Summarize a run as plain data.
 
     Returns
     -------
     dict
-        ``makespan``: seconds from the first submission to the last end. ``completion``, ``wait`` and ``slowdown``: mean, median,
-        p95 and p99 over the jobs that ended; a job's completion is from its submission to its last end, its wait the mean of its
-        tasks' waits, its slowdown its completion over that of its longest task. ``by size``: jobs and mean completion of
-        each bin of numbers of tasks. ``utilisation``: mean while jobs were submitted. ``unfairness``: the mean over time of half
-        the sum over queues of how far each one's dominant share is from its fair one. ``over time``: see :func:`over_time`.
-        ``idle for promises``: of each resource, the part of all that there was, from the first submission to the last end, that
-        lay free because it was kept for somebody. ``offers``: by what became of them, None where none are made, and ``offered``:
-        the part that was offered and not answered, as for promises. ``lost``: what tasks did in vain that were revoked, in
-        seconds of the whole cluster. ``below guarantee``: seconds in which queues missed what they are guaranteed, added up, as
-        looked at for ``over time``: somebody waited whom a claim could have served. Of queues in each other the lowest count.
-        ``seconds``: that the simulation took; the only number here that differs from run to run.
+        - ``makespan``: seconds from the first submission to the last end.
+        - ``completion``, ``wait``, ``slowdown``: mean, median, p95 and p99 over the jobs that ended. Completion is from
+          submission to last end, wait the mean over tasks, slowdown completion over the duration of the longest task.
+        - ``by size``: number and mean completion of the jobs in each bin.
+        - ``utilisation``: mean while jobs were submitted.
+        - ``unfairness``: mean over time of half the sum over queues of the distance of dominant from fair share.
+        - ``over time``: see :func:`over_time`.
+        - ``idle for promises``: of each resource, the fraction of capacity times makespan kept free by reservations and claims.
+        - ``offers``: by outcome, None without offers; ``offered``: the fraction in unanswered offers.
+        - ``lost``: work of preempted tasks, in seconds of the whole cluster.
+        - ``below guarantee``: seconds below guarantee with demand that a claim could serve, summed over queues, from samples. Of
+          nested queues the lowest count.
+        - ``seconds``: real time of the simulation, the only number that differs from run to run.
     """
     over = ~np.isnan(run.ended)
     completion = (run.ended - run.submitted)[over]
@@ -85,12 +87,12 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def idle_for_promises(run: Run) -> dict[str, float]:
-    """Of each resource, the part of all that there was in the time of a run that lay free because it was kept for somebody."""
+    """Return, of each resource, the fraction of capacity times makespan kept free by reservations and claims."""
     return _part_of_all(run, dict(zip(run.resources, run.idled.tolist(), strict=True)))
 
 
 def _part_of_all(run: Run, amounts: Mapping[str, float]) -> dict[str, float]:
-    """Base units times seconds as parts of all that there was from the first submission to the last end."""
+    """Divide amounts (base units times seconds) by capacity times makespan."""
     lasted = float(np.nanmax(run.ended, initial=run.submitted[0]) - run.submitted[0])
     there = {resource: sum(node.capacity.get(resource, 0) for node in run.workload.nodes) for resource in run.resources}
     return {
@@ -100,19 +102,19 @@ def _part_of_all(run: Run, amounts: Mapping[str, float]) -> dict[str, float]:
 
 
 def unfairness(run: Run) -> F64:
-    """At each moment, how much of the cluster would have to change hands for all to have their fair dominant shares."""
+    """Return, per sample, the share of the cluster that would change hands if all got their fair dominant shares."""
     return np.abs(run.shares - run.fair).sum(axis=1) / 2
 
 
 def over_time(run: Run) -> dict[str, Any]:
-    """What each queue was entitled to and got, in hours of the whole cluster, as `fairlead audit --over` adds it up.
+    """Compare what each queue was entitled to and got, in hours of the whole cluster, as `fairlead audit --over` does.
 
     Returns
     -------
     dict
-        ``short``: the part of all that queues were entitled to of which they are short at the end; ``queues``: the name,
-        ``entitled``, ``got``, ``short`` and ``status`` of each, most wronged first; ``every``: the seconds for which a look at
-        what they were entitled to stands, 0 where each moment was looked at. ``got`` is exact in any case.
+        ``short``: the sum of shortfalls over the sum of entitlements. ``queues``: ``name``, ``entitled``, ``got`` (exact),
+        ``short`` and ``status`` of each, most wronged first. ``every``: seconds that a sample of the entitlements stands for, 0
+        where every moment was measured.
     """
     got = run.got / 3600
     entitled = np.maximum(0.0, got + run.short / 3600)
@@ -137,7 +139,7 @@ def over_time(run: Run) -> dict[str, Any]:
 
 
 def _one_task(run: Run) -> F64:
-    """Of each queue, the largest task of those that started: its dominant share times the seconds that it takes."""
+    """Return the largest started task of each queue: dominant share times seconds."""
     workload = run.workload
     total = np.array([sum(node.capacity.get(r, 0) for node in workload.nodes) for r in run.resources], float)
     needs = np.array([[demand.get(r, 0) for r in run.resources] for demand in workload.demands], float)
@@ -150,7 +152,7 @@ def _one_task(run: Run) -> F64:
 
 
 def longest_task(run: Run) -> F64:
-    """Seconds that the longest task of each job takes."""
+    """Return the duration of the longest task of each job, in seconds."""
     workload = run.workload
     return np.maximum.reduceat(workload.duration, workload.first) if len(workload.first) else np.zeros(0)
 
@@ -163,9 +165,9 @@ def _spread(values: F64) -> dict[str, float]:
 
 
 def write_parquet(runs: list[Run], folder: Path) -> list[Path]:
-    """Write `jobs.parquet`, a row a job and policy, and `moments.parquet`, a row a moment, policy and queue or resource.
+    """Write `jobs.parquet`, a row per job and run, and `moments.parquet`, a row per sample, run and queue or resource.
 
-    Needs pyarrow. Raises TraceError where that is missing, or the folder cannot be written.
+    Raises TraceError if pyarrow is not installed, or the folder cannot be written.
     """
     try:
         import pyarrow as pa

@@ -1,10 +1,9 @@
-"""Simulated frameworks: the jobs of some queues of a workload are launched in offers, as frameworks launch tasks.
+"""Simulated frameworks, which launch the jobs of some queues in offers.
 
-Each such queue is a role, with one framework in it. It thinks about an offer for a while, launches what waits in its queue and
-fits, by priority and then by submission, and refuses the rest for a while. While nothing waits it wants no offers; one that
-hoards wants them all the same, and keeps those that it has no use for until it has one for all that it keeps of a machine, or
-they are taken back. What it launches is a job
-of one task in the scheduler, so jobs have other numbers there than in the workload: :class:`OfferedCluster` knows which.
+Each such queue is a role with one framework. It answers an offer after a delay, launches the pending jobs that fit, by priority
+and then submission, and refuses the rest for a while. With nothing pending it suppresses offers; a hoarding framework keeps
+them until a job fits into all that it keeps of a machine, or until they are rescinded. Each launched task is a job of the
+scheduler, so job numbers differ from the workload's: :class:`OfferedCluster` maps them.
 """
 
 from collections import Counter
@@ -35,8 +34,8 @@ from fairlead.scheduler.kernel.view import WORTH
 from fairlead.scheduler.state import State
 from fairlead.simulate.workload import I64, TraceError, Workload
 
-PATIENCE = 10
-"""Rounds of offers in which nothing starts, with nothing else to come, after which nothing will."""
+IDLE_ROUNDS = 10
+"""Rounds of offers without a start, with no other event pending, after which the simulation ends."""
 
 
 class Answers(NamedTuple):
@@ -44,10 +43,10 @@ class Answers(NamedTuple):
 
     queues : those whose jobs are launched in offers; None for all
     hold : seconds until an offer is answered
-    refuse : seconds for which what is not used is refused
-    hoards : whether offers that are of no use are kept
-    timeout, most : how long offers hold, and what part of the cluster one framework may be offered at once, in percent: as
-        `offer_timeout` and `offer` in fairlead.toml
+    refuse : seconds for which unused resources are refused
+    hoards : True to keep unused offers
+    timeout : seconds until an offer expires, as `offer_timeout` in fairlead.toml
+    most : percentage of the cluster offered to a framework at once, at most, as `offer` there
     """
 
     queues: frozenset[str] | None = None
@@ -59,16 +58,16 @@ class Answers(NamedTuple):
 
 
 class OfferedCluster(SimulatedCluster):
-    """A simulated cluster whose scheduler has numbers of its own for jobs, and one for each task that a framework launches."""
+    """A simulated cluster whose scheduler numbers jobs itself, and each task that a framework launches."""
 
-    def know(self) -> None:
-        """Have no numbers yet."""
+    def reset(self) -> None:
+        """Forget all numbers."""
         self._what: dict[int, tuple[int, int, int]] = {}
         self._latest = np.zeros(len(self.truth.last), np.int64)
         self.number_of: dict[int, int] = {}
 
-    def call(self, number: int, job: int, index: int | None = None) -> None:
-        """A job of the workload, or one task of it, has this number."""
+    def assign(self, number: int, job: int, index: int | None = None) -> None:
+        """Give a number to a job of the workload, or to one of its tasks."""
         if index is None:
             tasks = slice(int(self.truth.task[job]), int(self.truth.task[job] + self.truth.left[job]))
             self._what[number], self.number_of[job] = (job, 0, 0), number
@@ -78,11 +77,11 @@ class OfferedCluster(SimulatedCluster):
         self._latest[tasks] = number
 
     def really(self, attempts: Attempts) -> Attempts:
-        """Attempts as the workload counts them."""
+        """Return attempts in the workload's numbers."""
         job, index, earlier = self._of(attempts.job)
         return Attempts(job + 1, attempts.index + index, attempts.number + earlier)
 
-    def _as_told(self, attempts: Attempts) -> Attempts:
+    def _as_numbered(self, attempts: Attempts) -> Attempts:
         number = self._latest[self.truth.task[attempts.job - 1] + attempts.index]
         _, index, earlier = self._of(number)
         return Attempts(number, attempts.index - index, attempts.number - earlier)
@@ -98,23 +97,23 @@ class OfferedCluster(SimulatedCluster):
 
     def poll(self) -> Seen:
         seen = super().poll()
-        known = None if seen.known is None else self._as_told(seen.known)
-        ended = seen.ended._replace(attempts=self._as_told(seen.ended.attempts))
-        return seen._replace(known=known, started=self._as_told(seen.started), ended=ended)
+        known = None if seen.known is None else self._as_numbered(seen.known)
+        ended = seen.ended._replace(attempts=self._as_numbered(seen.ended.attempts))
+        return seen._replace(known=known, started=self._as_numbered(seen.started), ended=ended)
 
     def acknowledge(self, attempts: Attempts) -> None:
         super().acknowledge(self.really(attempts))
 
 
 class _Waiting:
-    """What waits in the queue of a framework: tasks as (job, index), by priority and shape; and the offers that it keeps."""
+    """Pending tasks of a framework as (job, index), by priority and shape; and the offers that it keeps."""
 
     def __init__(self) -> None:
         self.tasks: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.kept: set[int] = set()
 
     def any(self) -> bool:
-        """Whether anything waits."""
+        """True if any task waits."""
         return any(self.tasks.values())
 
 
@@ -125,9 +124,9 @@ class Offers:
     ----------
     cluster : OfferedCluster
     counts : Counter
-        Offers by what became of them: made, accepted, declined, expired, and rescinded for other reasons.
+        Offers by outcome: made, accepted, declined, expired, and rescinded for other reasons.
     offered : dict of str to float
-        Of each resource what was offered and not answered, base units times seconds, until the last task ended.
+        Resources in unanswered offers until the last task ended, in base units times seconds.
     """
 
     def __init__(self, how: Answers, seen: Workload, cluster: OfferedCluster) -> None:
@@ -144,10 +143,10 @@ class Offers:
         self.offered: dict[str, float] = {}
         self._offered: dict[str, float] = {}
         self._completed = 0
-        cluster.know()
+        cluster.reset()
 
     def _check(self) -> None:
-        """Refuse what cannot be driven by offers."""
+        """Refuse a workload that cannot be launched in offers."""
         seen = self._seen
         if unknown := sorted((self._how.queues or set()) - {*seen.queue}):
             raise TraceError(f"--offers: no job is in queue {unknown[0]!r}: name queues of the trace, or all")
@@ -155,7 +154,7 @@ class Offers:
             if fault := frameworks.check_role(name):
                 raise TraceError(f"--offers: queue {name!r} can be no role: {fault}")
         if not any(node.capacity.get(name) for node in seen.nodes for name in WORTH):
-            raise TraceError(f"--offers: no machine has any {' or '.join(WORTH)}, which offers are of")
+            raise TraceError(f"--offers: no machine has {' or '.join(WORTH)}, which an offer needs")
         for job in np.flatnonzero(seen.gang & (seen.tasks > 1)).tolist():
             if self.launches(job):
                 name = seen.queue[job]
@@ -167,21 +166,21 @@ class Offers:
                 )
 
     def launches(self, job: int) -> bool:
-        """Whether a job is a framework's."""
+        """True if a framework launches this job."""
         return self._seen.queue[job] in self._waiting
 
-    # -- what comes ----------------------------------------------------------------------------------------------
+    # -- submission ----------------------------------------------------------------------------------------------
 
-    def comes(self, state: State, job: int, now: float) -> list[Fact]:
-        """A job is to be launched from now on."""
+    def submit(self, state: State, job: int, now: float) -> list[Fact]:
+        """Queue a job with its framework."""
         for index in range(int(self.cluster.truth.left[job])):
             self._wait(job, index)
         return self._want(state, self._seen.queue[job], now)
 
     def number(self, state: State, job: int) -> int:
-        """The number of a job that the scheduler is to start."""
+        """Assign the next number to a job without a framework."""
         number = state.index.last + 1
-        self.cluster.call(number, job)
+        self.cluster.assign(number, job)
         return number
 
     def _wait(self, job: int, index: int) -> None:
@@ -189,7 +188,7 @@ class Offers:
         heappush(self._waiting[self._seen.queue[job]].tasks.setdefault(key, []), (job, index))
 
     def _want(self, state: State, name: str, now: float) -> list[Fact]:
-        """Have a framework want offers, and think again of those that it keeps."""
+        """Subscribe or revive a framework, and reconsider the offers that it keeps."""
         mine, member = self._waiting[name], state.frameworks.members.get(name)
         for offer in sorted(mine.kept):
             heappush(self._due, (now + self._how.hold, name, offer))
@@ -199,7 +198,7 @@ class Offers:
         return frameworks.revive(state, name, [], now) if member.suppressed else []
 
     def withdraw(self, job: int) -> int:
-        """What of a job waits is not to be launched after all; how many tasks that were."""
+        """Drop a job's pending tasks; return their number."""
         count = 0
         for heap in self._waiting[self._seen.queue[job]].tasks.values():
             left = [task for task in heap if task[0] != job]
@@ -211,27 +210,27 @@ class Offers:
     # -- time ----------------------------------------------------------------------------------------------------
 
     def next_event(self) -> float:
-        """When somebody answers, or may be offered again what was refused, or offers are over."""
+        """Return the time of the next answer, end of a refusal, or expiry of offers."""
         return min(self._due[0][0] if self._due else np.inf, self._wakes[0] if self._wakes else np.inf)
 
-    def until(self, state: State, now: float) -> None:
-        """Add up what was offered until now: nothing has happened since the last time."""
+    def advance(self, state: State, now: float) -> None:
+        """Integrate unanswered offers until `now`; nothing has changed since the last call."""
         if self.cluster.completed > self._completed:
             self._completed, self.offered = self.cluster.completed, dict(self._offered)
         for name, amount in state.quantities(state.queues.offered[0]).items():
             self._offered[name] = self._offered.get(name, 0.0) + amount * (now - self._since)
         self._since = now
 
-    def over(self, now: float) -> bool:
-        """Whether nothing will start any more, where nothing runs or is to come: nothing waits, or has found room for long."""
+    def is_over(self, now: float) -> bool:
+        """True if nothing will start any more: no task runs, and none waits or none has started for `IDLE_ROUNDS`."""
         truth, how = self.cluster.truth, self._how
         if truth.size[STARTED] > self._started:
             self._started, self._moved = int(truth.size[STARTED]), now
-        patience = PATIENCE * (how.hold + how.refuse + how.timeout)
-        return truth.size[RUNNING] == 0 and (not truth.waiting.any() or now > self._moved + patience)
+        wait = IDLE_ROUNDS * (how.hold + how.refuse + how.timeout)
+        return truth.size[RUNNING] == 0 and (not truth.waiting.any() or now > self._moved + wait)
 
     def answers(self, now: float) -> list[Request]:
-        """The answers that are due."""
+        """Return the answers due now."""
         while self._wakes and self._wakes[0] <= now:
             heappop(self._wakes)
         found = []
@@ -243,7 +242,7 @@ class Offers:
     def _answer(self, name: str, offer: int) -> Request:
         def answer(state: State, now: float) -> list[Fact]:
             row, mine = frameworks.row_of_offer(state, offer), self._waiting[name]
-            if row is None:  # it was taken back meanwhile
+            if row is None:  # rescinded meanwhile
                 return []
             node = state.offers.node[row]
             rows = [row, *(r for o in sorted(mine.kept) if state.offers.node[r := _row(state, o)] == node)]
@@ -262,7 +261,7 @@ class Offers:
         return answer
 
     def _chosen(self, state: State, rows: Sequence[int], mine: _Waiting) -> list[tuple[int, int]]:
-        """Take out of what waits what fits into offers of one machine."""
+        """Take the pending tasks that fit into offers of one machine."""
         seen, labels = self._seen, state.cluster.specs[state.offers.node[rows[0]]].labels
         room, found = state.quantities(state.offers.rest[list(rows)].sum(axis=0)), []
         first = [
@@ -294,17 +293,17 @@ class Offers:
         invalid = {each.task for each in refused if isinstance(each, frameworks.InvalidTask)}
         number = state.index.last
         for task, (job, index) in zip(asked, chosen, strict=True):
-            if task in invalid:  # there are as many tasks in the queue as there may be: it waits on
+            if task in invalid:  # the queue is at its task limit
                 self._wait(job, index)
             else:
                 number += 1
-                self.cluster.call(number, job, index)
+                self.cluster.assign(number, job, index)
         return facts
 
-    # -- what is heard -------------------------------------------------------------------------------------------
+    # -- reactions -----------------------------------------------------------------------------------------------
 
-    def hears(self, happened: Sequence[Fact], state: State, now: float) -> list[Request]:
-        """What frameworks do about what has happened: think about offers, say that they know, launch again what was stopped."""
+    def on_facts(self, happened: Sequence[Fact], state: State, now: float) -> list[Request]:
+        """React to facts: schedule answers to offers, acknowledge updates, and queue stopped tasks again."""
         jobs: dict[int, None] = {}
         for fact in happened:
             if isinstance(fact, TasksFact):
@@ -314,7 +313,7 @@ class Offers:
                     heappush(self._due, (now + self._how.hold, offer.framework, offer.id))
                 heappush(self._wakes, now + self._how.timeout)
             self._count(fact)
-        return [self._hear(list(jobs))] if jobs else []
+        return [self._acknowledge(list(jobs))] if jobs else []
 
     def _count(self, fact: Fact) -> None:
         match fact:
@@ -329,8 +328,8 @@ class Offers:
                 for mine in self._waiting.values():
                     mine.kept.difference_update(fact.ids)
 
-    def _hear(self, jobs: Iterable[int]) -> Request:
-        def hear(state: State, now: float) -> list[Fact]:
+    def _acknowledge(self, jobs: Iterable[int]) -> Request:
+        def acknowledge(state: State, now: float) -> list[Fact]:
             f, known, facts = state.frameworks, list[tuple[int, int]](), list[Fact]()
             for number in jobs:
                 who, task = f.task_of[number]
@@ -343,17 +342,17 @@ class Offers:
             numbers, updates = zip(*known, strict=True) if known else ((), ())
             return [*facts, UpdatesAcknowledged(at=now, jobs=list(numbers), updates=list(updates))] if known else facts
 
-        return hear
+        return acknowledge
 
 
 def _row(state: State, offer: int) -> int:
     row = frameworks.row_of_offer(state, offer)
-    assert row is not None, "what is kept was not taken back"
+    assert row is not None, "a kept offer was rescinded"
     return row
 
 
 def parse_answers(queues: str, text: str) -> Answers:
-    """Read how frameworks answer: ``hold=1s,refuse=5s,timeout=60s,most=25%,hoard``. Raises ValueError with the remedy."""
+    """Parse ``hold=1s,refuse=5s,timeout=60s,most=25%,hoard``. Raises ValueError with the remedy."""
     names = None if queues == "all" else frozenset(queues.split(","))
     found = Answers(names)
     for part in filter(None, text.split(",")):
@@ -375,5 +374,5 @@ def parse_answers(queues: str, text: str) -> Answers:
     if found.hold >= found.timeout:
         raise ValueError(f"hold={found.hold:g}s: use less than timeout, {found.timeout:g}s, or no offer is answered")
     if not found.hold and not found.refuse:
-        raise ValueError("hold=0,refuse=0: not both 0: the same would be offered and refused for ever at one moment")
+        raise ValueError("hold=0,refuse=0: not both 0, or an offer is made and refused for ever at one moment")
     return found

@@ -1,15 +1,15 @@
-"""When a job is expected to start: an interval, from runs of the scheduler on paper.
+"""Predict when a job starts, as an 80% interval from dry runs of the scheduler.
 
-Each run goes on from the very state that is, with durations and arrivals drawn from those that were
-(:mod:`fairlead.simulate.dry_runs`), until a task of the job starts, or all of them where it is a gang. What is told is
-where eight in ten of the runs are. What frameworks would answer nobody knows: they are offered nothing in these runs, and their
-tasks come as jobs do. The same state, moment and job give the same answer, but where a time is set in which it is to be found:
-then there may be fewer runs, or shorter ones, and the interval is wider.
+Each run continues the current state with durations and arrivals drawn from past ones (:mod:`fairlead.simulate.dry_runs`),
+until the job's next task starts, or all tasks of a gang. Frameworks get no offers in these runs; their tasks arrive as jobs do.
+The answer is deterministic unless a time limit cuts runs short; fewer or shorter runs give a wider interval.
 """
 
+import json
 import time
+from collections import deque
 from collections.abc import Sequence
-from math import exp, inf
+from math import ceil, exp, inf, log
 from typing import NamedTuple
 
 import numpy as np
@@ -27,32 +27,40 @@ from fairlead.scheduler.tables import F64, OF_FAMILY, OF_JOB, OF_QUEUE
 from fairlead.simulate.dry_runs import DryRun, Run, dry_run_of
 
 RUNS = 29
-"""Of so many, the third from either end leave eight in ten between them, and as much of what is to come."""
-OUTSIDE = 0.1
-"""The part of the runs before the interval, and after it."""
-FEW = 9
-"""With fewer runs not even all of them have eight in ten between them."""
-TENTH = (1.0, 3.08, 1.89, 1.64, 1.53, 1.48, 1.44, 1.42)
-"""What a tenth of Student's t is above, for two runs, three and so on."""
-MOST_WORK = 100_000
-"""Tasks that are placed in a run and jobs that come, at most; then it is given up: the job does not start before that."""
+"""Runs of a prediction: between the third from either end lie 80% of them, and of future starts."""
+TAIL = 0.1
+"""Fraction of the runs below the interval, and above it."""
+MIN_RANKED = 9
+"""Runs from which order statistics can cover 80%."""
+STUDENT_T = (1.0, 3.08, 1.89, 1.64, 1.53, 1.48, 1.44, 1.42)
+"""By the number of runs from 1: 1.0, then the 90% quantiles of Student's t for 2, 3, ... runs."""
+MAX_WORK = 100_000
+"""Placements and arrivals after which a run stops; the job starts later than that."""
 HORIZON = 60 * 86400.0
-"""Seconds that are looked ahead, at most."""
-IN_OFFERS = "at once, when frameworks answer what they are offered, or it is offered no longer"
-"""Where there is room but for that; when they will nobody knows."""
-PACE = 500
-"""Of these, between two looks at whether the job has started, about."""
+"""Seconds after which a run stops."""
+IN_OFFERS = "at once, when frameworks answer their offers, or the offers end"
+"""The room that the job needs is offered; when frameworks answer is unknown."""
+WORK_PER_CHECK = 500
+"""Placements and arrivals between two checks of whether the job has started, about."""
+COVERAGE = 0.8
+"""Fraction of starts that should fall into their intervals."""
+MAX_OPEN = 1000
+"""Jobs with an open prediction; beyond, the oldest is forgotten."""
+WINDOW = 200
+"""Recent starts that calibrate the next interval."""
+MIN_STARTS = 20
+"""Starts below which intervals are not widened."""
 
 
 class Outlook(NamedTuple):
     """When a job is expected to start.
 
     job : its number.
-    reason : ``expected``; ``never``, as things are; ``unknown``, for nothing says when; ``running`` or ``over``: nothing waits.
-    text : all of it in a line, for people.
-    earliest, latest : seconds as in the facts; None where nothing bounds it.
-    runs : how many it was found from.
-    held : the jobs that somebody has to release first.
+    reason : ``expected``; ``never``, as configured now; ``unknown``; ``running`` or ``over``: nothing waits.
+    text : the same as one line.
+    earliest, latest : seconds, as in facts; None where unbounded.
+    runs : dry runs behind it.
+    held : jobs that somebody must release first.
     """
 
     job: int
@@ -65,77 +73,75 @@ class Outlook(NamedTuple):
 
 
 def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: float = inf, runs: int = RUNS) -> Outlook:
-    """Say when the next task of a job is expected to start; of a gang, all of them.
+    """Predict when the next task of a job starts; all tasks of a gang.
 
     Parameters
     ----------
     state : State
-        Not changed, but for its order.
+        Unchanged, except for its caches.
     job : int
     now : float
-        Seconds, as in the facts.
+        Seconds, as in facts.
     widen : float
-        By how much the interval is too narrow, as recent ones were: waits are divided and multiplied by its exponential.
+        Logarithm of the factor by which to widen the interval: see :class:`Calibration`.
     seconds : float
-        That it may take, about.
+        Time limit, approximate.
     runs : int
-        At most.
+        Maximum number of dry runs.
 
     Raises
     ------
     Unknown
-        There is no such job (any more).
+        The job is unknown or forgotten.
     """
     known_already = settled(state, job)
     if known_already is not None:
         return known_already
     in_offers = bool(state.frameworks.members) and job_row(state, job) not in run_cycle(state).job
-    state, held, behind = _let_go(state, job, now)
-    known_already = settled(state, job)  # a gang whose leader is over is over with that
+    state, held, behind = _released(state, job, now)
+    known_already = settled(state, job)  # a gang ends with its leader
     if known_already is not None:
         return known_already
     why = why_never(state, job)
     if why:
         return Outlook(job, "never", f"never{why}")
     if waits_for_cap(state, job):
-        return Outlook(job, "unknown", "nobody can say: it waits for others of its person's jobs to end", held=held)
-    paper = dry_run_of(state, job_row(state, job), now)
-    begun, reached, known = _runs(paper, [job, int(now * 1000)], seconds, runs)
+        return Outlook(job, "unknown", "unknown: it waits for other jobs of its user to end", held=held)
+    dry_run = dry_run_of(state, job_row(state, job), now)
+    begun, reached, known = _runs(dry_run, [job, int(now * 1000)], seconds, runs)
     low, high = _interval(begun - now, reached - now)
     if low == inf or (not known and high > 0):
-        return Outlook(
-            job, "unknown", "nobody can say: nothing is known yet of how long such tasks take", runs=len(begun)
-        )
+        return Outlook(job, "unknown", "unknown: no duration of such tasks is known yet", runs=len(begun))
     low, high = widened(low, -widen), widened(high, widen)
     if high == 0 and in_offers and not held and not behind:
         return Outlook(job, "expected", IN_OFFERS, now, None, len(begun), held)
-    text = _told(low, high, _from(job, held), behind, begun.min() < inf)
+    text = _describe(low, high, _since(job, held), behind, begun.min() < inf)
     if 0 < high < inf:
         text += f", if {_as_long_as(state)}"
     return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held)
 
 
 def settled(state: State, job: int) -> Outlook | None:
-    """What needs no forecast: of a job that has ended, has started, or never will. Raises Unknown."""
+    """Return the outlook of a job that has ended, has started or never will; None for others. Raises Unknown."""
     row = job_row(state, job)
     if not np.isnan(state.jobs.finished_at[row]):
         return Outlook(job, "over", "it has ended")
     if state.jobs.waiting[row] == 0:
         return Outlook(job, "running", "all its tasks have started")
     if job in state.dependencies.doomed:
-        return Outlook(job, "never", "never: what it comes after did not end as it was to")
+        return Outlook(job, "never", "never: a job that it comes after did not end as required")
     return None
 
 
 def widened(wait: float, by: float) -> float:
-    """A wait longer by a factor's logarithm, or shorter; a second and less counts as one."""
+    """Multiply a wait by ``exp(by)``; one second is added first, so that 0 can grow."""
     return max(0.0, (wait + 1) * exp(by) - 1)
 
 
-def _let_go(state: State, job: int, now: float) -> tuple[State, tuple[int, ...], list[int]]:
-    """The state with what is held released, and what is settled done; which jobs were held, and which it comes after."""
+def _released(state: State, job: int, now: float) -> tuple[State, tuple[int, ...], list[int]]:
+    """Release the held jobs that a job depends on; return the state, those jobs, and the job's direct dependencies."""
     held, to_see = [], [job]
-    for number in to_see:  # it grows
+    for number in to_see:  # grows while iterating
         if state.jobs.held[state.job_row(number)]:
             held.append(number)
         others = state.dependencies.waits_for.get(number, [])
@@ -151,37 +157,37 @@ def _let_go(state: State, job: int, now: float) -> tuple[State, tuple[int, ...],
 
 
 def _as_long_as(state: State) -> str:
-    """What durations are taken to be like: where nothing like what runs has ended, all that is known is how long it has run."""
+    """Name the assumption about durations; without ended tasks like the running ones, only their ages are known."""
     histograms, jobs, rows = state.histograms, state.jobs, np.unique(state.job_rows_of(state.held_rows()))
     counted = histograms.total[: histograms.n] > 0
     about, key = histograms.about[: histograms.n][counted], histograms.key[: histograms.n][counted]
     columns = {OF_JOB: jobs.id, OF_FAMILY: jobs.family, OF_QUEUE: jobs.queue}
     if len(rows) and not any(np.isin(column[rows], key[about == which]).any() for which, column in columns.items()):
-        return "what runs takes about as long again as it has: nothing like it has ended yet"
-    return "tasks take as long as those before them did"
+        return "running tasks take about as long again as they have run: none like them has ended yet"
+    return "tasks take as long as earlier ones did"
 
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + list(words[-1:]))
 
 
-def _runs(paper: DryRun, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:
-    """When the job starts in each run, infinite where it does not; until when each went; and whether anything was known.
+def _runs(dry_run: DryRun, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:
+    """Return the job's start in each run (inf: none), the end of each run, and True if any duration was known.
 
-    Where time is short no run is begun that would end too late; one that ends too late all the same is given up.
+    A run that would exceed the time limit is not begun, or stops.
     """
     begin = time.perf_counter()
     begun, reached, known = [], [], False
     for k in range(runs):
         if k and (time.perf_counter() - begin) * (k + 1) / k > seconds:
             break
-        run = Run(paper, np.random.default_rng([*seed, k]))
+        run = Run(dry_run, np.random.default_rng([*seed, k]))
         known |= run.known
-        until, step, goes_on = paper.now, 1.0, True
-        while goes_on and np.isnan(run.begun) and run.work < MOST_WORK and until < paper.now + HORIZON:
+        until, step, goes_on = dry_run.now, 1.0, True
+        while goes_on and np.isnan(run.begun) and run.work < MAX_WORK and until < dry_run.now + HORIZON:
             before = run.work
             goes_on = run.go_on(until)
-            step = step * 2 if run.work - before < PACE else step / 2
+            step = step * 2 if run.work - before < WORK_PER_CHECK else step / 2
             until = run.until + step
             if time.perf_counter() - begin > seconds:
                 break
@@ -192,25 +198,25 @@ def _runs(paper: DryRun, seed: list[int], seconds: float, runs: int) -> tuple[F6
 
 
 def _interval(begun: F64, reached: F64) -> tuple[float, float]:
-    """The waits between which eight in ten are, by those of some runs; infinite where they do not say.
+    """Return the 80% interval of waits; inf where the runs give no bound.
 
-    By their order where there are enough of them. The logarithms of a few are taken to be normal, and the next one is between
-    bounds of Student's t: a prediction interval. One run says as much as the order of magnitude.
+    From `MIN_RANKED` runs on it lies between order statistics. With fewer it is a prediction interval of Student's t over the
+    logarithms, taken as normal. One run gives the order of magnitude.
     """
     count, first = len(begun), float(np.minimum(begun, reached).min())
-    if count >= FEW:
-        outside = int(OUTSIDE * (count + 1))
+    if count >= MIN_RANKED:
+        outside = int(TAIL * (count + 1))
         return float(np.sort(np.minimum(begun, reached))[outside - 1]), float(np.sort(begun)[count - outside])
     if np.isinf(begun).any():
         return first, inf
     logs = np.log(begun + 1)
-    spread = TENTH[count - 1] * (logs.std(ddof=1) if count > 1 else 1.0) * np.sqrt(1 + 1 / count)
+    spread = STUDENT_T[count - 1] * (logs.std(ddof=1) if count > 1 else 1.0) * np.sqrt(1 + 1 / count)
     low, high = np.exp([logs.mean() - spread, logs.mean() + spread]) - 1
     return max(0.0, min(first, float(low))), max(float(begun.max()), float(high))
 
 
-def _told(low: float, high: float, begin: str, behind: list[int], some: bool) -> str:
-    """An expectation as people read it, in seconds from when it says that it is counted: now, where that is empty."""
+def _describe(low: float, high: float, begin: str, behind: list[int], some: bool) -> str:
+    """Write an interval as a line; its seconds count from `begin`, or from now where that is empty."""
     after = _and([f"job {number}" for number in behind])
     begin = begin or (" from now" if after else "")
     if high == 0:
@@ -218,14 +224,14 @@ def _told(low: float, high: float, begin: str, behind: list[int], some: bool) ->
     comes = f": it comes after {after}" if after else ""
     if high == inf:
         if low < 1:
-            return "nobody can say in so short a time: too much is going on"
+            return "unknown: the dry runs did not get far enough in their time limit"
         return f"in {span(low, low)} or later{begin}{comes}" if some else f"not within {span(low, low)}{begin}{comes}"
-    said = f"within {span(high, high)}" if low < high / 20 else f"in {span(low, high)}"
-    return f"{said}{begin}{f', when {after} {_are(behind)} over' if after else ''}"
+    text = f"within {span(high, high)}" if low < high / 20 else f"in {span(low, high)}"
+    return f"{text}{begin}{f', when {after} {_are(behind)} over' if after else ''}"
 
 
-def _from(job: int, held: tuple[int, ...]) -> str:
-    """From when it is counted: the release of what is held; now, where nothing is."""
+def _since(job: int, held: tuple[int, ...]) -> str:
+    """Name the releases that the interval counts from; empty for now."""
     names = ["it" if number == job else f"job {number}" for number in held]
     return f" from when {_and(names)} {_are(names)} released" if names else ""
 
@@ -235,7 +241,7 @@ def _are(some: Sequence[object]) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Two durations in seconds as people read them: 4 to 11 min."""
+    """Write two durations in seconds as a range: 4 to 11 min."""
     units = [(86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s")]
 
     def unit_of(seconds: float) -> tuple[float, str]:
@@ -251,3 +257,87 @@ def span(low: float, high: float) -> str:
 def _number(value: float, rounded: np.ufunc) -> str:
     digits = 1 if value < 10 else 0
     return f"{rounded(round(value * 10**digits, 6)) / 10**digits:.{digits}f}".removesuffix(".0")
+
+
+class _Prediction(NamedTuple):
+    """A prediction for a job that has not started.
+
+    at : seconds, when it was made.
+    first, last : bounds of the wait in seconds.
+    low, high : the same before widening.
+    """
+
+    at: float
+    first: float
+    last: float
+    low: float
+    high: float
+
+
+class Calibration:
+    """Calibrates start-time predictions against outcomes.
+
+    The error of a prediction is the logarithm of the factor by which the wait missed the interval, negative inside it. The next
+    interval is widened by what 80% of the recent ones would have needed: conformal quantile regression (Romano, Patterson and
+    Candès, NeurIPS 2019). That corrects any bias of the dry runs that persists.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, _Prediction] = {}
+        self._factors: deque[float] = deque(maxlen=WINDOW)
+
+    def as_text(self) -> str:
+        """Return it as JSON, for :meth:`from_text`."""
+        return json.dumps({"open": list(self._open.items()), "factors": list(self._factors)})
+
+    @classmethod
+    def from_text(cls, text: str) -> "Calibration":
+        """Read what :meth:`as_text` wrote. Raises ValueError, TypeError or KeyError for anything else."""
+        stored, found = json.loads(text), cls()
+        found._open = {int(job): _Prediction(*map(float, each)) for job, each in stored["open"][-MAX_OPEN:]}
+        found._factors.extend(map(float, stored["factors"]))
+        return found
+
+    def open_jobs(self) -> list[int]:
+        """Return the jobs with a prediction that have not started."""
+        return list(self._open)
+
+    def record(self, given: Outlook, now: float, widen: float) -> None:
+        """Remember a job's first outlook, and the widening in it."""
+        if given.earliest is None or given.held or given.job in self._open:
+            return
+        if len(self._open) == MAX_OPEN:
+            self.forget(next(iter(self._open)))
+        first, last = given.earliest - now, inf if given.latest is None else given.latest - now
+        self._open[given.job] = _Prediction(now, first, last, widened(first, widen), widened(last, -widen))
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def started(self, job: int, now: float) -> bool | None:
+        """Note the start of a job's task; return True if within its prediction, None without one."""
+        prediction = self._open.pop(job, None)
+        if prediction is None:
+            return None
+        wait = now - prediction.at
+        self._factors.append(_log_distance(prediction.low, prediction.high, wait))
+        return prediction.first - 1 <= wait <= prediction.last + 1  # to the second
+
+    def forget(self, job: int) -> None:
+        """Drop the prediction of a job that will not start, or was held."""
+        self._open.pop(job, None)
+
+    def widen(self, now: float) -> float:
+        """Return the logarithm of the factor for the next interval. Jobs that are late already count as well."""
+        late = [_log_distance(p.low, p.high, now - p.at) for p in self._open.values() if now - p.at > p.high]
+        factors = sorted([*self._factors, *late])
+        if len(factors) < MIN_STARTS:
+            return 0.0
+        place = ceil(COVERAGE * (len(factors) + 1)) - 1
+        return max(0.0, factors[min(place, len(factors) - 1)])
+
+
+def _log_distance(low: float, high: float, wait: float) -> float:
+    """Return the logarithm of the factor by which a wait misses an interval; negative inside."""
+    above = log((wait + 1) / (high + 1)) if high < inf else -inf
+    return max(log((low + 1) / (wait + 1)), above)

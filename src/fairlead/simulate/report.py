@@ -1,4 +1,4 @@
-"""Runs of one workload under several policies side by side, and sweeps: as a table, and as one page with pictures."""
+"""Reports of several runs side by side, and of sweeps: as a table, and as a page with figures."""
 
 import html
 import itertools
@@ -14,11 +14,11 @@ from fairlead.simulate.run import Run
 from fairlead.text_tables import folded, new_table, printed
 
 MOST_QUEUES = 10
-"""That are drawn by name; the rest together."""
+"""Queues drawn by name; the rest are drawn together."""
 
 
 def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
-    """The numbers of several runs, a column a run; in several tables where the width is not enough for one."""
+    """Return the numbers of several runs, a column per run, in several tables if one is too wide."""
     lines = _lines(summaries)
     names = [name for name, _ in lines]
     columns = [[run_title(found, summaries), *(get(found) for _, get in lines)] for found in summaries]
@@ -42,7 +42,7 @@ def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
 
 
 def run_title(found: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
-    """What a run is called: its policy, and whether it revokes, where others do not."""
+    """Return a run's title: its policy, whether it preempts if the runs differ in that, and if it makes offers."""
     title = str(found["policy"])
     if len({each["revokes"] for each in summaries}) > 1:
         title += f", revoke {'on' if found['revokes'] else 'off'}"
@@ -50,7 +50,7 @@ def run_title(found: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str
 
 
 def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
-    """What is told of each run: a name, and how to get it as text."""
+    """Return the rows of a table of runs: a name, and a function from a summary to text."""
 
     def spread(what: str, which: str, form: Any) -> Any:
         return lambda found: form(found[what][which]) if found[what] else ""
@@ -111,13 +111,13 @@ def _most_wronged(found: dict[str, Any]) -> str:
 
 
 def _how_often(found: dict[str, Any]) -> str:
-    """At which moments it was looked at what queues are entitled to."""
+    """Return how often entitlements were sampled."""
     every = found["over time"]["every"]
     return f"every {span(every)}" if every else "always"
 
 
 def span(seconds: float) -> str:
-    """A time for reading."""
+    """Format seconds for reading."""
     if seconds < 100:
         return f"{seconds:.3g} s"
     if seconds < 6000:
@@ -126,9 +126,9 @@ def span(seconds: float) -> str:
 
 
 def page(runs: Sequence[Run], settings: str = "") -> str:
-    """One self-contained page: the numbers, shares over time, completion times, utilisation. Needs plotly.
+    """Return a self-contained page: numbers, shares over time, completion times, utilisation. Needs plotly.
 
-    `settings` is what was chosen, in words; the machines and the policies are told in any case.
+    `settings` is shown below the machines and the policies.
     """
     summaries = [summary(run) for run in runs]
     longest = max((run.at[-1] for run in runs if len(run.at)), default=0.0)
@@ -138,7 +138,7 @@ def page(runs: Sequence[Run], settings: str = "") -> str:
     used, unfair = _over_time(runs, titles, unit, seconds)
     figures = [
         (
-            "Dominant shares over time, one upon another: each is of its own resource, so together they may be over 100%",
+            "Dominant shares over time, stacked: each is of its own resource, so the sum may exceed 100%",
             _shares(runs, titles, unit, seconds),
             150 * len(runs) + 130,
         ),
@@ -146,15 +146,15 @@ def page(runs: Sequence[Run], settings: str = "") -> str:
         ("Completion by the size of the job", by_size, 360),
         ("Utilisation", used, 190 * len(runs[0].resources) + 80),
         ("Unfairness: how much of the cluster would change hands for all to have their fair shares", unfair, 320),
-        ("Short over time, in parts of what each was entitled to; below zero: it got more", _short(summaries), 320),
+        ("Short over time, as a fraction of each queue's entitlement; below zero: it got more", _short(summaries), 320),
     ]
     workload = runs[0].workload
-    told = [f"machines: {workload.machines}", f"policies: {', '.join(titles)}", *([settings] if settings else [])]
-    return _page(workload.name, "\n".join(told) + "\n\n" + runs_text(summaries, 140), figures)
+    head = [f"machines: {workload.machines}", f"policies: {', '.join(titles)}", *([settings] if settings else [])]
+    return _page(workload.name, "\n".join(head) + "\n\n" + runs_text(summaries, 140), figures)
 
 
 def _shares(runs: Sequence[Run], titles: Sequence[str], unit: str, seconds: float) -> Any:
-    """The queues' dominant shares as stacked areas, a picture a run."""
+    """Draw the queues' dominant shares as stacked areas, a subplot per run."""
     from plotly.subplots import make_subplots
 
     names, groups = _drawn(runs)
@@ -175,7 +175,7 @@ def _shares(runs: Sequence[Run], titles: Sequence[str], unit: str, seconds: floa
 
 
 def _completion(runs: Sequence[Run], titles: Sequence[str]) -> tuple[Any, Any]:
-    """What part of the jobs is done after so long, and how long jobs of a size take: points, for a log axis has no 0."""
+    """Draw the distribution of completion times, and mean completion by size: as points, since a log axis has no 0."""
     import plotly.graph_objects as go
 
     completion, by_size = go.Figure(), go.Figure()
@@ -200,7 +200,7 @@ def _completion(runs: Sequence[Run], titles: Sequence[str]) -> tuple[Any, Any]:
 
 
 def _over_time(runs: Sequence[Run], titles: Sequence[str], unit: str, seconds: float) -> tuple[Any, Any]:
-    """How much of each resource is used, and how much is in the wrong hands."""
+    """Draw utilisation and unfairness over time."""
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
@@ -220,7 +220,7 @@ def _over_time(runs: Sequence[Run], titles: Sequence[str], unit: str, seconds: f
 
 
 def _short(summaries: Sequence[dict[str, Any]]) -> Any:
-    """A bar a queue and run: what it is short of, of those that are furthest from their parts in any run."""
+    """Draw a bar per queue and run: its shortfall, for the queues furthest from their entitlement in any run."""
     import plotly.graph_objects as go
 
     furthest: dict[str, float] = {}
@@ -239,7 +239,7 @@ def _short(summaries: Sequence[dict[str, Any]]) -> Any:
 
 
 def _page(title: str, before: str, figures: Sequence[tuple[str, Any, int]], after: str = "") -> str:
-    """A page of figures with their titles and heights, and of text before and after them."""
+    """Return a page of figures (title, figure, height in pixels) with text before and after."""
     parts = [f"<pre>{html.escape(before)}</pre>"] if before else []
     for number, (what, figure, height) in enumerate(figures):
         margin, legend = (
@@ -255,7 +255,7 @@ def _page(title: str, before: str, figures: Sequence[tuple[str, Any, int]], afte
 
 
 def _drawn(runs: Sequence[Run]) -> tuple[list[str], list[list[int]]]:
-    """The queues with the largest shares by name, and the rest together."""
+    """Return names and members of the drawn groups: the queues with the largest shares, and the rest as one."""
     queues = runs[0].queues
     size = np.sum([run.shares.sum(axis=0) for run in runs], axis=0)
     order = np.argsort(-size, kind="stable").tolist()
@@ -265,10 +265,10 @@ def _drawn(runs: Sequence[Run]) -> tuple[list[str], list[list[int]]]:
 
 
 def sweep_text(found: Sequence[dict[str, Any]], width: int = 200) -> str:
-    """A sweep, a line a point: what :func:`fairlead.simulate.sweep.sweep` returns."""
+    """Return the results of :func:`fairlead.simulate.sweep.sweep` as a table, a row per point."""
     numbers = "scale nodes seed ended makespan completion p95 slowdown used unfair"
-    takes_back = any(each["numbers"]["revoked"] or each["numbers"]["below guarantee"] for each in found)
-    more = (">revoked", ">lost", ">below") if takes_back else ()
+    preempts = any(each["numbers"]["revoked"] or each["numbers"]["below guarantee"] for each in found)
+    more = (">revoked", ">lost", ">below") if preempts else ()
     heads, rows = ["policy", *(f">{name}" for name in numbers.split()), *more], []
     runs = [each["numbers"] for each in found]
     for each in found:
@@ -278,7 +278,7 @@ def sweep_text(found: Sequence[dict[str, Any]], width: int = 200) -> str:
             run_title(came, runs), f"{point['scale']:g}", str(point["nodes"] or ""), str(point["seed"]), f"{came['ended']:,}",
             span(came["makespan"]), *(span(completion[which]) if completion else "" for which in ("mean", "p95")),
             f"{slowdown['mean']:.2f}" if slowdown else "", f"{_busiest(came):.0%}", f"{came['unfairness']:.1%}",
-            *((f"{came['revoked']:,}", span(came["lost"]), span(came["below guarantee"])) if takes_back else ()),
+            *((f"{came['revoked']:,}", span(came["lost"]), span(came["below guarantee"])) if preempts else ()),
         ])  # fmt: skip
     columns = {head: [row[k] for row in rows] for k, head in enumerate(heads)}
     return printed(*folded(columns, width, keys=4, wraps=("policy",)), width=width)
@@ -294,19 +294,19 @@ MEASURES: tuple[tuple[str, str, Any], ...] = (
     ("Slowdown, mean", "", lambda came: came["slowdown"]["mean"] if came["slowdown"] else None),
     ("Used of the busiest resource", ".0%", _busiest),
     ("Unfairness", ".1%", lambda came: came["unfairness"]),
-    ("Short over time, in parts of what queues were entitled to", ".1%", lambda came: came["over time"]["short"]),
+    ("Short over time, as a fraction of entitlements", ".1%", lambda came: came["over time"]["short"]),
     ("Tasks revoked", "~s", lambda came: came["revoked"]),
     ("Work lost, in seconds of the whole cluster", "~s", lambda came: came["lost"]),
     ("Below guarantee, in seconds of queues", "~s", lambda came: came["below guarantee"]),
 )
-"""What is drawn of a sweep: a title, how numbers are written, and where they are."""
+"""Figures of a sweep: title, number format, and function from a summary to the value."""
 
 
 def sweep_page(found: Sequence[dict[str, Any]]) -> str:
-    """One self-contained page: each measure against the load or the size of the cluster, a line a policy. Needs plotly.
+    """Return a self-contained page: each measure against load or cluster size, a line per policy. Needs plotly.
 
-    Whichever has more values goes along the axis, and each value of the other gets a picture; with one of each there are bars. Of
-    several seeds the mean is drawn, and a whisker from the least to the most.
+    The one with more values is the x axis, and each value of the other gets a subplot; with one of each there are bars. Several
+    seeds are drawn as their mean, with a whisker from minimum to maximum.
     """
     from plotly.subplots import make_subplots
 
@@ -343,14 +343,14 @@ def sweep_page(found: Sequence[dict[str, Any]]) -> str:
     own = f"those of {point['config'] or 'the trace'}"
     counts = ", ".join(f"{count:,} of {point['node']}" if count else own for count in values("nodes"))
     scales, which = ", ".join(f"{scale:g}" for scale in values("scale")), ", ".join(map(str, values("seed")))
-    told = f"machines: {counts}\nscale: {scales}\nseed: {which}"
-    return _page(Path(point["trace"]).name, told, figures, sweep_text(found))
+    head = f"machines: {counts}\nscale: {scales}\nseed: {which}"
+    return _page(Path(point["trace"]).name, head, figures, sweep_text(found))
 
 
 def _over_seeds(
     points: Sequence[dict[str, Any]], along: str, get: Any
 ) -> tuple[list[Any], list[float], list[float], list[float]]:
-    """Where there is a number, its mean over the seeds, and how far the most is above that and the least below."""
+    """Return x values, means over the seeds, and the distances of maximum and minimum from the mean; skip missing numbers."""
     found: dict[Any, list[float]] = {}
     for each in points:
         number = get(each["numbers"])

@@ -1,11 +1,11 @@
-"""Run a workload through the state machine that runs live, with a virtual clock.
+"""Run a workload through the live scheduler with a virtual clock.
 
-One moment is one or more steps of the live scheduler (:mod:`fairlead.engines.step`) with another engine and another clock: tasks
-end, jobs are submitted, and it decides, as often as there is more to decide. Where all that happens is plain, many moments are
-gone through in compiled code (:mod:`fairlead.simulate.many_steps`), with the same facts.
+A moment is one or more steps of the live scheduler (:mod:`fairlead.engines.step`): tasks end, jobs arrive, and it decides until
+no decision is left. Where jobs only arrive and tasks only end, many moments run in compiled code
+(:mod:`fairlead.simulate.many_steps`), with the same facts.
 
-Slots are another cluster: every machine has k of a resource `slot` and nothing else, and every task needs one of them, whatever
-it really uses; they are shared max-min.
+Slots are a different cluster: each machine has k of a resource `slot` and nothing else, each task needs one, whatever it really
+uses, and slots are shared max-min.
 """
 
 import time
@@ -25,67 +25,67 @@ from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
 from fairlead.policies import code_of, resources_of
 from fairlead.policies.codes import DIVIDED, HDRF, SDRF
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.over_time import OverTime
+from fairlead.policies.fading import OverTime
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import Configured, Fact
 from fairlead.scheduler.reports.reservations import idled_by_queue
 from fairlead.scheduler.state import State
-from fairlead.simulate.line import IN_LINE, InLine, by_line, in_line, refuse_bounds, too_large_gangs
+from fairlead.simulate.baselines import BASELINES, Baseline, baseline_of, by_line, refuse_bounds, too_large_gangs
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.offers import Answers, OfferedCluster, Offers
-from fairlead.simulate.steps import Sampler, Simulation, Tally, Watch, by_steps
+from fairlead.simulate.steps import Recorder, Sampler, Simulation, Watch, by_steps
 from fairlead.simulate.workload import F64, I64, Bools, TraceError, Workload, check_leaves
 
 SAMPLES = 400
-"""Moments at which shares and utilisation are looked at while jobs are submitted; it goes on at the same pace after that."""
+"""Samples of shares and utilisation while jobs are submitted; sampling goes on at the same rate after that."""
 SLOT = "slot"
 KEEP_JOBS = 20_000
-"""Jobs that have ended and are remembered: as few as go without forgetting some in every other step."""
+"""Ended jobs to keep: few, but enough that not every other step forgets some."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a workload under one policy.
+    """The outcome of a workload under one policy.
 
     Attributes
     ----------
     workload : Workload
     policy : str
     submitted, begun, ended : float64, shape (jobs,)
-        Seconds; NaN for what did not happen.
+        Seconds; NaN if it did not happen.
     waited : float64, shape (jobs,)
-        Seconds between submission and start, added up over the job's tasks.
+        Seconds between submission and start, summed over the job's tasks.
     refused : bool, shape (jobs,)
-        No machine could hold a task, even empty (or a slot, where slots do not overcommit): not run at all.
+        Jobs not run, because no empty machine (or slot, without overcommit) holds a task.
     queues, resources : list of str
     at : float64, shape (samples,)
     utilisation : float64, shape (samples, resources)
-        What tasks really use, in parts of the capacity; over 1 where slots promise more than there is.
+        Real use as a fraction of capacity; over 1 where slots overcommit.
     shares, fair : float64, shape (samples, queues)
-        Dominant shares of the cluster: what each queue has, and what it is entitled to
-        (:mod:`fairlead.scheduler.entitlements`): what runs and waits, divided by DRF down the tree.
+        Actual and entitled dominant shares (:mod:`fairlead.scheduler.entitlements`): DRF down the tree, over running and pending
+        tasks.
     got, short : float64, shape (queues,)
-        Dominant shares times seconds: what each queue had, exactly; and what it was entitled to less what it had, by looks.
+        Dominant shares times seconds: what each queue had, exactly; and what it was entitled to less that, from samples.
     every : float
-        Seconds for which such a look stands; 0 where each moment was looked at.
+        Seconds that a sample of `short` stands for; 0 where every moment was measured.
     running, waiting : int64, shape (samples,)
     completed, withdrawn, decisions, steps, revoked : int
     revokes : bool
-        Whether tasks were revoked for others who were below what is theirs.
+        True if preemption for guarantees and fair shares was on.
     lost : float
-        What tasks did that were revoked: their seconds times the dominant share of each, so seconds of the whole cluster.
+        Work of preempted tasks, in seconds of the whole cluster: seconds times dominant share.
     missed : float
-        Seconds in which queues were below their guarantee, as looked at, added up over the queues: what waited there would have
-        been within it (:func:`fairlead.scheduler.kernel.scheduling.below_guarantee`).
+        Seconds below guarantee, summed over the queues, from samples: pending jobs would have been within it
+        (:func:`fairlead.scheduler.kernel.scheduling.below_guarantee`).
     idled : float64, shape (resources,)
-        Free room that was kept for somebody from others, in base units times seconds.
+        Free resources kept idle by reservations and claims, in base units times seconds.
     seconds : float
-        That the simulation took.
+        Real time that the simulation took.
     offers : dict of str to int, or None
-        Offers by what became of them: made, accepted, declined, expired, rescinded; None where none are made.
+        Offers by outcome: made, accepted, declined, expired, rescinded; None without offers.
     offered : mapping of str to float
-        What was offered and not answered, of each resource, in base units times seconds.
+        Resources in unanswered offers, in base units times seconds.
     """
 
     workload: Workload
@@ -131,41 +131,39 @@ def simulate(
     samples: int = SAMPLES,
     watch: Watch | None = None,
     record: Callable[[Sequence[Fact]], None] | None = None,
-    told: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] | None = None,
     compiled: bool = True,
     offers: Answers | None = None,
 ) -> Run:
     """Run a workload under a policy.
 
-    Long because each of its parameters is told here.
+    Long because it documents every parameter.
 
     Parameters
     ----------
     workload : Workload
     policy : str
-        Among the queues at the top (and below, where the tree names no other): any that the live scheduler takes; ``slots``,
-        ``slots:K`` and ``slots:K:overcommit``; and ``fifo-strict``, ``easy`` and ``easy:F``, which have neither queues nor the
-        scheduler (:mod:`fairlead.simulate.line`), so that of what is below only `samples` and `told` matter there.
+        Policy of the root, inherited where the tree names no other: any live policy; ``slots``, ``slots:K`` and
+        ``slots:K:overcommit``; or a baseline without queues, ``fifo-strict``, ``easy`` and ``easy:F``
+        (:mod:`fairlead.simulate.baselines`), which uses only `samples` and `progress` of the parameters below.
     reserve_after : float
         Seconds, as in the live scheduler's settings.
     history : float, optional
-        The half-life, in seconds, of what queues used before, where the tree names no other below the root; 0 for none. Without,
-        it is what the root says, and a day where that says nothing, as in the live scheduler.
+        Half-life of past usage at the root, in seconds; 0 for none. Default: that of the tree, else a day.
     revoke : bool
-        Whether tasks are revoked for others, as in the live scheduler's settings.
+        Enables preemption, as in the live scheduler's settings.
     samples : int
-        Moments at which shares are looked at, while jobs are submitted.
+        Samples of shares while jobs are submitted.
     watch : function, optional
-        Called after each moment with the state and the facts of it; every step is taken one by one then.
+        Called after each moment with the state and its facts; turns compiled steps off.
     record : function, optional
-        Told all facts, in order.
-    told : function, optional
-        Called now and then with the part of all tasks that has ended.
+        Called with all facts, in order.
+    progress : function, optional
+        Called now and then with the fraction of tasks that have ended.
     compiled : bool
-        Whether many steps may be taken at once in compiled code, where what happens is plain; the facts are the same.
+        Allows compiled steps where possible; the facts are the same.
     offers : Answers, optional
-        How frameworks answer, where jobs are launched in offers (:mod:`fairlead.simulate.offers`); every step is taken one by
-        one then.
+        How frameworks answer offers (:mod:`fairlead.simulate.offers`); turns compiled steps off.
 
     Returns
     -------
@@ -174,9 +172,9 @@ def simulate(
     Raises
     ------
     TraceError
-        There are no machines, or no jobs, or some in a queue with others below it, or that no framework here could launch.
+        No machines or no jobs; or a job in an inner queue, or that no framework could launch.
     PolicyError
-        There is no such policy, or it does not divide what runs and waits.
+        The policy is unknown, or cannot run this workload.
     """
     began = time.perf_counter()
     if not workload.nodes:
@@ -187,14 +185,14 @@ def simulate(
         raise TraceError(f"{workload.name}: {error}") from None
     if not len(workload.submit):
         raise TraceError(f"{workload.name}: there are no jobs in this part of it")
-    baseline = in_line(policy)
+    baseline = baseline_of(policy)
     if baseline is None:
         check_leaves(workload)
-    seen, scheduling, notes, overcommitted = _as_seen(workload, policy)
+    seen, scheduling, notes, overcommitted = _as_scheduled(workload, policy)
     names = list(dict.fromkeys(workload.queue))
     cluster = _cluster(workload, seen, names, overcommitted, SimulatedCluster if offers is None else OfferedCluster)
     refused = ~_can_be_held(seen)
-    for job in sorted(workload.after):  # what comes after what never runs does not run either
+    for job in sorted(workload.after):  # nor what depends on a refused job
         refused[job] |= refused[workload.after[job]].any()
     if baseline is not None:
         refused |= too_large_gangs(workload)
@@ -203,27 +201,27 @@ def simulate(
     least = _least_seconds(workload, ~refused, total_capacity)
     sampler = Sampler(cluster, workload, names, total_capacity, least, samples, total)
 
-    def tell() -> None:
-        if told is not None:
-            told(cluster.completed / max(1, total))
+    def on_progress() -> None:
+        if progress is not None:
+            progress(cluster.completed / max(1, total))
 
     if baseline is not None:
         if watch is not None or record is not None:
             raise PolicyError(f"{policy}: has no scheduler to watch, and no facts: it is a baseline")
         if workload.after:
-            raise PolicyError(f"{policy}: knows no jobs that come after others: it is a baseline")
+            raise PolicyError(f"{policy}: does not support jobs that come after others: it is a baseline")
         if offers is not None:
             raise PolicyError(f"{policy}: makes no offers: it is a baseline")
-        did = _run_in_line(workload, cluster, baseline, refused, sampler, tell)
+        totals = _run_baseline(workload, cluster, baseline, refused, sampler, on_progress)
     else:
         tree = _tree(workload.queues, scheduling, history)
         if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
-            raise PolicyError(f"{policy}: goes by what was used before: name a half-life such as 7d, not none")
+            raise PolicyError(f"{policy}: needs usage history: name a half-life such as 7d, not none")
         settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS, revoke=revoke)
         if offers is not None:
             settings = msgspec.structs.replace(settings, offer_timeout=offers.timeout, offer_most=offers.most)
         driven = Offers(offers, seen, cluster) if offers is not None and isinstance(cluster, OfferedCluster) else None
-        scheduler, tally = _scheduler(cluster, tree, settings, record)
+        scheduler, recorder = _scheduler(cluster, tree, settings, record)
         sampler.state = scheduler.state
         plain = (
             compiled
@@ -232,23 +230,27 @@ def simulate(
             and not np.isfinite(workload.withdrawn).any()
             and not workload.after
         )
-        go = by_many_steps if plain and not _looks_around(tree, seen.resources) else by_steps
-        steps = go(Simulation(seen, workload, scheduler, cluster, refused, sampler, tally, watch, tell, driven))
-        did = _Did(tally.decisions, steps, _idled(scheduler.state, workload, cluster.now), tally.revoked, tally.lost)
+        go = by_many_steps if plain and not _depends_on_others(tree, seen.resources) else by_steps
+        steps = go(
+            Simulation(seen, workload, scheduler, cluster, refused, sampler, recorder, watch, on_progress, driven)
+        )
+        totals = _Totals(
+            recorder.decisions, steps, _idled(scheduler.state, workload, cluster.now), recorder.revoked, recorder.lost
+        )
         if driven is not None:
-            did = did._replace(offers=dict(driven.counts), offered=driven.offered)
+            totals = totals._replace(offers=dict(driven.counts), offered=driven.offered)
     notes += _notes(cluster, refused, slots=scheduling == f"maxmin:{SLOT}")
     truth = cluster.truth
     return Run(
         workload=workload, policy=policy, submitted=workload.submit, begun=truth.begun, ended=truth.ended,
         waited=truth.waited, refused=refused, queues=names, resources=workload.resources, **sampler.columns(),
-        completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=revoke, **did._asdict(),
+        completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=revoke, **totals._asdict(),
         seconds=time.perf_counter() - began, notes=notes,
     )  # fmt: skip
 
 
-class _Did(NamedTuple):
-    """What was done in a run; see :class:`Run`."""
+class _Totals(NamedTuple):
+    """Counts and sums of a run; see :class:`Run`."""
 
     decisions: int
     steps: int
@@ -261,19 +263,19 @@ class _Did(NamedTuple):
 
 def _scheduler(
     cluster: SimulatedCluster, tree: list[Queue], settings: Settings, record: Callable[[Sequence[Fact]], None] | None
-) -> tuple[Scheduler, Tally]:
-    """The scheduler of a simulated cluster, which knows its nodes, and what counts its decisions."""
+) -> tuple[Scheduler, Recorder]:
+    """Return a configured scheduler that knows the cluster's nodes, and the recorder of its decisions."""
     scheduler = Scheduler(Unrecorded(), cluster, lambda: cluster.now, repeat_after=np.inf, strict=True)
-    tally = Tally(record, scheduler.state, cluster)
-    scheduler.on_record = tally
+    recorder = Recorder(record, scheduler.state, cluster)
+    scheduler.on_record = recorder
     scheduler.step([lambda state, now: [Configured(at=0.0, queues=tree, settings=settings)]])
     while cluster.next_event() == 0.0:
         scheduler.step()
-    return scheduler, tally
+    return scheduler, recorder
 
 
 def _idled(state: State, workload: Workload, now: float) -> F64:
-    """What lay free for promises, of each resource, times seconds; a slot that did is so large a part of a machine."""
+    """Return what reservations and claims kept idle, base units times seconds; slots count as their part of a machine."""
     idled = dict(zip(state.resources, idled_by_queue(state, now).sum(axis=0).tolist(), strict=True))
     if workload.nodes and SLOT in idled and SLOT not in workload.resources:
         part = idled[SLOT] / max(1, int(state.cluster.total[state.resources.index(SLOT)]))
@@ -281,21 +283,22 @@ def _idled(state: State, workload: Workload, now: float) -> F64:
     return np.array([idled.get(resource, 0.0) for resource in workload.resources])
 
 
-def _run_in_line(
-    workload: Workload, cluster: SimulatedCluster, baseline: InLine, refused: Bools, sampler: Sampler, tell: Callable[[], None]
-) -> _Did:  # fmt: skip
+def _run_baseline(
+    workload: Workload, cluster: SimulatedCluster, baseline: Baseline, refused: Bools, sampler: Sampler,
+    on_progress: Callable[[], None],
+) -> _Totals:  # fmt: skip
     """Run a workload under a baseline without queues."""
 
-    def look(now: float) -> float:
-        sampler.until(now)
-        tell()
+    def sample(now: float) -> float:
+        sampler.advance(now)
+        on_progress()
         return sampler.pause
 
-    return _Did(*by_line(workload, cluster, baseline, ~refused, look))
+    return _Totals(*by_line(workload, cluster, baseline, ~refused, sample))
 
 
 def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:
-    """What did not run, and why."""
+    """Say what did not run, and why."""
     notes, stuck = [], int(((cluster.truth.left > 0) & ~refused).sum())
     if refused.any():
         what = "slot" if slots else "machine"
@@ -322,7 +325,7 @@ def _cluster(
 
 
 def _least_seconds(workload: Workload, which: Bools, capacity: I64) -> float:
-    """How long some jobs take at least: until the last is submitted, and until all that they need has been given."""
+    """Return a lower bound of the time for these jobs: until the last submission, and by work over capacity."""
     sums = np.concatenate([[0.0], np.cumsum(workload.duration)])
     alike = np.where(workload.varied, 1, workload.tasks)
     seconds = (sums[workload.first + np.where(workload.varied, workload.tasks, 1)] - sums[workload.first]) * alike
@@ -332,45 +335,43 @@ def _least_seconds(workload: Workload, which: Bools, capacity: I64) -> float:
 
 
 def _can_be_held(seen: Workload) -> Bools:
-    """Of each job, whether some machine could hold a task of it."""
+    """Mark the jobs whose tasks fit on some empty machine."""
     kinds = list({(tuple(n.capacity.items()), tuple(n.labels.items())): n for n in seen.nodes}.values())
     fits = [_fits(kinds, demand, place) for demand, place in zip(seen.demands, seen.places, strict=True)]
     return np.array(fits)[seen.shape]
 
 
-def _looks_around(queues: list[Queue], resources: list[str]) -> bool:
-    """Whether a policy looks at more than what each queue uses: what all use, or how many queues have had jobs so far."""
+def _depends_on_others(queues: list[Queue], resources: list[str]) -> bool:
+    """True if a policy uses more than each queue's own usage: total usage, or the number of queues with jobs so far."""
     return any(queue.policy and code_of(queue.policy, resources) in (HDRF, DIVIDED, SDRF) for queue in queues)
 
 
 def check_policy(policy: str) -> None:
-    """Raise PolicyError for one that :func:`simulate` does not take, whatever the workload."""
-    if policy != "slots" and in_line(policy) is None:
-        find_policy(policy, IN_LINE)
+    """Raise PolicyError for a policy that :func:`simulate` never accepts."""
+    if policy != "slots" and baseline_of(policy) is None:
+        find_policy(policy, BASELINES)
 
 
-def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str], bool]:
-    """The workload as the scheduler sees it, the policy that it follows, what was chosen, and whether machines overcommit."""
+def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[str], bool]:
+    """Return the workload and the policy as the scheduler sees them, notes on choices, and True for overcommit."""
     notes: list[str] = []
-    if in_line(policy) is not None:
+    if baseline_of(policy) is not None:
         refuse_bounds(workload, policy)
         if np.isfinite(workload.withdrawn).any():
             raise PolicyError(
-                f"{policy}: cannot replay jobs that are withdrawn while they wait, as {workload.name} has"
+                f"{policy}: cannot replay jobs that are cancelled while they wait, as {workload.name} has"
             )
         return workload, policy, [f"{policy}: all jobs are in one line; queues and priorities do not count"], False
     if policy.partition(":")[0] != "slots":
-        find_policy(policy, IN_LINE)
+        find_policy(policy, BASELINES)
         unknown = sorted(set(resources_of(policy)) - set(workload.resources))
         if unknown:
-            raise PolicyError(
-                f"{policy}: there is no {unknown[0]!r} to share: use one of {', '.join(workload.resources)}"
-            )
+            raise PolicyError(f"{policy}: unknown resource {unknown[0]!r}: use one of {', '.join(workload.resources)}")
         return workload, policy, notes, False
     if policy == "slots":
-        policy = f"slots:{_usual_slots(workload)}:overcommit"
+        policy = f"slots:{_default_slots(workload)}:overcommit"
         notes.append(
-            f"slots: {policy.split(':')[1]} a machine, as many median tasks as fit on the first; what is larger overcommits"
+            f"slots: {policy.split(':')[1]} a machine, as many median tasks as fit on the first; larger tasks overcommit"
         )
     chosen: Any = find_policy(policy)
     assert isinstance(chosen, Slots)
@@ -385,8 +386,8 @@ def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str],
     return replace(workload, nodes=nodes, demands=demands), f"maxmin:{SLOT}", notes, chosen.overcommit
 
 
-def _usual_slots(workload: Workload) -> int:
-    """How many of the median task fit on the first machine."""
+def _default_slots(workload: Workload) -> int:
+    """Return how many median tasks fit on the first machine."""
     node = workload.nodes[0].capacity
     fit = [min((node.get(r, 0) // q for r, q in d.items() if q), default=1) for d in workload.demands]
     each = np.array(fit)[workload.shape]
@@ -396,7 +397,7 @@ def _usual_slots(workload: Workload) -> int:
 
 
 def _tree(queues: list[Queue], policy: str, history: float | None) -> list[Queue]:
-    """The tree with the policy, and perhaps another half-life, at its root; without one, a leaf for each name."""
+    """Return the tree with this policy and half-life at its root; without a tree, a leaf for each name."""
     root = next((queue for queue in queues if queue.name == ROOT), Queue(ROOT))
     rest = [queue for queue in queues if queue.name != ROOT] or [Queue(USERS)]
     half_life = root.history if history is None else history
@@ -414,7 +415,7 @@ def _tree(queues: list[Queue], policy: str, history: float | None) -> list[Queue
 
 
 def _fits(nodes: list[Node], demand: Quantities, on: dict[str, list[str]]) -> bool:
-    """Whether some machine could hold a task, were it empty."""
+    """True if some machine, empty, could hold a task."""
     return any(
         all(node.capacity.get(r, 0) >= q for r, q in demand.items())
         and all(node.labels.get(label) in values for label, values in on.items())

@@ -1,4 +1,4 @@
-"""A simulation step by step: at each moment, the steps of the live scheduler; and what is looked at meanwhile."""
+"""Simulate step by step, with the live scheduler's steps at each moment, and sample shares meanwhile."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from fairlead.simulate.workload import F64, I64, Workload
 Watch = Callable[[State, list[Fact]], None]
 
 
-class Tally:
-    """Counts what was decided, and passes the facts on."""
+class Recorder:
+    """Counts decisions, and passes facts on to `record`."""
 
     def __init__(
         self, record: Callable[[Sequence[Fact]], None] | None, state: State, cluster: SimulatedCluster
@@ -50,7 +50,7 @@ class Tally:
             self._record(facts)
 
     def _lost(self, fact: TasksRevoked) -> float:
-        """What tasks will have done in vain when their grace is over: seconds times their dominant shares."""
+        """Return the work that preemption loses, up to the end of the grace period: seconds times dominant shares."""
         state, truth, lost = self._state, self._cluster.truth, 0.0
         for attempts, grace in with_graces(state, fact.attempts):
             began = state.tasks.started_at[state.current_tasks(attempts)]
@@ -64,7 +64,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a simulation is made of. `workload` is what really is, `seen` what the scheduler sees of it."""
+    """The parts of a simulation: `workload` is the truth, `seen` what the scheduler sees of it."""
 
     seen: Workload
     workload: Workload
@@ -72,14 +72,14 @@ class Simulation:
     cluster: SimulatedCluster
     refused: NDArray[np.bool_]
     sampler: "Sampler"
-    tally: Tally
+    recorder: Recorder
     watch: Watch | None
-    tell: Callable[[], None]
+    on_progress: Callable[[], None]
     offers: Offers | None = None
 
 
 def by_steps(s: Simulation) -> int:
-    """Run a simulation one step of the scheduler after another; returns how many moments there were."""
+    """Run a simulation moment by moment; return the number of moments."""
     cluster, scheduler, submit = s.cluster, s.scheduler, s.workload.submit
     withdrawn = np.maximum(s.workload.withdrawn, submit)
     leaving = np.argsort(withdrawn, kind="stable")
@@ -90,18 +90,18 @@ def by_steps(s: Simulation) -> int:
     while True:
         now = min(submit[upcoming] if upcoming < len(submit) else np.inf, cluster.next_event())
         now = min(now, withdrawn[leaving[gone]] if gone < len(leaving) else np.inf)
-        if s.offers is not None and (now < np.inf or not s.offers.over(cluster.now)):
+        if s.offers is not None and (now < np.inf or not s.offers.is_over(cluster.now)):
             now = min(now, s.offers.next_event())
         if now == np.inf:
             return moments
         now = min(now, next_due(scheduler.state, cluster.now))
-        looks = next_review(scheduler.state.view(), cluster.now, happened)
-        if now <= looks:
+        review = next_review(scheduler.state.view(), cluster.now, happened)
+        if now <= review:
             happened = now
-        now = min(now, looks)
-        s.sampler.until(now)
+        now = min(now, review)
+        s.sampler.advance(now)
         if s.offers is not None:
-            s.offers.until(scheduler.state, float(now))
+            s.offers.advance(scheduler.state, float(now))
         cluster.now = float(now)
         moments += 1
         requests: list[Request] = []
@@ -114,16 +114,16 @@ def by_steps(s: Simulation) -> int:
         if s.offers is not None:
             requests += s.offers.answers(float(now))
         _all_steps(s, requests, float(now))
-        _let_go(s, held_back)
+        _release_followers(s, held_back)
         if s.watch is not None:
-            s.watch(scheduler.state, s.tally.happened)
-        s.tally.happened.clear()
+            s.watch(scheduler.state, s.recorder.happened)
+        s.recorder.happened.clear()
         if moments % 200 == 0:
-            s.tell()
+            s.on_progress()
 
 
 def _all_steps(s: Simulation, requests: Sequence[Request], now: float) -> None:
-    """All that happens at one moment; frameworks hear of it, and may want something then."""
+    """Do all steps of one moment; frameworks react to them, which may take further steps."""
     heard = 0
     while True:
         s.scheduler.step(requests)
@@ -131,8 +131,8 @@ def _all_steps(s: Simulation, requests: Sequence[Request], now: float) -> None:
             s.scheduler.step()
         if s.offers is None:
             return
-        requests = s.offers.hears(s.tally.happened[heard:], s.scheduler.state, now)
-        heard = len(s.tally.happened)
+        requests = s.offers.on_facts(s.recorder.happened[heard:], s.scheduler.state, now)
+        heard = len(s.recorder.happened)
         if not requests:
             return
 
@@ -145,7 +145,7 @@ def _submission(s: Simulation, job: int, held_back: dict[int, list[int]]) -> Req
             held_back[job] = before
             s.cluster.hold_back(job, int(s.workload.tasks[job]))
         if s.offers is not None and s.offers.launches(job):
-            return s.offers.comes(state, job, now)
+            return s.offers.submit(state, job, now)
         number = job + 1 if s.offers is None else s.offers.number(state, job)
         after = [After(_number(s, other), "end") for other in before]
         return [JobSubmitted(at=now, id=number, job=msgspec.structs.replace(job_of(s.seen, job), after=after))]
@@ -154,7 +154,7 @@ def _submission(s: Simulation, job: int, held_back: dict[int, list[int]]) -> Req
 
 
 def _number(s: Simulation, job: int) -> int:
-    """The number that a job has in the scheduler."""
+    """Return a job's number in the scheduler."""
     return job + 1 if s.offers is None else s.offers.cluster.number_of[job]
 
 
@@ -162,8 +162,8 @@ def _not_over(s: Simulation, jobs: Sequence[int]) -> list[int]:
     return [job for job in jobs if np.isnan(s.cluster.truth.ended[job])]
 
 
-def _let_go(s: Simulation, held_back: dict[int, list[int]]) -> None:
-    """Have the jobs wait whose turn it may be now that others have ended."""
+def _release_followers(s: Simulation, held_back: dict[int, list[int]]) -> None:
+    """Let jobs wait whose dependencies have all ended."""
     for job, before in list(held_back.items()):
         held_back[job] = _not_over(s, before)
         if not held_back[job]:
@@ -173,7 +173,7 @@ def _let_go(s: Simulation, held_back: dict[int, list[int]]) -> None:
 
 def _withdrawal(s: Simulation, job: int) -> Request:
     def withdraw(state: State, now: float) -> list[Fact]:
-        if s.cluster.truth.left[job] == 0:  # it was refused, or has ended, and may be forgotten
+        if s.cluster.truth.left[job] == 0:  # refused, or ended and maybe forgotten
             return []
         if s.offers is not None and s.offers.launches(job):
             s.cluster.withdraw(job, s.offers.withdraw(job))
@@ -188,7 +188,7 @@ def _withdrawal(s: Simulation, job: int) -> Request:
 
 
 def job_of(workload: Workload, j: int) -> Job:
-    """A job as it is submitted."""
+    """Return job j as submitted."""
     shape = workload.shape[j]
     return Job(
         queue=workload.queue[j],
@@ -200,29 +200,28 @@ def job_of(workload: Workload, j: int) -> Job:
     )
 
 
-MOST_LOOKED_AT = 2000
-"""Tasks of a run of which each moment is looked at, at most."""
+EXACT_UP_TO = 2000
+"""Number of tasks up to which every moment of a run is measured."""
 
 
 class Sampler:
-    """Looks at what queues have and are entitled to, at even moments, some `samples` in the `least` seconds that it takes.
+    """Samples what queues have and are entitled to at even moments: about `samples` in the `least` seconds of the run.
 
-    What they are entitled to is added up as well: over each moment, however short, where there are few `tasks`; else each even
-    moment stands for the time to the next. Then what they got is what they were seen to have. What they really got is in the
-    cluster's `truth`.
+    It also integrates shortfalls over time: over every moment with few `tasks`, else each sample stands for the time to the
+    next. What queues got is exact in any case: it is in the cluster's `truth`.
 
     Attributes
     ----------
     pause : float
-        Whoever goes on without looking may go up to here.
+        The simulation may go up to this time without a sample.
     every : float
-        Seconds for which a look stands; 0 where each moment is looked at.
+        Seconds that a sample stands for; 0 where every moment is measured.
     short : float64, shape (queues,)
-        What queues were entitled to, less what they had when that was looked at, as dominant shares times seconds.
+        Entitled less actual dominant share when sampled, times seconds.
     missed : float
         See :class:`fairlead.simulate.run.Run`.
     state : State, optional
-        That of the scheduler, where there is one: who misses a guarantee is asked of it.
+        The scheduler's state, from which unmet guarantees are read.
     """
 
     state: State | None = None
@@ -230,7 +229,7 @@ class Sampler:
     def __init__(
         self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, least: float, samples: int, tasks: int
     ) -> None:  # fmt: skip
-        self._cluster, self._total, self._each = cluster, total, tasks <= MOST_LOOKED_AT
+        self._cluster, self._total, self._each = cluster, total, tasks <= EXACT_UP_TO
         self._every, self._most = max(least / samples, 1.0), 10 * max(samples, 100)
         self._next = self._since = self.pause = float(workload.submit[0])
         self.missed, self.short = 0.0, np.zeros(len(names))
@@ -241,21 +240,21 @@ class Sampler:
     def every(self) -> float:
         return 0.0 if self._each else self._every
 
-    def until(self, now: float) -> None:
-        """Look at all the moments before `now`: nothing has happened since the last step."""
+    def advance(self, now: float) -> None:
+        """Take all samples before `now`; nothing has changed since the last step."""
         row = None
         if self._each and now > self._since:
-            row = self._look()
+            row = self._measure()
             self._add_up(row, now - self._since)
             self._since = now
         while self._next < now:
             if len(self._rows) >= self._most:
-                # It lasts much longer than it had to: every other moment will do.
+                # The run lasts much longer than `least`: halve the resolution.
                 self._rows = self._rows[::2]
                 self._every *= 2
                 self._next = self._rows[-1][0] + self._every
                 continue
-            row = row or self._look()
+            row = row or self._measure()
             if not self._each:
                 self._add_up(row, self._every)
             self._rows.append((self._next, *row))
@@ -263,14 +262,13 @@ class Sampler:
         self.pause = max(now, self._since) if self._each else self._next
 
     def _add_up(self, row: tuple[F64, F64, F64, int, int], seconds: float) -> None:
-        """It is so for so many seconds."""
         _, shares, fair, *_ = row
-        # Whose tasks differ may run those that add up to less than its part, with nothing left that waits.
+        # A queue of differing tasks may run all of them and still use less than its part.
         entitled = np.where(self._cluster.truth.waiting > 0, fair, np.minimum(fair, shares))
         self.short += (entitled - shares) * seconds
         self.missed += self._below() * seconds
 
-    def _look(self) -> tuple[F64, F64, F64, int, int]:
+    def _measure(self) -> tuple[F64, F64, F64, int, int]:
         cluster, total = self._cluster.truth, self._total
         there = np.where(total > 0, total, 1)
         shares = (cluster.used / there).max(axis=1)
@@ -284,14 +282,14 @@ class Sampler:
         return cluster.used.sum(axis=0) / there, shares, fair, int(cluster.running.sum()), int(cluster.waiting.sum())
 
     def _below(self) -> int:
-        """How many queues miss what they are guaranteed; none where nothing is."""
+        """Count the queues below their guarantee."""
         state = self.state
         if state is None or not state.queues.guaranteed[: state.queues.n].any():
             return 0
         return int(below_guarantee(state.order.ready(state, 1)))
 
     def columns(self) -> dict[str, Any]:
-        """What was seen, as arrays."""
+        """Return the samples as arrays."""
         at, utilisation, shares, fair, running, waiting = zip(*self._rows, strict=True) if self._rows else ((),) * 6
         resources, queues = len(self._total), len(self._tree.leaves)
         return {
@@ -309,7 +307,7 @@ class Sampler:
 
 
 class _Tree:
-    """The queues of a workload with all above them, and what was declared for them; `leaves` are the rows of its queues."""
+    """The queue tree of a workload with its declared settings; `leaves` are the rows of its queues."""
 
     def __init__(self, queues: list[Queue], names: list[str], resources: list[str], total: I64) -> None:
         declared = {queue.name: queue for queue in queues}
@@ -328,8 +326,8 @@ class _Tree:
         self._division: tuple[I64, TreeDivision] | None = None
 
     def divide(self, total: F64, rows: I64, each: F64, most: I64) -> F64:
-        """The tasks that some of the leaves should have of what there is in all."""
-        if self._division is None or not np.array_equal(rows, self._division[0]):  # mostly the same have work as before
+        """Return the number of tasks that DRF gives these leaves of the total."""
+        if self._division is None or not np.array_equal(rows, self._division[0]):  # rows rarely change
             declared = (self._weight, self._guarantee, self._limit, self._max_tasks)
             self._division = rows, TreeDivision(total, total, self._parent, *declared, self.leaves[rows])
         return self._division[1].divide(each, most)

@@ -1,7 +1,7 @@
-"""A grid of simulations: policies x loads x cluster sizes x seeds, on all cores or on a Ray cluster.
+"""Run a grid of simulations, policies x loads x cluster sizes x seeds, on all cores or on a Ray cluster.
 
-Each point's numbers are a file in the sweep's folder, named after a digest of all that decides them. A sweep that is started
-again computes only what is not there; a killed one loses what it was at.
+Each point's results are a file in the sweep's folder, named by a digest of its inputs. A restarted sweep computes only the
+missing points.
 """
 
 import hashlib
@@ -13,21 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.processes import on_all_cores
-from fairlead.simulate.machines import on_machines
 from fairlead.simulate.measure import summary
 from fairlead.simulate.run import simulate
 from fairlead.simulate.traces import Derivation, read_trace
-from fairlead.simulate.workload import TraceError, cut
+from fairlead.simulate.workload import TraceError, cut, on_machines
 
 
 @dataclass(frozen=True)
 class Point:
-    """One simulation: all that decides its numbers.
+    """The inputs of one simulation.
 
-    trace, kind : the file, and what kind of trace it is
-    nodes, node : how many alike machines, and of what; 0: those of the trace, or of `config`
-    config : a fairlead.toml with machines and the queue tree; empty for none
-    revoke : whether tasks are revoked for guarantees and fair shares
+    trace, kind : path of the trace, and its format
+    nodes, node : number and capacity of identical machines; 0: those of the trace, or of `config`
+    config : path of a fairlead.toml with machines and the queue tree; empty for none
+    revoke : True to preempt for guarantees and fair shares
     """
 
     trace: str
@@ -46,7 +45,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """A file's name: the same for the same point, the same trace and the same configuration."""
+        """File name: a digest of the point, and of the size and mtime of trace and configuration."""
         there = Path(self.trace)
         files = [
             *(sorted(there.iterdir()) if there.is_dir() else [there]),
@@ -58,7 +57,7 @@ class Point:
 
 
 def run_point(point: Point) -> dict[str, Any]:
-    """Run one simulation; its numbers, and the point that they are of."""
+    """Run one simulation; return the point and its numbers."""
     workload = read_trace(
         Path(point.trace), point.kind or None, skip_bad=point.skip_bad, derivation=Derivation(seed=point.seed)
     )
@@ -73,32 +72,31 @@ def sweep(
     points: list[Point],
     folder: Path,
     engine: str = "local",
-    told: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
     workers: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Run all the points that are not in the folder yet.
+    """Run the points that are not in the folder yet.
 
     Parameters
     ----------
     points : list of Point
     folder : Path
     engine : {"local", "ray"}
-        Where: on this machine's cores, or on the Ray cluster of `RAY_ADDRESS`, whose nodes must see the trace under the same
-        path.
-    told : function
-        Called with how many points are done, of how many.
+        This machine's cores, or the Ray cluster at `RAY_ADDRESS`, whose nodes must see the trace under the same path.
+    progress : function
+        Called with the number of points done, and of all points.
     workers : int, optional
         Processes on this machine.
 
     Returns
     -------
     list of dict
-        In the order of the points: what :func:`run_point` returns.
+        Results of :func:`run_point`, in the order of the points.
 
     Raises
     ------
     TraceError
-        The folder cannot be written, or a trace cannot be read; there is no such engine, or Ray is not installed.
+        The folder cannot be written, a trace cannot be read, the engine is unknown, or Ray is not installed.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -107,15 +105,15 @@ def sweep(
         raise TraceError(f"{error.filename}: {error.strerror}") from None
     missing = [(point, file) for point, file in zip(points, files, strict=True) if not file.exists()]
     done = len(points) - len(missing)
-    told(done, len(points))
+    progress(done, len(points))
     if engine not in ENGINES:
-        raise TraceError(f"there is no engine {engine!r} for a sweep: use {' or '.join(ENGINES)}")
+        raise TraceError(f"unknown engine {engine!r} for a sweep: use {' or '.join(ENGINES)}")
     for file, found in ENGINES[engine](missing, workers):
         part = file.with_suffix(".part")
         part.write_text(json.dumps(found, sort_keys=True, indent=1))
         part.replace(file)
         done += 1
-        told(done, len(points))
+        progress(done, len(points))
     return [json.loads(file.read_text()) for file in files]
 
 
@@ -134,7 +132,7 @@ def _on_ray(missing: list[tuple[Point, Path]], _workers: int | None) -> Iterator
     try:
         ray.init(address=os.environ.get("RAY_ADDRESS", "auto"), ignore_reinit_error=True, log_to_driver=False)
     except ConnectionError:
-        raise TraceError("there is no Ray cluster: start one with `ray start --head`, or set RAY_ADDRESS") from None
+        raise TraceError("no Ray cluster found: start one with `ray start --head`, or set RAY_ADDRESS") from None
     remote = ray.remote(run_point)
     running = {remote.remote(point): file for point, file in missing}
     try:

@@ -1,15 +1,15 @@
-"""Traces as they are published, read into workloads.
+"""Read published traces into workloads.
 
 - `openb`: Alibaba's GPU cluster, 2023 (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): a folder with a list of nodes
-  and lists of pods. A pod is a job of one task; its `qos` is the queue. A node's GPUs are one pool, so a fraction of a GPU may be
-  put together from several.
+  and lists of pods. A pod is a job of one task; its `qos` is the queue. A node's GPUs are one pool, so a fraction of a GPU may
+  be split over several.
 - `swim`: Facebook's Hadoop clusters, 2009 and 2010 (Chen et al., SWIM, MASCOTS 2011): jobs with bytes in, shuffled and out.
-  Tasks, durations, demands and users are derived; :class:`Derivation` says how.
+  Tasks, durations, demands and users are derived: see :class:`Derivation`.
 - `swf`: the Standard Workload Format of the Parallel Workloads Archive (Feitelson, version 2.2).
-- a table of one's own, CSV or Parquet, whose columns are in `TABLE_COLUMNS`; any other column is a resource.
-- the journal of a live scheduler, as it was recorded.
+- `table`: CSV or Parquet with the columns of `TABLE_COLUMNS`; any other column is a resource.
+- `journal`: the journal of a live scheduler.
 
-A row that is wrong is a :class:`TraceError` with its file and line, or, where they are to be skipped, counted and left out.
+A malformed row raises :class:`TraceError` with file and line, or is skipped and counted.
 """
 
 import csv
@@ -32,41 +32,43 @@ from fairlead.simulate.workload import Jobs, TraceError, Workload
 
 GiB = 2**30
 LONGEST = 10 * 365 * 86400.0
-"""Seconds; what takes longer is no job."""
+"""Longest duration of a task, in seconds."""
 LATEST = 1e11
-"""Seconds, some three thousand years: beyond, moments of a day are no longer told apart."""
+"""Latest time, in seconds: beyond some 3,000 years float64 loses precision."""
 MOST_TASKS = 10_000_000
-"""Of one job."""
+"""Tasks per job."""
 MOST_MACHINES = 1_000_000
 LARGEST_MEMORY = 1e15
-"""KiB."""
+"""KiB per processor."""
 
 TABLE_COLUMNS = {
     "submit": "seconds from the start",
-    "queue": "a path, such as research/vision; without, `default`",
-    "duration": "seconds that each task takes; or of each task one after another, with spaces between",
-    "tasks": "how many; without, 1, or as many as there are durations",
-    "priority": "without, 0",
+    "queue": "a path, such as research/vision; by default `default`",
+    "duration": "seconds of each task; or one number per task, separated by spaces",
+    "tasks": "their number; by default 1, or the number of durations",
+    "priority": "by default 0",
     "gang": "1: all tasks start at once or none",
     "on": "labels that a node must have, such as zone=east model=A100|H100",
-    "job": "a name of its own, for others to come after it",
-    "after": "the names of jobs that must have ended before, with spaces between",
+    "job": "a unique name, for `after`",
+    "after": "names of jobs that must end before, separated by spaces",
     "cpu, memory, gpu, ...": "what one task needs, as quantities: 0.5, 4GiB",
 }
-"""The columns of a table of one's own; `submit`, `duration` and a resource must be there."""
+"""Columns of a `table`; `submit`, `duration` and a resource are required."""
 
 Row = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """What SWIM's traces do not say, chosen; every number can be chosen otherwise.
+    """Parameters that derive tasks, durations, demands and users for SWIM's traces.
 
-    A job has one map task for each `split` bytes of its input, and at least one; a task takes `start` seconds and what reading
-    its part takes at `rate` bytes a second. Where bytes are shuffled or written, one reduce task for each `reduce_split` of them
-    is added to the tasks, with the same demands: phases are not told apart. A job's whole work is divided evenly over its tasks
-    and rounded up to whole seconds. A job belongs to one of `users` users, chosen with a probability that falls as 1/rank; and it
-    is of one of the kinds of demand, with the probabilities given: <CPUs, GiB> of one task.
+    users : number of users; a job's user is drawn with probability proportional to 1/rank
+    split : bytes of input per map task; a job has at least one
+    reduce_split : bytes shuffled or written, whichever is more, per reduce task; phases are not separated
+    rate, start : bytes per second and seconds to start of each task; a job's work is divided evenly over its tasks and rounded
+        up to whole seconds
+    kinds : demands as (probability, CPUs, GiB) of one task
+    seed : of the draws
     """
 
     users: int = 20
@@ -87,23 +89,21 @@ OPENB_PODS = "openb_pod_list_default.csv"
 
 
 class Reader:
-    """Goes through rows, and stops at, or counts, those that are wrong."""
+    """Reads rows, and stops at a malformed one, or skips and counts it."""
 
     def __init__(self, path: Path, skip_bad: bool) -> None:
         self._path, self._skip_bad = path, skip_bad
         self.skipped = 0
 
     def each(self, rows: Iterator[tuple[int, Any]], take: Callable[[Any], None]) -> None:
-        """Take each row; a ValueError or KeyError from `take` says what is wrong with it."""
+        """Call `take` with each row; its ValueError, KeyError or IndexError marks the row as malformed."""
         for line, row in rows:
             try:
                 take(row)
             except (ValueError, KeyError, IndexError) as error:
                 if not self._skip_bad:
                     what = f"there is no column {error}" if isinstance(error, KeyError) else str(error)
-                    raise TraceError(
-                        f"{self._path}:{line}: {shortened(what)} (--skip-bad leaves such rows out)"
-                    ) from None
+                    raise TraceError(f"{self._path}:{line}: {shortened(what)} (--skip-bad skips such rows)") from None
                 self.skipped += 1
 
 
@@ -116,20 +116,20 @@ def read_trace(
     ----------
     path : Path
     kind : str, optional
-        ``openb``, ``swim``, ``swf``, ``table`` or ``journal``; without, by the name of the file.
+        ``openb``, ``swim``, ``swf``, ``table`` or ``journal``; by default from the file name.
     skip_bad : bool
-        Whether rows that are wrong are left out, and counted.
+        Skip and count malformed rows.
     derivation : Derivation, optional
         For ``swim``.
 
     Raises
     ------
     TraceError
-        It cannot be read; the message names the file, the line and what is right.
+        The trace cannot be read; the message names file, line and remedy.
     """
     kind = kind or _kind(path)
     if kind not in READERS:
-        raise TraceError(f"there is no kind of trace {kind!r}: use one of {', '.join(READERS)}")
+        raise TraceError(f"unknown format {kind!r}: use one of {', '.join(READERS)}")
     try:
         found = read_swim(path, skip_bad, derivation) if kind == "swim" else READERS[kind](path, skip_bad)
     except OSError as error:
@@ -137,7 +137,7 @@ def read_trace(
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: not UTF-8 text (byte {error.start})") from None
     if not len(found.submit):
-        raise TraceError(f"{path}: there is no job in it")
+        raise TraceError(f"{path}: contains no jobs")
     return found
 
 
@@ -147,12 +147,12 @@ def _kind(path: Path) -> str:
         return "openb"
     if path.is_dir():
         if not (path / OPENB_PODS).exists():
-            raise TraceError(f"{path}: is a folder without {OPENB_PODS}, as openb has one: name a file")
+            raise TraceError(f"{path}: is a folder without {OPENB_PODS}, which openb needs: name a file")
         return "openb"
     kinds = {".tsv": "swim", ".swf": "swf", ".csv": "table", ".parquet": "table", ".db": "journal"}
     if path.suffix.lower() in kinds:
         return kinds[path.suffix.lower()]
-    raise TraceError(f"{path}: what kind of trace is it? Say so with --format: {', '.join(READERS)}")
+    raise TraceError(f"{path}: unknown format: choose one with --format: {', '.join(READERS)}")
 
 
 def _number(row: Row, column: str, least: float = 0.0, most: float = LATEST) -> float:
@@ -186,7 +186,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
             raise TraceError(f"{path}:1: there are two columns {shortened(twice)!r}: keep one of them")
         try:
             for row in reader:
-                if None in row:  # a long row has a list there, a short one None for what is missing
+                if None in row:  # DictReader's key for surplus cells; missing ones are None values
                     raise TraceError(f"{path}:{reader.line_num}: has more cells than the first line")
                 yield reader.line_num, {k: v for k, v in row.items() if v is not None}
         except csv.Error as error:
@@ -197,7 +197,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def read_openb(path: Path, skip_bad: bool = False) -> Workload:
-    """Read Alibaba's GPU cluster: the folder, or one of its lists of pods with the list of nodes beside it."""
+    """Read Alibaba's GPU cluster: the folder, or one of its pod lists with the node list beside it."""
     pods = path / OPENB_PODS if path.is_dir() else path
     machines = pods.parent / "openb_node_list_all_node.csv"
     reader, nodes, jobs = Reader(machines, skip_bad), [], Jobs()
@@ -215,7 +215,7 @@ def read_openb(path: Path, skip_bad: bool = False) -> Workload:
         if gpus:
             demand["gpu"] = _whole(row, "gpu_milli", 1, 1000) if gpus == 1 else gpus * 1000
         if "creation_time" not in row:
-            raise ValueError("has no times: openb_pod_list_default.csv and the gpuspec lists have")
+            raise ValueError("has no times: use openb_pod_list_default.csv or a gpuspec list")
         begin, end = _number(row, "creation_time"), _number(row, "deletion_time")
         begun = _number(row, "scheduled_time") if row.get("scheduled_time") else begin
         if not any(demand.values()) or end < begun:
@@ -226,9 +226,7 @@ def read_openb(path: Path, skip_bad: bool = False) -> Workload:
     reader.each(_csv_rows(machines), take_node)
     pod_reader = Reader(pods, skip_bad)
     pod_reader.each(_csv_rows(pods), take_pod)
-    notes = [
-        "openb: a pod's qos is its queue; a node's GPUs are one pool; a pod runs from its scheduling to its deletion"
-    ]
+    notes = ["openb: a pod's qos is its queue; a node's GPUs are one pool; a pod runs from scheduling to deletion"]
     return jobs.workload(pods.stem, nodes, [], reader.skipped + pod_reader.skipped, notes)
 
 
@@ -236,7 +234,7 @@ def read_openb(path: Path, skip_bad: bool = False) -> Workload:
 
 
 def read_swim(path: Path, skip_bad: bool = False, how: Derivation | None = None) -> Workload:
-    """Read one of Facebook's days; see :class:`Derivation` for what is not in it. It has no machines."""
+    """Read one of Facebook's days, which names no machines; the rest comes from :class:`Derivation`."""
     how = how or Derivation()
     rng = np.random.default_rng([how.seed, 2])
     reader, jobs = Reader(path, skip_bad), Jobs()
@@ -256,7 +254,7 @@ def read_swim(path: Path, skip_bad: bool = False, how: Derivation | None = None)
 
     def take(fields: list[str]) -> None:
         if len(fields) != 6:
-            raise ValueError(f"{len(fields)} columns: there are 6, with tabs between")
+            raise ValueError(f"{len(fields)} columns: needs 6, separated by tabs")
         row = dict(zip(columns, fields[1:], strict=True))
         read, shuffled, written = (_number(row, name, 0, 1e18) for name in columns[2:])
         maps = max(1, math.ceil(read / how.split))
@@ -281,9 +279,9 @@ def read_swim(path: Path, skip_bad: bool = False, how: Derivation | None = None)
 
 
 def read_swf(path: Path, skip_bad: bool = False) -> Workload:
-    """Read the Standard Workload Format: a job starts all its processors at once; its user is its queue.
+    """Read the Standard Workload Format: a job is a gang of its processors; its user is its queue.
 
-    Machines have one CPU each, as many as `MaxProcs` (or `MaxNodes`) of the header says, and as much memory as jobs ask for.
+    `MaxProcs` (or `MaxNodes`) of the header gives the number of machines. Each has one CPU, and the largest memory demand.
     """
     reader, jobs = Reader(path, skip_bad), Jobs()
     header: dict[str, int] = {}
@@ -302,22 +300,22 @@ def read_swf(path: Path, skip_bad: bool = False) -> Workload:
 
     def take(fields: list[str]) -> None:
         nonlocal most_memory
-        if len(fields) < 18:  # some archives add their own after them
-            raise ValueError(f"{len(fields)} fields: there are 18")
+        if len(fields) < 18:  # some archives append their own
+            raise ValueError(f"{len(fields)} fields: needs 18")
         row = dict(zip(("job", "submit", "wait", "run", "used"), fields, strict=False))
         row["asked"], row["memory"], row["status"], row["user"] = fields[7], fields[9], fields[10], fields[11]
         submit, run = _number(row, "submit"), _number(row, "run", -1, LONGEST)
         asked = _whole(row, "asked", -1, MOST_TASKS)
         processors = asked if asked > 0 else _whole(row, "used", -1, MOST_TASKS)
         if row["status"] in ("0", "5") and run <= 0:
-            return  # it was cancelled before it started, or never ran: nothing to replay
+            return  # failed or cancelled before it ran: nothing to replay
         for known, what in ((processors >= 1, "how many processors it had"), (run >= 0, "how long it ran")):
             if not known:
                 raise ValueError(f"does not say {what}: field {8 if what.endswith('had') else 4} is -1")
         demand = {"cpu": 1000}
         memory = int(_number(row, "memory", -1, LARGEST_MEMORY))
         if memory > 0:
-            demand["memory"] = memory * 1024  # of each processor, in KiB
+            demand["memory"] = memory * 1024  # KiB per processor
             most_memory = max(most_memory, memory * 1024)
         user = f"user{_whole(row, 'user', -1, 10**12)}".replace("-1", "_unknown")
         jobs.add(submit, user, demand, max(1.0, run), processors, gang=processors > 1)
@@ -326,12 +324,12 @@ def read_swf(path: Path, skip_bad: bool = False) -> Workload:
     count = header.get("MaxProcs", header.get("MaxNodes", 0))
     capacity = {"cpu": 1000, **({"memory": most_memory} if most_memory else {})}
     nodes = [Node(f"p{i}", capacity, {}) for i in range(count)]
-    notes = ["swf: one machine a processor; all processors of a job start at once; a job's user is its queue"]
+    notes = ["swf: one machine per processor; all processors of a job start at once; a job's user is its queue"]
     return jobs.workload(path.stem, nodes, [], reader.skipped, notes)
 
 
 def _machines_of(where: str, text: str) -> int:
-    """How many machines a line of a header says there are; none where it says that nobody knows."""
+    """Parse the number of machines in a header line; 0 if it is not a number."""
     if not text.isascii() or not text.isdigit():
         return 0
     if len(text) > 15 or int(text) > MOST_MACHINES:
@@ -343,7 +341,7 @@ def _machines_of(where: str, text: str) -> int:
 
 
 def read_jobs(path: Path, skip_bad: bool = False) -> Workload:
-    """Read a table of one's own, CSV or Parquet; see `TABLE_COLUMNS`."""
+    """Read a CSV or Parquet table; see `TABLE_COLUMNS`."""
     reader, jobs = Reader(path, skip_bad), Jobs()
     named: dict[str, tuple[int, float]] = {}
 
@@ -351,23 +349,23 @@ def read_jobs(path: Path, skip_bad: bool = False) -> Workload:
         for name in _NO_RESOURCES:
             if name in row:
                 raise ValueError(
-                    f"{name}: is no resource, and no column of a trace: leave it out, or say it in --config"
+                    f"{name}: is neither a resource nor a column of a trace: leave it out, or set it in --config"
                 )
         demand = {
             name: parse_quantity(name, amount) for name, amount in row.items() if name not in _KNOWN and amount != ""
         }
         demand = {name: amount for name, amount in demand.items() if amount}
         if not demand:
-            raise ValueError("asks for nothing: name something of some resource")
+            raise ValueError("asks for nothing: name an amount of some resource")
         durations = [_number({"duration": each}, "duration", 0, LONGEST) for each in row["duration"].split() or [""]]
         tasks = _whole(row, "tasks", 1, MOST_TASKS) if row.get("tasks") else len(durations)
         if len(durations) not in (1, tasks):
-            raise ValueError(f"duration: {len(durations)} are named, for {tasks} tasks")
+            raise ValueError(f"duration: {len(durations)} durations for {tasks} tasks")
         priority = _whole(row, "priority", -1_000_000, 1_000_000) if row.get("priority") else 0
         queue, gang, on = _leaf(row), _switch(row, "gang"), _labels(row)
         submit, name = _number(row, "submit"), row.get("job", "")
         if name in named:
-            raise ValueError(f"job: {name!r} is there already: name it otherwise")
+            raise ValueError(f"job: {name!r} exists already: choose another name")
         after = [_before(named, other, submit) for other in row.get("after", "").split()]
         if name:
             named[name] = len(jobs), submit
@@ -388,12 +386,12 @@ def read_jobs(path: Path, skip_bad: bool = False) -> Workload:
 
 
 _NO_RESOURCES = ("weight", "guarantee", "limit", "policy")
-"""Of queues, not of jobs: as a column it would be taken for a resource."""
+"""Settings of queues, refused as columns: they would count as resources."""
 _KNOWN = ("submit", "queue", "duration", "tasks", "priority", "gang", "on", "job", "after")
 
 
 def _leaf(row: Row) -> str:
-    """The queue of a job."""
+    """Return a row's leaf queue."""
     name = check_queue_name(row.get("queue") or "default")
     if USERS in name.split("/"):
         raise ValueError(f"queue: {name!r}: a job is in one queue: write its own name instead of {USERS!r}")
@@ -401,7 +399,7 @@ def _leaf(row: Row) -> str:
 
 
 def _labels(row: Row) -> dict[str, list[str]]:
-    """The labels that a row asks for, with the values that will do."""
+    """Parse the labels that a row requires, with their accepted values."""
     found = {}
     for each in row.get("on", "").split():
         label, equals, values = each.partition("=")
@@ -412,9 +410,9 @@ def _labels(row: Row) -> dict[str, list[str]]:
 
 
 def _before(named: dict[str, tuple[int, float]], name: str, submit: float) -> int:
-    """The job of a row above that another, submitted then, comes after."""
+    """Return the index of an earlier job by name, for a job submitted at `submit`."""
     if name not in named or named[name][1] > submit:
-        why = "is submitted later" if name in named else "is the name of no job above"
+        why = "is submitted later" if name in named else "is no job above"
         raise ValueError(f"after: {name!r} {why}: a job comes after earlier ones")
     return named[name][0]
 
@@ -437,11 +435,10 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def read_journal(path: Path, skip_bad: bool = False) -> Workload:
-    """Read what a live scheduler recorded: its machines, its tree, and its jobs with how long their tasks really took.
+    """Read the journal of a live scheduler: machines, queue tree, and jobs with the real durations of their tasks.
 
-    A task takes as long as it held its room: from its placement, so with the time that its start took, to its end. What was
-    recorded is so replayed to the moment. A task that was placed several times counts with its last; jobs of which no task has
-    ended are left out, which is noted. Only what the journal still keeps is there: a long history is folded into snapshots.
+    A duration is from placement to end, the time that the task held resources; the last placement counts. Tasks that have not
+    ended get the job's median; jobs without an ended task are left out, with a note. Facts folded into snapshots are gone.
     """
     from fairlead.journal import JournalError, read_history
     from fairlead.journal.sql import SqlStore
@@ -483,10 +480,8 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
         each = durations if job.tasks > 1 else durations[0]
         jobs.add(fact.at - first, holds_jobs_of(job.queue), job.demand, each, job.tasks, job.on, job.gang, job.priority)
     if not len(jobs):
-        raise TraceError(f"{path}: no job of which a task has ended")
-    which = (
-        f"{left_out:,} job{'s' * (left_out > 1)} of which no task has ended {'are' if left_out > 1 else 'is'} left out"
-    )
+        raise TraceError(f"{path}: no job has an ended task")
+    which = f"{left_out:,} job{'s' * (left_out > 1)} without an ended task {'are' if left_out > 1 else 'is'} left out"
     return jobs.workload(path.stem, list(nodes.values()), queues, notes=[f"{path}: {which}"] if left_out else None)
 
 

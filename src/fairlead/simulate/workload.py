@@ -1,63 +1,65 @@
-"""A workload: machines, queues, and jobs with how long their tasks take. Traces are read into one, simulations run one."""
+"""A workload: machines, queues, and jobs with the durations of their tasks."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlead.model.documents import read_configuration
 from fairlead.model.quantity import format_quantities, parse_quantity
 from fairlead.model.specs import ROOT, Node, Quantities, Queue, ancestors, written
+from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import some
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 MOST_KINDS = 5
-"""Of machines, that are named."""
+"""Kinds of machines listed by capacity."""
 
 
 class TraceError(ValueError):
-    """A trace that cannot be read, or a simulation that cannot be run; the message names the file, the line and what is right."""
+    """A trace cannot be read, or a simulation cannot run; the message names the file, the line and the remedy."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Machines, and jobs in the order of their submission.
+    """Machines, and jobs in order of submission.
 
     Attributes
     ----------
     name : str
     nodes : list of Node
     queues : list of Queue
-        The tree, where there is one; without, each queue that a job names is a leaf under the root.
+        The tree; if empty, each queue of a job is a leaf under the root.
     submit : float64, shape (jobs,)
-        Seconds from the start; never falling.
-    queue : list of str
-        Of each job.
+        Seconds from the start, ascending.
+    queue : list of str, one per job
     tasks : int64, shape (jobs,)
     shape : int64, shape (jobs,)
-        Which of `demands` one task needs, and of `places` it may use.
+        Index into `demands` and `places`.
     demands : list of dict
-        Quantities in base units.
+        Demand of one task, in base units.
     places : list of dict
-        Labels and the values that will do, beside the demands.
+        Required labels, each with its accepted values.
     duration : float64
-        Seconds; job j's from `first[j]` on: one for each task where `varied[j]`, else one for all.
+        Seconds; job j's start at `first[j]`: one per task where `varied[j]`, else one for all.
     first, varied : int64, shape (jobs,)
     gang : bool, shape (jobs,)
-        Whether all tasks start at once or none.
+        True if all tasks start at once or none.
     priority : int64, shape (jobs,)
     withdrawn : float64, shape (jobs,)
-        When the tasks of a job that still wait are cancelled; those that run go on. Infinite: never.
+        When a job's waiting tasks are cancelled; running ones go on. Infinite: never.
     after : dict of int to list of int
-        By job: the jobs, earlier ones, that must have ended before it.
+        By job: earlier jobs that must have ended before it.
     skipped : int
-        Rows of the trace that were left out for being wrong.
+        Malformed rows left out.
     notes : list of str
-        What was chosen where the trace does not say.
+        Choices made where the trace is silent.
     """
 
     name: str
@@ -81,13 +83,13 @@ class Workload:
 
     @cached_property
     def resources(self) -> list[str]:
-        """The resources of the machines and of the tasks, in the order in which they are named."""
+        """Resources of machines and tasks, in order of appearance."""
         named = [*(r for node in self.nodes for r in node.capacity), *(r for demand in self.demands for r in demand)]
         return list(dict.fromkeys(named))
 
     @property
     def machines(self) -> str:
-        """Its machines for reading: ``400 of cpu=12 memory=48Gi``."""
+        """Machines as text: ``400 of cpu=12 memory=48Gi``."""
         kinds = Counter(format_quantities(node.capacity) for node in self.nodes)
         named = [f"{count:,} of {capacity}" for capacity, count in kinds.most_common(MOST_KINDS)]
         others = len(self.nodes) - sum(count for _, count in kinds.most_common(MOST_KINDS))
@@ -95,14 +97,14 @@ class Workload:
 
     @property
     def work(self) -> F64:
-        """Seconds that all tasks of each job take, one after another."""
+        """Sum of the durations of each job's tasks, in seconds."""
         ends = np.append(self.first[1:], len(self.duration)) if len(self.first) else self.first
         sums = np.add.reduceat(self.duration, self.first) if len(self.first) else np.zeros(0)
         return np.where((self.varied == 1) & (ends > self.first), sums, self.duration[self.first] * self.tasks)
 
 
 class Jobs:
-    """Gathers jobs one by one."""
+    """Collects jobs into a workload."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[float, int, str, int, int, bool, int, float]] = []
@@ -126,7 +128,7 @@ class Jobs:
         withdrawn: float = np.inf,
         after: Sequence[int] = (),
     ) -> None:
-        """Add a job; durations are one for all tasks or one for each, and `after` are places of jobs as they were added."""
+        """Add a job; `duration` is one for all tasks or a list, `after` the indices of jobs in order of addition."""
         if after:
             self._after[len(self._rows)] = list(after)
         key = (tuple(sorted(demand.items())), tuple(sorted((k, tuple(v)) for k, v in (on or {}).items())))
@@ -137,7 +139,7 @@ class Jobs:
     def workload(
         self, name: str, nodes: list[Node], queues: list[Queue], skipped: int = 0, notes: list[str] | None = None
     ) -> Workload:
-        """All of them, in the order of their submission."""
+        """Return the jobs as a workload, in order of submission."""
         rows = sorted(self._rows)
         place = {row[1]: number for number, row in enumerate(rows)}
         durations = [self._durations[row[1]] for row in rows]
@@ -167,17 +169,17 @@ class Jobs:
 def cut(
     workload: Workload, start: float = 0.0, end: float = np.inf, speed: float = 1.0, scale: float = 1.0, seed: int = 0
 ) -> Workload:
-    """A part of a workload, faster, or more or less of it.
+    """Select a period of a workload, and scale its arrival rate or its number of jobs.
 
     Parameters
     ----------
     workload : Workload
     start, end : float
-        Seconds: the jobs submitted from the one to before the other; the first second is then 0.
+        Seconds: jobs submitted in [start, end); `start` becomes 0.
     speed : float
-        Jobs come so many times as fast; what they do takes as long as before.
+        Factor of the arrival rate; durations stay.
     scale : float
-        So many times as many jobs: 0.5 takes each with that chance, 2.5 takes each twice and half of them once more.
+        Factor of the number of jobs: 0.5 takes each with that probability, 2.5 takes each twice and half of them once more.
     seed : int
     """
     wanted = (workload.submit >= start) & (workload.submit < end)
@@ -205,7 +207,7 @@ def cut(
 
 
 def _after(after: dict[int, list[int]], rows: I64) -> dict[int, list[int]]:
-    """The jobs before others, of so many copies: each copy comes after the same of theirs. What is left out is not waited for."""
+    """Return dependencies among copies: the k-th copy comes after the k-th of each dependency, if that was selected."""
     copies: dict[int, list[int]] = {}
     for number, row in enumerate(rows.tolist() if after else ()):
         copies.setdefault(row, []).append(number)
@@ -219,7 +221,7 @@ def _after(after: dict[int, list[int]], rows: I64) -> dict[int, list[int]]:
 
 
 def check_leaves(workload: Workload) -> None:
-    """Raise TraceError where a job is in a queue that has others below it, declared or named by other jobs."""
+    """Raise TraceError for a job in an inner queue, declared or named by other jobs."""
     named = {*workload.queue, *(queue.name for queue in workload.queues)}
     inner = {ROOT, *(path for name in named for path in ancestors(name))}
     for job, name in enumerate(workload.queue):
@@ -232,30 +234,23 @@ def check_leaves(workload: Workload) -> None:
 
 
 def most_at_once(demand: I64, total: I64) -> int:
-    """More tasks than run at once, whichever they are, for each needs some resource.
+    """Return an upper bound of the tasks that run at once.
 
-    A task that needs most, in parts of what there is, of resource r needs no less of it than the smallest such one, and of that
-    there is room for as many as if there were no others; so for each resource there are at most as many as of the shape of which
-    most fit.
+    Group tasks by dominant resource r. The sum of a group's demands for r is at most the total, and each is at least that of the
+    smallest shape, so a group has at most as many tasks as fit of the shape of which most fit.
 
     Parameters
     ----------
     demand : int64, shape (shapes, resources)
     total : int64, shape (resources,)
-        What all machines have.
+        Capacity of all machines.
     """
     fit = np.where(demand > 0, total // np.maximum(demand, 1), np.iinfo(np.int64).max).min(axis=1)
     return len(total) * int(fit.max())
 
 
 def synthetic_nodes(count: int, node: str) -> list[Node]:
-    """Alike machines from text such as ``cpu=12,memory=48GiB``.
-
-    Raises
-    ------
-    TraceError
-        The text is no capacity.
-    """
+    """Return identical machines of a capacity such as ``cpu=12,memory=48GiB``. Raises TraceError for invalid text."""
     capacity: Quantities = {}
     for part in node.split(","):
         resource, _, amount = part.strip().partition("=")
@@ -266,3 +261,41 @@ def synthetic_nodes(count: int, node: str) -> list[Node]:
         if not resource or capacity[resource] <= 0:
             raise TraceError(f"--node {node!r}: {part.strip()!r} is no capacity: write cpu=12,memory=48GiB")
     return [Node(f"n{i}", capacity, {}) for i in range(count)]
+
+
+def on_machines(workload: Workload, nodes: int, node: str, config: Path | None) -> Workload:
+    """Replace a workload's machines, and with a configuration also its queues.
+
+    Parameters
+    ----------
+    workload : Workload
+    nodes, node : int, str
+        Number of identical machines, and the capacity of each; 0 keeps those of the trace.
+    config : Path, optional
+        A fairlead.toml with machines and the queue tree.
+
+    Raises
+    ------
+    TraceError
+        Both are given, or the configuration has no machines, or no queue for some job.
+    DocumentError
+        The configuration is invalid.
+    """
+    if nodes and config:
+        raise TraceError("--nodes and --config: both set the machines: use one of the two")
+    if config:
+        found = read_configuration(config, find_policy)
+        if not found.nodes:
+            raise TraceError(f"{config}: has no [[node]]: declare the machines")
+        inner = {queue.name for queue in found.queues}
+        lost = sorted(name for name in set(workload.queue) if not _is_leaf(name, inner))
+        if lost:
+            beside = "/".join([*lost[0].split("/")[:-1], "*"])
+            raise TraceError(f"{config}: has no leaf queue for {lost[0]!r} of the trace: declare it, or {beside}")
+        return replace(workload, nodes=found.nodes, queues=found.queues)
+    return replace(workload, nodes=synthetic_nodes(nodes, node)) if nodes else workload
+
+
+def _is_leaf(name: str, declared: set[str]) -> bool:
+    parent = name.rpartition("/")[0]
+    return name in declared or (f"{parent}/*" if parent else "*") in declared

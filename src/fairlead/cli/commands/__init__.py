@@ -1,1 +1,4 @@
-"""The commands, a file for what they are about: what each takes, and what it does with that. Nothing heavy is imported here."""
+"""The commands, grouped by subject. Each function declares the options of one command and calls the code that runs it.
+
+Heavy modules are imported inside the functions, so that a client command starts quickly.
+"""

@@ -1,4 +1,4 @@
-"""The commands about configurations as files. They need no scheduler."""
+"""Commands about configuration files. They need no scheduler."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,44 +6,43 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.commands.options import Json
+from fairlead.cli.parsing import new_group
 
-app = typer.Typer(no_args_is_help=True, help="Make a fairlead.toml from another system's configuration.")
+import_ = new_group("import", "Convert another system's configuration to fairlead.toml.")
 
 
-@app.command()
+@import_.command()
 def yarn(
     file: Annotated[Path, typer.Argument(help="YARN's fair-scheduler.xml.")],
     yarn_site: Annotated[
-        Path | None, typer.Option(help="Its yarn-site.xml, for what that says of the fair scheduler.")
+        Path | None, typer.Option(help="YARN's yarn-site.xml, for its fair-scheduler settings.")
     ] = None,
 ) -> None:
-    """Print a fairlead.toml that does what YARN did.
+    """Convert YARN's fair-scheduler.xml to fairlead.toml.
 
-    That is YARN's fair scheduler. Each line says where it comes from. What has no counterpart is listed in its first lines,
-    and the exit status is 3 then.
+    Each line names its source. Settings without a counterpart are listed at the top, and the exit status is then 3.
     """
     from fairlead.cli.configuration import print_yarn
 
     print_yarn(file, yarn_site)
 
 
-@app.command()
+@import_.command()
 def mesos(
     state: Annotated[
         str,
         typer.Option(
-            help="The master's /state: its URL, such as http://master:5050/state, or a file with what that said.",
+            help="The master's /state: its URL, such as http://master:5050/state, or a file with its answer.",
             metavar="URL|FILE",
         ),
     ],
     roles: Annotated[
-        Path | None, typer.Option(help="A file with what /roles said, for quota; of a URL it is asked for as well.")
+        Path | None, typer.Option(help="A file with the answer of /roles, for quota; fetched too if --state is a URL.")
     ] = None,
 ) -> None:
-    """Print a fairlead.toml with what a Mesos master says.
+    """Convert a Mesos master's roles, weights and quota to fairlead.toml.
 
-    That is its roles, weights and quota. Each line says where it comes from. What has no counterpart is listed in its first
-    lines, and the exit status is 3 then.
+    Each line names its source. Settings without a counterpart are listed at the top, and the exit status is then 3.
 
     Example: fairlead import mesos --state http://master.example:5050/state
     """
@@ -53,13 +52,13 @@ def mesos(
 
 
 def diff(
-    old: Annotated[Path, typer.Argument(help="The fairlead.toml as it is.")],
-    new: Annotated[Path, typer.Argument(help="As it would be.")],
+    old: Annotated[Path, typer.Argument(help="The current fairlead.toml.")],
+    new: Annotated[Path, typer.Argument(help="The changed one.")],
     as_json: Json = False,
 ) -> None:
-    """Say who would gain or lose by another configuration.
+    """Show who gains or loses from a configuration change.
 
-    It is told in fair shares of each resource. Changes nothing.
+    It compares fair shares of each resource, and changes nothing.
 
     Example: fairlead diff fairlead.toml new.toml
     """

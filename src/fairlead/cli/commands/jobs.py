@@ -1,4 +1,4 @@
-"""The commands about jobs: to submit, run, see, await and cancel them."""
+"""Commands about jobs: submit, run, list, change, wait for and cancel them."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ from fairlead.plain_text import plain
 
 JobId = Annotated[
     str,
-    typer.Argument(help="The job's number, as `fairlead jobs` shows it.", metavar="JOB", autocompletion=values.jobs),
+    typer.Argument(help="The job's number, as listed by `fairlead jobs`.", metavar="JOB", autocompletion=values.jobs),
 ]
 Command = Annotated[
     list[str], typer.Argument(help="The command and its arguments, after `--`.", metavar="-- COMMAND [ARG]")
@@ -23,47 +23,43 @@ Command = Annotated[
 QueueName = Annotated[
     str | None,
     typer.Option(
-        "--queue", "-q", help="The queue, such as lab/vision. Default: your own.", autocompletion=values.queues
+        "--queue", "-q", help="The queue, such as lab/vision. Default: your own queue.", autocompletion=values.queues
     ),
 ]
-Cpu = Annotated[str, typer.Option(help="CPUs of each task: 1, 0.5, 500m.")]
-Memory = Annotated[str, typer.Option(help="Memory of each task: 512Mi, 4Gi. A task that uses more is killed.")]
-Gpu = Annotated[str, typer.Option(help="GPUs of each task; given by index, as CUDA_VISIBLE_DEVICES.")]
-Resource = Annotated[
-    list[str], typer.Option(help="Any other resource, as NAME=QUANTITY; repeat for more.", metavar="NAME=QUANTITY")
-]
-Name = Annotated[str, typer.Option(help="A name for the job, to find it again.")]
+Cpu = Annotated[str, typer.Option(help="CPUs per task: 1, 0.5, 500m.")]
+Memory = Annotated[str, typer.Option(help="Memory per task: 512Mi, 4Gi. A task that uses more is killed.")]
+Gpu = Annotated[str, typer.Option(help="GPUs per task; CUDA_VISIBLE_DEVICES lists them.")]
+Resource = Annotated[list[str], typer.Option(help="Any other resource; repeatable.", metavar="NAME=QUANTITY")]
+Name = Annotated[str, typer.Option(help="A name for the job.")]
 Tasks = Annotated[
     int | None,
     typer.Option(
         "--tasks",
         "-n",
-        help="So many tasks; each has its index in FAIRLEAD_INDEX, and in place of {index}; {{index}} is {index} itself.",
+        help="Number of tasks. FAIRLEAD_INDEX and {index} in the command are the task's index; {{index}} is a literal {index}.",
     ),
 ]
 JobsFile = Annotated[
     str | None,
     typer.Option(
-        help="Submit what stands in a file, a job a line, as JSON or CSV: all or none. - is standard input.",
+        help="Submit the jobs of a JSON-lines or CSV file, one per line: all or none. - is standard input.",
         metavar="FILE",
     ),
 ]
-Priority = Annotated[int, typer.Option(help="Higher goes first, within its queue.")]
+Priority = Annotated[int, typer.Option(help="Higher runs first within the queue.")]
 On = Annotated[
     list[str],
-    typer.Option(
-        help="Only on nodes with this label; several values: zone=a|b; repeat for more.", metavar="LABEL=VALUE"
-    ),
+    typer.Option(help="Only on nodes with this label; alternatives: zone=a|b. Repeatable.", metavar="LABEL=VALUE"),
 ]
-TimeLimit = Annotated[str | None, typer.Option(help="Stop a task that runs for longer: 90, 30s, 5min, 2h.")]
+TimeLimit = Annotated[str | None, typer.Option(help="Stop a task that runs longer: 90, 30s, 5min, 2h.")]
 Grace = Annotated[
     str | None,
-    typer.Option(help="Time to end in when a task is told to stop, if its queue gives as much: 30s, 2min."),
+    typer.Option(help="Time between the stop signal and SIGKILL, up to the queue's maximum: 30s, 2min."),
 ]
 Signal = Annotated[
     str | None,
     typer.Option(
-        help="What a task gets when it is told to stop: TERM, INT, USR1. Default: TERM.",
+        help="Stop signal: TERM, INT, USR1. Default: TERM.",
         metavar="NAME",
         autocompletion=values.one_of("TERM", "INT", "HUP", "USR1", "USR2"),
     ),
@@ -71,35 +67,35 @@ Signal = Annotated[
 Revocable = Annotated[
     bool,
     typer.Option(
-        "--revocable", help="It may go above the limits of its queues into what is idle, and is revoked before others."
+        "--revocable", help="Run on idle resources beyond the queue's limits, and be preempted before other jobs."
     ),
 ]
 Pack = Annotated[
-    bool, typer.Option("--pack", help="Of the nodes with room its tasks go to the fullest, so that others stay empty.")
+    bool, typer.Option("--pack", help="Place tasks on the fullest nodes with room, which keeps others empty.")
 ]
-Spread = Annotated[bool, typer.Option("--spread", help="Of the nodes with room its tasks go to the emptiest.")]
+Spread = Annotated[bool, typer.Option("--spread", help="Place tasks on the emptiest nodes with room.")]
 Ray = Annotated[
     bool,
-    typer.Option(
-        "--ray", help="A program of Ray: it runs when the placement group of its bundles is made, on nodes chosen here."
-    ),
+    typer.Option("--ray", help="Run a Ray program once the scheduler has placed its placement group."),
 ]
 Bundle = Annotated[
     str,
-    typer.Option(help="With --ray, what each bundle is; else as --cpu, --memory and --gpu say.", metavar="cpu=4,gpu=1"),
+    typer.Option(
+        help="With --ray: resources of each bundle. Default: --cpu, --memory and --gpu.", metavar="cpu=4,gpu=1"
+    ),
 ]
-Bundles = Annotated[int | None, typer.Option(help="With --ray, so many of them. Default: 1.", min=1)]
+Bundles = Annotated[int | None, typer.Option(help="With --ray: number of bundles. Default: 1.", min=1)]
 ExitDone = Annotated[
     bool,
     typer.Option(
-        "--exit-done", help="A task that is stopped to make room and then exits 0 is done: it does not start again."
+        "--exit-done", help="A task that is preempted and then exits 0 has succeeded; it does not start again."
     ),
 ]
-Retries = Annotated[int, typer.Option(help="Start a task that fails again, so many times.")]
+Retries = Annotated[int, typer.Option(help="Restart a failed task up to N times.")]
 AfterJob = Annotated[
     list[str],
     typer.Option(
-        help="Only after this job has succeeded; JOB:failure or JOB:end for other ends; repeat for more.",
+        help="Start only after this job has succeeded; JOB:failure or JOB:end for other ends. Repeatable.",
         metavar="JOB[:END]",
         autocompletion=values.jobs,
     ),
@@ -107,17 +103,17 @@ AfterJob = Annotated[
 Env = Annotated[
     list[str],
     typer.Option(
-        help="Set a variable, or with its name alone send that of this terminal; repeat for more.",
+        help="Set an environment variable; NAME alone copies this shell's value. Repeatable.",
         metavar="NAME[=VALUE]",
     ),
 ]
 ExportAll = Annotated[
     bool,
-    typer.Option("--export-all", help="Send this terminal's whole environment, kept apart until the job has ended."),
+    typer.Option("--export-all", help="Send this shell's whole environment, which is deleted when the job ends."),
 ]
-Cwd = Annotated[Path | None, typer.Option(help="The folder to run in. Default: this one.")]
+Cwd = Annotated[Path | None, typer.Option(help="Working folder. Default: the current one.")]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Refuse what can never start, as things are: on no node, or by no limit.")
+    bool, typer.Option("--strict", help="Refuse a job that no node could hold, or that exceeds a limit.")
 ]
 
 
@@ -133,11 +129,11 @@ def submit(
     gpu: Gpu = "0",
     resource: Resource = [],  # noqa: B006
     tasks: Tasks = None,
-    at_most: Annotated[int | None, typer.Option(help="So many of its tasks run at once, at most.")] = None,
+    at_most: Annotated[int | None, typer.Option(help="Run at most N of its tasks at once.")] = None,
     name: Name = "",
     priority: Priority = 0,
     on: On = [],  # noqa: B006
-    gang: Annotated[bool, typer.Option("--gang", help="Start all the tasks at once, or none.")] = False,
+    gang: Annotated[bool, typer.Option("--gang", help="Start all tasks at once, or none.")] = False,
     pack: Pack = False,
     spread: Spread = False,
     ray: Ray = False,
@@ -150,7 +146,7 @@ def submit(
     signal: Signal = None,
     revocable: Revocable = False,
     after: AfterJob = [],  # noqa: B006
-    hold: Annotated[bool, typer.Option("--hold", help="Submit it held: `fairlead release` lets it go.")] = False,
+    hold: Annotated[bool, typer.Option("--hold", help="Submit it held, until `fairlead release`.")] = False,
     env: Env = [],  # noqa: B006
     export_all: ExportAll = False,
     cwd: Cwd = None,
@@ -159,29 +155,28 @@ def submit(
     notify: Annotated[
         list[str],
         typer.Option(
-            help="Tell when it has ended: an https:// or mail address, or a command that reads JSON; repeat for more.",
+            help="Notify when the job ends: an https:// or mail address, or a command that reads JSON. Repeatable.",
             metavar="TO",
         ),
     ] = [],  # noqa: B006
-    when: Annotated[
-        bool, typer.Option("--when", help="Submit nothing: say when it would be expected to start.")
-    ] = False,
+    when: Annotated[bool, typer.Option("--when", help="Submit nothing; estimate when it would start.")] = False,
 ) -> None:
-    """Submit a job, and print its number.
+    """Submit a job and print its number.
 
-    Lines of a script that begin with #FAIRLEAD are options, too.
+    In a script, lines that begin with #FAIRLEAD are options too. `#SBATCH` options with an equivalent here are used; others
+    are refused or ignored with a warning.
 
     Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py --fold {index}
     """
-    from fairlead.cli.submitting import all_asked, ask_when, requests, submit_all
+    from fairlead.cli.submitting import estimate_starts, read_options, requests, submit_all
 
-    asked = all_asked(ctx, command or [], jobs)
-    wanted, where = requests(asked), [each["where"] for each in asked if "where" in each]
+    options = read_options(ctx, command or [], jobs)
+    bodies, lines = requests(options), [each["where"] for each in options if "where" in each]
     with connect() as connection:
         if when:
-            ask_when(connection, wanted, where)
+            estimate_starts(connection, bodies, lines)
         else:
-            submit_all(connection, wanted, [each["notify"] for each in asked], where)
+            submit_all(connection, bodies, [each["notify"] for each in options], lines)
 
 
 def run(
@@ -201,26 +196,26 @@ def run(
     cwd: Cwd = None,
     strict: Strict = False,
     pty: Annotated[
-        bool, typer.Option("--pty", help="In a terminal of its own, of this one's size: `fairlead run --pty -- bash`.")
+        bool, typer.Option("--pty", help="Run in a terminal, for interactive programs: `fairlead run --pty -- bash`.")
     ] = False,
 ) -> None:
-    """Run a command here, when it is its turn.
+    """Run a command as a job and wait for it, as if it ran here.
 
-    It reads what this reads, writes where this writes, and this exits as it did. Ctrl-C, SIGTERM and SIGHUP cancel it, and its
-    reader's end.
+    Standard input, output, errors and the exit status are the command's. Ctrl-C, SIGTERM, SIGHUP and a closed output pipe
+    cancel it.
 
     Example: fairlead run --cpu 2 --memory 4Gi -- make -j2
     """
-    from fairlead.cli.asked import job_request
-    from fairlead.cli.run import follow, guarded, heard_signals
+    from fairlead.cli.job_options import job_request
+    from fairlead.cli.run import cancel_if_killed, catch_signals, follow
     from fairlead.client.standard_input import is_terminal, kind_of_input
 
     if pty and not is_terminal():
-        raise Failure("--pty: standard input is no terminal: leave it away, and what is read here is handed on")
+        raise Failure("--pty: standard input is no terminal: without --pty, it is sent to the command")
     kind = "terminal" if pty else kind_of_input()
     with connect() as connection:
         body = job_request(ctx.params)
-        with guarded() as guard, heard_signals() as signals:
+        with cancel_if_killed() as guard, catch_signals() as signals:
             answer = connection.submit("/v1/jobs", {**body, "input": kind})
             job = answer["id"]
             guard(job)
@@ -235,37 +230,35 @@ def run(
 def jobs(
     queue: Annotated[
         str | None,
-        typer.Option("--queue", "-q", help="Of this queue and those below it.", autocompletion=values.queues),
+        typer.Option("--queue", "-q", help="Only of this queue and those below.", autocompletion=values.queues),
     ] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Of this user.")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Only of this user.")] = None,
     status: Annotated[
         str | None,
         typer.Option(
-            help="waiting, held, running, succeeded, failed or cancelled.",
+            help="Only with this status: waiting, held, running, succeeded, failed or cancelled.",
             autocompletion=values.job_statuses,
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="So many at most.", min=1, max=10_000)] = 30,
-    long: Annotated[
-        bool, typer.Option("--long", "-l", help="Also whose they are, and what they used of what they asked for.")
-    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="List at most N jobs.", min=1, max=10_000)] = 30,
+    long: Annotated[bool, typer.Option("--long", "-l", help="Also show users, CPU time and peak memory.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the newest jobs, newest first."""
     from fairlead.cli.tables import job_table, show
 
     with connect() as connection:
-        asked: dict[str, Any] = {"queue": queue, "user": user, "status": status}
-        found = connection.get("/v1/jobs", **asked, limit=limit)
-        while found["next"] is not None and len(found["jobs"]) < limit:  # a page ends early where commands are long
-            more = connection.get("/v1/jobs", **asked, before=found["next"], limit=limit - len(found["jobs"]))
+        wanted: dict[str, Any] = {"queue": queue, "user": user, "status": status}
+        found = connection.get("/v1/jobs", **wanted, limit=limit)
+        while found["next"] is not None and len(found["jobs"]) < limit:  # a page of long commands is short
+            more = connection.get("/v1/jobs", **wanted, before=found["next"], limit=limit - len(found["jobs"]))
             found = {**more, "jobs": found["jobs"] + more["jobs"]}
     if found["stalled"]:
         print(f"fairlead: {plain(found['stalled'])}", file=sys.stderr)
     if as_json:
         print_json(found)
         return
-    named = " ".join(f"--{option} {value}" for option, value in asked.items() if value is not None)
+    named = " ".join(f"--{option} {value}" for option, value in wanted.items() if value is not None)
     nothing = f"no jobs with {plain(named)}" if named else "no jobs yet: submit one with `fairlead submit`"
     show(job_table(found["jobs"], long), nothing)
 
@@ -274,30 +267,28 @@ def logs(
     job: Annotated[
         str,
         typer.Argument(
-            help="The job's number; with .INDEX for another task than the first.",
+            help="The job's number; add .INDEX for a task other than the first.",
             metavar="JOB[.INDEX]",
             autocompletion=values.jobs,
         ),
     ],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the task ends.")] = False,
-    tail: Annotated[
-        int | None, typer.Option("--tail", help="Only the last so many lines of each stream.", min=0)
-    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the task ends.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", help="Only the last N lines of each stream.", min=0)] = None,
     every: Annotated[
         bool,
-        typer.Option("--all", help="Of all its tasks, one after another, each line with the task's index before it."),
+        typer.Option("--all", help="Print the output of all tasks in turn, each line prefixed with the task's index."),
     ] = False,
 ) -> None:
-    """Print what a task wrote. Its output goes to standard output, its errors to standard error."""
+    """Print the output of a task. Its standard output and standard error go to this command's."""
     from fairlead.cli.output import TaskOutput, print_all
 
     number, _, index = job.partition(".")
     if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{0,7})?", job):
         raise Failure(f"{job!r} is no task: write JOB or JOB.INDEX, such as 12 or 12.3")
     if every and index:
-        raise Failure(f"--all is of whole jobs: leave .{index} away")
+        raise Failure(f"--all prints whole jobs: omit .{index}")
     if every and follow:
-        raise Failure("--all prints one task after another: leave --follow away, or name one task as JOB.INDEX")
+        raise Failure("--all prints one task after another: omit --follow, or name one task as JOB.INDEX")
     with connect() as connection:
         if every:
             print_all(connection, int(number), tail)
@@ -313,26 +304,26 @@ def cancel(
     jobs: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Jobs, tasks of jobs, or ranges of them: 12, 12.3, 12.0-9.",
+            help="Jobs, tasks or ranges of tasks: 12, 12.3, 12.0-9.",
             metavar="JOB[.INDEX[-INDEX]]",
             autocompletion=values.jobs,
         ),
     ] = None,
     queue: Annotated[
         str | None,
-        typer.Option("--queue", "-q", help="All jobs of this queue and those below it.", autocompletion=values.queues),
+        typer.Option("--queue", "-q", help="All jobs of this queue and those below.", autocompletion=values.queues),
     ] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="With --queue: only those of this user.")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="With --queue: only this user's jobs.")] = None,
 ) -> None:
     """Cancel jobs, some tasks of a job, or a whole queue.
 
-    What runs gets SIGTERM, and SIGKILL after five seconds; what waits never starts.
+    Running tasks get SIGTERM, and SIGKILL after five seconds. Pending tasks never start.
 
     Example: fairlead cancel 12 13.0-9
     """
     whole, parts = _tasks(jobs or [])
     if not whole and not parts and queue is None:
-        raise Failure("name jobs, such as 12 or 12.3, or a queue with --queue")
+        raise Failure("cancel what? Name jobs, such as 12 or 12.3, or a queue with --queue")
     with connect() as connection:
         cancelled: list[int] = []
         if whole or queue is not None:
@@ -359,11 +350,11 @@ def job(
         ),
     ] = None,
     tasks: Annotated[
-        str | None, typer.Option("--tasks", help="Only these tasks, by index.", metavar="INDEX[-INDEX]")
+        str | None, typer.Option("--tasks", help="Only tasks with these indices.", metavar="INDEX[-INDEX]")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show one job and its tasks. What it asked for, what it used, and what its tasks do, those first that did not do well."""
+    """Show one job and its tasks. Failed and running tasks come first."""
     from fairlead.cli.job import find_tasks, show_job
 
     with connect() as connection:
@@ -375,11 +366,11 @@ def job(
 def wait(
     jobs: Annotated[list[str], typer.Argument(help="The jobs' numbers.", metavar="JOB", autocompletion=values.jobs)],
     timeout: Annotated[
-        str | None, typer.Option(help="Give up after so long, with exit status 124: 90, 30s, 5min, 2h.")
+        str | None, typer.Option(help="Give up after this time, with exit status 124: 90, 30s, 5min, 2h.")
     ] = None,
 ) -> None:
-    """Wait until jobs have ended. Exit status 0 if all their tasks succeeded, else 1."""
-    from fairlead.cli.asked import seconds
+    """Wait until jobs have ended. Exit status 0 if all their tasks succeeded, otherwise 1."""
+    from fairlead.cli.job_options import seconds
     from fairlead.cli.output import wait_with_progress
 
     with connect() as connection:
@@ -390,27 +381,27 @@ def wait(
 
 
 def why(job: JobId, as_json: Json = False) -> None:
-    """Say what a job waits for, and when it is expected to start."""
+    """Explain why a job is waiting, and when it should start."""
     from fairlead.cli.tables import kept_for_it, kept_until
-    from fairlead.cli.terminal import say
+    from fairlead.cli.terminal import print_sentence
 
-    number = number_of(job, "; `fairlead frameworks` says what each framework waits for")
+    number = number_of(job, "; `fairlead frameworks` shows what each framework waits for")
     with connect() as connection:
         found = connection.get(f"/v1/jobs/{number}/why")
         found["when"] = connection.get(f"/v1/jobs/{number}/when")
     if as_json:
         print_json(found)
         return
-    say(f"job {job}: {found['text']}")
+    print_sentence(f"job {job}: {found['text']}")
     for key in ("claim", "safety", "output"):
         if key in found:
-            say(found[key])
+            print_sentence(found[key])
     if "reserved" in found:
-        say(kept_for_it(found["reserved"]))
+        print_sentence(kept_for_it(found["reserved"]))
     for kept in found.get("kept", [])[:3]:
-        say(kept_until(kept))
+        print_sentence(kept_until(kept))
     if found["when"]["reason"] not in ("over", "running"):
-        say(f"expected: {found['when']['text']}")
+        print_sentence(f"expected: {found['when']['text']}")
 
 
 def when(
@@ -420,39 +411,39 @@ def when(
     memory: Memory = "1Gi",
     gpu: Gpu = "0",
     resource: Resource = [],  # noqa: B006
-    tasks: Annotated[int, typer.Option("--tasks", "-n", help="So many tasks.")] = 1,
+    tasks: Annotated[int, typer.Option("--tasks", "-n", help="Number of tasks.")] = 1,
     name: Annotated[
-        str, typer.Option(help="Its name: those before it with the same say most of how long it takes.")
+        str, typer.Option(help="The job's name; earlier jobs of this name predict its duration best.")
     ] = "",
     priority: Priority = 0,
     on: On = [],  # noqa: B006
-    gang: Annotated[bool, typer.Option("--gang", help="Start all the tasks at once, or none.")] = False,
+    gang: Annotated[bool, typer.Option("--gang", help="Start all tasks at once, or none.")] = False,
     time_limit: TimeLimit = None,
     after: AfterJob = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """Say when a job would start, were it submitted now.
+    """Estimate when a job would start if it were submitted now.
 
-    Of its tasks the first counts, of a gang all. Nothing is submitted. In eight of ten cases it starts within the interval.
+    Nothing is submitted. The job starts when its first task does, a gang when all do; eight of ten start in the interval.
 
     Example: fairlead when --cpu 4 --memory 8Gi --tasks 10 -q lab/vision
     """
-    from fairlead.cli.asked import demand
-    from fairlead.cli.terminal import say
+    from fairlead.cli.job_options import demand
+    from fairlead.cli.terminal import print_sentence
 
     with connect() as connection:
         found = connection.post("/v1/when", {**demand(ctx.params), "gang": gang})
     where = "" if queue else f"in queue {found['queue']}: "
-    print_json(found) if as_json else say(where + found["text"])
+    print_json(found) if as_json else print_sentence(where + found["text"])
 
 
 def hold(job: JobId) -> None:
-    """Keep the tasks of a job that wait from starting. Those that run go on."""
+    """Keep a job's waiting tasks from starting. Running tasks go on."""
     change(f"/v1/jobs/{number_of(job)}/hold", f"job {job} is held", f"job {job} was held already")
 
 
 def release(job: JobId) -> None:
-    """Let a job go that was held."""
+    """Release a held job."""
     change(f"/v1/jobs/{number_of(job)}/release", f"job {job} is released", f"job {job} was not held")
 
 
@@ -460,43 +451,41 @@ def edit(
     ctx: typer.Context,
     job: JobId,
     queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="Another queue.", autocompletion=values.queues)
+        str | None, typer.Option("--queue", "-q", help="The new queue.", autocompletion=values.queues)
     ] = None,
-    cpu: Annotated[str | None, typer.Option(help="CPUs of each task.")] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory of each task.")] = None,
-    gpu: Annotated[str | None, typer.Option(help="GPUs of each task.")] = None,
+    cpu: Annotated[str | None, typer.Option(help="CPUs per task.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory per task.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPUs per task.")] = None,
     resource: Resource = [],  # noqa: B006
     on: Annotated[
-        list[str], typer.Option(help="Only on nodes with this label, and no other condition.", metavar="LABEL=VALUE")
+        list[str], typer.Option(help="Only on nodes with this label; replaces all labels.", metavar="LABEL=VALUE")
     ] = [],  # noqa: B006
-    anywhere: Annotated[bool, typer.Option("--anywhere", help="On any node: without a condition.")] = False,
-    priority: Annotated[int | None, typer.Option(help="Higher goes first, within its queue.")] = None,
+    anywhere: Annotated[bool, typer.Option("--anywhere", help="On any node; removes all labels.")] = False,
+    priority: Annotated[int | None, typer.Option(help="Higher runs first within the queue.")] = None,
     time_limit: Annotated[
-        str | None, typer.Option(help="Stop a task that runs for longer: 90, 30s, 5min, 2h; 0: no limit.")
+        str | None, typer.Option(help="Stop a task that runs longer: 90, 30s, 5min, 2h; 0: no limit.")
     ] = None,
-    retries: Annotated[int | None, typer.Option(help="Start a task that fails again, so many times.")] = None,
-    at_most: Annotated[
-        int | None, typer.Option(help="So many of its tasks run at once, at most; 0: any number.")
-    ] = None,
+    retries: Annotated[int | None, typer.Option(help="Restart a failed task up to N times.")] = None,
+    at_most: Annotated[int | None, typer.Option(help="Run at most N of its tasks at once; 0: no limit.")] = None,
 ) -> None:
-    """Have a job ask for something else. What it takes, where, and for how long can be changed while all of it waits.
+    """Change what a job asks for. Resources, labels and the time limit can change only while all its tasks wait.
 
     Example: fairlead edit 12 --memory 8Gi --priority 3
     """
-    from fairlead.cli.asked import labels, pairs, seconds
+    from fairlead.cli.job_options import labels, pairs, seconds
 
-    demand = {name: asked for name, asked in (("cpu", cpu), ("memory", memory), ("gpu", gpu)) if asked is not None}
+    demand = {name: amount for name, amount in (("cpu", cpu), ("memory", memory), ("gpu", gpu)) if amount is not None}
     demand |= pairs("--resource", resource)
     body: dict[str, Any] = {"queue": queue, "priority": priority, "retries": retries, "at_most": at_most}
     if on and anywhere:
-        raise Failure("--on and --anywhere: on some nodes or on any: say one of them")
+        raise Failure("--on and --anywhere exclude each other: give one of them")
     body |= {
         "demand": demand or None,
         "on": {} if anywhere else labels(on) or None,
         "time_limit": seconds("--time-limit", time_limit),
     }
-    if all(asked is None for asked in body.values()):
-        raise Failure("edit what? Name what it is to ask for instead, such as --memory 8Gi")
+    if all(value is None for value in body.values()):
+        raise Failure("edit what? Give at least one new value, such as --memory 8Gi")
     with connect() as connection:
         answer = connection.post(f"/v1/jobs/{number_of(job)}/edit", body)
     if answer["warning"]:
@@ -507,10 +496,10 @@ def edit(
 def rerun(
     job: JobId,
     failed: Annotated[
-        bool, typer.Option("--failed", help="Only its tasks that failed, with the indices that they had.")
+        bool, typer.Option("--failed", help="Only its failed tasks, with their original indices.")
     ] = False,
 ) -> None:
-    """Submit a job once more, and print the new one's number."""
+    """Submit a job again and print the new job's number."""
     with connect() as connection:
         answer = connection.submit(f"/v1/jobs/{number_of(job)}/rerun", {"failed": failed})
     if answer["warning"]:
@@ -519,24 +508,24 @@ def rerun(
 
 
 def checkpointed() -> None:
-    """In a task: say that it has kept what it did so far.
+    """Report, from inside a task, that its progress is saved.
 
-    Less is lost then if it is revoked. It touches the file that FAIRLEAD_CHECKPOINT names, which a program may do itself.
+    A preemption then loses less work. It touches the file that FAIRLEAD_CHECKPOINT names; a program may do so itself.
     """
-    from fairlead.client.checkpoint import checkpointed as say
+    from fairlead.client.checkpoint import checkpointed as report
 
-    say()
+    report()
 
 
 def number_of(job: str, more: str = "") -> int:
-    """The number of a job, as it is written; a Failure where it is none, which says more."""
+    """Read a job's number. Raises Failure, with `more` at the end of its message."""
     if not re.fullmatch(r"[0-9]{1,15}", job):
-        raise Failure(f"{job!r} is no job: write its number, such as 12, as `fairlead jobs` shows it{more}")
+        raise Failure(f"{job!r} is no job: write a number listed by `fairlead jobs`, such as 12{more}")
     return int(job)
 
 
 def _tasks(words: list[str]) -> tuple[list[int], dict[int, list[int]]]:
-    """Whole jobs, and indices by job: ``12``, ``12.3``, ``12.0-9``."""
+    """Split arguments such as ``12``, ``12.3`` and ``12.0-9`` into whole jobs, and task indices by job."""
     whole: list[int] = []
     parts: dict[int, list[int]] = {}
     for word in words:
@@ -552,11 +541,11 @@ def _tasks(words: list[str]) -> tuple[list[int], dict[int, list[int]]]:
 
 def _reason(task: dict[str, Any]) -> str:
     if task["reason"] == "out of memory":
-        return "killed for using more memory than it asked for: ask for more with --memory"
+        return "killed for using more memory than it requested: request more with --memory"
     if task["reason"] == "signalled":
         return f"ended by signal {task['exit'] - 128}"
     if task["reason"] == "output limit":
-        return "stopped: it wrote more output than it may: have it write to a file of its own"
+        return "stopped: it exceeded the output limit: have it write to a file of its own"
     if task["reason"] == "time limit":
         return "stopped at its time limit"
     return str(task["reason"])

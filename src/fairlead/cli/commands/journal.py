@@ -1,4 +1,4 @@
-"""The commands about a journal itself, for when something has happened to its files. They need no scheduler."""
+"""Commands that check and repair a journal's files. They need no scheduler."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,42 +6,43 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.commands.options import Json
+from fairlead.cli.parsing import new_group
 
-app = typer.Typer(no_args_is_help=True, help="Look after the journal, and save what can be saved.")
+journal = new_group("journal", "Check, repair or adopt a journal.")
 
 Home = Annotated[Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")]
 
 
-@app.command()
+@journal.command()
 def check(home: Home = None, as_json: Json = False) -> None:
-    """Say whether the journal is what was written, all of it.
+    """Check that the journal is complete and undamaged.
 
-    If not, it says how much of it is proved. Changes nothing. A scheduler may run meanwhile. Exit status 1 if something is wrong.
+    If it is not, report how many facts are proved. Changes nothing, and a scheduler may be running. Exit status 1 if
+    something is wrong.
     """
     from fairlead.cli.journal import check_journal
 
     check_journal(home, as_json)
 
 
-@app.command()
+@journal.command()
 def repair(home: Home = None) -> None:
-    """Go on with what is proved of a damaged journal.
+    """Cut a damaged journal back to its proved facts.
 
-    It says what is lost, and keeps the damaged files aside. What was lost may have been told to people: jobs that they
-    submitted are not known, and tasks that had ended may run again. Where a copy of the journal and its head is at hand that
-    is whole, restore that instead.
+    It reports what is lost and keeps the damaged files. People may have seen lost facts: jobs that they submitted may be
+    unknown, and ended tasks may run again. If you have an undamaged copy of the journal and its head, restore that instead.
     """
     from fairlead.cli.journal import repair_journal
 
     repair_journal(home)
 
 
-@app.command()
+@journal.command()
 def adopt(home: Home = None) -> None:
-    """Make a copy of a journal the journal.
+    """Make a copied journal usable by a scheduler.
 
-    That is for after a restored backup, or a move to another disk or machine. Only where the scheduler that it was copied
-    from runs no more: else all that waits and runs would run twice.
+    Use it after restoring a backup, or after moving to another disk or machine. The scheduler of the original must not run
+    any more, or everything pending and running would run twice.
     """
     from fairlead.cli.journal import adopt_journal
 

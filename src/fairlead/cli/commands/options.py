@@ -1,4 +1,4 @@
-"""Options that commands about different things have in common."""
+"""Options that commands of several files share."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,10 +9,10 @@ import typer
 from fairlead.cli import option_values as values
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-All = Annotated[bool, typer.Option("--all", help="Show all, however many there are in one queue.")]
-Report = Annotated[Path | None, typer.Option(help="Write a page with pictures into this .html file.")]
+All = Annotated[bool, typer.Option("--all", help="Show all queues, however many share a parent.")]
+Report = Annotated[Path | None, typer.Option(help="Write an HTML report with charts to this file.")]
 
 
 def of_policies(text: str, known: Callable[[], Iterable[str]] = values.policies) -> Any:
-    """The option that takes policies, with commas between; `known` are those that a shell offers."""
+    """Declare --policy, which takes names separated by commas; shells offer those of `known`."""
     return typer.Option("--policy", "-p", help=text, autocompletion=values.some_of(known))

@@ -1,4 +1,4 @@
-"""The commands about people: tokens for those who call from elsewhere, who did what, and the service for all of a machine."""
+"""Commands about people: tokens for remote users, the audit log, and the machine-wide service."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,17 +8,12 @@ import typer
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json
 from fairlead.cli.failure import Failure
+from fairlead.cli.parsing import new_group
 from fairlead.cli.scheduler import connect, print_json
 from fairlead.plain_text import plain
 
-token = typer.Typer(
-    no_args_is_help=True, help="Tokens: how people who call from elsewhere are known.", rich_markup_mode=None
-)
-service = typer.Typer(
-    no_args_is_help=True,
-    help="The scheduler of a whole machine, as a service of systemd's.",
-    rich_markup_mode=None,
-)
+token = new_group("token", "Make, list and revoke access tokens for remote users.")
+service = new_group("service", "Install or remove the scheduler as a systemd service.")
 
 UNIT = Path("/etc/systemd/system/fairlead.service")
 
@@ -26,24 +21,24 @@ UNIT = Path("/etc/systemd/system/fairlead.service")
 @token.command("new")
 def new_token(
     user: Annotated[
-        str | None, typer.Option(help="Whose it is. Default: yours; another person's is made by root.")
+        str | None, typer.Option(help="The token's user. Default: you; only root makes tokens for others.")
     ] = None,
-    expires: Annotated[str | None, typer.Option(help="After so long: 12h, 90d. Default: never.")] = None,
+    expires: Annotated[str | None, typer.Option(help="Lifetime: 12h, 90d. Default: no expiry.")] = None,
     queue: Annotated[
         list[str],
         typer.Option(
             "--queue",
             "-q",
-            help="For this queue only, and those below it; repeat for more.",
+            help="Restrict it to this queue and those below; repeatable.",
             autocompletion=values.queues,
         ),
     ] = [],  # noqa: B006
-    read_only: Annotated[bool, typer.Option("--read-only", help="To look only.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Allow reading only.")] = False,
     as_json: Json = False,
 ) -> None:
     """Make a token, and print it.
 
-    It is printed this once, for only a hash of it is kept.
+    It is printed only once, because only its hash is stored.
 
     Example: fairlead token new --user alice --expires 90d
     """
@@ -61,7 +56,7 @@ def new_token(
 
 @token.command("list")
 def list_tokens(as_json: Json = False) -> None:
-    """Show your tokens, but not the secret in them. Root is shown everybody's."""
+    """List your tokens, without their secrets. Root sees everybody's."""
     from fairlead.cli.tables import show, token_table
 
     with connect() as connection:
@@ -73,29 +68,31 @@ def list_tokens(as_json: Json = False) -> None:
 
 @token.command("revoke")
 def revoke_token(
-    number: Annotated[str, typer.Argument(help="The token's id, as `fairlead token list` shows it.", metavar="ID")],
+    number: Annotated[str, typer.Argument(help="The token's id, as listed by `fairlead token list`.", metavar="ID")],
 ) -> None:
-    """Have a token be one no more, from now on."""
+    """Revoke a token at once."""
     if not number.isalnum():
-        raise Failure(f"{number!r} is no id of a token: `fairlead token list` shows them")
+        raise Failure(f"{number!r} is no token id: `fairlead token list` lists them")
     with connect() as connection:
         connection.delete(f"/v1/tokens/{number}")
     print(f"token {number} is revoked")
 
 
 def log(
-    user: Annotated[str | None, typer.Option("--user", "-u", help="What this person did.")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Only this user's actions.")] = None,
     queue: Annotated[
         str | None,
-        typer.Option("--queue", "-q", help="About this queue and those below it.", autocompletion=values.queues),
+        typer.Option("--queue", "-q", help="Only about this queue and those below.", autocompletion=values.queues),
     ] = None,
-    since: Annotated[str | None, typer.Option(help="In the last so long: 30min, 2h, 7d.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="So many at most, the newest.", min=1, max=10_000)] = 100,
+    since: Annotated[str | None, typer.Option(help="How far back: 30min, 2h, 7d.")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", help="Show at most N entries, the newest.", min=1, max=10_000)
+    ] = 100,
     as_json: Json = False,
 ) -> None:
-    """Show who did what, the newest last. What somebody was refused is there as well.
+    """Show the audit log: who did what, newest last. Refused requests are included.
 
-    Everybody sees what they did themselves, and what others did to their jobs; operators see all.
+    You see your own actions and what others did to your jobs; operators see everything.
     """
     import time
 
@@ -123,26 +120,26 @@ def log(
 
 @service.command("install")
 def install(
-    config: Annotated[Path, typer.Option(help="fairlead.toml of the service.")] = Path("/etc/fairlead.toml"),
+    config: Annotated[Path, typer.Option(help="The service's fairlead.toml.")] = Path("/etc/fairlead.toml"),
     listen: Annotated[str | None, typer.Option(help="As for `fairlead up`.", metavar="HOST:PORT")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="As for `fairlead up`.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="As for `fairlead up`.")] = None,
-    name: Annotated[list[str], typer.Option(help="As for `fairlead up`; repeat for more.")] = [],  # noqa: B006
+    name: Annotated[list[str], typer.Option(help="As for `fairlead up`; repeatable.")] = [],  # noqa: B006
 ) -> None:
-    """Install the systemd unit, and start it; as root.
+    """Install and start the systemd unit; needs root.
 
-    It is of a scheduler for all of this machine, and started anew where it runs. What `fairlead up` would refuse is refused
-    before anything is written. Tasks that run go on. Where there is no systemd, print the unit and what to do.
+    The unit runs the scheduler of the whole machine. If it is running, it is restarted, and its tasks run on. Options that
+    `fairlead up` would refuse are refused before anything is written. Without systemd, print the unit and the steps.
     """
     from fairlead.cli.systemd import install_unit
-    from fairlead.cli.up import Asked
+    from fairlead.cli.up import UpOptions
 
-    install_unit(UNIT, Asked(config, listen=listen, tls_cert=tls_cert, tls_key=tls_key, names=name, system=True))
+    install_unit(UNIT, UpOptions(config, listen=listen, tls_cert=tls_cert, tls_key=tls_key, names=name, system=True))
 
 
 @service.command("remove")
 def remove() -> None:
-    """Stop and remove the service. Its data in /var/lib/fairlead stays."""
+    """Stop and remove the service. Its data stays in /var/lib/fairlead."""
     from fairlead.cli.systemd import remove_unit
 
     remove_unit(UNIT)

@@ -1,4 +1,4 @@
-"""What runs on a simulated cluster, in arrays that kernels take; see `fairlead.scheduler.kernel.declarations`."""
+"""The arrays of a simulated cluster, as kernels take them; see `fairlead.scheduler.kernel.declarations`."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from fairlead.scheduler.tables import NONE
 EXITED, SIGNALLED = int(Outcome.EXITED), int(Outcome.SIGNALLED)
 SIGTERM = 15
 
-# Numbers in `Truth.size`: tasks that run, tasks started so far, whether machines may be given more than they have, tasks done.
+# Indices of `Truth.size`: running tasks, tasks started so far, 1 if nodes may be overcommitted, tasks completed.
 RUNNING, STARTED, OVERCOMMITTED, COMPLETED = range(4)
 
 TRUTH: Final[Declared] = {
@@ -19,20 +19,20 @@ TRUTH: Final[Declared] = {
     "submitted": ("f8", 1), "waited": ("f8", 1), "left": ("i8", 1), "task": ("i8", 1), "last": ("i4", 1), "size": ("i8", 1),
     "never": ("?", 1), "total": ("i8", 1), "got": ("f8", 1), "since": ("f8", 1),
 }  # fmt: skip
-"""What machines have, what jobs do, and what came of it.
+"""Nodes, jobs, and the simulation's results.
 
-capacity, load : shape (nodes, resources): what machines have, and what runs on them needs
+capacity, load : shape (nodes, resources): what nodes have, and what the tasks on them need
 demand, queue, duration, first : see fairlead.engines.simulated
-several : shape (jobs,): how many durations a job has; task k takes as long as its duration k, counted around
-down : shape (nodes,): whether it is lost
-pace : shape (nodes,): seconds that a second's work takes; `first_run` is the first of the tasks that run on it, a row of Runs
-used, waits : shape (queues, resources): what really runs and waits; `running` and `waiting` are numbers of tasks
-begun, ended, submitted : shape (jobs,): when the first task started, the last one ended, the job came; NaN before
-waited : shape (jobs,): seconds that its tasks waited, added up; `left` is how many have not ended
-task, last : the first task of each job among all; and of each task the last attempt that was told to start, or never to
-never : shape (jobs,): whether it can never start, so that it counts as left, and does not count as waiting
-total : shape (resources,): what all machines have
-got, since : shape (queues,): dominant share x seconds of what it used until `since`, when that changed last
+several : shape (jobs,): number of durations of a job; task k takes duration k modulo that
+down : shape (nodes,): True if lost
+pace : shape (nodes,): seconds per second of work; `first_run` is the first task running there, a row of Runs
+used, waits : shape (queues, resources): resources of running and pending tasks; `running` and `waiting` count them
+begun, ended, submitted : shape (jobs,): start of the first task, end of the last, submission; NaN before
+waited : shape (jobs,): total seconds that its tasks waited; `left` counts tasks not ended
+task, last : index of each job's first task; and per task the last attempt started, or never to be started
+never : shape (jobs,): True if it can never start: it counts as left, not as pending
+total : shape (resources,): capacity of all nodes
+got, since : shape (queues,): integral of the dominant share in seconds until `since`, the last change
 """
 
 RUNS: Final[Declared] = {
@@ -40,13 +40,13 @@ RUNS: Final[Declared] = {
     "order": ("i8", 1), "job": ("i8", 1), "index": ("i8", 1), "attempt": ("i8", 1), "node": ("i8", 1), "after": ("i8", 1),
     "before": ("i8", 1),
 }  # fmt: skip
-"""Tasks that run, a row each; the first so many of `heap` are rows that are in use, by time and order, the rest are free.
+"""Running tasks, a row each. The first entries of `heap` are rows in use, ordered by time and order; the rest are free.
 
-place : where in the heap the row is
-time, order : when the task ends, and how many were started before it
-since, work : at `since` it had so many seconds of work left
-stopped : when it ends at the latest, for it was told to; infinite
-after, before : others on the same machine
+place : index of the row in the heap
+time, order : when the task ends; how many were started before it
+since, work : at `since` it had `work` seconds of work left
+stopped : when it must end because of a stop; inf if not stopped
+after, before : others on the same node
 """
 
 CONSTANTS = {

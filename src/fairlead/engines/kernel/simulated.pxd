@@ -1,4 +1,4 @@
-"""What runs on a simulated cluster, for other modules of kernels."""
+"""The running tasks of a simulated cluster, for other kernels."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 

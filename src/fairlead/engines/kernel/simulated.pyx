@@ -1,4 +1,4 @@
-"""What runs on a simulated cluster: a heap of ends, and what the tasks really use."""
+"""The running tasks of a simulated cluster: a heap of ends, and their real usage."""
 
 from libc.math cimport INFINITY, isnan
 from simulated_constants cimport *
@@ -14,13 +14,13 @@ include "simulated_types.pxi"
 
 
 def no_runs(length):
-    """Room for so many tasks."""
+    """Return empty rows for `length` tasks."""
     columns = {name: np.zeros(length, kind) for name, (kind, _) in RUNS.items()}
     return Runs(**{**columns, "heap": np.arange(length)})
 
 
 def longer(Runs runs, length):
-    """The same with room for more."""
+    """Return a copy with `length` rows."""
     old = len(runs.arrays["heap"])
     columns = {name: longer_column(column, old, length) for name, column in runs.arrays.items()}
     columns["heap"][old:] = np.arange(old, length)
@@ -29,7 +29,7 @@ def longer(Runs runs, length):
 
 
 cpdef void submit(Truth truth, i64 job, i64 tasks, double now) noexcept nogil:
-    """A job's tasks wait from now on."""
+    """Submit a job's tasks now."""
     cdef i64 m = truth.cols_demand
     q = truth.queue[job]
     truth.submitted[job] = now
@@ -42,7 +42,7 @@ cpdef void submit(Truth truth, i64 job, i64 tasks, double now) noexcept nogil:
 
 
 cpdef double next_end(Truth truth, Runs runs) noexcept nogil:
-    """When the next task ends; infinite where none runs."""
+    """Return when the next task ends; inf if none runs."""
     return runs.time[runs.heap[0]] if truth.size[RUNNING] > 0 else INFINITY
 
 
@@ -53,7 +53,7 @@ cdef bint _before(Runs runs, i64 a, i64 b) noexcept nogil:
 
 
 cdef void _sift(Runs runs, i64 size, i64 position) noexcept nogil:
-    """Move what is at a place in the heap up or down to where it belongs."""
+    """Restore the heap order of the entry at `position`."""
     run = runs.heap[position]
     while position > 0:
         up = (position - 1) // 2
@@ -80,7 +80,7 @@ cdef void _sift(Runs runs, i64 size, i64 position) noexcept nogil:
 
 
 cdef void _set_pace(Truth truth, Runs runs, i64 n, double now) noexcept nogil:
-    """After a machine's load has changed: its tasks go on as fast as it lets them now."""
+    """Adapt the speed of a node's tasks to its changed load."""
     cdef i64 m = truth.cols_demand
     slower = 1.0
     for r in range(m):
@@ -99,7 +99,7 @@ cdef void _set_pace(Truth truth, Runs runs, i64 n, double now) noexcept nogil:
 
 
 cdef void _add_up(Truth truth, i64 q, double now) noexcept nogil:
-    """Before what a queue uses changes: add what it got until now."""
+    """Integrate a queue's share until now, before its usage changes."""
     cdef i64 m = truth.cols_demand
     share = 0.0
     for r in range(m):
@@ -110,7 +110,7 @@ cdef void _add_up(Truth truth, i64 q, double now) noexcept nogil:
 
 
 cdef void _take_away(Truth truth, Runs runs, i64 run, double now) noexcept nogil:
-    """A task runs no more, and its row is free; its columns stay readable until the next start."""
+    """Remove a running task and free its row; its columns stay readable until the next start."""
     cdef i64 m = truth.cols_demand
     j, n, q = runs.job[run], runs.node[run], truth.queue[runs.job[run]]
     _add_up(truth, q, now)
@@ -120,7 +120,7 @@ cdef void _take_away(Truth truth, Runs runs, i64 run, double now) noexcept nogil
     truth.running[q] -= 1
     truth.size[RUNNING] -= 1
     size, position = truth.size[RUNNING], runs.place[run]
-    # Free rows are behind those in use, last ended first.
+    # Free rows follow those in use, the last freed first.
     last = runs.heap[size]
     runs.heap[position], runs.heap[size] = last, run
     runs.place[last] = position
@@ -143,7 +143,7 @@ cdef void _waits_again(Truth truth, i64 j) noexcept nogil:
 
 
 cdef i64 _find(Truth truth, Runs runs, i64 job, i64 index, i64 attempt) noexcept nogil:
-    """The row of an attempt that runs, NONE."""
+    """Return the row of a running attempt, or NONE."""
     for k in range(truth.size[RUNNING]):
         run = runs.heap[k]
         if runs.job[run] == job and runs.index[run] == index and runs.attempt[run] == attempt:
@@ -152,7 +152,7 @@ cdef i64 _find(Truth truth, Runs runs, i64 job, i64 index, i64 attempt) noexcept
 
 
 cpdef void drop_node(Truth truth, Runs runs, i64 n, double now) noexcept nogil:
-    """All that runs on a machine is gone."""
+    """Lose all tasks on a node."""
     while truth.first_run[n] != NONE:
         run = truth.first_run[n]
         _take_away(truth, runs, run, now)
@@ -161,7 +161,7 @@ cpdef void drop_node(Truth truth, Runs runs, i64 n, double now) noexcept nogil:
 
 
 cdef void start(Truth truth, Runs runs, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *node, double now) noexcept nogil:
-    """Start attempts, for which there are rows."""
+    """Start attempts; rows must be free for all."""
     for k in range(count):
         _start(truth, runs, job[k], index[k], attempt[k], node[k], now)
 
@@ -198,9 +198,9 @@ cdef void _start(Truth truth, Runs runs, i64 j, i64 index, i64 attempt, i64 n, d
 
 
 cdef i64 end_into(Truth truth, Runs runs, double now, i64 *ends, i64 room) noexcept nogil:
-    """End what ends at this moment: jobs, indices, attempts, outcomes and codes as rows of `ends`, each so long; how many.
+    """End the tasks due now: write jobs, indices, attempts, outcomes and codes as rows of `ends`. Return their number.
 
-    Stops early when `ends` is full.
+    A row has `room` entries; stops when they are full.
     """
     cdef i64 count = 0
     cdef bint by_itself
@@ -226,7 +226,7 @@ cdef i64 end_into(Truth truth, Runs runs, double now, i64 *ends, i64 room) noexc
 
 
 def end(Truth truth, Runs runs, double now):
-    """End what ends at this moment: job numbers, indices, attempts, outcomes and codes, a row each."""
+    """End the tasks due now. Return job numbers, indices, attempts, outcomes and codes, a row each."""
     ends = np.empty((5, truth.size[RUNNING]), np.int64)
     cdef i64[:, ::1] room = ends
     count = end_into(truth, runs, now, &room[0, 0], room.shape[1]) if room.shape[1] > 0 else 0
@@ -238,14 +238,14 @@ def start_new(
     Truth truth, Runs runs, const i64[::1] number, const i64[::1] index, const i64[::1] attempt, const i64[::1] machines,
     const i64[::1] place, double now,
 ):
-    """Start those attempts that were neither told to start before nor told never to, on machines that are there: which they are.
+    """Start the attempts that were not requested to start or stop before and whose nodes are up. Return which.
 
-    `number` holds job numbers; attempt k is for `machines[place[k]]`. There are rows for all.
+    `number` holds job numbers; attempt k is for `machines[place[k]]`. Rows must be free for all.
     """
     cdef i64 k
     fine = np.zeros(number.shape[0], np.bool_)
     cdef unsigned char[::1] chosen = fine.view(np.uint8)
-    for k in range(number.shape[0]):  # all are chosen first: one that is told twice at once is told to start twice
+    for k in range(number.shape[0]):  # choose all first: a duplicate within one call starts twice
         chosen[k] = attempt[k] > truth.last[truth.task[number[k] - 1] + index[k]] and not truth.down[machines[place[k]]]
     for k in range(number.shape[0]):
         if chosen[k]:
@@ -256,7 +256,7 @@ def start_new(
 def start_all(
     Truth truth, Runs runs, const i64[::1] job, const i64[::1] index, const i64[::1] attempt, const i64[::1] node, double now
 ):
-    """Start attempts of these jobs' rows, for which there are rows."""
+    """Start attempts of jobs by row; rows must be free for all."""
     cdef i64 k
     for k in range(job.shape[0]):
         _start(truth, runs, job[k], index[k], attempt[k], node[k], now)
@@ -265,7 +265,7 @@ def start_all(
 def stop(
     Truth truth, Runs runs, const i64[::1] job, const i64[::1] index, const i64[::1] attempt, double now, double grace
 ):
-    """Have attempts end within a grace; which of them were never told to start, and never will be started."""
+    """Stop attempts within a grace. Return which of them never started, and never will."""
     cdef i64 k
     never = np.zeros(job.shape[0], np.bool_)
     cdef unsigned char[::1] told = never.view(np.uint8)

@@ -1,7 +1,7 @@
-"""One cgroup a task: it cannot use more than it asked for, and nothing that it started is missed when it ends.
+"""One cgroup per task: enforces its limits and tracks all its processes.
 
-Version 2 where it is mounted alone; version 1 where its memory and cpu controllers are there, which on a hybrid system is all
-that limits. Only the standard library: the supervisor stays small.
+Uses cgroup v2 where it is mounted alone, else the v1 memory and cpu controllers (on a hybrid system only these limit). Standard
+library only.
 """
 
 import contextlib
@@ -15,17 +15,17 @@ from pathlib import Path
 
 from fairlead.engines.local.proc import with_spare
 
-PERIOD = 100_000  # microseconds over which a share of the CPUs is counted
+PERIOD = 100_000  # microseconds
 ROUNDS = 100
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """One mounted hierarchy, our folder in it, and what it can limit.
+    """A mounted hierarchy, our folder in it, and what it can limit.
 
-    home : where this process is itself, if it may enter a group and come back at no cost; else None.
+    home : the cgroup of this process, if it can enter a group and return at no cost; else None.
     swap : whether it limits memory together with swap.
-    counts : whether one of version 1 tells how much CPU was used.
+    counts : whether a v1 hierarchy accounts CPU time.
     """
 
     base: Path
@@ -38,14 +38,14 @@ class Hierarchy:
 
 
 class Group:
-    """The cgroup of one task, a folder in each hierarchy."""
+    """The cgroup of one task: a folder per hierarchy."""
 
     def __init__(self, folders: list[tuple[Hierarchy, str]]) -> None:
         self._folders = folders
-        self._has_more = False  # than it may, as it was when it was to be held to that
+        self._exceeded = False  # it used more memory than the limit when the limit was set
 
     def limit(self, memory: int, milli_cpu: int) -> None:
-        """Hold it to so many bytes, never to fewer than before, and thousandths of a CPU; 0 means no limit."""
+        """Limit memory (bytes, never lowered) and CPU (millicores); 0 means no limit."""
         for h, folder in self._folders:
             if h.memory and memory:
                 if h.version == 2:
@@ -54,7 +54,7 @@ class Group:
                         _write(f"{folder}/memory.swap.max", "0")
                         _write(f"{folder}/memory.oom.group", "1")
                 else:
-                    with contextlib.suppress(OSError):  # there is no limit yet, or it is less than this
+                    with contextlib.suppress(OSError):  # no limit yet, or a lower one
                         if h.swap:
                             _write(f"{folder}/memory.memsw.limit_in_bytes", str(memory))
                     _write(f"{folder}/memory.limit_in_bytes", str(memory))
@@ -68,29 +68,29 @@ class Group:
                 else:
                     _write(f"{folder}/cpu.cfs_quota_us", str(quota))
 
-    def limit_who_is_in_it(self, memory: int, milli_cpu: int) -> None:
-        """The same, once there are processes; who cannot be held to that is killed: with more memory than that, for it."""
+    def limit_running(self, memory: int, milli_cpu: int) -> None:
+        """Limit a group that has processes. Kill them if the limit cannot be set; as out of memory, if they use more already."""
         try:
             self.limit(memory, milli_cpu)
         except OSError as error:
-            self._has_more = error.errno == errno.EBUSY
+            self._exceeded = error.errno == errno.EBUSY
             self.kill()
 
     def join(self) -> None:
-        """Move the calling process in, which has one thread."""
+        """Move the calling process, which has one thread, into the group."""
         for hierarchy, folder in self._folders:
-            # A thread of version 1 moves itself at once; a process waits until nobody forks on the whole machine.
+            # With v1, `tasks` moves a thread at once; `cgroup.procs` waits until no process on the machine forks.
             _write(f"{folder}/{'tasks' if hierarchy.version == 1 else 'cgroup.procs'}", "0")
 
     def can_be_entered(self) -> bool:
-        """Whether this process may enter it and come back, at no cost."""
+        """Return whether this process can enter the group and return at no cost."""
         return all(hierarchy.home is not None for hierarchy, _ in self._folders)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Be in it, so that what is started meanwhile is born there. It has no limits yet, which would be ours as well.
+        """Be in the group, so that a process spawned meanwhile starts in it. It has no limits yet, as they would apply to us.
 
-        The ways back are opened before: once something is started there may be no descriptor left.
+        The ways back are opened first: afterwards there may be no free descriptor.
         """
         with contextlib.ExitStack() as back:
             for hierarchy, _ in self._folders:
@@ -99,17 +99,17 @@ class Group:
             yield
 
     def pids(self) -> set[int]:
-        """The processes in it now."""
+        """Return the processes in it now."""
         found: set[int] = set()
         for _, folder in self._folders:
-            found.update(map(int, _told(f"{folder}/cgroup.procs").split()))
+            found.update(map(int, _read_or_empty(f"{folder}/cgroup.procs").split()))
         return found
 
     def kill(self) -> None:
-        """SIGKILL to every process in it.
+        """Send SIGKILL to every process in it.
 
-        Version 1 names the processes of a moment, and those that fork meanwhile are missed: so it is asked again until it
-        names none, or `ROUNDS` times. What is left then, in a sleep that nothing ends, is for the next call.
+        v1 lists processes at one moment, so forks may be missed: the list is read again until it is empty, at most
+        `ROUNDS` times. What is left then (in uninterruptible sleep) is for the next call.
         """
         for hierarchy, folder in self._folders:
             if hierarchy.version == 2:
@@ -125,48 +125,48 @@ class Group:
                 return
 
     def ran_out_of_memory(self) -> bool:
-        """Whether the kernel killed something in it for going over the memory limit."""
-        if self._has_more:
+        """Return whether the kernel OOM-killed a process in it."""
+        if self._exceeded:
             return True
         for hierarchy, folder in self._folders:
             if hierarchy.memory:
                 name = "memory.events" if hierarchy.version == 2 else "memory.oom_control"
-                for line in _told(f"{folder}/{name}").splitlines():
+                for line in _read_or_empty(f"{folder}/{name}").splitlines():
                     key, _, value = line.partition(" ")
                     if key == "oom_kill" and int(value):
                         return True
         return False
 
     def used(self) -> tuple[int, int]:
-        """Milliseconds of CPU that all in it have used, and the most bytes of memory that it had; 0 where that is not told."""
+        """Return the CPU time in milliseconds and the peak memory in bytes; 0 if unknown."""
         cpu = peak = 0
         for hierarchy, folder in self._folders:
             if hierarchy.version == 2:
-                lines = dict(line.split() for line in _told(f"{folder}/cpu.stat").splitlines())
+                lines = dict(line.split() for line in _read_or_empty(f"{folder}/cpu.stat").splitlines())
                 cpu = cpu or int(lines.get("usage_usec", 0)) // 1000
-                peak = peak or int(_told(f"{folder}/memory.peak") or 0)
+                peak = peak or int(_read_or_empty(f"{folder}/memory.peak") or 0)
             else:
                 if hierarchy.counts:
-                    cpu = int(_told(f"{folder}/cpuacct.usage") or 0) // 1_000_000
+                    cpu = int(_read_or_empty(f"{folder}/cpuacct.usage") or 0) // 1_000_000
                 if hierarchy.memory:
-                    peak = int(_told(f"{folder}/memory.max_usage_in_bytes") or 0)
+                    peak = int(_read_or_empty(f"{folder}/memory.max_usage_in_bytes") or 0)
         return cpu, peak
 
     def remove(self) -> bool:
-        """Take it away if it is empty; whether it is gone."""
+        """Remove it if it is empty. Return whether it is gone."""
         for place in list(self._folders):
             try:
                 os.rmdir(place[1])
             except FileNotFoundError:
                 pass
-            except OSError:  # something is still in it
+            except OSError:  # not empty
                 continue
             self._folders.remove(place)
         return not self._folders
 
 
 class Cgroups:
-    """Where groups are made.
+    """The cgroups of one supervisor.
 
     Attributes
     ----------
@@ -181,20 +181,20 @@ class Cgroups:
         self.limits_cpu = any(h.cpu for h in hierarchies)
 
     def create(self, name: str) -> Group:
-        """Make a group, without limits."""
+        """Make a group without limits."""
         folders = []
         for h in self._hierarchies:
             folder = f"{h.base}/{name}"
             try:
                 _make(folder)
-            except FileNotFoundError:  # somebody took ours away
+            except FileNotFoundError:  # somebody removed our folder
                 _make_base(h.base, h.version)
                 _make(folder)
             folders.append((h, folder))
         return Group(folders)
 
     def leftovers(self) -> list[Group]:
-        """The groups that a supervisor before this one left."""
+        """Return the groups that the last supervisor left."""
         bases = [h.base for h in self._hierarchies if h.base.is_dir()]
         names = {f.name for base in bases for f in base.iterdir() if f.is_dir()}
         return [
@@ -202,22 +202,22 @@ class Cgroups:
         ]
 
     def remove_when_empty(self, group: Group) -> None:
-        """Take a group away, now or at a later `sweep`: it may be busy for a moment after its last process ended."""
+        """Remove a group now or in a later `sweep`: it may be busy for a moment after its last process ended."""
         if not group.remove():
             self._ended.append(group)
 
     def sweep(self) -> None:
-        """Kill and take away what is left of groups that are to go."""
+        """Kill what is left in groups to be removed, and remove them."""
         for group in self._ended:
             group.kill()
         self._ended = [group for group in self._ended if not group.remove()]
 
     def are_swept(self) -> bool:
-        """Whether no group that is to go is left."""
+        """Return whether all groups to be removed are gone."""
         return not self._ended
 
     def close(self) -> None:
-        """Take our own folders away, and empty ones in them."""
+        """Remove our folders, and empty groups in them."""
         for group in self.leftovers():
             group.remove()
         for h in self._hierarchies:
@@ -226,12 +226,12 @@ class Cgroups:
 
 
 def find(name: str) -> Cgroups | None:
-    """Find out what this process may use, by trying; None where it may make no groups at all.
+    """Find by trial what this process may use. Return None if it can make no groups.
 
     Parameters
     ----------
     name : str
-        Of our folder in each hierarchy.
+        Name of our folder in each hierarchy.
     """
     mounts: list[tuple[Path, str, set[str]]] = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -256,7 +256,7 @@ def find(name: str) -> Cgroups | None:
                 hierarchies.append(found)
                 break
     if any(h.version == 1 for h in hierarchies):
-        # Each hierarchy that a task joins costs a millisecond; on a hybrid system version 2 limits nothing.
+        # Each hierarchy costs a task a millisecond to join; on a hybrid system v2 limits nothing.
         for spare in [h for h in hierarchies if h.version == 2]:
             spare.base.rmdir()
             hierarchies.remove(spare)
@@ -264,7 +264,7 @@ def find(name: str) -> Cgroups | None:
 
 
 def _try(base: Path, kind: str, controller: str, options: set[str], own: Path) -> Hierarchy | None:
-    """Make our folder and a group in it, and set a limit: whatever is refused here is not to be had."""
+    """Make our folder and a group in it, and set a limit. Return None if that is refused."""
     version, swap, counts = 2 if kind == "cgroup2" else 1, False, False
     probe = base / "probe"
     try:
@@ -291,7 +291,7 @@ def _try(base: Path, kind: str, controller: str, options: set[str], own: Path) -
 
 
 def _is_home(place: Path) -> bool:
-    """Whether this process is there, and may come back."""
+    """Return whether this process is in it and may return to it."""
     try:
         return os.access(place / "tasks", os.W_OK) and str(os.getpid()) in (place / "tasks").read_text().split()
     except OSError:
@@ -300,7 +300,7 @@ def _is_home(place: Path) -> bool:
 
 @contextlib.contextmanager
 def _way_back(hierarchy: Hierarchy) -> Iterator[None]:
-    """Go to where this process was at the end, or to where its groups are, if somebody took that away while nobody was there."""
+    """Return to `home` at the end; to `base` if somebody removed `home` meanwhile."""
     with contextlib.ExitStack() as files:
         ways = []
         for folder in (hierarchy.home, hierarchy.base):
@@ -321,7 +321,7 @@ def _make(folder: str) -> None:
 
 
 def _make_base(base: Path, version: int) -> None:
-    """Make our folder, so that groups in it can be limited as far as is allowed."""
+    """Make our folder; delegate the controllers to groups in it as far as allowed."""
     base.mkdir(exist_ok=True)
     if version == 2:
         for folder in (base.parent, base):
@@ -354,8 +354,8 @@ def _can_be_joined(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _if_it_is_there() -> Iterator[None]:
-    """What is to be looked at may be gone, or was never there; that it cannot be looked at for want of room is no such answer."""
+def _unless_missing() -> Iterator[None]:
+    """Suppress errors of missing files, but not those of missing resources: these do not mean that the file is absent."""
     try:
         yield
     except OSError as error:
@@ -375,9 +375,9 @@ def _read_at_once(path: str) -> bytes:
         os.close(fd)
 
 
-def _told(path: str) -> str:
-    """What a file says; nothing where there is no such file."""
-    with _if_it_is_there():
+def _read_or_empty(path: str) -> str:
+    """Return a file's content; empty if there is no such file."""
+    with _unless_missing():
         return _read(path)
     return ""
 

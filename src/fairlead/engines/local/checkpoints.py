@@ -1,11 +1,11 @@
-"""Named pipes by which tasks say that they have kept what they did so far: one an attempt, and touching it says so.
+"""Named pipes by which tasks report checkpoints: one per attempt; touching it reports one.
 
-They are in the supervisor's folder `checkpoints`, or where a link of that name leads: where tasks run as people, to a place that
-people may enter. A task owns its own and may do with it what it likes; a pipe keeps nothing on that disk, cannot be run, leased
-or made larger, and its open end here never makes anybody wait. Whatever is written there is thrown away.
+They are in the supervisor's folder `checkpoints`. Where tasks run as people, that is a link to a folder that people may enter.
+A task owns its pipe. A pipe stores nothing on that disk, cannot be executed, leased or enlarged, and our end never blocks. What
+is written to it is discarded.
 
-To make one and take it away costs more than to start a process, since a file system looks for room that nobody had just now: so
-those of tasks that are nobody else's are kept under other names, for tasks that come.
+Creating and removing a pipe costs more than starting a process, because the file system searches for a free inode. So pipes of
+tasks that run as the supervisor's user are reused under other names.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from fairlead.data_folder import remove_folder
 from fairlead.engines.local.messages import Person, Task
 
 VARIABLE = "FAIRLEAD_CHECKPOINT"
-"""In the environment of a task: the path of its pipe."""
+"""Environment variable of a task: the path of its pipe."""
 MOST_READ = 2**16
-"""Bytes that are thrown away at one look, so that nobody who writes on and on keeps us."""
+"""Bytes discarded per check, so that a task that writes forever does not block us."""
 IDLE = "idle."
-"""What the names of those begin with that wait for a task."""
+"""Prefix of the names of unused pipes."""
 MOST_IDLE = 64
 _OUR_END = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -34,16 +34,16 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = os.path.realpath(folder / "checkpoints")
         self._open: dict[Task, int] = {}
-        self._ours: set[Task] = set()  # whose pipe is nobody else's
+        self._ours: set[Task] = set()  # their pipes may be reused
         self._idle: list[tuple[str, int]] = []
         self._made = 0
-        with contextlib.suppress(OSError):  # there is no such folder yet
+        with contextlib.suppress(OSError):  # no such folder yet
             for name in os.listdir(self._folder):
-                if name.startswith(IDLE):  # of a supervisor before this one
+                if name.startswith(IDLE):  # left by the last supervisor
                     os.unlink(os.path.join(self._folder, name))
 
     def make(self, task: Task, person: Person | None) -> str:
-        """Make a task's pipe, which it may touch, and nobody else; returns its path."""
+        """Make a pipe that only this task may touch. Return its path."""
         self.remove([task])
         path = self._path(task)
         if person is None:
@@ -52,7 +52,7 @@ class Checkpoints:
                 return path
         try:
             os.mkfifo(path, 0o600)
-        except FileNotFoundError:  # somebody has taken the folder away
+        except FileNotFoundError:  # somebody removed the folder
             os.makedirs(self._folder, 0o711, exist_ok=True)
             os.mkfifo(path, 0o600)
         fd = self._open[task] = os.open(path, _OUR_END)
@@ -62,13 +62,13 @@ class Checkpoints:
         return path
 
     def _take_idle(self, task: Task, path: str) -> bool:
-        """Give a task a pipe that waits for one, if one does."""
+        """Reuse an idle pipe, if there is one."""
         while self._idle:
             idle, fd = self._idle.pop()
             try:
                 os.rename(idle, path)
                 os.utime(fd, (0, 0))
-            except OSError:  # somebody has taken it away
+            except OSError:  # somebody removed it
                 os.close(fd)
                 continue
             self._open[task] = fd
@@ -76,7 +76,7 @@ class Checkpoints:
         return False
 
     def _keep(self, task: Task, fd: int) -> bool:
-        """Have a pipe wait for another task, if it is as it was made and empty; whether it does."""
+        """Keep a pipe for reuse if it is unchanged and empty. Return whether it was kept."""
         if task not in self._ours or len(self._idle) >= MOST_IDLE:
             return False
         idle = os.path.join(self._folder, f"{IDLE}{self._made}")
@@ -87,25 +87,25 @@ class Checkpoints:
             if len(os.read(fd, MOST_READ)) == MOST_READ:
                 return False
             os.rename(self._path(task), idle)
-        except OSError:  # BlockingIOError: somebody has it open to write
+        except OSError:  # BlockingIOError: a process has it open to write
             return False
         self._made += 1
         self._idle.append((idle, fd))
         return True
 
     def drop_idle(self) -> None:
-        """Take away those that wait for a task."""
+        """Remove idle pipes."""
         for idle, fd in self._idle:
             os.close(fd)
             with contextlib.suppress(OSError):
                 os.unlink(idle)
         self._idle = []
 
-    def look(self, task: Task) -> int | None:
-        """For how many milliseconds a task has kept what it did, where it has said so since the last look."""
+    def age(self, task: Task) -> int | None:
+        """Return the age of a task's checkpoint in milliseconds; None if it reported none since the last call."""
         fd = self._open[task]
         changed = 0
-        with contextlib.suppress(OSError):  # nothing was written, or the disk that it is on is not there
+        with contextlib.suppress(OSError):  # nothing was written, or its disk is gone
             changed = os.fstat(fd).st_mtime_ns
             if changed:
                 os.utime(fd, (0, 0))
@@ -115,7 +115,7 @@ class Checkpoints:
         return max(0, (time.time_ns() - changed) // 10**6)
 
     def remove(self, tasks: Iterable[Task]) -> None:
-        """Take away the pipes of tasks that have ended."""
+        """Remove the pipes of ended tasks."""
         for task in tasks:
             fd = self._open.pop(task, None)
             kept = fd is not None and self._keep(task, fd)
@@ -124,7 +124,7 @@ class Checkpoints:
                 continue
             if fd is not None:
                 os.close(fd)
-            with contextlib.suppress(OSError):  # somebody has taken it away, or put a folder there
+            with contextlib.suppress(OSError):  # somebody removed it, or put a folder there
                 os.unlink(self._path(task))
 
     def _path(self, task: Task) -> str:
@@ -132,7 +132,7 @@ class Checkpoints:
 
 
 def make_checkpoints(place: Path, elsewhere: Path | None) -> None:
-    """Have a folder for the files by which tasks say that they have kept what they did: there, or elsewhere with a link there."""
+    """Make the folder of checkpoint pipes: at `place`, or `elsewhere` with a link at `place`."""
     if place.is_symlink():
         place.unlink()
     if elsewhere is None:

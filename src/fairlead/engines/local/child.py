@@ -1,7 +1,7 @@
-"""What a child of the supervisor does between fork and exec: it becomes whose task it is, enters the folder, and is the program.
+"""What a child of the supervisor does between fork and exec: change user, change folder, execute the program.
 
-Who somebody is, is looked up here, so that a slow directory of accounts makes nobody wait but this child; whether the folder and
-the program are theirs to use is the kernel's to say, since by then the child is them. Only the standard library.
+Accounts are looked up here, so that a slow directory service delays only this child. Whether the user may use the folder and
+the program is checked by the kernel, since the child is that user by then. Standard library only.
 """
 
 import contextlib
@@ -26,47 +26,47 @@ _SET_NO_NEW_PRIVS = 38
 _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}.get(os.uname().machine)
 _JOIN_SESSION_KEYRING = 1
 
-PART = 4
-"""The processes of one person, threads among them, are at most one in so many of all that the machine can have."""
+MOST_PROCESSES_DIVISOR = 4
+"""One person may have at most 1/4 of all processes and threads of the machine."""
 
 FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-"""How many files a task may have open: as many as the supervisor at first, since some programs count on that."""
+"""Soft limit of open files of a task: what the supervisor had at first, since some programs rely on it."""
 
-USUAL_SIGNALS = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
-"""A program begins with all of them, whatever they mean to the supervisor, or was ignored where that was started."""
+DEFAULT_SIGNALS = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
+"""Reset to their defaults for each program, whatever the supervisor inherited or handles."""
 
 
 class Failure(NamedTuple):
-    """Why there is no program: at what it failed ("environment", "account", "folder" or "program"), and the errno."""
+    """Why the program was not executed: the step ("environment", "account", "folder" or "program") and the errno."""
 
     at: str
     errno: int
 
     @classmethod
-    def read(cls, told: bytes) -> "Failure | None":
-        """What a child told; None where it became its program."""
-        at, _, number = told.decode().partition(" ")
+    def read(cls, report: bytes) -> "Failure | None":
+        """Parse a child's report; None if the program was executed."""
+        at, _, number = report.decode().partition(" ")
         return cls(at, int(number)) if at else None
 
     def reason(self, program: Program, person: Person | None) -> str:
-        """The reason as people read it."""
+        """Return the reason for people."""
         who = person.name if person is not None else "you"
         what = f"cannot run {program.argv[0]!r} in {program.cwd!r}"
         why = os.strerror(self.errno)
         if self.at == "environment":
-            return f"{what}: the environment that was kept for it cannot be read: {why}"
+            return f"{what}: its stored environment cannot be read: {why}"
         if self.at == "account":
             uid = f"uid {person.uid}" if person is not None else "this uid"
-            return f"{what} as {who}: {uid} is no account of theirs here (any more): {why}"
+            return f"{what} as {who}: {uid} is not their account here (any more): {why}"
         if self.at == "folder":
             return f"{what}: {who} cannot enter {program.cwd!r}: {why}: name another folder with --cwd"
         return f"{what}: {why}"
 
 
 def open_output(path: str, person: Person | None) -> list[int]:
-    """Open the files of a task's output, `path` with .out and .err, to add to them; only whose task it is can read them.
+    """Open the output files `path`.out and .err to append; only the task's user can read them.
 
-    Raises OSError, also for what is a link or no plain file.
+    Raises OSError, also for links and special files.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     files: list[int] = []
@@ -84,21 +84,21 @@ def open_output(path: str, person: Person | None) -> list[int]:
 
 
 def load_directory() -> None:
-    """Load what looks accounts up, once: else each child would, which takes it two milliseconds."""
-    with contextlib.suppress(KeyError):  # we have no account, as in some containers
+    """Load the account directory's modules once: each child would need two milliseconds for that."""
+    with contextlib.suppress(KeyError):  # no account, as in some containers
         own = pwd.getpwuid(os.geteuid())
         os.getgrouplist(own.pw_name, own.pw_gid)
 
 
-class Born(NamedTuple):
-    """What a program is born with.
+class ChildSetup(NamedTuple):
+    """The setup of a child.
 
-    person : as whom it runs; None for whose process this is.
-    export : a file with more of the environment; empty for none.
-    unless_set : variables that it has where nobody has set them.
-    cores : those that it keeps to; empty for no such bound.
-    input : what it reads; None for nothing.
-    cgroup : its own; None where none can be made.
+    person : the user to run as; None for the supervisor's own.
+    export : path of a file with more environment variables; empty for none.
+    unless_set : default environment variables.
+    cores : CPU affinity; empty for all.
+    input : standard input; None for /dev/null.
+    cgroup : the task's own; None if cgroups are not available.
     """
 
     person: Person | None
@@ -109,60 +109,60 @@ class Born(NamedTuple):
     cgroup: Group | None
 
 
-def become(program: Program, files: list[int], born: Born, report: int, spare: list[int]) -> NoReturn:
-    """In the forked child: become the program; the files become its descriptors from 1 on, and 0 is what it reads.
+def become(program: Program, files: list[int], setup: ChildSetup, report: int, spare: list[int]) -> NoReturn:
+    """Execute the program in the forked child: `files` become descriptors 1 and up, `setup.input` becomes 0.
 
-    Where that is a terminal, it is all three of them. Returns never; an error is told through `report`. The `spare` descriptors
-    are given up for those that it takes until then.
+    A terminal becomes all three of them. Never returns; errors go to `report`. The `spare` descriptors are closed first to make
+    room.
     """
     at = "program"
     try:
         for fd in spare:
             os.close(fd)
         os.setsid()
-        if born.cgroup:
-            born.cgroup.join()
-        if born.cores:
-            os.sched_setaffinity(0, born.cores)
+        if setup.cgroup:
+            setup.cgroup.join()
+        if setup.cores:
+            os.sched_setaffinity(0, setup.cores)
         signal.set_wakeup_fd(-1)
-        for name in USUAL_SIGNALS:
+        for name in DEFAULT_SIGNALS:
             signal.signal(name, signal.SIG_DFL)
-        first = os.open(os.devnull, os.O_RDONLY) if born.input is None else born.input.theirs
+        first = os.open(os.devnull, os.O_RDONLY) if setup.input is None else setup.input.theirs
         for target, fd in enumerate((first, *files)):
             os.dup2(fd, target)
-        if born.input is not None and born.input.terminal:
+        if setup.input is not None and setup.input.terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             os.dup2(0, 1)
             os.dup2(0, 2)
         at = "environment"
-        exported = json.loads(Path(born.export).read_bytes()) if born.export else {}
+        exported = json.loads(Path(setup.export).read_bytes()) if setup.export else {}
         at = "account"
-        own = _act_as(born.person) if born.person is not None else own_environment()
+        own = _act_as(setup.person) if setup.person is not None else own_environment()
         environment = {os.fsencode(name): os.fsencode(value) for name, value in own.items()}
         at = "folder"
         cwd = program.cwd.encode(program.encoding)
         try:
             os.chdir(cwd)
-        except FileNotFoundError:  # which is said of a program only
+        except FileNotFoundError:  # ENOENT means the program
             raise NotADirectoryError(errno.ENOTDIR, cwd) from None
         at = "program"
         argv = [argument.encode(program.encoding) for argument in program.argv]
-        asked = born.unless_set | exported | program.env
+        asked = setup.unless_set | exported | program.env
         environment |= {n.encode(program.encoding): value.encode(program.encoding) for n, value in asked.items()}
         _bound_files()
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
         os.write(report, f"{at} {error.errno or errno.EIO}".encode())
-    except (ValueError, LookupError):  # a NUL byte, or no such character in its encoding, or no such encoding
+    except (ValueError, LookupError):  # a NUL byte, a character outside the encoding, or no such encoding
         os.write(report, f"{at} {errno.EINVAL}".encode())
     finally:
         os._exit(127)
 
 
 def _act_as(person: Person) -> dict[str, str]:
-    """Become somebody, for good, and without a way to be more again; returns what their account says of the environment.
+    """Change to a person's account irrevocably. Return the environment variables of the account.
 
-    Their name and their uid must still be those of one account: one that was made anew under either is somebody else's.
+    Name and uid must still belong to one account: a new account under either is somebody else's.
     """
     try:
         account = pwd.getpwnam(person.name)
@@ -187,15 +187,18 @@ def _act_as(person: Person) -> dict[str, str]:
 
 
 def _bound_processes() -> None:
-    """Have the kernel refuse processes to a person who has a part of all that can be, so that others can still start theirs."""
+    """Limit a person's processes to a fraction of the machine's, so that others can start theirs."""
     _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    most = min(int(Path("/proc/sys/kernel", name).read_text()) for name in ("threads-max", "pid_max")) // PART
+    most = (
+        min(int(Path("/proc/sys/kernel", name).read_text()) for name in ("threads-max", "pid_max"))
+        // MOST_PROCESSES_DIVISOR
+    )
     if hard == resource.RLIM_INFINITY or hard > most:
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 def _bound_files() -> None:
-    """Have no more files than is usual, if the supervisor may have more."""
+    """Restore the default limit of open files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if FILES != resource.RLIM_INFINITY:
         resource.setrlimit(
@@ -204,9 +207,9 @@ def _bound_files() -> None:
 
 
 def _leave_keyring() -> None:
-    """Take a session keyring of one's own: else all tasks would share that of the terminal which the scheduler was started from.
+    """Join a new session keyring: else all tasks share that of the terminal that started the scheduler.
 
-    Where there are no keys, or a container forbids to ask for them, it does so to tasks as well.
+    Where there are no keyrings, or a container forbids them, tasks have none either.
     """
     if _KEYCTL is not None and _libc.syscall(_KEYCTL, _JOIN_SESSION_KEYRING, None, 0, 0, 0) < 0:
         number = ctypes.get_errno()
@@ -215,5 +218,5 @@ def _leave_keyring() -> None:
 
 
 def own_environment() -> dict[str, str]:
-    """What the supervisor's own environment says of whose it is."""
+    """Return the account variables of the supervisor's environment."""
     return {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME", "SHELL") if name in os.environ}

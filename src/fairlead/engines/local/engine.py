@@ -1,4 +1,4 @@
-"""The scheduler's side of the local engine: columns become messages to the supervisor, and its messages columns."""
+"""The scheduler's side of the local engine: columns to messages for the supervisor, and back."""
 
 import logging
 import queue
@@ -13,16 +13,23 @@ from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeUp, Seen, Superseded, Where
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.feeding import Feeding
+from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
 from fairlead.engines.local.output import read_piece
-from fairlead.engines.local.sightings import Fed, Inventory, Paused, Refused, Sightings, Task, read_lines
-from fairlead.engines.local.supervisor_line import SupervisorLine
-from fairlead.engines.local.telling import Folders, gpus_of, limits, message, rows, starts
+from fairlead.engines.local.reports import Fed, Inventory, Paused, Refused, Reports, Task, read_lines
+from fairlead.engines.local.supervisor_connections import LocalEndpoint, SupervisorConnections
 from fairlead.model.specs import Node, Quantities
 
 log = logging.getLogger("fairlead")
 
+MOST_UNSENT = 64 * 2**20
+"""Bytes of messages that wait for the supervisor."""
+ASK_EVERY = 2.0
+"""Seconds of silence after which the supervisor is polled."""
 SILENT = 10.0
-"""Seconds after which a supervisor that says nothing is taken for stopped."""
+"""Seconds of silence after which the supervisor counts as stopped."""
+
+SUPERVISOR = "supervisor"
+"""The name of its connection."""
 
 
 class LocalEngine:
@@ -33,19 +40,18 @@ class LocalEngine:
     folder : Path
         The scheduler's data folder; the supervisor's files go to `folder`/supervisor, output to `folder`/output.
     nodes : sequence of Node
-        What this machine is to be seen as.
+        The nodes that this machine appears as.
     wake : callable
-        Called, from another thread, when there is something to poll.
+        Called from another thread when there is something to poll.
     as_people : bool
-        Whether tasks run as the people who submitted them, which takes root; else as whose process this is.
+        True if tasks run as the people who submitted them, which takes root; else as this process's user.
     checkpoints : Path, optional
-        A folder that people may enter, for the files by which their tasks say that they have kept what they did. Default: one
-        in `folder`.
+        A folder that people may enter, for checkpoint pipes. By default one in `folder`.
 
     Attributes
     ----------
     paused : int
-        Tasks that wait until there is room on the disk for their output.
+        Tasks stopped until the disk has room for their output.
     """
 
     elastic, ray = False, False
@@ -67,74 +73,82 @@ class LocalEngine:
         self.nodes: Sequence[Node] = list(nodes)
         self.limits: Mapping[str, bool] = {}
         self.paused = 0
-        self._gpus = gpus_of(nodes)
+        self._gpus = gpu_indices(nodes)
         self._wake, self._as_people = wake, as_people
-        self._lock = threading.Lock()  # of what follows; held for moments
-        self._seen = Sightings()
+        self._lock = threading.Lock()  # guards what follows; never held for long
+        self._seen = Reports()
         self._feeding = Feeding()
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
         self._superseded = ""
-        self._line: SupervisorLine | None = None
+        self._connections: SupervisorConnections | None = None
+        self._heard_at = self._asked_at = 0.0
 
     @property
     def silent_for(self) -> float:
-        """Seconds since the supervisor was heard; it is asked when it says nothing."""
-        return time.monotonic() - self._line.heard_at if self._line else 0.0
+        """Seconds since the supervisor's last message; an idle one is polled."""
+        return time.monotonic() - self._heard_at if self._connections else 0.0
 
     @property
     def silence(self) -> Mapping[str, float]:
-        """All of it, as the supervisor is one."""
+        """All nodes, as they share one supervisor."""
         silent_for = self.silent_for
         return {node.name: silent_for for node in self.nodes} if silent_for > SILENT else {}
 
     @property
     def trouble(self) -> str | None:
-        """Why the supervisor cannot be reached, while it cannot."""
-        trouble = self._line.trouble if self._line else None
-        if trouble is None and self.silent_for > SILENT:
-            return f"the supervisor was not heard for {self.silent_for:.0f} s: is it stopped? see {self.folder}/log"
-        return trouble
+        """Why the supervisor cannot be reached; None if it can."""
+        trouble = self._connections.trouble_of(SUPERVISOR) if self._connections else ""
+        if not trouble and self.silent_for > SILENT:
+            return f"no message from the supervisor for {self.silent_for:.0f} s: is it stopped? see {self.folder}/log"
+        return trouble or None
 
     def serve(self, journal: str, epoch: int) -> None:
         inventory = message("inventory")
         greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + inventory
-        self._line = SupervisorLine(self.folder, greeting, inventory, message("answer"), self._hear)
+        self._heard_at = self._asked_at = time.monotonic()
+        self._connections = SupervisorConnections(
+            greeting, inventory, self._hear, self._broken, self._ask, ASK_EVERY, MOST_UNSENT, accept_at_once=True
+        )
+        self._connections.begin()
+        self._connections.connect(SUPERVISOR, LocalEndpoint(self.folder))
 
     def expect(self, names: Iterable[str]) -> None:
-        """This machine is there, and no other will be."""
+        """No-op: the only node is this machine."""
 
     def wait_for_nodes(self) -> None:
-        """They are there."""
+        """No-op: local nodes need no discovery."""
 
-    def _tell(self, message: bytes) -> None:
-        assert self._line is not None, "it is said first whom it serves"
-        self._line.tell(message)
+    def _send(self, message: bytes) -> None:
+        assert self._connections is not None, "call serve() first"
+        self._connections.send(SUPERVISOR, message)
 
     def start(self, launches: Launches) -> None:
-        for _, told, _ in starts(launches, self._gpus, self._folders, self._as_people, lambda job: "127.0.0.1"):
-            self._tell(told)
+        for _, line, _ in starts(launches, self._gpus, self._folders, self._as_people, lambda job: "127.0.0.1"):
+            self._send(line)
 
     def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
-        self._tell(message("stop", tasks=rows(attempts), grace=grace))
+        self._send(message("stop", tasks=rows(attempts), grace=grace))
 
     def poll(self) -> Seen:
         if self._superseded:
             raise Superseded(self._superseded)
+        if self._connections is not None and self._connections.failure is not None:
+            raise RuntimeError("the thread of the connection to the supervisor failed") from self._connections.failure
         with self._lock:
-            seen, self._seen = self._seen, Sightings()
+            seen, self._seen = self._seen, Reports()
         return seen.seen()
 
     def acknowledge(self, attempts: Attempts) -> None:
-        self._tell(message("acknowledge", tasks=rows(attempts)))
+        self._send(message("acknowledge", tasks=rows(attempts)))
 
     def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
-        for _, told in limits(attempts, demands):
-            self._tell(told)
+        for _, line in limits(attempts, demands):
+            self._send(line)
 
     def take_inventory(self) -> None:
-        self._tell(message("inventory"))
+        self._send(message("inventory"))
 
     def forget(self, jobs: Iterable[int]) -> None:
         for job in jobs:
@@ -144,43 +158,54 @@ class LocalEngine:
         try:
             return read_piece(self.output, job, index, stream, offset, most)
         except NotPlain as error:
-            log.warning("the output of task %d.%d is not told: %s", job, index, error)
+            log.warning("the output of task %d.%d cannot be shown: %s", job, index, error)
             return None
 
     def feeding(
         self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
     ) -> AbstractContextManager[Callable[[], Fed | None]]:
-        return self._feeding.piece(self._tell, task, offset, data, end, size)
+        return self._feeding.piece(self._send, task, offset, data, end, size)
 
     def close(self, leave: bool = False) -> None:
-        """Hang up. With `leave`, the supervisor goes too as soon as nothing runs."""
-        if self._line is not None:
+        """Disconnect. With `leave`, the supervisor ends as soon as nothing runs."""
+        if self._connections is not None:
             if leave:
-                self._tell(message("leave"))
-            self._line.close()
+                self._send(message("leave"))
+            self._connections.close()
         self._forgotten.put(None)
 
     def join(self, timeout: float) -> None:
-        """Wait until what was told before `close` is done; for one who ends the process, and no part of the contract."""
-        if self._line is not None:
-            self._line.join(timeout)
+        """Wait until everything requested before `close` is done. For a process about to end; not part of the contract."""
+        if self._connections is not None:
+            self._connections.join(timeout)
         self._forgetting.join(timeout)
 
-    def _hear(self, lines: list[bytes]) -> None:
-        new = Sightings()
+    def _ask(self) -> None:
+        """Poll a silent supervisor."""
+        now = time.monotonic()
+        if now - max(self._asked_at, self._heard_at) >= ASK_EVERY:
+            self._asked_at = now
+            self._send(message("answer"))
+
+    def _broken(self, name: str) -> None:
+        log.warning("the supervisor ended: starting another")
+
+    def _hear(self, name: str, lines: list[bytes]) -> None:
+        self._heard_at = time.monotonic()
+        new = Reports()
         fed = 0
         for heard in read_lines(lines):
             match heard:
                 case Refused(why):
                     self._superseded = (
                         f"{self.folder.parent}: the supervisor of the tasks obeys another scheduler ({why}): this one ends, "
-                        "and they go on; where this journal is to be the right one, stop the other, then `fairlead journal adopt`"
+                        "and its tasks continue; if this journal is the right one, stop the other, then `fairlead journal adopt`"
                     )
                     self.close()
                 case Paused(tasks):
                     self.paused = len(tasks)
                 case Fed():
-                    self._feeding.hear(heard)
+                    self._feeding.acknowledge(heard)
                     fed += 1
                 case Inventory(limits=limits):
                     self.limits = limits

@@ -1,47 +1,47 @@
-"""Pieces of standard input that are on their way to tasks, and what came of them."""
+"""Pieces of standard input on their way to tasks, and what the supervisor acknowledged."""
 
 import base64
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from fairlead.engines.local.sightings import Fed, Task
-from fairlead.engines.local.telling import message
+from fairlead.engines.local.instructions import message
+from fairlead.engines.local.reports import Fed, Task
 
 
 class Feeding:
-    """Of all tasks of an engine; from any thread."""
+    """The pieces of all tasks of an engine. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._fed: dict[Task, Fed | None] = {}  # of those that are being fed
+        self._fed: dict[Task, Fed | None] = {}  # by task with a piece under way
 
     @contextlib.contextmanager
     def piece(
         self,
-        tell: Callable[[bytes], None],
+        send: Callable[[bytes], None],
         task: Task,
         offset: int,
         data: bytes,
         end: bool,
         size: tuple[int, int] | None,
     ) -> Iterator[Callable[[], Fed | None]]:
-        """Send a piece, and the size of the task's terminal; what this gives says what came of it so far.
+        """Send a piece, and the size of the task's terminal. Yields a function that returns the latest acknowledgement.
 
-        No two at once for one task. `tell` sends a message to the supervisor that has the task.
+        At most one at a time per task. `send` sends a message to the task's supervisor.
         """
         text = base64.b64encode(data).decode()
         with self._lock:
             self._fed[task] = None
         try:
-            tell(message("feed", task=task, offset=offset, data=text, end=end, size=size))
+            send(message("feed", task=task, offset=offset, data=text, end=end, size=size))
             yield lambda: self._fed.get(task)
         finally:
             with self._lock:
                 self._fed.pop(task, None)
 
-    def hear(self, fed: Fed) -> None:
-        """What a supervisor says came of a piece."""
+    def acknowledge(self, fed: Fed) -> None:
+        """Take a supervisor's acknowledgement."""
         with self._lock:
             if fed.task in self._fed:
                 self._fed[fed.task] = fed

@@ -1,9 +1,9 @@
-"""Python calls on a machine that does not see the scheduler's files: what they need is asked for, piece by piece, over the line.
+"""Fetches Python calls to a machine that does not see the scheduler's files, in pieces over the supervisor's connection.
 
-Here a session has a folder as it has there: `setup.json`, the code of its program if that goes along, and `results`, in which the
-scheduler looks for what a call came to. Each call is in a file of its own, JOB.INDEX.NUMBER: only what runs here is fetched, and
-at what is left of those a supervisor that takes over knows whose ends it has. Folders of code are packed, named by what is in
-them, and kept for a while after their session, so that the next one with the same finds it here. Only the standard library.
+A session has the same folder here as there: `setup.json`, the packed code of its program if sent, and `results`, where the
+results of calls are read from. Each call is a file of its own, JOB.INDEX.NUMBER: only calls that run here are fetched. A
+supervisor that takes over finds there which ends are its own to report. Packed code is named by its hash and kept for a while
+after its session, for the next one with the same code. Standard library only.
 """
 
 import contextlib
@@ -16,23 +16,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from fairlead.calls.payloads import CODE, RESULTS, SETUP
 from fairlead.data_folder import NotPlain, open_plain, remove_folder
 from fairlead.engines.local.messages import Call, Collect, Command, Person, Piece, Start, Task
 
-SETUP, RESULTS, CODE = "setup.json", "results", "code"
-AGAIN_AFTER = 2.0
-"""Seconds after which a piece that did not come is asked for again."""
+RETRY_AFTER = 2.0
+"""Seconds after which a missing piece is requested again."""
 MOST_AT_ONCE = 16
-"""Files that are fetched at once."""
+"""Files fetched at once."""
 KEEP_FOR = 3600.0
-"""Seconds for which packed code is kept that no session here needs."""
+"""Seconds that unused packed code is kept."""
 MOST_OF_ONE, MOST_OF_ALL = 2 * 2**30, 16 * 2**30
-"""Bytes of packed code that are kept of one person's programs and of all; what is needed is bounded alike by the scheduler."""
-LOOK_EVERY = 60.0
+"""Bytes of packed code kept per person and in total; the scheduler bounds the code in use alike."""
+CHECK_EVERY = 60.0
 
 
-class Wanted(NamedTuple):
-    """A file of a session: its name, and at which place in it the call is that is wanted; -1 for all of it."""
+class SessionFile(NamedTuple):
+    """A file of a session: its name, and the index of the call wanted from it; -1 for the whole file."""
 
     session: str
     name: str
@@ -40,58 +40,58 @@ class Wanted(NamedTuple):
 
 
 class _Part:
-    """What has come of a file."""
+    """What arrived of a file."""
 
     def __init__(self, path: Path, uid: int) -> None:
         self.path, self.uid = path, uid
-        self.size, self.asked_at = 0, -AGAIN_AFTER
+        self.size, self.asked_at = 0, -RETRY_AFTER
         self.hash = hashlib.sha256()
 
 
-class Fetched:
-    """The sessions that are fetched.
+class FetchedSessions:
+    """The sessions fetched to this node.
 
     Parameters
     ----------
     node : Path
         The node's folder: sessions are in its folder `fetched`, packed code in `archives`.
-    say : callable
-        Asks the scheduler for a piece, by what :class:`Wanted` has and ``offset``.
+    request : callable
+        Requests a piece: called with the fields of :class:`SessionFile` and ``offset``.
     """
 
-    def __init__(self, node: Path, say: Callable[..., None]) -> None:
-        self._sessions, self._archives, self._say = node / "fetched", node / "archives", say
-        self._parts: dict[Wanted, _Part] = {}
-        self._absent: set[Wanted] = set()
-        self._code: dict[str, str] = {}  # by session, the name of its packed code; empty for none
+    def __init__(self, node: Path, request: Callable[..., None]) -> None:
+        self._sessions, self._archives, self._request = node / "fetched", node / "archives", request
+        self._parts: dict[SessionFile, _Part] = {}
+        self._absent: set[SessionFile] = set()
+        self._code: dict[str, str] = {}  # by session: name of its packed code; empty for none
         self._of: dict[Task, str] = {}
-        self._looked_at = -LOOK_EVERY
+        self._checked_at = -CHECK_EVERY
         for path in self._sessions.glob("*/*.*.*"):
-            with contextlib.suppress(ValueError):  # what was on its way, and setup.json
+            with contextlib.suppress(ValueError):  # setup.json, or a partial file
                 job, index, number = map(int, path.name.split("."))
                 self._of[job, index, number] = path.parent.name
 
     def sessions(self) -> list[str]:
-        """Those that have a folder here."""
+        """Return the sessions that have a folder here."""
         with contextlib.suppress(FileNotFoundError):
             return sorted(os.listdir(self._sessions))
         return []
 
     def session_of(self, task: Task) -> str:
-        """The session of a call that is fetched, as long as its end is not acknowledged; empty for any other task."""
+        """Return the session of a fetched call until its end is acknowledged; empty for any other task."""
         return self._of.get(task, "")
 
     def local(self, task: Task, start: Start) -> Start | None:
-        """How to start a call whose files are here; None where some are on their way.
+        """Return the start of a call whose files are here; None while they are on their way.
 
-        Raises OSError where the scheduler has them not, as the session was closed, or where there is no room for them.
+        Raises OSError if the scheduler does not have them (the session was closed), or if the disk is full.
         """
         call, person = start.work, start.person
         assert isinstance(call, Call)
         folder, uid = self._sessions / call.session, _uid(person)
         self._of[task] = call.session
         name = ".".join(map(str, task))
-        setup, own = Wanted(call.session, SETUP, -1), Wanted(call.session, call.payload, task[1])
+        setup, own = SessionFile(call.session, SETUP, -1), SessionFile(call.session, call.payload, task[1])
         if not (folder / SETUP).exists():
             _make(folder, uid)
             self._fetch(setup, folder / SETUP, uid)
@@ -105,7 +105,7 @@ class Fetched:
         return start._replace(work=call._replace(session=str(folder), payload=name))
 
     def _has_code(self, session: str, folder: Path, uid: int) -> bool:
-        """Whether the packed code of a session is here, or needs not be."""
+        """Return whether the packed code of a session is here or not needed."""
         if session not in self._code:
             try:
                 self._code[session] = str(dict(json.loads((folder / SETUP).read_text())).get("code", ""))
@@ -117,14 +117,14 @@ class Fetched:
         kept = self._archives / f"{uid}-{name}"
         if not kept.exists():
             self._archives.mkdir(mode=0o700, exist_ok=True)
-            self._fetch(Wanted(session, name, -1), kept, uid)
+            self._fetch(SessionFile(session, name, -1), kept, uid)
             return False
         os.utime(kept)
         os.link(kept, folder / name)
         return True
 
-    def _fetch(self, wanted: Wanted, path: Path, uid: int) -> None:
-        """Have a file fetched; raises FileNotFoundError where the scheduler has said that it is not there."""
+    def _fetch(self, wanted: SessionFile, path: Path, uid: int) -> None:
+        """Fetch a file. Raises FileNotFoundError if the scheduler reported it missing."""
         if wanted in self._absent:
             self._absent.discard(wanted)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), wanted.name)
@@ -134,19 +134,19 @@ class Fetched:
             self._parts[wanted] = _Part(path.with_name(f"{path.name}.part"), uid)
             self._parts[wanted].path.unlink(missing_ok=True)
         part = self._parts[wanted]
-        if time.monotonic() - part.asked_at >= AGAIN_AFTER:
+        if time.monotonic() - part.asked_at >= RETRY_AFTER:
             self._ask(wanted, part)
 
-    def _ask(self, wanted: Wanted, part: _Part) -> None:
+    def _ask(self, wanted: SessionFile, part: _Part) -> None:
         part.asked_at = time.monotonic()
-        self._say(**wanted._asdict(), offset=part.size)
+        self._request(**wanted._asdict(), offset=part.size)
 
     def take(self, piece: Piece) -> bool:
-        """Take in a piece that was asked for, and ask for the next; whether there is none, so that calls may start or fail.
+        """Store a requested piece and request the next. Return True if it was the last, so that calls may start or fail.
 
-        A file that cannot be written, as the disk is full, is fetched anew when it is needed again.
+        A file that cannot be written (full disk) is fetched again when next needed.
         """
-        wanted = Wanted(piece.session, piece.name, piece.at)
+        wanted = SessionFile(piece.session, piece.name, piece.at)
         part = self._parts.get(wanted)
         if part is None or piece.offset != part.size:
             return False
@@ -165,24 +165,24 @@ class Fetched:
             self._ask(wanted, part)
             return False
         if wanted.at < 0 and wanted.name != SETUP and part.hash.hexdigest()[: len(wanted.name)] != wanted.name:
-            self._drop(wanted)  # it was changed there, and is no longer what its name says
+            self._drop(wanted)  # it changed there, so its name is no longer its hash
             self._absent.add(wanted)
         else:
             if wanted.at < 0:
-                part.path.chmod(0o444)  # for all who have a way to its folder: its workers
+                part.path.chmod(0o444)  # readable for the session's workers
             part.path.rename(part.path.with_suffix(""))
             del self._parts[wanted]
             if part.path.parent == self._archives:
                 self._trim(part.uid)
         return True
 
-    def _drop(self, wanted: Wanted) -> None:
+    def _drop(self, wanted: SessionFile) -> None:
         with contextlib.suppress(OSError):
             self._parts[wanted].path.unlink()
         del self._parts[wanted]
 
     def read_result(self, asked: Collect) -> bytes | None:
-        """A piece of what a call came to; None where there is nothing that could be that."""
+        """Return a piece of a call's result; None if there is no valid result."""
         folder = self._sessions / asked.session / RESULTS
         try:
             with open_plain(folder / f"{asked.job}.{asked.task}", folder.lstat().st_uid) as file:
@@ -192,7 +192,7 @@ class Fetched:
             return None
 
     def acknowledge(self, task: Task) -> None:
-        """The end of a call is in the journal: forget it, and what it came to, unless another attempt may have written that."""
+        """Forget a call whose end is in the journal, with its result unless another attempt may have written that."""
         session = self._of.pop(task, None)
         if session is None:
             return
@@ -201,11 +201,11 @@ class Fetched:
         if not any(each[:2] == (job, index) for each in self._of):
             gone.append(folder / RESULTS / f"{job}.{index}")
         for path in gone:
-            with contextlib.suppress(OSError):  # it is not there, or no file
+            with contextlib.suppress(OSError):  # missing, or not a file
                 path.unlink()
 
     def close(self, session: str) -> None:
-        """Remove what is here of a session; its workers see that, and end. Raises OSError where that cannot be."""
+        """Remove a session's files here; its workers notice and end. Raises OSError on failure."""
         for wanted in [each for each in self._parts if each.session == session]:
             self._drop(wanted)
         self._absent = {each for each in self._absent if each.session != session}
@@ -213,11 +213,11 @@ class Fetched:
         with contextlib.suppress(FileNotFoundError):
             remove_folder(self._sessions / session)
 
-    def look(self) -> None:
-        """Now and then, remove the packed code that nobody needs."""
-        if time.monotonic() - self._looked_at < LOOK_EVERY:
+    def trim_code(self) -> None:
+        """Remove unused packed code from time to time."""
+        if time.monotonic() - self._checked_at < CHECK_EVERY:
             return
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         with contextlib.suppress(FileNotFoundError):
             for kept in os.scandir(self._archives):
                 found = kept.stat(follow_symlinks=False)
@@ -225,9 +225,7 @@ class Fetched:
                     os.unlink(kept.path)
 
     def _trim(self, uid: int) -> None:
-        """Packed code has come for somebody: remove what is older and nobody needs, first of theirs, then of anybody's, until the
-        rest is within its bounds.
-        """
+        """Remove the oldest unused packed code until the rest is within its bounds: first this person's, then anyone's."""
         kept = [(each, each.stat(follow_symlinks=False)) for each in os.scandir(self._archives)]
         kept = sorted(((e, s) for e, s in kept if not e.name.endswith(".part")), key=lambda each: each[1].st_mtime)
         for most, of in ((MOST_OF_ONE, f"{uid}-"), (MOST_OF_ALL, "")):
@@ -242,7 +240,7 @@ class Fetched:
 
 
 def session_to_fetch(work: Command | Call) -> str:
-    """The session of a call that is to be fetched; empty for all else."""
+    """Return the session of a call to be fetched; empty for any other work."""
     return work.session if isinstance(work, Call) and work.fetched else ""
 
 
@@ -251,17 +249,17 @@ def _uid(person: Person | None) -> int:
 
 
 def _make(folder: Path, uid: int) -> None:
-    """Make the folder of a session, and in it those that are the person's whose program it is."""
+    """Make the folder of a session, and in it those that belong to its person."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)
     for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700), (folder / CODE, 0o700)):
         each.mkdir(exist_ok=True)
-        each.chmod(mode)  # whatever the umask is
+        each.chmod(mode)  # despite the umask
         if each != folder and uid != os.geteuid():
             os.chown(each, uid, -1)
 
 
 def _append(path: Path, data: bytes, uid: int | None) -> None:
-    """Add to a file, which is to be somebody's if a uid is named."""
+    """Append to a file, which is to belong to `uid` if given."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         if uid not in (None, os.geteuid()):

@@ -1,12 +1,15 @@
-"""The lease by which a supervisor that is one of many may run tasks: without it they are ended, so that they can start elsewhere.
+"""The lease under which the supervisor of a remote node may run tasks. When it expires, the tasks end, so they can start
+elsewhere.
 
-The supervisor says a number, and notes when; the scheduler says that number back, and from when it was *said* the lease lasts
-for `lost_after` seconds. So nothing that was long on its way renews it: neither what a machine that was frozen finds in its
-buffers, nor what a network kept back. Who has heard a number knows, by their own clock, that no lease lasts longer than
-`lost_after` from then. Somebody else may vouch for the machine: who writes to the file ``vouched`` when, by the clock of
-the machine since it was started, they began to ask whether it is alive, and were told that it is.
+The supervisor sends a number (a heartbeat) and notes when. The scheduler echoes it. The echo renews the lease until
+`lost_after` seconds after the number was *sent*. So delayed messages never renew it: neither what a frozen machine finds in its
+buffers, nor what a network kept back. A receiver of a number knows, by its own clock, that the lease ends within
+`lost_after` seconds of that.
 
-Time counts while the machine sleeps. Only the standard library.
+A third party may vouch for the machine: it writes to the file ``vouched`` the time (:func:`clock`) at which it began the health
+check that succeeded.
+
+Time counts while the machine sleeps. Standard library only.
 """
 
 import contextlib
@@ -14,73 +17,73 @@ import os
 import time
 from pathlib import Path
 
-ASKS = 5
-"""Numbers that are said in the time that a lease lasts."""
+HEARTBEATS_PER_LEASE = 5
+"""Numbers sent per lease duration."""
 LONGEST_PAUSE = 2.0
-"""Seconds between two numbers, at most."""
+"""Most seconds between two numbers."""
 
-LONGEST_LOOK = 10.0
-"""Seconds until somebody looks again where nothing is expected."""
+LONGEST_IDLE = 10.0
+"""Seconds until the next check when nothing is scheduled."""
 
 
 def clock() -> float:
-    """Seconds since the machine was started, with those that it slept."""
+    """Return the seconds since boot, including suspend."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def vouch(folder: Path, asked_at: float) -> None:
-    """Have the lease of a folder's supervisor last from a moment of :func:`clock`; for who knows that its machine is alive."""
+    """Renew the lease of a folder's supervisor from `asked_at` (of :func:`clock`), when its machine was alive."""
     fresh = folder / f"vouched.{os.getpid()}"
     fresh.write_text(repr(asked_at))
     fresh.rename(folder / "vouched")
 
 
 class Lease:
-    """Whether tasks may run here.
+    """True as long as tasks may run here: see the module.
 
     Parameters
     ----------
     folder : Path
-        The supervisor's, where somebody may vouch.
+        The supervisor's folder, with the file ``vouched``.
     lost_after : float
-        Seconds that it lasts.
+        Duration in seconds.
     grace : float
-        Seconds that tasks have to end when it is over.
+        Seconds that tasks get to end after expiry.
     """
 
     def __init__(self, folder: Path, lost_after: float, grace: float) -> None:
         self._vouched = folder / "vouched"
         self.lost_after, self.grace = lost_after, grace
         self._until = 0.0
-        self._said: dict[int, float] = {}  # numbers, and when
+        self._sent_at: dict[int, float] = {}  # send time of each number
         self._number = 0
         self._next_at = 0.0
 
     def number(self) -> int | None:
-        """The number that is to be said now, if one is."""
+        """Return the number to send now, or None if none is due."""
         now = clock()
         if now < self._next_at:
             return None
-        self._next_at = now + min(LONGEST_PAUSE, self.lost_after / ASKS)
+        self._next_at = now + min(LONGEST_PAUSE, self.lost_after / HEARTBEATS_PER_LEASE)
         self._number += 1
-        self._said[self._number] = now
-        if len(self._said) > 2 * ASKS + self.lost_after / LONGEST_PAUSE:
-            del self._said[next(iter(self._said))]
+        self._sent_at[self._number] = now
+        if len(self._sent_at) > 2 * HEARTBEATS_PER_LEASE + self.lost_after / LONGEST_PAUSE:
+            del self._sent_at[next(iter(self._sent_at))]
         return self._number
 
-    def said_back(self, number: int) -> None:
-        """A number came back; one that was not said, or long ago, or came before, renews nothing."""
-        said_at = self._said.pop(number, None)
-        if said_at is not None:
-            self._until = max(self._until, said_at + self.lost_after)
+    def renew(self, number: int) -> None:
+        """Renew the lease by an echoed number. Unknown, old and repeated numbers renew nothing."""
+        sent_at = self._sent_at.pop(number, None)
+        if sent_at is not None:
+            self._until = max(self._until, sent_at + self.lost_after)
 
-    def greeted(self) -> None:
-        """Somebody new is there: a number is to be said at once, and none that another was told counts."""
-        self._said.clear()
+    def reset(self) -> None:
+        """A new connection: send a number at once; forget those sent on the last one."""
+        self._sent_at.clear()
         self._next_at = 0.0
 
     def is_over(self) -> bool:
-        """Whether no task may run."""
+        """Return whether the lease has expired."""
         now = clock()
         if now < self._until:
             return False
@@ -88,8 +91,8 @@ class Lease:
             self._until = max(self._until, min(float(self._vouched.read_text()), now) + self.lost_after)
         return now >= self._until
 
-    def next_look(self, heard: bool) -> float:
-        """In how many seconds there is something to do for it, at most; `heard` says whether there is whom to say a number."""
+    def next_check(self, heard: bool) -> float:
+        """Return the seconds until the next check is due; `heard` is True if a scheduler is connected."""
         now = clock()
         times = [self._until] * (self._until > now) + [self._next_at] * heard
-        return max(0.0, min(times) - now) if times else LONGEST_LOOK
+        return max(0.0, min(times) - now) if times else LONGEST_IDLE

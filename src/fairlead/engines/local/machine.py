@@ -1,4 +1,4 @@
-"""What this machine has: cores, memory and GPUs."""
+"""The resources of this machine: cores, memory and GPUs."""
 
 import os
 import socket
@@ -13,9 +13,9 @@ CORE = 1000
 
 
 def this_machine(system: Mapping[str, int | Percent]) -> Node:
-    """This machine as one node: the cores that we may use, its memory, and its NVIDIA GPUs if there are any.
+    """Return this machine as one node: the cores in our affinity mask, its memory, and NVIDIA GPUs.
 
-    `system` is what it keeps of them for itself; a whole core is left in any case.
+    `system` is reserved for the machine itself; one core is left in any case.
     """
     capacity = {"cpu": 1000 * len(os.sched_getaffinity(0)), "memory": int(psutil.virtual_memory().total)}
     gpus = _gpus()
@@ -28,7 +28,7 @@ def this_machine(system: Mapping[str, int | Percent]) -> Node:
 
 
 def kept(system: Mapping[str, int | Percent], capacity: Quantities) -> Quantities:
-    """What a machine with such a capacity keeps for itself, in base units."""
+    """Return what a machine of this capacity reserves for itself, in base units."""
     found = {}
     for name, amount in system.items():
         if name in capacity:
@@ -39,7 +39,7 @@ def kept(system: Mapping[str, int | Percent], capacity: Quantities) -> Quantitie
 
 
 def _gpus() -> list[str]:
-    """The models of the GPUs, by index."""
+    """Return the models of the GPUs, by index."""
     import pynvml
 
     try:

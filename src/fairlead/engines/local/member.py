@@ -1,8 +1,13 @@
-"""What makes a supervisor one of many: the files by which the scheduler reaches it from another machine, and how one is started.
+"""A supervisor on a node of a cluster: how it is started, and the files by which the scheduler reaches it.
 
-FOLDER/member.json says where it listens; FOLDER/own.pem is its certificate and key, FOLDER/scheduler.pem the certificate of whom
-it lets in. It tells in FOLDER/address how it is reached: by a socket of its machine, and by a port. Without these files a
-supervisor listens on the socket alone, as one does that has its machine for itself. Only the standard library.
+====================  ============================================================
+FOLDER/member.json    the address to listen on
+FOLDER/own.pem        its certificate and key
+FOLDER/scheduler.pem  the certificate of the only scheduler that may connect
+FOLDER/address        written by it: how it is reached, by socket and by port
+====================  ============================================================
+
+Without member.json it listens on its Unix socket only, as the local engine's supervisor does. Standard library only.
 """
 
 import contextlib
@@ -20,12 +25,12 @@ from fairlead.locks import holding, is_stopped
 from fairlead.sockets import socket_name
 
 START_WITHIN = 20.0
-"""Seconds that a new supervisor is given until it answers."""
+"""Seconds for a new supervisor to accept connections."""
 PAUSE = 0.01
 
 
 class Keys(NamedTuple):
-    """What a supervisor is given to know and be known by, as PEM: its certificate with the key, and that of the scheduler."""
+    """The keys of a supervisor as PEM: its own certificate with the key, and the scheduler's certificate."""
 
     own: str
     scheduler: str
@@ -34,9 +39,9 @@ class Keys(NamedTuple):
 class Address(NamedTuple):
     """How a supervisor is reached.
 
-    machine : an id of the machine, of this time that it runs, and of the file system that the socket is on.
-    socket : the path of its socket.
-    host, port : where it listens for other machines; 0 where it does not.
+    machine : id of the machine, of this boot, and of the socket's file system.
+    socket : path of its socket.
+    host, port : its TCP address; port 0 for none.
     """
 
     machine: str
@@ -46,23 +51,23 @@ class Address(NamedTuple):
 
 
 def start_member(folder: Path, keys: Keys | None, host: str = "", checkpoints: Path | None = None) -> Address:
-    """Have a supervisor run in a folder, apart from this process and all its kin, or find the one that runs there.
+    """Start a supervisor in a folder, detached from this process, or find the one that runs there.
 
     Parameters
     ----------
     folder : Path
-        The node's own; the supervisor's files go to its folder `supervisor`, what tasks print to `output`.
+        The node's own; the supervisor's files go to its folder `supervisor`, output to `output`.
     keys : Keys, optional
-        For those who connect from other machines; without them there is no port.
+        For connections from other machines; without them there is no port.
     host : str
-        The address of this machine at which it listens for others.
+        The address of this machine to listen on.
     checkpoints : Path, optional
-        A folder that people may enter, where tasks run as people: by files in it they say that they have kept what they did.
+        A folder that people may enter, for checkpoint pipes; needed if tasks run as people.
 
     Raises
     ------
     OSError
-        None runs, and none could be started, which the message says with its log; or the one that runs does not answer.
+        None runs and none could be started (see its log), or the one that runs does not answer.
     """
     place = folder / "supervisor"
     for each in (place, folder / "output"):
@@ -78,9 +83,9 @@ def start_member(folder: Path, keys: Keys | None, host: str = "", checkpoints: P
             if _answers(place):
                 return Address(**json.loads((place / "address").read_text()))
         there = supervisor_in(place)
-        if there is None and not started:  # or it has ended meanwhile, as one does that was told to go
+        if there is None and not started:  # or it ended meanwhile, as after "leave"
             make_checkpoints(place / "checkpoints", checkpoints)
-            _spawn(place)
+            _spawn_apart(place)
             started = True
         if there is not None and there.is_stopped:
             raise TimeoutError(f"its supervisor, process {there.pid}, is stopped: kill -CONT {there.pid}")
@@ -92,17 +97,17 @@ def start_member(folder: Path, keys: Keys | None, host: str = "", checkpoints: P
 
 
 class Running(NamedTuple):
-    """The process of a supervisor, and whether a signal or a debugger has stopped it."""
+    """A supervisor's process, and whether a signal or a debugger stopped it."""
 
     pid: int
     is_stopped: bool
 
 
 def supervisor_in(place: Path) -> Running | None:
-    """The supervisor that runs in a folder, whether it answers or not: who holds the lock, as far as that can be seen."""
+    """Find the supervisor that runs in a folder, responsive or not: the holder of its lock, as far as visible."""
     lock = place / "lock"
     for pid in holding(lock):
-        with contextlib.suppress(OSError):  # it has ended, or the number is that of a file on another disk
+        with contextlib.suppress(OSError):  # it ended, or the inode number belongs to another disk
             its = Path(f"/proc/{pid}/cmdline").read_text(errors="surrogateescape").split("\0")[-2:-1]
             if its and Path(its[0], "lock").samefile(lock):
                 return Running(pid, is_stopped(pid))
@@ -110,42 +115,42 @@ def supervisor_in(place: Path) -> Running | None:
 
 
 def forget_address(place: Path) -> None:
-    """Have what is told be that of the supervisor that begins now, and of none before it."""
+    """Remove the address of the last supervisor."""
     (place / "address").unlink(missing_ok=True)
 
 
-def tell_address(place: Path, host: str, port: int) -> None:
+def write_address(place: Path, host: str, port: int) -> None:
     """Write down how the supervisor in a folder is reached."""
     address = Address(machine_of(place), str(place / "socket"), host, port)
     _write(place / "address", json.dumps(address._asdict()))
 
 
 def machine_of(place: Path) -> str:
-    """An id of this machine, as long as it runs, and of what a path means on it: containers on one may mean another thing."""
+    """Return an id of this boot of the machine and of a path's file system: containers on one machine may see other paths."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     found = place.stat()
     return f"{boot}.{found.st_dev}.{found.st_ino}"
 
 
 def is_here(address: Address) -> bool:
-    """Whether a supervisor's socket is one of this machine, that can be connected to by its path."""
+    """Return whether a supervisor's socket can be reached by its path on this machine."""
     try:
         return machine_of(Path(address.socket).parent) == address.machine
     except OSError:
         return False
 
 
-def how_to_listen(place: Path) -> dict[str, Any] | None:
-    """What member.json says; None where there is none."""
+def read_listen_address(place: Path) -> dict[str, Any] | None:
+    """Read member.json; None if there is none."""
     try:
-        said = json.loads((place / "member.json").read_text())
-        return {"host": str(said["host"])}
+        read = json.loads((place / "member.json").read_text())
+        return {"host": str(read["host"])}
     except FileNotFoundError:
         return None
 
 
 def _answers(place: Path) -> bool:
-    """Whether somebody listens there. Nothing is said: who connects and goes takes nobody's place."""
+    """Return whether the socket accepts connections. Sends nothing, so it replaces no scheduler's connection."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line, contextlib.suppress(OSError):
         line.settimeout(1.0)
         with socket_name(place / "socket") as name:
@@ -154,24 +159,36 @@ def _answers(place: Path) -> bool:
     return False
 
 
-def _spawn(place: Path) -> None:
-    """Start one whose parent is not this process: what ends the children of this process does not find it."""
+def spawn(place: Path, *flags: str) -> "subprocess.Popen[bytes]":
+    """Start a supervisor in a folder; its messages go to the file `log` there."""
+    place.mkdir(mode=0o700, exist_ok=True)  # somebody may have removed it
     fd = os.open(place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        subprocess.run(
-            [sys.executable, "-I", "-m", "fairlead.engines.local.supervisor", "--apart", str(place)],
+        return subprocess.Popen(
+            [sys.executable, "-I", "-m", "fairlead.engines.local.supervisor", *flags, str(place)],
             stdin=subprocess.DEVNULL,
             stdout=fd,
             stderr=fd,
             start_new_session=True,
             cwd="/",
-            check=True,
-            timeout=START_WITHIN,
         )
-    except (subprocess.SubprocessError, OSError) as error:
-        raise OSError(f"no supervisor could be started: {error}: see {place}/log") from None
     finally:
         os.close(fd)
+
+
+def _spawn_apart(place: Path) -> None:
+    """Start one that is not our child, so that whatever ends our children spares it."""
+    try:
+        starter = spawn(place, "--apart")
+        try:
+            status = starter.wait(START_WITHIN)
+        except subprocess.TimeoutExpired:
+            starter.kill()
+            status = starter.wait()
+    except OSError as error:
+        raise OSError(f"no supervisor could be started: {error}: see {place}/log") from None
+    if status:
+        raise OSError(f"no supervisor could be started: exit status {status}: see {place}/log")
 
 
 def _write(path: Path, text: str) -> None:

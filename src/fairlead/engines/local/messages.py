@@ -1,31 +1,33 @@
-"""What the scheduler may tell the supervisor, read from a line of JSON into records; whatever else it says is a ValueError.
+"""The messages of a scheduler to a supervisor: lines of JSON, parsed into records. Anything else raises ValueError.
 
-    {"do": "greet", "journal": id, "epoch": 3, "start": id}      who speaks: see fairlead.engines.local.fence
+    {"do": "greet", "journal": id, "epoch": 3, "start": id}      which scheduler this is: see
+    fairlead.engines.local.fence
     {"do": "start", "work": {...}, "limits": {...}, "person": {"name": ..., "uid": ...}, "signal": 15,
      "tasks": [[job, index, number], ...]}
         work: argv, cwd, env, encoding, numbered, export, input, known_as; or session, payload and pool for Python calls,
-            and whether these are `fetched` from the scheduler, which is on another machine
-        person: as whom it runs; null for whose process the supervisor is
-        signal: what it gets when it is told to stop; SIGTERM where nothing is said
-        gang: {"size": tasks, "master": host} where all tasks of the job run at once; else nothing is said
+            and `fetched` if the scheduler, on another machine, sends them
+        person: the user to run as; null for the supervisor's own
+        signal: sent to stop the task; by default SIGTERM
+        gang: {"size": tasks, "master": host}, only if all tasks of the job run at once
     {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
-    {"do": "feed", "task": [...], "offset": bytes, "data": base64, "end": whether that is all, "size": null or [rows, columns]}
-    {"do": "limit", "tasks": [...], "cpu": thousandths, "memory": bytes}      what they may use from now on
+    {"do": "feed", "task": [...], "offset": bytes, "data": base64, "end": bool, "size": null or [rows, columns]}
+    {"do": "limit", "tasks": [...], "cpu": millicores, "memory": bytes}
     {"do": "inventory"}          {"do": "answer"}          {"do": "leave"}
 
-To one of many, besides:
+To a supervisor with a lease also:
 
-    {"do": "lease", "lost_after": seconds, "grace": seconds}      {"do": "renew", "number": as it was said}      {"do": "fence"}
+    {"do": "lease", "lost_after": seconds, "grace": seconds}      {"do": "renew", "number": as received}      {"do":
+    "fence"}
     {"do": "read", "ask": id, "job": 1, "task": 0, "stream": "out", "offset": bytes, "most": bytes}
     {"do": "forget", "jobs": [...]}
 
-and where Python calls are fetched:
+and if it fetches Python calls:
 
-    {"do": "piece", "session": id, "name": ..., "at": -1, "offset": bytes, "data": base64 or null, "last": whether it is}
+    {"do": "piece", "session": id, "name": ..., "at": -1, "offset": bytes, "data": base64 or null, "last": bool}
     {"do": "collect", "ask": id, "session": id, "job": 1, "task": 0, "offset": bytes, "most": bytes}
     {"do": "close", "sessions": [...]}
 
-Keys that are not known are passed over. Only the standard library: the supervisor stays small.
+Unknown keys are ignored. Standard library only: the supervisor stays small.
 """
 
 import base64
@@ -39,7 +41,7 @@ Record = TypeVar("Record", bound=tuple[Any, ...])
 
 
 class Program(NamedTuple):
-    """What a process executes. Text is given to the system in the encoding of the machine where it was written."""
+    """What a process executes. Text is encoded as on the machine where it was written."""
 
     argv: list[str]
     cwd: str
@@ -48,18 +50,17 @@ class Program(NamedTuple):
 
 
 class Person(NamedTuple):
-    """Somebody, by the name and the uid of their account, which must still be each other's when they are to act."""
+    """A user: the name and uid of an account, which must match when a process changes to it."""
 
     name: str
     uid: int
 
 
 class Command(NamedTuple):
-    """A program that is the task; `numbered` if {index} in its arguments stands for the task's.
+    """A program as a task; `numbered` if {index} in its arguments stands for the task's index.
 
-    `export` is the path of a file with more of its environment, an object of JSON; empty for none. `input` is what its standard
-    input is: "pipe" or "terminal", which are fed; empty for nothing. `known_as` says by index what a task knows itself by, where
-    that is another.
+    `export` is the path of a JSON file with more environment variables; empty for none. `input` is "pipe" or "terminal" if
+    standard input is fed; else empty. `known_as` maps an index to the one that the task sees, if it differs.
     """
 
     program: Program
@@ -70,9 +71,9 @@ class Command(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A Python function to call, in a worker of its pool: those of one session, queue and shape.
+    """A call of a Python function, in a worker of its pool: one per session, queue and shape.
 
-    `session` is its folder. Where the call is `fetched`, that is its id until all is here; then the call has a file for itself.
+    `session` is its folder. For a `fetched` call it is the session's id until all is here; then the call has a file of its own.
     """
 
     session: str
@@ -82,7 +83,7 @@ class Call(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What one task may use: thousandths of a CPU, bytes of memory and of output, 0 for no limit; how many GPUs, and of which."""
+    """Limits of one task: millicores, bytes of memory and of output (0 for none); how many GPUs, and which to choose from."""
 
     cpu: int
     memory: int
@@ -92,7 +93,7 @@ class Limits(NamedTuple):
 
 
 class Greet(NamedTuple):
-    """Which scheduler speaks: of the journal with this id, in its so-manieth start, which has an id of its own."""
+    """Which scheduler this is: its journal, the number of this start, and an id of the start."""
 
     journal: str
     epoch: int
@@ -100,14 +101,14 @@ class Greet(NamedTuple):
 
 
 class Gang(NamedTuple):
-    """How many tasks run at once, and the host that the first of them is on."""
+    """How many tasks run at once, and the host of the first."""
 
     size: int
     master: str
 
 
 class Start(NamedTuple):
-    """Attempts to start, all with the same work, limits and person, and the signal that stops them; and their gang, if any."""
+    """Attempts to start, with the same work, limits and person; the signal that stops them; their gang, if any."""
 
     tasks: list[Task]
     work: Command | Call
@@ -127,7 +128,7 @@ class Acknowledge(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """A piece of a task's standard input, from an offset on, and whether it is the last; rows and columns of its terminal."""
+    """A piece of a task's standard input at an offset; `end` if it is the last; `size` of the terminal in rows and columns."""
 
     task: Task
     offset: int
@@ -137,7 +138,7 @@ class Feed(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """What tasks may use from now on: thousandths of a CPU, bytes of memory; 0 for no limit."""
+    """New limits of tasks: millicores, bytes of memory; 0 for none."""
 
     tasks: list[Task]
     cpu: int
@@ -156,15 +157,15 @@ class Leave(NamedTuple):
     pass
 
 
-class Promised(NamedTuple):
-    """How long the lease of one of many lasts, and how long tasks have to end when it is over, in seconds."""
+class LeaseTerms(NamedTuple):
+    """Duration of the lease, and the grace of tasks when it expires, in seconds."""
 
     lost_after: float
     grace: float
 
 
 class Renew(NamedTuple):
-    """A number that was said to the scheduler."""
+    """Echoes a heartbeat's number."""
 
     number: int
 
@@ -174,7 +175,7 @@ class Fence(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A piece of what a task wrote is asked for."""
+    """Request a piece of a task's output."""
 
     ask: int
     job: int
@@ -185,15 +186,15 @@ class Read(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """Nobody will ask for the output of these jobs any more."""
+    """The output of these jobs is no longer needed."""
 
     jobs: list[int]
 
 
 class Piece(NamedTuple):
-    """A piece that was asked for of a session's file, or of the call `at` a place in it, from an offset on; the last, or not.
+    """A requested piece of a session's file, or of call `at` in it, at an offset; `last` if no more follows.
 
-    `data` is None where there is no such file.
+    `data` is None if there is no such file.
     """
 
     session: str
@@ -205,7 +206,7 @@ class Piece(NamedTuple):
 
 
 class Collect(NamedTuple):
-    """A piece of what a call came to is asked for."""
+    """Request a piece of a call's result."""
 
     ask: int
     session: str
@@ -216,7 +217,7 @@ class Collect(NamedTuple):
 
 
 class Close(NamedTuple):
-    """These sessions were closed: what is here of them is to go."""
+    """These sessions were closed: remove their files."""
 
     sessions: list[str]
 
@@ -231,7 +232,7 @@ Message = (
     | Inventory
     | Answer
     | Leave
-    | Promised
+    | LeaseTerms
     | Renew
     | Fence
     | Read
@@ -243,7 +244,7 @@ Message = (
 
 
 def read(line: bytes | bytearray) -> Message:
-    """Read a line; raises ValueError, which says what is wrong with it."""
+    """Parse a line; raises ValueError with the reason."""
     message = _json(line)
     if not isinstance(message, dict):
         raise ValueError("not an object")
@@ -272,7 +273,7 @@ def read(line: bytes | bytearray) -> Message:
         case "fence":
             return Fence()
         case "lease":
-            return Promised(_number(message.get("lost_after")), _number(message.get("grace")))
+            return LeaseTerms(_number(message.get("lost_after")), _number(message.get("grace")))
         case "renew":
             return record(Renew, message)
         case "read":
@@ -286,23 +287,23 @@ def read(line: bytes | bytearray) -> Message:
             return asked._replace(session=_session(asked.session))
         case "close":
             return Close([_session(each) for each in record(Close, message).sessions])
-    raise ValueError(f"no such thing to do: {message.get('do')!r}")
+    raise ValueError(f"unknown message: {message.get('do')!r}")
 
 
 def read_program(text: str) -> Program:
-    """Read a program that is written as JSON; raises ValueError."""
+    """Parse a program from JSON; raises ValueError."""
     return _program(_json(text))
 
 
-def record(kind: type[Record], said: Any) -> Record:
-    """Make a record of what was said, if each of its fields is there and of its type."""
-    if not isinstance(said, dict):
-        raise ValueError(f"{kind.__name__} is no object")
+def record(kind: type[Record], value: Any) -> Record:
+    """Make a record from a dict that has each of its fields, of the right type."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{kind.__name__} is not an object")
     for name, declared in kind.__annotations__.items():
         expected: Any = get_origin(declared) or declared
-        if not isinstance(said.get(name), expected):
-            raise ValueError(f"{kind.__name__} has no good {name!r}")
-    return kind(**{name: said[name] for name in kind.__annotations__})
+        if not isinstance(value.get(name), expected):
+            raise ValueError(f"{kind.__name__} has no valid {name!r}")
+    return kind(**{name: value[name] for name in kind.__annotations__})
 
 
 def _json(text: str | bytes | bytearray) -> Any:
@@ -312,97 +313,97 @@ def _json(text: str | bytes | bytearray) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def _work(said: Any) -> Command | Call:
-    if isinstance(said, dict) and "session" in said:
-        call = record(Call, {**said, "fetched": bool(said.get("fetched"))})
+def _work(value: Any) -> Command | Call:
+    if isinstance(value, dict) and "session" in value:
+        call = record(Call, {**value, "fetched": bool(value.get("fetched"))})
         return call._replace(session=_session(call.session), payload=_session(call.payload)) if call.fetched else call
-    program, export, given = _program(said), said.get("export", ""), said.get("input", "")
+    program, export, given = _program(value), value.get("export", ""), value.get("input", "")
     if not isinstance(export, str):
         raise ValueError(f"{export!r} is not the name of a file")
     if given not in ("", "pipe", "terminal"):
-        raise ValueError(f"{given!r} is no kind of input")
-    known_as = said.get("known_as", {})
+        raise ValueError(f"{given!r} is not a kind of input")
+    known_as = value.get("known_as", {})
     if not isinstance(known_as, dict) or not all(type(index) is int for index in known_as.values()):
-        raise ValueError("what tasks are known as are numbers, by index")
-    return Command(program, bool(said.get("numbered")), export, given, known_as)
+        raise ValueError("known_as maps indices to numbers")
+    return Command(program, bool(value.get("numbered")), export, given, known_as)
 
 
-def _feed(said: dict[str, Any]) -> Feed:
-    task, offset, data, size = (said.get(name) for name in ("task", "offset", "data", "size"))
+def _feed(value: dict[str, Any]) -> Feed:
+    task, offset, data, size = (value.get(name) for name in ("task", "offset", "data", "size"))
     if type(offset) is not int or not isinstance(data, str):
         raise ValueError("a piece of input has an offset and data")
     if size is not None and not (isinstance(size, list) and len(size) == 2 and all(_is_size(each) for each in size)):
-        raise ValueError(f"{size!r} is no size of a terminal")
+        raise ValueError(f"{size!r} is not a terminal size")
     shape = None if size is None else (size[0], size[1])
-    return Feed(_tasks({"tasks": [task]})[0], offset, base64.b64decode(data), bool(said.get("end")), shape)
+    return Feed(_tasks({"tasks": [task]})[0], offset, base64.b64decode(data), bool(value.get("end")), shape)
 
 
-def _read(said: dict[str, Any]) -> Read:
-    asked = record(Read, said)
+def _read(value: dict[str, Any]) -> Read:
+    asked = record(Read, value)
     if asked.stream not in ("out", "err") or min(asked.offset, asked.most) < 0:
-        raise ValueError("what is read is a piece of out or err")
+        raise ValueError("only pieces of out and err can be read")
     return asked
 
 
-def _piece(said: dict[str, Any]) -> Piece:
-    session, name, at, offset, data, last = (said.get(field) for field in Piece._fields)
+def _piece(value: dict[str, Any]) -> Piece:
+    session, name, at, offset, data, last = (value.get(field) for field in Piece._fields)
     if not (isinstance(session, str) and isinstance(name, str) and isinstance(last, bool)):
-        raise ValueError("a piece is of a session's file")
+        raise ValueError("a piece has a session, a name and last")
     if type(at) is not int or type(offset) is not int or not isinstance(data, str | None):
         raise ValueError("a piece has an offset and data")
     return Piece(session, name, at, offset, None if data is None else base64.b64decode(data), last)
 
 
-def _session(said: Any) -> str:
-    """The id of a session, or a payload, which is a name of a file and no way to another."""
-    if not isinstance(said, str) or not said.isalnum():
-        raise ValueError(f"{said!r} is no id")
-    return said
+def _session(value: Any) -> str:
+    """Check the id of a session or payload, which is a file name and never a path."""
+    if not isinstance(value, str) or not value.isalnum():
+        raise ValueError(f"{value!r} is not an id")
+    return value
 
 
-def _numbers(said: Any) -> list[int]:
-    if not isinstance(said, list) or not all(type(number) is int for number in said):
+def _numbers(value: Any) -> list[int]:
+    if not isinstance(value, list) or not all(type(number) is int for number in value):
         raise ValueError("jobs are numbers")
-    return said
+    return value
 
 
-def _is_size(said: Any) -> bool:
-    return type(said) is int and 0 <= said < 2**16
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**16
 
 
-def _program(said: Any) -> Program:
-    program = record(Program, said)
+def _program(value: Any) -> Program:
+    program = record(Program, value)
     words = [*program.argv, *program.env.values()]
     if not program.argv or not all(isinstance(word, str) for word in words):
-        raise ValueError("a program is words, at least one, and so is its environment")
+        raise ValueError("a program is at least one word, and its environment is text")
     return program
 
 
 def _person(message: dict[str, Any]) -> Person | None:
-    """Whom a message names. One that names nobody is refused: that must be said, for it may mean root."""
+    """Return the user a message names. One without the key is refused, since no user may mean root."""
     if "person" not in message:
-        raise ValueError("it does not say as whom")
+        raise ValueError("it has no person")
     return None if message["person"] is None else record(Person, message["person"])
 
 
-def _signal(said: Any) -> int:
-    if type(said) is not int or not 0 < said < signal.NSIG:
-        raise ValueError(f"{said!r} is no signal")
-    return said
+def _signal(value: Any) -> int:
+    if type(value) is not int or not 0 < value < signal.NSIG:
+        raise ValueError(f"{value!r} is not a signal")
+    return value
 
 
-def _number(said: Any) -> float:
-    if not isinstance(said, int | float):
-        raise ValueError(f"{said!r} is not a number")
-    return said
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    return value
 
 
 def _tasks(message: dict[str, Any]) -> list[Task]:
-    said = message.get("tasks")
-    if not isinstance(said, list) or not all(_is_task(task) for task in said):
+    value = message.get("tasks")
+    if not isinstance(value, list) or not all(_is_task(task) for task in value):
         raise ValueError("tasks are [job, index, number]")
-    return [(job, index, number) for job, index, number in said]
+    return [(job, index, number) for job, index, number in value]
 
 
-def _is_task(said: Any) -> bool:
-    return isinstance(said, list) and len(said) == 3 and all(type(number) is int for number in said)
+def _is_task(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(type(number) is int for number in value)

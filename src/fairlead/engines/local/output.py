@@ -1,4 +1,4 @@
-"""What tasks wrote, on the machine where they did: FOLDER/output/JOB/INDEX.out and .err. Only the standard library."""
+"""Reads the output of tasks on the machine where they ran: FOLDER/output/JOB/INDEX.out and .err. Standard library only."""
 
 import os
 from pathlib import Path
@@ -7,12 +7,12 @@ from fairlead.data_folder import open_plain
 
 
 def read_piece(output: Path, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
-    """A piece of what a task wrote; None where there is nothing (yet). Raises NotPlain for what is no plain file."""
+    """Return a piece of a task's output; None if there is none (yet). Raises NotPlain for anything but a regular file."""
     try:
         with open_plain(output / str(job) / f"{index}.{stream}") as file:
-            if offset >= os.fstat(file.fileno()).st_size:  # it may be more than a disk can have
+            if offset >= os.fstat(file.fileno()).st_size:  # it may exceed what a disk can hold
                 return b""
             file.seek(offset)
             return file.read(most)
-    except FileNotFoundError:  # it has not started
+    except FileNotFoundError:  # not started
         return None

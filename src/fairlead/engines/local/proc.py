@@ -1,7 +1,7 @@
-"""What the kernel says about processes and memory, under /proc. One that is gone has no children, environment or memory.
+"""Reads processes and memory under /proc. A process that is gone has no children, environment or memory.
 
-Who looks must see, also where tasks have all descriptors but one: that one is kept for it (`keep_spare`). Where it does not help
-either the OSError is raised, since nothing seen is not the same as nobody there.
+One descriptor is kept in reserve (`keep_spare`), so that tasks that hold all others cannot blind us. If that is not enough the
+OSError is raised: seeing nothing is not the same as nothing there.
 """
 
 import contextlib
@@ -15,19 +15,19 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError, PermissionError)
-"""What is raised where a process is no more, or is not ours to look at."""
+"""Raised if a process is gone or not ours to inspect."""
 _spare: list[int] = []
 
 
 def keep_spare() -> None:
-    """Keep a descriptor for looking, if there is one to be had and none is kept."""
+    """Reserve a descriptor, if none is and one is free."""
     if not _spare:
         with contextlib.suppress(OSError):
             _spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def with_spare(look: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-    """Call what opens one file at a time and closes it again; once more with the spare descriptor, where there is no other."""
+    """Call `look`, which opens one file at a time; on EMFILE call it once more with the reserved descriptor."""
     try:
         return look(*args, **more)
     except OSError as error:
@@ -45,17 +45,17 @@ def _read(path: str) -> bytes:
 
 
 def processes() -> list[int]:
-    """All of this machine."""
+    """Return all processes of this machine."""
     return [int(name) for name in with_spare(os.listdir, "/proc") if name.isdigit()]
 
 
 def children() -> list[int]:
-    """Our own."""
+    """Return our children."""
     return list(map(int, _read(f"/proc/self/task/{os.getpid()}/children").split()))
 
 
 def descendants(pid: int) -> set[int]:
-    """The children of a process, theirs, and so on."""
+    """Return all descendants of a process."""
     found: set[int] = set()
     new = [pid]
     while new:
@@ -70,7 +70,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def environment(pid: int) -> bytes:
-    """As it was when the process was executed: NAME=VALUE, each ended by a NUL."""
+    """Return the environment at exec: NAME=VALUE, each ended by a NUL."""
     try:
         return _read(f"/proc/{pid}/environ") + b"\0"
     except GONE:
@@ -78,7 +78,7 @@ def environment(pid: int) -> bytes:
 
 
 def status_of_zombie(pid: int) -> int | None:
-    """The wait status of a process of which no thread is left, though nobody has reaped it; None for one that runs or is gone."""
+    """Return the wait status of an unreaped process whose threads have all ended; None if it runs or is gone."""
     try:
         threads = with_spare(os.listdir, f"/proc/{pid}/task")
         stats = [_read(f"/proc/{pid}/task/{thread}/stat") for thread in threads]
@@ -90,7 +90,7 @@ def status_of_zombie(pid: int) -> int | None:
 
 
 def resident(pid: int) -> int:
-    """The memory that a process uses, in bytes."""
+    """Return the memory of a process in bytes."""
     try:
         return int(_read(f"/proc/{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except GONE:
@@ -98,7 +98,7 @@ def resident(pid: int) -> int:
 
 
 def cpu_time(pid: int) -> int:
-    """The milliseconds of CPU that a process and the children that it waited for have used."""
+    """Return the CPU time of a process and its reaped children, in milliseconds."""
     try:
         fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except GONE:
@@ -107,7 +107,7 @@ def cpu_time(pid: int) -> int:
 
 
 def most_resident(pid: int) -> int:
-    """The most memory that a process has used since it was asked to forget that, in bytes."""
+    """Return the peak memory of a process since the last reset, in bytes."""
     try:
         for line in _read(f"/proc/{pid}/status").splitlines():
             if line.startswith(b"VmHWM:"):
@@ -118,13 +118,13 @@ def most_resident(pid: int) -> int:
 
 
 def forget_most_resident(pid: int) -> None:
-    """Have what it uses now be the most; where that may not be asked for, it is not known."""
+    """Reset the peak memory of a process, if permitted."""
     with contextlib.suppress(OSError):
         with_spare(Path(f"/proc/{pid}/clear_refs").write_text, "5")
 
 
 def available_memory() -> int:
-    """What can be used without swapping, in bytes."""
+    """Return the memory available without swapping, in bytes."""
     for line in _read("/proc/meminfo").splitlines():
         if line.startswith(b"MemAvailable:"):
             return int(line.split()[1]) * 1024

@@ -1,8 +1,8 @@
-"""A process in a group of its own, together with all that it starts: how one begins, who belongs to it, how it ends.
+"""A task's processes as a group: started together, tracked, limited, and ended together.
 
-Where cgroups may be made, its cgroup tells who belongs to it and holds them to their limits. Elsewhere the environment tells,
-which children inherit: as their subreaper we become the parent of all that were left behind. The first process stays a zombie
-until its group was signalled, so that its number is ours for so long.
+If cgroups are available, the group's cgroup tracks and limits them. Otherwise its mark in the inherited environment identifies
+them, and as their subreaper we become the parent of orphans. The first process stays a zombie until its group was signalled, so
+that its pid is not reused.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fairlead.engines.local import proc
 from fairlead.engines.local.cgroups import Cgroups, Group
-from fairlead.engines.local.child import Born, Failure, become, open_output
+from fairlead.engines.local.child import ChildSetup, Failure, become, open_output
 from fairlead.engines.local.messages import Limits, Person, Program
 from fairlead.engines.local.spawn import spawn
 from fairlead.engines.local.standard_input import StandardInput
@@ -25,15 +25,15 @@ THREADS = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
     "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS", "JULIA_NUM_THREADS", "GOMAXPROCS",
 )  # fmt: skip
-"""Variables that size pools of threads."""
+"""Variables that size thread pools."""
 SPARE = 3
-"""Descriptors that a copy of this process needs until it is the program; where they are not to be had, none is made."""
+"""Descriptors that a fork of this process needs until exec; without them none is forked."""
 MARK = "FAIRLEAD_ATTEMPT"
-"""In the environment of every process of a task: how its children are known where there are no cgroups."""
+"""Environment variable of every process of a task: identifies its descendants without cgroups."""
 
 
 class Used(NamedTuple):
-    """Milliseconds of CPU, the most memory at once, in bytes, and for how many milliseconds it ran; 0 where that is not known."""
+    """CPU time in milliseconds, peak memory in bytes, run time in milliseconds; 0 if unknown."""
 
     cpu: int
     peak: int
@@ -43,12 +43,11 @@ class Used(NamedTuple):
 NOTHING = Used(0, 0)
 
 
-class Given(NamedTuple):
-    """What a process is given: limits, its part of the environment, GPUs, and where its output goes, without .out or .err.
+class ProcessSpec(NamedTuple):
+    """The setup of a process: limits, environment, GPUs, and the path of its output without .out or .err.
 
-    `person` is as whom it runs; None for whose process the supervisor is. `export` is a file with more of the environment.
-    `cores` are those that it keeps to, where that is not all. `input` is what it reads; None for nothing. `signal` is what
-    it gets when it is told to stop.
+    `person` is the user to run as; None for the supervisor's own. `export` is a file with more environment variables.
+    `cores` is the CPU affinity; empty for all. `input` is standard input; None for nothing. `signal` asks it to stop.
     """
 
     limits: Limits
@@ -63,22 +62,22 @@ class Given(NamedTuple):
 
 
 class ProcessGroup:
-    """One whose processes are not all gone.
+    """A group with processes left.
 
     Attributes
     ----------
     executed : bool
-        Whether it is known if its program could be executed.
+        True once it is known whether exec succeeded.
     failure : Failure or None
-        Why it could not, where it could not.
+        Why it did not.
     kill_at : float or None
-        When its time to end by itself is over.
+        End of its grace period.
     status : int or None
-        The wait status of its first process.
+        Wait status of its first process.
     reaped : Used
-        What the first process and the children that it waited for have used, once it is reaped.
+        Usage of the first process and the children it reaped, once it is reaped.
     seen_at : int
-        When any of its processes was there, as far as is known since the first has ended; in milliseconds since the boot.
+        When any of its processes was last seen, once the first has ended; milliseconds since boot.
     """
 
     def __init__(self, pid: int, cgroup: Group | None, mark: str) -> None:
@@ -92,12 +91,12 @@ class ProcessGroup:
 
 
 class ProcessGroups:
-    """All of this supervisor.
+    """All groups of this supervisor.
 
     Parameters
     ----------
     folder : Path
-        The supervisor's; it tells its processes from those of another one on this machine.
+        The supervisor's; distinguishes its processes from those of other supervisors on this machine.
     """
 
     def __init__(self, folder: Path, cgroups: Cgroups | None, selector: selectors.BaseSelector) -> None:
@@ -106,12 +105,12 @@ class ProcessGroups:
         self._by_pid: dict[int, ProcessGroup] = {}  # those whose first process is not reaped
 
     def fork(
-        self, name: str, program: Program, given: Given, then: Callable[[Program], None], more: Sequence[int] = ()
+        self, name: str, program: Program, given: ProcessSpec, then: Callable[[Program], None], more: Sequence[int] = ()
     ) -> ProcessGroup:
         """Start a program; `more` become its descriptors from 3 on.
 
-        `then` is called as soon as it is known whether it could be executed, unless that is known at once: then the group says
-        so. Raises OSError where nothing was started.
+        `then` is called once it is known whether exec succeeded; not if that is known at once: see the group's
+        `executed`. Raises OSError if nothing was started.
         """
         mark = f"{self._folder}:{name}"
         program = program._replace(env={**program.env, **given.env, MARK: mark})
@@ -120,11 +119,11 @@ class ProcessGroups:
         line: tuple[int, ...] = ()
 
         def hear_of_start() -> None:
-            told = os.read(line[0], 64)
+            report = os.read(line[0], 64)
             self._selector.unregister(line[0])
             os.close(line[0])
             group.executed = True
-            group.failure = Failure.read(told)
+            group.failure = Failure.read(report)
             then(program)
 
         try:
@@ -133,11 +132,13 @@ class ProcessGroups:
                 given.input.begin(files[0])
             if self.cgroups:
                 group.cgroup = self.cgroups.create(name)
-            born = Born(given.person, given.export, threads(given.limits.cpu), given.cores, given.input, group.cgroup)
-            group.pid = 0 if more else spawn(program, files, born)
+            setup = ChildSetup(
+                given.person, given.export, threads(given.limits.cpu), given.cores, given.input, group.cgroup
+            )
+            group.pid = 0 if more else spawn(program, files, setup)
             group.executed = group.pid != 0
             if group.cgroup and group.executed:
-                group.cgroup.limit_who_is_in_it(given.limits.memory, given.limits.cpu)
+                group.cgroup.limit_running(given.limits.memory, given.limits.cpu)
             elif group.cgroup:
                 group.cgroup.limit(given.limits.memory, given.limits.cpu)
             if not group.executed:
@@ -147,10 +148,10 @@ class ProcessGroups:
                 self._selector.register(line[0], selectors.EVENT_READ, hear_of_start)
                 group.pid = os.fork()
                 if group.pid == 0:
-                    become(program, [*files, *more], born, line[1], spare)
+                    become(program, [*files, *more], setup, line[1], spare)
         except OSError:
             for fd in line[:1]:
-                with contextlib.suppress(KeyError):  # it did not come to that
+                with contextlib.suppress(KeyError):  # not registered yet
                     self._selector.unregister(fd)
                 os.close(fd)
             if given.input:
@@ -167,7 +168,7 @@ class ProcessGroups:
         return group
 
     def reap(self) -> list[ProcessGroup]:
-        """Collect first processes that ended, and strays; those that were not told to stop take their group with them."""
+        """Reap first processes and orphans. The end of a first process that was not asked to stop ends its group."""
         reaped: list[ProcessGroup] = []
         while True:
             try:
@@ -185,10 +186,10 @@ class ProcessGroups:
                 group.reaped = Used(round(1000 * (used.ru_utime + used.ru_stime)), 1024 * used.ru_maxrss)
                 reaped.append(group)
 
-    def take_from_tracer(self, group: ProcessGroup) -> bool:
-        """Whether its first process has ended, and is kept from being reaped by another that traces it: it counts as ended then.
+    def ended_but_traced(self, group: ProcessGroup) -> bool:
+        """Return True if its first process ended but a tracer keeps it from being reaped: it now counts as ended.
 
-        Its number stays taken until the tracer lets go; it is reaped then, and told of no more.
+        Its pid stays taken until the tracer detaches; then it is reaped without a report.
         """
         if group.status is not None or group.pid not in self._by_pid:
             return False
@@ -202,20 +203,20 @@ class ProcessGroups:
         return True
 
     def stop(self, group: ProcessGroup, grace: float, number: int) -> None:
-        """Ask it to end, once, and give it so many seconds. One whose first process has ended is on its way out anyway."""
+        """Send `number` to the group once, and start its grace period in seconds. No-op if its first process has ended."""
         if group.kill_at is None and group.status is None and not _has_ended(group.pid):
             group.kill_at = time.monotonic() + grace
             signal_group(group, number)
             signal_group(group, signal.SIGCONT)
 
     def signal_all(self, group: ProcessGroup, number: int) -> None:
-        """Signal all that belong to it."""
+        """Send a signal to all processes of the group."""
         if group.status is None:
             signal_group(group, number)
         _signal_each(self.members(group), number)
 
     def clear(self, group: ProcessGroup, now: float) -> bool:
-        """Kill what is left if its first process or its time is over; whether nothing is left."""
+        """Kill what is left if its first process has ended or its grace is over. Return whether nothing is left."""
         late = group.kill_at is not None and now >= group.kill_at
         if group.status is None and not late:
             return False
@@ -224,11 +225,11 @@ class ProcessGroups:
             group.seen_at = since_boot()
         if (members or group.status is None) and (late or group.kill_at is None):
             self._kill(group, members)
-        # Only a look that finds nobody is the end: what was just killed may have left children to us.
+        # Only a check that finds none is the end: what was just killed may have left us orphans.
         return not members and group.status is not None and group.executed
 
     def kill(self, group: ProcessGroup) -> None:
-        """SIGKILL to all that belong to it."""
+        """Send SIGKILL to all processes of the group."""
         self._kill(group, set() if group.cgroup else self.members(group))
 
     def _kill(self, group: ProcessGroup, members: set[int]) -> None:
@@ -240,7 +241,7 @@ class ProcessGroups:
             _signal_each(members, signal.SIGKILL)
 
     def members(self, group: ProcessGroup) -> set[int]:
-        """The processes that belong to it, but for its first."""
+        """Return the processes of the group without its first."""
         if group.cgroup:
             return group.cgroup.pids() - {group.pid}
         mark = f"{MARK}={group.mark}\0".encode()
@@ -250,34 +251,32 @@ class ProcessGroups:
         return found.union(*map(proc.descendants, found)) - {group.pid}
 
     def is_over_memory(self, group: ProcessGroup, memory: int) -> bool:
-        """Whether it uses more, or was killed by the kernel for it, as a whole or in part."""
+        """Return whether it exceeds its memory limit, or the kernel OOM-killed any of it."""
         if group.cgroup and self.cgroups and self.cgroups.limits_memory:
             return group.cgroup.ran_out_of_memory()
         return sum(map(proc.resident, {group.pid, *self.members(group)})) > memory
 
     def used(self, group: ProcessGroup) -> Used:
-        """What it has used until now: as its cgroup says, or as far as its first process tells."""
+        """Return its usage so far, from its cgroup or else from its first process."""
         cpu, peak = group.cgroup.used() if group.cgroup else (0, 0)
         if group.status is None:
             return Used(cpu or proc.cpu_time(group.pid), peak or proc.most_resident(group.pid))
         return Used(cpu or group.reaped.cpu, peak or group.reaped.peak)
 
     def bury(self, group: ProcessGroup) -> None:
-        """Take its cgroup away, now or as soon as it is empty."""
+        """Remove its cgroup now or once it is empty."""
         if group.cgroup and self.cgroups:
             self.cgroups.remove_when_empty(group.cgroup)
 
     def sweep(self) -> None:
-        """Take away the cgroups that could not be before."""
         if self.cgroups:
             self.cgroups.sweep()
 
     def are_swept(self) -> bool:
-        """Whether no cgroup is left of those that were buried."""
         return self.cgroups is None or self.cgroups.are_swept()
 
     def end_leftovers(self) -> None:
-        """End whatever a supervisor before this one left running: tasks, and workers that wait."""
+        """End the tasks and idle workers that the last supervisor left running."""
         cgroups = self.cgroups.leftovers() if self.cgroups else []
         mark = f"{MARK}={self._folder}:".encode()
         until = time.monotonic() + 10
@@ -296,23 +295,23 @@ class ProcessGroups:
 
 
 def since_boot() -> int:
-    """Milliseconds, asleep or not."""
+    """Return milliseconds since boot, including suspend."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10**6
 
 
 def threads(milli_cpu: int) -> dict[str, str]:
-    """What has pools of threads be of the size that was asked for; nothing where no CPU was."""
+    """Return the variables that size thread pools to the requested CPU; none if no CPU was requested."""
     return dict.fromkeys(THREADS, str(-(-milli_cpu // 1000))) if milli_cpu else {}
 
 
 def signal_group(group: ProcessGroup, number: int) -> None:
-    """Signal its first process and those that stayed in its process group; only while the first is not reaped."""
+    """Signal the processes in the first one's process group; only before the first is reaped."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group.pid, number)
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a child that is not reaped is a zombie."""
+    """Return whether an unreaped child is a zombie."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -320,5 +319,5 @@ def _signal_each(pids: set[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(
             ProcessLookupError, PermissionError
-        ):  # as of a command that became another user, such as sudo
+        ):  # a command that became another user, such as sudo
             os.kill(pid, number)

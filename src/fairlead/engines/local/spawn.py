@@ -1,8 +1,8 @@
-"""Start a program without copying this process: most of what a short command costs is that copy.
+"""Starts a program without forking this process: the copy is most of the cost of a short command.
 
-What is done between fork and exec elsewhere (:mod:`fairlead.engines.local.child`) is done here before, in this process, as far as
-a child inherits it and it can be taken back: the cgroup, the cores, the folder, how many files may be open. The rest the system's
-library does in the child, without running Python there. Nothing else is imported.
+What :mod:`fairlead.engines.local.child` does between fork and exec is done here beforehand, in this process, as far as a child
+inherits it and it can be undone: cgroup, cores, folder, open-file limit. posix_spawn does the rest, without Python in the
+child.
 """
 
 import contextlib
@@ -11,35 +11,35 @@ import resource
 from collections.abc import Iterator
 from functools import cache
 
-from fairlead.engines.local.child import FILES, USUAL_SIGNALS, Born, own_environment
+from fairlead.engines.local.child import DEFAULT_SIGNALS, FILES, ChildSetup, own_environment
 from fairlead.engines.local.messages import Program
 
 SPARE = 16
-"""Descriptors that it takes to start one."""
+"""Descriptors needed to start one."""
 
 
-def spawn(program: Program, files: list[int], born: Born) -> int:
+def spawn(program: Program, files: list[int], setup: ChildSetup) -> int:
     """Start a program; `files` become its descriptors from 1 on.
 
-    Returns its number once it is executed; 0 where that must be done, or tried, by a copy of this process: where it is to be
-    somebody else, or has a terminal or an environment in a file, or could not be executed, which the copy then tells.
+    Returns its pid once it is executed; 0 if a fork must do or retry it: another user, a terminal, a stored environment, or a
+    failed exec, which the fork then reports.
     """
-    if born.person is not None or born.export or (born.input is not None and born.input.terminal):
+    if setup.person is not None or setup.export or (setup.input is not None and setup.input.terminal):
         return 0
-    if (born.cgroup is not None and not born.cgroup.can_be_entered()) or files[-1] + SPARE > FILES > 0:
+    if (setup.cgroup is not None and not setup.cgroup.can_be_entered()) or files[-1] + SPARE > FILES > 0:
         return 0
     pid = 0
     try:
         argv = [word.encode(program.encoding) for word in program.argv]
         cwd = program.cwd.encode(program.encoding)
-        asked = born.unless_set | program.env
+        asked = setup.unless_set | program.env
         env = _own() | {name.encode(program.encoding): value.encode(program.encoding) for name, value in asked.items()}
-        given = _nothing() if born.input is None else born.input.theirs
-        into = born.cgroup.entered() if born.cgroup else contextlib.nullcontext()
+        given = _nothing() if setup.input is None else setup.input.theirs
+        into = setup.cgroup.entered() if setup.cgroup else contextlib.nullcontext()
         _own_folder()
-        with into, _cores(born.cores), _usual_files(), _folder(cwd):
+        with into, _cores(setup.cores), _usual_files(), _folder(cwd):
             pid = _execute(argv, env, [given, *files])
-    # Whatever kept it from being executed, the copy meets it too, and tells it; whatever came later, it was.
+    # If exec failed, the fork meets the error too and reports it; an error after it changes nothing.
     except (OSError, ValueError, LookupError, NotImplementedError):
         return pid
     return pid
@@ -47,25 +47,25 @@ def spawn(program: Program, files: list[int], born: Born) -> int:
 
 @cache
 def _own() -> dict[bytes, bytes]:
-    """What of this process's environment a program has, which stays as it is."""
+    """Return the part of our environment that programs inherit, which never changes."""
     return {os.fsencode(name): os.fsencode(value) for name, value in own_environment().items()}
 
 
 @cache
 def _nothing() -> int:
-    """What is read by who has no input."""
+    """Return the input of programs without one."""
     return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
 
 
 def _execute(argv: list[bytes], env: dict[bytes, bytes], files: list[int]) -> int:
-    if min(files) < len(files):  # one could take another's place before that has its own
+    if min(files) < len(files):  # a dup2 could overwrite a descriptor that is still needed
         raise ValueError("the standard descriptors are not open here")
     places = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(files)]
-    return os.posix_spawn(_found(argv[0], env), argv, env, file_actions=places, setsid=True, setsigdef=USUAL_SIGNALS)
+    return os.posix_spawn(_found(argv[0], env), argv, env, file_actions=places, setsid=True, setsigdef=DEFAULT_SIGNALS)
 
 
 def _found(name: bytes, env: dict[bytes, bytes]) -> bytes:
-    """The path of a program, as who looks for it with this environment finds it."""
+    """Return the path of a program by the PATH of its environment."""
     if b"/" in name:
         return name
     for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
@@ -83,13 +83,13 @@ def _folder(cwd: bytes) -> Iterator[None]:
     finally:
         try:
             os.fchdir(_own_folder())
-        except OSError:  # it is closed to us now; what was started is, and that is to be known
+        except OSError:  # we lost access; the program has started, and that must be known
             os.chdir("/")
 
 
 @cache
 def _own_folder() -> int:
-    """Where this process is, and comes back to."""
+    """Return our working directory, to come back to."""
     return os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 

@@ -1,7 +1,7 @@
-"""What a task reads as its standard input where that is handed on to it: a pipe, or a terminal of its own.
+"""Standard input that is forwarded to a task: a pipe, or a terminal of its own.
 
-Pieces come with their offsets: one that comes twice is taken once, and one after a gap not at all, so whoever sends them goes on
-from what was taken. The supervisor never waits for a task that does not read. Only the standard library.
+Pieces have offsets: a repeated piece is taken once, and one after a gap is dropped, so a sender continues from what was taken.
+The supervisor never waits for a task that does not read. Standard library only.
 """
 
 import contextlib
@@ -19,22 +19,22 @@ PIECE = 65536
 
 
 class StandardInput:
-    """One task's. A terminal is its output as well, which is copied to the file that is its output else.
+    """The input of one task. A terminal is its output too, which is copied to its output file.
 
     Parameters
     ----------
     terminal : bool
     person : Person or None
-        Whose the terminal is to be; None for whose process this is.
+        Owner of the terminal; None for the supervisor's user.
     say : callable
-        Told when what was taken has changed, or nothing more will be.
+        Called when `taken` changed or no more will be taken.
 
     Attributes
     ----------
     theirs : int
-        The end that becomes the task's descriptor 0, until it is given away.
+        The end that becomes the task's descriptor 0, until `give_away`.
     taken : int
-        So many bytes of the input are in the pipe or the terminal.
+        Bytes of input written to the pipe or terminal.
     """
 
     def __init__(
@@ -53,21 +53,21 @@ class StandardInput:
         os.set_blocking(self._ours, False)
 
     def begin(self, output: int) -> None:
-        """To be called before the task is started, which is to write to the open file `output`."""
+        """Start forwarding; call it before the task starts. `output` is the file open for its output."""
         if self.terminal:
             self._file = os.dup(output)
         self._selector.register(self._ours, selectors.EVENT_READ, self._look)
 
     def give_away(self) -> None:
-        """The task has its end, or is not started: it is not ours any more."""
+        """Close the task's end here, once the task has it or is not started."""
         os.close(self.theirs)
 
     def is_over(self) -> bool:
-        """Whether nothing more will be taken."""
+        """Return whether no more input will be taken."""
         return self._ours < 0
 
     def feed(self, piece: Feed) -> None:
-        """Take what is new of a piece; or give the terminal a size."""
+        """Take what is new of a piece; resize the terminal."""
         if self.is_over():
             return
         if piece.size is not None and self.terminal:
@@ -79,7 +79,7 @@ class StandardInput:
         self._write()
 
     def copy_output(self) -> None:
-        """Write down what the task has written to its terminal; what a full disk keeps from that waits, and so does the task."""
+        """Copy what the task wrote to its terminal. On a full disk that waits, and so does the task."""
         while self.terminal and self._ours >= 0:
             try:
                 while self._unwritten:
@@ -89,17 +89,17 @@ class StandardInput:
                 self._listen()
                 return
             except OSError as error:
-                if error.errno == errno.EIO:  # nobody has the terminal open any more
+                if error.errno == errno.EIO:  # no process has the terminal open
                     self.close()
                 else:
                     self._listen()
                 return
 
     def close(self) -> None:
-        """Take no more. The task reads to the end of what there is, and a terminal hangs up."""
+        """Take no more. The task reads the rest; a terminal hangs up."""
         if self.is_over():
             return
-        with contextlib.suppress(KeyError):  # it waits for a disk, or was never begun
+        with contextlib.suppress(KeyError):  # it waits for the disk, or was never registered
             self._selector.unregister(self._ours)
         os.close(self._ours)
         self._ours = -1
@@ -109,7 +109,7 @@ class StandardInput:
         self._say()
 
     def _look(self) -> None:
-        """There is output to copy or room to write to; or, of a pipe, nobody reads any more."""
+        """Handle readiness: output to copy or room to write; a readable pipe means that its reader closed it."""
         self.copy_output()
         if not self.terminal and not self._pending:
             self.close()
@@ -124,7 +124,7 @@ class StandardInput:
                 del self._pending[:count]
         except BlockingIOError:
             pass
-        except OSError:  # nobody reads any more
+        except OSError:  # the reader closed it
             self.close()
             return
         if self._ours < 0:
@@ -137,7 +137,7 @@ class StandardInput:
             self._say()
 
     def _listen(self) -> None:
-        """Be told of room where something waits for it, and of output unless what came before waits for a disk."""
+        """Select for writing while input waits, and for output unless earlier output waits for the disk."""
         mask = (0 if self._unwritten else selectors.EVENT_READ) | (selectors.EVENT_WRITE if self._pending else 0)
         there = self._ours in self._selector.get_map()
         if mask and there:

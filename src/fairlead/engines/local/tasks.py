@@ -1,4 +1,4 @@
-"""The tasks that run here: each in a group of processes of its own, or as a call in a worker, until its last process is gone."""
+"""The tasks that run here, each as a process group or as a call in a worker, until their last process is gone."""
 
 import contextlib
 import os
@@ -15,9 +15,9 @@ from fairlead.engines.local.child import open_output
 from fairlead.engines.local.messages import Call, Command, Feed, Program, Start, Task
 from fairlead.engines.local.process_groups import (
     NOTHING,
-    Given,
     ProcessGroup,
     ProcessGroups,
+    ProcessSpec,
     Used,
     signal_group,
     since_boot,
@@ -26,25 +26,25 @@ from fairlead.engines.local.standard_input import StandardInput
 from fairlead.engines.local.warm_workers import WarmWorkers, Worker
 from fairlead.outcomes import Outcome
 
-COARSE = 0.1
-"""Seconds by which a file's time may be behind the clock."""
+FILE_TIME_LAG = 0.1
+"""Seconds by which file times may lag the clock."""
 
 
 class Running:
-    """A task whose processes are not all gone. `worker` is None for one that is no call."""
+    """A task with processes left. `worker` is set for Python calls only."""
 
-    def __init__(self, task: Task, given: Given, group: ProcessGroup, worker: Worker | None) -> None:
+    def __init__(self, task: Task, given: ProcessSpec, group: ProcessGroup, worker: Worker | None) -> None:
         self.task, self.given, self.group, self.worker = task, given, group, worker
         self.over_memory = self.over_output = self.paused = False
-        self.before = NOTHING  # what a worker had used for other calls
+        self.before = NOTHING  # the worker's usage by earlier calls
         self.began = since_boot()
 
     def age(self) -> int:
-        """For how many milliseconds it has run."""
+        """Return the milliseconds since its start."""
         return since_boot() - self.began
 
     def ran(self) -> int:
-        """For how many milliseconds it did, at least 1; 0 where its program never did."""
+        """Return its run time in milliseconds, at least 1; 0 if its program never started."""
         if self.group.failure is not None:
             return 0
         answered = self.worker is not None and self.worker.answer is not None
@@ -53,20 +53,20 @@ class Running:
 
 
 class Tasks:
-    """All that run.
+    """All running tasks.
 
     Parameters
     ----------
     output : Path
-        The folder for what tasks print, a folder a job.
+        The folder for output, with a folder per job.
     checkpoints : Checkpoints
-        The pipes by which tasks say that they have kept what they did.
+        Their checkpoint pipes.
     on_start : callable
-        Called with the task and the number of its first process, once it is known that its program was executed.
+        Called with the task and the pid of its first process, once its program is executed.
     on_end : callable
-        Called with the task, its outcome and code, and what it used, once nothing is left of it.
+        Called with the task, its outcome, code and usage, once none of its processes is left.
     on_fed : callable
-        Called with a task, how much of its input was taken, and whether no more will be, when that has changed.
+        Called with a task, the bytes of input taken, and True if no more will be, when either changed.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class Tasks:
         self._output, self._groups, self._workers, self._selector = output, groups, workers, selector
         self._on_start, self._on_end, self._on_fed = on_start, on_end, on_fed
         self.checkpoints = checkpoints
-        self._made = ""  # the output folder that was made last
+        self._made = ""  # the last output folder made
         self.running: dict[Task, Running] = {}
         self._room_is_low, self._room_seen_at = False, time.time()
 
     def start(self, task: Task, start: Start) -> None:
-        """Start a task; raises OSError where that cannot be done."""
+        """Start a task; raises OSError if that fails."""
         memory = start.limits.memory
         if memory and self._workers.are_idle() and proc.available_memory() < memory:
             self._workers.dismiss()
@@ -102,7 +102,7 @@ class Tasks:
             self.checkpoints.remove([task])
             raise
 
-    def _give(self, task: Task, start: Start) -> Given:
+    def _give(self, task: Task, start: Start) -> ProcessSpec:
         (job, index, number), limits = task, start.limits
         env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": _known_as(task, start.work), "FAIRLEAD_NUMBER": str(number)}
         if number > 1:
@@ -127,23 +127,23 @@ class Tasks:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._made = folder
         env[VARIABLE] = self.checkpoints.make(task, start.person)
-        given = Given(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
+        given = ProcessSpec(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
         if isinstance(start.work, Command):
             return given._replace(export=start.work.export, cores=self._free_cores(limits.cpu))
         return given
 
     def _free_cores(self, milli_cpu: int) -> list[int]:
-        """As many cores as a task asks for, if it asks for whole ones, that no other task keeps to; else none: it may use all.
+        """Return as many free cores as a task requests, if it requests whole ones; else none: it may use all.
 
-        So what counts the cores that it may use sizes itself to what was asked for. A worker is used for one call after another,
-        with threads that stay where they began, and is kept to none.
+        A program that counts its cores then sizes itself to its request. Workers are never pinned: their threads outlive a
+        call.
         """
         count, rest = divmod(milli_cpu, 1000)
         there = os.sched_getaffinity(0)
         free = sorted(there.difference(*(run.given.cores for run in self.running.values())))
         return free[:count] if not rest and 0 < count <= len(free) and count < len(there) else []
 
-    def _start_command(self, task: Task, work: Command, given: Given) -> None:
+    def _start_command(self, task: Task, work: Command, given: ProcessSpec) -> None:
         program = work.program
         if work.numbered:
             program = program._replace(argv=[_with_index(word, _known_as(task, work)) for word in program.argv])
@@ -155,7 +155,7 @@ class Tasks:
         if group.executed:
             self._on_start(task, group.pid)
 
-    def _input(self, task: Task, terminal: bool, given: Given) -> StandardInput:
+    def _input(self, task: Task, terminal: bool, given: ProcessSpec) -> StandardInput:
         def say() -> None:
             self._on_fed(task, made.taken, made.is_over())
 
@@ -163,7 +163,7 @@ class Tasks:
         return made
 
     def feed(self, piece: Feed) -> None:
-        """Give a task a piece of its standard input, and tell how much was taken."""
+        """Pass a piece of standard input to a task, and report how much was taken."""
         run = self.running.get(piece.task)
         given = run.given.input if run is not None else None
         if given is not None:
@@ -172,12 +172,12 @@ class Tasks:
         else:
             self._on_fed(piece.task, 0, True)
 
-    def _start_call(self, task: Task, call: Call, given: Given) -> None:
+    def _start_call(self, task: Task, call: Call, given: ProcessSpec) -> None:
         job, index, _ = task
         message = {"payload": call.payload, "alone": call.fetched, "job": job, "index": index, "env": given.env}
         files = open_output(given.output, given.person)
         try:
-            # A worker that had a GPU may still hold memory of it, so it does not wait for another call.
+            # A worker that used a GPU may hold its memory, so it is not reused.
             warm = self._workers.take(call.pool, given.person) if not given.gpus else None
             worker = warm or self._workers.start(call, given, lambda program: self._hear_of_start(run, program))
             worker.call(message, files)
@@ -191,13 +191,13 @@ class Tasks:
             self._on_start(task, worker.group.pid)
 
     def _hear_of_start(self, run: Running, program: Program) -> None:
-        """The child became the task, or told why it could not."""
+        """Report the start of a task; or write to its output why exec failed."""
         failure = run.group.failure
         if failure is None:
             self._on_start(run.task, run.group.pid)
             return
         given = run.given
-        with contextlib.suppress(OSError):  # a full disk: the outcome tells the errno
+        with contextlib.suppress(OSError):  # a full disk: the outcome has the errno
             files = open_output(given.output, given.person)
             try:
                 os.write(files[1], f"fairlead: {failure.reason(program, given.person)}\n".encode("utf-8", "replace"))
@@ -206,7 +206,7 @@ class Tasks:
                     os.close(fd)
 
     def stop(self, task: Task, grace: float) -> None:
-        """Its signal, and SIGKILL for what is left after so many seconds. Shells end when their terminal hangs up: SIGHUP too."""
+        """Send a task its signal, and SIGKILL after `grace` seconds. With a terminal also SIGHUP, which shells end by."""
         run = self.running[task]
         if run.paused:
             self._pause(run, False)
@@ -215,7 +215,7 @@ class Tasks:
             signal_group(run.group, signal.SIGHUP)
 
     def limit(self, task: Task, cpu: int, memory: int) -> None:
-        """Hold a task to other thousandths of a CPU, and to more bytes of memory, if it runs and was held to any."""
+        """Change the limits of a running task, if it has any: millicores, and bytes of memory, which only grow."""
         run = self.running.get(task)
         if run is None or run.worker is not None:
             return
@@ -224,30 +224,28 @@ class Tasks:
         if (cpu, more) != (limits.cpu, limits.memory):
             run.given = run.given._replace(limits=limits._replace(cpu=cpu, memory=more))
             if run.group.cgroup:
-                with contextlib.suppress(OSError):  # it is on its way out
+                with contextlib.suppress(OSError):  # it is about to end
                     run.group.cgroup.limit(more, cpu)
 
     def paused(self) -> list[Task]:
-        """Those that wait for room on the disk."""
+        """Return the tasks stopped until the disk has room."""
         return [task for task, run in self.running.items() if run.paused]
 
-    def mind_the_room(self) -> None:
-        """Pause what wrote output since the last look, while there is too little room on its disk; have all go on when there is
-        enough again.
+    def check_disk(self) -> None:
+        """Stop the tasks that wrote output lately while the disk is nearly full; continue all when it has room.
 
-        Looked at by when files were changed, which those are too that nothing more could be written to. What was told to end may
-        write until it has.
+        Recent writers are found by file times, which failed writes also change. Tasks that are being stopped may write.
         """
-        since, self._room_seen_at = self._room_seen_at - COARSE, time.time()
+        since, self._room_seen_at = self._room_seen_at - FILE_TIME_LAG, time.time()
         try:
             self._room_is_low = room_on(self._output).is_low(self._room_is_low)
-        except OSError:  # somebody took the folder away: it is made again with the next task
+        except OSError:  # somebody removed the folder: the next task makes it again
             self._room_is_low = False
         for run in self.running.values():
-            if run.paused != self._is_to_wait(run, since):
+            if run.paused != self._must_pause(run, since):
                 self._pause(run, not run.paused)
 
-    def _is_to_wait(self, run: Running, since: float) -> bool:
+    def _must_pause(self, run: Running, since: float) -> bool:
         if not self._room_is_low or run.group.status is not None or run.group.kill_at is not None:
             return False
         return run.paused or _changed_at(run.given.output) >= since
@@ -257,12 +255,12 @@ class Tasks:
         self._groups.signal_all(run.group, signal.SIGSTOP if stop else signal.SIGCONT)
 
     def checkpointed(self) -> list[tuple[Task, int]]:
-        """Those that have said since the last look that they kept what they did, and how many milliseconds ago."""
-        seen = ((task, self.checkpoints.look(task)) for task in self.running)
+        """Return the tasks that reported a checkpoint since the last call, and its age in milliseconds."""
+        seen = ((task, self.checkpoints.age(task)) for task in self.running)
         return [(task, ago) for task, ago in seen if ago is not None]
 
-    def finish_those_over(self, keep_workers: bool) -> None:
-        """Report those of which nothing is left; have the workers of calls that are over wait for another, if they may."""
+    def finish_ended(self, keep_workers: bool) -> None:
+        """Report tasks with no process left; keep the workers of finished calls, if allowed."""
         now = time.monotonic()
         for run in list(self.running.values()):
             group, worker = run.group, run.worker
@@ -280,13 +278,13 @@ class Tasks:
                 self._end(run, *_how_it_ended(run), used)
 
     def copy_output(self) -> None:
-        """Try again to write down what tasks have written to their terminals, where a full disk kept it from being."""
+        """Retry to copy the output of terminals after the disk was full."""
         for run in self.running.values():
             if run.given.input:
                 run.given.input.copy_output()
 
     def _used(self, run: Running) -> Used:
-        """What a task has used; of a call, what its worker has since it began, and at the most, where that is itself."""
+        """Return a task's usage; for a call, what its worker used during it."""
         used = self._groups.used(run.group)
         if run.worker is None:
             return used
@@ -301,10 +299,8 @@ class Tasks:
             run.given.input.close()
         self._on_end(run.task, outcome, code, used._replace(ran=run.ran()))
 
-    def end_those_over_limits(self) -> None:
-        """End what uses more memory than it asked for, where the kernel does not, or ended only a part of it; and what has
-        written more than it may.
-        """
+    def enforce_limits(self) -> None:
+        """End tasks that exceed their memory (unless the kernel ended all of it) or their output limit."""
         for run in self.running.values():
             if run.group.status is None:
                 memory, output = run.given.limits.memory, run.given.limits.output
@@ -313,17 +309,17 @@ class Tasks:
                 if run.over_memory or run.over_output:
                     self._groups.kill(run.group)
 
-    def taken_from_tracers(self) -> list[ProcessGroup]:
-        """Those whose first process has ended, which nobody tells since it is traced."""
-        return [run.group for run in self.running.values() if self._groups.take_from_tracer(run.group)]
+    def ended_but_traced(self) -> list[ProcessGroup]:
+        """Return groups whose first process ended without an event, because it is traced."""
+        return [run.group for run in self.running.values() if self._groups.ended_but_traced(run.group)]
 
-    def some_end_soon(self) -> bool:
-        """Whether one is to be looked at again in a moment: nobody tells when its last process is gone."""
+    def any_ending(self) -> bool:
+        """Return True if a group may end at any moment, which raises no event."""
         return any(run.group.status is not None or run.group.kill_at is not None for run in self.running.values())
 
 
 def _changed_at(path: str) -> float:
-    """When a task wrote last, by the file system's clock; long ago where its output is not to be seen, as somebody removed it."""
+    """Return when a task wrote last, by the file system's clock; 0 if its output was removed."""
     changed = 0.0
     for name in ("out", "err"):
         with contextlib.suppress(OSError):
@@ -332,18 +328,18 @@ def _changed_at(path: str) -> float:
 
 
 def _known_as(task: Task, work: Command | Call) -> str:
-    """The index that a task knows itself by."""
+    """Return the index that the task sees."""
     index = str(task[1])
     return str(work.known_as.get(index, index)) if isinstance(work, Command) else index
 
 
 def _with_index(word: str, index: str) -> str:
-    """A word of a command with the index for {index}; {{index}} is {index} itself."""
+    """Replace {index} in a word; {{index}} becomes {index}."""
     return "{index}".join(part.replace("{index}", index) for part in word.split("{{index}}"))
 
 
 def _size_of_output(path: str) -> int:
-    """What a task's output takes on the disk, in bytes; nothing where it is not to be seen, as somebody removed it."""
+    """Return the disk space of a task's output in bytes; 0 if it was removed."""
     size = 0
     for name in ("out", "err"):
         with contextlib.suppress(OSError):
@@ -352,7 +348,7 @@ def _size_of_output(path: str) -> int:
 
 
 def _how_it_ended(run: Running) -> tuple[Outcome, int]:
-    """The outcome and code of a task of which nothing is left. What a call answered counts, whatever became of its worker."""
+    """Return the outcome and code of a task with no process left. An answered call counts however its worker ended."""
     group = run.group
     assert group.status is not None
     if run.worker and run.worker.answer is not None:
@@ -365,8 +361,8 @@ def _how_it_ended(run: Running) -> tuple[Outcome, int]:
         outcome = Outcome.EXITED if group.kill_at is None else Outcome.STOPPED
         code = os.WEXITSTATUS(group.status)
     if run.over_output and (outcome, code) != (Outcome.EXITED, 0):
-        outcome, code = Outcome.SIGNALLED, signal.SIGXFSZ  # the system's own word for a file that is too large
+        outcome, code = Outcome.SIGNALLED, signal.SIGXFSZ  # the system's signal for too large a file
     if run.over_memory:
-        # The kernel may have killed a part of it, and the rest ended by itself, even as if nothing had happened.
+        # The kernel may have killed a part of it, and the rest may have ended as if nothing had happened.
         outcome, code = Outcome.OUT_OF_MEMORY, signal.SIGKILL
     return outcome, code

@@ -1,10 +1,9 @@
-"""Workers: processes that call Python functions, one after another; they stay warm between calls and wait for the next.
+"""Workers: processes that call Python functions one after another, and stay warm between calls.
 
-A worker serves one pool of one person only: a session, queue and shape. It runs as that person, and what was pickled is read
-by nobody else. While it waits it stands still (SIGSTOP), with all threads that calls have left in it, since nothing that it used
-would count as anybody's; if its person has it go on by other means, it is ended. Its program is
-:mod:`fairlead.engines.local.worker`; it gets the session's folder, and the files of each task's output, as open descriptors,
-since the folders that these are in are closed to people.
+A worker serves one pool of one person: a session, queue and shape. It runs as that person; nobody else's process unpickles
+their data. An idle worker is stopped (SIGSTOP) with all its threads, since its CPU time would be charged to no task; if the
+person resumes it by other means, it is ended. Its program is :mod:`fairlead.calls.worker`. It gets the session's folder and
+each task's output files as open descriptors, because the folders above are closed to people.
 """
 
 import errno
@@ -19,58 +18,58 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fairlead.calls import worker as worker_program
 from fairlead.engines.local.messages import Call, Person, Program, read_program
-from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups, signal_group, since_boot
+from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups, ProcessSpec, signal_group, since_boot
 
 IDLE_FOR = 60.0
 """Seconds that a worker waits for another call."""
 MOST_IDLE = 4 * (os.cpu_count() or 1)
 ELSEWHERE = "elsewhere"
-"""What tells a worker that it is on another machine than its program."""
-STILL = 100
-"""Milliseconds of CPU that a worker may use while it waits, as it comes to a stop."""
+"""Argument of a worker on another machine than its program."""
+MOST_IDLE_CPU = 100
+"""Milliseconds of CPU that an idle worker may use before it has stopped."""
 
 
 class Worker:
-    """One worker. `answer` is the status of its last call, None while it works on it; `answered_at` says when it came."""
+    """One worker. `answer` is the status of its last call, None while it runs; `answered_at` is when it came."""
 
     def __init__(self, call: Call, person: Person | None, line: socket.socket, group: ProcessGroup) -> None:
         self.pool, self.person, self.session = call.pool, person, call.session
         self.line, self.group = line, group
         self.answer: int | None = None
         self.answered_at = 0
-        self.idle_since, self.used = 0.0, 0  # when it began to wait, and the CPU that it had used then
+        self.idle_since, self.used = 0.0, 0  # start of idling, and CPU used until then
 
     def call(self, message: dict[str, Any], files: list[int]) -> None:
-        """Have it call a function, and write what that prints to these files."""
+        """Call a function; its output goes to `files`."""
         self.answer = None
         try:
             socket.send_fds(self.line, [json.dumps(message).encode()], files)
-        except BlockingIOError:  # it answers, and does not read what it is told: nobody waits for that
+        except BlockingIOError:  # it does not read its messages: nobody waits for that
             signal_group(self.group, signal.SIGKILL)
-        except OSError:  # it is gone: that is seen when it is reaped
+        except OSError:  # it ended, which is handled when it is reaped
             pass
 
 
 class WarmWorkers:
-    """All workers, those that wait and those that are at work."""
+    """All workers, idle and busy."""
 
     def __init__(self, groups: ProcessGroups, selector: selectors.BaseSelector) -> None:
         self._groups, self._selector = groups, selector
         self._by_pid: dict[int, Worker] = {}
-        self._idle: list[Worker] = []  # the one that waits longest first
+        self._idle: list[Worker] = []  # longest idle first
         self._made = 0
 
-    def are_there(self) -> bool:
-        """Whether there is any."""
+    def exist(self) -> bool:
         return bool(self._by_pid)
 
     def are_idle(self) -> bool:
-        """Whether any waits for a call."""
+        """Return whether any waits for a call."""
         return bool(self._idle)
 
     def take(self, pool: str, person: Person | None) -> Worker | None:
-        """Take the worker of somebody's pool that waits least long: the warmest."""
+        """Take the most recently used worker of a person's pool."""
         for place in range(len(self._idle) - 1, -1, -1):
             if (self._idle[place].pool, self._idle[place].person) == (pool, person):
                 worker = self._idle.pop(place)
@@ -78,8 +77,8 @@ class WarmWorkers:
                 return worker
         return None
 
-    def start(self, call: Call, given: Given, then: Callable[[Program], None]) -> Worker:
-        """Start a worker as its session says; the rest is as in :meth:`ProcessGroups.fork`."""
+    def start(self, call: Call, given: ProcessSpec, then: Callable[[Program], None]) -> Worker:
+        """Start a worker by its session's setup; the rest is as in :meth:`ProcessGroups.fork`."""
         try:
             program = read_program(Path(call.session, "setup.json").read_text())
         except ValueError as error:
@@ -103,8 +102,8 @@ class WarmWorkers:
         return worker
 
     def keep(self, worker: Worker) -> bool:
-        """Have a worker wait for another call, if there is room and its program is there; whether it does."""
-        if worker.line.fileno() < 0 or len(self._idle) >= MOST_IDLE or not _is_there(worker.session):
+        """Keep a worker for another call, if there is room and its session is open. Return whether it is kept."""
+        if worker.line.fileno() < 0 or len(self._idle) >= MOST_IDLE or not _is_open(worker.session):
             return False
         worker.idle_since, worker.used = time.monotonic(), self._groups.used(worker.group).cpu
         signal_group(worker.group, signal.SIGSTOP)
@@ -112,22 +111,22 @@ class WarmWorkers:
         return True
 
     def dismiss(self) -> None:
-        """End all that wait."""
+        """End all idle workers."""
         self._dismiss(self._idle)
 
     def watch(self) -> None:
-        """End those that waited for long or do not stand still, or whose program is gone."""
+        """End those that waited too long, do not stand still, or whose session was closed."""
         now = time.monotonic()
         self._dismiss(
             [
                 w
                 for w in self._idle
-                if now - w.idle_since > IDLE_FOR or not self._stands_still(w) or not _is_there(w.session)
+                if now - w.idle_since > IDLE_FOR or not self._is_stopped(w) or not _is_open(w.session)
             ]
         )
 
     def ended(self, group: ProcessGroup) -> None:
-        """The first process of a group was reaped: if it was a worker, it takes no more calls."""
+        """Handle the end of a group's first process: if it was a worker, it takes no more calls."""
         worker = self._by_pid.pop(group.pid, None)
         if worker is not None:
             self._hang_up_on(worker)
@@ -135,8 +134,8 @@ class WarmWorkers:
                 self._idle.remove(worker)
                 self._groups.bury(group)
 
-    def _stands_still(self, worker: Worker) -> bool:
-        return self._groups.used(worker.group).cpu - worker.used <= STILL
+    def _is_stopped(self, worker: Worker) -> bool:
+        return self._groups.used(worker.group).cpu - worker.used <= MOST_IDLE_CPU
 
     def _dismiss(self, workers: list[Worker]) -> None:
         for worker in list(workers):
@@ -153,7 +152,7 @@ class WarmWorkers:
         if answer in (b"0\n", b"1\n"):
             worker.answer, worker.answered_at = int(answer), since_boot()
             return
-        if answer:  # its function wrote to the line: whatever it answers now is not to be trusted
+        if answer:  # its function wrote to the socket: later answers cannot be trusted
             worker.answer, worker.answered_at = 1, since_boot()
         self._hang_up_on(worker)
 
@@ -164,12 +163,12 @@ class WarmWorkers:
 
 
 def _elsewhere(program: Program) -> Program:
-    """A worker on another machine than its program's: by the same interpreter, if there is one; else by that of fairlead here."""
-    own = [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
+    """Return the program of a worker on another machine: the program's own interpreter if it exists, else fairlead's here."""
+    own = [sys.executable, "-P", worker_program.__file__]
     python, *_, script = program.argv
     argv = program.argv if os.path.exists(python) and os.path.exists(script) else own
     return program._replace(argv=[*argv, ELSEWHERE], cwd="/")
 
 
-def _is_there(session: str) -> bool:
+def _is_open(session: str) -> bool:
     return os.path.exists(f"{session}/setup.json")

@@ -1,1 +1,1 @@
-"""A Ray cluster as the machines: Ray says which there are and starts a supervisor on each; the rest is the engine of many."""
+"""A Ray cluster as an engine: Ray provides the nodes and starts a supervisor on each; the rest is the remote engine."""

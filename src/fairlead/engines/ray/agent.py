@@ -1,7 +1,7 @@
-"""What fairlead has on each node of a Ray cluster: a detached actor that keeps a supervisor running, and vouches for the node.
+"""fairlead's agent on each Ray node: a detached actor that keeps a supervisor running and vouches for the node.
 
-The supervisor is nobody's child: Ray ends the children of an actor with it, and tasks outlive the actor, the scheduler and the
-raylet. As long as Ray says that the node is alive, the actor has the supervisor's lease last.
+The supervisor is not the actor's child, since Ray ends an actor's children with it: tasks outlive the actor, the scheduler and
+the raylet. While Ray reports the node as alive, the actor renews the supervisor's lease.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from fairlead.engines.local import lease
 from fairlead.engines.local.member import Keys, start_member
 
 VOUCH_EVERY = 1.0
-"""Seconds between two questions to Ray whether this node is alive."""
+"""Seconds between two health checks of this node with Ray."""
 ASK_WITHIN = 5.0
-"""Seconds that Ray is given to answer."""
+"""Seconds for Ray to answer."""
 
 
 class Agent:
@@ -29,17 +29,17 @@ class Agent:
     Parameters
     ----------
     cluster : str
-        The journal's id: schedulers with others have agents and supervisors of their own.
+        The journal's id: other schedulers have their own agents and supervisors.
     name : str
-        The node's.
+        The node's name.
     folder : str
-        Where its supervisor and what tasks print are to be; empty for a place in the data folder of whoever runs the raylet.
+        Where its supervisor and output go; empty for the data folder of the user who runs the raylet.
     own, scheduler : str
         The supervisor's certificate with its key, and the scheduler's certificate, as PEM.
     host : str
         The node's address.
     as_people : bool
-        Whether tasks are to run as the people who submitted them.
+        True if tasks run as the people who submitted them.
     """
 
     def __init__(
@@ -48,15 +48,15 @@ class Agent:
         home = SYSTEM_HOME if as_people else home_folder()
         self._folder = Path(folder) if folder else home / "nodes" / cluster / name
         self._keys, self._host, self._as_people = Keys(own, scheduler), host, as_people
-        self._lock = threading.Lock()  # one at a time starts a supervisor
-        self._is_alive = threading.Event()  # since somebody looked, Ray has said so
+        self._lock = threading.Lock()  # one start of a supervisor at a time
+        self._is_alive = threading.Event()  # Ray reported the node alive since the last check
         for what in (self._vouch, self._keep):
             threading.Thread(target=what, daemon=True).start()
 
     def start(self) -> dict[str, Any]:
-        """Have the supervisor run; how it is reached, the version of fairlead here, and the Python that has it.
+        """Start the supervisor, or find it. Return its address, and the version of fairlead and the Python here.
 
-        Raises PermissionError where tasks are to run as people, and this is not root.
+        Raises PermissionError if tasks should run as people and this is not root.
         """
         if self._as_people and os.geteuid() != 0:
             raise PermissionError(
@@ -68,7 +68,7 @@ class Agent:
         return {"address": address._asdict(), "version": fairlead.__version__, "python": sys.executable}
 
     def _checkpoints(self) -> Path | None:
-        """A folder of this node that people may enter, where tasks run as people."""
+        """Return a folder of this node that people may enter, if tasks run as people."""
         if not self._as_people:
             return None
         SYSTEM_SOCKET.parent.mkdir(mode=0o755, exist_ok=True)
@@ -76,17 +76,17 @@ class Agent:
         return SYSTEM_SOCKET.parent / f"checkpoints-{name}"
 
     def _keep(self) -> None:
-        """Start a supervisor that was killed again, where the node is alive; apart from vouching, which waits for none."""
+        """Restart a killed supervisor while the node is alive. A thread of its own, so that vouching never waits."""
         while True:
             self._is_alive.wait()
             self._is_alive.clear()
             try:
                 self.start()
-            except Exception as error:  # whatever it is, the scheduler is told it, too, and it is tried again
+            except Exception as error:  # the scheduler gets it too; it is retried
                 os.write(2, f"fairlead: node {self._host} has no supervisor: {error!r}\n".encode())
 
     def _vouch(self) -> None:
-        """Long as the actor lives, whatever becomes of the supervisor: it may go on as soon as it can."""
+        """Vouch as long as the actor lives, even without a supervisor."""
         import ray
         from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
@@ -99,7 +99,7 @@ class Agent:
                 if client.check_alive([node], timeout=ASK_WITHIN) == [True]:
                     lease.vouch(self._folder / "supervisor", asked_at)
                     self._is_alive.set()
-            except Exception as error:  # Ray's own, of many kinds: without an answer nothing is vouched for
+            except Exception as error:  # Ray's many kinds: without an answer, do not vouch
                 client = None
                 os.write(2, f"fairlead: node {self._host} is not vouched for: {error!r}\n".encode())
             time.sleep(VOUCH_EVERY)

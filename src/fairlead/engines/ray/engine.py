@@ -1,4 +1,4 @@
-"""The engine over a Ray cluster: the engine of many machines, whose machines are the nodes that Ray says are alive."""
+"""The engine of a Ray cluster: the remote engine on the nodes that Ray reports as alive."""
 
 import contextlib
 import json
@@ -18,30 +18,30 @@ import fairlead
 from fairlead.data_folder import write_private
 from fairlead.engines.contract import Attempts, EngineError, Launches
 from fairlead.engines.local.member import Address
+from fairlead.engines.local.supervisor_connections import Endpoint
 from fairlead.engines.ray.nodes import RayNode, as_bundle, seen_as
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
-from fairlead.engines.remote.links import Place
-from fairlead.engines.remote.members import Promise
+from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Work
 from fairlead.ray.names import GROUP_WANTED
 
 log = logging.getLogger("fairlead")
 
 ADDRESS_FILE = "ray_address"
-"""In the data folder: the address of the head that was used last, for who looks after it."""
+"""File in the data folder: the address of the last head, for its operator."""
 HEAR_WITHIN = 30.0
-"""Seconds in which Ray must tell its nodes when the scheduler starts, and these must answer."""
+"""Seconds at the scheduler's start for Ray to report its nodes, and for these to answer."""
 AGAIN_AFTER = 5.0
-"""Seconds after which an agent is asked again to start a supervisor that does not answer."""
+"""Seconds after which an agent is asked again to start an unresponsive supervisor."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds between tries to reach Ray; each is twice the one before."""
+"""Seconds between attempts to reach Ray, doubled each time."""
 DISMISSED_WITHIN = 5.0
-"""Seconds that agents are given to go."""
+"""Seconds for agents to end."""
 
 
 HOLD = Work(["sleep", "infinity"], "/")
-"""What the other tasks of a program of Ray run, until it is over."""
+"""Work of the other tasks of a Ray program: they hold room until it ends."""
 
 
 class RayEngine(RemoteEngine):
@@ -52,17 +52,17 @@ class RayEngine(RemoteEngine):
     home : Path
         The scheduler's data folder.
     wake : callable
-        Called, from another thread, when there is something to poll.
+        Called from another thread when there is something to poll.
     address : str
-        Of Ray's head: host:port.
+        Ray's head, as host:port.
     lost_after, grace : float
-        Seconds that leases last, and that tasks have to end when one is over.
+        Duration of leases, and grace of tasks at expiry, in seconds.
     folder : Path, optional
-        Where the folders of nodes are, where all are on this machine; else each has one in its own data folder.
+        Parent of all nodes' folders, if all nodes are on this machine; else each uses its own data folder.
     as_people : bool
-        As :class:`RemoteEngine` takes it.
+        As for :class:`RemoteEngine`.
     after_leaving : callable
-        Called when all was left for good, and supervisors were told to go.
+        Called after supervisors were asked to leave for good.
     """
 
     ray = True
@@ -78,12 +78,12 @@ class RayEngine(RemoteEngine):
         as_people: bool = False,
         after_leaving: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(home, wake, Promise(lost_after, grace, vouched=True), as_people)
+        super().__init__(home, wake, LeasePolicy(lost_after, grace, vouched=True), as_people)
         self._address, self._folder = address, folder
         self._ring = KeyRing(home / "keys")
         self._child: subprocess.Popen[str] | None = None
         self._alive: dict[str, RayNode] = {}  # by Ray's id
-        self._pythons: dict[str, str] = {}  # by the node's name, the one that runs its agent
+        self._pythons: dict[str, str] = {}  # by node name: the interpreter of its agent
         self._asked_at: dict[str, float] = {}
         self._told = threading.Event()
         self._dismissed = threading.Event()
@@ -92,17 +92,17 @@ class RayEngine(RemoteEngine):
         self._after_leaving, self._leaves = after_leaving, False
         self._writing = threading.Lock()
         self._cluster = ""
-        self._refused: dict[str, str] = {}  # by Ray's id, why a node has no agent
-        self.ray = not as_people  # Ray runs what programs ask of it as whose Ray it is, which is root
+        self._refused: dict[str, str] = {}  # by Ray's id: why a node has no agent
+        self.ray = not as_people  # Ray would run programs as its own user, which is root
 
     @property
     def trouble(self) -> str | None:
-        """As of any; and why no node is taken, where none is."""
+        """As of the remote engine; or why no node can be used."""
         refused = [each.node.name for each in self._alive.values() if each.id in self._refused]
         if self.nodes or self.complaint or not refused:
             return super().trouble
         why = next(iter(self._refused.values()))
-        return f"none of Ray's {len(refused)} nodes can be taken: {refused[0]}: {why}"
+        return f"none of Ray's {len(refused)} nodes can be used: {refused[0]}: {why}"
 
     def serve(self, journal: str, epoch: int) -> None:
         super().serve(journal, epoch)
@@ -113,7 +113,7 @@ class RayEngine(RemoteEngine):
             self._threads[-1].start()
 
     def start(self, launches: Launches) -> None:
-        """Start attempts; of a program of Ray the first task is the program, and the others hold room until it is over."""
+        """Start attempts. A Ray program's first task is the program; the others hold room until it ends."""
         jobs = np.unique(launches.attempts.job).tolist() if self.ray else []
         rays = [number for number in jobs if launches.jobs[number].work.ray]
         if not rays:
@@ -135,12 +135,12 @@ class RayEngine(RemoteEngine):
             job = launches.jobs[number]
             places = [on.get((number, index), "") for index in range(job.tasks)]
             program = self._program(job, places)
-            if program is not None:  # else it is told again, when more is known
+            if program is not None:  # else it is repeated when more is known
                 super().start(_some(launches, first, {number: replace(job, work=program)}))
         super().start(_some(launches, mine & (launches.attempts.index > 0), held))
 
     def _program(self, job: Job, places: Sequence[str]) -> Work | None:
-        """The command that makes the group of a program of Ray on these nodes, and runs it; None where one is not known."""
+        """Return a command that makes the placement group on these nodes and runs the program; None if a node is unknown."""
         ids = {each.node.name: each.id for each in self._alive.values()}
         python = self._pythons.get(places[0])
         if python is None or not all(place in ids for place in places):
@@ -151,14 +151,14 @@ class RayEngine(RemoteEngine):
         return replace(job.work, argv=argv, env=env, ray=False)
 
     def wait_for_nodes(self) -> None:
-        """Wait until Ray's nodes take tasks, or the time for that is over. Raises EngineError where Ray does not answer."""
+        """Wait until Ray's nodes take tasks, at most HEAR_WITHIN seconds. Raises EngineError if Ray does not answer."""
         until = time.monotonic() + HEAR_WITHIN
         while not self._told.is_set():
             if self.complaint or time.monotonic() > until:
                 raise EngineError(
                     self.complaint
-                    or f"Ray at {self._address} takes connections, and did not tell its nodes in {HEAR_WITHIN:g} s: does it "
-                    "stand still?"
+                    or f"Ray at {self._address} accepts connections, but did not report its nodes within {HEAR_WITHIN:g} s: "
+                    "is it stopped?"
                 )
             time.sleep(0.02)
         while len(self.nodes) + len(self._refused) < len(self._alive) and time.monotonic() < until:
@@ -167,13 +167,13 @@ class RayEngine(RemoteEngine):
             raise EngineError(self.trouble)
 
     def close(self, leave: bool = False) -> None:
-        """Hang up. With `leave`, agents go, and supervisors as soon as nothing runs."""
+        """Disconnect. With `leave`, agents end, and supervisors as soon as nothing runs."""
         if leave and self._say(do="dismiss"):
             self._dismissed.wait(DISMISSED_WITHIN)
         self._ending.set()
         child = self._child
         if child is not None and child.stdin is not None:
-            with contextlib.suppress(OSError):  # it has ended before
+            with contextlib.suppress(OSError):  # it ended before
                 child.stdin.close()
         self._leaves = leave
         super().close(leave)
@@ -183,32 +183,31 @@ class RayEngine(RemoteEngine):
         if self._leaves:
             self._after_leaving()
 
-    # -- the process that talks to Ray --------------------------------------------------------------------------
+    # -- the process that talks to Ray ------------------------------------------------------------------------------
 
     def _run(self, what: Callable[[], None]) -> None:
-        """Do something to the end; that a fault ended it is not passed over."""
+        """Run a thread's function; a failure becomes the complaint."""
         try:
             what()
         except Exception as error:
             self.complaint = (
-                f"what asks Ray for its nodes failed: {error!r}: restart the scheduler: tasks go on meanwhile"
+                f"the thread that asks Ray for its nodes failed: {error!r}: restart the scheduler: tasks continue "
+                "meanwhile"
             )
             log.exception(self.complaint)
 
     def _watch(self) -> None:
-        """Have that process run, and hear it."""
+        """Keep that process running, and read it."""
         pause = 0.0
         while not self._ending.wait(pause):
             began = time.monotonic()
-            said = self._hear_child()
+            why = self._hear_child()
             if self._ending.is_set():
                 return
-            before, self.complaint = self.complaint, said or f"what talks to Ray at {self._address} ended"
-            # Before it has told nodes, whoever waits for those says it, and ends.
+            before, self.complaint = self.complaint, why or f"the process that talks to Ray at {self._address} ended"
+            # Before the first nodes, `wait_for_nodes` raises it.
             if self.complaint != before and self._told.is_set():
-                log.warning(
-                    "%s: nodes neither come nor go until it can be reached, which is tried again", self.complaint
-                )
+                log.warning("%s: nodes neither join nor leave until it can be reached; retrying", self.complaint)
             pause = (
                 FIRST_PAUSE
                 if time.monotonic() - began > LONGEST_PAUSE
@@ -216,7 +215,7 @@ class RayEngine(RemoteEngine):
             )
 
     def _hear_child(self) -> str:
-        """Run it until it ends; the last line of what it said then."""
+        """Run it until it ends. Return the last line of its log."""
         trouble = self._home / "ray.log"
         with trouble.open("w") as errors:
             self._child = subprocess.Popen(
@@ -241,7 +240,7 @@ class RayEngine(RemoteEngine):
             with self._writing:
                 child.stdin.write(json.dumps(message) + "\n")
                 child.stdin.flush()
-        except (OSError, ValueError):  # it has ended, and another will be told
+        except (OSError, ValueError):  # it ended; the next one gets it
             return False
         return True
 
@@ -267,7 +266,7 @@ class RayEngine(RemoteEngine):
                 self._ask_for_agent(each)
 
     def _part_from_others(self) -> None:
-        """Part from the machines that Ray does not say are alive."""
+        """Remove the nodes that Ray does not report as alive."""
         for name in self.names() - {each.node.name for each in self._alive.values()}:
             self.part(name)
 
@@ -287,7 +286,7 @@ class RayEngine(RemoteEngine):
         )
 
     def _hear_refusal(self, node: str, why: str) -> None:
-        """A node has no agent, which is tried again, and said once."""
+        """Log once why a node has no agent; it is retried."""
         there = self._alive.get(node)
         if there is not None and self._refused.get(node) != why:
             self._refused[node] = why
@@ -295,7 +294,7 @@ class RayEngine(RemoteEngine):
 
     def _hear_agent(self, message: dict[str, Any]) -> None:
         there = self._alive.get(message["id"])
-        if there is None:  # it has gone meanwhile
+        if there is None:  # gone meanwhile
             return
         if message["version"] != fairlead.__version__:
             name, version = there.node.name, message["version"]
@@ -309,12 +308,12 @@ class RayEngine(RemoteEngine):
         self._refused.pop(there.id, None)
         self._pythons[there.node.name] = message["python"]
         address = Address(**message["address"])
-        self.admit(there.node, Place(address, self._ring.context(there.node.name)))
+        self.admit(there.node, Endpoint(address, self._ring.context(there.node.name)))
         if there.draining:
             self.drain(there.node.name)
 
     def _keep_asking(self) -> None:
-        """Have supervisors started that do not answer, and part from what was expected and is not there."""
+        """Restart unresponsive supervisors, and remove expected nodes that are gone."""
         while not self._ending.wait(1.0):
             if self._told.is_set():
                 self._part_from_others()
@@ -326,7 +325,7 @@ class RayEngine(RemoteEngine):
 
 
 def _some(launches: Launches, which: np.ndarray, jobs: Mapping[int, Job]) -> Launches:
-    """Some of what is to be launched, with other jobs for some numbers."""
+    """Select launches, with other jobs for some numbers."""
     attempts = Attempts(*(column[which] for column in launches.attempts))
     known = {number: jobs.get(number) or launches.jobs[number] for number in set(attempts.job.tolist())}
     return Launches(attempts, launches.node[which], launches.nodes, known)

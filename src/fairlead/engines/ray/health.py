@@ -1,4 +1,4 @@
-"""How a Ray cluster is, for who asks without being its scheduler: nothing of Ray's is started for that, and no driver made."""
+"""Inspects a Ray cluster for others than its scheduler: starts nothing of Ray's and is no driver."""
 
 import contextlib
 import os
@@ -13,27 +13,27 @@ from fairlead.engines.contract import EngineError
 from fairlead.engines.ray.nodes import seen_as
 
 CONNECT_WITHIN = 5.0
-"""Seconds in which the head must take a connection."""
+"""Seconds for the head to accept a connection."""
 ANSWER_WITHIN = 5.0
-"""Seconds in which it must tell its nodes."""
+"""Seconds for it to report its nodes."""
 ASKED_WITHIN = 30.0
-"""The same, with the time that loading Ray takes."""
+"""The same with loading Ray."""
 HEALTH_CHECK = {"period_ms": 3000, "timeout_ms": 10000, "failure_threshold": 5}
-"""What Ray does where nothing else is said, by the end of the name: RAY_health_check_period_ms and so on."""
+"""Ray's defaults of RAY_health_check_period_ms and so on."""
 
 
 class Health(NamedTuple):
-    """What is seen of a cluster.
+    """The health of a cluster.
 
     version : str
-        Of Ray, on this machine.
+        Of Ray on this machine.
     nodes : list of str
-        The names of those that are alive, as they have them here.
+        Names of live nodes, as in fairlead.
     seen_after : tuple of two floats, or None
-        Seconds after which a node that ended, and one that does not answer, is declared dead; None where the head's settings
-        cannot be read, as it is on another machine or somebody else's.
+        Seconds until an ended node, and an unresponsive one, are declared dead; None if the head's settings cannot be read,
+        since it is remote or somebody else's.
     on_disk : bool, or None
-        Whether what the head knows is kept on a disk, so that it still does when it is started anew; None as above.
+        True if the head's state is on a disk and survives its restart; None as above.
     """
 
     version: str
@@ -43,7 +43,7 @@ class Health(NamedTuple):
 
 
 def examine(address: str) -> Health:
-    """Ask a head, by host:port. Raises EngineError where it does not answer."""
+    """Inspect the head at host:port. Raises EngineError if it does not answer."""
     _connect(address)
     import ray
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
@@ -53,12 +53,12 @@ def examine(address: str) -> Health:
     try:
         found = GcsClient(address=address).get_all_node_info(timeout=ANSWER_WITHIN).values()
     except Exception as error:  # Ray's own, of many kinds
-        raise EngineError(f"what answers at {address} does not tell its nodes: {error}") from None
+        raise EngineError(f"what answers at {address} does not report its nodes: {error}") from None
     alive = [{**described(node), "draining": False} for node in found if node.state == 0]
-    names, said = sorted(each.node.name for each in seen_as(alive)), _settings(address.rpartition(":")[2])
-    if said is None:
+    names, settings = sorted(each.node.name for each in seen_as(alive)), _settings(address.rpartition(":")[2])
+    if settings is None:
         return Health(ray.__version__, names, None, None)
-    return Health(ray.__version__, names, _seen_after(said), said.get("RAY_gcs_storage", "memory") == "rocksdb")
+    return Health(ray.__version__, names, _seen_after(settings), settings.get("RAY_gcs_storage", "memory") == "rocksdb")
 
 
 def _connect(address: str) -> None:
@@ -70,7 +70,7 @@ def _connect(address: str) -> None:
 
 
 def lets_anybody_in(address: str) -> bool:
-    """Whether a head answers who has no token. Raises EngineError where that does not become known."""
+    """Return whether a head answers without a token. Raises EngineError if that cannot be determined."""
     _connect(address)
     ask = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1]).get_all_node_info(timeout=5)"
     env = {**os.environ, "RAY_AUTH_MODE": "disabled"}
@@ -84,19 +84,19 @@ def lets_anybody_in(address: str) -> bool:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise EngineError(f"Ray at {address} does not say whether it asks for tokens") from None
+        raise EngineError(f"Ray at {address} does not show whether it requires tokens") from None
     if done.returncode and "AuthenticationError" not in done.stderr:
         last = (done.stderr.strip().splitlines() or [""])[-1]
-        raise EngineError(f"Ray at {address} does not say whether it asks for tokens: {last}")
+        raise EngineError(f"Ray at {address} does not show whether it requires tokens: {last}")
     return done.returncode == 0
 
 
 def _settings(port: str) -> dict[str, str] | None:
-    """The environment of the head at a port of this machine, where there is one and it may be read."""
+    """Return the environment of the head at a port of this machine, if it can be read."""
     for process in psutil.process_iter(["name", "cmdline", "environ"]):
-        told: dict[str, Any] = process.info
-        if told["name"] == "gcs_server" and f"--gcs_server_port={port}" in (told["cmdline"] or []) and told["environ"]:
-            return dict(told["environ"])
+        info: dict[str, Any] = process.info
+        if info["name"] == "gcs_server" and f"--gcs_server_port={port}" in (info["cmdline"] or []) and info["environ"]:
+            return dict(info["environ"])
     return None
 
 

@@ -1,19 +1,21 @@
-"""The process that talks to Ray for the scheduler: it tells which nodes there are, and has an agent on each.
+"""The process that talks to Ray for the scheduler: reports its nodes and keeps an agent on each.
 
     python -m fairlead.engines.ray.membership ADDRESS CLUSTER
 
-Ray ends a program that has called `ray.init` when its head is gone for a minute: then this process ends, not the scheduler, and
-is started again. Each line that it prints, and reads, is an object of JSON:
+Ray ends a program that called `ray.init` when its head is gone for a minute: then this process ends, not the scheduler, and is
+restarted. It reads and writes lines of JSON:
 
-    {"saw": "nodes", "nodes": [{"id": hex, "name": ..., "address": ..., "host": ..., "resources": {...}, "labels": {...},
+    {"saw": "nodes", "nodes": [{"id": hex, "name": ..., "address": ..., "host": ..., "resources": {...}, "labels":
+    {...},
         "draining": bool}]}
-        all that are alive, once at first and then when they have changed
-    {"saw": "agent", "id": hex, "address": {...}, "version": ..., "python": path}      {"saw": "failed", "id": hex, "why": ...}
+        all live nodes, at first and after each change
+    {"saw": "agent", "id": hex, "address": {...}, "version": ..., "python": path}      {"saw": "failed", "id": hex,
+    "why": ...}
     {"do": "agent", "id": hex, "name": ..., "folder": ..., "own": PEM, "scheduler": PEM, "host": ...,
         "as_people": bool}
     {"do": "dismiss"}, to end all agents, and {"saw": "dismissed"}
 
-It ends when nobody reads or tells it anything any more.
+It ends when either stream is closed.
 """
 
 import json
@@ -26,16 +28,16 @@ import time
 from typing import Any
 
 EVERY = 1.0
-"""Seconds between two questions to Ray for its nodes."""
+"""Seconds between two requests for Ray's nodes."""
 CONNECT_WITHIN = 5.0
-"""Seconds in which Ray's head must take a connection."""
+"""Seconds for Ray's head to accept a connection."""
 ANSWER_WITHIN = 120.0
-"""Seconds in which an agent must answer, with all that Ray and it have to start: one that does not is ended, and made anew."""
+"""Seconds for an agent to answer, including the start of its processes; then it is restarted."""
 NAMESPACE = "fairlead"
 
 
 class Membership:
-    """What Ray says, and the agents."""
+    """Ray's nodes and their agents."""
 
     def __init__(self, address: str, cluster: str) -> None:
         import ray
@@ -47,12 +49,12 @@ class Membership:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
         self._state = state.state
         self._agents: dict[str, Any] = {}
-        self._starting: dict[Any, str] = {}  # by what is asked of an agent, its node
-        self._waiting: dict[str, float] = {}  # by node, since when its agent has not answered
+        self._starting: dict[Any, str] = {}  # by request to an agent: its node
+        self._waiting: dict[str, float] = {}  # by node: when its agent was first asked without an answer
         self._told: list[dict[str, Any]] | None = None
 
     def look(self) -> None:
-        """Tell of the nodes, if they are others than before, and of agents that have answered."""
+        """Report the nodes if they changed, and answers of agents."""
         alive = [node for node in self._client.get_all_node_info(timeout=10).values() if node.state == 0]
         draining = self._state.get_draining_nodes()
         found = [{**described(node), "draining": node.node_id.hex() in draining} for node in alive]
@@ -63,32 +65,32 @@ class Membership:
         self.hear_agents()
 
     def hear_agents(self) -> None:
-        """Pass on what agents have answered."""
+        """Report answers of agents."""
         asked = list(self._starting)
         for each in self._ray.wait(asked, num_returns=len(asked), timeout=0)[0] if asked else ():
             node = self._starting.pop(each)
             try:
                 say("agent", id=node, **self._ray.get(each))
-            except self._ray.exceptions.ActorUnavailableError:  # it stands still, or is on its way
-                say("failed", id=node, why="its agent does not answer, and is asked again")
+            except self._ray.exceptions.ActorUnavailableError:  # it is stopped, or still starting
+                say("failed", id=node, why="its agent does not answer; retrying")
                 continue
-            except Exception as error:  # whatever kept the agent from it, as that fairlead is not installed there
+            except Exception as error:  # any failure, such as fairlead not being installed there
                 say("failed", id=node, why=(str(error).strip().splitlines() or [repr(error)])[-1])
                 self._agents.pop(node, None)
             self._waiting.pop(node, None)
         for node, since in list(self._waiting.items()):
             if time.monotonic() - since > ANSWER_WITHIN:
-                self._make_anew(node)
+                self._restart_agent(node)
 
-    def _make_anew(self, node: str) -> None:
-        """End the agent of a node, which Ray starts again; nobody waits any more for what was asked of it."""
+    def _restart_agent(self, node: str) -> None:
+        """Kill a node's agent, which Ray restarts, and drop its requests."""
         self._ray.kill(self._agents.pop(node), no_restart=False)
         self._starting = {each: other for each, other in self._starting.items() if other != node}
         del self._waiting[node]
-        say("failed", id=node, why=f"its agent did not answer for {ANSWER_WITHIN:g} s, and is started anew")
+        say("failed", id=node, why=f"its agent did not answer for {ANSWER_WITHIN:g} s; restarting it")
 
     def have_agent(self, asked: dict[str, Any]) -> None:
-        """Have an agent on a node, and its supervisor running."""
+        """Start an agent on a node, and its supervisor."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         from fairlead.engines.ray.agent import Agent
@@ -112,14 +114,14 @@ class Membership:
         self._waiting.setdefault(node, time.monotonic())
 
     def dismiss(self) -> None:
-        """End the agents: what they started goes on until it is told to leave."""
+        """End the agents; their supervisors continue until told to leave."""
         for agent in self._agents.values():
             self._ray.kill(agent)
         say("dismissed")
 
 
 def described(node: Any) -> dict[str, Any]:
-    """A node of Ray's, as it is told."""
+    """Return a Ray node as it is reported."""
     return {
         "id": node.node_id.hex(),
         "name": node.node_name,
@@ -131,19 +133,19 @@ def described(node: Any) -> dict[str, Any]:
 
 
 _SCHEDULER = 1
-"""What the scheduler reads, until `main` takes it from everybody else: Ray prints to the standard output as it pleases."""
+"""The scheduler's end of our output. `main` reserves it, since Ray prints to standard output."""
 
 
 def say(saw: str, **what: Any) -> None:
-    """Tell the scheduler."""
+    """Send a message to the scheduler."""
     line = (json.dumps({"saw": saw, **what}) + "\n").encode()
     while line:
         line = line[os.write(_SCHEDULER, line) :]
 
 
-def _listen(told: "queue.SimpleQueue[dict[str, Any]]") -> None:
+def _listen(messages: "queue.SimpleQueue[dict[str, Any]]") -> None:
     for line in sys.stdin:
-        told.put(json.loads(line))
+        messages.put(json.loads(line))
     os._exit(0)  # the scheduler is gone
 
 
@@ -152,8 +154,8 @@ def main() -> None:
     address, cluster = sys.argv[1:]
     _SCHEDULER = os.dup(1)
     os.dup2(2, 1)
-    told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(told,), daemon=True).start()
+    messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(messages,), daemon=True).start()
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_WITHIN).close()
@@ -166,7 +168,7 @@ def main() -> None:
             ask_at = time.monotonic() + EVERY
             membership.look()
         try:
-            message = told.get(timeout=0.05)
+            message = messages.get(timeout=0.05)
         except queue.Empty:
             membership.hear_agents()
             continue

@@ -1,4 +1,4 @@
-"""How a node of Ray is seen as a node of fairlead: its name, what it has, and its labels."""
+"""Maps Ray's nodes to fairlead's: name, capacity, labels."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from fairlead.model.specs import Node
 
 NAMES = {"CPU": "cpu", "GPU": "gpu", "memory": "memory"}
-"""What Ray calls resources that have names here, too."""
+"""Ray's names of resources that fairlead names differently."""
 NOT_OURS = ("node:", "accelerator_type:", "object_store_memory", "bundle_group")
-"""Beginnings of the names of what Ray keeps for itself."""
+"""Prefixes of resources that Ray keeps for itself."""
 
 
 class RayNode(NamedTuple):
-    """One of Ray's nodes, which has an id of its own each time that a raylet starts; `draining`: Ray is to take it away."""
+    """A node of Ray. Each start of a raylet has a new id. `draining`: Ray is about to remove it."""
 
     id: str
     address: str
@@ -22,9 +22,9 @@ class RayNode(NamedTuple):
 
 
 def seen_as(found: Sequence[dict[str, Any]]) -> list[RayNode]:
-    """The nodes of a cluster, each with a name that no other has, and that it had when its raylet ran before.
+    """Return the nodes of a cluster, with unique names that survive a restart of the raylet.
 
-    The name is what `ray start --node-name` said; else the host's; and where several have that, with the address.
+    A name is the `ray start --node-name`, else the host's; ambiguous names get the address appended.
     """
     wanted = {node["id"]: node["name"] if node["name"] != node["address"] else node["host"] for node in found}
     count = Counter(wanted.values())
@@ -48,6 +48,6 @@ def _as_node(name: str, node: dict[str, Any]) -> Node:
 
 
 def as_bundle(demand: dict[str, int]) -> dict[str, float]:
-    """What a task asks for, as a bundle of Ray."""
+    """Return a task's demand as a bundle of Ray."""
     theirs = {ours: name for name, ours in NAMES.items()}
     return {theirs.get(name, name): float(n) if name == "memory" else n / 1000 for name, n in demand.items() if n}

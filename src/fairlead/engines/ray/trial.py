@@ -1,8 +1,7 @@
-"""A Ray cluster of several nodes on this machine, to try things: raylets on 127.0.0.2 and up, which share its cores.
+"""A Ray cluster of several nodes on this machine, for trials: raylets on 127.0.0.2 and up that share its cores.
 
-They run apart from whoever started them, with their files in a folder below /tmp (their sockets' paths must be short); what was
-started is in HOME/ray.json, so that the next scheduler finds them. They are ended by their numbers: `ray stop` would end every
-cluster of this person.
+They are detached, with files in a folder below /tmp (paths of sockets must be short). HOME/ray.json records the address for the
+next scheduler. They are ended by pid, since `ray stop` would end every cluster of this user.
 """
 
 import contextlib
@@ -24,15 +23,15 @@ from fairlead.engines.contract import EngineError
 from fairlead.processes import cores
 
 START_WITHIN = 60.0
-"""Seconds that one node is given to start."""
+"""Seconds for one node to start."""
 END_WITHIN = 5.0
-"""Seconds that they have to end before they are killed."""
+"""Seconds between SIGTERM and SIGKILL."""
 STORE = 80 * 10**6
-"""Bytes of Ray's own store of objects on each."""
+"""Bytes of Ray's object store per node."""
 
 
 def ask_for_tokens(home: Path) -> None:
-    """Have the cluster of a data folder let in only who has its token: who reads that folder."""
+    """Require a token of the cluster's clients: readable by those who can read the data folder."""
     path = home / "ray_token"
     if not path.exists():
         write_private(path, secrets.token_hex(32))
@@ -40,14 +39,14 @@ def ask_for_tokens(home: Path) -> None:
 
 
 class Trial:
-    """The cluster of a scheduler's data folder.
+    """The trial cluster of a scheduler's data folder.
 
     Parameters
     ----------
     home : Path
-        That folder.
+        The data folder.
     sizes : sequence of (int, int)
-        CPUs and bytes of memory that each node says it has; without, they share the machine's cores and half its memory.
+        CPUs and bytes of memory of each node; by default they share the machine's cores and half its memory.
     """
 
     def __init__(self, home: Path, sizes: Sequence[tuple[int, int]] = ()) -> None:
@@ -56,7 +55,7 @@ class Trial:
         self._folder = Path(tempfile.gettempdir(), f"fairlead-{os.geteuid()}-{name}")
 
     def start(self, count: int) -> str:
-        """Start it with so many nodes, or find it where it runs; its address. Raises EngineError where it cannot be started."""
+        """Start it with `count` nodes, or find it. Return its address. Raises EngineError if it cannot be started."""
         running = self._running()
         if running:
             return running
@@ -66,13 +65,13 @@ class Trial:
             raise EngineError(f"{self._folder} belongs to somebody else: move it away")
         address = f"127.0.0.2:{_free_port()}"
         self._start_node(1, count, _as_head(address))
-        for number in range(2, count + 1):  # one after another: together they would take the same names for their files
+        for number in range(2, count + 1):  # in turn: concurrent starts pick the same file names
             self._start_node(number, count, [f"--address={address}"])
         write_private(self._home / "ray.json", json.dumps({"address": address}))
         return address
 
     def end(self) -> None:
-        """End all of it."""
+        """End it."""
         mark = f"{self._folder}/"
         found = []
         for process in psutil.process_iter(["cmdline", "uids"]):
@@ -89,7 +88,7 @@ class Trial:
         (self._home / "ray.json").unlink(missing_ok=True)
 
     def _running(self) -> str:
-        """Its address, where its head takes connections; else empty."""
+        """Return its address if its head accepts connections; else an empty string."""
         with contextlib.suppress(OSError, ValueError, KeyError):
             address = str(json.loads((self._home / "ray.json").read_text())["address"])
             host, _, port = address.rpartition(":")
@@ -98,12 +97,12 @@ class Trial:
         return ""
 
     def start_node_again(self, number: int, count: int) -> None:
-        """Start a node whose raylet has ended, where the head runs; or the head itself, where it was."""
+        """Restart a node whose raylet ended if the head runs; else restart the head."""
         if address := self._running():
             self._start_node(number, count, [f"--address={address}"])
         else:
             address = str(json.loads((self._home / "ray.json").read_text())["address"])
-            # `ray start` takes a head for one that runs where it finds this, and a raylet of its cluster on its machine.
+            # With this file `ray start` takes the head for running, if a raylet of its cluster is on the machine.
             (self._folder / "ray_current_cluster").unlink(missing_ok=True)
             self._start_node(1, count, _as_head(address))
 
@@ -119,9 +118,9 @@ class Trial:
         ]  # fmt: skip
         if number == 1:
             command.append(f"--temp-dir={self._folder}")
-        said = self._folder / f"{name}.log"
+        output = self._folder / f"{name}.log"
         try:
-            with said.open("w") as log:  # no pipe: what was started would keep it open
+            with output.open("w") as log:  # not a pipe: the started processes would keep it open
                 subprocess.run(
                     command,
                     env={**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_USAGE_STATS_ENABLED": "0"},
@@ -134,8 +133,8 @@ class Trial:
                 )
         except subprocess.SubprocessError as error:
             self.end()
-            last = (said.read_text(errors="replace").strip().splitlines() or [str(error)])[-1]
-            raise EngineError(f"a Ray node could not be started: `ray start` said: {last}: see {said}") from None
+            last = (output.read_text(errors="replace").strip().splitlines() or [str(error)])[-1]
+            raise EngineError(f"a Ray node could not be started: `ray start` printed: {last}: see {output}") from None
 
 
 def _as_head(address: str) -> list[str]:

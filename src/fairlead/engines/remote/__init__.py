@@ -1,1 +1,1 @@
-"""Tasks on many machines: a supervisor on each, and one line to each of them, all in one thread."""
+"""Tasks on many machines: a supervisor on each, and a connection to each, all in one thread."""

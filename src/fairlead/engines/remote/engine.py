@@ -1,7 +1,7 @@
-"""The scheduler's side of an engine of many machines: decisions fan out to their supervisors, and what those saw comes together.
+"""The scheduler's side of a cluster: sends decisions to the nodes' supervisors and merges their reports.
 
-Machines come and go by :meth:`RemoteEngine.admit` and :meth:`RemoteEngine.part`, which whoever knows the machines calls from a
-thread of their own. When one is told to be lost is decided by :mod:`fairlead.engines.remote.members`.
+Nodes come and go by :meth:`RemoteEngine.admit` and :meth:`RemoteEngine.part`, called from the thread of the node source, such
+as Ray's. :mod:`fairlead.engines.remote.members` decides when a node is lost.
 """
 
 import base64
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.calls.payloads import SETUP
 from fairlead.data_folder import write_private
-from fairlead.engines.calls import SETUP
 from fairlead.engines.contract import (
     NOWHERE,
     Attempts,
@@ -32,37 +32,37 @@ from fairlead.engines.contract import (
     Where,
 )
 from fairlead.engines.local.feeding import Feeding
+from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
 from fairlead.engines.local.member import is_here
-from fairlead.engines.local.sightings import (
+from fairlead.engines.local.reports import (
     Ended,
     Fed,
     Fenced,
+    Heartbeat,
     Inventory,
     Message,
+    OutputPiece,
     Paused,
+    PieceRequest,
     Refused,
-    Said,
-    Sightings,
+    Reports,
     Started,
     Task,
-    Wanted,
-    WasRead,
     read_lines,
 )
-from fairlead.engines.local.telling import Folders, gpus_of, limits, message, rows, starts
-from fairlead.engines.remote.calls import Collecting
-from fairlead.engines.remote.links import Links, Place
-from fairlead.engines.remote.members import Member, Promise, Standing
+from fairlead.engines.local.supervisor_connections import Endpoint, SupervisorConnections
+from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
+from fairlead.engines.remote.transfer import ResultCollector
 from fairlead.model.specs import Node, Quantities
 
 log = logging.getLogger("fairlead")
 
 READ_WITHIN = 10.0
-"""Seconds in which a machine must tell what a task wrote."""
+"""Seconds for a node to answer a read of output."""
 SESSIONS_EVERY = 2.0
-"""Seconds between two looks for sessions that were closed, of those that nodes have fetched."""
+"""Seconds between two checks for closed sessions that nodes have fetched."""
 SILENT = 10.0
-"""Seconds after which a line that says nothing is begun anew, and a machine is said not to answer."""
+"""Seconds of silence after which a node counts as not answering and its connection is renewed."""
 
 
 class RemoteEngine:
@@ -73,17 +73,16 @@ class RemoteEngine:
     home : Path
         The scheduler's data folder.
     wake : callable
-        Called, from another thread, when there is something to poll.
-    promise : Promise
-        When machines are lost.
+        Called from another thread when there is something to poll.
+    policy : LeasePolicy
+        When nodes are lost.
     as_people : bool
-        Whether tasks run as the people who submitted them, which takes root on each machine; else as whose process the
-        supervisors are.
+        True if tasks run as the people who submitted them, which takes root on each machine; else as the supervisors' users.
 
     Attributes
     ----------
     complaint : str or None
-        What whoever knows the machines has to complain of.
+        The trouble of the node source, if any.
     """
 
     elastic, ray = True, False
@@ -92,41 +91,41 @@ class RemoteEngine:
         self,
         home: Path,
         wake: Callable[[], None],
-        promise: Promise,
+        policy: LeasePolicy,
         as_people: bool = False,
     ) -> None:
         self.complaint: str | None = None
-        self._home, self._wake, self._promise, self._as_people = home, wake, promise, as_people
+        self._home, self._wake, self._policy, self._as_people = home, wake, policy, as_people
         self._folders = Folders(home / "calls", home / "exports")
-        self._lock = threading.Lock()  # of what follows; held for moments
+        self._lock = threading.Lock()  # guards what follows; never held for long
         self._members: dict[str, Member] = {}
-        self._places: dict[str, Place] = {}
+        self._endpoints: dict[str, Endpoint] = {}
         self._gpus: dict[str, list[int]] = {}
-        self._seen: dict[str, Sightings] = {}
-        self._on: dict[Task, str] = {}  # where attempts are that were started, or seen
-        self._firsts: dict[int, tuple[int, str]] = {}  # by job, the attempt of its first task, and where that is
+        self._seen: dict[str, Reports] = {}
+        self._on: dict[Task, str] = {}  # node of each attempt that was started or reported
+        self._firsts: dict[int, tuple[int, str]] = {}  # by job: attempt number of its first task, and its node
         self._feeding = Feeding()
-        self._collecting = Collecting(self._folders.calls, self._tell, self._collected)
-        self._sessions: dict[str, set[str]] = defaultdict(set)  # by node, those that were fetched from there
+        self._collecting = ResultCollector(self._folders.calls, self._send, self._collected)
+        self._sessions: dict[str, set[str]] = defaultdict(set)  # by node: sessions fetched there
         self._sessions_seen_at = 0.0
         self._reads: dict[int, queue.SimpleQueue[bytes | None]] = {}
         self._next_read = 0
         self._superseded = ""
-        self._told_at_all = False
-        self._links: Links | None = None
+        self._inventory_sent = False
+        self._connections: SupervisorConnections | None = None
 
-    # -- what is there ------------------------------------------------------------------------------------------
+    # -- nodes --------------------------------------------------------------------------------------------------
 
     @property
     def nodes(self) -> Sequence[Node]:
         with self._lock:
-            return [m.node for m in self._members.values() if m.node is not None and m.standing is Standing.THERE]
+            return [m.node for m in self._members.values() if m.node is not None and m.standing is MemberState.UP]
 
     @property
     def limits(self) -> Mapping[str, bool]:
-        """What tasks are held to on all machines."""
+        """What every node enforces."""
         with self._lock:
-            known = [m.limits for m in self._members.values() if m.standing is Standing.THERE]
+            known = [m.limits for m in self._members.values() if m.standing is MemberState.UP]
         return {
             name: all(limits.get(name, False) for limits in known) for name in ("cpu", "memory", "tracking") if known
         }
@@ -137,26 +136,30 @@ class RemoteEngine:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since that machine was heard that was not heard for longest."""
+        """Seconds of silence of the node that is silent for longest."""
         with self._lock:
-            heard = [m.renewed_at for m in self._members.values() if m.standing is Standing.THERE]
+            heard = [m.renewed_at for m in self._members.values() if m.standing is MemberState.UP]
         return max(0.0, time.monotonic() - min(heard)) if heard else 0.0
 
     @property
     def trouble(self) -> str | None:
-        """What keeps all work from being done; machines that do not answer are told by :attr:`silence`."""
+        """Why no work can be done; nodes that do not answer are in :attr:`silence`."""
         with self._lock:
-            waits = [name for name, member in self._members.items() if member.standing is Standing.UNHEARD]
-            works = any(member.standing is Standing.THERE for member in self._members.values())
+            waits = [name for name, member in self._members.items() if member.standing is MemberState.UNHEARD]
+            works = any(member.standing is MemberState.UP for member in self._members.values())
         if works:
             return None
         if not waits or self.complaint:
             return self.complaint
-        why = [f"{name}: {self._links.trouble_of(name) or 'does not answer'}" for name in waits[:3] if self._links]
+        why = [
+            f"{name}: {self._connections.trouble_of(name) or 'does not answer'}"
+            for name in waits[:3]
+            if self._connections
+        ]
         return f"none of {len(waits)} machines can be reached: " + "; ".join(why)
 
     def expect(self, names: Iterable[str]) -> None:
-        """The journal believes in these: until they are admitted they are waited for, and are lost when no lease can last."""
+        """Expect the nodes in the journal: wait for them to be admitted; they are lost when no lease can still be valid."""
         now, before = time.monotonic(), self._promised_before()
         with self._lock:
             for name in names:
@@ -164,88 +167,90 @@ class RemoteEngine:
                 member.promised, member.believed = before, True
 
     def _promised_before(self) -> float:
-        """For how many seconds a lease may last that a scheduler before this one promised; what this one does is kept."""
+        """Return the longest lease that an earlier scheduler granted, in seconds; store this one's."""
         path = self._home / "lost_after"
         try:
             before = float(path.read_text())
         except (OSError, ValueError):  # there was none
             before = 0.0
-        write_private(path, repr(max(before, self._promise.lost_after)), durable=True)
+        write_private(path, repr(max(before, self._policy.lost_after)), durable=True)
         return before
 
     def wait_for_nodes(self) -> None:
-        """They come when they come."""
+        """No-op: nodes come when they come."""
 
     @property
     def silence(self) -> Mapping[str, float]:
-        """Seconds since they were heard, of the machines that are not heard, and are not lost yet."""
+        """Seconds of silence, by node, of nodes that are silent and not lost yet."""
         now = time.monotonic()
         with self._lock:
-            found = {m.name: now - m.renewed_at for m in self._members.values() if m.standing is not Standing.LOST}
+            found = {m.name: now - m.renewed_at for m in self._members.values() if m.standing is not MemberState.LOST}
         return {name: silent_for for name, silent_for in found.items() if silent_for > SILENT}
 
-    def admit(self, node: Node, place: Place) -> None:
-        """A machine is there, or is another than it was, with a supervisor that is reached there."""
+    def admit(self, node: Node, endpoint: Endpoint) -> None:
+        """Add a node, or change it; its supervisor is reached at `endpoint`."""
         with self._lock:
             member = self._members.get(node.name)
-            if member is None or member.standing is Standing.LOST:
+            if member is None or member.standing is MemberState.LOST:
                 member = self._members[node.name] = Member(node.name, node, time.monotonic())
             changed, member.node = member.node != node, node
-            self._gpus |= gpus_of([node])
-            anew = self._places.get(node.name) != place or member.gone_at is not None
+            self._gpus |= gpu_indices([node])
+            reconnect = self._endpoints.get(node.name) != endpoint or member.gone_at is not None
             if member.gone_at is not None:
                 member.draining = False
             member.gone_at, member.fenced = None, False
-            self._places[node.name] = place
-            if changed and member.standing is Standing.THERE:
-                self._sightings(node.name).nodes += member.seen()
-        if anew and self._links is not None:
-            self._links.connect(node.name, place)
+            self._endpoints[node.name] = endpoint
+            if changed and member.standing is MemberState.UP:
+                self._reports_of(node.name).nodes += member.seen()
+        if reconnect and self._connections is not None:
+            self._connections.connect(node.name, endpoint)
         self._wake()
 
     def drain(self, name: str) -> None:
-        """A machine is to go: it is to take no more."""
+        """Drain a node: it takes no more tasks."""
         with self._lock:
             member = self._members.get(name)
             if member is None or member.draining:
                 return
             member.draining = True
-            if member.standing is Standing.THERE:
-                self._sightings(name).nodes.append(NodeDraining(name))
+            if member.standing is MemberState.UP:
+                self._reports_of(name).nodes.append(NodeDraining(name))
         self._wake()
 
     def part(self, name: str) -> None:
-        """A machine is gone, or is to go: nothing is to run there any more. It is lost when nothing can."""
+        """Remove a node: nothing may run there any more. It is lost as soon as nothing can."""
         with self._lock:
             member = self._members.get(name)
             if member is None or member.gone_at is not None:
                 return
             member.gone_at = time.monotonic()
-        if self._links is not None:
-            self._links.tell(name, message("fence"))
+        if self._connections is not None:
+            self._connections.send(name, message("fence"))
 
     def names(self) -> set[str]:
-        """The machines that are admitted, or expected, and have not parted."""
+        """Return the nodes that are admitted or expected, and not removed."""
         with self._lock:
-            return {name for name, m in self._members.items() if m.gone_at is None and m.standing is not Standing.LOST}
+            return {
+                name for name, m in self._members.items() if m.gone_at is None and m.standing is not MemberState.LOST
+            }
 
     # -- the contract -------------------------------------------------------------------------------------------
 
     def serve(self, journal: str, epoch: int) -> None:
         inventory = message("inventory")
-        lease = message("lease", lost_after=self._promise.lost_after, grace=self._promise.grace)
+        lease = message("lease", lost_after=self._policy.lost_after, grace=self._policy.grace)
         greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + lease + inventory
-        every = min(0.5, self._promise.lost_after / 20)
-        self._links = Links(greeting, inventory, self._hear, self._broken, self._look, every)
-        self._links.begin()
+        every = min(0.5, self._policy.lost_after / 20)
+        self._connections = SupervisorConnections(greeting, inventory, self._hear, self._broken, self._look, every)
+        self._connections.begin()
         with self._lock:
-            places = dict(self._places)
-        for name, place in places.items():
-            self._links.connect(name, place)
+            endpoints = dict(self._endpoints)
+        for name, endpoint in endpoints.items():
+            self._connections.connect(name, endpoint)
 
-    def _tell(self, name: str, told: bytes) -> None:
-        assert self._links is not None, "it is said first whom it serves"
-        self._links.tell(name, told)
+    def _send(self, name: str, line: bytes) -> None:
+        assert self._connections is not None, "call serve() first"
+        self._connections.send(name, line)
 
     def start(self, launches: Launches) -> None:
         attempts = launches.attempts
@@ -255,20 +260,20 @@ class RemoteEngine:
             for job, number, place in zip(*rest, strict=True):
                 self._firsts[job] = number, launches.nodes[place]
         jobs = {number: launches.jobs[number] for number in set(attempts.job.tolist())}
-        if any(job.work.export for job in jobs.values()) and self._links is not None:
-            # What is kept apart is read from the disk, for which the scheduler does not wait.
-            self._links.do(lambda: self._start(launches._replace(jobs=jobs)))
+        if any(job.work.export for job in jobs.values()) and self._connections is not None:
+            # Stored environments are read from the disk, for which the scheduler's thread must not wait.
+            self._connections.do(lambda: self._start(launches._replace(jobs=jobs)))
         else:
             self._start(launches)
 
     def _start(self, launches: Launches) -> None:
         self._note_sessions(launches)
-        told_so = (self._gpus, self._folders, self._as_people, self._master_of, self._exported, self._is_elsewhere)
-        for node, told, tasks in starts(launches, *told_so):
+        more = (self._gpus, self._folders, self._as_people, self._master_of, self._exported, self._is_elsewhere)
+        for node, line, tasks in starts(launches, *more):
             with self._lock:
                 for job, index, number in tasks:
                     self._on[job, index, number] = node
-            self._tell(node, told)
+            self._send(node, line)
 
     def _note_sessions(self, launches: Launches) -> None:
         """Note which sessions nodes will fetch."""
@@ -280,28 +285,28 @@ class RemoteEngine:
                         self._sessions[node].add(call.session)
 
     def _is_elsewhere(self, node: str) -> bool:
-        """Whether a node does not see this machine's files."""
+        """Return True if a node does not see this machine's files."""
         with self._lock:
-            place = self._places.get(node)
-        return place is not None and not is_here(place.address)
+            endpoint = self._endpoints.get(node)
+        return endpoint is not None and not is_here(endpoint.address)
 
     def _exported(self, node: str, name: str) -> dict[str, str] | None:
-        """An environment that is kept apart, for a node that does not see this machine's files."""
+        """Read a stored environment for a node that does not see this machine's files; else None."""
         if not self._is_elsewhere(node):
             return None
         try:
             return msgspec.json.decode((self._folders.exports / name).read_bytes(), type=dict[str, str])
         except (OSError, msgspec.MsgspecError) as error:
-            log.warning("an environment that was kept for a job cannot be read: %s", error)
-            return None  # the task says so, too: it is not there either
+            log.warning("a job's stored environment cannot be read: %s", error)
+            return None  # the task reports it too, since the file is missing there
 
     def _master_of(self, job: int) -> str | None:
         with self._lock:
             _, name = self._firsts.get(job, (0, ""))
-            place = self._places.get(name)
-        if place is None:
+            endpoint = self._endpoints.get(name)
+        if endpoint is None:
             return None
-        return place.address.host or "127.0.0.1"
+        return endpoint.address.host or "127.0.0.1"
 
     def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
         self._fan_out("stop", attempts, [where.nodes[place] for place in where.node.tolist()], grace=grace)
@@ -315,24 +320,24 @@ class RemoteEngine:
                     del self._firsts[job]
 
     def _fan_out(self, do: str, attempts: Attempts, names: list[str], **more: object) -> list[Task]:
-        """Tell the machines that attempts are on something of them; which they are, where that is not said, is known of old."""
+        """Send a message about attempts to their nodes. `names` are these nodes; if empty, our own records decide."""
         tasks: list[Task] = [(job, index, number) for job, index, number in rows(attempts)]
         by_node: dict[str, list[Task]] = defaultdict(list)
         with self._lock:
             for task, name in zip(tasks, names or [self._on.get(task, "") for task in tasks], strict=True):
                 by_node[name].append(task)
         for name, some in by_node.items():
-            self._tell(name, message(do, tasks=some, **more))
+            self._send(name, message(do, tasks=some, **more))
         return tasks
 
     def poll(self) -> Seen:
         if self._superseded:
             raise Superseded(self._superseded)
-        if self._links is not None and self._links.failure is not None:
-            raise RuntimeError("the thread of the lines to the machines failed") from self._links.failure
+        if self._connections is not None and self._connections.failure is not None:
+            raise RuntimeError("the thread of the connections to the nodes failed") from self._connections.failure
         with self._lock:
             seen, self._seen = self._seen, {}
-        total, of = Sightings(), {name for name, one in seen.items() if one.known is not None}
+        total, of = Reports(), {name for name, one in seen.items() if one.known is not None}
         for one in seen.values():
             known, one.known = one.known, None
             total.join(one)
@@ -340,41 +345,41 @@ class RemoteEngine:
                 total.known = (total.known or []) + known
         if of:
             total.known = total.known or []
-        if not self._told_at_all:  # that nothing is known of any machine yet is an answer
-            self._told_at_all, total.known = True, total.known or []
+        if not self._inventory_sent:  # that no node is known yet is an answer too
+            self._inventory_sent, total.known = True, total.known or []
         return total.seen()._replace(of=of) if total.known is not None else total.seen()
 
     def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
-        for (job, index, number), told in limits(attempts, demands):
+        for (job, index, number), line in limits(attempts, demands):
             with self._lock:
                 name = self._on.get((job, index, number))
             if name is not None:
-                self._tell(name, told)
+                self._send(name, line)
 
     def take_inventory(self) -> None:
-        self._told_at_all = False
+        self._inventory_sent = False
         for name in self.names():
-            self._tell(name, message("inventory"))
+            self._send(name, message("inventory"))
 
     def forget(self, jobs: Iterable[int]) -> None:
-        told = message("forget", jobs=list(jobs))
+        line = message("forget", jobs=list(jobs))
         for name in self.names():
-            self._tell(name, told)
+            self._send(name, line)
 
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
         answer: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         with self._lock:
             member = self._members.get(node)
-            if member is None or member.standing is not Standing.THERE:
-                raise Unreachable(f"node {node} is not there")
+            if member is None or member.standing is not MemberState.UP:
+                raise Unreachable(f"node {node} is not up")
             if (silent_for := time.monotonic() - member.renewed_at) > SILENT:
-                raise Unreachable(f"node {node} was not heard for {silent_for:.0f} s")
+                raise Unreachable(f"no message from node {node} for {silent_for:.0f} s")
             self._next_read += 2
             ask = self._next_read
             self._reads[ask] = answer
         try:
             asked = {"ask": ask, "job": job, "task": index, "stream": stream, "offset": offset, "most": most}
-            self._tell(node, message("read", **asked))
+            self._send(node, message("read", **asked))
             return answer.get(timeout=READ_WITHIN)
         except queue.Empty:
             raise Unreachable(f"node {node} does not answer") from None
@@ -387,25 +392,25 @@ class RemoteEngine:
     ) -> AbstractContextManager[Callable[[], Fed | None]]:
         with self._lock:
             name = self._on.get(task, "")
-        return self._feeding.piece(partial(self._tell, name), task, offset, data, end, size)
+        return self._feeding.piece(partial(self._send, name), task, offset, data, end, size)
 
     def close(self, leave: bool = False) -> None:
-        """Hang up. With `leave`, the supervisors go too as soon as nothing runs."""
-        if self._links is not None:
+        """Disconnect. With `leave`, supervisors end as soon as nothing runs."""
+        if self._connections is not None:
             if leave:
                 for name in self.names():
-                    self._tell(name, message("leave"))
-            self._links.close()
+                    self._send(name, message("leave"))
+            self._connections.close()
 
     def join(self, timeout: float) -> None:
-        if self._links is not None:
-            self._links.join(timeout)
+        if self._connections is not None:
+            self._connections.join(timeout)
         self._collecting.close()
 
-    # -- in the thread of the lines -----------------------------------------------------------------------------
+    # -- in the thread of the connections -----------------------------------------------------------------------
 
-    def _sightings(self, name: str) -> Sightings:
-        return self._seen.setdefault(name, Sightings())
+    def _reports_of(self, name: str) -> Reports:
+        return self._seen.setdefault(name, Reports())
 
     def _hear(self, name: str, lines: list[bytes]) -> None:
         now = time.monotonic()
@@ -417,31 +422,31 @@ class RemoteEngine:
             member.heard_at = now
             for each in messages:
                 self._take_in(member, each, now)
-        if any(not isinstance(each, Said | Fed | WasRead) for each in messages):
+        if any(not isinstance(each, Heartbeat | Fed | OutputPiece) for each in messages):
             self._wake()
 
     def _take_in(self, member: Member, each: Message, now: float) -> None:
-        assert self._links is not None
+        assert self._connections is not None
         match each:
-            case Said(number):
-                # Where it was told that the machine is lost, it must first have told what it knows of: then it is there again.
+            case Heartbeat(number):
+                # A node that was reported lost must first send its inventory: only then it is up again.
                 member.number = number
-                if member.standing is not Standing.LOST:
+                if member.standing is not MemberState.LOST:
                     self._renew(member, now)
             case Inventory():
                 self._take_inventory_in(member, each)
             case Refused(why):
                 self._superseded = (
-                    f"{self._home}: the supervisor of {member.name} obeys another scheduler ({why}): this one ends, and what "
-                    "runs goes on"
+                    f"{self._home}: the supervisor of {member.name} obeys another scheduler ({why}): this one ends, and "
+                    "its tasks continue"
                 )
             case Paused(tasks):
                 member.paused = len(tasks)
             case Fed():
-                self._feeding.hear(each)
-            case WasRead(ask, data):
+                self._feeding.acknowledge(each)
+            case OutputPiece(ask, data):
                 self._hear_read(member, ask, None if data is None else base64.b64decode(data))
-            case Wanted():
+            case PieceRequest():
                 self._collecting.answer(member.name, each)
             case Fenced():
                 member.fenced = member.gone_at is not None
@@ -450,53 +455,51 @@ class RemoteEngine:
                     if isinstance(each, Ended) and each.session:
                         self._collecting.begin(member.name, each)
                     else:
-                        self._sightings(member.name).add(each)
+                        self._reports_of(member.name).add(each)
                 else:
-                    log.warning(
-                        "node %s tells of task %d.%d, which is on another: it is not believed", member.name, *task[:2]
-                    )
+                    log.warning("node %s reports task %d.%d, which is on another node: ignored", member.name, *task[:2])
             case _:
-                self._sightings(member.name).add(each)
+                self._reports_of(member.name).add(each)
 
     def _hear_read(self, member: Member, ask: int, data: bytes | None) -> None:
-        """Odd numbers are asked for what calls came to, even ones for output."""
+        """Odd numbers request results of calls, even ones output."""
         if ask % 2:
-            self._collecting.hear(member.name, ask, data)
+            self._collecting.receive(member.name, ask, data)
         elif ask in self._reads:
             self._reads[ask].put(data)
 
     def _collected(self, name: str, ended: Ended) -> None:
-        """What a call came to is here: tell its end. A machine that is lost tells it again, should it come back."""
+        """Report the end of a call whose result is here. A lost node reports it again if it comes back."""
         with self._lock:
             member = self._members.get(name)
-            if member is None or member.standing is Standing.LOST:
+            if member is None or member.standing is MemberState.LOST:
                 return
-            self._sightings(name).add(ended)
+            self._reports_of(name).add(ended)
         self._wake()
 
     def _renew(self, member: Member, now: float) -> None:
-        """Say a number back: its lease lasts from before now."""
-        assert self._links is not None
+        """Echo a heartbeat: the lease lasts from before now."""
+        assert self._connections is not None
         member.renewed_at = now
-        self._links.answer(member.name, b'{"do": "renew", "number": %d}\n' % member.number)
+        self._connections.answer(member.name, b'{"do": "renew", "number": %d}\n' % member.number)
 
-    def _take_inventory_in(self, member: Member, told: Inventory) -> None:
-        assert self._links is not None
-        member.limits, member.promised = told.limits, 0.0
-        self._sessions[member.name] |= set(told.sessions)
-        for job, index, number in told.tasks:
+    def _take_inventory_in(self, member: Member, inventory: Inventory) -> None:
+        assert self._connections is not None
+        member.limits, member.promised = inventory.limits, 0.0
+        self._sessions[member.name] |= set(inventory.sessions)
+        for job, index, number in inventory.tasks:
             self._on.setdefault((job, index, number), member.name)
             if index == 0 and number >= self._firsts.get(job, (0, ""))[0]:
                 self._firsts[job] = number, member.name
-        self._links.accept(member.name)
-        seen = self._sightings(member.name)
-        seen.add(told)
+        self._connections.accept(member.name)
+        seen = self._reports_of(member.name)
+        seen.add(inventory)
         if member.gone_at is not None:
-            self._links.tell(member.name, message("fence"))
+            self._connections.send(member.name, message("fence"))
         elif member.node is not None:
-            if member.standing is Standing.LOST:
+            if member.standing is MemberState.LOST:
                 self._renew(member, time.monotonic())
-            member.standing, member.believed = Standing.THERE, True
+            member.standing, member.believed = MemberState.UP, True
             seen.nodes = member.seen()
 
     def _broken(self, name: str) -> None:
@@ -506,8 +509,8 @@ class RemoteEngine:
                 member.heard_at = time.monotonic()
 
     def _look(self) -> None:
-        """Tell of machines that are lost now, and begin lines anew that are dead; have what is left of sessions removed."""
-        assert self._links is not None
+        """Report nodes that are lost now, renew dead connections, and close sessions."""
+        assert self._connections is not None
         now = time.monotonic()
         if now - self._sessions_seen_at > SESSIONS_EVERY:
             self._sessions_seen_at = now
@@ -515,42 +518,42 @@ class RemoteEngine:
         news = False
         with self._lock:
             for name, member in list(self._members.items()):
-                if member.standing is not Standing.LOST and member.is_lost(self._promise, now):
+                if member.standing is not MemberState.LOST and member.is_lost(self._policy, now):
                     self._lose(member)
                     news = True
                 elif now - member.heard_at > SILENT:
-                    if member.standing is Standing.THERE and now - member.renewed_at < 2 * SILENT:
+                    if member.standing is MemberState.UP and now - member.renewed_at < 2 * SILENT:
                         log.warning(
-                            "node %s was not heard for %.0f s: what runs there may go on", name, now - member.renewed_at
+                            "no message from node %s for %.0f s: its tasks may still run", name, now - member.renewed_at
                         )
                     member.heard_at = now
-                    self._links.mend(name)
+                    self._connections.renew(name)
         if news:
             self._wake()
 
     def _close_sessions(self) -> None:
-        """Have the nodes remove what they fetched of sessions that were closed."""
+        """Make nodes remove their files of closed sessions."""
         with self._lock:
             there = {node: set(sessions) for node, sessions in self._sessions.items() if sessions}
         gone = {each for each in set().union(*there.values()) if not (self._folders.calls / each / SETUP).exists()}
         for node, sessions in there.items():
             if closed := sorted(sessions & gone):
-                self._tell(node, message("close", sessions=closed))
+                self._send(node, message("close", sessions=closed))
                 with self._lock:
                     self._sessions[node] -= gone
 
     def _lose(self, member: Member) -> None:
-        """Tell that a machine is lost. Should it be heard again, it comes as one that is new, with what ended there."""
-        assert self._links is not None
-        log.warning("node %s is lost: what ran there starts again elsewhere", member.name)
-        member.standing = Standing.LOST
+        """Report a node as lost. If it comes back, it does so as a new one, with the ends that it knows."""
+        assert self._connections is not None
+        log.warning("node %s is lost: its tasks start again elsewhere", member.name)
+        member.standing = MemberState.LOST
         self._on = {task: name for task, name in self._on.items() if name != member.name}
-        self._sightings(member.name).nodes.append(NodeDown(member.name))
-        place = self._places.get(member.name)
-        if member.gone_at is None and place is not None:
+        self._reports_of(member.name).nodes.append(NodeDown(member.name))
+        endpoint = self._endpoints.get(member.name)
+        if member.gone_at is None and endpoint is not None:
             self._members[member.name] = Member(member.name, member.node, time.monotonic())
-            self._members[member.name].standing = Standing.LOST
-            self._links.connect(member.name, place)
+            self._members[member.name].standing = MemberState.LOST
+            self._connections.connect(member.name, endpoint)
         else:
-            self._links.disconnect(member.name)
-            self._places.pop(member.name, None)
+            self._connections.disconnect(member.name)
+            self._endpoints.pop(member.name, None)

@@ -1,7 +1,8 @@
-"""Keys by which the scheduler and the supervisors of other machines know each other: made once, kept in the scheduler's folder.
+"""The keys by which the scheduler and the supervisors of other machines authenticate each other, kept in the scheduler's
+folder.
 
-HOME/keys has one file for each side, with its certificate and key: `scheduler.pem`, and one for each node by a name of its own. A
-node is given its own and the scheduler's certificate, without the key: so no node can speak as the scheduler, or as another.
+HOME/keys has a file per side with its certificate and key: `scheduler.pem` and one per node. A node gets its own and the
+scheduler's certificate without the key, so no node can pose as the scheduler or as another node.
 """
 
 import datetime
@@ -11,15 +12,15 @@ import threading
 from pathlib import Path
 
 from fairlead.data_folder import write_private
-from fairlead.engines.local import secured
+from fairlead.engines.local import tls
 from fairlead.engines.local.member import Keys
 
 YEARS = 20
-"""How long a certificate is good for; it is made anew by removing its file."""
+"""Validity of a certificate; removing its file renews it."""
 
 
 class KeyRing:
-    """The keys of one scheduler, for any thread. `folder` is made where there is none."""
+    """The keys of one scheduler. Thread-safe. Makes `folder` if needed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -28,18 +29,18 @@ class KeyRing:
         self._lock = threading.Lock()
 
     def of(self, node: str) -> Keys:
-        """What a node's supervisor is given."""
+        """Return the keys of a node's supervisor."""
         return Keys(self._made(node).read_text(), _certificate(self._made("").read_text()))
 
     def context(self, node: str) -> ssl.SSLContext:
-        """For connections to a node's supervisor."""
+        """Return the context for connections to a node's supervisor."""
         if node not in self._contexts:
             theirs = _certificate(self._made(node).read_text())
-            self._contexts[node] = secured.between(self._made(""), theirs, at_supervisor=False)
+            self._contexts[node] = tls.between(self._made(""), theirs, at_supervisor=False)
         return self._contexts[node]
 
     def _made(self, node: str) -> Path:
-        """The file of a node, or of the scheduler where it is nameless."""
+        """Return the file of a node, or of the scheduler for an empty name."""
         name = f"node-{hashlib.sha256(node.encode()).hexdigest()[:24]}" if node else "scheduler"
         path = self._folder / f"{name}.pem"
         with self._lock:
@@ -50,13 +51,13 @@ class KeyRing:
 
 
 def _certificate(pem: str) -> str:
-    """The certificate alone of a file with its key."""
+    """Return only the certificate from PEM with a key."""
     begin = pem.index("-----BEGIN CERTIFICATE-----")
     return pem[begin:]
 
 
 def _make(name: str) -> str:
-    """A key, and a certificate that it signs itself, as PEM."""
+    """Make a key and its self-signed certificate, as PEM."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

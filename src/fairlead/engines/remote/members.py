@@ -1,8 +1,8 @@
-"""When a machine may be taken for lost: as soon as nothing can run there any more, and no sooner.
+"""When a node counts as lost: as soon as nothing can run there any more, and no sooner.
 
-Its supervisor runs tasks as long as it has a lease (:mod:`fairlead.engines.local.lease`), which lasts `lost_after` seconds from a
-moment before its last number was heard, and then gives them a grace. Where somebody vouches for machines, such as Ray, a lease
-lasts from the last moment at which that one held the machine for alive, too: then silence alone proves nothing.
+Its supervisor runs tasks while it has a lease (:mod:`fairlead.engines.local.lease`), for `lost_after` seconds from before its
+last heartbeat was received; then tasks get a grace. If a third party such as Ray vouches for nodes, a lease also lasts from its
+last successful health check: then silence alone proves nothing.
 """
 
 import enum
@@ -12,57 +12,57 @@ from fairlead.engines.contract import NodeDown, NodeDraining, NodeUp
 from fairlead.model.specs import Node
 
 
-class Promise(NamedTuple):
-    """How long leases last, and how long tasks have to end when one is over, in seconds; whether somebody vouches."""
+class LeasePolicy(NamedTuple):
+    """Duration of leases and grace of tasks at expiry, in seconds; `vouched` if a third party vouches for nodes."""
 
     lost_after: float
     grace: float
     vouched: bool
 
     def over_within(self, longer: float = 0.0) -> float:
-        """Seconds after which nothing runs that was not renewed: with a part for clocks that do not go alike, and for ending.
+        """Return the seconds after which nothing runs without a renewal, with margins for clock drift and for ending.
 
-        `longer` is what the lease lasts, where that may be longer.
+        `longer` is the duration of the lease if it may be longer.
         """
         return 1.02 * max(self.lost_after, longer) + self.grace + 1.0
 
 
-class Standing(enum.Enum):
-    """What is known of a machine."""
+class MemberState(enum.Enum):
+    """What is known of a node."""
 
-    UNHEARD = "unheard"  # its supervisor has not told what it knows of, since it was connected to
-    THERE = "there"
-    LOST = "lost"  # and that was told
+    UNHEARD = "unheard"  # no inventory since the connection
+    UP = "up"
+    LOST = "lost"  # and reported as lost
 
 
 class Member:
-    """A machine.
+    """A node.
 
     Attributes
     ----------
     node : Node or None
-        As it is seen; None for one that is only expected to be there.
+        Its resources and labels; None for one that is only expected.
     renewed_at : float
-        When its lease may have been renewed last, in seconds of the monotonic clock.
+        When its lease was last renewed; seconds of the monotonic clock.
     heard_at : float
-        When it was heard, or was tried to be reached anew, last.
+        When its last message came, or its connection was last renewed.
     number : int
-        The number that its supervisor said last.
+        The number of its last heartbeat.
     promised : float
-        How long its lease may last by what a scheduler before this one promised; 0 once it was told otherwise.
+        Duration of a lease that an earlier scheduler may have granted; 0 once it has the new terms.
     believed : bool
-        The journal may believe that something runs there.
+        True if the journal may have tasks there.
     gone_at : float or None
-        Since when it is known that it is gone or is to go; None while it is not.
+        When it was removed; None if it was not.
     draining : bool
-        It is to go, and takes no more.
+        True if it takes no more tasks.
     fenced : bool
-        Its supervisor has confirmed that nothing runs there.
+        True once its supervisor confirmed that nothing runs there.
     """
 
     def __init__(self, name: str, node: Node | None, now: float, promised: float = 0.0) -> None:
         self.name, self.node, self.promised = name, node, promised
-        self.standing = Standing.UNHEARD
+        self.standing = MemberState.UNHEARD
         self.renewed_at = self.heard_at = now
         self.gone_at: float | None = None
         self.fenced = self.believed = False
@@ -72,16 +72,16 @@ class Member:
         self.draining = False
 
     def seen(self) -> list[NodeUp | NodeDown | NodeDraining]:
-        """What a machine that is there is told to be."""
-        assert self.node is not None, "it has told what it knows of, so it was admitted"
+        """Return the events that describe a node that is up."""
+        assert self.node is not None, "it sent its inventory, so it was admitted"
         return [NodeUp(self.node), *([NodeDraining(self.name)] if self.draining else [])]
 
-    def is_lost(self, promise: Promise, now: float) -> bool:
-        """Whether nothing can run there now."""
-        if self.standing is Standing.LOST:
+    def is_lost(self, policy: LeasePolicy, now: float) -> bool:
+        """Return True if nothing can run there now."""
+        if self.standing is MemberState.LOST:
             return True
         if not self.believed:
             return self.gone_at is not None
         if self.gone_at is not None:
-            return self.fenced or now > max(self.gone_at, self.renewed_at) + promise.over_within(self.promised)
-        return not promise.vouched and now > self.renewed_at + promise.over_within(self.promised)
+            return self.fenced or now > max(self.gone_at, self.renewed_at) + policy.over_within(self.promised)
+        return not policy.vouched and now > self.renewed_at + policy.over_within(self.promised)

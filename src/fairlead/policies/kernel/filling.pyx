@@ -1,7 +1,7 @@
-"""Loops of policies over all users, for float64.
+"""Loops of the policies over all users, for float64.
 
-What they do, and the same for whole numbers of any size, is in `fairlead.policies.filling_loop`, `fairlead.policies.ceei` and
-`fairlead.policies.in_turn`. A sum that is added to and taken from a million times is kept in two parts (Knuth's two-sum).
+`fairlead.policies.filling` and `fairlead.policies.in_turn` have the same loops for whole numbers of any size. Sums with a million
+additions and subtractions are kept in two parts (Knuth's two-sum).
 """
 
 from libc.math cimport INFINITY, log
@@ -21,7 +21,7 @@ cdef enum:
 
 
 cdef inline void add(double *high, double *low, double x) noexcept nogil:
-    """Add to a sum in two parts; what the first cannot hold goes to the second."""
+    """Add to a sum in two parts: the rounding error of the first goes to the second."""
     cdef double total = high[0] + x
     cdef double part = total - high[0]
     low[0] += (high[0] - (total - part)) + (x - part)
@@ -32,7 +32,7 @@ def loop(
     double[::1] capacity, const double[:, ::1] demand, const double[::1] speed, const double[::1] most,
     const double[::1] floor, const i64[::1] starts, const i64[::1] ends,
 ):
-    """`fairlead.policies.filling_loop.loop`, to the last bit. `capacity` is worked in."""
+    """Same as `fairlead.policies.filling.loop`, to the last bit. `capacity` is overwritten."""
     cdef i64 n = demand.shape[0], m = demand.shape[1], i, j, s = 0, e = 0, rounds = 0, kind, which
     cdef double a, b, rate, room
     status_, why_, at_, rose_ = np.zeros(n, np.int8), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
@@ -109,7 +109,7 @@ def loop(
 def take(
     double[::1] left, const double[:, ::1] demand, const double[::1] most, const i64[::1] order, double[::1] tasks, i64[::1] stop
 ):
-    """`fairlead.policies.in_turn._take`: give each in turn, on top of what it has, as much as is left for it."""
+    """Same as `fairlead.policies.in_turn._take`."""
     cdef i64 i, j, k, why, m = left.shape[0]
     cdef double more, room
     cdef bint bounded
@@ -130,7 +130,7 @@ def take(
 
 
 def dual(const double[::1] prices, const double[:, ::1] shares, const double[::1] budget, const double[::1] most):
-    """The value, gradient and Hessian of the dual of `fairlead.policies.ceei`, in one pass over the users."""
+    """Compute the value, gradient and Hessian of the dual of `fairlead.policies.ceei`, in one pass over the users."""
     cdef i64 n = shares.shape[0], m = shares.shape[1], i, j, k
     cdef double value = 0.0, cost, tasks, bend
     gradient_, hessian_ = np.ones(m), np.zeros((m, m))

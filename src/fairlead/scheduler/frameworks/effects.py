@@ -29,7 +29,7 @@ from fairlead.scheduler.growth import ensure_group, ensure_queue, ensure_shape, 
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import IN_ORDER
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import CANCELLED, REVOKING, SUCCEEDED
+from fairlead.scheduler.statuses import CANCELLED, OFFER, REVOKING, SUCCEEDED
 from fairlead.scheduler.tables import I8, I64, Bools, Offers, Refusals, vector
 
 COMPACT_FROM = 64
@@ -114,7 +114,7 @@ def _offers_made(state: State, fact: OffersMade) -> None:
 
 def _offers_accepted(state: State, fact: OffersAccepted) -> None:
     _member(state, fact.framework).unanswered = 0
-    leaves, nodes, _ = _close(state, fact.ids, fact.at)
+    leaves, nodes, _ = _close(state, fact.ids, "accepted", fact.at)
     if len({*zip(leaves.tolist(), nodes.tolist(), strict=True)}) != 1:
         raise Contradiction(f"offers {fact.ids} are not of one node and one role")
     role_reservations.refused(state, leaves[0], nodes[0], fact.left_apart, fact.until, fact.at)
@@ -125,14 +125,14 @@ def _offers_accepted(state: State, fact: OffersAccepted) -> None:
 def _offers_declined(state: State, fact: OffersDeclined) -> None:
     _member(state, fact.framework).unanswered = 0
     apart = [state.frameworks.offered_apart.get(offer, {}) for offer in fact.ids]
-    for leaf, node, amount, more in zip(*_close(state, fact.ids, fact.at), apart, strict=True):
+    for leaf, node, amount, more in zip(*_close(state, fact.ids, "declined", fact.at), apart, strict=True):
         _refuse(state, leaf, node, amount, fact.until, fact.at)
         role_reservations.refused(state, leaf, node, more, fact.until, fact.at)
 
 
 def _offers_rescinded(state: State, fact: OffersRescinded) -> None:
     held = [offer for offer in fact.ids if state.frameworks.void.pop(offer, None) is None]
-    leaves, *_ = _close(state, held, fact.at)
+    leaves, *_ = _close(state, held, "rescinded", fact.at)
     for leaf in leaves.tolist() if fact.why == "expired" else []:
         _member(state, state.frameworks.at[state.tree.names[leaf]][0]).unanswered += 1
 
@@ -160,7 +160,7 @@ def drop_offers_on(state: State, node: int, why: str, at: float) -> None:
     """Void the offers on a node."""
     lost = state.offers.id[: state.offers.n][state.offers.node[: state.offers.n] == node].tolist()
     state.frameworks.void |= dict.fromkeys(lost, why)
-    _close(state, lost, at)
+    _close(state, lost, "its node is lost or changes", at)
 
 
 def launched(state: State, number: int, job: Job, at: float) -> None:
@@ -292,13 +292,21 @@ def _touch(state: State, group: int) -> None:
         scheduling.touch_group(state.view(), group)
 
 
-def _close(state: State, ids: Sequence[int], at: float) -> tuple[I64, I64, I64]:
+def offer_status(state: State, offer: int) -> str:
+    """Return the status of an offer that was made: open, void or over."""
+    row = np.searchsorted(state.offers.id[: state.offers.n], offer)
+    if row < state.offers.n and state.offers.id[row] == offer:
+        return "open"
+    return "void" if offer in state.frameworks.void else "over"
+
+
+def _close(state: State, ids: Sequence[int], event: str, at: float) -> tuple[I64, I64, I64]:
     """Close offers; returns their leaves and nodes, and what was left of them."""
     offers, n = state.offers, state.offers.n
-    wanted = np.array(ids, np.int64)
-    rows = np.searchsorted(offers.id[:n], wanted)
-    if len(ids) and (rows.max() >= n or (offers.id[rows] != wanted).any() or len({*ids}) < len(ids)):
-        raise Contradiction(f"some of offers {[*ids]} are not valid")
+    wrong = [offer for offer in ids if not OFFER.allows(event, offer_status(state, offer))]
+    if wrong or len({*ids}) < len(ids):
+        raise Contradiction(f"of offers {[*ids]} some are not open: they cannot be {event}")
+    rows = np.searchsorted(offers.id[:n], np.array(ids, np.int64))
     found = offers.leaf[rows], offers.node[rows], offers.rest[rows]
     revocable, view = offers.revocable[rows].tolist(), state.view()
     for offer, leaf, node, amount, more in zip(ids, *found, revocable, strict=True):

@@ -410,6 +410,7 @@ cdef bint _goes_before(View v, PreemptionPlan g, i64 b, i64 x, i64 y, i64 job, b
         v.counts_as[x * m + r] -= g.kept[x * m + r]
         v.counts_as[y * m + r] += less[r]
     _set_keys(v, x, y)
+    release(v, mark)
     return first
 
 

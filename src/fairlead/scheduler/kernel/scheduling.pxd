@@ -12,7 +12,7 @@ cdef extern from "stdbool.h":
 cdef class Arrays:
     cdef dict __dict__
     cdef void *blocks[64]
-    cdef int scratches
+    cdef readonly int scratches
 
     cdef void point(self, dict arrays)
 

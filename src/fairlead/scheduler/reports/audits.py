@@ -18,7 +18,7 @@ from fairlead.audit.over_time import NOT_KNOWN, STARVED_AFTER, OverTime, Revocat
 from fairlead.model.api_types import FairnessInfo, FairQueue
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
-from fairlead.policies import arithmetic, drf
+from fairlead.policies import drf
 from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.effects import apply
@@ -446,7 +446,7 @@ def _largest_task(state: State, leaves: I64) -> float:
     jobs = state.jobs
     live = np.flatnonzero((jobs.waiting[: jobs.n] > 0) | (jobs.holding[: jobs.n] > 0))
     demand = state.shapes.demand[np.unique(jobs.shape_row[live])]
-    return max((float(arithmetic.dominant_share(d, state.cluster.total, np.ones(len(d)))) for d in demand), default=0.0)
+    return max((float(drf.dominant_share(d, state.cluster.total, np.ones(len(d)))) for d in demand), default=0.0)
 
 
 def _why(state: State, q: int, result: Cycle, free: I64, never: Bools) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from fairlead.model.quantity import format_quantity, format_share, round_quantity
 from fairlead.model.specs import path_to_root, written
 from fairlead.plain_text import listed
-from fairlead.policies.arithmetic import dominant_share
+from fairlead.policies.drf import dominant_share
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle

@@ -10,7 +10,6 @@ import numpy as np
 from fairlead.model.api_types import (
     JobInfo,
     JobPage,
-    JobStatus,
     NodeInfo,
     QueueInfo,
     RevokedInfo,
@@ -21,7 +20,7 @@ from fairlead.model.api_types import (
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import Job, Work, path_to_root, written
 from fairlead.policies import drf
-from fairlead.policies.arithmetic import dominant_share
+from fairlead.policies.drf import dominant_share
 from fairlead.scheduler.admission import Unknown, job_row, rows_below
 from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
@@ -31,8 +30,8 @@ from fairlead.scheduler.preemption import claims_by_leaf
 from fairlead.scheduler.reports.fair_shares import fair_shares
 from fairlead.scheduler.reports.usage import listed_queues
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
-from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools, Jobs
+from fairlead.scheduler.statuses import CANCELLED, FAILED, JOB_STATUSES, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
+from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools
 
 COMMAND_CHARACTERS = 1000
 """Maximum characters of a command in a listing; a single job has all of it."""
@@ -98,7 +97,7 @@ class Listing:
         if self._queue is not None:
             chosen &= np.isin(jobs.queue[:n], rows_below(state, self._queue))
         if self._status is not None:
-            chosen &= _statuses(jobs, slice(n)) == JOB_STATUSES.index(self._status)
+            chosen &= jobs.statuses(slice(n)) == JOB_STATUSES.index(self._status)
         return np.flatnonzero(chosen)[::-1]
 
 
@@ -107,16 +106,6 @@ def list_jobs(state: State, **wanted: Any) -> JobPage:
     listing = Listing(**wanted)
     listing.read(state)
     return {"jobs": listing.found, "next": listing.next}
-
-
-JOB_STATUSES: tuple[JobStatus, ...] = ("waiting", "held", "running", "succeeded", "failed", "cancelled")
-
-
-def _statuses(jobs: Jobs, rows: slice) -> np.ndarray:
-    """Return the statuses of jobs, as indices into JOB_STATUSES."""
-    over = np.where(jobs.failed[rows] > 0, 4, np.where(jobs.cancelled[rows] > 0, 5, 3))
-    going = np.where(jobs.holding[rows] > 0, 2, jobs.held[rows])
-    return np.where(np.isnan(jobs.finished_at[rows]), going, over)
 
 
 def describe_tasks(
@@ -314,7 +303,7 @@ def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
         "name": spec.name,
         "queue": state.display_name(spec.queue),
         "user": spec.user,
-        "status": JOB_STATUSES[_statuses(jobs, slice(row, row + 1))[0]],
+        "status": state.job_status(row),
         "tasks": count,
         "waiting": waiting,
         "running": holding,

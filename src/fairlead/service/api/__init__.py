@@ -1,1 +1,1 @@
-"""The HTTP API: one file for what is asked about, `app` puts them together."""
+"""The HTTP API: one file per subject; `app` assembles them."""

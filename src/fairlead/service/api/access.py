@@ -1,8 +1,8 @@
-"""Who may call what: one table of all routes, and what holds a route to its line there.
+"""Access control: one table of all routes and of who may call them, and its enforcement.
 
-A route without a line cannot be made. The caller is known, and refused where the line says so, before anything of a body is read.
-What hangs on the job or the queue that a request is about is checked where that is looked at, in the scheduler's thread, by
-:mod:`fairlead.people.rules`; the line says that it is.
+A route without a line in the table cannot be created. The caller is authenticated, and refused if the line says so, before the
+body is read. Permissions on the job or queue of a request are checked in the scheduler's thread by :mod:`fairlead.people.rules`;
+the line only names them.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -13,63 +13,64 @@ from fastapi import Depends, HTTPException, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fairlead.people.audit_records import AuditRecords
+from fairlead.people.authenticator import Authenticator, Stranger
 from fairlead.people.bounds import DEFAULT, default_bounds
-from fairlead.people.deeds import Deeds
-from fairlead.people.door import Door, Stranger
 from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller, Forbidden, check_operates
-from fairlead.service import hosts
-from fairlead.service.api.asking import OneEach, refusal, retry_after
+from fairlead.service.api.answers import refusal, retry_after
 from fairlead.service.api.large_bodies import LargeBody
+from fairlead.service.api.state_client import OnePerPerson
+from fairlead.service.connections import host_names
 
 
 class Who(Enum):
-    """Who may call a route; the value is how it is told."""
+    """Who may call a route; the value is shown in the documentation."""
 
-    ANYBODY = "anybody, unknown"
-    PEOPLE = "everybody who is known"
-    SEEN = "everybody who is known; of others' jobs they see that they are there"
-    SUBMITTERS = "who may submit to the queue, under their own name"
-    OWNERS = "whose the job is, the admins of its queue, root"
+    ANYBODY = "anybody, without authentication"
+    PEOPLE = "everybody with an account"
+    SEEN = "everybody with an account; others' jobs show only that they exist"
+    SUBMITTERS = "those who may submit to the queue, under their own name"
+    OWNERS = "the job's owner, the admins of its queue, root"
     SESSION = "who opened the session"
     TOKENS = "everybody for themselves; root for others"
-    DOINGS = "everybody, of what they did and of what was done to their jobs; operators, of all"
+    AUDIT_LOG = "everybody for their own actions and for those on their jobs; operators for all"
     OPERATORS = "operators, root"
 
 
 class Line(NamedTuple):
-    """A route's line: who may call it, and whether that changes anything, so that a token to read is not enough."""
+    """A line of the table: who may call a route, and whether it changes anything, which a read-only token may not."""
 
     who: Who
     changes: bool
 
 
-LOOK, CHANGE = False, True
+READ, CHANGE = False, True
 
-DEAR = {("POST", "/v1/tokens"): 100}
-"""Requests that count as several of those that one may make in a second: each adds to what is kept."""
+COSTS = {("POST", "/v1/tokens"): 100}
+"""Requests that count as several in the rate limit, since each adds stored data."""
 
 ROUTES: Mapping[tuple[str, str], Line] = {
-    ("GET", "/healthz"): Line(Who.ANYBODY, LOOK),
-    ("GET", "/readyz"): Line(Who.ANYBODY, LOOK),
-    ("GET", "/docs"): Line(Who.ANYBODY, LOOK),
-    ("GET", "/openapi.json"): Line(Who.ANYBODY, LOOK),
-    ("GET", "/v1/status"): Line(Who.PEOPLE, LOOK),
-    ("GET", "/v1/queues"): Line(Who.PEOPLE, LOOK),
-    ("GET", "/v1/frameworks"): Line(Who.PEOPLE, LOOK),
-    ("GET", "/v1/nodes"): Line(Who.PEOPLE, LOOK),
-    ("GET", "/v1/audit"): Line(Who.PEOPLE, LOOK),
-    ("GET", "/v1/audit/over-time"): Line(Who.PEOPLE, LOOK),
-    ("GET", "/v1/usage"): Line(Who.PEOPLE, LOOK),
-    ("GET", "/metrics"): Line(Who.PEOPLE, LOOK),
-    ("GET", "/v1/facts"): Line(Who.SEEN, LOOK),
-    ("GET", "/v1/jobs"): Line(Who.SEEN, LOOK),
-    ("GET", "/v1/jobs/{job}"): Line(Who.SEEN, LOOK),
-    ("GET", "/v1/jobs/{job}/tasks"): Line(Who.SEEN, LOOK),
-    ("GET", "/v1/jobs/{job}/why"): Line(Who.SEEN, LOOK),
-    ("GET", "/v1/jobs/{job}/when"): Line(Who.SEEN, LOOK),
-    ("POST", "/v1/when"): Line(Who.SUBMITTERS, LOOK),
-    ("GET", "/v1/jobs/{job}/tasks/{index}/output/{stream}"): Line(Who.OWNERS, LOOK),
+    ("GET", "/healthz"): Line(Who.ANYBODY, READ),
+    ("GET", "/readyz"): Line(Who.ANYBODY, READ),
+    ("GET", "/docs"): Line(Who.ANYBODY, READ),
+    ("GET", "/openapi.json"): Line(Who.ANYBODY, READ),
+    ("GET", "/v1/status"): Line(Who.PEOPLE, READ),
+    ("GET", "/v1/queues"): Line(Who.PEOPLE, READ),
+    ("GET", "/v1/frameworks"): Line(Who.PEOPLE, READ),
+    ("GET", "/v1/nodes"): Line(Who.PEOPLE, READ),
+    ("GET", "/v1/audit"): Line(Who.PEOPLE, READ),
+    ("GET", "/v1/audit/over-time"): Line(Who.PEOPLE, READ),
+    ("GET", "/v1/usage"): Line(Who.PEOPLE, READ),
+    ("GET", "/metrics"): Line(Who.PEOPLE, READ),
+    ("GET", "/v1/facts"): Line(Who.SEEN, READ),
+    ("GET", "/v1/jobs"): Line(Who.SEEN, READ),
+    ("GET", "/v1/jobs/{job}"): Line(Who.SEEN, READ),
+    ("GET", "/v1/jobs/{job}/tasks"): Line(Who.SEEN, READ),
+    ("GET", "/v1/jobs/{job}/why"): Line(Who.SEEN, READ),
+    ("GET", "/v1/jobs/{job}/when"): Line(Who.SEEN, READ),
+    ("POST", "/v1/when"): Line(Who.SUBMITTERS, READ),
+    ("GET", "/v1/jobs/{job}/tasks/{index}/output/{stream}"): Line(Who.OWNERS, READ),
     ("PUT", "/v1/jobs/{job}/tasks/{index}/input"): Line(Who.OWNERS, CHANGE),
     ("POST", "/v1/jobs"): Line(Who.SUBMITTERS, CHANGE),
     ("POST", "/v1/bulk"): Line(Who.SUBMITTERS, CHANGE),
@@ -83,73 +84,73 @@ ROUTES: Mapping[tuple[str, str], Line] = {
     ("PUT", "/v1/sessions/{session}/payloads/{payload}"): Line(Who.SESSION, CHANGE),
     ("POST", "/v1/sessions/{session}/calls"): Line(Who.SESSION, CHANGE),
     ("GET", "/v1/sessions/{session}/events"): Line(Who.SESSION, CHANGE),
-    ("GET", "/v1/sessions/{session}/results/{job}/{index}"): Line(Who.SESSION, LOOK),
+    ("GET", "/v1/sessions/{session}/results/{job}/{index}"): Line(Who.SESSION, READ),
     ("DELETE", "/v1/sessions/{session}"): Line(Who.SESSION, CHANGE),
     ("POST", "/v1/nodes/{node}/drain"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/nodes/{node}/resume"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/nodes/{node}/forget"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/reload"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/down"): Line(Who.OPERATORS, CHANGE),
-    ("GET", "/v1/tokens"): Line(Who.TOKENS, LOOK),
+    ("GET", "/v1/tokens"): Line(Who.TOKENS, READ),
     ("POST", "/v1/tokens"): Line(Who.TOKENS, CHANGE),
     ("DELETE", "/v1/tokens/{token}"): Line(Who.TOKENS, CHANGE),
-    ("GET", "/v1/log"): Line(Who.DOINGS, LOOK),
+    ("GET", "/v1/log"): Line(Who.AUDIT_LOG, READ),
 }
 
 
 class Entrance:
-    """The outermost of the application: which host is meant, and who calls.
+    """The outermost layer of the application: checks the Host header and authenticates the caller.
 
     Parameters
     ----------
-    app : ASGI application
-    door : Door
-    deeds : Deeds
-        Told who was refused.
+    audit_records : AuditRecords
+        Logs refusals.
     hosts : set of str
-        The names that requests may be for, in lower case, without a port.
+        The accepted host names, in lower case, without a port.
     """
 
-    def __init__(self, app: ASGIApp, door: Door, deeds: Deeds, hosts: set[str]) -> None:
-        self._app, self._door, self._deeds, self._hosts = app, door, deeds, hosts
+    def __init__(
+        self, app: ASGIApp, authenticator: Authenticator, audit_records: AuditRecords, hosts: set[str]
+    ) -> None:
+        self._app, self._authenticator, self._records, self._hosts = app, authenticator, audit_records, hosts
         self._rates = Rates()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        host = hosts.name_in(headers.get(b"host", b"").decode("latin-1"))
-        if not hosts.is_one(host, self._hosts):
+        host = host_names.name_in(headers.get(b"host", b"").decode("latin-1"))
+        if not host_names.is_accepted(host, self._hosts):
             answer = refusal(
                 421, f"{host or 'no host'!r} is no name of this scheduler: it answers for {_some(self._hosts)}"
             )
             await answer(scope, receive, send)
             return
         try:
-            scope["caller"] = await self._door.caller(
+            scope["caller"] = await self._authenticator.caller(
                 scope["peer"], headers.get(b"authorization", b"").decode("latin-1")
             )
         except Stranger as stranger:
             scope["caller"] = stranger
-        wait = self._wait(scope["caller"], DEAR.get((scope["method"], scope["path"]), 1))
+        wait = self._wait(scope["caller"], COSTS.get((scope["method"], scope["path"]), 1))
         if wait:
-            answer = refusal(429, "that are more requests than one person may make: slow down", retry_after(wait))
+            answer = refusal(429, "too many requests from one person: slow down", retry_after(wait))
             await answer(scope, receive, send)
             return
-        scope["door"], scope["deeds"] = self._door, self._deeds
+        scope["authenticator"], scope["audit_records"] = self._authenticator, self._records
         await self._app(scope, receive, send)
 
     def _wait(self, caller: Caller | Stranger, count: int) -> float:
-        """Seconds until somebody may make another request, which counts as so many; 0 where that is now."""
+        """Return the seconds until a caller may make a request of cost `count`; 0 for now."""
         if isinstance(caller, Stranger):
             return self._rates.wait(caller.by, DEFAULT.requests or 1.0, count)
-        a_second = default_bounds(self._door.rules, caller).requests
+        a_second = default_bounds(self._authenticator.rules, caller).requests
         return self._rates.wait(caller.person.uid, a_second, count) if a_second is not None else 0.0
 
 
-_large_bodies = OneEach("a large request of yours is read already")
+_large_bodies = OnePerPerson("a large request of yours is being read already")
 
 
 class HeldRoute(APIRoute):
-    """A route that is held to its line. Raises KeyError when it is made without one."""
+    """A route that enforces its line of the table. Raises KeyError when created without one."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -164,24 +165,23 @@ class HeldRoute(APIRoute):
 
 
 def _admit(request: Request, line: Line) -> None:
-    """Raises HTTPException or Forbidden for somebody who may not call a route, whatever it is about."""
+    """Raise HTTPException or Forbidden for a caller who may not call a route at all."""
     caller = request.scope["caller"]
     if line.who is Who.ANYBODY:
         return
     if isinstance(caller, Stranger):
         raise HTTPException(403 if caller.known else 401, str(caller))
     if line.changes and caller.read_only:
-        raise Forbidden("this token is to look only: ask for one without --read-only")
+        raise Forbidden("this token is read-only: use one made without --read-only")
     if line.who is Who.OPERATORS:
-        check_operates(request.scope["door"].rules, caller)
+        check_operates(request.scope["authenticator"].rules, caller)
 
 
 def note_refusal(request: Request, why: str) -> None:
-    """Note in the log that somebody was refused."""
     caller = request.scope["caller"]
     unknown = isinstance(caller, Stranger)
     by = caller.by if unknown else caller.person.name
-    request.scope["deeds"].refused(by, f"{request.method} {request.url.path}", why, stranger=unknown)
+    request.scope["audit_records"].refused(by, f"{request.method} {request.url.path}", why, stranger=unknown)
 
 
 async def _known(request: Request) -> Caller:
@@ -190,7 +190,7 @@ async def _known(request: Request) -> Caller:
 
 
 Known = Annotated[Caller, Depends(_known)]
-"""Who makes the request."""
+"""The caller of a request."""
 
 
 def _some(names: set[str]) -> str:

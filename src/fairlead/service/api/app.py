@@ -1,9 +1,11 @@
-"""The HTTP API. Thin: know who calls, validate, ask the loop, answer JSON.
+"""The HTTP API. Thin: authenticate, validate, ask the loop, answer JSON.
 
-Errors are one JSON object, `{"error": "..."}`: 400 for what is refused, 401 for who is not known, 403 for what they may not,
-404 for what is not there, 409 for what contradicts an earlier request, 410 for facts that are gone, 413 and 422 for a body
-that is too large or not what it should be, 421 for another host's request, 429 and 503 for a scheduler that cannot take more
-now.
+Errors are one JSON object, `{"error": "..."}`:
+
+- 400 refused, 401 not authenticated, 403 forbidden, 404 not found
+- 409 conflict with an earlier request, 410 facts no longer archive, 421 wrong host
+- 413 body too large, 422 invalid body
+- 429 and 503 too much load, or not ready
 """
 
 import asyncio
@@ -25,66 +27,68 @@ from fairlead.engines.step import Stalled
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.documents import Configuration
 from fairlead.model.faults import shortened
-from fairlead.people.deeds import Deeds
+from fairlead.people.audit_records import AuditRecords
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.service.api.access import HeldRoute, note_refusal
-from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refusal, retry_after
+from fairlead.service.api.answers import Json, errors, refusal, retry_after
 from fairlead.service.api.calls import add_calls
-from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health, add_operating
+from fairlead.service.api.cluster import add_cluster, add_facts, add_health, add_operating, add_reports
 from fairlead.service.api.document import add_documents
 from fairlead.service.api.input import add_input
 from fairlead.service.api.jobs import add_jobs
 from fairlead.service.api.large_bodies import in_one_line
 from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_tokens
+from fairlead.service.api.requests import LARGEST_BODY
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.api.submitting import Submitter
 from fairlead.service.feed import Feed
-from fairlead.service.kept_output import KeptOutput
+from fairlead.service.journal_reports import JournalReports
 from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.outlooks import Outlooks
-from fairlead.service.over_time import Audits
+from fairlead.service.output.archive import OutputArchive
 from fairlead.service.sessions import Sessions
-from fairlead.service.unfinished import Unfinished
+from fairlead.service.unfinished_jobs import UnfinishedJobs
 
 
 class Parts(NamedTuple):
-    """What the API is made over.
+    """The parts that the API uses.
 
-    journal : where past facts are read.
-    sessions : of the programs that call Python functions here.
-    unfinished : the jobs that have not ended.
-    engine : where tasks run: its output is read, and it is asked how it is.
-    deeds : told what people do that is no fact.
-    down : stops the scheduler; told whether running tasks are stopped as well, and by whom.
-    read_again : reads the configuration; raises DocumentError.
-    urls : where it answers.
-    audits : looks back on the journal.
-    outlooks : says when jobs are expected to start.
-    kept : output beyond its nodes, if any is kept.
+    journal : past facts.
+    sessions : of programs that call Python functions.
+    unfinished : the unfinished jobs.
+    engine : where tasks run; for output and health.
+    audit_records : logs actions that are not facts.
+    down : stops the scheduler, given whether to stop running tasks, and the caller's name.
+    read_again : reloads the configuration; raises DocumentError.
+    urls : where the API listens.
+    reports : reports from the journal.
+    outlooks : predictions of job starts.
+    archive : stored output, if configured.
     """
 
     journal: Journal
     sessions: Sessions
-    unfinished: Unfinished
+    unfinished: UnfinishedJobs
     engine: LiveEngine
-    deeds: Deeds
+    audit_records: AuditRecords
     down: Callable[[bool, str], None]
     read_again: Callable[[], Configuration]
     urls: list[str]
-    audits: Audits
+    reports: JournalReports
     outlooks: Outlooks
-    kept: KeptOutput | None = None
+    archive: OutputArchive | None = None
 
 
-def make_api(asker: Asker, parts: Parts) -> FastAPI:
-    """Make the application, without its entrance: :class:`fairlead.service.api.access.Entrance` tells who calls."""
+def make_api(client: StateClient, parts: Parts) -> FastAPI:
+    """Make the application without authentication, which :class:`fairlead.service.api.access.Entrance` adds."""
     app = FastAPI(
         title="fairlead",
         version=fairlead.__version__,
         description="Dominant Resource Fairness for people who share machines. On the scheduler's Unix socket the kernel "
-        "tells who calls; every other request, but those for health, bears a token that `fairlead token new` made: "
-        "`Authorization: Bearer TOKEN`. Quantities are asked for as text such as `4Gi`, and told in base units: bytes for "
+        "identifies the caller. Every other request, except health checks, carries a token made by `fairlead token new`: "
+        "`Authorization: Bearer TOKEN`. Requests write quantities as text such as `4Gi`. Answers use base units: bytes for "
         "memory and disk, thousandths for the rest.",
         max_body_size=LARGEST_BODY,
         docs_url=None,
@@ -95,27 +99,27 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     checks = [Depends(HTTPBearer(auto_error=False)), Depends(_refusing_unknown_queries())]
     known = errors(400, 401, 403, 404, 409, 413, 422, 429, 431, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute, default_response_class=Json)
-    submitter = Submitter(asker, parts.unfinished)
-    add_jobs(api, asker, submitter, parts.engine, parts.kept)
-    add_input(api, asker, parts.engine)
-    add_outlooks(api, asker, parts.outlooks)
-    add_cluster(api, asker, parts.engine, parts.urls, parts.kept)
-    add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
-    add_audits(api, asker, parts.audits)
-    add_facts(api, asker, Feed(parts.journal, asker.door, asker.wakeups, asker.loop))
-    add_calls(api, asker, submitter, parts.sessions)
-    add_tokens(api, asker.door, parts.deeds)
-    add_log(api, asker, parts.journal, parts.deeds)
+    submitter = Submitter(client, parts.unfinished)
+    add_jobs(api, client, submitter, parts.engine, parts.archive)
+    add_input(api, client, parts.engine)
+    add_outlooks(api, client, parts.outlooks)
+    add_cluster(api, client, parts.engine, parts.urls, parts.archive)
+    add_operating(api, client, parts.audit_records, parts.down, parts.read_again)
+    add_reports(api, client, parts.reports)
+    add_facts(api, client, Feed(parts.journal, client.authenticator, client.wakeups, client.loop))
+    add_calls(api, client, submitter, parts.sessions)
+    add_tokens(api, client.authenticator, parts.audit_records)
+    add_log(api, client, parts.journal, parts.audit_records)
     open_to_all = APIRouter(route_class=HeldRoute, default_response_class=Json)
-    add_health(open_to_all, asker.loop, parts.engine, parts.kept)
+    add_health(open_to_all, client.loop, parts.engine, parts.archive)
     add_documents(open_to_all, app)
-    # As they are: `include_router` would make each of them a second time, when the first request comes.
+    # Added directly, since `include_router` would create each route a second time at the first request.
     app.router.routes += [*api.routes, *open_to_all.routes]
     return app
 
 
 def _refusing_unknown_queries() -> Callable[[Request], Awaitable[None]]:
-    """A misspelt filter would be taken for none, of one that is given twice all but the last, and 1_0 for a number."""
+    """Refuse unknown or repeated query parameters, which would be ignored, and numbers such as 1_0."""
     known: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
 
     async def refuse(request: Request) -> None:
@@ -129,11 +133,11 @@ def _refusing_unknown_queries() -> Callable[[Request], Awaitable[None]]:
         for name in numbers:
             if name in said and ("_" in said[name] or not said[name].isascii()):
                 raise HTTPException(
-                    422, f"{name}: write a number, in the digits 0 to 9, not {shortened(repr(said[name]))}"
+                    422, f"{name}: write a number with the digits 0 to 9, not {shortened(repr(said[name]))}"
                 )
         for name in request.query_params:
             if name not in there:
-                raise HTTPException(422, f"{name}: there is no such parameter: use {', '.join(there) or 'none'}")
+                raise HTTPException(422, f"{name}: no such parameter: use {', '.join(there) or 'none'}")
             if len(request.query_params.getlist(name)) > 1:
                 raise HTTPException(422, f"{name}: is given more than once")
 
@@ -141,21 +145,21 @@ def _refusing_unknown_queries() -> Callable[[Request], Awaitable[None]]:
 
 
 def _parameters(route: APIRoute, method: str) -> tuple[list[str], list[str]]:
-    """What may be asked of a route beyond its path, and which of its parameters are numbers; as its document says."""
+    """Return the query parameters of a route, and those of its parameters that are numbers, from its OpenAPI document."""
     path = route.path_format
-    told = get_openapi(title=path, version="", routes=[route])  # of all routes it would take a tenth of a second
+    told = get_openapi(title=path, version="", routes=[route])  # for all routes it would take 0.1 s
     parameters = told["paths"][path].get(method.lower(), {}).get("parameters", [])
     there = sorted(each["name"] for each in parameters if each["in"] == "query")
     return there, [each["name"] for each in parameters if _is_number(each["schema"])]
 
 
 def _is_number(schema: dict[str, Any]) -> bool:
-    """Whether a parameter is one, or nothing."""
+    """True if a parameter is a number, possibly optional."""
     return any(each.get("type") in ("integer", "number") for each in [schema, *schema.get("anyOf", [])])
 
 
 class TooLargeInJson:
-    """Starlette refuses a body that is too large in plain text, past every handler: say it as all errors are said."""
+    """Turns Starlette's plain-text refusal of a too large body, which bypasses all handlers, into JSON."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -213,7 +217,7 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> JSONResponse:
-        return refusal(500, f"a fault of fairlead's own, which its log tells more of: {type(error).__name__}")
+        return refusal(500, f"internal error, see the scheduler's log: {type(error).__name__}")
 
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""The API's own documents: for programs, as OpenAPI; for people, a page that needs nothing from anywhere else."""
+"""The API's documentation: OpenAPI for programs, and a self-contained page for people."""
 
 import html
 from typing import Any
@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse
 
 from fairlead.html_page import framed
 from fairlead.service.api.access import ROUTES
-from fairlead.service.api.asking import Json
+from fairlead.service.api.answers import Json
 
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
@@ -16,12 +16,10 @@ _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-in
 def add_documents(api: APIRouter, app: FastAPI) -> None:
     @api.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
-        """The API as OpenAPI."""
         return Json(app.openapi())
 
     @api.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        """The API for people to read."""
         return HTMLResponse(_page(app.openapi()), headers=_HEADERS)
 
 
@@ -46,7 +44,7 @@ def _page(document: dict[str, Any]) -> str:
 
 
 def _fields(document: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """The fields of a body: name, where, what is said of it, and its kind."""
+    """Return the fields of a body: name, place, description, type."""
     found = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     needed = found.get("required", [])
     return [
@@ -56,7 +54,6 @@ def _fields(document: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str,
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """What kind of value a schema is, in a few words."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:

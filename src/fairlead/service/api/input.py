@@ -1,4 +1,4 @@
-"""What tasks read as their standard input, piece by piece, as whoever runs them hands it on."""
+"""Standard input of tasks, sent piece by piece."""
 
 import asyncio
 import time
@@ -13,17 +13,19 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Json, Number, spec_of
+from fairlead.service.api.answers import Json
+from fairlead.service.api.requests import Number
+from fairlead.service.api.state_client import StateClient, spec_of
 
-TAKEN_WITHIN = 1.0
-"""Seconds after which it is told how much was taken, though that is not all."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05
-"""Seconds between looks at how much was taken."""
+TAKEN_SECONDS = 1.0
+"""After which a request returns, even if not all was taken."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.001, 0.05
+"""Between two checks of how much was taken."""
 
 Side = Annotated[int, Query(ge=1, lt=2**16)]
 
 
-def add_input(api: APIRouter, asker: Asker, engine: LiveEngine) -> None:
+def add_input(api: APIRouter, client: StateClient, engine: LiveEngine) -> None:
     @api.put(
         "/v1/jobs/{job}/tasks/{index}/input",
         response_model=InputTaken,
@@ -35,24 +37,24 @@ def add_input(api: APIRouter, asker: Asker, engine: LiveEngine) -> None:
         request: Request,
         caller: Known,
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
-        end: Annotated[bool, Query(description="Whether nothing comes after it.")] = False,
-        rows: Annotated[Side | None, Query(description="With `columns`, the size of its terminal.")] = None,
+        end: Annotated[bool, Query(description="True if nothing follows.")] = False,
+        rows: Annotated[Side | None, Query(description="With `columns`, the size of the client's terminal.")] = None,
         columns: Side | None = None,
     ) -> Response:
-        """Hand a task a piece of its standard input, from an offset on; go on from what was `taken`.
+        """Send a task a piece of its standard input, starting at `offset`; continue from the returned `taken`.
 
-        What it had before is passed over, and after a gap nothing is taken. A task that waits takes nothing yet. One that starts
-        again has read nothing: its `attempt` is another.
+        Data that the task already has is ignored; after a gap nothing is taken. A waiting task takes nothing yet. A restarted
+        task has read nothing: its `attempt` has changed.
         """
 
         def view(state: State) -> TaskInfo:
             spec = spec_of(state, job)
-            check_acts(asker.door.rules, caller, job, spec)
+            check_acts(client.authenticator.rules, caller, job, spec)
             if not spec.work.input:
                 raise Refused(f"job {job} was submitted to read nothing: its input is neither a pipe nor a terminal")
             return report.find_task(state, job, index)
 
-        task: TaskInfo = await asker.read(view)
+        task: TaskInfo = await client.read(view)
         attempt, taken, over = task["attempt"], 0, task["status"] in ("succeeded", "failed", "cancelled")
         if not over and task["status"] != "waiting":
             size = (rows, columns) if rows is not None and columns is not None else None
@@ -63,8 +65,8 @@ def add_input(api: APIRouter, asker: Asker, engine: LiveEngine) -> None:
 async def _fed(
     engine: LiveEngine, task: tuple[int, int, int], offset: int, data: bytes, end: bool, size: tuple[int, int] | None
 ) -> tuple[int, bool]:
-    """Feed a task, and wait a while for that to be taken: how much was, and whether no more will be."""
-    until, pause = time.monotonic() + TAKEN_WITHIN, FIRST_PAUSE
+    """Feed a task, and wait a while until it is taken; return how much was, and whether the input is over."""
+    until, pause = time.monotonic() + TAKEN_SECONDS, FIRST_PAUSE_SECONDS
     with engine.feeding(task, offset, data, end, size) as told:
         while True:
             found = told()
@@ -73,4 +75,4 @@ async def _fed(
             if time.monotonic() > until:
                 return (found.taken, found.over) if found is not None else (0, False)
             await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE, 2 * pause)
+            pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)

@@ -1,4 +1,4 @@
-"""Requests about jobs: submit, list, wait, cancel, hold, and what their tasks wrote."""
+"""Routes for jobs: submit, list, wait, cancel, hold, and read output."""
 
 import asyncio
 import time
@@ -22,8 +22,8 @@ from fairlead.model.api_types import (
     Why,
 )
 from fairlead.model.specs import Job, path_to_root
+from fairlead.people.private_queues import job_as_seen
 from fairlead.people.rules import acts_on, check_acts, seen_queue, sees_names
-from fairlead.people.telling import job_as_seen
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact
@@ -31,49 +31,55 @@ from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, OneEach, Wait, by_wall_clock, spec_of
+from fairlead.service.api.answers import Bytes, Json, by_wall_clock
 from fairlead.service.api.requests import (
     CancelManyRequest,
     CancelRequest,
     EditRequest,
     JobRequest,
     JobsRequest,
+    Key,
+    Number,
     RerunRequest,
+    Wait,
 )
-from fairlead.service.api.submitting import Asked, Submitter
-from fairlead.service.kept_output import KeptOutput, read_output
+from fairlead.service.api.state_client import OnePerPerson, StateClient, spec_of
+from fairlead.service.api.submitting import JobSubmission, Submitter
+from fairlead.service.output.archive import OutputArchive, read_output
 from fairlead.service.wakeups import heard_within
 
 SHORT = 500
-"""Jobs of a listing of which one person may ask for several at once."""
-LOOKED_AT = 500
-"""Jobs that are looked at for a listing before others are answered."""
+"""Jobs in a listing up to which one person may request several at once."""
+BATCH = 500
+"""Jobs examined for a listing before other questions are answered."""
 
 
-def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LiveEngine, kept: KeptOutput | None) -> None:
+def add_jobs(
+    api: APIRouter, client: StateClient, submitter: Submitter, engine: LiveEngine, archive: OutputArchive | None
+) -> None:
     _add_submitting(api, submitter, engine)
-    _add_listing(api, asker)
-    _add_looking(api, asker, engine, kept)
-    _add_why(api, asker, kept)
-    _add_changing(api, asker, submitter)
+    _add_listing(api, client)
+    _add_looking(api, client, engine, archive)
+    _add_why(api, client, archive)
+    _add_changing(api, client, submitter)
 
 
 def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine) -> None:
     @api.post("/v1/jobs", status_code=201, response_model=Submitted)
     async def submit(request: JobRequest, caller: Known, key: Key = "") -> Response:
-        """Submit a job. It is in the journal when this answers."""
+        """Submit a job. When this returns, the job is in the journal."""
         (answer,) = await submitter.submit(caller, [_commands(request, engine)], key)
         return Json(answer, 201)
 
     @api.post("/v1/bulk", status_code=201, response_model=SubmittedMany)
     async def submit_many(request: JobsRequest, caller: Known, key: Key = "") -> Response:
-        """Submit jobs together: all of them, or none and say which is wrong."""
+        """Submit several jobs: all, or none with an error that names the wrong one."""
         asked = [_commands(job, engine) for job in request.jobs]
         return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
 
 
-def _add_listing(api: APIRouter, asker: Asker) -> None:
-    long_listings = OneEach("a long listing of jobs is made for you already")
+def _add_listing(api: APIRouter, client: StateClient) -> None:
+    long_listings = OnePerPerson("a long listing of jobs is being made for you already")
 
     @api.get("/v1/jobs", response_model=JobList)
     async def jobs(
@@ -81,11 +87,11 @@ def _add_listing(api: APIRouter, asker: Asker) -> None:
         queue: str | None = None,
         user: str | None = None,
         status: JobStatus | None = None,
-        before: Annotated[int | None, Query(ge=0, le=2**53, description="Of those with a lower number.")] = None,
+        before: Annotated[int | None, Query(ge=0, le=2**53, description="Only jobs with a lower number.")] = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     ) -> Response:
         """The newest jobs, newest first; `next` is the `before` of the next page."""
-        rules = asker.door.rules
+        rules = client.authenticator.rules
 
         def theirs(job: Job) -> bool:
             named = user is None or (job.user == user and sees_names(rules, caller, job))
@@ -95,26 +101,26 @@ def _add_listing(api: APIRouter, asker: Asker) -> None:
         seen: list[JobInfo] = []
 
         def look(state: State) -> None:
-            listing.read(state, LOOKED_AT)
+            listing.read(state, BATCH)
             new = [job_as_seen(rules, caller, state.index.specs[job["id"]], job) for job in listing.found[len(seen) :]]
-            seen.extend(by_wall_clock(job, asker.clock) for job in new)
+            seen.extend(by_wall_clock(job, client.clock) for job in new)
 
         with long_listings.of(caller) if limit > SHORT else nullcontext():
-            while not listing.is_over:  # others are answered in between
-                await asker.read(look)
-        return Json({"jobs": seen, "next": listing.next, "stalled": asker.loop.takes_nothing_on})
+            while not listing.is_over:  # other questions are answered in between
+                await client.read(look)
+        return Json({"jobs": seen, "next": listing.next, "stalled": client.loop.takes_nothing_on})
 
 
-def _add_looking(api: APIRouter, asker: Asker, engine: LiveEngine, kept: KeptOutput | None) -> None:
+def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archive: OutputArchive | None) -> None:
     @api.get("/v1/jobs/{job}", response_model=JobInfo)
     async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
-        """One job; with `wait`, as soon as it has ended, or as it is after so many seconds."""
+        """One job. With `wait`, answers when it has ended, or after so long."""
         until = time.monotonic() + wait
-        with asker.waiter(caller), asker.wakeups.listen([("job", job)]) as heard:
+        with client.waiter(caller), client.wakeups.listen([("job", job)]) as heard:
             while True:
-                found = await asker.read_job(caller, job)
+                found = await client.read_job(caller, job)
                 left = until - time.monotonic()
-                if found["finished_at"] is not None or left <= 0 or asker.loop.stopped.is_set():
+                if found["finished_at"] is not None or left <= 0 or client.loop.stopped.is_set():
                     return Json(found)
                 await heard_within(heard, left)
 
@@ -125,9 +131,9 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LiveEngine, kept: KeptOut
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
         status: TaskStatus | None = None,
     ) -> Response:
-        """Tasks of a job by index, with when those that run are expected to end; of one status, if named."""
-        page = await asker.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit, status)))
-        return Json({**page, "tasks": [by_wall_clock(task, asker.clock) for task in page["tasks"]]})
+        """Tasks of a job by index, optionally of one status, with the expected end of running ones."""
+        page = await client.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit, status)))
+        return Json({**page, "tasks": [by_wall_clock(task, client.clock) for task in page["tasks"]]})
 
     @api.get("/v1/jobs/{job}/tasks/{index}/output/{stream}", response_class=Bytes)
     async def output(
@@ -138,28 +144,28 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LiveEngine, kept: KeptOut
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=2**20)] = 2**20,
     ) -> Response:
-        """A piece of what a task wrote, as bytes, from an offset on; empty where there is no more yet.
+        """A piece of a task's output as bytes, from an offset on; empty if there is no more yet.
 
-        503 where its node does not answer, and it is kept nowhere else.
+        503 if its node does not answer and the output is not stored elsewhere.
         """
 
         def view(state: State) -> str:
-            check_acts(asker.door.rules, caller, job, spec_of(state, job))
+            check_acts(client.authenticator.rules, caller, job, spec_of(state, job))
             return report.find_task(state, job, index)["node"] or ""
 
-        node = await asker.read(view)
-        return Bytes(await asyncio.to_thread(read_output, engine, kept, (job, index), stream, offset, limit, node))
+        node = await client.read(view)
+        return Bytes(await asyncio.to_thread(read_output, engine, archive, (job, index), stream, offset, limit, node))
 
 
-def _add_why(api: APIRouter, asker: Asker, kept_output: KeptOutput | None) -> None:
+def _add_why(api: APIRouter, client: StateClient, archive: OutputArchive | None) -> None:
     @api.get("/v1/jobs/{job}/why", response_model=Why)
     async def why(job: Number, caller: Known) -> Response:
-        """What a job waits for, now."""
-        found = await asker.told_to(caller, await asker.ask(lambda s, now: ([], explain(s, job, now))))
-        moments = {"kept": [by_wall_clock(each, asker.clock) for each in found.get("kept", [])]}
+        """What a job waits for now."""
+        found = await client.told_to(caller, await client.ask(lambda s, now: ([], explain(s, job, now))))
+        moments = {"kept": [by_wall_clock(each, client.clock) for each in found.get("kept", [])]}
         if "reserved" in found:
-            moments["reserved"] = by_wall_clock(found["reserved"], asker.clock)
-        output = kept_output.trouble(job) if kept_output is not None else ""
+            moments["reserved"] = by_wall_clock(found["reserved"], client.clock)
+        output = archive.trouble(job) if archive is not None else ""
         return Json(
             {
                 **found,
@@ -169,22 +175,22 @@ def _add_why(api: APIRouter, asker: Asker, kept_output: KeptOutput | None) -> No
         )
 
 
-def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
+def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> None:
     @api.post("/v1/jobs/{job}/cancel", response_model=Changed)
     async def cancel(job: Number, request: CancelRequest, caller: Known) -> Response:
-        """Cancel a job, or some of its tasks. What runs is told to end; what waits never starts."""
+        """Cancel a job, or some of its tasks. Running tasks are stopped; waiting ones never start."""
         chosen, only_waiting = request.indices, request.only_waiting
-        changed = await asker.change_job(
+        changed = await client.change_job(
             caller, job, lambda s, now: admission.cancel(s, job, chosen, now, only_waiting)
         )
         return Json({"changed": changed})
 
     @api.post("/v1/cancel", response_model=Cancelled)
     async def cancel_many(request: CancelManyRequest, caller: Known) -> Response:
-        """Cancel jobs by number, or all of a queue that are the caller's to cancel. A number that is unknown or not theirs
-        refuses the whole.
+        """Cancel jobs by number, or all jobs of a queue that the caller may cancel. An unknown or foreign number refuses the
+        whole request.
         """
-        rules = asker.door.rules
+        rules = client.authenticator.rules
 
         def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
             chosen = list(dict.fromkeys(request.jobs))
@@ -196,36 +202,36 @@ def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
             facts: list[Fact] = [f for f in (admission.cancel(state, job, None, now) for job in chosen) if f]
             return facts, [fact.id for fact in facts]  # type: ignore[attr-defined]
 
-        return Json({"cancelled": await asker.ask(question, changes=True, by=caller.person.name)})
+        return Json({"cancelled": await client.ask(question, changes=True, by=caller.person.name)})
 
     @api.post("/v1/jobs/{job}/hold", response_model=Changed)
     async def hold(job: Number, caller: Known) -> Response:
-        """Keep the tasks of a job that wait from starting."""
-        return Json({"changed": await asker.change_job(caller, job, lambda s, now: admission.hold(s, job, now))})
+        """Hold a job: its waiting tasks do not start."""
+        return Json({"changed": await client.change_job(caller, job, lambda s, now: admission.hold(s, job, now))})
 
     @api.post("/v1/jobs/{job}/release", response_model=Changed)
     async def release(job: Number, caller: Known) -> Response:
-        """Undo a hold."""
-        return Json({"changed": await asker.change_job(caller, job, lambda s, now: admission.release(s, job, now))})
+        """Release a held job."""
+        return Json({"changed": await client.change_job(caller, job, lambda s, now: admission.release(s, job, now))})
 
     @api.post("/v1/jobs/{job}/edit", response_model=Edited)
     async def edit(job: Number, request: EditRequest, caller: Known) -> Response:
-        """Have a job ask for something else: while all of it waits, anything; later its priority, retries and `at_most`."""
-        changed = await asker.change_job(caller, job, lambda s, now: submitter.edit(s, now, caller, job, request))
-        warning = await asker.read(lambda s: admission.doubt(s, spec_of(s, job))) if changed else None
+        """Change what a job asks for: anything while all of it waits; later its priority, retries and `at_most`."""
+        changed = await client.change_job(caller, job, lambda s, now: submitter.edit(s, now, caller, job, request))
+        warning = await client.read(lambda s: admission.doubt(s, spec_of(s, job))) if changed else None
         return Json({"changed": changed, "warning": warning})
 
     @api.post("/v1/jobs/{job}/rerun", status_code=201, response_model=Submitted)
     async def rerun(job: Number, request: RerunRequest, caller: Known, key: Key = "") -> Response:
-        """Submit what a job was once more, or its tasks that failed, as a new job."""
+        """Submit a job again as a new one, or only its failed tasks."""
         return Json(await submitter.rerun(caller, job, request.failed, key), 201)
 
 
-def _commands(request: JobRequest, engine: LiveEngine) -> Asked:
+def _commands(request: JobRequest, engine: LiveEngine) -> JobSubmission:
     if request.ray and not engine.ray:
         raise Refused(
-            "ray: there is no Ray cluster here for programs: the scheduler would have to run with --engine ray, and for one "
-            "person, not with --system"
+            "ray: no Ray cluster is available for programs here: the scheduler would have to run with --engine ray, and "
+            "without --system"
         )
     tasks = 1 if request.tasks is None else request.tasks
-    return Asked(request, tasks, request.gang or request.ray, request.work(), request.exported)
+    return JobSubmission(request, tasks, request.gang or request.ray, request.work(), request.exported)

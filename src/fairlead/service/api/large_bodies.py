@@ -1,7 +1,7 @@
-"""Bodies that take long to read: read in a thread beside, one after another, and one at a time for each person.
+"""Large bodies: parsed in one separate thread, one at a time per person.
 
-The interpreter goes on with others' requests only between two of its own steps, and neither a parser nor a validator has any
-inside: so what a body lists is validated piece by piece.
+Python switches threads only between bytecodes, and parsers and validators run as one. So lists in a body are validated item by
+item.
 """
 
 import asyncio
@@ -15,33 +15,33 @@ from pydantic import BaseModel, ValidationError
 
 from fairlead.model.faults import no_json, parse_json, reason, shortened
 from fairlead.people.rules import Caller
-from fairlead.service.api.asking import OneEach, retry_after
+from fairlead.service.api.answers import retry_after
+from fairlead.service.api.state_client import OnePerPerson
 from fairlead.service.loop import Busy
 
 LARGE = 256 * 2**10
-"""Bytes of a body that is read beside."""
+"""Bytes of a body above which it is parsed in the thread."""
 
 _reading = ThreadPoolExecutor(1, "bodies")
 
 
 class LargeBody(Request):
-    """A request whose body, where it is large, becomes a model of its kind in a thread beside.
+    """A request whose large body is parsed and validated in a separate thread.
 
     Parameters
     ----------
-    request : Request
     model : subclass of BaseModel
-        What the body is to be.
-    one_each : OneEach
-        Who has one read.
+        The type of the body.
+    one_each : OnePerPerson
+        Limits each person to one.
     """
 
-    def __init__(self, request: Request, model: type[BaseModel], one_each: OneEach) -> None:
+    def __init__(self, request: Request, model: type[BaseModel], one_each: OnePerPerson) -> None:
         super().__init__(request.scope, request.receive)
         self._model, self._one_each = model, one_each
 
     async def json(self) -> Any:
-        """The body: JSON, or an instance of the model, which is not validated again."""
+        """Return the body: parsed JSON, or an instance of the model, which is not validated again."""
         body = await self.body()
         caller: Caller = self.scope["caller"]
         try:
@@ -57,14 +57,14 @@ class LargeBody(Request):
             raise HTTPException(422, f"line {error.lineno}: {no_json(error)}") from None
         except RecursionError:
             raise HTTPException(422, "nested too deeply") from None
-        except ValueError as error:  # a key twice, a number with too many digits, or what is no text
+        except ValueError as error:  # a duplicate key, a number with too many digits, or invalid text
             raise HTTPException(422, shortened(str(error))) from None
 
 
 def read(model: type[BaseModel], body: bytes) -> Any:
-    """A body as an instance of a model; what it lists is validated piece by piece.
+    """Parse a body as a model; its lists are validated item by item.
 
-    Raises ValidationError, RequestValidationError, JSONDecodeError, and ValueError for a key that is there twice.
+    Raises ValidationError, RequestValidationError, JSONDecodeError, and ValueError for a duplicate key.
     """
     asked = parse_json(body)
     if isinstance(asked, dict):
@@ -75,7 +75,7 @@ def read(model: type[BaseModel], body: bytes) -> Any:
 
 
 def _lists(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """The fields of a model that are lists of models."""
+    """Return the fields of a model that are lists of models."""
     kinds = {
         name: get_args(field.annotation)
         for name, field in model.model_fields.items()
@@ -93,7 +93,7 @@ def _piece(kind: type[BaseModel], name: str, place: int, value: object) -> BaseM
 
 
 def in_one_line(errors: Any) -> str:
-    """What was wrong first, and where."""
+    """Return the first error, and where."""
     first = errors[0]
     place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path", "header"))
     said = reason(first["type"], str(first["msg"]))

@@ -1,4 +1,4 @@
-"""Requests about when jobs start: those that were submitted, and those that were not yet."""
+"""Routes for predicted starts: of submitted jobs, and of jobs that would be submitted."""
 
 from typing import Any
 
@@ -14,25 +14,26 @@ from fairlead.scheduler.effects import apply
 from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Json, Number, by_wall_clock
-from fairlead.service.api.requests import WhenRequest
+from fairlead.service.api.answers import Json, by_wall_clock
+from fairlead.service.api.requests import Number, WhenRequest
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.outlooks import Outlooks
 from fairlead.simulate.outlook import Outlook, outlook
 
 
-def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
+def add_outlooks(api: APIRouter, client: StateClient, outlooks: Outlooks) -> None:
     @api.get("/v1/jobs/{job}/when", response_model=WhenInfo)
     async def when(job: Number, caller: Known) -> Response:
-        """When a job is expected to start, as an interval: in eight of ten cases within it."""
-        found = await outlooks.of_job(asker.loop, job)
-        return Json(await asker.told_to(caller, _told(asker, found, found.job, None)))
+        """When a job is expected to start, as an interval that is right in eight of ten cases."""
+        found = await outlooks.of_job(client.loop, job)
+        return Json(await client.told_to(caller, _told(client, found, found.job, None)))
 
     @api.post("/v1/when", response_model=WhenInfo)
     async def when_submitted(request: WhenRequest, caller: Known) -> Response:
-        """When a job would start, were it submitted now. Nothing is submitted."""
+        """When a job would start if it were submitted now. Nothing is submitted."""
 
         def asked(state: State) -> tuple[Job, str]:
-            rules = asker.door.rules
+            rules = client.authenticator.rules
             leaf = leaf_of(state, rules, caller, request.queue, request.user)
             user = check_submits(rules, caller, leaf, request.user)
             job = request.to_job(leaf, request.tasks, request.gang, Work())
@@ -49,11 +50,11 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
             apply(state, fact)
             return outlook(state, fact.id, now, widen, seconds)
 
-        job, queue = await asker.read(asked)
-        found = await outlooks.find(asker.loop, (caller, request.model_dump_json()), find)
+        job, queue = await client.read(asked)
+        found = await outlooks.find(client.loop, (caller, request.model_dump_json()), find)
         warning = admission.doubt_about_memory(job)
-        return Json(await asker.told_to(caller, _told(asker, found, None, queue, warning)))
+        return Json(await client.told_to(caller, _told(client, found, None, queue, warning)))
 
 
-def _told(asker: Asker, found: Outlook, job: int | None, queue: str | None, warning: str | None = None) -> Any:
-    return by_wall_clock({**found._asdict(), "job": job, "queue": queue, "warning": warning}, asker.clock)
+def _told(client: StateClient, found: Outlook, job: int | None, queue: str | None, warning: str | None = None) -> Any:
+    return by_wall_clock({**found._asdict(), "job": job, "queue": queue, "warning": warning}, client.clock)

@@ -1,4 +1,4 @@
-"""Requests about people: their tokens, and who did what."""
+"""Routes for people: their tokens, and the audit log."""
 
 import asyncio
 import re
@@ -10,78 +10,81 @@ from fastapi import Path as PathParameter
 from pydantic import AfterValidator
 
 from fairlead.journal import Envelope, Journal
-from fairlead.model.api_types import Changed, Doing, DoingList, NewToken, TokenInfo, TokenList
+from fairlead.model.api_types import AuditEntry, AuditPage, Changed, NewToken, TokenInfo, TokenList
 from fairlead.model.faults import shortened
 from fairlead.model.specs import Job
-from fairlead.people import doings
-from fairlead.people.deeds import Deeds
-from fairlead.people.door import Door
+from fairlead.people import audit_log
+from fairlead.people.audit_records import AuditRecords
+from fairlead.people.authenticator import Authenticator
+from fairlead.people.private_queues import hidden_leaves
 from fairlead.people.rules import Caller, Forbidden, is_queue, operates, rules_all
-from fairlead.people.telling import hidden_leaves
 from fairlead.people.tokens import Token
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Json, OneEach
+from fairlead.service.api.answers import Json
 from fairlead.service.api.requests import QueuePath, Text, TokenRequest
+from fairlead.service.api.state_client import OnePerPerson, StateClient
 
 PAGE_OF_RECORDS = 2000
 MOST_PAGES = 10
-"""Pages of records that one request looks at; whoever asks goes on where it ended."""
+"""Pages of records that one request examines; the next request continues."""
 
 
 def _check_token(text: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{12}", text):
-        raise ValueError(f"{shortened(text)!r} is no token's number: `fairlead token list` shows them")
+        raise ValueError(f"{shortened(text)!r} is not a token's id: `fairlead token list` shows them")
     return text
 
 
 TokenId = Annotated[str, AfterValidator(_check_token), PathParameter()]
 
 
-def add_tokens(api: APIRouter, door: Door, deeds: Deeds) -> None:
+def add_tokens(api: APIRouter, authenticator: Authenticator, audit_records: AuditRecords) -> None:
     @api.get("/v1/tokens", response_model=TokenList)
     async def tokens(caller: Known) -> Response:
-        """The tokens that there are, but not the secret in them: one's own, or for root all."""
-        everybody = rules_all(door.rules, caller)
+        """The caller's tokens, or for root all, without their secrets."""
+        everybody = rules_all(authenticator.rules, caller)
         return Json(
-            {"tokens": [_told(each) for each in door.tokens.all() if everybody or each.uid == caller.person.uid]}
+            {
+                "tokens": [
+                    _told(each) for each in authenticator.tokens.all() if everybody or each.uid == caller.person.uid
+                ]
+            }
         )
 
     @api.post("/v1/tokens", status_code=201, response_model=NewToken)
     async def new_token(request: TokenRequest, caller: Known) -> Response:
-        """Make a token, by which a person is known who calls from elsewhere. This is the only time that it is told."""
+        """Create a token, which identifies a person on other machines. It is shown only this once."""
         name = request.user or caller.person.name
         if caller.token is not None:
-            raise Forbidden("a token makes no other tokens: make one on the machine itself")
-        if name != caller.person.name and not rules_all(door.rules, caller):
-            raise Forbidden(
-                f"you are {caller.person.name}: a token for {name!r} is made by root, or by {name} themselves"
-            )
-        person = await door.person(name)
+            raise Forbidden("a token cannot make tokens: make one on the scheduler's machine")
+        if name != caller.person.name and not rules_all(authenticator.rules, caller):
+            raise Forbidden(f"you are {caller.person.name}: only root or {name} may make a token for {name!r}")
+        person = await authenticator.person(name)
         if person is None:
-            raise Unknown(f"there is no account {name!r} here: a token is for somebody who has one")
+            raise Unknown(f"no account {name!r} here: a token needs one")
         for queue in request.queues or ():
-            if not is_queue(door.rules, queue):
-                raise Unknown(
-                    f"there is no queue {queue!r} that a token could be for: `fairlead queues` shows those that there are"
-                )
+            if not is_queue(authenticator.rules, queue):
+                raise Unknown(f"no queue {queue!r} for the token: `fairlead queues` shows the existing ones")
         if request.seconds is not None and time.time() + request.seconds > 2**40:
-            raise Refused("that is for ever: leave out when it expires")
+            raise Refused("expires too far in the future: leave out the expiry")
         token, secret = await asyncio.to_thread(
-            lambda: door.tokens.new(person, seconds=request.seconds, queues=request.queues, read_only=request.read_only)
+            lambda: authenticator.tokens.new(
+                person, seconds=request.seconds, queues=request.queues, read_only=request.read_only
+            )
         )
-        await asyncio.to_thread(deeds.done, caller.person.name, f"made token {token.id} for {name}")
+        await asyncio.to_thread(audit_records.done, caller.person.name, f"made token {token.id} for {name}")
         return Json({**_told(token), "token": secret}, 201)
 
     @api.delete("/v1/tokens/{token}", response_model=Changed)
     async def revoke(token: TokenId, caller: Known) -> Response:
-        """Have a token be one no more."""
+        """Revoke a token."""
         if caller.queues is not None:
-            raise Forbidden("this token is for some queues only: it revokes no tokens")
-        of = None if rules_all(door.rules, caller) else caller.person
-        gone = await asyncio.to_thread(door.tokens.revoke, token, of)
-        await asyncio.to_thread(deeds.done, caller.person.name, f"revoked token {gone.id} of {gone.user}")
+            raise Forbidden("this token is limited to some queues: it cannot revoke tokens")
+        of = None if rules_all(authenticator.rules, caller) else caller.person
+        gone = await asyncio.to_thread(authenticator.tokens.revoke, token, of)
+        await asyncio.to_thread(audit_records.done, caller.person.name, f"revoked token {gone.id} of {gone.user}")
         return Json({"changed": True})
 
 
@@ -96,54 +99,55 @@ def _told(token: Token) -> TokenInfo:
     }
 
 
-def add_log(api: APIRouter, asker: Asker, journal: Journal, deeds: Deeds) -> None:
-    one_each = OneEach("the log is looked through for you already")
+def add_log(api: APIRouter, client: StateClient, journal: Journal, audit_records: AuditRecords) -> None:
+    one_each = OnePerPerson("the audit log is being read for you already")
 
-    @api.get("/v1/log", response_model=DoingList)
+    @api.get("/v1/log", response_model=AuditPage)
     async def log(
         caller: Known,
         user: Text | None = None,
         queue: QueuePath | None = None,
-        since: Annotated[float, Query(ge=0, le=2**53, description="Seconds since the epoch of 1970.")] = 0,
+        since: Annotated[float, Query(ge=0, le=2**53, description="Seconds since the epoch.")] = 0,
         before: Annotated[
-            str, Query(pattern=r"^\d{0,16}-(\d{1,16}(\.\d{1,16})?)?$", description="As `next` of another page says.")
+            str, Query(pattern=r"^\d{0,16}-(\d{1,16}(\.\d{1,16})?)?$", description="`next` of another page.")
         ] = "-",
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:
-        """Who did what, the newest last: what people caused, and what they were refused. As far as the journal still tells,
-        and at most 1 MiB at once; `next` is the `before` of what was earlier.
+        """The audit log, newest last: people's actions and refusals, as far back as the journal goes, at most 1 MiB. `next`
+        is the `before` of earlier entries.
         """
-        rules, start = asker.door.rules, doings.Before.read(before)
+        rules, start = client.authenticator.rules, audit_log.Position.read(before)
         path = queue.strip("/") if queue is not None else None
-        whose = (
-            user if user is not None or operates(rules, caller) else caller.person.name
-        )  # others' deeds are not for them
+        # Other people's records are visible only to operators.
+        whose = user if user is not None or operates(rules, caller) else caller.person.name
 
-        def allows(entry: Doing, job: Job | None) -> bool:
-            named = user is None or entry["by"] == user  # else who it was would be told by that
-            return named and doings.is_in(entry, path) and doings.may_know(rules, caller, entry, job)
+        def allows(entry: AuditEntry, job: Job | None) -> bool:
+            named = user is None or entry["by"] == user  # hidden authors must not match
+            return named and audit_log.is_in(entry, path) and audit_log.may_see(rules, caller, entry, job)
 
         with one_each.of(caller):
-            hidden = await asker.read(lambda state: hidden_leaves(rules, caller, state.tree.names))
-            newest = deeds.newest_first(whose, since, start.deed)
-            noted = (doings.deed_as_known(caller, deed, hidden) for deed in newest)
-            page = await asyncio.to_thread(doings.Page, allows, noted, start, limit)
+            hidden = await client.read(lambda state: hidden_leaves(rules, caller, state.tree.names))
+            newest = audit_records.newest_first(whose, since, start.record)
+            noted = (audit_log.visible_record(caller, record, hidden) for record in newest)
+            page = await asyncio.to_thread(audit_log.Page, allows, noted, start, limit)
             for _ in range(MOST_PAGES):
                 found = await asyncio.to_thread(journal.caused, since, user, page.before.fact, PAGE_OF_RECORDS)
-                await asyncio.to_thread(page.add_facts, await _told_facts(asker, caller, found))
+                await asyncio.to_thread(page.add_facts, await _told_facts(client, caller, found))
                 if not found or page.is_full:
                     break
-            is_last = not found and await asyncio.to_thread(page.add_deeds)
+            is_last = not found and await asyncio.to_thread(page.add_records)
         return Json(page.told(is_last))
 
 
 async def _told_facts(
-    asker: Asker, caller: Caller, page: list[tuple[Envelope, Fact]]
-) -> list[tuple[int, Doing, Job | None]]:
+    client: StateClient, caller: Caller, page: list[tuple[Envelope, Fact]]
+) -> list[tuple[int, AuditEntry, Job | None]]:
     facts = [fact for _, fact in page]
-    specs = await asker.read(lambda s: doings.specs_in(facts, s.index.specs))
+    specs = await client.read(lambda s: audit_log.specs_in(facts, s.index.specs))
     told = []
     for envelope, fact in page:
-        job = specs.get(doings.job_of(fact))
-        told.append((envelope.sequence, doings.fact_as_known(asker.door.rules, caller, envelope, fact, job), job))
+        job = specs.get(audit_log.job_of(fact))
+        told.append(
+            (envelope.sequence, audit_log.visible_fact(client.authenticator.rules, caller, envelope, fact, job), job)
+        )
     return told

@@ -1,8 +1,10 @@
-"""What may be asked of the API: bodies, checked and bounded before anything else sees them."""
+"""Request bodies and parameters of the API, validated and bounded before anything else sees them."""
 
 from signal import Signals
 from typing import Annotated, Any, Literal, Self
 
+from fastapi import Header, Query
+from fastapi import Path as PathParameter
 from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -10,9 +12,24 @@ from fairlead.model.documents import check_queue_name, read_quantities
 from fairlead.model.specs import After, Job, Quantities, Work
 from fairlead.scheduler.admission import MOST_TASKS, Refused
 
+LARGEST_BODY = 16 * 2**20
 LARGEST_ENVIRONMENT = 512 * 2**10
 MOST_JOBS = 10_000
-"""Jobs in one request."""
+"""Jobs per request."""
+LONGEST_WAIT = 60.0
+
+Number = Annotated[int, PathParameter(ge=0, le=2**53)]
+NodeName = Annotated[str, PathParameter(max_length=253)]
+Identity = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{32}$")]
+Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for its end; 0 answers at once.")]
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        max_length=200,
+        description="Repeating a key returns the same jobs instead of new ones.",
+    ),
+]
 
 
 def _check_text(text: str) -> str:
@@ -26,7 +43,7 @@ def _check_environment(values: dict[str, str]) -> dict[str, str]:
         raise ValueError(f"the environment is larger than {LARGEST_ENVIRONMENT >> 10} KiB")
     for name in values:
         if not name or "=" in name:
-            raise ValueError(f"{name!r} is no name of an environment variable")
+            raise ValueError(f"{name!r} is not a valid name of an environment variable")
     return values
 
 
@@ -38,7 +55,7 @@ def _check_path(text: str) -> str:
 def _check_signal(name: str) -> str:
     found = name.upper() if name.upper().startswith("SIG") else f"SIG{name.upper()}"
     if found not in Signals.__members__ or found in ("SIGKILL", "SIGSTOP"):
-        raise ValueError(f"{name!r} is no signal that a program can hear: write one such as TERM, INT or USR1")
+        raise ValueError(f"{name!r} is not a signal that a program can handle: use one such as TERM, INT or USR1")
     return found
 
 
@@ -61,33 +78,33 @@ Encoding = Literal["utf-8", "latin-1"]
 
 
 def check_gpus(demand: Quantities) -> None:
-    """Raises Refused for parts of GPUs."""
+    """Raise Refused for a fraction of a GPU."""
     if demand.get("gpu", 0) % 1000:
-        raise Refused("gpu: a part of a GPU cannot be given here: ask for a whole number")
+        raise Refused("gpu: fractions of a GPU are not supported: ask for a whole number")
 
 
 class Body(BaseModel):
-    """What is asked for: as it is in documents, a number is written as one, and nothing is taken for another kind."""
+    """A request body. Strict: no unknown fields, no conversion between types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class AfterRequest(Body):
-    """A job that must have ended before."""
+    """A job that must end first."""
 
     job: JobNumber
     how: Literal["success", "failure", "end"] = "success"
 
 
-class JobAsked(Body):
-    """What can be asked for of any job."""
+class JobFields(Body):
+    """The fields that all kinds of jobs share."""
 
     demand: Annotated[
         dict[str, int],
         BeforeValidator(read_quantities),
         Field(
             max_length=64,
-            description="What one task takes. Where tasks run as people, cpu is 1 and memory 1Gi unless some of it is asked for.",
+            description="Resources of one task. On a shared scheduler cpu defaults to 1 and memory to 1Gi.",
         ),
     ]
     queue: QueuePath | None = None
@@ -96,7 +113,7 @@ class JobAsked(Body):
         Field(
             max_length=128,
             pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$",
-            description="Whose it is; who submits it, unless the scheduler is their own and they say otherwise.",
+            description="The owner; the submitter, unless the scheduler is personal and another name is given.",
         ),
     ] = None
     name: Annotated[str, Field(max_length=256), AfterValidator(_check_text)] = ""
@@ -109,11 +126,10 @@ class JobAsked(Body):
     ] = Field(default_factory=dict)
     after: Annotated[list[AfterRequest], Field(max_length=1000)] = Field(default_factory=list)
     strict: Annotated[
-        bool, Field(description="Refuse what can never start, as things are: on no node, or by no limit.")
+        bool, Field(description="Refuse a job that cannot start as things are: it fits no node, or exceeds a limit.")
     ] = False
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
-        """Make it a job of a leaf queue."""
         check_gpus(self.demand)
         return Job(
             queue=leaf,
@@ -130,8 +146,8 @@ class JobAsked(Body):
         )
 
 
-class JobRequest(JobAsked):
-    """A command to run, in one task or many."""
+class JobRequest(JobFields):
+    """A command to run, in one or more tasks."""
 
     argv: Annotated[list[Argument], Field(min_length=1, max_length=100_000), AfterValidator(_check_program)]
     cwd: Text = "/"
@@ -139,69 +155,65 @@ class JobRequest(JobAsked):
     exported: Annotated[
         Environment,
         Field(
-            description="More of the environment: kept apart from the journal, in a file that goes when the job has ended."
+            description="Further environment variables, stored outside the journal in a file that is deleted with the job's end."
         ),
     ] = Field(default_factory=dict)
     encoding: Annotated[
         Encoding,
-        Field(
-            description="What the characters of argv, cwd, env and exported stand for; latin-1 can stand for any bytes."
-        ),
+        Field(description="How argv, cwd, env and exported encode bytes; latin-1 can represent any."),
     ] = "utf-8"
     input: Annotated[
         Literal["", "pipe", "terminal"],
         Field(
-            description="What each task reads as its standard input: nothing; or what is put to `.../input`, through a pipe, or "
-            "a terminal, which is all its output as well."
+            description="Standard input of each task: none, or what is sent to `.../input`, through a pipe or a terminal, "
+            "which also carries all its output."
         ),
     ] = ""
     tasks: Annotated[
         int | None,
         Field(
-            description="So many tasks; `{index}` in an argument then stands for the task's index, and `{{index}}` for itself."
+            description="Number of tasks; `{index}` in an argument becomes the task's index, and `{{index}}` becomes `{index}`."
         ),
     ] = None
-    at_most: Annotated[int | None, Field(description="So many of its tasks run at once, at most.")] = None
-    hold: Annotated[bool, Field(description="Submit it held: it waits to be released.")] = False
+    at_most: Annotated[int | None, Field(description="How many of its tasks may run at the same time.")] = None
+    hold: Annotated[bool, Field(description="Submit it held: it does not start until it is released.")] = False
     gang: bool = False
     exit_done: Annotated[
-        bool, Field(description="A task that is stopped to make room and then exits 0 is done; else it starts again.")
+        bool, Field(description="A preempted task that exits 0 counts as done; otherwise it starts again.")
     ] = False
     grace: Annotated[
         float | None,
-        Field(ge=0, le=86400, description="Seconds to end in when it is told to stop, if its queue gives as many."),
+        Field(ge=0, le=86400, description="Seconds between the stop signal and the kill, as far as its queue allows."),
     ] = None
     signal: Annotated[
         str,
         AfterValidator(_check_signal),
-        Field(description="What a task gets when it is told to stop, such as SIGUSR1."),
+        Field(description="The signal that stops a task, such as SIGUSR1."),
     ] = "SIGTERM"
     revocable: Annotated[
         bool,
-        Field(description="It may go above the limits of its queues into what is idle, and is revoked before others."),
+        Field(description="It may exceed the limits of its queues on idle resources, and is preempted before others."),
     ] = False
     fit: Annotated[
         Literal["", "pack", "spread"],
-        Field(description="Of the nodes with room, its tasks go to the first; or to the fullest, or the emptiest."),
+        Field(description="Node choice: the first that fits; `pack`: the fullest; `spread`: the emptiest."),
     ] = ""
     ray: Annotated[
         bool,
-        Field(
-            description="A program of Ray, in a placement group of so many bundles as it has tasks, which start at once."
-        ),
+        Field(description="A Ray program, in a placement group with one bundle per task; all start together."),
     ] = False
 
     note: Annotated[
         bool,
         Field(
-            description="It tells how the jobs that it comes after ended: it is cancelled by its number, not with its queue."
+            description="It reports how the jobs that it comes after ended: it is cancelled by number only, not with its queue."
         ),
     ] = False
 
     @model_validator(mode="after")
     def _check_note(self) -> Self:
         if self.note and not self.after:
-            raise ValueError("note: goes with after: it tells how other jobs ended")
+            raise ValueError("note: needs after: it reports how other jobs ended")
         return self
 
     @model_validator(mode="after")
@@ -224,13 +236,13 @@ class JobRequest(JobAsked):
         return Work(self.argv, self.cwd, self.env, self.encoding, numbered, input=self.input, ray=self.ray)
 
 
-class WhenRequest(JobAsked):
-    """A job that is not submitted: how many tasks it would have, and whether they start at once or not at all."""
+class WhenRequest(JobFields):
+    """A job that is not submitted: its number of tasks, and whether they start together or not at all."""
 
     tasks: int = 1
     gang: bool = False
     revocable: bool = False
-    hold: Annotated[bool, Field(description="It would be held: when it starts is said from its release on.")] = False
+    hold: Annotated[bool, Field(description="It would be held: its start is predicted from its release on.")] = False
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
         return replace(super().to_job(leaf, tasks, gang, work), revocable=self.revocable, held=self.hold)
@@ -243,7 +255,7 @@ class JobsRequest(Body):
 
 
 class EditRequest(Body):
-    """What is to be asked for instead; the rest stays. A resource of 0 is asked for no more; 0 is no limit."""
+    """Fields to change; others stay. A resource of 0 is removed; 0 removes a limit."""
 
     queue: QueuePath | None = None
     demand: Annotated[dict[str, int], BeforeValidator(read_quantities), Field(max_length=64)] | None = None
@@ -261,20 +273,20 @@ class EditRequest(Body):
 
 
 class RerunRequest(Body):
-    """Whether only the tasks that failed run again, with the indices that they had."""
+    """Whether only failed tasks run again, with their old indices."""
 
     failed: bool = False
 
 
 class CancelRequest(Body):
-    """Which tasks; all where none are named. With `only_waiting`, those that were started already go on."""
+    """Which tasks; all by default. With `only_waiting`, started tasks continue."""
 
     indices: Annotated[list[Annotated[int, Field(ge=0, lt=MOST_TASKS)]], Field(max_length=MOST_TASKS)] | None = None
     only_waiting: bool = False
 
 
 class CancelManyRequest(Body):
-    """Which jobs: those with these numbers, or all that have not ended of a queue, and of one user if named."""
+    """Which jobs: by number, or all unfinished ones of a queue, optionally of one user."""
 
     jobs: Annotated[list[JobNumber], Field(max_length=100_000)] = Field(default_factory=list)
     queue: Text | None = None
@@ -288,13 +300,13 @@ class CancelManyRequest(Body):
 
 
 class DownRequest(Body):
-    """Whether what runs is stopped."""
+    """Whether running tasks are stopped."""
 
     now: bool = False
 
 
 class TokenRequest(Body):
-    """A token for a person, for so many seconds; what it is for, and whether it is to look only."""
+    """A token for a person: lifetime in seconds, queues it covers, and whether it is read-only."""
 
     user: Text | None = None
     seconds: Annotated[float, Field(gt=0, le=10**10)] | None = None
@@ -305,7 +317,7 @@ class TokenRequest(Body):
 
 
 class SessionRequest(Body):
-    """How the functions of a program are called: by which interpreter, where, with which environment and import path."""
+    """How a program's functions are called: interpreter, folder, environment and import path."""
 
     argv: Annotated[list[Argument], Field(min_length=1, max_length=100)]
     cwd: Text = "/"
@@ -317,23 +329,23 @@ class SessionRequest(Body):
         str,
         Field(
             pattern=r"^([0-9a-f]{32})?$",
-            description="The payload with its code, packed, in which relative paths are; put it before the first call.",
+            description="The payload with its packed code, which contains the relative paths; put it before the first call.",
         ),
     ] = ""
-    inside: Annotated[Text, Field(description="Where in the code functions are called.")] = ""
+    inside: Annotated[Text, Field(description="The folder in the code where functions are called.")] = ""
 
 
 PayloadName = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
-class CallsJob(JobAsked):
-    """Calls of functions, one a task: pickled together in a payload, which is here in base64 or was put there before."""
+class CallsJob(JobFields):
+    """Calls of functions, one per task, pickled together in a payload, which is sent here in base64 or was put before."""
 
     payload: PayloadName
     data: Annotated[str, Field(description="The payload in base64.")] | None = None
 
 
 class CallsRequest(Body):
-    """Jobs of calls to submit together."""
+    """Jobs of calls, submitted together."""
 
     jobs: Annotated[list[CallsJob], Field(min_length=1, max_length=MOST_JOBS)]

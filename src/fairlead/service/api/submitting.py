@@ -1,4 +1,4 @@
-"""Submission, of commands and of calls: all jobs of a request or none, and once under a key."""
+"""Submission of commands and calls: all jobs of a request or none, and only once per key."""
 
 import asyncio
 import hashlib
@@ -18,17 +18,17 @@ from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact, JobEdited
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker, spec_of
-from fairlead.service.api.requests import EditRequest, JobAsked, check_gpus
+from fairlead.service.api.requests import EditRequest, JobFields, check_gpus
+from fairlead.service.api.state_client import StateClient, spec_of
 from fairlead.service.exports import Exports
 from fairlead.service.loop import Busy
-from fairlead.service.unfinished import Unfinished, load_of
+from fairlead.service.unfinished_jobs import UnfinishedJobs, load_of
 
 
-class Asked(NamedTuple):
-    """A job as it is asked for: its tasks, whether they are a gang, their work, and what of the environment is kept apart."""
+class JobSubmission(NamedTuple):
+    """A job to submit: number of tasks, gang or not, its work, and environment variables stored outside the journal."""
 
-    request: JobAsked
+    request: JobFields
     tasks: int
     gang: bool
     work: Work
@@ -36,22 +36,22 @@ class Asked(NamedTuple):
 
 
 class Submitter:
-    """Submits jobs for callers."""
+    """Submits, reruns and edits jobs for callers."""
 
-    def __init__(self, asker: Asker, unfinished: Unfinished) -> None:
-        self._asker, self._unfinished = asker, unfinished
+    def __init__(self, client: StateClient, unfinished: UnfinishedJobs) -> None:
+        self._client, self._unfinished = client, unfinished
 
-    async def submit(self, caller: Caller, asked: Sequence[Asked], key: str) -> list[Submitted]:
+    async def submit(self, caller: Caller, asked: Sequence[JobSubmission], key: str) -> list[Submitted]:
         """Submit jobs: all or none."""
         digest = await asyncio.to_thread(_digest, asked) if key else ""
-        key = f"{caller.person.uid}:{key}" if key else ""  # nobody meets another's
+        key = f"{caller.person.uid}:{key}" if key else ""  # keys of different people never collide
         exports = self._unfinished.exports
         kept: list[str] = []
         try:
             if any(each.exported for each in asked):
                 asked = await asyncio.to_thread(_with_exports, asked, exports, caller.person, kept)
             answers: list[Submitted]
-            answers, are_new = await self._asker.ask(
+            answers, are_new = await self._client.ask(
                 lambda state, now: self._submitted(
                     state, now, caller, self._jobs(state, caller, asked, digest), key, digest
                 ),
@@ -59,10 +59,7 @@ class Submitter:
                 by=caller.person.name,
                 takes_on=True,
             )
-        except (
-            Refused,
-            Busy,
-        ):  # whatever else goes wrong, it may happen yet: what is left then goes with the next start
+        except (Refused, Busy):  # other errors may still take effect; the next start removes leftovers
             exports.drop(kept)
             raise
         if not are_new:
@@ -70,27 +67,27 @@ class Submitter:
         return answers
 
     async def rerun(self, caller: Caller, number: int, failed: bool, key: str) -> Submitted:
-        """Submit what a job was once more, for the caller; only its tasks that failed, if so asked."""
+        """Submit a job again for the caller, or only its failed tasks."""
         digest = hashlib.sha256(f"rerun {number} {failed}".encode()).hexdigest() if key else ""
         key = f"{caller.person.uid}:{key}" if key else ""
 
         def question(state: State, now: float) -> tuple[list[Fact], tuple[list[Submitted], bool]]:
-            check_acts(self._asker.door.rules, caller, number, spec_of(state, number))
+            check_acts(self._client.authenticator.rules, caller, number, spec_of(state, number))
             job = self._with_usual(state, admission.again(state, number, failed))
             job = self._as_theirs(caller, msgspec.structs.replace(job, digest=digest), None)
             return self._submitted(state, now, caller, [job], key, digest)
 
-        had_input = await self._asker.read(lambda state: bool(spec_of(state, number).work.input))
-        (answer,), _ = await self._asker.ask(question, changes=True, by=caller.person.name)
+        had_input = await self._client.read(lambda state: bool(spec_of(state, number).work.input))
+        (answer,), _ = await self._client.ask(question, changes=True, by=caller.person.name)
         found: Submitted = answer
         if had_input:
-            lost = f"job {number} read what `fairlead run` was given, which is kept nowhere: now it reads nothing"
+            lost = f"job {number} read the standard input of `fairlead run`, which is not stored: now it reads nothing"
             found = {**found, "warning": "; ".join(filter(None, [lost, found["warning"]]))}
         return found
 
     def edit(self, state: State, now: float, caller: Caller, number: int, request: EditRequest) -> JobEdited | None:
-        """The fact that an edit comes to, of a job that is theirs to change; None where nothing changes."""
-        spec, rules = spec_of(state, number), self._asker.door.rules
+        """Return the fact of an edit of a job that the caller may change; None if nothing changes."""
+        spec, rules = spec_of(state, number), self._client.authenticator.rules
         leaf = None if request.queue is None else admission.leaf_for(state, request.queue, spec.user)
         demand = None if request.demand is None else {**spec.demand, **request.demand}
         if demand is not None:
@@ -112,14 +109,14 @@ class Submitter:
     def _submitted(
         self, state: State, now: float, caller: Caller, jobs: list[Job], key: str, digest: str
     ) -> tuple[list[Fact], tuple[list[Submitted], bool]]:
-        """The facts that a submission comes to; the answers, and whether the jobs are new ones."""
+        """Return the facts of a submission, the answers, and whether the jobs are new."""
         first = admission.repeated(state, key, digest)
         facts: list[Fact] = []
         if first is None:
             first = state.index.last + 1
             loads = [load_of(job, self._unfinished.exports) for job in jobs]
             asked_for = zip((job.queue for job in jobs), loads, strict=True)
-            self._unfinished.check(self._asker.door.rules, caller, asked_for)
+            self._unfinished.check(self._client.authenticator.rules, caller, asked_for)
             jobs[0] = msgspec.structs.replace(jobs[0], key=key)
             submitted = admission.submit(state, jobs, now)
             facts += submitted
@@ -132,9 +129,9 @@ class Submitter:
         ]
         return facts, (answers, bool(facts))
 
-    def _jobs(self, state: State, caller: Caller, asked: Sequence[Asked], digest: str) -> list[Job]:
-        """The jobs that a submission asks for, each in its leaf; refuses those that the caller may not submit."""
-        rules = self._asker.door.rules
+    def _jobs(self, state: State, caller: Caller, asked: Sequence[JobSubmission], digest: str) -> list[Job]:
+        """Return the requested jobs, each in its leaf; raises Refused if the caller may not submit one."""
+        rules = self._client.authenticator.rules
         jobs = []
         for number, (request, tasks, gang, work, _) in enumerate(asked):
             try:
@@ -149,19 +146,21 @@ class Submitter:
         return jobs
 
     def _with_usual(self, state: State, job: Job) -> Job:
-        """A job that is bounded in what every job is to be, where others share the machine."""
-        return job if self._asker.door.rules.personal else admission.with_default_demand(state, job)
+        """Add the default demands of a shared scheduler."""
+        return job if self._client.authenticator.rules.personal else admission.with_default_demand(state, job)
 
     def _as_theirs(self, caller: Caller, job: Job, user: str | None) -> Job:
-        """A job as the caller submits it, under their own name or another; raises Forbidden where they may not."""
-        rules, person = self._asker.door.rules, caller.person
+        """Return a job as the caller submits it, under their own or another name; raises Forbidden."""
+        rules, person = self._client.authenticator.rules, caller.person
         name = check_submits(rules, caller, job.queue, user)
         limit = output_limit(rules, job.queue)
         return msgspec.structs.replace(job, user=name, uid=person.uid, gid=person.gid, output_limit=limit)
 
 
-def _with_exports(asked: Sequence[Asked], exports: Exports, person: Person, kept: list[str]) -> list[Asked]:
-    """What is asked for, with the environments that are kept apart written to files, whose names are added to `kept`."""
+def _with_exports(
+    asked: Sequence[JobSubmission], exports: Exports, person: Person, kept: list[str]
+) -> list[JobSubmission]:
+    """Write environments stored outside the journal to files, and add their names to `kept`; return the updated requests."""
     found = []
     for each in asked:
         if each.exported:
@@ -171,7 +170,7 @@ def _with_exports(asked: Sequence[Asked], exports: Exports, person: Person, kept
     return found
 
 
-def _digest(asked: Sequence[Asked]) -> str:
+def _digest(asked: Sequence[JobSubmission]) -> str:
     digest = hashlib.sha256()
     for each in asked:
         digest.update(each.request.model_dump_json().encode() + b"\n")

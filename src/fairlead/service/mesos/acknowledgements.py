@@ -1,8 +1,8 @@
-"""That frameworks know what they were told of their tasks: answered when it is taken, and recorded soon, many at a time.
+"""Acknowledgements of task updates by frameworks: accepted at once, and recorded soon after, many at a time.
 
-A task's next update is told once it is recorded that the one before is known. So of each task the last one may be told again,
-by a scheduler that was killed in the moment between; as in Mesos, who has acknowledged it does so again. What cannot be recorded
-for a while is recorded when it can be; where much waits for that, no more is taken.
+The next update of a task is sent once the acknowledgement of the one before is recorded. A scheduler that is killed in between
+may send a task's last update again; as in Mesos, the framework then acknowledges it again. What cannot be recorded yet is
+recorded later. If too much waits, acknowledgements are refused.
 """
 
 import asyncio
@@ -13,19 +13,19 @@ from fairlead.engines.step import Stalled
 from fairlead.scheduler.facts import Fact, UpdatesAcknowledged
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.loop import Busy
 from fairlead.service.mesos import events
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 
-MOST = 10_000
+MOST_WAITING = 10_000
 """Acknowledgements that wait to be recorded."""
-AGAIN = 0.5
-"""Seconds between two tries to record what could not be."""
+RETRY_SECONDS = 0.5
+"""Between two attempts to record."""
 
 
 class Noted(NamedTuple):
-    """An update that a framework says it knows: of which task, where it believes that to be, empty for no belief."""
+    """An acknowledged update: its task, and the agent where the framework believes the task to be, or empty."""
 
     framework: str
     task: str
@@ -35,17 +35,19 @@ class Noted(NamedTuple):
 
 
 class Acknowledgements:
-    """What is not recorded yet. It is used in the event loop."""
+    """Acknowledgements that are not recorded yet. For the event loop."""
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
+    def __init__(self, client: StateClient) -> None:
+        self._client = client
         self._noted: list[Noted] = []
         self._recording: asyncio.Task[None] | None = None
 
     def note(self, call: Call) -> None:
-        """Have an acknowledgement recorded; one of what was not told changes nothing. Raises Busy where too many wait."""
-        if len(self._noted) >= MOST:
-            raise Busy(f"{MOST} acknowledgements wait to be recorded: the journal cannot be written, or all are busy")
+        """Accept an acknowledgement; one of an update that was not sent changes nothing. Raises Busy if too many wait."""
+        if len(self._noted) >= MOST_WAITING:
+            raise Busy(
+                f"{MOST_WAITING} acknowledgements wait to be recorded: the journal cannot be written, or is slow"
+            )
         known = call.acknowledge
         update = events.update_of(known.uuid)
         self._noted.append(Noted(call.framework_id.value, known.task_id.value, known.agent_id.value, *update))
@@ -54,19 +56,19 @@ class Acknowledgements:
 
     async def _record(self) -> None:
         try:
-            while self._noted and not self._asker.loop.stopped.is_set():
+            while self._noted and not self._client.loop.stopped.is_set():
                 noted = self._noted.copy()
                 if await self._is_recorded(noted):
                     del self._noted[: len(noted)]
                 else:
-                    await asyncio.sleep(AGAIN)
+                    await asyncio.sleep(RETRY_SECONDS)
         finally:
             self._recording = None
 
     async def _is_recorded(self, noted: list[Noted]) -> bool:
-        """Have acknowledgements recorded, unless that cannot be now. Those that may have been once do no harm again."""
+        """Record acknowledgements; return False if that is impossible now. Recording one twice does no harm."""
         try:
-            await self._asker.ask(partial(_question, noted), changes=True)
+            await self._client.ask(partial(_question, noted), changes=True)
         except (Stalled, Busy, TimeoutError):
             return False
         return True
@@ -77,9 +79,9 @@ def _question(noted: list[Noted], state: State, now: float) -> tuple[list[Fact],
 
 
 def recorded(state: State, noted: list[Noted], now: float) -> list[Fact]:
-    """The fact that acknowledgements come to, without those that are known, of nothing, or of what was not told.
+    """Return the fact of acknowledgements, without known ones and those of updates that were not sent.
 
-    Of each task nothing is told but the first update that is not acknowledged.
+    Only the first unacknowledged update of a task is ever sent.
     """
     updates: dict[tuple[int, int], None] = {}
     for each in noted:

@@ -1,6 +1,6 @@
-"""Mesos' HTTP face: the APIs of version 1 for frameworks, executors and operators. Statuses and messages are Mesos' own.
+"""Mesos' HTTP APIs, version 1, for frameworks, executors and operators. Statuses and messages are those of Mesos.
 
-Thin: know who calls, read the message, ask :class:`~fairlead.service.mesos.calls.Calls` or the operators' part, answer.
+Thin: authenticate, decode, ask :class:`~fairlead.service.mesos.calls.Calls` or the operators' API, answer.
 """
 
 import asyncio
@@ -15,9 +15,15 @@ from starlette.types import Receive, Scope, Send
 
 from fairlead.engines.step import Stalled
 from fairlead.scheduler.admission import Refused
-from fairlead.service import hosts
+from fairlead.service.connections import host_names
 from fairlead.service.loop import Busy
-from fairlead.service.mesos.callers import REALM, Callers, Framed, NotKnown, TooMany
+from fairlead.service.mesos.authenticator import (
+    REALM,
+    FrameworkAuthenticator,
+    FrameworkCaller,
+    NotAuthenticated,
+    RateExceeded,
+)
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.encoding import (
     JSON,
@@ -30,24 +36,24 @@ from fairlead.service.mesos.encoding import (
     type_is_unknown,
 )
 from fairlead.service.mesos.executor_calls import BODIES, ExecutorCalls
+from fairlead.service.mesos.executor_tokens import bearer_token, token_of_peer
 from fairlead.service.mesos.executors import HEARTBEAT
 from fairlead.service.mesos.messages import executor_pb2, master_pb2, scheduler_pb2
 from fairlead.service.mesos.operators import ON_RESERVATIONS, Operators
-from fairlead.service.mesos.peers import said_token, token_of_peer
 from fairlead.service.mesos.streams import Stream
 
 log = logging.getLogger("fairlead")
 
 LARGEST_BODY = 16 * 2**20
 LARGE = 64 * 2**10
-"""Bytes of a body that takes a while to be read."""
-LONGEST_WAIT = 10.0
-"""Seconds that a call waits for its turn, where a framework makes more than it may."""
+"""Bytes of a body above which it is decoded in a thread."""
+LONGEST_WAIT_SECONDS = 10.0
+"""How long a call may wait for a framework's rate limit."""
 TEXT = "text/plain; charset=utf-8"
 
 
 class Answer(Exception):
-    """A request's answer, known before all of it was looked at."""
+    """An answer that ends the handling of a request early."""
 
     def __init__(self, status: int, text: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -55,9 +61,9 @@ class Answer(Exception):
 
 
 class Request(NamedTuple):
-    """What was asked: by whom, in which content type, and in which it is answered."""
+    """A request: its caller, headers, body and content type."""
 
-    who: Framed
+    who: FrameworkCaller
     headers: Mapping[str, str]
     body: bytes
     kind: str
@@ -68,25 +74,23 @@ class MesosApp:
 
     Parameters
     ----------
-    callers : Callers
     calls : Calls
-        What frameworks call.
+        Handles calls of frameworks.
     executor_calls : ExecutorCalls
-        What their executors call.
-    operators : Operators
+        Handles calls of executors.
     hosts : set of str
-        The names that requests may be for.
+        The accepted host names; empty for all.
     """
 
     def __init__(
         self,
-        callers: Callers,
+        authenticator: FrameworkAuthenticator,
         calls: Calls,
         executor_calls: ExecutorCalls,
         operators: Operators,
         hosts: set[str],
     ) -> None:
-        self._callers, self._calls, self._executor_calls = callers, calls, executor_calls
+        self._authenticator, self._calls, self._executor_calls = authenticator, calls, executor_calls
         self._operators, self._hosts = operators, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,24 +108,23 @@ class MesosApp:
                 await self._look(path, scope, headers, send)
         except Answer as known:
             await answer(send, known.status, known.text.encode(), {"Content-Type": TEXT, **known.headers})
-        except NotKnown as error:
+        except NotAuthenticated as error:
             challenge = {"WWW-Authenticate": f'Basic realm="{REALM}"', "Content-Type": TEXT}
             await answer(send, 401, str(error).encode(), challenge)
-        except TooMany as error:
+        except RateExceeded as error:
             await answer(send, 503, str(error).encode(), {"Content-Type": TEXT, "Retry-After": "1"})
         except (Stalled, Busy, TimeoutError) as error:
             await answer(send, 503, (str(error) or "the scheduler is too busy").encode(), {"Content-Type": TEXT})
 
     def _check_host(self, host: str) -> None:
-        """Refuse what a page of somebody else's has a browser ask of this machine."""
-        name = hosts.name_in(host)
-        if self._hosts and not hosts.is_one(name, self._hosts):
-            raise Answer(421, f"{name or 'no host'!r} is no name of this scheduler: start it with --name {name}")
+        """Refuse requests that a foreign web page makes through a browser (DNS rebinding)."""
+        name = host_names.name_in(host)
+        if self._hosts and not host_names.is_accepted(name, self._hosts):
+            raise Answer(421, f"{name or 'no host'!r} is not a name of this scheduler: start it with --name {name}")
 
     async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
-        """Answer a GET of what operators look at."""
         open_to_all = path in ("/version", "/health")
-        who = None if open_to_all else await self._callers.who(scope, headers.get("authorization", ""))
+        who = None if open_to_all else await self._authenticator.authenticate(scope, headers.get("authorization", ""))
         view = self._operators.views.get(path.removesuffix(".json"))
         if view is None:
             raise Answer(404)
@@ -132,7 +135,6 @@ class MesosApp:
         await answer(send, 200, body, {"Content-Type": JSON})
 
     async def _operator(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        """Answer a call of an operator."""
         request = await self._read_of(scope, headers, receive)
         call = await _decoded(request.body, request.kind, master_pb2.Call())
         if not call.HasField("type"):
@@ -150,7 +152,6 @@ class MesosApp:
             await answer(send, 200, encode(accepts, told), {"Content-Type": accepts})
 
     async def _scheduler(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        """Answer a call of a framework."""
         request = await self._read_of(scope, headers, receive)
         call = await _decoded(request.body, request.kind, scheduler_pb2.Call())
         unknown = type_is_unknown(request.kind, request.body, call)
@@ -167,10 +168,10 @@ class MesosApp:
             raise Answer(refusal.status, refusal.message)
         await answer(send, 202, b"", {})
 
-    async def _wait_for_turn(self, who: Framed, framework: str) -> None:
-        while wait := self._callers.wait(who, framework):
-            if wait > LONGEST_WAIT:
-                raise TooMany("this framework makes more calls than it may: slow down")
+    async def _wait_for_turn(self, who: FrameworkCaller, framework: str) -> None:
+        while wait := self._authenticator.wait(who, framework):
+            if wait > LONGEST_WAIT_SECONDS:
+                raise RateExceeded("too many calls from this framework: slow down")
             await asyncio.sleep(wait)
 
     async def _subscribe(self, request: Request, call: scheduler_pb2.Call, receive: Receive, send: Send) -> None:
@@ -190,11 +191,10 @@ class MesosApp:
             self._calls.leave(stream)
 
     async def _executor(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        """Answer a call of an executor."""
-        token = said_token(headers.get("authorization", ""))
+        token = bearer_token(headers.get("authorization", ""))
         if not token:
             noted = scope["noted"]
-            if "token" not in noted:  # it stays the same for as long as the connection lasts
+            if "token" not in noted:  # constant for a connection
                 noted["token"] = await asyncio.to_thread(token_of_peer, scope)
             token = noted["token"]
         body, kind = await self._read(scope, headers, receive)
@@ -223,12 +223,12 @@ class MesosApp:
             await self._executor_calls.leave(stream)
 
     async def _read_of(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Request:
-        """Read somebody's call, as far as its head allows; raises Answer where it does not."""
-        who = await self._callers.who(scope, headers.get("authorization", ""))
+        """Read a call of an authenticated caller; raises Answer if its head is invalid."""
+        who = await self._authenticator.authenticate(scope, headers.get("authorization", ""))
         return Request(who, headers, *await self._read(scope, headers, receive))
 
     async def _read(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> tuple[bytes, str]:
-        """The body of a call, and its content type; raises Answer where its head does not allow that."""
+        """Return the body of a call and its content type; raises Answer if its head is invalid."""
         if self._calls.recovering:
             raise Answer(503, "Master has not finished recovery")
         if scope["method"] != "POST":
@@ -242,7 +242,7 @@ class MesosApp:
 
 
 async def _answer_with(stream: Stream, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-    """Answer with a stream, for as long as its reader reads it."""
+    """Answer with a stream, for as long as the client reads it."""
     await start(send, 200, headers)
     parts = [_send_all(stream, send), _hung_up(receive), stream.cut_off.wait()]
     tasks = [asyncio.ensure_future(part) for part in parts]
@@ -254,14 +254,12 @@ async def _answer_with(stream: Stream, headers: Mapping[str, str], receive: Rece
 
 
 async def _send_all(stream: Stream, send: Send) -> None:
-    """Send a stream, each record as it comes, to its end."""
     async for record in stream.records():
         await send({"type": "http.response.body", "body": record, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
 async def _hung_up(receive: Receive) -> None:
-    """Wait until the reader has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -271,7 +269,7 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Answer(400, "the request is not whole")
+            raise Answer(400, "the request is incomplete")
         body += message.get("body", b"")
         if len(body) > LARGEST_BODY:
             raise Answer(413, f"the body is larger than {LARGEST_BODY >> 20} MiB", {"Connection": "close"})
@@ -280,7 +278,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 async def _decoded(body: bytes, kind: str, into: Any) -> Any:
-    """The message of a body; a large one is read beside, so that others are answered meanwhile."""
+    """Decode a body; a large one in a thread, so that others are answered meanwhile."""
     try:
         if len(body) > LARGE:
             return await asyncio.to_thread(decode, kind, body, into)
@@ -297,13 +295,11 @@ def _accepted(headers: Mapping[str, str]) -> str:
 
 
 async def start(send: Send, status: int, headers: Mapping[str, str]) -> None:
-    """Send the head of an answer."""
     raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
 
 
 async def answer(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-    """Send an answer."""
     if not body and status >= 400:
         body = f"{HTTPStatus(status).phrase}.".encode()
     await start(send, status, {**headers, "Content-Length": str(len(body))})

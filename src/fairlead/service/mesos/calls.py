@@ -1,4 +1,4 @@
-"""What frameworks call, as questions to the scheduler's thread: each is checked and answered as Mesos does."""
+"""Calls of frameworks, as questions to the scheduler's thread; checked and answered as Mesos does."""
 
 import asyncio
 import logging
@@ -15,11 +15,11 @@ from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.mesos import events, groups, launching, statuses
 from fairlead.service.mesos.acknowledgements import Acknowledgements
-from fairlead.service.mesos.callers import Framed
+from fairlead.service.mesos.authenticator import FrameworkCaller
 from fairlead.service.mesos.descriptions import BadDescription, check_id, info_of, roles_of, to_framework
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages import executor_pb2
@@ -38,64 +38,59 @@ from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
 from fairlead.service.mesos.tasks import Endpoint
-from fairlead.service.unfinished import Unfinished
+from fairlead.service.unfinished_jobs import UnfinishedJobs
 
 log = logging.getLogger("fairlead")
 
-COME_BACK_WITHIN = 60.0
-"""Seconds that frameworks have to come back after the scheduler has, at the least, before they are gone for good."""
-PATIENCE, PAUSE = 5.0, 0.05
-"""Seconds that a call waits for a place among the questions to the scheduler, and between two tries."""
-AT_ONCE = 1000
-"""Tasks that are reconciled before others get an answer."""
-AGAIN = 1.0
-"""Seconds after which what could not be recorded is asked for again."""
+RECONNECT_SECONDS = 60.0
+"""The least time that frameworks have to reconnect after a restart of the scheduler before they are removed."""
+QUEUE_SECONDS, QUEUE_PAUSE_SECONDS = 5.0, 0.05
+"""How long a call waits for room among the questions to the scheduler, and between two attempts."""
+RECONCILE_BATCH = 1000
+"""Tasks reconciled before other calls are answered."""
+RETRY_SECONDS = 1.0
+"""Between two attempts to record something."""
 
 
 class Refusal(NamedTuple):
-    """Why a call is not taken, as a status and a message."""
+    """Why a call is refused: status and message."""
 
     status: int
     message: str = ""
 
 
 class Calling(NamedTuple):
-    """A call in the scheduler's thread: what is known there, who calls, and what."""
+    """A call in the scheduler's thread: state, time, framework, caller and message."""
 
     state: State
     now: float
     who: str
-    caller: Framed
+    caller: FrameworkCaller
     call: Call
 
 
 class Calls:
-    """Takes the calls of all frameworks.
+    """Handles the calls of all frameworks.
 
     Parameters
     ----------
-    asker : Asker
-    subscriptions : Subscriptions
-    executors : Executors
-    unfinished : Unfinished
-    sandboxes : Sandboxes
     master : MasterInfo
-        What a framework is told of the scheduler.
+        Describes the scheduler to frameworks.
     certificate : str
-        What executors are to trust, as PEM; empty where there is no TLS.
+        The certificate that executors trust, as PEM; empty without TLS.
     """
 
     def __init__(
         self,
-        asker: Asker,
+        client: StateClient,
         subscriptions: Subscriptions,
         executors: Executors,
-        unfinished: Unfinished,
+        unfinished: UnfinishedJobs,
         sandboxes: Sandboxes,
         master: MasterInfo,
         certificate: str = "",
     ) -> None:
-        self._asker, self._subscriptions, self._unfinished = asker, subscriptions, unfinished
+        self._client, self._subscriptions, self._unfinished = client, subscriptions, unfinished
         self._sandboxes, self._master = sandboxes, master
         self._endpoint = Endpoint(f"{master.hostname}:{master.port}", certificate)
         self._executors = executors
@@ -104,17 +99,17 @@ class Calls:
         self._volumes = asyncio.Lock()
         self._doing: set[asyncio.Task[None]] = set()
         subscriptions.on_broken = self.end_groups
-        self._acknowledgements = Acknowledgements(asker)
+        self._acknowledgements = Acknowledgements(client)
 
     @property
     def recovering(self) -> bool:
-        """Whether nothing can be asked now."""
-        return self._asker.loop.stopped.is_set() or not self._asker.loop.ready.done()
+        """True if no call can be answered now."""
+        return self._client.loop.stopped.is_set() or not self._client.loop.ready.done()
 
     # -- coming and going ------------------------------------------------------------------------------------------
 
-    async def subscribe(self, who: Framed, call: Call, stream: Stream) -> Refusal | None:
-        """Have a framework told what concerns it over a stream; what is wrong with its description it is told there."""
+    async def subscribe(self, who: FrameworkCaller, call: Call, stream: Stream) -> Refusal | None:
+        """Subscribe a framework to a stream; errors in its description are sent over the stream."""
         info = call.subscribe.framework_info
         named = {each.value for each in (info.id, call.framework_id) if each.value}
         if len(named) > 1:
@@ -132,15 +127,14 @@ class Calls:
         try:
             refusal: Refusal | None = await self._ask(who, question, takes_on=True)
         except BaseException:
-            self.leave(stream)  # it may be subscribed yet
+            self.leave(stream)  # it may still get subscribed
             raise
         return refusal
 
     def _subscribed(
-        self, state: State, now: float, identity: str, who: Framed, call: Call, stream: Stream
+        self, state: State, now: float, identity: str, who: FrameworkCaller, call: Call, stream: Stream
     ) -> tuple[list[Fact], Refusal | None]:
-        """Note a framework, or tell it what is wrong."""
-        if stream.ended:  # nobody waits for it any more
+        if stream.ended:  # the client has gone
             return [], None
         member = state.frameworks.members.get(identity)
         if member is not None and (member.framework.principal, member.framework.uid) != who.identity:
@@ -162,23 +156,23 @@ class Calls:
         state: State,
         now: float,
         identity: str,
-        who: Framed,
+        who: FrameworkCaller,
         info: FrameworkInfo,
         asked: Any,
         update: bool = False,
     ) -> list[Fact]:
-        """The facts of what a framework says of itself. Raises Refused, BadDescription."""
+        """Return the facts of a framework's description. Raises Refused, BadDescription."""
         self._check_roles(who, info)
         framework = to_framework(info, who.caller.person, who.name)
         return frameworks.subscribe(state, framework, identity, list(asked.suppressed_roles), now, update)
 
-    def _check_roles(self, who: Framed, info: FrameworkInfo) -> None:
-        """Refuse roles that are not for a framework's account and principal."""
+    def _check_roles(self, who: FrameworkCaller, info: FrameworkInfo) -> None:
+        """Refuse roles that a framework's account or principal may not use."""
         for role in roles_of(info):
-            check_submits(self._asker.door.rules, who.caller, queue_of(role), None)
+            check_submits(self._client.authenticator.rules, who.caller, queue_of(role), None)
 
     def leave(self, stream: Stream) -> None:
-        """A stream has ended: its framework is disconnected, unless it has another."""
+        """Handle the end of a stream: disconnect its framework, unless it has another."""
         stream.end()
         who = self._whose.pop(stream, None)
         if who is not None:
@@ -193,48 +187,47 @@ class Calls:
         await self.until_taken(question)
 
     async def until_taken(self, question: Callable[[State, float], tuple[list[Fact], None]]) -> None:
-        """Have something happen as soon as it can be recorded."""
-        while not self._asker.loop.stopped.is_set():
+        """Record the facts of a question as soon as possible."""
+        while not self._client.loop.stopped.is_set():
             try:
-                await self._asker.ask(question, changes=True)
+                await self._client.ask(question, changes=True)
             except HappensLater:
                 return
             except (Stalled, Busy, TimeoutError):
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
 
     def end_groups(self, broken: set[groups.Group]) -> None:
-        """Stop what is left of groups of tasks of which one has ended as it should not."""
+        """Stop the rest of groups in which a task has failed."""
         self._do(self.until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
 
     async def end_groups_of_before(self) -> None:
-        """The same of what ended when nobody looked."""
+        """Stop the rest of groups in which a task failed while the scheduler was down."""
         await self.until_taken(
             lambda state, now: (groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now), None)
         )
 
     def _do(self, what: Coroutine[Any, Any, None]) -> None:
-        """Have something done beside."""
         task = asyncio.get_running_loop().create_task(what)
         self._doing.add(task)
         task.add_done_callback(self._doing.discard)
 
     async def disconnect_those_gone(self) -> None:
-        """Disconnect who has not come back since the scheduler has: nothing is offered to them until they do."""
+        """Disconnect frameworks that have not come back since a restart: they get no offers until they do."""
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
             streams, members = self._subscriptions.streams, state.frameworks.members
             gone = [who for who, member in members.items() if member.away_since is None and who not in streams]
-            until = now + COME_BACK_WITHIN
+            until = now + RECONNECT_SECONDS
             return [fact for who in gone for fact in frameworks.disconnect(state, who, now, until)], None
 
         await self.until_taken(question)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    async def take(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
-        """Take a call other than SUBSCRIBE; why it is not taken, where it is not."""
+    async def take(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
+        """Handle a call other than SUBSCRIBE; return why it is refused, if it is."""
         body = BODIES.get(call.type)
         if body is not None and not call.HasField(body):
             return _invalid(f"Expecting '{body}' to be present")
@@ -262,25 +255,28 @@ class Calls:
         return await self._ask(caller, question)
 
     async def _ask(
-        self, caller: Framed, question: Callable[[State, float], tuple[list[Fact], Any]], takes_on: bool = False
+        self,
+        caller: FrameworkCaller,
+        question: Callable[[State, float], tuple[list[Fact], Any]],
+        takes_on: bool = False,
     ) -> Any:
-        """Ask the scheduler; where very many do at once, wait for a place, since clients take a refusal for an error."""
-        by, until = caller.name or caller.caller.person.name, time.monotonic() + PATIENCE
+        """Ask the scheduler. If it is busy, wait for room, since clients treat a refusal as an error."""
+        by, until = caller.name or caller.caller.person.name, time.monotonic() + QUEUE_SECONDS
         while True:
             try:
-                return await self._asker.ask(question, changes=True, by=by, takes_on=takes_on)
+                return await self._client.ask(question, changes=True, by=by, takes_on=takes_on)
             except Busy:
-                if time.monotonic() > until or self._asker.loop.stopped.is_set():
+                if time.monotonic() > until or self._client.loop.stopped.is_set():
                     raise
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(QUEUE_PAUSE_SECONDS)
 
-    def _is_current(self, caller: Framed, call: Call, stream: str | None) -> bool:
-        """Whether a call comes from who reads its framework's stream."""
+    def _is_current(self, caller: FrameworkCaller, call: Call, stream: str | None) -> bool:
+        """True if a call comes from the client that reads its framework's stream."""
         current = self._subscriptions.streams.get(call.framework_id.value)
         return current is not None and (current.id, current.whose) == (stream, caller.identity)
 
     def _refusal(self, calling: Calling, stream: str | None) -> Refusal | None:
-        """Why nothing is taken from who calls, as it is now."""
+        """Return why any call of this caller is refused now; None if it is not."""
         member = calling.state.frameworks.members.get(calling.who)
         if member is None:
             return Refusal(400, "Framework cannot be found")
@@ -300,8 +296,8 @@ class Calls:
             )
         return None
 
-    async def _reconcile(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
-        """Tell the states of tasks, of those that are asked for or of all that are not over: some at a time."""
+    async def _reconcile(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
+        """Send the states of the named tasks, or of all unfinished ones, in batches."""
         asked = [(each.task_id.value, each.agent_id.value) for each in call.reconcile.tasks]
 
         def question(
@@ -321,27 +317,27 @@ class Calls:
             refusal, asked = await self._ask(caller, partial(question, []))
             if refusal is not None or not asked:
                 return refusal
-        for start in range(0, len(asked), AT_ONCE):
-            refusal, _ = await self._ask(caller, partial(question, asked[start : start + AT_ONCE]))
+        for start in range(0, len(asked), RECONCILE_BATCH):
+            refusal, _ = await self._ask(caller, partial(question, asked[start : start + RECONCILE_BATCH]))
             if refusal is not None:
                 return refusal
         return None
 
-    async def _accept(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
-        """Launch tasks; their sandboxes are made before it is known whether they can be launched."""
+    async def _accept(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
+        """Launch tasks; their sandboxes are created before it is known whether they can be launched."""
         if launching.count(call.accept) > launching.MOST_TASKS:
-            return _invalid(f"more than {launching.MOST_TASKS} tasks are to be launched")
+            return _invalid(f"more than {launching.MOST_TASKS} tasks in one call")
         if launching.touches_volumes(call.accept):
-            async with self._volumes:  # so that none is made, or used, while it is removed
+            async with self._volumes:  # so that none is created or used while it is removed
                 return await self._accepted(caller, call, stream)
         return await self._accepted(caller, call, stream)
 
-    async def _accepted(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
+    async def _accepted(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
         asked: list[launching.Task] = []
         node = ""
         if self._is_current(caller, call, stream):
             asked = await asyncio.to_thread(
-                launching.asked_for,
+                launching.requested_tasks,
                 call.accept,
                 call.framework_id.value,
                 caller.caller.person,
@@ -349,42 +345,42 @@ class Calls:
                 self._sandboxes,
             )
 
-        def question(state: State, now: float) -> tuple[list[Fact], tuple[Refusal | None, launching.Outcome]]:
+        def question(state: State, now: float) -> tuple[list[Fact], tuple[Refusal | None, launching.AcceptResult]]:
             nonlocal node
             calling = Calling(state, now, call.framework_id.value, caller, call)
             refusal = self._refusal(calling, stream)
             if refusal is not None:
                 return [], (refusal, launching.NOTHING)
-            place = launching.place_of(state, [events.offer_number(each.value) for each in call.accept.offer_ids])
-            node = place.node if place is not None else ""
+            target = launching.target_of(state, [events.offer_number(each.value) for each in call.accept.offer_ids])
+            node = target.node if target is not None else ""
             launcher = launching.Launcher(
-                self._asker.door.rules,
+                self._client.authenticator.rules,
                 caller.caller,
                 caller.name,
                 self._unfinished,
                 lambda told: self._tell(calling.who, told),
             )
-            facts, outcome = launcher.launch(state, now, calling.who, call.accept, asked)
-            return facts, (None, outcome)
+            facts, result = launcher.launch(state, now, calling.who, call.accept, asked)
+            return facts, (None, result)
 
         try:
             answer = await self._ask(caller, question, takes_on=True)
-        except (HappensLater, TimeoutError):  # they may be launched yet; if not, they are swept away later
+        except (HappensLater, TimeoutError):  # they may still be launched; if not, the sandboxes are swept later
             raise
         except (Stalled, Busy):
             await asyncio.to_thread(launching.settle_sandboxes, asked, {}, self._sandboxes)
             raise
-        refusal, outcome = answer
-        await asyncio.to_thread(launching.settle_sandboxes, asked, outcome.launched, self._sandboxes)
-        for mark in outcome.destroyed:
+        refusal, result = answer
+        await asyncio.to_thread(launching.settle_sandboxes, asked, result.launched, self._sandboxes)
+        for mark in result.destroyed:
             await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(node, mark))
         if refusal is None:
-            self._tell_operations(call, outcome.operations, node)
+            self._tell_operations(call, result.operations, node)
         return refusal
 
-    async def set_apart(self, who: Framed, node: str, operation: Offer.Operation) -> None:
-        """Do an operation on reservations or volumes for an operator. Raises Refused."""
-        check_operates(self._asker.door.rules, who.caller)
+    async def set_apart(self, who: FrameworkCaller, node: str, operation: Offer.Operation) -> None:
+        """Apply an operation on reservations or volumes for an operator. Raises Refused."""
+        check_operates(self._client.authenticator.rules, who.caller)
         try:
             moves = moves_of(0, operation, None, who.name).moves
         except InvalidOperation as error:
@@ -400,12 +396,12 @@ class Calls:
                     await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(node, move.of))
 
     def _tell_operations(self, call: Call, known: Mapping[int, str | None], node: str) -> None:
-        """Tell of operations with an id what became of them; as in Mesos, nobody is told of those without."""
+        """Report the results of operations with an id; as in Mesos, others get no report."""
         told = []
         for number, operation in enumerate(call.accept.operations):
             if operation.type in launching.LAUNCHES:
                 continue
-            wrong = known.get(number, f"{_name_of(operation)} is not done here")
+            wrong = known.get(number, f"{_name_of(operation)} is not supported")
             if wrong is not None:
                 log.info("framework %s: %s: %s", call.framework_id.value, _name_of(operation), wrong)
             if operation.HasField("id"):
@@ -414,7 +410,7 @@ class Calls:
         self._subscriptions.tell(call.framework_id.value, told)
 
     def _reconcile_operations(self, calling: Calling) -> list[Fact]:
-        """Tell of operations that nobody knows them: what became of one is told when it is done, and then forgotten."""
+        """Report operations as unknown: the result of each was sent when it was done, and then forgotten."""
         asked = calling.call.reconcile_operations.operations
         why = "Reconciliation: Operation is unknown"
         told = [
@@ -446,7 +442,7 @@ class Calls:
         }
 
     def _kill(self, calling: Calling) -> list[Fact]:
-        """Stop a task; of one that is not known, what its reconciliation would tell."""
+        """Stop a task; for an unknown one, send what its reconciliation would."""
         kill = calling.call.kill
         try:
             facts = frameworks.kill(calling.state, calling.who, kill.task_id.value, calling.now)
@@ -466,7 +462,7 @@ class Calls:
         return frameworks.kill(calling.state, calling.who, task, calling.now) if task in known else []
 
     def _message(self, calling: Calling) -> list[Fact]:
-        """Have an executor told something, if it is there."""
+        """Forward a message to an executor, if it is connected."""
         asked, f = calling.call.message, calling.state.frameworks
         number = f.executor_on(calling.who, asked.executor_id.value, asked.agent_id.value)
         if number is not None:
@@ -506,7 +502,7 @@ BODIES = {
     Call.REQUEST: "request",
     Call.UPDATE_FRAMEWORK: "update_framework",
 }
-"""What a call of a type must have; REVIVE and SUPPRESS are for all roles where they have nothing."""
+"""The field that a call of a type must have; without one REVIVE and SUPPRESS mean all roles."""
 
 
 def _decline(calling: Calling) -> list[Fact]:
@@ -527,16 +523,15 @@ def _suppress(calling: Calling) -> list[Fact]:
 
 
 def _are_its(calling: Calling, roles: list[str]) -> bool:
-    """Whether all of these are roles of who calls: where one is not, the call is taken and passed over, as by Mesos."""
+    """True if the framework has all these roles; otherwise the call is accepted and ignored, as by Mesos."""
     mine = calling.state.frameworks.members[calling.who].framework.roles
     others = [role for role in roles if role not in mine]
     if others:
-        log.info("framework %s: it has no role %r: its call is passed over", calling.who, others[0][:100])
+        log.info("framework %s: it has no role %r: call ignored", calling.who, others[0][:100])
     return not others
 
 
 def _nothing(calling: Calling) -> list[Fact]:
-    """Taken, and ignored."""
     return []
 
 

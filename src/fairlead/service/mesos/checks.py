@@ -1,9 +1,8 @@
-"""The program that a task with a health check starts as: it runs the task's command, and another beside it, again and again.
+"""The program that runs a task with a health check: it runs the task's command, and the check beside it, repeatedly.
 
-It runs as whom the task runs, within what the task may use, and ends as the command does. What it sees it says as an executor
-does, over the executor API; what cannot be said is said later. It knows nothing of fairlead but its arguments: what is to be
-checked and where that is told, as JSON, and the command. A check by HTTP or TCP is this program again, for a moment; so is what
-says of a task that its command was never run.
+It runs as the task's user, within the task's limits, and ends as the command does. It reports results over the executor API, as
+an executor does, and retries. It imports nothing of fairlead. Its arguments are the check and the endpoint as JSON, and the
+command. It also serves as the HTTP and TCP probe, and reports that a command was never run.
 """
 
 import base64
@@ -19,27 +18,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-AGAIN = 1.0
-"""Seconds after which what could not be said is said again."""
-WAIT = 5.0
-"""Seconds that an answer may take."""
+RETRY_SECONDS = 1.0
+"""Between two attempts to report."""
+ANSWER_SECONDS = 5.0
+"""How long an answer may take."""
 PROBE = "--probe"
-"""The first argument of what checks by HTTP or TCP."""
+"""First argument of a probe by HTTP or TCP."""
 NEVER_RUN = "--never-run"
-"""The first argument of what says that a command was not run, and ends as what has failed."""
+"""First argument to report that a command was not run; the program then exits as failed."""
 HEALTHY = range(200, 400)
-"""Statuses that are well, where the check names none."""
+"""Healthy statuses, unless the check lists others."""
 LONGEST_LINE = 65536
 TRIES = 3
-"""How often it is tried to say that the command is to be killed, before it is."""
-LATEST = 3600.0
-"""Seconds after the command was killed for which it is tried to say so."""
+"""How often a kill is reported before it is done."""
+REPORT_SECONDS = 3600.0
+"""How long after the kill reporting continues."""
 MOST_WAITING = 1000
-"""So much of what could not be said yet is kept: the latest."""
+"""Reports that are kept until they can be sent; the latest."""
 
 
 class Speaker:
-    """Says things of one task, in their order."""
+    """Reports updates of one task, in order."""
 
     def __init__(self, asked: dict[str, Any]) -> None:
         self._asked = asked
@@ -47,12 +46,10 @@ class Speaker:
         self._trouble = ""
 
     def add(self, state: str, healthy: bool, message: str) -> None:
-        """What became of the task by its health is to be said."""
         reason = {"reason": "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED"} if state == "TASK_RUNNING" else {}
         self.add_status(state=state, healthy=healthy, message=message, **reason)
 
     def add_status(self, **said: str | bool) -> None:
-        """Something is to be said."""
         status = {
             "task_id": {"value": self._asked["task"]},
             "source": "SOURCE_EXECUTOR",
@@ -66,7 +63,7 @@ class Speaker:
         del self.waiting[:-MOST_WAITING]
 
     def say(self) -> None:
-        """Say what waits, as far as it is heard; what is refused is not said again."""
+        """Send queued updates as far as possible; refused ones are dropped."""
         try:
             while self.waiting:
                 status, text = self._post(self.waiting[0])
@@ -74,11 +71,11 @@ class Speaker:
                     return
                 self.waiting.pop(0)
                 if status >= 400:
-                    _note(f"what is to be told of this task is not taken: {status} {text}")
-        except OSError as error:  # nobody is there just now
+                    _note(f"an update of this task was refused: {status} {text}")
+        except OSError as error:  # the scheduler is unreachable
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                _note(f"what is to be told of this task cannot be told now: {error}")
+                _note(f"updates of this task cannot be sent now: {error}")
 
     def _post(self, body: bytes) -> tuple[int, str]:
         host, _, port = self._asked["endpoint"].rpartition(":")
@@ -98,25 +95,25 @@ class Speaker:
         return int(words[1]), answer.rpartition(b"\r\n\r\n")[2].decode("utf-8", "replace")
 
     def _connected(self, host: str, port: int) -> socket.socket:
-        connection = socket.create_connection((host, port), timeout=WAIT)
+        connection = socket.create_connection((host, port), timeout=ANSWER_SECONDS)
         if not self._asked["certificate"]:
             return connection
-        import ssl  # which takes megabytes of what the task may have
+        import ssl  # uses megabytes of the task's memory
 
         trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        trusting.check_hostname = False  # no certificate but this one is trusted, whatever it is called there
+        trusting.check_hostname = False  # only this certificate is trusted, under any name
         trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         trusting.load_verify_locations(cadata=self._asked["certificate"])
         return trusting.wrap_socket(connection, server_hostname=host)
 
 
 class Watch:
-    """The command, and what is known of it.
+    """The command and its state.
 
     Attributes
     ----------
     stopping : bool
-        Whether it was told to end.
+        True after SIGTERM.
     """
 
     def __init__(self, command: list[str], speaker: Speaker) -> None:
@@ -133,29 +130,28 @@ class Watch:
 
     @property
     def over(self) -> bool:
-        """Whether the command has ended."""
         return self.child.poll() is not None
 
     def wait(self, until: float, other: "subprocess.Popen[bytes] | None" = None) -> bool:
-        """Wait until then, or the command or the other process ends; whether it was for as long. What waits is said meanwhile."""
+        """Wait until a time; return False if the command or the other process ends first. Sends queued updates meanwhile."""
         while not self.over and (other is None or other.poll() is None):
             left = until - time.monotonic()
             if left <= 0:
                 return True
             if self.speaker.waiting:
                 self.speaker.say()
-                left = min(left, AGAIN) if self.speaker.waiting else left
+                left = min(left, RETRY_SECONDS) if self.speaker.waiting else left
             self._sleep(left)
         return False
 
     def _sleep(self, seconds: float) -> None:
-        """Wait for a signal, of a process that has ended or to end, or so long."""
+        """Wait for a signal, such as SIGCHLD or SIGTERM, or until the time is over."""
         select.select([self._read], [], [], seconds)
         with suppress(BlockingIOError):
             os.read(self._read, 4096)
 
     def check(self, asked: dict[str, Any]) -> str | None:
-        """Run a check; what is wrong with the command by it, None where nothing is."""
+        """Run a check; return what is wrong with the command, or None."""
         timeout = asked["timeout"] or 1e9
         with _running(asked["argv"], asked["env"]) as made:
             if self.wait(time.monotonic() + timeout, made):
@@ -164,22 +160,22 @@ class Watch:
         return None if code == 0 or self.over else f"the check exited with status {code}"
 
     def kill(self, grace: float) -> None:
-        """End the command, and all that it started; then say what waits, unless told to end, or nobody comes to hear it."""
+        """End the command and everything it started; then send queued updates, until SIGTERM or `REPORT_SECONDS` have passed."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
         self.wait(time.monotonic() + grace)
         signal.signal(signal.SIGTERM, self._stop)
         _kill_the_others()
         self.child.wait()
-        until = time.monotonic() + LATEST
+        until = time.monotonic() + REPORT_SECONDS
         while self.speaker.waiting and not self.stopping and time.monotonic() < until:
             self.speaker.say()
             if self.speaker.waiting:
-                self._sleep(AGAIN)
+                self._sleep(RETRY_SECONDS)
 
 
 def _kill_the_others() -> None:
-    """Kill all of the group of this process but itself, also what they start meanwhile."""
+    """Kill the rest of this process group, including what it starts meanwhile."""
     done = {os.getpid()}
     while found := _group() - done:
         for pid in found:
@@ -189,8 +185,7 @@ def _kill_the_others() -> None:
 
 
 def _group() -> set[int]:
-    """The processes in the group of this one."""
-    there = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 names are enough
+    there = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 names suffice
     return {pid for pid in there if _group_of(pid) == os.getpgid(0)}
 
 
@@ -202,7 +197,7 @@ def _group_of(pid: int) -> int:
 
 @contextmanager
 def _running(argv: list[str], env: dict[str, str]) -> "Iterator[subprocess.Popen[bytes]]":
-    """A check, which is ended with all of its group."""
+    """Run a check, and kill its process group at the end."""
     made = subprocess.Popen(argv, env={**os.environ, **env}, stdin=subprocess.DEVNULL, process_group=0)
     try:
         yield made
@@ -213,8 +208,8 @@ def _running(argv: list[str], env: dict[str, str]) -> "Iterator[subprocess.Popen
 
 
 def watch(it: Watch, asked: dict[str, Any]) -> None:
-    """Check until the command ends, or has failed too often. As Mesos has it, what fails before a first success is passed over
-    for a while.
+    """Check until the command ends or has failed too often. As in Mesos, failures in the grace period before the first
+    success are ignored.
     """
     began, next_at = time.monotonic(), time.monotonic() + asked["delay"]
     failures, counts = 0, False
@@ -242,25 +237,26 @@ def watch(it: Watch, asked: dict[str, Any]) -> None:
 
 
 def probe(asked: dict[str, Any]) -> str | None:
-    """What is wrong with what answers at a port of this machine; None where nothing is. The caller ends it when it takes long."""
+    """Return what is wrong with a port of this machine, or None. The caller enforces the timeout."""
     with socket.create_connection(("127.0.0.1", asked["port"])) as connection:
         if asked["type"] == "TCP":
             return None
         line = _asked(connection, asked)
     words = line.split(maxsplit=2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        return "there is no answer of HTTP"
+        return "not an HTTP answer"
     status = int(words[1])
     return None if status in (asked["statuses"] or HEALTHY) else f"the answer has status {status}"
 
 
 def _asked(connection: socket.socket, asked: dict[str, Any]) -> bytes:
-    """The first line of the answer to a GET."""
+    """Return the first line of the answer to a GET."""
     if asked["scheme"] == "https":
-        import ssl  # which takes megabytes of what the task may have
+        import ssl  # uses megabytes of the task's memory
 
         trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE  # as in Mesos: it is the task's own
+        trusting.check_hostname = False  # as in Mesos: the server is the task itself
+        trusting.verify_mode = ssl.CERT_NONE
         connection = trusting.wrap_socket(connection, server_hostname="127.0.0.1")
     head = f"GET {asked['path']} HTTP/1.1\r\nHost: 127.0.0.1:{asked['port']}\r\nConnection: close\r\n\r\n"
     connection.sendall(head.encode())
@@ -271,7 +267,7 @@ def _asked(connection: socket.socket, asked: dict[str, Any]) -> bytes:
 
 
 def say_never_run(asked: dict[str, Any], why: str) -> None:
-    """Say that the command was not run; where nobody hears it in a while, that it failed is all that is known."""
+    """Report that the command was not run; if that fails, only the task's failure is known."""
     speaker = Speaker(asked)
     reason = "REASON_CONTAINER_LAUNCH_FAILED"
     speaker.add_status(state="TASK_FAILED", message=f"Failed to launch container: {why}", reason=reason)
@@ -279,16 +275,16 @@ def say_never_run(asked: dict[str, Any], why: str) -> None:
         speaker.say()
         if not speaker.waiting:
             break
-        time.sleep(AGAIN)
+        time.sleep(RETRY_SECONDS)
 
 
 def _note(text: str) -> None:
-    print(f"fairlead: {text}", file=sys.stderr, flush=True)  # noqa: T201 what the task wrote
+    print(f"fairlead: {text}", file=sys.stderr, flush=True)  # noqa: T201 part of the task's output
 
 
 def main() -> None:
-    """Run the command and check it: ``checks.py JSON COMMAND...``; end as it does. Or check once: ``checks.py --probe JSON``; or
-    say why the command is not run: ``checks.py --never-run JSON WHY``.
+    """Run and check a command: ``checks.py JSON COMMAND...``; exit as it does. Or probe once: ``checks.py --probe JSON``. Or
+    report why the command is not run: ``checks.py --never-run JSON WHY``.
     """
     if sys.argv[1] == PROBE:
         try:
@@ -310,7 +306,7 @@ def main() -> None:
     watch(it, asked)
     code = it.child.returncode
     if code < 0:
-        with suppress(OSError):  # SIGKILL has no other
+        with suppress(OSError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""What frameworks say of themselves, as the scheduler knows it; and what is made of it again for who asks."""
+"""Descriptions of frameworks: from Mesos' FrameworkInfo to the scheduler's record, and back."""
 
 import re
 
@@ -15,35 +15,34 @@ LONGEST_ID = 255
 MOST_ROLES = 1000
 LARGEST_INFO = 64 * 2**10
 LONGEST_FAILOVER = 2**63 / 1e9
-"""Seconds that Mesos can count, in nanoseconds; it refuses more, and takes less than none for none."""
+"""The most seconds that Mesos can count in nanoseconds; it refuses more, and treats negative values as 0."""
 _ID = re.compile(r"[A-Za-z0-9_.:@=+-]+")
 
 
 class BadDescription(ValueError):
-    """What a framework says of itself cannot be; the message says why."""
+    """An invalid description of a framework; the message states why."""
 
 
 def has(info: FrameworkInfo, capability: FrameworkInfo.Capability.Type) -> bool:
-    """Whether a framework says that it knows of something."""
     return any(each.type == capability for each in info.capabilities)
 
 
 def roles_of(info: FrameworkInfo) -> list[str]:
-    """The roles that it is in, each once; ``*`` where it names none."""
+    """Return the roles of a framework without duplicates; ``*`` if it names none."""
     if has(info, Capability.MULTI_ROLE) or info.roles:
         return list(dict.fromkeys(info.roles))
     return [info.role or "*"]
 
 
 def check_id(identity: str) -> str:
-    """A framework's id that a client names. Raises BadDescription for what can be none."""
+    """Return a framework's id. Raises BadDescription for an invalid one."""
     if len(identity) > LONGEST_ID or not _ID.fullmatch(identity) or identity in (".", ".."):
-        raise BadDescription(f"{identity[:50]!r} is no id of a framework")
+        raise BadDescription(f"{identity[:50]!r} is not a valid id of a framework")
     return identity
 
 
 def to_framework(info: FrameworkInfo, person: Person, principal: str) -> Framework:
-    """What the scheduler is to know of a framework of somebody's. Raises BadDescription."""
+    """Convert a description to the scheduler's record. Raises BadDescription."""
     roles = roles_of(info)
     if len(roles) > MOST_ROLES:
         raise BadDescription(f"{len(roles)} roles: {MOST_ROLES} at most")
@@ -77,7 +76,7 @@ def to_framework(info: FrameworkInfo, person: Person, principal: str) -> Framewo
 
 
 def info_of(framework: Framework, identity: str) -> FrameworkInfo:
-    """What a framework said of itself, with its id."""
+    """Convert the scheduler's record back to a description, with its id."""
     info = json_format.Parse(framework.info or "{}", FrameworkInfo(), ignore_unknown_fields=True)
     info.id.value = identity
     if not info.HasField("user"):

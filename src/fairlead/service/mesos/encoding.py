@@ -1,7 +1,7 @@
-"""Messages as bytes: binary protobuf, or JSON as Mesos writes it; and the records of a stream.
+"""Messages as bytes (protobuf, or JSON as Mesos writes it), and records of a stream.
 
-Mesos' JSON is not protobuf's own: its 64-bit numbers are numbers, where protobuf's would be strings. What clients send may have
-fields that are not known here, and may lack some that the messages ask for; what is sent has all of them, and no others.
+Mesos' JSON differs from protobuf's own: 64-bit numbers are numbers, not strings. Received messages may have unknown fields and
+may lack required ones. Sent messages have all required fields and no unknown ones.
 """
 
 import base64
@@ -18,20 +18,20 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 KINDS = (JSON, PROTOBUF)
-"""The content types that there are; the first is taken where all will do."""
+"""The supported content types; the first is the default."""
 
 _DEEPEST = 60
-"""Levels of messages within messages in JSON that is read."""
+"""Maximum nesting of messages in received JSON."""
 
 M = TypeVar("M", bound=Message)
 
 
 class Malformed(ValueError):
-    """Bytes that are no such message; the message says why."""
+    """Bytes that are not a valid message; the message states why."""
 
 
 def decode(kind: str, body: bytes, into: M) -> M:
-    """Read a message of a content type into an empty one. Raises Malformed."""
+    """Decode a body of a content type into an empty message. Raises Malformed."""
     name = into.DESCRIPTOR.name
     if kind == PROTOBUF:
         try:
@@ -41,12 +41,12 @@ def decode(kind: str, body: bytes, into: M) -> M:
         return into
     try:
         value = json.loads(body)
-        if b"\\u" in body:  # halves of characters can be written so, which protobuf does not survive
+        if b"\\u" in body:  # lone surrogates would crash protobuf
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise Malformed(f"Failed to parse body into JSON: {error}") from None
     if not isinstance(value, dict):
-        raise Malformed(f"Failed to convert JSON into {name} protobuf: it is no object")
+        raise Malformed(f"Failed to convert JSON into {name} protobuf: it is not an object")
     try:
         _check_objects(value, into.DESCRIPTOR, _DEEPEST)
         json_format.ParseDict(value, into, ignore_unknown_fields=True, max_recursion_depth=_DEEPEST)
@@ -56,24 +56,24 @@ def decode(kind: str, body: bytes, into: M) -> M:
 
 
 def _check_objects(value: dict[str, Any], message: Any, deepest: int) -> None:
-    """Raise ParseError where something else stands for a message than an object or null: protobuf takes a text for one."""
+    """Raise ParseError if the value of a message field is neither an object nor null; protobuf would accept a string."""
     known = _messages_in(message)
     for name, part in value.items():
         if part is None or name not in known:
             continue
         repeated, of = known[name]
         if repeated and not isinstance(part, list):
-            raise json_format.ParseError(f"{name} is no list")
+            raise json_format.ParseError(f"{name} is not a list")
         for each in part if repeated else [part]:
             if not isinstance(each, dict):
-                raise json_format.ParseError(f"{name} is no object")
+                raise json_format.ParseError(f"{name} is not an object")
             if deepest > 0:
                 _check_objects(each, of, deepest - 1)
 
 
 @cache
 def _messages_in(message: Any) -> dict[str, tuple[bool, Any]]:
-    """The fields of a message that are messages, by all of their names: whether there are several, and of which kind."""
+    """Return the message fields of a message, by both of their names: whether repeated, and their type."""
     return {
         name: (field.is_repeated, field.message_type)
         for field in message.fields
@@ -83,7 +83,7 @@ def _messages_in(message: Any) -> dict[str, tuple[bool, Any]]:
 
 
 def type_is_unknown(kind: str, body: bytes, message: Message) -> bool:
-    """Whether a message that was read has a `type`, and one that is not known here."""
+    """True if a decoded message has a `type` that is unknown here."""
     if message.HasField("type"):
         return False
     if kind == PROTOBUF:
@@ -94,16 +94,16 @@ def type_is_unknown(kind: str, body: bytes, message: Message) -> bool:
 
 
 def encode(kind: str, message: Message) -> bytes:
-    """Write a message; JSON is one line of ASCII. Raises EncodeError where a field that it must have is not there."""
+    """Encode a message; JSON is one line of ASCII. Raises EncodeError if a required field is missing."""
     if kind == PROTOBUF:
         return message.SerializeToString()
     if not message.IsInitialized():
-        message.SerializeToString()  # which says what is missing
+        message.SerializeToString()  # raises an error that names what is missing
     return json.dumps(as_json(message), separators=(",", ":")).encode("ascii")
 
 
 def as_json(message: Message) -> dict[str, Any]:
-    """A message as Mesos writes it in JSON: what it has, by the fields' own names."""
+    """Convert a message to JSON as Mesos does: only fields that are set, by their original names."""
     found = {}
     for field, value in message.ListFields():
         name, writes = _as_written(field)
@@ -113,7 +113,7 @@ def as_json(message: Message) -> dict[str, Any]:
 
 @cache
 def _as_written(field: Any) -> tuple[str, Callable[[Any], Any]]:
-    """How a field is written: its name, and what makes its value one of JSON."""
+    """Return a field's name, and the function that converts its value to JSON."""
     one = _one_of(field)
     if not field.is_repeated:
         return field.name, one
@@ -124,7 +124,7 @@ def _as_written(field: Any) -> tuple[str, Callable[[Any], Any]]:
 
 
 def _one_of(field: Any) -> Callable[[Any], Any]:
-    """What writes a single value: 64-bit numbers as numbers, enumerations and what is no number by name, bytes in base64."""
+    """Return a converter for single values: 64-bit numbers as numbers, enumerations and NaN by name, bytes in base64."""
     if field.message_type is not None:
         return as_json
     if field.enum_type is not None:
@@ -148,13 +148,13 @@ def _number(value: float) -> float | str:
 
 
 def record(kind: str, message: Message) -> bytes:
-    """A message as a record of a stream: its length, a line break, and itself."""
+    """Encode a message as a record of a stream: its length, a line break, its bytes."""
     body = encode(kind, message)
     return b"%d\n" % len(body) + body
 
 
 def accepted_kind(accept: str | None) -> str | None:
-    """The content type of an answer that an ``Accept`` header allows; None where it allows none of those that there are."""
+    """Return the content type that an ``Accept`` header allows; None if it allows no supported one."""
     if accept is None or not accept.strip():
         return JSON
     allowed = set()

@@ -1,4 +1,4 @@
-"""What frameworks are told, as Mesos' events."""
+"""Events and statuses for frameworks, as Mesos messages."""
 
 import struct
 import time
@@ -13,15 +13,15 @@ from fairlead.service.mesos.messages.mesos_pb2 import Attribute, OperationState,
 from fairlead.service.mesos.messages.scheduler_pb2 import Event
 from fairlead.service.mesos.reservations import resources_of_parcel
 from fairlead.service.mesos.resources import ports_of, resources_of
-from fairlead.service.mesos.streams import BEAT_EVERY
+from fairlead.service.mesos.streams import HEARTBEAT_SECONDS
 
 VERSION = "1.11.0"
-"""The version of Mesos whose API this is."""
+"""The Mesos version whose API this implements."""
 _UUID = struct.Struct(">QQ")
 
 
 class Knows(NamedTuple):
-    """What a framework says that it knows of, as far as what it is told depends on that."""
+    """The capabilities of a framework that change the messages it gets."""
 
     roles: bool
     refined: bool
@@ -29,33 +29,31 @@ class Knows(NamedTuple):
 
 
 def knows(framework: Framework) -> Knows:
-    """What a framework knows of."""
     return Knows(*_of_roles(framework.info), framework.revocable)
 
 
 @lru_cache(maxsize=10_000)
 def _of_roles(info: str) -> tuple[bool, bool]:
-    """Whether who says this of itself knows of roles, and of reservations as stacks."""
+    """True if a description has the capabilities for roles, and for stacked reservations."""
     said = info_of(Framework("", info=info), "")
     return has(said, Capability.MULTI_ROLE), has(said, Capability.RESERVATION_REFINEMENT)
 
 
 def subscribed(framework: str, master: mesos_pb2.MasterInfo) -> Event:
-    """That a framework is."""
+    """Make the event that a framework is subscribed."""
     event = Event(type=Event.SUBSCRIBED)
     event.subscribed.framework_id.value = framework
-    event.subscribed.heartbeat_interval_seconds = BEAT_EVERY
+    event.subscribed.heartbeat_interval_seconds = HEARTBEAT_SECONDS
     event.subscribed.master_info.CopyFrom(master)
     return event
 
 
 def offer_name(number: int) -> str:
-    """An offer's id as frameworks know it."""
     return f"O{number}"
 
 
 def offer_number(name: str) -> int:
-    """The number of an offer, by the id that a framework names; -1 for what can be none."""
+    """Return the number of an offer from its id; -1 for an invalid id."""
     digits = name[1:]
     return int(digits) if name[:1] == "O" and digits.isascii() and digits.isdigit() and len(digits) < 18 else -1
 
@@ -63,9 +61,9 @@ def offer_number(name: str) -> int:
 def to_offer(
     offer: Offer, node: Node, known: Knows, said: Mapping[str, str], executors: Iterable[str] = ()
 ) -> mesos_pb2.Offer:
-    """An offer as a message.
+    """Convert an offer to a message.
 
-    `said` is what is said of each parcel of it, by its mark; `executors` are those that the framework has on the node.
+    `said` describes each of its parcels, by mark; `executors` are those of the framework on the node.
     """
     made = mesos_pb2.Offer()
     made.id.value = offer_name(offer.id)
@@ -85,26 +83,23 @@ def to_offer(
 
 
 def attributes_of(labels: Mapping[str, str]) -> list[Attribute]:
-    """A node's labels."""
     return [Attribute(name=name, type=Value.TEXT, text=Value.Text(value=value)) for name, value in labels.items()]
 
 
 def offers(made: Iterable[mesos_pb2.Offer]) -> Event:
-    """That a framework is offered something."""
     event = Event(type=Event.OFFERS)
     event.offers.offers.extend(made)
     return event
 
 
 def rescind(number: int) -> Event:
-    """That an offer holds no longer."""
     event = Event(type=Event.RESCIND)
     event.rescind.offer_id.value = offer_name(number)
     return event
 
 
 def failure(agent: str, executor: str = "", status: int | None = None) -> Event:
-    """That an agent is lost; or an executor on it, which has ended with this wait status."""
+    """Make the event that an agent is lost, or that an executor on it has ended with this wait status."""
     event = Event(type=Event.FAILURE)
     event.failure.agent_id.value = agent
     if executor:
@@ -114,14 +109,14 @@ def failure(agent: str, executor: str = "", status: int | None = None) -> Event:
 
 
 def message(agent: str, executor: str, data: bytes) -> Event:
-    """What an executor has its framework told."""
+    """Make the event that an executor sends its framework a message."""
     event = Event(type=Event.MESSAGE)
     event.message.agent_id.value, event.message.executor_id.value, event.message.data = agent, executor, data
     return event
 
 
 def operation_status(operation: str, state: OperationState, message: str, agent: str = "") -> Event:
-    """What became of an operation that its framework gave an id."""
+    """Make the event with the result of an operation that has an id."""
     event = Event(type=Event.UPDATE_OPERATION_STATUS)
     told = event.update_operation_status.status
     told.operation_id.value, told.state, told.message = operation, state, message
@@ -131,12 +126,11 @@ def operation_status(operation: str, state: OperationState, message: str, agent:
 
 
 def error_event(message: str) -> Event:
-    """What a framework is told last."""
+    """Make the last event of a stream."""
     return Event(type=Event.ERROR, error=Event.Error(message=message))
 
 
 def update(status: TaskStatus) -> Event:
-    """What became of a task."""
     return Event(type=Event.UPDATE, update=Event.Update(status=status))
 
 
@@ -152,7 +146,7 @@ def status(
     uuid: bytes = b"",
     executor: str = "",
 ) -> TaskStatus:
-    """The status of a task; `at` is in seconds of the wall clock, now where it is not said.
+    """Make the status of a task; `at` is wall clock time in seconds, by default now.
 
     The executor of a command is named after its task.
     """
@@ -172,16 +166,16 @@ def status(
 
 
 def uuid_of(job: int, number: int) -> bytes:
-    """The name of an update: of the job of a task, and which of its updates it is."""
+    """Return the uuid of an update: its task's job and its number."""
     return _UUID.pack(job, number)
 
 
 def is_uuid(uuid: bytes) -> bool:
-    """Whether a framework names an update, one that there is or not."""
+    """True if a uuid has the form of an update's."""
     return len(uuid) == _UUID.size
 
 
 def update_of(uuid: bytes) -> tuple[int, int]:
-    """The job and the number of an update that a framework names."""
+    """Return the job and the number of an update from its uuid."""
     job, number = _UUID.unpack(uuid)
     return job, number

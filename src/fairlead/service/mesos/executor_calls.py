@@ -1,4 +1,4 @@
-"""What executors call, as questions to the scheduler's thread: each is checked and answered as Mesos' agents do."""
+"""Calls of executors, as questions to the scheduler's thread; checked and answered as Mesos agents do."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.mesos import events
 from fairlead.service.mesos.calls import Refusal
 from fairlead.service.mesos.executors import Executors, NotSaid, acknowledged, check_status
@@ -14,33 +14,30 @@ from fairlead.service.mesos.messages.executor_pb2 import Call
 from fairlead.service.mesos.streams import Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
 
-LOOK_EVERY = 5.0
-"""Seconds between two looks for executors that do not come."""
+ABSENT_CHECK_SECONDS = 5.0
+"""Between two searches for executors that do not connect."""
 BODIES = {Call.SUBSCRIBE: "subscribe", Call.UPDATE: "update", Call.MESSAGE: "message"}
-"""What a call of a type must have."""
+"""The field that a call of a type must have."""
 
 
 class ExecutorCalls:
-    """Takes the calls of all executors.
+    """Handles the calls of all executors.
 
     Parameters
     ----------
-    asker : Asker
-    executors : Executors
     subscriptions : Subscriptions
-        Of the frameworks, who are told what their executors say.
+        Of the frameworks, which get what their executors send.
     until_taken : callable
-        Has something happen as soon as it can be recorded.
+        Records the facts of a question as soon as possible.
     """
 
     def __init__(
-        self, asker: Asker, executors: Executors, subscriptions: Subscriptions, until_taken: Callable[[Any], Any]
+        self, client: StateClient, executors: Executors, subscriptions: Subscriptions, until_taken: Callable[[Any], Any]
     ) -> None:
-        self._asker, self._executors, self._subscriptions = asker, executors, subscriptions
+        self._client, self._executors, self._subscriptions = client, executors, subscriptions
         self._until_taken = until_taken
 
     async def subscribe(self, call: Call, token: str, stream: Stream) -> Refusal | None:
-        """Have an executor told what concerns it over a stream."""
         for update in call.subscribe.unacknowledged_updates:
             if wrong := _refused(update):
                 return wrong
@@ -50,20 +47,19 @@ class ExecutorCalls:
             if number is None:
                 return [], _unknown(state, call)
             if number not in state.frameworks.executors or call.framework_id.value not in state.frameworks.members:
-                return [], Refusal(403, "Only executors of a framework that is there can subscribe")
+                return [], Refusal(403, "Only executors of a registered framework can subscribe")
             return self._executors.begin(state, number, call.subscribe, stream, now), None
 
         try:
-            refusal: Refusal | None = await self._asker.ask(question, changes=True)
+            refusal: Refusal | None = await self._client.ask(question, changes=True)
         except BaseException:
-            await self.leave(stream)  # it may be subscribed yet
+            await self.leave(stream)  # it may still get subscribed
             raise
         if refusal is None:
             stream.tell(acknowledged(update.status) for update in call.subscribe.unacknowledged_updates)
         return refusal
 
     async def leave(self, stream: Stream) -> None:
-        """A stream has ended."""
         stream.end()
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
@@ -73,7 +69,7 @@ class ExecutorCalls:
         await self._until_taken(question)
 
     async def take(self, call: Call, token: str) -> Refusal | None:
-        """Take a call other than SUBSCRIBE; why it is not taken, where it is not."""
+        """Handle a call other than SUBSCRIBE; return why it is refused, if it is."""
         if call.type == Call.UPDATE and (wrong := _refused(call.update)):
             return wrong
 
@@ -96,16 +92,16 @@ class ExecutorCalls:
                 self._subscriptions.tell(call.framework_id.value, [told])
             return [], (None, None)
 
-        refusal, stream = await self._asker.ask(question, changes=True)
+        refusal, stream = await self._client.ask(question, changes=True)
         if stream is not None:
             stream.tell([acknowledged(call.update.status)])
         return refusal
 
     async def go_on(self) -> None:
-        """For ever: end what does not come, and at first what was to end before the scheduler began."""
+        """End executors that do not connect, for ever; first those that a scheduler before was ending."""
         await self._until_taken(self._executors.end_those_of_before)
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(ABSENT_CHECK_SECONDS)
             await self._until_taken(lambda state, now: (self._executors.end_absent(state, now), None))
 
 
@@ -127,5 +123,5 @@ def _unknown(state: State, call: Call) -> Refusal:
         return Refusal(400, "Executor cannot be found")
     return Refusal(
         401,
-        "the secret of this executor, MESOS_EXECUTOR_AUTHENTICATION_TOKEN, is needed: send 'Authorization: Bearer ...'",
+        "this executor's secret, MESOS_EXECUTOR_AUTHENTICATION_TOKEN, is needed: send 'Authorization: Bearer ...'",
     )

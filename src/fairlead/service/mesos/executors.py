@@ -1,10 +1,10 @@
-"""Executors: programs of frameworks that run tasks in themselves. Who of them is subscribed, and what each is told.
+"""Executors: programs of frameworks that run tasks inside themselves. Their streams, and what is sent to and heard from them.
 
-An executor is a job, which the engine starts; its tasks are jobs that no engine starts: each is told to the executor, which says
-what becomes of it. What it says is recorded before it is told that it was heard, and then told to its framework, as what becomes
-of any task. When it is back after the scheduler was killed, it says which tasks it knows of: the others are told it again.
+The engine starts an executor as a job. Its tasks are jobs that no engine starts: each is sent to the executor, which reports its
+status. A report is recorded, then acknowledged, then passed to the framework like any update. An executor that reconnects after a
+restart of the scheduler lists its tasks; missing ones are sent again.
 
-All but the streams themselves is used in the scheduler's thread.
+All but the streams is used in the scheduler's thread.
 """
 
 import asyncio
@@ -51,29 +51,29 @@ from fairlead.service.mesos.messages.mesos_pb2 import (
 from fairlead.service.mesos.resources import resources_of
 from fairlead.service.mesos.streams import Stream
 
-AWAY = 60.0
-"""Seconds that an executor may run without being subscribed."""
+ABSENT_SECONDS = 60.0
+"""How long an executor may run without being subscribed."""
 HEARTBEAT = Event(type=Event.HEARTBEAT)
 ONGOING = {TASK_STARTING: "starting", TASK_RUNNING: "running", TASK_KILLING: "running"}
-"""What an executor says of a task that is not over, as the scheduler's own words for it."""
+"""States of an unfinished task, in the scheduler's words."""
 Question = Callable[[State, float], tuple[list[Fact], None]]
 
 
 class NotSaid(ValueError):
-    """What an executor says cannot be; the message says why."""
+    """An invalid status from an executor; the message states why."""
 
 
 class Executors:
-    """The streams of the executors that are connected.
+    """The streams of connected executors.
 
     Attributes
     ----------
     streams : dict of int to Stream
         By the number of the executor's job.
     on_ended : callable
-        Told the agent, the executor and its wait status when one has ended, with its framework before them.
+        Called with framework, agent, executor and wait status when an executor has ended.
     happen : callable
-        Has something happen as soon as it can be recorded; called in the event loop.
+        Records the facts of a question as soon as possible; called in the event loop.
     """
 
     def __init__(self) -> None:
@@ -81,32 +81,31 @@ class Executors:
         self.streams: dict[int, Stream] = {}
         self.on_ended: Callable[[str, str, str, int], None] = lambda who, agent, name, status: None
         self.happen: Callable[[Question], object] = lambda question: None
-        self._told: dict[int, set[int]] = {}  # of which tasks an executor was told, where that is known
+        self._told: dict[int, set[int]] = {}  # by executor, the tasks sent to it, if known
         self._absent: dict[int, float] = {}
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say in which event loop the streams are."""
         self._loop = loop
 
     def end(self) -> None:
-        """Nobody is told anything any more; from any thread."""
+        """End all streams. Thread-safe."""
         for stream in list(self.streams.values()):
             self._soon(stream.end)
 
     def _soon(self, what: object, *arguments: object) -> None:
         if self._loop is not None:
-            with suppress(RuntimeError):  # the event loop has ended, and all streams with it
+            with suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(what, *arguments)  # type: ignore[arg-type]
 
     def tell(self, number: int, told: Sequence[Event]) -> bool:
-        """Tell an executor something; whether it is there."""
+        """Send events to an executor; return True if it is connected."""
         stream = self.streams.get(number)
         if stream is not None and told:
             self._soon(stream.tell, told)
         return stream is not None
 
     def find(self, state: State, framework: str, name: str, token: str) -> int | None:
-        """The number of the job of an executor of that name, or of such a command, that has a secret; None where none has."""
+        """Return the job of the executor, or command, that has this name and secret; None if there is none."""
         f = state.frameworks
         numbers = [n for n, each in f.executors.items() if (each.framework, each.name) == (framework, name)]
         command = f.tasks.get(framework, {}).get(name)
@@ -121,7 +120,7 @@ class Executors:
     # -- coming and going ------------------------------------------------------------------------------------------
 
     def begin(self, state: State, number: int, call: Call.Subscribe, stream: Stream, now: float) -> list[Fact]:
-        """An executor is to be told things over this stream, and no more over an older one; the facts of what it says."""
+        """Subscribe an executor to a stream, ending an older one; return the facts of what it reports."""
         older = self.streams.get(number)
         self.streams[number] = stream
         if older is not None:
@@ -147,22 +146,20 @@ class Executors:
         return facts + said
 
     def drop(self, stream: Stream) -> None:
-        """Nothing more can be told over a stream."""
         for number in [number for number, each in self.streams.items() if each is stream]:
             del self.streams[number]
 
     def end_absent(self, state: State, now: float) -> list[Fact]:
-        """What stops executors that have run for a while without being subscribed."""
+        """Return facts that stop executors which have run too long without being subscribed."""
         there = {n for n in state.frameworks.executors if n not in self.streams and _status(state, n) == RUNNING}
         at = time.monotonic()
         self._absent = {number: self._absent.get(number, at) for number in there}
-        late = [number for number, since in self._absent.items() if at - since > AWAY]
+        late = [number for number, since in self._absent.items() if at - since > ABSENT_SECONDS]
         return [fact for number in late for fact in frameworks.shut_down(state, number, now)]
 
-    # -- what they are told ----------------------------------------------------------------------------------------
+    # -- events to them --------------------------------------------------------------------------------------------
 
     def recorded(self, state: State, facts: Iterable[Fact]) -> None:
-        """Tell what was recorded."""
         f = state.frameworks
         for fact in facts:
             if isinstance(fact, TasksFinished):
@@ -189,7 +186,7 @@ class Executors:
                 self._launch(state, number, some)
 
     def _launch(self, state: State, number: int, jobs: Iterable[int]) -> None:
-        """Tell an executor of tasks; of those of a group together."""
+        """Send tasks to an executor; those of a group together."""
         grouped: dict[str, list[TaskInfo]] = {}
         for job in jobs:
             spec = state.index.specs[job]
@@ -215,7 +212,7 @@ class Executors:
                 self._soon(self.happen, partial(_end_never_told, job))
 
     def _tell_to_end(self, state: State, job: int) -> bool:
-        """Have an executor end a task, now or when it is back; whether it was ever told of that."""
+        """Ask an executor to end a task, now or when it reconnects; return False if it never got the task."""
         number = state.frameworks.inside[job]
         if number in self._told and job not in self._told[number]:
             return False
@@ -228,14 +225,14 @@ class Executors:
         return True
 
     def _must_end(self, state: State, attempts: Attempts) -> None:
-        """Have the executor ended of a task that is to make room, or is out of time, and does not end within its grace."""
+        """End the executors of preempted or expired tasks that do not end within their grace period."""
         for some, grace in with_graces(state, attempts):
             inside = [job for job in some.job.tolist() if job in state.frameworks.inside]
             if inside and self._loop is not None:
                 self._soon(self._loop.call_later, grace, self.happen, partial(_end_executors_of, inside))
 
     def end_those_of_before(self, state: State, now: float) -> tuple[list[Fact], None]:
-        """The same of what was stopped before the scheduler began."""
+        """Do the same for tasks that were stopped before the scheduler started."""
         f = state.frameworks
         late = [job for job in f.inside if _status(state, job) > STOPPING]
         if late:
@@ -255,10 +252,10 @@ class Executors:
                 ended_itself = outcome in (Outcome.EXITED, Outcome.STOPPED)
                 self.on_ended(spec.framework, node, spec.executor, code << 8 if ended_itself else code)
 
-    # -- what they say ---------------------------------------------------------------------------------------------
+    # -- reports from them -----------------------------------------------------------------------------------------
 
     def say(self, state: State, number: int, status: TaskStatus, now: float) -> list[Fact]:
-        """The facts of what an executor says of a task; none of one that is not its, or over. Raises NotSaid."""
+        """Return the facts of a status report; none if the task is over or not the executor's. Raises NotSaid."""
         check_status(status)
         job = self._job_of(state, number, status.task_id.value)
         if job is None:
@@ -277,7 +274,7 @@ class Executors:
         )
 
     def _job_of(self, state: State, number: int, task: str) -> int | None:
-        """The job of a task of an executor's; an executor of a command has one task."""
+        """Return the job of an executor's task; a command's executor has one task."""
         executor = state.frameworks.executors.get(number)
         if executor is None:
             return number
@@ -286,7 +283,7 @@ class Executors:
 
 
 def check_status(status: TaskStatus) -> None:
-    """Raises NotSaid for what no executor may say."""
+    """Raise NotSaid for a status that an executor may not report."""
     if not status.uuid:
         raise NotSaid("Expecting 'uuid' to be present")
     if len(status.uuid) != 16:
@@ -298,7 +295,7 @@ def check_status(status: TaskStatus) -> None:
 
 
 def acknowledged(status: TaskStatus) -> Event:
-    """That what an executor said is recorded."""
+    """Make the event that a status report was recorded."""
     event = Event(type=Event.ACKNOWLEDGED)
     event.acknowledged.task_id.CopyFrom(status.task_id)
     event.acknowledged.uuid = status.uuid
@@ -306,7 +303,7 @@ def acknowledged(status: TaskStatus) -> Event:
 
 
 def _never_told(state: State, job: int, now: float) -> list[Fact]:
-    """A task is over that was stopped before its executor was told of it."""
+    """Return the facts that end a task which was stopped before its executor got it."""
     stopped = job in state.frameworks.inside and _status(state, job) >= STOPPING
     return frameworks.ended_within(state, [job], Outcome.STOPPED, now) if stopped else []
 
@@ -316,7 +313,7 @@ def _end_never_told(job: int, state: State, now: float) -> tuple[list[Fact], Non
 
 
 def _end_executors_of(jobs: list[int], state: State, now: float) -> tuple[list[Fact], None]:
-    """Stop the executors of tasks that are to end, and have not."""
+    """Stop the executors of tasks that should have ended and have not."""
     inside = state.frameworks.inside
     late = {inside[job] for job in jobs if job in inside and _status(state, job) >= STOPPING}
     return [fact for number in sorted(late) for fact in frameworks.shut_down(state, number, now)], None
@@ -327,7 +324,6 @@ def _status(state: State, job: int) -> int:
 
 
 def _task_info(spec: Job, executor: Job) -> TaskInfo:
-    """A task as its executor is told of it."""
     info = json_format.Parse(spec.info, TaskInfo(), ignore_unknown_fields=True)
     if not spec.work.env.get(tasks.GROUP):
         info.executor.CopyFrom(_executor_info(executor))
@@ -339,7 +335,7 @@ def _executor_info(spec: Job) -> ExecutorInfo:
 
 
 def _subscribed(state: State, executor: Executor) -> Event:
-    """That an executor is, with what it is, for whom, and where."""
+    """Make the event that an executor is subscribed."""
     event = Event(type=Event.SUBSCRIBED)
     event.subscribed.executor_info.CopyFrom(_executor_info(state.index.specs[executor.job]))
     member = state.frameworks.members[executor.framework].framework

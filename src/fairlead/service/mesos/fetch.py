@@ -1,8 +1,8 @@
-"""The program that a task with `uris` starts as: it fetches them into the sandbox, and becomes the task's command.
+"""The program that starts a task with `uris`: it downloads them into the sandbox, and then becomes the task's command.
 
-It runs as whom the task runs, within what the task may use, so it can fetch nothing that the command could not. It knows nothing
-of fairlead but its arguments: what is to be fetched, as JSON, with the program that tells when it cannot be; and the command.
-Nothing that an archive holds leaves the sandbox.
+It runs as the task's user, within the task's limits, so it can download nothing that the command could not. It imports nothing of
+fairlead. Its arguments are the files as JSON, with the program that reports a failure, and the command. Nothing is unpacked
+outside the sandbox.
 """
 
 import gzip
@@ -19,23 +19,23 @@ import zipfile
 from pathlib import Path
 from typing import IO, Any
 
-PIECE = 2**20
-WAIT = 60.0
-"""Seconds without a byte after which a server is given up."""
+PIECE_BYTES = 2**20
+STALL_SECONDS = 60.0
+"""After which a server that sends nothing is given up."""
 MOST_FILES = 1_000_000
 """Files in one archive."""
 TARS = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz")
 FAILED = 1
-MOST_SAID = 1000
-"""Characters that are said of what cannot be fetched."""
+MOST_REPORTED = 1000
+"""Characters of a reported failure."""
 
 
 class CannotFetch(Exception):
-    """What is asked for cannot be had; the message says why."""
+    """Something cannot be fetched; the message states why."""
 
 
 class Room:
-    """How many bytes may be written yet."""
+    """The bytes that may still be written."""
 
     def __init__(self, left: int) -> None:
         self.most = self.left = left
@@ -43,47 +43,46 @@ class Room:
     def take(self, size: int) -> None:
         self.left -= size
         if self.left < 0:
-            raise CannotFetch(f"is more than the {self.most} bytes that there may be")
+            raise CannotFetch(f"exceeds the limit of {self.most} bytes")
 
     def copy(self, source: IO[bytes], target: Path) -> None:
-        """Write what a file has yet to another, which is made anew."""
-        target.unlink(missing_ok=True)  # a link is not written through
+        target.unlink(missing_ok=True)  # never write through a link
         with target.open("xb") as file:
-            while piece := source.read(PIECE):
+            while piece := source.read(PIECE_BYTES):
                 self.take(len(piece))
                 file.write(piece)
 
 
 def name_of(uri: dict[str, Any]) -> Path:
-    """Where it goes, within the sandbox."""
+    """Return the target of a URI, relative to the sandbox."""
     asked = uri.get("output_file") or Path(urllib.parse.unquote(urllib.parse.urlsplit(uri["value"]).path)).name
     path = Path(asked)
     if not asked or path.is_absolute() or ".." in path.parts or not path.name:
-        raise CannotFetch(f"{asked!r} is no name of a file in the sandbox: give it an output_file")
+        raise CannotFetch(f"{asked!r} is not a valid file name in the sandbox: give it an output_file")
     return path
 
 
 def fetch(uri: dict[str, Any], room: Room) -> Path:
-    """Bring one thing into the current folder; where it is."""
+    """Fetch one URI into the current folder; return its path."""
     target, value = name_of(uri), uri["value"]
     target.parent.mkdir(parents=True, exist_ok=True)
     scheme = urllib.parse.urlsplit(value).scheme
     if scheme in ("http", "https"):
-        with urllib.request.urlopen(value, timeout=WAIT) as answer:  # noqa: S310 of these two only
+        with urllib.request.urlopen(value, timeout=STALL_SECONDS) as answer:  # noqa: S310 only http and https
             room.copy(answer, target)
-            if answer.length:  # what is read in pieces ends early without a word
-                raise CannotFetch(f"the server broke off {answer.length} bytes before the end")
+            if answer.length:  # reading in pieces does not raise on an early end
+                raise CannotFetch(f"the server stopped {answer.length} bytes before the end")
     else:
         path = Path(urllib.parse.unquote(urllib.parse.urlsplit(value).path) if scheme == "file" else value)
         with path.open("rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise CannotFetch("is no plain file")
+                raise CannotFetch("is not a regular file")
             room.copy(file, target)
     return target
 
 
 def extract(path: Path, room: Room) -> None:
-    """Unpack an archive beside itself, as Mesos tells them by their names; what is none is left as it is."""
+    """Unpack an archive in its folder, recognised by its name as in Mesos; other files are left alone."""
     name = path.name
     if name.endswith(TARS):
         with tarfile.open(path) as tar:
@@ -107,7 +106,7 @@ def _bound(count: int, size: int, room: Room) -> None:
 
 
 def bring(uris: list[dict[str, Any]], most: int) -> None:
-    """Fetch all into the current folder; raises CannotFetch for the first that cannot be."""
+    """Fetch all URIs into the current folder; raises CannotFetch at the first failure."""
     room = Room(most)
     for uri in uris:
         try:
@@ -118,22 +117,22 @@ def bring(uris: list[dict[str, Any]], most: int) -> None:
                 extract(path, room)
         except (OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile, CannotFetch) as error:
             raise CannotFetch(f"{uri['value']}: {error}") from None
-        except http.client.HTTPException as error:  # what is answered is no HTTP, or its pieces break off
-            raise CannotFetch(f"{uri['value']}: no whole answer: {error!r}") from None
-        except (NotImplementedError, RuntimeError) as error:  # how a zip is packed, or that it has a password
+        except http.client.HTTPException as error:  # not HTTP, or a truncated answer
+            raise CannotFetch(f"{uri['value']}: invalid or incomplete answer: {error!r}") from None
+        except (NotImplementedError, RuntimeError) as error:  # an unsupported compression, or a password
             raise CannotFetch(f"{uri['value']}: {error}") from None
 
 
 def main() -> None:
-    """Fetch and become the command: ``fetch.py JSON COMMAND...``."""
+    """Fetch, then become the command: ``fetch.py JSON COMMAND...``."""
     asked = json.loads(sys.argv[1])
     argv = sys.argv[2:]
     try:
         bring(asked["uris"], asked["most"])
     except CannotFetch as error:
-        print(f"fairlead: cannot fetch {error}", file=sys.stderr, flush=True)  # noqa: T201 what the task wrote
+        print(f"fairlead: cannot fetch {error}", file=sys.stderr, flush=True)  # noqa: T201 part of the task's output
         if asked.get("tell"):
-            why = f"cannot fetch {error}"[:MOST_SAID].replace("\0", "?")
+            why = f"cannot fetch {error}"[:MOST_REPORTED].replace("\0", "?")
             os.execv(asked["tell"][0], [*asked["tell"], why])  # noqa: S606
         sys.exit(FAILED)
     program = argv[0] if "/" in argv[0] else shutil.which(argv[0]) or argv[0]

@@ -1,7 +1,6 @@
-"""Groups of tasks: they are launched together, and when one ends as it should not, or is killed, the others are stopped.
+"""Task groups: launched together; when one task fails or is killed, the others are stopped.
 
-Which group a task is of is in its environment, and so in the journal; when the scheduler was killed in between, that is seen when
-it starts again.
+A task's group is in its environment, and so in the journal. A restarted scheduler finds groups that broke while it was down.
 """
 
 from collections.abc import Iterable
@@ -15,26 +14,26 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED
 
 VARIABLE = "MESOS_TASK_GROUP"
-"""In the environment of a task of a group: the group's name."""
+"""The environment variable with the name of a task's group."""
 Group = tuple[str, str]
 """A framework, and the name of a group of its tasks."""
 
 
 def member(job: Job, group: str, executor: str) -> Job:
-    """A job as a task of a group, which has an executor in common."""
+    """Make a job a task of a group, with the group's executor."""
     more = {VARIABLE: group, "MESOS_EXECUTOR_ID": executor}
     return replace(job, work=replace(job.work, env={**job.work.env, **more}))
 
 
 def group_of(state: State, job: int) -> Group | None:
-    """The group of a job that is known, if it is of one."""
+    """Return the group of a known job; None if it has none."""
     spec = state.index.specs.get(job)
     group = spec.work.env.get(VARIABLE, "") if spec is not None and spec.framework else ""
     return (spec.framework, group) if spec is not None and group else None
 
 
 def broken_groups(state: State, jobs: Iterable[int]) -> set[Group]:
-    """The groups of which one of these jobs has ended as it should not."""
+    """Return the groups in which one of these jobs has failed or was killed."""
     found = set()
     for job in jobs:
         group = group_of(state, job)
@@ -44,13 +43,13 @@ def broken_groups(state: State, jobs: Iterable[int]) -> set[Group]:
 
 
 def end_with(state: State, who: str, task: str, now: float) -> list[Fact]:
-    """What stops the others of the group of a task."""
+    """Return facts that stop the rest of a task's group."""
     group = group_of(state, frameworks.tasks_of(state, who)[task].job)
     return [] if group is None else end_all(state, {group}, now, but=task)
 
 
 def end_all(state: State, groups: set[Group], now: float, but: str = "") -> list[Fact]:
-    """What stops all that is left of these groups."""
+    """Return facts that stop all unfinished tasks of these groups."""
     facts: list[Fact] = []
     for who in {who for who, _ in groups} & state.frameworks.members.keys():
         for task, launched in frameworks.tasks_of(state, who).items():

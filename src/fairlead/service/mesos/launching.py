@@ -1,4 +1,4 @@
-"""An ACCEPT: which tasks it launches, and what is told of those that it cannot."""
+"""The ACCEPT call: launches tasks, and reports those that cannot be launched."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -23,20 +23,19 @@ from fairlead.service.mesos.messages.mesos_pb2 import ExecutorInfo, Offer, TaskI
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 from fairlead.service.mesos.reservations import DONE, InvalidOperation, is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
-from fairlead.service.unfinished import Unfinished, load_of
+from fairlead.service.unfinished_jobs import UnfinishedJobs, load_of
 
 Operation = Offer.Operation
 LAUNCHES = (Operation.LAUNCH, Operation.LAUNCH_GROUP)
 INVALID_GROUP = TaskStatus.REASON_TASK_GROUP_INVALID
 MOST_TASKS = 10_000
-"""Tasks of one call."""
+"""Tasks per call."""
 
 
 class Task(NamedTuple):
-    """A task that is asked for: its id, its agent, and the job that it is, or what is wrong with it and of which kind that is.
+    """A requested task: its id, agent, and job; or what is wrong with it, and the kind of error.
 
-    Of a group of tasks all are launched, or none. One that is to run in an executor comes with what that is, as a job. `number`
-    says of which operation it is.
+    Tasks of a group are launched all or none. A task inside an executor has the executor's job. `number` is its operation's.
     """
 
     id: str
@@ -49,15 +48,14 @@ class Task(NamedTuple):
     number: int = 0
 
 
-class Making:
-    """Makes jobs of the tasks of one call, with sandboxes for them and for the executors that they name."""
+class JobMaker:
+    """Makes jobs of the tasks of one call, with sandboxes for them and their executors."""
 
     def __init__(self, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes) -> None:
         self._who, self._person, self._endpoint, self._sandboxes = who, person, endpoint, sandboxes
         self._executors: dict[tuple[str, str], Job] = {}
 
     def command(self, info: TaskInfo) -> Task:
-        """A task that is a command."""
         sandbox, home = self._sandboxes.name(), self._home(info)
         try:
             job = tasks.job_of(info, self._person, home, sandbox)
@@ -68,7 +66,6 @@ class Making:
         return Task(info.task_id.value, info.agent_id.value, job)
 
     def within(self, info: TaskInfo, executor: ExecutorInfo, group: str = "") -> Task:
-        """A task that is to run in an executor."""
         try:
             job = tasks.job_within(info, executor, self._person, self._home(info), group)
             return Task(
@@ -78,12 +75,11 @@ class Making:
             return _wrong(info, str(error))
 
     def _executor(self, info: ExecutorInfo, home: tasks.Home) -> Job:
-        """The job of an executor, made once."""
         sandbox = self._sandboxes.name()
         job = tasks.executor_job(info, self._person, home, sandbox)
         known = self._executors.setdefault((home.agent, job.executor), job)
         if known.info != job.info:
-            raise tasks.InvalidTask(f"executor {job.executor!r} is described in two ways in one call")
+            raise tasks.InvalidTask(f"executor {job.executor!r} has two different descriptions in one call")
         if known is job:
             self._sandboxes.make(sandbox, self._person, home.agent, tasks.volumes_of(info.resources))
         return known
@@ -97,30 +93,29 @@ def _wrong(info: TaskInfo, why: str) -> Task:
 
 
 def count(accept: Call.Accept) -> int:
-    """How many tasks a call is to launch."""
     each = accept.operations
     return sum(len(one.launch.task_infos) + len(one.launch_group.task_group.tasks) for one in each)
 
 
-def asked_for(
+def requested_tasks(
     accept: Call.Accept, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes
 ) -> list[Task]:
-    """The tasks of a call, each with a sandbox that is made; blocks for that."""
-    found, making = [], Making(who, person, endpoint, sandboxes)
+    """Return the tasks of a call; blocks, since it creates their sandboxes."""
+    found, maker = [], JobMaker(who, person, endpoint, sandboxes)
     for number, operation in enumerate(accept.operations):
         made = []
         if operation.type == Operation.LAUNCH:
             for info in operation.launch.task_infos:
                 apart = info.HasField("executor") and not info.HasField("command")
-                made.append(making.within(info, info.executor) if apart else making.command(info))
+                made.append(maker.within(info, info.executor) if apart else maker.command(info))
         elif operation.type == Operation.LAUNCH_GROUP:
-            made = _group(operation.launch_group, making)
+            made = _group(operation.launch_group, maker)
         found += [task._replace(number=number) for task in made]
     return found
 
 
-def _group(asked: Offer.Operation.LaunchGroup, making: Making) -> list[Task]:
-    """The tasks of a group. What the default executor asks for is added to what the first of them does."""
+def _group(asked: Offer.Operation.LaunchGroup, maker: JobMaker) -> list[Task]:
+    """Return the tasks of a group. The resources of the default executor are added to the first task."""
     name, infos, executor = uuid.uuid4().hex, list(asked.task_group.tasks), asked.executor
     for info in infos:
         if info.HasField("executor"):
@@ -128,15 +123,16 @@ def _group(asked: Offer.Operation.LaunchGroup, making: Making) -> list[Task]:
                 _wrong(info, "'TaskInfo.executor' must not be set")._replace(reason=INVALID_GROUP) for info in infos
             ]
     if executor.HasField("command"):
-        found = [making.within(info, executor, name) for info in infos]
+        found = [maker.within(info, executor, name) for info in infos]
     elif executor.type == executor.CUSTOM or executor.HasField("container"):
         found = [
-            _wrong(info, "the default executor has no container, and a custom one has a command") for info in infos
+            _wrong(info, "the default executor cannot have a container, and a custom one needs a command")
+            for info in infos
         ]
     else:
         for info in infos[:1]:
             info.resources.extend(executor.resources)
-        found = [making.command(info) for info in infos]
+        found = [maker.command(info) for info in infos]
         found = [
             task if task.job is None else task._replace(job=groups.member(task.job, name, executor.executor_id.value))
             for task in found
@@ -145,7 +141,7 @@ def _group(asked: Offer.Operation.LaunchGroup, making: Making) -> list[Task]:
 
 
 def touches_volumes(accept: Call.Accept) -> bool:
-    """Whether a call makes, uses or destroys volumes."""
+    """True if a call creates, uses or destroys volumes."""
     infos = [info for each in accept.operations for info in each.launch.task_infos]
     infos += [info for each in accept.operations for info in each.launch_group.task_group.tasks]
     uses = any(one.HasField("disk") for info in infos for one in (*info.resources, *info.executor.resources))
@@ -153,7 +149,7 @@ def touches_volumes(accept: Call.Accept) -> bool:
 
 
 def settle_sandboxes(asked: Sequence[Task], launched: Mapping[str, int], sandboxes: Sandboxes) -> None:
-    """Remove the sandboxes of tasks that were not launched; have what the others write seen in theirs."""
+    """Remove the sandboxes of tasks that were not launched; link the output of the others into theirs."""
     jobs = (job for task in asked for job in (task.job, task.executor) if job is not None)
     for cwd in dict.fromkeys(job.work.cwd for job in jobs if job.work.cwd):
         if cwd in launched:
@@ -162,32 +158,32 @@ def settle_sandboxes(asked: Sequence[Task], launched: Mapping[str, int], sandbox
             sandboxes.drop(Path(cwd))
 
 
-class Place(NamedTuple):
-    """Where tasks are to go: the leaf queue, the node and the role of their offers."""
+class Target(NamedTuple):
+    """Where tasks launch: the leaf queue, the node and the role of their offers."""
 
     leaf: str
     node: str
     role: str
 
 
-def place_of(state: State, offers: Sequence[int]) -> Place | None:
-    """The place of the first of some offers; None where that does not hold any more."""
+def target_of(state: State, offers: Sequence[int]) -> Target | None:
+    """Return where the first of these offers is; None if it is no longer valid."""
     row = frameworks.row_of_offer(state, offers[0]) if offers else None
     if row is None:
         return None
     leaf, node = int(state.offers.leaf[row]), int(state.offers.node[row])
     name = state.tree.names[leaf]
-    return Place(name, state.cluster.specs[node].name, state.frameworks.at[name][1])
+    return Target(name, state.cluster.specs[node].name, state.frameworks.at[name][1])
 
 
 Tasks = dict[str, Task]
-"""Tasks that can be launched, as far as is known, by their ids."""
+"""Tasks that may be launched, by id."""
 Wrong = list[tuple[Task, str]]
-"""Tasks that cannot, each with what is wrong with it."""
+"""Tasks that cannot be launched, each with the error."""
 
 
-def _sorted_out(asked: Sequence[Task], place: Place | None) -> tuple[Tasks, Wrong]:
-    """The tasks that can be launched in offers of a place, and those that cannot, whatever there is room for."""
+def _sorted_out(asked: Sequence[Task], target: Target | None) -> tuple[Tasks, Wrong]:
+    """Split tasks into those that may be launched at a target, and invalid ones; capacity is checked later."""
     good: Tasks = {}
     wrong: Wrong = []
     for task in asked:
@@ -195,25 +191,28 @@ def _sorted_out(asked: Sequence[Task], place: Place | None) -> tuple[Tasks, Wron
             wrong.append((task, task.wrong))
         elif task.id in good:
             wrong.append((task, f"Task has duplicate ID: {task.id}"))
-        elif place is not None and task.agent != place.node:
-            wrong.append((task, f"Task uses invalid agent {task.agent} while agent {place.node} is expected"))
+        elif target is not None and task.agent != target.node:
+            wrong.append((task, f"Task uses invalid agent {task.agent} while agent {target.node} is expected"))
         else:
             good[task.id] = task
     return _without_broken_groups(good, wrong)
 
 
 def _without_broken_groups(good: Tasks, wrong: Wrong) -> tuple[Tasks, Wrong]:
-    """The same, with all tasks of a group among the wrong ones of which one is."""
+    """Move all tasks of a group that has an invalid one to the invalid tasks."""
     broken = {task.group for task, _ in wrong} - {""}
-    there = {id(task) for task, _ in wrong}  # another of the same name may be among the good ones
+    there = {id(task) for task, _ in wrong}  # by identity: a valid task may have the same name
     others = {name: task for name, task in good.items() if id(task) not in there}
     found = [(task, "another task of its group cannot be launched") for task in others.values() if task.group in broken]
     return {name: task for name, task in others.items() if task.group not in broken}, wrong + found
 
 
-class Outcome(NamedTuple):
-    """What came of an ACCEPT: the sandboxes of what it launches, with the numbers of the jobs; of each operation on reservations,
-    by its number, what is wrong with it, None where it is done; and the volumes that are destroyed, by their marks.
+class AcceptResult(NamedTuple):
+    """The result of an ACCEPT.
+
+    launched : job numbers by sandbox.
+    operations : errors of operations on reservations by their number; None for success.
+    destroyed : marks of destroyed volumes.
     """
 
     launched: dict[str, int]
@@ -221,7 +220,7 @@ class Outcome(NamedTuple):
     destroyed: list[str]
 
 
-NOTHING = Outcome({}, {}, [])
+NOTHING = AcceptResult({}, {}, [])
 
 
 class Launcher(NamedTuple):
@@ -230,31 +229,31 @@ class Launcher(NamedTuple):
     rules: Rules
     caller: Caller
     principal: str
-    unfinished: Unfinished
+    unfinished: UnfinishedJobs
     tell: Callable[[list[TaskStatus]], None]
 
     def launch(
         self, state: State, now: float, who: str, accept: Call.Accept, asked: Sequence[Task]
-    ) -> tuple[list[Fact], Outcome]:
-        """The facts of an ACCEPT, and what came of it; what is wrong with tasks is told."""
+    ) -> tuple[list[Fact], AcceptResult]:
+        """Return the facts of an ACCEPT and its result; report invalid tasks."""
         offers = [events.offer_number(each.value) for each in accept.offer_ids]
         seconds = accept.filters.refuse_seconds if accept.HasField("filters") else None
-        place = place_of(state, offers)
-        good, wrong = _sorted_out(asked, place)
-        moves, operations = self._moves(state, who, accept, place)
+        target = target_of(state, offers)
+        good, wrong = _sorted_out(asked, target)
+        moves, operations = self._moves(state, who, accept, target)
         try:
-            facts, refused = self._accepted(state, now, who, offers, good, moves, place, seconds)
+            facts, refused = self._accepted(state, now, who, offers, good, moves, target, seconds)
             if any(
                 good[error.task].group for error in _tasks(refused)
-            ):  # without these there is no less room for the others
+            ):  # dropping these leaves no less room for the others
                 wrong += [(good[error.task], str(error)) for error in _tasks(refused)]
                 good, wrong = _without_broken_groups(good, wrong)
-                facts, refused = self._accepted(state, now, who, offers, good, moves, place, seconds)
+                facts, refused = self._accepted(state, now, who, offers, good, moves, target, seconds)
         except InvalidOffers as error:
             member = state.frameworks.members[who].framework
             self.tell([statuses.dropped(task.id, task.agent, str(error), member) for task in asked])
             failed = {number: str(error) for number in operations}
-            return frameworks.decline(state, who, offers, 0.0, now), Outcome({}, failed, [])
+            return frameworks.decline(state, who, offers, 0.0, now), AcceptResult({}, failed, [])
         ending = [error for error in _tasks(refused) if isinstance(error, ExecutorEnds)]
         wrong += [(good[error.task], str(error)) for error in _tasks(refused) if error not in ending]
         self.tell([statuses.invalid(task.id, task.agent, why, task.reason) for task, why in wrong])
@@ -265,12 +264,14 @@ class Launcher(NamedTuple):
             self.unfinished.begin(fact.id, fact.job, load_of(fact.job, self.unfinished.exports))
         operations |= {error.moves.number: str(error) for error in refused if isinstance(error, InvalidMoves)}
         gone = [fact.of for fact in facts if isinstance(fact, ResourcesReserved) and fact.of and is_volume(fact.of)]
-        return facts, Outcome({fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}, operations, gone)
+        return facts, AcceptResult(
+            {fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}, operations, gone
+        )
 
     def _moves(
-        self, state: State, who: str, accept: Call.Accept, place: Place | None
+        self, state: State, who: str, accept: Call.Accept, target: Target | None
     ) -> tuple[list[Moves], dict[int, str | None]]:
-        """What operations on reservations come to, and of each what is wrong with it; None where nothing is so far."""
+        """Return the valid operations on reservations, and by number the error of each, or None."""
         found, known = [], dict[int, str | None]()
         for number, operation in enumerate(accept.operations):
             if operation.type not in DONE:
@@ -278,17 +279,17 @@ class Launcher(NamedTuple):
             known[number] = None
             try:
                 if state.frameworks.members[who].framework.revocable:
-                    raise InvalidOperation("what a framework has that takes revocable resources is not reserved")
-                found.append(moves_of(number, operation, place.role if place is not None else "", self.principal))
+                    raise InvalidOperation("a framework that takes revocable resources cannot reserve any")
+                found.append(moves_of(number, operation, target.role if target is not None else "", self.principal))
             except InvalidOperation as error:
                 known[number] = str(error)
         return found, known
 
-    def _as_theirs(self, state: State, task: Task, place: Place) -> Job:
-        """A task's job, bounded as every job is to be where others share the machine."""
+    def _as_theirs(self, state: State, task: Task, target: Target) -> Job:
+        """Return a task's job with the limits and default demands of a shared scheduler."""
         assert task.job is not None
         job = task.job if self.rules.personal else admission.with_default_demand(state, task.job)
-        return replace(job, output_limit=output_limit(self.rules, place.leaf))
+        return replace(job, output_limit=output_limit(self.rules, target.leaf))
 
     def _accepted(
         self,
@@ -298,21 +299,22 @@ class Launcher(NamedTuple):
         offers: Sequence[int],
         good: Tasks,
         moves: Sequence[Moves],
-        place: Place | None,
+        target: Target | None,
         seconds: float | None,
     ) -> tuple[list[Fact], list[InvalidTask | InvalidMoves]]:
-        """The facts of the tasks that can be launched, and of what is set apart; and what is wrong with the others.
+        """Return the facts of launched tasks and applied operations, and the errors of the others.
 
         Raises InvalidOffers.
         """
         numbered: list[tuple[int, Job | Moves]] = [(each.number, each) for each in moves]
-        if place is not None:
-            numbered += [(task.number, self._as_theirs(state, task, place)) for task in good.values()]
+        if target is not None:
+            numbered += [(task.number, self._as_theirs(state, task, target)) for task in good.values()]
         asked = [each for _, each in sorted(numbered, key=lambda one: one[0])]
         executors = {task.executor.executor: task.executor for task in good.values() if task.executor is not None}
-        if place is not None:
+        if target is not None:
             executors = {
-                name: replace(job, output_limit=output_limit(self.rules, place.leaf)) for name, job in executors.items()
+                name: replace(job, output_limit=output_limit(self.rules, target.leaf))
+                for name, job in executors.items()
             }
         facts, refused = frameworks.accept(state, who, offers, asked, seconds, now, executors)
         try:

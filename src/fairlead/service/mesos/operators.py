@@ -1,4 +1,4 @@
-"""What operators ask of a Mesos master: to look at, as JSON at its old endpoints, and by the calls of its API of version 1."""
+"""Mesos' operator APIs: JSON at the old endpoints, and the calls of version 1."""
 
 import re
 import time
@@ -23,31 +23,31 @@ from fairlead.scheduler.framework_index import Member, plus, queue_of
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import joined
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.mesos import events, shares
-from fairlead.service.mesos.callers import Framed
+from fairlead.service.mesos.authenticator import FrameworkCaller
+from fairlead.service.mesos.cluster_view import AgentView, ClusterView, FrameworkView, RoleView, TaskView, cluster_view
 from fairlead.service.mesos.descriptions import info_of
 from fairlead.service.mesos.encoding import as_json
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.master_pb2 import Call, Response
-from fairlead.service.mesos.pictures import AgentPicture, FrameworkPicture, Picture, RolePicture, TaskPicture, picture
 from fairlead.service.mesos.reservations import resources_of_parcel
 from fairlead.service.mesos.resources import THEIRS, ports_of, resources_of, to_mesos
 
 BUILT = f"fairlead {fairlead.__version__}"
 ALWAYS = ("cpu", "memory", "disk", "gpu")
-"""What is told of also where there is nothing."""
+"""Reported even if zero."""
 NANOSECONDS = 1_000_000_000
 NO_PORTS: Ranges = []
 
-USUAL_TASKS = 100
-"""Tasks that are told at once, where nobody says how many."""
+DEFAULT_TASKS = 100
+"""Tasks in one answer, unless `limit` is given."""
 
-Asked = Mapping[str, str]
-"""What is said behind the ``?`` of a path, by name."""
-View = Callable[[Framed | None, Asked], Awaitable[Any]]
-SetApart = Callable[[Framed, str, mesos_pb2.Offer.Operation], Awaitable[None]]
-"""What does an operation on reservations for somebody, on an agent."""
+Query = Mapping[str, str]
+"""The query parameters of a request."""
+Handler = Callable[[FrameworkCaller | None, Query], Awaitable[Any]]
+SetApart = Callable[[FrameworkCaller, str, mesos_pb2.Offer.Operation], Awaitable[None]]
+"""Applies an operation on reservations on an agent, for a caller."""
 
 
 class Operators:
@@ -56,12 +56,12 @@ class Operators:
     Attributes
     ----------
     views : mapping of str to callable
-        What there is to look at, by path.
+        GET endpoints by path.
     """
 
-    def __init__(self, asker: Asker, master: mesos_pb2.MasterInfo, set_apart: SetApart) -> None:
-        self._asker, self._master, self._since, self._set_apart = asker, master, time.time(), set_apart
-        self.views: Mapping[str, View] = {
+    def __init__(self, client: StateClient, master: mesos_pb2.MasterInfo, set_apart: SetApart) -> None:
+        self._client, self._master, self._since, self._set_apart = client, master, time.time(), set_apart
+        self.views: Mapping[str, Handler] = {
             "/version": self._version,
             "/health": self._health,
             "/state": self._state,
@@ -77,12 +77,11 @@ class Operators:
 
     @staticmethod
     def status_of(error: Refused) -> int:
-        """The status of a call that is refused."""
         return 403 if isinstance(error, Forbidden) else 404 if isinstance(error, Unknown) else 400
 
-    async def _picture(self, who: Framed | None) -> Picture:
-        assert who is not None, "only what is open to all is told to nobody"
-        rules, caller = self._asker.door.rules, who.caller
+    async def _cluster_view(self, who: FrameworkCaller | None) -> ClusterView:
+        assert who is not None, "endpoints without authentication need no state"
+        rules, caller = self._client.authenticator.rules, who.caller
 
         def sees(member: Member) -> bool:
             if not all(reaches(caller, queue_of(role)) for role in member.framework.roles):
@@ -94,22 +93,22 @@ class Operators:
         def hidden(queue: str) -> bool:
             return not reaches(caller, queue) or seen_queue(rules, caller, queue) != queue
 
-        found: Picture = await self._asker.read(lambda state: picture(state, sees, hidden))
+        found: ClusterView = await self._client.read(lambda state: cluster_view(state, sees, hidden))
         return found
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
-    async def _version(self, who: Framed | None, asked: Asked) -> Any:
+    async def _version(self, who: FrameworkCaller | None, query: Query) -> Any:
         return {"version": events.VERSION, "build_user": BUILT, "build_time": 0.0, "build_date": ""}
 
-    async def _health(self, who: Framed | None, asked: Asked) -> Any:
+    async def _health(self, who: FrameworkCaller | None, query: Query) -> Any:
         return None
 
-    async def _state(self, who: Framed | None, asked: Asked) -> Any:
-        found, master = await self._picture(who), self._master
+    async def _state(self, who: FrameworkCaller | None, query: Query) -> Any:
+        found, master = await self._cluster_view(who), self._master
         active = sum(agent.active for agent in found.agents)
         return {
-            **await self._version(who, asked),
+            **await self._version(who, query),
             "start_time": self._since,
             "elected_time": self._since,
             "id": master.id,
@@ -127,16 +126,16 @@ class Operators:
             "orphan_tasks": [],
         }
 
-    async def _slaves(self, who: Framed | None, asked: Asked) -> Any:
-        found = await self._picture(who)
+    async def _slaves(self, who: FrameworkCaller | None, query: Query) -> Any:
+        found = await self._cluster_view(who)
         return self._slaves_of(
-            found._replace(agents=[each for each in found.agents if _is_asked(asked, "slave_id", each.node.name)])
+            found._replace(agents=[each for each in found.agents if _is_asked(query, "slave_id", each.node.name)])
         )
 
-    def _slaves_of(self, found: Picture) -> dict[str, Any]:
+    def _slaves_of(self, found: ClusterView) -> dict[str, Any]:
         return {"slaves": [self._slave(agent) for agent in found.agents], "recovered_slaves": []}
 
-    def _slave(self, agent: AgentPicture) -> dict[str, Any]:
+    def _slave(self, agent: AgentView) -> dict[str, Any]:
         node = agent.node
         return {
             "id": node.name,
@@ -155,20 +154,20 @@ class Operators:
             "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE"],
         }
 
-    async def _tasks(self, who: Framed | None, asked: Asked) -> Any:
-        """Some of the tasks: the latest first, unless `order` is ``asc``, from `offset` on, and at most `limit` of them."""
+    async def _tasks(self, who: FrameworkCaller | None, query: Query) -> Any:
+        """Return tasks, latest first unless `order` is ``asc``, from `offset` on, at most `limit`."""
         found = [
             (each.id, task)
-            for each in (await self._picture(who)).frameworks
+            for each in (await self._cluster_view(who)).frameworks
             for task in each.tasks
-            if _is_asked(asked, "framework_id", each.id) and _is_asked(asked, "task_id", task.id)
+            if _is_asked(query, "framework_id", each.id) and _is_asked(query, "task_id", task.id)
         ]
-        found.sort(key=lambda one: one[1].launched.at, reverse=asked.get("order") != "asc")
-        begin = _number(asked, "offset", 0)
-        end = begin + _number(asked, "limit", USUAL_TASKS)
+        found.sort(key=lambda one: one[1].launched.at, reverse=query.get("order") != "asc")
+        begin = _number(query, "offset", 0)
+        end = begin + _number(query, "limit", DEFAULT_TASKS)
         return {"tasks": [self._task(each, task) for each, task in found[begin:end]]}
 
-    def _task(self, who: str, task: TaskPicture) -> dict[str, Any]:
+    def _task(self, who: str, task: TaskView) -> dict[str, Any]:
         launched, state = task.launched, mesos_pb2.TaskState.Name(task.state)
         return {
             "id": task.id,
@@ -180,21 +179,21 @@ class Operators:
             "resources": amounts(launched.demand, task.ports),
             "role": launched.role,
             "statuses": [
-                {"state": mesos_pb2.TaskState.Name(task.state), "timestamp": self._asker.clock.wall(launched.at)}
+                {"state": mesos_pb2.TaskState.Name(task.state), "timestamp": self._client.clock.wall(launched.at)}
             ],
         }
 
-    async def _frameworks(self, who: Framed | None, asked: Asked) -> Any:
-        found = await self._picture(who)
+    async def _frameworks(self, who: FrameworkCaller | None, query: Query) -> Any:
+        found = await self._cluster_view(who)
         return self._frameworks_of(
-            found._replace(frameworks=[each for each in found.frameworks if _is_asked(asked, "framework_id", each.id)])
+            found._replace(frameworks=[each for each in found.frameworks if _is_asked(query, "framework_id", each.id)])
         )
 
-    def _frameworks_of(self, found: Picture) -> dict[str, Any]:
+    def _frameworks_of(self, found: ClusterView) -> dict[str, Any]:
         told = [self._framework(each) for each in found.frameworks]
         return {"frameworks": told, "completed_frameworks": [], "unregistered_frameworks": []}
 
-    def _framework(self, each: FrameworkPicture) -> dict[str, Any]:
+    def _framework(self, each: FrameworkView) -> dict[str, Any]:
         info, member = info_of(each.member.framework, each.id), each.member
         connected = member.away_since is None
         used = amounts(each.used, joined(chain(*(task.ports for task in each.tasks if not task.launched.over))))
@@ -213,8 +212,8 @@ class Operators:
             "active": connected,
             "connected": connected,
             "recovered": False,
-            "registered_time": self._asker.clock.wall(member.since),
-            "unregistered_time": 0.0 if member.away_since is None else self._asker.clock.wall(member.away_since),
+            "registered_time": self._client.clock.wall(member.since),
+            "unregistered_time": 0.0 if member.away_since is None else self._client.clock.wall(member.away_since),
             "resources": used,
             "used_resources": used,
             "offered_resources": amounts(each.offered, joined(chain(*(offer.ports for offer in each.offers)))),
@@ -225,18 +224,18 @@ class Operators:
             "offers": [events.offer_name(offer.id) for offer in each.offers],
         }
 
-    async def _roles(self, who: Framed | None, asked: Asked) -> Any:
-        return {"roles": [_role(role) for role in (await self._picture(who)).roles]}
+    async def _roles(self, who: FrameworkCaller | None, query: Query) -> Any:
+        return {"roles": [_role(role) for role in (await self._cluster_view(who)).roles]}
 
-    async def _weights(self, who: Framed | None, asked: Asked) -> Any:
-        return [{"role": role.name, "weight": weight(role)} for role in (await self._picture(who)).roles]
+    async def _weights(self, who: FrameworkCaller | None, query: Query) -> Any:
+        return [{"role": role.name, "weight": weight(role)} for role in (await self._cluster_view(who)).roles]
 
-    async def _quota(self, who: Framed | None, asked: Asked) -> Any:
-        told = self._quota_status(await self._picture(who))
+    async def _quota(self, who: FrameworkCaller | None, query: Query) -> Any:
+        told = self._quota_status(await self._cluster_view(who))
         return {"infos": [as_json(info) for info in told.infos], "configs": [as_json(one) for one in told.configs]}
 
     @staticmethod
-    def _quota_status(found: Picture) -> Any:
+    def _quota_status(found: ClusterView) -> Any:
         told = Response().get_quota.status
         for role in found.roles:
             if role.queue.guarantee or role.queue.limit:
@@ -249,13 +248,13 @@ class Operators:
                 told.infos.add(role=role.name, guarantee=resources_of(role.queue.guarantee))
         return told
 
-    async def _metrics(self, who: Framed | None, asked: Asked) -> Any:
-        return _metrics_of(await self._picture(who), time.time() - self._since)
+    async def _metrics(self, who: FrameworkCaller | None, query: Query) -> Any:
+        return _metrics_of(await self._cluster_view(who), time.time() - self._since)
 
     # -- the API of version 1 --------------------------------------------------------------------------------------
 
-    async def call(self, who: Framed, call: Call) -> Response | None:
-        """Answer a call; None where there is nothing to say. Raises Refused."""
+    async def call(self, who: FrameworkCaller, call: Call) -> Response | None:
+        """Answer a call; None for an empty answer. Raises Refused."""
         if call.type == Call.TEARDOWN:
             await self._tear_down(who, call.teardown.framework_id.value)
             return None
@@ -270,10 +269,10 @@ class Operators:
             await self._on_reservations(who, call, name)
             return None
         if name not in _ANSWERED:
-            raise Refused(f"{name} is not answered here")
+            raise Refused(f"{name} is not supported")
         told = Response(type=name)
         if call.type == Call.GET_HEALTH:
-            told.get_health.healthy = not self._asker.loop.stalled
+            told.get_health.healthy = not self._client.loop.stalled
         elif call.type == Call.GET_VERSION:
             told.get_version.version_info.version = events.VERSION
             told.get_version.version_info.build_user = BUILT
@@ -283,10 +282,10 @@ class Operators:
         elif call.type == Call.GET_FLAGS:
             told.get_flags.SetInParent()
         else:
-            self._fill(told, await self._picture(who))
+            self._fill(told, await self._cluster_view(who))
         return told
 
-    def _fill(self, told: Response, found: Picture) -> None:
+    def _fill(self, told: Response, found: ClusterView) -> None:
         if told.type == Response.GET_STATE:
             self._fill_agents(told.get_state.get_agents, found)
             self._fill_frameworks(told.get_state.get_frameworks, found)
@@ -316,7 +315,7 @@ class Operators:
             for name, value in _metrics_of(found, time.time() - self._since).items():
                 told.get_metrics.metrics.add(name=name, value=value)
 
-    def _fill_agents(self, told: Response.GetAgents, found: Picture) -> None:
+    def _fill_agents(self, told: Response.GetAgents, found: ClusterView) -> None:
         told.SetInParent()
         for agent in found.agents:
             made = told.agents.add(active=agent.active, version=events.VERSION)
@@ -334,14 +333,14 @@ class Operators:
             for resources, ports in zip(told_of, agent.ports, strict=True):
                 resources.extend([ports_of(ports, None, refined=False)] if ports else [])
 
-    def _fill_frameworks(self, told: Response.GetFrameworks, found: Picture) -> None:
+    def _fill_frameworks(self, told: Response.GetFrameworks, found: ClusterView) -> None:
         told.SetInParent()
         agents = {agent.row: agent for agent in found.agents}
         for each in found.frameworks:
             connected = each.member.away_since is None
             made = told.frameworks.add(active=connected, connected=connected, recovered=False)
             made.framework_info.CopyFrom(info_of(each.member.framework, each.id))
-            made.registered_time.nanoseconds = int(self._asker.clock.wall(each.member.since) * NANOSECONDS)
+            made.registered_time.nanoseconds = int(self._client.clock.wall(each.member.since) * NANOSECONDS)
             known = events.knows(each.member.framework)
             for offer in each.offers:
                 agent = agents[offer.node]
@@ -350,7 +349,7 @@ class Operators:
             made.allocated_resources.extend(resources_of(each.used))
             made.offered_resources.extend(resources_of(each.offered))
 
-    def _fill_tasks(self, told: Response.GetTasks, found: Picture) -> None:
+    def _fill_tasks(self, told: Response.GetTasks, found: ClusterView) -> None:
         told.SetInParent()
         for each in found.frameworks:
             for task in each.tasks:
@@ -360,19 +359,18 @@ class Operators:
                 made.agent_id.value = task.launched.node
                 made.resources.extend(resources_of(task.launched.demand, role=task.launched.role))
                 made.resources.extend([ports_of(task.ports, task.launched.role, refined=False)] if task.ports else [])
-                at = self._asker.clock.wall(task.launched.at)
+                at = self._client.clock.wall(task.launched.at)
                 made.statuses.append(events.status(task.id, task.state, agent=task.launched.node, at=at))
 
-    async def _on_reservations(self, who: Framed, call: Call, name: str) -> None:
-        """Do what is asked for as a framework's operation is done."""
+    async def _on_reservations(self, who: FrameworkCaller, call: Call, name: str) -> None:
+        """Apply an operation as for a framework."""
         field, (kind, things) = name.lower(), ON_RESERVATIONS[name]
-        asked, operation = getattr(call, field), mesos_pb2.Offer.Operation(type=kind.upper())
-        getattr(getattr(operation, kind), things).extend(getattr(asked, things))
-        await self._set_apart(who, asked.agent_id.value, operation)
+        query, operation = getattr(call, field), mesos_pb2.Offer.Operation(type=kind.upper())
+        getattr(getattr(operation, kind), things).extend(getattr(query, things))
+        await self._set_apart(who, query.agent_id.value, operation)
 
-    async def _update(self, who: Framed, call: Call) -> None:
-        """Set weights or quota."""
-        check_operates(self._asker.door.rules, who.caller)
+    async def _update(self, who: FrameworkCaller, call: Call) -> None:
+        check_operates(self._client.authenticator.rules, who.caller)
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
             if call.type == Call.UPDATE_WEIGHTS:
@@ -381,11 +379,11 @@ class Operators:
                 fact = shares.with_quota(state, call.update_quota.quota_configs, call.update_quota.force, now)
             return ([fact] if fact else []), None
 
-        await self._asker.ask(question, changes=True, by=who.name or who.caller.person.name)
+        await self._client.ask(question, changes=True, by=who.name or who.caller.person.name)
 
-    async def _tear_down(self, who: Framed, identity: str) -> None:
-        """Tear a framework down: one's own, where all its roles are for the principal; or as an operator any."""
-        rules = self._asker.door.rules
+    async def _tear_down(self, who: FrameworkCaller, identity: str) -> None:
+        """Remove a framework: the caller's own, if their principal covers all its roles; an operator may remove any."""
+        rules = self._client.authenticator.rules
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
             member = state.frameworks.members.get(identity)
@@ -397,7 +395,7 @@ class Operators:
                 check_reaches(who.caller, queue_of(role))
             return frameworks.tear_down(state, identity, now), None
 
-        await self._asker.ask(question, changes=True, by=who.name or who.caller.person.name)
+        await self._client.ask(question, changes=True, by=who.name or who.caller.person.name)
 
 
 ON_RESERVATIONS = {
@@ -406,48 +404,48 @@ ON_RESERVATIONS = {
     "CREATE_VOLUMES": ("create", "volumes"),
     "DESTROY_VOLUMES": ("destroy", "volumes"),
 }
-"""The calls about reservations: the operation of a framework that each is, and the field that says on what."""
+"""The calls on reservations: the framework operation of each, and its field with the resources."""
 _ANSWERED = {
     "GET_HEALTH", "GET_FLAGS", "GET_VERSION", "GET_METRICS", "GET_STATE", "GET_AGENTS", "GET_FRAMEWORKS", "GET_EXECUTORS",
     "GET_TASKS", "GET_ROLES", "GET_WEIGHTS", "GET_MASTER", "GET_QUOTA",
 }  # fmt: skip
-"""The calls that have an answer."""
+"""The supported calls with an answer."""
 
 
-def _is_asked(asked: Asked, name: str, identity: str) -> bool:
-    """Whether something is asked for, by its id or as any."""
-    return asked.get(name, identity) == identity
+def _is_asked(query: Query, name: str, identity: str) -> bool:
+    """True if a request asks for this id, or for any."""
+    return query.get(name, identity) == identity
 
 
-def _number(asked: Asked, name: str, otherwise: int) -> int:
-    """A number that is asked for; what is none counts as nothing said, as in Mesos."""
-    said = asked.get(name, "")
+def _number(query: Query, name: str, otherwise: int) -> int:
+    """Return a numeric parameter; as in Mesos, an invalid one counts as missing."""
+    said = query.get(name, "")
     return int(said) if re.fullmatch("[0-9]{1,18}", said) else otherwise
 
 
 def amounts(said: Quantities, ports: Ranges = NO_PORTS) -> dict[str, float | str]:
-    """Amounts, and ports, as the old endpoints tell them."""
+    """Format amounts and ports as the old endpoints do."""
     every = {**dict.fromkeys(ALWAYS, 0), **said}
     told: dict[str, float | str] = {}
     told |= {THEIRS.get(name, name): to_mesos(THEIRS.get(name, name), amount) for name, amount in every.items()}
     return told | ({"ports": f"[{', '.join(f'{first}-{last}' for first, last in ports)}]"} if ports else {})
 
 
-def _reserved(agent: AgentPicture) -> dict[str, dict[str, float | str]]:
-    """What is reserved of an agent, by role."""
+def _reserved(agent: AgentView) -> dict[str, dict[str, float | str]]:
+    """Return the reserved resources of an agent, by role."""
     by_role: dict[str, Quantities] = {}
     for parcel in agent.told.values():
         by_role[parcel.role] = plus(by_role.get(parcel.role, {}), parcel.amount)
     return {role: amounts(found) for role, found in by_role.items()}
 
 
-def weight(role: RolePicture) -> float:
-    """A role's weight; where it has one for each resource, the largest of them."""
+def weight(role: RoleView) -> float:
+    """Return a role's weight; the largest one if it has weights by resource."""
     said = role.queue.weight
     return float(max(said.values(), default=1.0)) if isinstance(said, dict) else float(said)
 
 
-def _role(role: RolePicture) -> dict[str, Any]:
+def _role(role: RoleView) -> dict[str, Any]:
     told: dict[str, Any] = {
         "name": role.name,
         "weight": weight(role),
@@ -465,8 +463,8 @@ def _role(role: RolePicture) -> dict[str, Any]:
     return told
 
 
-def _metrics_of(found: Picture, uptime: float) -> dict[str, float]:
-    """The cluster in numbers, by Mesos' names."""
+def _metrics_of(found: ClusterView, uptime: float) -> dict[str, float]:
+    """Return metrics of the cluster, by Mesos' names."""
     told = {"master/uptime_secs": uptime, "master/elected": 1.0}
     told |= {"master/slaves_active": 0.0, "master/slaves_inactive": 0.0, "master/slaves_connected": 0.0}
     for agent in found.agents:

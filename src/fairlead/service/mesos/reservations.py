@@ -1,8 +1,7 @@
-"""Reservations and volumes as Mesos describes them, and the parcels that they are: pure functions.
+"""Mesos' reservations and volumes, and their conversion to parcels. Pure functions.
 
-The mark of a parcel is what Mesos compares resources by: for whose role they are reserved, by which principal and with which
-labels, and the id of a volume. What else is said of a volume, such as where a task would like to see it, is what is said of the
-parcel.
+The mark of a parcel is what Mesos compares resources by: the role, principal and labels of its reservation, and the id of a
+volume. Further data of a volume, such as its container path, is kept beside the mark.
 """
 
 import json
@@ -24,20 +23,20 @@ DONE = {
     Operation.CREATE: "create",
     Operation.DESTROY: "destroy",
 }
-"""The operations on reservations and volumes that are done, and the fields that say on what."""
+"""The supported operations on reservations and volumes, and their fields with the resources."""
 Reservation = Resource.ReservationInfo
-"""For whom a resource is reserved."""
+"""The owner of reserved resources."""
 LONGEST_MARK = 4096
 LONGEST_VOLUME_ID = 255
 LONGEST_PATH = 1024
 
 
 class InvalidOperation(ValueError):
-    """An operation that cannot be done; the message says why."""
+    """An operation that cannot be applied; the message states why."""
 
 
 class Mark(NamedTuple):
-    """What a parcel is known by, whose it is, and what is said of it."""
+    """A parcel's mark, its role, and further data."""
 
     text: str
     role: str
@@ -45,11 +44,13 @@ class Mark(NamedTuple):
 
 
 def mark_of(resource: Resource) -> Mark | None:
-    """The mark of the parcel that a resource is of; None for one that is reserved for nobody. Raises NoResource."""
+    """Return the mark of a resource's parcel; None if it is not reserved. Raises NoResource."""
     kept = _reservation(resource)
     if kept is None:
         if resource.HasField("disk"):
-            raise NoResource(f"{resource.name}: a volume is of what is reserved for a role, on the agent's own disk")
+            raise NoResource(
+                f"{resource.name}: a volume must be on resources reserved for a role, on the agent's own disk"
+            )
         return None
     told: dict[str, Any] = {"role": kept.role}
     if kept.HasField("principal"):
@@ -63,46 +64,46 @@ def mark_of(resource: Resource) -> Mark | None:
         told["volume"], said = _volume(resource)
     text = json.dumps(told, separators=(",", ":"))
     if len(text) + len(said) > LONGEST_MARK:
-        raise NoResource(f"{resource.name}: what is said of the reservation is too long")
+        raise NoResource(f"{resource.name}: the description of the reservation is too long")
     return Mark(text, kept.role, said)
 
 
 def _reservation(resource: Resource) -> Reservation | None:
-    """For whom a resource is reserved, said in the one way or the other. Raises NoResource."""
+    """Return the reservation of a resource, in either form. Raises NoResource."""
     if resource.HasField("shared"):
-        raise NoResource(f"{resource.name}: nothing is shared here")
+        raise NoResource(f"{resource.name}: shared resources are not supported")
     if len(resource.reservations) > 1:
-        raise NoResource(f"{resource.name}: what is reserved is not reserved again here, for a role below")
+        raise NoResource(f"{resource.name}: refined reservations, for a role below another, are not supported")
     kept = Reservation()
     if resource.reservations:
         kept.CopyFrom(resource.reservations[0])
     elif resource.role not in ("", "*"):
         if not resource.HasField("reservation"):
-            raise NoResource(f"{resource.name}: there are no static reservations here")
+            raise NoResource(f"{resource.name}: static reservations are not supported")
         kept.CopyFrom(resource.reservation)
         kept.role = resource.role
     elif resource.HasField("reservation"):
-        raise NoResource(f"{resource.name}: nothing is reserved for role '*'")
+        raise NoResource(f"{resource.name}: reservations for role '*' are not possible")
     else:
         return None
     if kept.role in ("", "*") or kept.type == Reservation.STATIC:
-        raise NoResource(f"{resource.name}: only dynamic reservations for a role are made here")
+        raise NoResource(f"{resource.name}: only dynamic reservations for a role are supported")
     return kept
 
 
 def _volume(resource: Resource) -> tuple[str, str]:
-    """The id of a volume, and what is said of it. Raises NoResource."""
+    """Return the id of a volume, and its further data. Raises NoResource."""
     disk = resource.disk
     if resource.name != "disk" or not disk.HasField("persistence") or disk.HasField("source"):
-        raise NoResource(f"{resource.name}: a volume is persistent, on the agent's own disk")
+        raise NoResource(f"{resource.name}: a volume must be persistent, on the agent's own disk")
     name = disk.persistence.id
     if not name or len(name) > LONGEST_VOLUME_ID or "/" in name or any(ord(each) < 0x21 for each in name):
-        raise NoResource(f"{name[:50]!r} is no id of a volume")
+        raise NoResource(f"{name[:50]!r} is not a valid id of a volume")
     return name, json_format.MessageToJson(disk, preserving_proto_field_name=True, indent=None, sort_keys=True)
 
 
-class Asked(NamedTuple):
-    """What is asked for: in all, of which parcels, where volumes are to be seen, by their marks, and which ports."""
+class ResourceRequest(NamedTuple):
+    """The resources of a task: in total, by parcel, the container paths of volumes by mark, and ports."""
 
     demand: Quantities
     apart: dict[str, Quantities]
@@ -110,10 +111,10 @@ class Asked(NamedTuple):
     ports: Ranges
 
 
-def asked_of(resources: Iterable[Resource]) -> Asked:
-    """What a task asks for. Raises NoResource for what there is none of here."""
+def request_of(resources: Iterable[Resource]) -> ResourceRequest:
+    """Return the resources that a task asks for. Raises NoResource for unsupported ones."""
     demand: Quantities = {}
-    found = Asked(demand, {}, {}, [])
+    found = ResourceRequest(demand, {}, {}, [])
     for each in resources:
         if each.name == "ports" and each.type == Value.RANGES:
             found.ports.extend(_ports(each))
@@ -125,29 +126,29 @@ def asked_of(resources: Iterable[Resource]) -> Asked:
         if mark is not None and each.HasField("disk"):
             if not each.disk.HasField("volume"):
                 raise NoResource(
-                    f"volume {each.disk.persistence.id!r}: say where the task is to see it: disk.volume.container_path"
+                    f"volume {each.disk.persistence.id!r}: name its path for the task in disk.volume.container_path"
                 )
             found.volumes[mark.text] = each.disk.volume.container_path
     if demand.get("gpu", 0) % 1000:
-        raise NoResource("gpus: a part of a GPU cannot be given here: ask for a whole number")
+        raise NoResource("gpus: fractions of a GPU are not supported: ask for a whole number")
     ports = joined(found.ports)
     if count_of(ports) < count_of(found.ports):
-        raise NoResource("ports: one is asked for twice")
+        raise NoResource("ports: one is listed twice")
     return found._replace(demand={name: amount for name, amount in demand.items() if amount}, ports=ports)
 
 
 def _ports(resource: Resource) -> Ranges:
-    """The ports that a resource is. Raises NoResource."""
+    """Return the ports of a resource. Raises NoResource."""
     if mark_of(resource) is not None:
-        raise NoResource("ports: none are reserved here")
+        raise NoResource("ports: they cannot be reserved")
     found = [(each.begin, each.end) for each in resource.ranges.range]
     if any(not 0 <= first <= last < 2**16 for first, last in found):
-        raise NoResource("ports: a range goes from a port to the same or a higher one, below 65536")
+        raise NoResource("ports: a range must go from a port to the same or a higher one, below 65536")
     return found
 
 
 def resources_of_parcel(mark: str, said: str, amount: Quantities, role: str | None, refined: bool) -> list[Resource]:
-    """A parcel as Mesos' resources, allocated to a role for those who know of that; `refined` as in `resources_of`."""
+    """Convert a parcel to Mesos' resources, allocated to a role for clients that know roles; `refined` as in `resources_of`."""
     told, found = json.loads(mark), []
     for ours, value in amount.items():
         name = THEIRS.get(ours, ours)
@@ -170,16 +171,16 @@ def resources_of_parcel(mark: str, said: str, amount: Quantities, role: str | No
 
 
 def moves_of(number: int, operation: Offer.Operation, role: str | None, principal: str) -> Moves:
-    """What an operation on what is offered to a role comes to, or on any where that is None. Raises InvalidOperation.
+    """Convert an operation to moves, on resources offered to a role, or on any if that is None. Raises InvalidOperation.
 
-    Where who asks has a principal, so have the reservations and volumes: the same.
+    Reservations and volumes must have the principal of the caller, if it has one.
     """
     try:
         found = [_move(operation, each, role, principal) for each in _resources_of(operation)]
     except NoResource as error:
         raise InvalidOperation(str(error)) from None
     if not found:
-        raise InvalidOperation("it says nothing of resources")
+        raise InvalidOperation("it names no resources")
     return Moves(number, found)
 
 
@@ -187,31 +188,30 @@ def _resources_of(operation: Offer.Operation) -> list[Resource]:
     field = DONE[operation.type]
     said = getattr(operation, field)
     if field == "reserve" and any(mark_of(each) is not None for each in said.source):
-        raise InvalidOperation("what is reserved is not reserved again here: unreserve it first")
+        raise InvalidOperation("reserved resources cannot be reserved again: unreserve them first")
     return list(said.volumes if field in ("create", "destroy") else said.resources)
 
 
 def _move(operation: Offer.Operation, resource: Resource, role: str | None, principal: str) -> Move:
-    """What becomes of one resource."""
     mark, (name, value) = mark_of(resource), base_of(resource)
     if mark is None or not value:
-        raise InvalidOperation(f"{resource.name}: it is reserved for no role, or it is nothing")
+        raise InvalidOperation(f"{resource.name}: it is reserved for no role, or its amount is 0")
     if role not in (None, mark.role):
         raise InvalidOperation(f"{resource.name}: it is reserved for role {mark.role!r}, and was offered to {role!r}")
     if resource.HasField("revocable"):
-        raise InvalidOperation(f"{resource.name}: what is revocable is not reserved")
+        raise InvalidOperation(f"{resource.name}: revocable resources cannot be reserved")
     amount, below = {name: value}, _reserved_alone(resource)
     if operation.type in (Operation.RESERVE, Operation.UNRESERVE):
         if resource.HasField("disk"):
             raise InvalidOperation(
-                "a volume is neither reserved nor unreserved: create it from what is reserved, or destroy it"
+                "a volume cannot be reserved or unreserved: create it from reserved resources, or destroy it"
             )
         if operation.type == Operation.UNRESERVE:
             return Move(amount, of=mark.text)
         _check_principal(json.loads(mark.text).get("principal"), principal)
         return Move(amount, mark=mark.text, role=mark.role)
     if not resource.HasField("disk"):
-        raise InvalidOperation(f"{resource.name}: it is no volume: it says no disk.persistence")
+        raise InvalidOperation(f"{resource.name}: it is not a volume: it has no disk.persistence")
     if operation.type == Operation.DESTROY:
         return Move(amount, of=mark.text, mark=below, role=mark.role)
     _check_volume(resource.disk, principal)
@@ -219,7 +219,7 @@ def _move(operation: Offer.Operation, resource: Resource, role: str | None, prin
 
 
 def _reserved_alone(resource: Resource) -> str:
-    """The mark of what a volume is made from."""
+    """Return the mark of the resources that a volume is made from."""
     plain = Resource()
     plain.CopyFrom(resource)
     plain.ClearField("disk")
@@ -230,29 +230,28 @@ def _reserved_alone(resource: Resource) -> str:
 
 def _check_principal(said: str | None, principal: str) -> None:
     if principal and said != principal:
-        raise InvalidOperation(f"it is of principal {said!r}, and asked for by {principal!r}")
+        raise InvalidOperation(f"its principal is {said!r}, but the caller is {principal!r}")
 
 
 def _check_volume(disk: Resource.DiskInfo, principal: str) -> None:
     persistence = disk.persistence
     if not disk.HasField("volume") or disk.volume.HasField("host_path"):
-        raise InvalidOperation("a volume says in disk.volume where a task is to see it, and no host_path")
+        raise InvalidOperation("a volume needs its path for the task in disk.volume, and no host_path")
     if wrong := wrong_path(disk.volume.container_path):
         raise InvalidOperation(wrong)
     if disk.volume.mode == Volume.RO:
-        raise InvalidOperation("a volume is made to be written to: mode RW")
+        raise InvalidOperation("a volume must be writable: mode RW")
     _check_principal(persistence.principal if persistence.HasField("principal") else None, principal)
 
 
 def wrong_path(path: str) -> str:
-    """What is wrong with where a task would see a volume; empty where nothing is."""
+    """Return what is wrong with a volume's path for the task; empty if nothing is."""
     if path.startswith("/"):
-        return f"container_path {path!r}: without a container a volume is seen in the sandbox: leave out the first /"
+        return f"container_path {path!r}: without a container the path is in the sandbox: leave out the first /"
     if any(part in ("", ".", "..") or "\0" in part for part in path.split("/")) or len(path) > LONGEST_PATH:
-        return f"container_path {path!r} is no path in the sandbox"
+        return f"container_path {path!r} is not a path in the sandbox"
     return ""
 
 
 def is_volume(mark: str) -> bool:
-    """Whether a parcel is a volume."""
     return "volume" in json.loads(mark)

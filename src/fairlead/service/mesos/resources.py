@@ -1,7 +1,7 @@
-"""Resources as Mesos counts them and as fairlead does.
+"""Conversion between the resources of Mesos and of fairlead.
 
-Mesos has CPUs and GPUs in ones, memory and disk in MiB, as numbers with three digits after the point; fairlead has thousandths
-and bytes, as integers. What is told is rounded down to what Mesos can say, so that what is asked for of it is always there.
+Mesos counts CPUs and GPUs in ones, memory and disk in MiB, with three decimal digits. Fairlead counts thousandths and bytes, as
+integers. Amounts for Mesos are rounded down to its precision, so a framework can use all it was offered.
 """
 
 import math
@@ -11,29 +11,29 @@ from fairlead.model.specs import Ranges
 from fairlead.service.mesos.messages.mesos_pb2 import Resource, Value
 
 NAMES = {"cpus": "cpu", "mem": "memory", "disk": "disk", "gpus": "gpu"}
-"""Mesos' name to fairlead's; others are called the same."""
+"""Fairlead's names by Mesos' names; others are the same."""
 THEIRS = {ours: theirs for theirs, ours in NAMES.items()}
 MIB = 2**20
 IN_MIB = ("mem", "disk")
 MOST_MIB, MOST = 2.0**62 / MIB, 2.0**53 / 1000
-"""Of memory and disk, and of all else, at most."""
+"""Limits: memory and disk, and all else."""
 
 
 class NoResource(ValueError):
-    """What is asked for cannot be had here, or is no amount; the message says why."""
+    """An unsupported resource or an invalid amount; the message states why."""
 
 
 def to_mesos(name: str, amount: int) -> float:
-    """An amount in base units as Mesos says it; `name` is Mesos' own."""
-    if name in IN_MIB:  # the most that comes to no more in base units, so that what was said is said again
+    """Convert base units to Mesos' amount; `name` is Mesos' own."""
+    if name in IN_MIB:  # round up within a base unit, so that an amount converted back is unchanged
         return ((amount + 1) * 1000 - 1) // MIB / 1000
     return amount / 1000
 
 
 def to_base(name: str, value: float) -> int:
-    """An amount as Mesos says it in base units. Raises NoResource for what is no amount."""
+    """Convert Mesos' amount to base units. Raises NoResource for an invalid amount."""
     if not math.isfinite(value) or not 0 <= value <= (MOST_MIB if name in IN_MIB else MOST):
-        raise NoResource(f"{name}: {value:g} is no amount")
+        raise NoResource(f"{name}: {value:g} is not a valid amount")
     thousandths = round(value * 1000)
     return thousandths * MIB // 1000 if name in IN_MIB else thousandths
 
@@ -41,18 +41,18 @@ def to_base(name: str, value: float) -> int:
 def resources_of(
     amounts: Mapping[str, int], *, role: str | None = None, revocable: bool = False, refined: bool = False
 ) -> list[Resource]:
-    """Amounts in base units as Mesos' resources, in the order of Mesos' names.
+    """Convert amounts in base units to Mesos' resources, in the order of Mesos' names.
 
     Parameters
     ----------
     amounts : mapping
-        What is none of Mesos' digits is left out.
+        Amounts below Mesos' precision are left out.
     role : str, optional
-        To whom they are allocated, for those who know of that.
+        The role they are allocated to, for clients that know roles.
     revocable : bool
-        Whether they may be taken back.
+        True if they may be revoked.
     refined : bool
-        Whether who reads them knows reservations as stacks: for others they belong to the role ``*``.
+        True for clients that know stacked reservations; for others, unreserved resources have the role ``*``.
     """
     found = []
     for ours, amount in amounts.items():
@@ -76,7 +76,7 @@ def _resource(name: str, value: float, role: str | None, revocable: bool, refine
 
 
 def ports_of(ranges: Ranges, role: str | None, refined: bool) -> Resource:
-    """Ports as Mesos' resource; `role` and `refined` as in :func:`resources_of`."""
+    """Convert ports to a Mesos resource; `role` and `refined` as in :func:`resources_of`."""
     made = Resource(name="ports", type=Value.RANGES)
     for first, last in ranges:
         made.ranges.range.add(begin=first, end=last)
@@ -88,12 +88,11 @@ def ports_of(ranges: Ranges, role: str | None, refined: bool) -> Resource:
 
 
 def base_of(resource: Resource) -> tuple[str, int]:
-    """The name of a resource and its amount in base units. Raises NoResource for what is no amount of anything."""
+    """Return a resource's name and amount in base units. Raises NoResource for an invalid one."""
     if resource.type != Value.SCALAR:
-        raise NoResource(f"{resource.name}: there are numbers of resources here, ranges of ports, and no sets")
+        raise NoResource(f"{resource.name}: only scalars, and ranges of ports, are supported")
     return NAMES.get(resource.name, resource.name), to_base(resource.name, resource.scalar.value)
 
 
 def are_revocable(resources: Iterable[Resource]) -> bool:
-    """Whether any may be taken back."""
     return any(each.HasField("revocable") for each in resources)

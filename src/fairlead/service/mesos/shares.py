@@ -1,6 +1,6 @@
-"""Weights and quota that operators set over Mesos' API: pure functions that make a configuration of the one that is in force.
+"""Weights and quota set over Mesos' API: pure functions from the current configuration to a new one.
 
-What is set so holds until fairlead.toml is read again: that file is the place for what is to last.
+Such settings last until fairlead.toml is reloaded; write permanent ones there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,12 +25,12 @@ LEAST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
 
 
 def with_weights(state: State, infos: Iterable[WeightInfo], now: float) -> Configured | None:
-    """The fact that new weights of roles come to; None where nothing changes. Raises Refused."""
+    """Return the fact that sets weights of roles; None if nothing changes. Raises Refused."""
     queues = dict(state.tree.declared)
     for info in infos:
         if not LEAST_WEIGHT <= info.weight <= LARGEST_WEIGHT:
             raise Refused(
-                f"role {info.role!r}: {info.weight:g} is no weight: use {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
+                f"role {info.role!r}: weight {info.weight:g} is out of range: use {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
             )
         name = _declared(queues, info.role)
         queues[name] = replace(queues[name], weight=info.weight)
@@ -38,19 +38,19 @@ def with_weights(state: State, infos: Iterable[WeightInfo], now: float) -> Confi
 
 
 def with_quota(state: State, configs: Iterable[QuotaConfig], force: bool, now: float) -> Configured | None:
-    """The fact that new guarantees and limits of roles come to; None where nothing changes. Raises Refused: then none holds."""
+    """Return the fact that sets guarantees and limits of roles, all or none; None if nothing changes. Raises Refused."""
     queues = dict(state.tree.declared)
     for config in configs:
         role = config.role
         if "/" in role or role == USERS:
-            raise Refused(f"role {role!r}: quota is for roles of the first level that have a name")
+            raise Refused(f"role {role!r}: quota is only for named roles of the first level")
         guarantee, limit = _amounts(config.guarantees), _amounts(config.limits)
         above = [name for name, amount in guarantee.items() if amount > limit.get(name, amount)]
         if above:
             raise Refused(f"role {role!r}: the guarantee of {above[0]} is above the limit")
         used = frameworks.exceeded(state, role, limit)
         if used is not None and not force:
-            raise Refused(f"role {role!r} uses more than that limit already: wait until it uses less, or say force")
+            raise Refused(f"role {role!r} uses more than that limit already: wait until it uses less, or set force")
         name = _declared(queues, role)
         queues[name] = replace(queues[name], guarantee=guarantee, limit=limit, guarantee_percent={}, limit_percent={})
     if not force:
@@ -59,7 +59,7 @@ def with_quota(state: State, configs: Iterable[QuotaConfig], force: bool, now: f
 
 
 def _check_there_is_as_much(state: State, queues: Mapping[str, Queue]) -> None:
-    """Refuse guarantees that come to more than the nodes have that are there. Raises Refused."""
+    """Raise Refused if guarantees exceed the capacity of the nodes."""
     first = [queue for name, queue in queues.items() if name != ROOT and "/" not in name]
     capacity = state.quantities(state.cluster.total)
     names = sorted({*capacity, *(name for queue in first for name in queue.guarantee)})
@@ -81,7 +81,7 @@ def _amounts(said: Mapping[str, Value.Scalar]) -> Quantities:
 
 
 def _declared(queues: dict[str, Queue], role: str) -> str:
-    """The queue of a role, which is declared from now on, and those above it."""
+    """Declare the queue of a role and those above it; return its name."""
     fault = frameworks.check_role(role)
     if fault:
         raise Refused(fault)

@@ -1,7 +1,6 @@
-"""What became of tasks, as Mesos' statuses: of updates, and for who asks (reconciliation). Pure functions over the state.
+"""Task statuses for frameworks, in updates and for reconciliation. Pure functions over the state.
 
-An end is told as certain as it is: what is lost here, with its node or its engine, does not come back, so who knows of partitions
-is told that it is gone.
+Lost tasks, with their node or engine, never come back, so partition-aware frameworks get TASK_GONE.
 """
 
 import signal
@@ -40,7 +39,7 @@ STATES: dict[str, TaskState] = {
     "lost": TASK_LOST,
     "revoked": TASK_LOST,
 }
-"""What an update says, as Mesos' state; for who knows of partitions, what is lost is gone."""
+"""Mesos' states of updates; partition-aware frameworks get TASK_GONE for TASK_LOST."""
 REASONS = {
     Outcome.OUT_OF_MEMORY: TaskStatus.REASON_CONTAINER_LIMITATION_MEMORY,
     Outcome.TIME_LIMIT: TaskStatus.REASON_MAX_COMPLETION_TIME_REACHED,
@@ -50,7 +49,7 @@ Wall = Callable[[float], float]
 
 
 def of_update(launched: Launched, task: str, update: Update, framework: Framework, wall: Wall) -> TaskStatus:
-    """An update as its framework is told, with the uuid by which it is acknowledged."""
+    """Convert an update to a status, with the uuid by which it is acknowledged."""
     if update.said and update.what not in ("lost", "revoked"):
         return _said(launched, task, update)
     by_agent = update.what in ("lost", "revoked") or launched.executor
@@ -69,7 +68,7 @@ def of_update(launched: Launched, task: str, update: Update, framework: Framewor
 
 
 def _said(launched: Launched, task: str, update: Update) -> TaskStatus:
-    """An update as what runs the task said it."""
+    """Return a status as the executor reported it."""
     told = json_format.Parse(update.said, TaskStatus(), ignore_unknown_fields=True)
     told.task_id.value, told.agent_id.value = task, launched.node
     told.executor_id.value = launched.executor or task
@@ -78,7 +77,7 @@ def _said(launched: Launched, task: str, update: Update) -> TaskStatus:
 
 
 def state_of(what: str, framework: Framework) -> TaskState:
-    """What an update says, as the state that a framework is told."""
+    """Return the state that a framework sees for an update."""
     state = STATES[what]
     return TASK_GONE if state == TASK_LOST and framework.partition_aware else state
 
@@ -96,27 +95,25 @@ def _reason(update: Update, launched: Launched) -> "TaskStatus.Reason | None":
 
 
 def _message(update: Update, launched: Launched) -> str:
-    """How it ended, in a line."""
     if update.what in ("starting", "running"):
         return ""
     if update.what in ("lost", "revoked"):
-        return {"lost": "its agent was lost", "revoked": "it was revoked, to make room for others"}[update.what]
+        return {"lost": "its agent was lost", "revoked": "it was preempted, to make room for others"}[update.what]
     outcome, code = Outcome(update.outcome), update.code
     if launched.executor:
-        return "Executor terminated" if update.what == "failed" else "It was not told to its executor yet"
+        return "Executor terminated" if update.what == "failed" else "It was not sent to its executor yet"
     if outcome is Outcome.OUT_OF_MEMORY:
         return "Memory limit exceeded"
     if outcome is Outcome.TIME_LIMIT:
         return "Maximum completion time reached"
     if outcome is Outcome.NOT_STARTED:
-        return "Command could not be executed: what it wrote says why"
+        return "Command could not be executed: see its output"
     if outcome is Outcome.SIGNALLED:
         return f"Command terminated with signal {signal.strsignal(code) or code}"
     return f"Command exited with status {code}"
 
 
 def latest(state: State, launched: Launched, framework: Framework) -> TaskState:
-    """The state that a task is in, for who asks."""
     if launched.updates and launched.over:
         return of_update(launched, "", launched.updates[-1], framework, float).state
     row = state.index.find(launched.job)
@@ -125,9 +122,9 @@ def latest(state: State, launched: Launched, framework: Framework) -> TaskState:
 
 
 def reconciled(state: State, who: str, task: str, agent: str) -> TaskStatus:
-    """What a framework is told that asks for one of its tasks; `agent` is where it believes that to be, or empty.
+    """Return the status for the reconciliation of a task; `agent` is where the framework believes it to be, or empty.
 
-    Agents here are registered, or unknown: one that was lost is known no more as such, and its tasks are over.
+    Agents are registered or unknown here: a lost agent is unknown, and its tasks are over.
     """
     framework = state.frameworks.members[who].framework
     launched = state.frameworks.tasks.get(who, {}).get(task)
@@ -142,7 +139,6 @@ def reconciled(state: State, who: str, task: str, agent: str) -> TaskStatus:
 
 
 def _unknown(agent_is_there: bool, framework: Framework) -> TaskState:
-    """The state of a task that nobody knows."""
     if not framework.partition_aware:
         return TASK_LOST
     return TASK_GONE if agent_is_there else TASK_UNKNOWN
@@ -151,7 +147,7 @@ def _unknown(agent_is_there: bool, framework: Framework) -> TaskState:
 def invalid(
     task: str, agent: str, message: str, reason: TaskStatus.Reason = TaskStatus.REASON_TASK_INVALID
 ) -> TaskStatus:
-    """That a task cannot be launched."""
+    """Return the status of a task that cannot be launched."""
     return events.status(task, TASK_ERROR, agent=agent, reason=reason, message=message)
 
 
@@ -162,6 +158,6 @@ def dropped(
     framework: Framework,
     reason: TaskStatus.Reason = TaskStatus.REASON_INVALID_OFFERS,
 ) -> TaskStatus:
-    """That a task was not launched, since the offers that it was to be launched in do not hold, or its executor is ending."""
+    """Return the status of a task that was not launched because its offers are invalid, or its executor is ending."""
     found = TASK_DROPPED if framework.partition_aware else TASK_LOST
     return events.status(task, found, agent=agent, reason=reason, message=message)

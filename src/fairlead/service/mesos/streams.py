@@ -1,6 +1,6 @@
-"""What subscribed frameworks are told, and executors: one stream of records for each, which grows while its reader reads.
+"""Event streams of frameworks and executors: one queue of records each.
 
-A reader that does not read costs itself only: when too much waits for it, its stream ends.
+A client that does not read affects only itself: if too much waits for it, its stream ends.
 """
 
 import asyncio
@@ -13,33 +13,33 @@ from google.protobuf.message import Message
 from fairlead.service.mesos.encoding import record
 from fairlead.service.mesos.messages.scheduler_pb2 import Event
 
-BEAT_EVERY = 15.0
-"""Seconds between two heartbeats."""
+HEARTBEAT_SECONDS = 15.0
+"""Between two heartbeats."""
 MOST_UNREAD = 8 * 2**20
-"""Bytes of records that may wait for a reader, or else one record."""
+"""Bytes of records that may wait for a client; a single larger record is allowed."""
 HEARTBEAT = Event(type=Event.HEARTBEAT)
 
 
 class Stream:
-    """The stream of one framework, or of one executor. It is made and read in the event loop, and told things there.
+    """The stream of a framework or an executor. For the event loop.
 
     Parameters
     ----------
     kind : str
         The content type of its records.
     whose : tuple
-        The principal's name and the uid of who reads it.
+        The principal's name and the uid of the reader.
     heartbeat : Message
-        What is told when nothing else was for a while.
+        Sent when nothing else was sent for a while.
 
     Attributes
     ----------
     id : str
-        What its reader shows with each of its calls.
+        What the client sends with each call.
     ended : bool
-        Whether nothing more comes.
+        True if no more events are added.
     cut_off : asyncio.Event
-        That it has ended as its reader does not read, and not even that is to be sent which it had.
+        Set when the stream ends because the client does not read; pending records are dropped.
     """
 
     def __init__(self, kind: str, whose: tuple[str, int], heartbeat: Message = HEARTBEAT) -> None:
@@ -52,7 +52,7 @@ class Stream:
         self._more = asyncio.Event()
 
     def tell(self, events: Iterable[Message]) -> None:
-        """Add events; the stream ends with the first for which there is no room."""
+        """Add events; the stream ends if there is no room for one."""
         for event in events:
             if self.ended:
                 return
@@ -67,14 +67,13 @@ class Stream:
         self._more.set()
 
     def end(self) -> None:
-        """Have it end after what is in it."""
+        """End the stream after its pending records."""
         self.ended = True
         self._more.set()
 
     async def records(self) -> AsyncIterator[bytes]:
-        """The records, as they come, and a heartbeat when it is time."""
         loop = asyncio.get_running_loop()
-        beats_at = loop.time() + BEAT_EVERY
+        beats_at = loop.time() + HEARTBEAT_SECONDS
         while True:
             while self._waiting:
                 made = self._waiting.popleft()
@@ -83,7 +82,7 @@ class Stream:
             if self.ended:
                 return
             if loop.time() >= beats_at:
-                beats_at = loop.time() + BEAT_EVERY
+                beats_at = loop.time() + HEARTBEAT_SECONDS
                 yield record(self.kind, self._heartbeat)
                 continue
             self._more.clear()

@@ -1,6 +1,6 @@
-"""Who is subscribed, and what each of them is told: facts become events when they are recorded, and not before.
+"""Subscribed frameworks, and the events they get: made from facts once these are recorded.
 
-All of it is used in the scheduler's thread; the streams themselves are told things in the event loop.
+For the scheduler's thread; the streams themselves are used in the event loop.
 """
 
 import asyncio
@@ -30,60 +30,59 @@ from fairlead.service.mesos.groups import Group, broken_groups
 from fairlead.service.mesos.messages.scheduler_pb2 import Event
 from fairlead.service.mesos.streams import Stream
 
-TELL_AGAIN = 10.0
-"""Seconds after which an update that is not acknowledged is told again."""
-TOLD_OF_RESCINDED = ("expired", "node lost", "node drained", "node changed", "limit", "claimed")
-"""Why offers are rescinded that their framework believes to hold; it knows itself that it went, or came back."""
+RESEND_SECONDS = 10.0
+"""After which an unacknowledged update is sent again."""
+REPORTED_RESCINDED = ("expired", "node lost", "node drained", "node changed", "limit", "claimed")
+"""Why offers are rescinded that their framework believes valid; it knows itself about its own disconnection."""
 
 
 class Subscriptions:
-    """The streams of the frameworks that are connected.
+    """The streams of connected frameworks.
 
     Attributes
     ----------
     streams : dict of str to Stream
         By framework.
     on_broken : callable
-        Told, in the event loop, the groups of tasks of which one has ended as it should not.
+        Called in the event loop with the groups in which a task has failed.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self.streams: dict[str, Stream] = {}
-        self._offered: dict[int, str] = {}  # whose an offer is
+        self._offered: dict[int, str] = {}  # frameworks by offer
         self.on_broken: Callable[[set[Group]], object] = lambda groups: None
-        self._told: dict[int, tuple[int, float]] = {}  # by job, the update that its framework was told last, and when
+        self._told: dict[int, tuple[int, float]] = {}  # by job, the last update sent to its framework, and when
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say in which event loop the streams are."""
         self._loop = loop
 
     def begin(self, who: str, stream: Stream) -> None:
-        """A framework is to be told things over this stream, and no more over an older one."""
+        """Subscribe a framework to a stream, ending an older one."""
         older = self.streams.get(who)
         self.streams[who] = stream
         if older is not None:
             self._end(older, [events.error_event("Framework failed over")])
 
     def end(self) -> None:
-        """Nobody is told anything any more; from any thread."""
+        """End all streams. Thread-safe."""
         for stream in list(self.streams.values()):
             self._soon(stream.end)
 
     def drop(self, who: str, stream: Stream) -> bool:
-        """Nothing more can be told over a stream; whether its framework has no other."""
+        """Remove a stream; return True if it was its framework's current one."""
         if self.streams.get(who) is not stream:
             return False
         del self.streams[who]
         return True
 
     def only_tell(self, stream: Stream, told: Sequence[Event]) -> None:
-        """Tell who is not subscribed something, and no more."""
+        """Send something to a client that is not subscribed, and end its stream."""
         self._end(stream, told)
 
     def tell(self, who: str, told: Sequence[Event]) -> None:
-        """Tell a framework something, if it is there."""
+        """Send events to a framework, if it is connected."""
         stream = self.streams.get(who)
         if stream is not None and told:
             self._soon(stream.tell, told)
@@ -94,18 +93,17 @@ class Subscriptions:
 
     def _soon(self, what: object, *arguments: object) -> None:
         if self._loop is not None:
-            with suppress(RuntimeError):  # the event loop has ended, and all streams with it
+            with suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(what, *arguments)  # type: ignore[arg-type]
 
     def welcome(self, state: State, who: str) -> None:
-        """Tell a framework that has come all updates that it has not acknowledged, of each task the first."""
+        """Send a framework that has subscribed the first unacknowledged update of each task."""
         tasks = state.frameworks.tasks.get(who, {})
         for launched in tasks.values():
             self._told.pop(launched.job, None)
         self._tell_updates(state, [launched.job for launched in tasks.values()])
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
-        """Tell what was recorded."""
         changed: dict[int, None] = {}
         for fact in facts:
             if isinstance(fact, OffersMade):
@@ -132,7 +130,7 @@ class Subscriptions:
         self._tell_updates(state, changed)
 
     def executor_ended(self, who: str, agent: str, executor: str, status: int) -> None:
-        """An executor of a framework has ended, with a wait status."""
+        """Report the end of a framework's executor, with its wait status."""
         self.tell(who, [events.failure(agent, executor, status)])
 
     def _offers_made(self, state: State, fact: OffersMade) -> None:
@@ -157,7 +155,7 @@ class Subscriptions:
     def _rescinded(self, fact: OffersRescinded) -> None:
         for number in fact.ids:
             who = self._offered.pop(number, None)
-            if who is not None and fact.why in TOLD_OF_RESCINDED:
+            if who is not None and fact.why in REPORTED_RESCINDED:
                 self.tell(who, [events.rescind(number)])
 
     def _gone(self, who: str) -> None:
@@ -166,7 +164,7 @@ class Subscriptions:
             self._soon(stream.end)
 
     def _tell_updates(self, state: State, jobs: Iterable[int], again_before: float = -1.0) -> None:
-        """Tell of each job the first update that its framework has not acknowledged, if it was not told that, or long ago."""
+        """Send the first unacknowledged update of each job, unless it was sent since `again_before`."""
         known = state.frameworks
         for job in jobs:
             who, task = known.task_of.get(job, ("", ""))
@@ -183,5 +181,5 @@ class Subscriptions:
                 self.tell(who, [events.update(told)])
 
     def tell_again(self, state: State) -> None:
-        """Tell again what was told some time ago, and is not acknowledged."""
-        self._tell_updates(state, list(self._told), time.monotonic() - TELL_AGAIN)
+        """Send unacknowledged updates again after a while."""
+        self._tell_updates(state, list(self._told), time.monotonic() - RESEND_SECONDS)

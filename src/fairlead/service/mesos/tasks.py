@@ -1,7 +1,7 @@
-"""A task as a framework describes it, as a job of one task: its command, its environment, what it takes, and its sandbox.
+"""Conversion of a framework's task to a job of one task: command, environment, resources and sandbox.
 
-The built-in executor of commands is the engine itself: a command runs as any job's does. Where files are to be fetched before it,
-the task starts as :mod:`~fairlead.service.mesos.fetch`, which becomes the command.
+The engine itself is the built-in command executor: a command runs like any job. If files must be downloaded first, the task
+starts as :mod:`~fairlead.service.mesos.fetch`, which then becomes the command.
 """
 
 import json
@@ -30,38 +30,38 @@ from fairlead.service.mesos.messages.mesos_pb2 import (
     Resource,
     TaskInfo,
 )
-from fairlead.service.mesos.reservations import asked_of, wrong_path
+from fairlead.service.mesos.reservations import request_of, wrong_path
 from fairlead.service.mesos.resources import NoResource, are_revocable
 
 LONGEST_ID = 255
 GRACE = 5.0
-"""Seconds that an executor has to end, where it says nothing."""
+"""Seconds that an executor has to end, by default."""
 TOKEN = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN"  # noqa: S105 its name
 """The environment variable with the secret of an executor."""
 GROUP = "MESOS_LAUNCH_GROUP"
-"""In what is kept of a task that is launched with others in an executor: the name of the group."""
+"""The environment variable with the name of the group that a task inside an executor was launched in."""
 MOST_URIS = 1000
 MOST_FETCHED = 16 * 2**30
-"""Bytes that are fetched and unpacked for a task that says nothing of its disk."""
+"""Bytes that are downloaded and unpacked for a task without a disk demand."""
 LONGEST_WAIT = 2**63 / 1e9
-"""Seconds: what 64 bits hold in nanoseconds, as in Mesos."""
+"""The most seconds that 64 bits hold in nanoseconds, as in Mesos."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TASK_ID = re.compile(r"[^\x00-\x20/\x7f]+")
 
 
 class InvalidTask(ValueError):
-    """A task that cannot be one here; the message says why."""
+    """An unsupported or invalid task; the message states why."""
 
 
 class Endpoint(NamedTuple):
-    """Where agents answer executors: host and port, and the certificate that they have, as PEM; empty where there is no TLS."""
+    """The address of agents for executors, and their certificate as PEM, empty without TLS."""
 
     address: str
     certificate: str = ""
 
 
 class Home(NamedTuple):
-    """Where a task belongs: its framework, by its id, the agent that the framework knows, and where that answers."""
+    """Where a task belongs: its framework's id, its agent, and the agent's endpoint."""
 
     framework: str
     agent: str
@@ -69,21 +69,21 @@ class Home(NamedTuple):
 
 
 def check_task(info: TaskInfo) -> None:
-    """Raises InvalidTask for what no agent here runs, whatever there is room for."""
+    """Raise InvalidTask for a task that no agent can run."""
     _check_id(info.task_id.value, "a task")
     if info.HasField("container") or (info.HasField("executor") and info.executor.HasField("container")):
-        raise InvalidTask("containers are not run here: give the task a command without a container")
+        raise InvalidTask("containers are not supported: give the task a command without a container")
     if info.limits:
-        raise InvalidTask("limits: a task has what it asks for as its resources, and no more: leave them out")
+        raise InvalidTask("limits are not supported: a task gets its resources and no more: leave them out")
 
 
 def _check_id(name: str, of: str) -> None:
     if not _TASK_ID.fullmatch(name) or len(name) > LONGEST_ID or name in (".", ".."):
-        raise InvalidTask(f"{name[:50]!r} is no id of {of}")
+        raise InvalidTask(f"{name[:50]!r} is not a valid id of {of}")
 
 
 def check_executor(info: ExecutorInfo, framework: str) -> None:
-    """Raises InvalidTask for an executor that no agent here runs."""
+    """Raise InvalidTask for an executor that no agent can run."""
     _check_id(info.executor_id.value, "an executor")
     if info.framework_id.value not in ("", framework):
         raise InvalidTask(
@@ -92,18 +92,18 @@ def check_executor(info: ExecutorInfo, framework: str) -> None:
     if info.type == ExecutorInfo.DEFAULT:
         raise InvalidTask("the default executor runs groups of tasks: use LAUNCH_GROUP, or give the task a command")
     if info.HasField("container"):
-        raise InvalidTask("containers are not run here: give the executor a command without a container")
+        raise InvalidTask("containers are not supported: give the executor a command without a container")
     if not info.HasField("command"):
         raise InvalidTask("'ExecutorInfo.command' must be set for 'CUSTOM' executor")
 
 
 def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
-    """A task of somebody's framework that is a command, as a job of no queue yet. Raises InvalidTask."""
+    """Convert a command task of a person's framework to a job without a queue. Raises InvalidTask."""
     check_task(info)
     if info.HasField("executor") or not info.HasField("command"):
         raise InvalidTask("Task should have at least one (but not both) of CommandInfo or ExecutorInfo present")
     if info.HasField("check"):
-        raise InvalidTask("general checks are not made here: leave out check; a health_check may have a command")
+        raise InvalidTask("general checks are not supported: leave out check; a health_check may have a command")
     job = _job(info, info.resources, person, home)
     if not job.demand:
         raise InvalidTask("Task uses no resources")
@@ -118,7 +118,7 @@ def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
 
 
 def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | None) -> list[str]:
-    """The words before a command that have its health checked. Raises InvalidTask."""
+    """Return the words before a command that run its health check. Raises InvalidTask."""
     check = info.health_check
     asked: dict[str, object] = {
         "delay": check.delay_seconds,
@@ -137,45 +137,45 @@ def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | No
 
 
 def _to_tell(info: TaskInfo, home: Home) -> dict[str, str]:
-    """Of what, and where, something is told by what runs beside a command."""
+    """Return which task a helper program reports on, and to which endpoint."""
     where = {"endpoint": home.endpoint.address, "certificate": home.endpoint.certificate}
     return {"task": info.task_id.value, "framework": home.framework, **where}
 
 
 def _checking_argv(check: HealthCheck) -> list[str]:
-    """The words of a check. Raises InvalidTask."""
+    """Return the words of a check. Raises InvalidTask."""
     if check.type == HealthCheck.COMMAND:
         if not check.HasField("command"):
             raise InvalidTask("Expecting 'command' to be set for COMMAND health check")
         if check.command.uris or check.command.user:
-            raise InvalidTask("health check: its command runs as the task, with the files of the task")
+            raise InvalidTask("health check: its command always runs as the task's user, with the task's files")
         return _argv(check.command)
     kind = HealthCheck.Type.Name(check.type)
     if kind not in ("HTTP", "TCP") or not check.HasField(kind.lower()):
         raise InvalidTask(f"Expecting 'command', 'http' or 'tcp' to be set for {kind} health check")
     port = check.http.port if kind == "HTTP" else check.tcp.port
     if not 0 < port < 2**16:
-        raise InvalidTask(f"health check: {port} is no port")
+        raise InvalidTask(f"health check: {port} is not a valid port")
     asked = {"type": kind, "port": port}
     if kind == "HTTP":
         path, scheme = check.http.path or "/", check.http.scheme or "http"
         if not path.startswith("/") or any(not "!" <= each <= "~" for each in path) or scheme not in ("http", "https"):
             raise InvalidTask(
-                f"health check: {scheme}://127.0.0.1:{port}{path} is no address: the path begins with / and is ASCII"
+                f"health check: {scheme}://127.0.0.1:{port}{path} is not valid: the path must be ASCII and begin with /"
             )
         asked |= {"path": path, "scheme": scheme, "statuses": list(check.http.statuses)}
     return [sys.executable, "-I", "-S", checks.__file__, checks.PROBE, json.dumps(asked)]
 
 
 def job_within(info: TaskInfo, executor: ExecutorInfo, person: Person, home: Home, group: str = "") -> Job:
-    """A task that an executor is to run in itself, as a job of no queue yet. Raises InvalidTask."""
+    """Convert a task inside an executor to a job without a queue. Raises InvalidTask."""
     check_task(info)
     check_executor(executor, home.framework)
     job = _job(info, info.resources, person, home)
     if job.demand.get("gpu"):
-        raise InvalidTask("gpus: what runs in an executor uses those of the executor: ask for them there")
+        raise InvalidTask("gpus: tasks inside an executor use those of the executor: ask for them there")
     if volumes_of(info.resources):
-        raise InvalidTask("volumes: what runs in an executor uses those of the executor: ask for them there")
+        raise InvalidTask("volumes: tasks inside an executor use those of the executor: ask for them there")
     told = TaskInfo()
     told.CopyFrom(info)
     told.ClearField("executor")
@@ -185,9 +185,9 @@ def job_within(info: TaskInfo, executor: ExecutorInfo, person: Person, home: Hom
 
 
 def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) -> Job:
-    """An executor of somebody's framework as a job of no queue yet. Raises InvalidTask.
+    """Convert an executor of a person's framework to a job without a queue. Raises InvalidTask.
 
-    It hears over its stream that it is to end. With that it gets a signal that does nothing, and SIGKILL when its time is over.
+    Its stream tells it to end. Its stop signal therefore does nothing, and SIGKILL follows after its grace period.
     """
     check_executor(info, home.framework)
     told = ExecutorInfo()
@@ -223,9 +223,9 @@ def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) 
 
 
 def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: Person, home: Home) -> Job:
-    """What tasks and executors have in common as jobs."""
+    """Return the parts of a job that tasks and executors share."""
     try:
-        asked = asked_of(resources)
+        asked = request_of(resources)
     except NoResource as error:
         raise InvalidTask(str(error)) from None
     task = info.task_id.value if isinstance(info, TaskInfo) else ""
@@ -245,9 +245,9 @@ def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: P
 
 
 def volumes_of(resources: Iterable[Resource]) -> dict[str, str]:
-    """Where a task is to see its volumes: the mark of each by its path in the sandbox. Raises InvalidTask."""
+    """Return the volumes of a task: marks by path in the sandbox. Raises InvalidTask."""
     try:
-        volumes = asked_of(resources).volumes
+        volumes = request_of(resources).volumes
     except NoResource as error:
         raise InvalidTask(str(error)) from None
     found: dict[str, str] = {}
@@ -255,13 +255,13 @@ def volumes_of(resources: Iterable[Resource]) -> dict[str, str]:
         if wrong := wrong_path(path):
             raise InvalidTask(wrong)
         if any(f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/") for other in found):
-            raise InvalidTask(f"container_path {path!r}: there is another volume already, or in it")
+            raise InvalidTask(f"container_path {path!r}: it overlaps with another volume's")
         found[path] = mark
     return found
 
 
 def _kill(info: TaskInfo) -> dict[str, float | None]:
-    """How long a task may run, and how long it has to end."""
+    """Return the time limit and the grace period of a task."""
     longest, grace = info.max_completion_time, info.kill_policy.grace_period
     return {
         "time_limit": _seconds(longest.nanoseconds) if info.HasField("max_completion_time") else None,
@@ -277,21 +277,21 @@ def _work(
     before: Sequence[str] = (),
     tell: Sequence[str] = (),
 ) -> Work:
-    """What a command comes to, in its sandbox, after the words of what runs it, and of what tells that it was not run, if any."""
+    """Return the work of a command in its sandbox; `before` wraps the command, `tell` reports that it was not run."""
     if command.user and command.user != person.name:
-        raise InvalidTask(f"user {command.user!r}: the tasks of this framework run as {person.name}")
+        raise InvalidTask(f"user {command.user!r}: tasks of this framework run as {person.name}")
     argv = _with_fetching([*before, *_argv(command)], command, demand.get("disk", MOST_FETCHED), tell)
     return Work(argv=argv, cwd=env["MESOS_SANDBOX"], env=env)
 
 
 def _seconds(nanoseconds: int) -> float:
     if nanoseconds < 0:
-        raise InvalidTask(f"{nanoseconds} are no nanoseconds")
+        raise InvalidTask(f"{nanoseconds} nanoseconds: must not be negative")
     return min(nanoseconds / 1e9, LONGEST_GRACE)
 
 
 def _argv(command: CommandInfo) -> list[str]:
-    """The words of a command; a line for a shell is the last of three."""
+    """Return the words of a command; a shell command line becomes the last of three."""
     if not command.value:
         raise InvalidTask("the command has no value")
     if command.shell:
@@ -300,7 +300,7 @@ def _argv(command: CommandInfo) -> list[str]:
 
 
 def _with_fetching(argv: list[str], command: CommandInfo, most: int, tell: Sequence[str]) -> list[str]:
-    """The command after what fetches for it; itself where nothing is to be fetched."""
+    """Prepend the download program to a command, if it has URIs."""
     if not command.uris:
         return argv
     if len(command.uris) > MOST_URIS:
@@ -308,7 +308,7 @@ def _with_fetching(argv: list[str], command: CommandInfo, most: int, tell: Seque
     uris = []
     for uri in command.uris:
         if not (uri.value.startswith("/") or urlsplit(uri.value).scheme in ("file", "http", "https")):
-            raise InvalidTask(f"{uri.value!r}: files of the agent's machine, http and https are fetched, nothing else")
+            raise InvalidTask(f"{uri.value!r}: only http, https and files of the agent's machine are supported")
         found = {
             "value": uri.value,
             "executable": uri.executable,
@@ -325,13 +325,13 @@ def _with_fetching(argv: list[str], command: CommandInfo, most: int, tell: Seque
 
 
 def _of_a_task(info: TaskInfo, home: Home, sandbox: Path) -> dict[str, str]:
-    """The environment of a task that is a command; its executor is named after it."""
+    """Return the environment of a command task; its executor is named after it."""
     task = {"MESOS_TASK_ID": info.task_id.value}
     return {**task, **_environment(info.command, info.task_id.value, home, sandbox)}
 
 
 def _environment(command: CommandInfo, executor: str, home: Home, sandbox: Path) -> dict[str, str]:
-    """An environment: what a command asks for, over what an executor of Mesos finds."""
+    """Return the environment of a command: its own variables over those of a Mesos executor."""
     found = {
         "PATH": PATH,
         "PWD": str(sandbox),
@@ -348,23 +348,23 @@ def _environment(command: CommandInfo, executor: str, home: Home, sandbox: Path)
 
 
 def _variables(command: CommandInfo) -> dict[str, str]:
-    """The environment that is asked for with a command. Raises InvalidTask."""
+    """Return the environment variables of a command. Raises InvalidTask."""
     found = {}
     for each in command.environment.variables:
         if each.HasField("secret") or each.type == Environment.Variable.SECRET:
-            raise InvalidTask(f"{each.name}: secrets are not kept here: give it a value")
+            raise InvalidTask(f"{each.name}: secrets are not supported: give it a value")
         if not each.name or "=" in each.name:
-            raise InvalidTask(f"{each.name!r} is no name of an environment variable")
+            raise InvalidTask(f"{each.name!r} is not a valid name of an environment variable")
         found[each.name] = each.value
     return found
 
 
 def _checked(job: Job) -> Job:
-    """A job whose texts can be those of a program, and are not too long. Raises InvalidTask."""
+    """Return a job if its texts are valid and not too long. Raises InvalidTask."""
     work = job.work
     texts = [*work.argv, *work.env, *work.env.values()]
     if any("\0" in text for text in texts):
-        raise InvalidTask("a command and its environment have no NUL bytes")
+        raise InvalidTask("NUL bytes in the command or its environment")
     if any(len(text.encode("utf-8", "surrogatepass")) >= 2**17 for text in texts):
         raise InvalidTask(f"a word of a command or of its environment has {2**17} bytes or more: put it into a file")
     if sum(len(text.encode("utf-8", "surrogatepass")) + 1 for text in (*texts, job.info)) > LARGEST_ENVIRONMENT:

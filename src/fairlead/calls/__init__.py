@@ -1,0 +1,1 @@
+"""What the client and the engines both know of Python calls."""

@@ -1,0 +1,138 @@
+"""Writes the messages to a supervisor that :mod:`fairlead.engines.local.messages` parses."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fairlead.engines.contract import Attempts, Launches
+from fairlead.model.specs import Job, Node, Quantities
+
+
+class Folders(NamedTuple):
+    """The folders of sessions with Python calls, and of environments stored apart from the journal."""
+
+    calls: Path
+    exports: Path
+
+
+NO_RAY = [
+    "sh",
+    "-c",
+    "echo 'fairlead: there is no Ray cluster here: the scheduler ran with --engine ray before' >&2; exit 1",
+]
+"""What a Ray program becomes on an engine without Ray; the Ray engine replaces its work before."""
+
+
+def message(do: str, **what: Any) -> bytes:
+    """Encode a message as a line."""
+    return json.dumps({"do": do, **what}).encode("utf-8", "surrogateescape") + b"\n"
+
+
+def rows(attempts: Attempts) -> list[list[int]]:
+    """Return attempts as messages have them."""
+    return np.stack(attempts, axis=1).tolist()
+
+
+def gpu_indices(nodes: Sequence[Node]) -> dict[str, list[int]]:
+    """Return the GPU indices of each node of one machine."""
+    found: dict[str, list[int]] = {}
+    for node in nodes:
+        first = sum(map(len, found.values()))
+        found[node.name] = list(range(first, first + node.capacity.get("gpu", 0) // 1000))
+    return found
+
+
+def starts(
+    launches: Launches,
+    gpus: Mapping[str, list[int]],
+    folders: Folders,
+    as_people: bool,
+    master_of: Callable[[int], str | None],
+    exported: Callable[[str, str], Mapping[str, str] | None] = lambda node, name: None,
+    is_elsewhere: Callable[[str], bool] = lambda node: False,
+) -> Iterator[tuple[str, bytes, list[list[int]]]]:
+    """Yield the messages that start attempts, one per job and node: node, message, attempts.
+
+    Parameters
+    ----------
+    master_of : callable
+        Returns the host of a gang's first task, by job number; None if unknown, and the gang's tasks are left out.
+    exported : callable
+        Returns a stored environment by node and name, if the node cannot read the file; else None.
+    is_elsewhere : callable
+        Returns True if a node does not see this machine's files, so that Python calls must be fetched.
+    """
+    for number, node, tasks in _alike(launches):
+        job, gang = launches.jobs[number], None
+        if job.gang:
+            master = master_of(number)
+            if master is None:
+                continue
+            gang = {"size": job.tasks, "master": master}
+        limits = {
+            "cpu": job.demand.get("cpu", 0),
+            "memory": job.demand.get("memory", 0),
+            "output": job.output_limit or 0,
+            "gpus": -(-job.demand.get("gpu", 0) // 1000),
+            "gpu_indices": gpus.get(node, []),
+        }
+        work, person = _work(job, limits, [index for _, index, _ in tasks], folders), _person(job, as_people)
+        if job.work.call is not None and is_elsewhere(node):
+            work |= {"session": job.work.call.session, "fetched": True}
+        if job.work.export and (environment := exported(node, job.work.export)) is not None:
+            work |= {"export": "", "env": {**environment, **job.work.env}}
+        more = {"gang": gang} if gang else {}
+        yield (
+            node,
+            message("start", work=work, limits=limits, person=person, signal=job.signal, **more, tasks=tasks),
+            tasks,
+        )
+
+
+def limits(attempts: Attempts, demands: Sequence[Quantities]) -> Iterator[tuple[list[int], bytes]]:
+    """Yield attempts with the messages that set their new limits."""
+    for task, demand in zip(rows(attempts), demands, strict=True):
+        yield task, message("limit", tasks=[task], cpu=demand.get("cpu", 0), memory=demand.get("memory", 0))
+
+
+def _person(job: Job, as_people: bool) -> dict[str, Any] | None:
+    """Return the user for the tasks of a job. If the submitter is unknown, no account matches."""
+    if not as_people:
+        return None
+    return {"name": job.user, "uid": job.uid if job.uid is not None else -1}
+
+
+def _work(job: Job, limits: dict[str, Any], indices: list[int], folders: Folders) -> dict[str, Any]:
+    work, call = job.work, job.work.call
+    if call is None:
+        return {
+            "argv": NO_RAY if work.ray else work.argv,
+            "cwd": work.cwd or "/",
+            "env": work.env,
+            "encoding": work.encoding,
+            "numbered": work.numbered,
+            "export": str(folders.exports / work.export) if work.export else "",
+            "input": work.input,
+            "known_as": {str(index): work.indices[index] for index in indices if work.indices},
+        }
+    shape = [call.session, job.queue, limits["cpu"], limits["memory"], limits["gpus"]]
+    return {"session": str(folders.calls / call.session), "payload": call.payload, "pool": json.dumps(shape)}
+
+
+def _alike(launches: Launches) -> Iterator[tuple[int, str, list[list[int]]]]:
+    """Group launches by job and node, so that an environment is sent once. Yields job, node, attempts.
+
+    Groups come in the order of their first attempts.
+    """
+    attempts, node = launches.attempts, launches.node
+    if not len(node):
+        return
+    _, first, group = np.unique(attempts.job * len(launches.nodes) + node, return_index=True, return_inverse=True)
+    order = np.argsort(first[group], kind="stable")
+    chosen = np.stack(attempts, axis=1)[order]
+    begins = np.flatnonzero(np.diff(first[group][order], prepend=-1))
+    for at, tasks in zip(order[begins].tolist(), np.split(chosen, begins[1:]), strict=True):
+        yield int(attempts.job[at]), launches.nodes[node[at]], tasks.tolist()

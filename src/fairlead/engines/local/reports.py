@@ -1,0 +1,198 @@
+"""The messages of a supervisor to a scheduler, parsed into records and gathered until the next poll."""
+
+import logging
+import time
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, NodeDown, NodeDraining, NodeUp, Seen
+from fairlead.scheduler.facts import Outcome
+
+log = logging.getLogger("fairlead")
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Task = tuple[Number, Number, Number]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
+"""The id of a session, a plain file name."""
+
+
+class Started(msgspec.Struct, tag_field="saw", tag="started"):
+    """It runs, since `ago` milliseconds; 0 if unknown, as from an older supervisor."""
+
+    task: Task
+    ago: Number = 0
+
+
+class Checkpointed(msgspec.Struct, tag_field="saw", tag="checkpointed"):
+    """It took a checkpoint, `ago` milliseconds before."""
+
+    task: Task
+    ago: Number
+
+
+class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
+    """It ended. A `session` means a fetched call whose result is to be collected."""
+
+    task: Task
+    outcome: Outcome
+    code: Number
+    cpu: Number
+    peak: Number
+    ran: Number = 0
+    session: Name | Literal[""] = ""
+
+
+class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
+    """All tasks and fetched sessions that the supervisor knows."""
+
+    tasks: list[Task]
+    limits: dict[str, bool]
+    sessions: list[Name] = []
+
+
+class Paused(msgspec.Struct, tag_field="saw", tag="paused"):
+    """All tasks stopped until the disk has room for their output."""
+
+    tasks: list[Task]
+
+
+class Refused(msgspec.Struct, tag_field="saw", tag="refused"):
+    """It obeys another scheduler."""
+
+    why: str
+
+
+class Fed(msgspec.Struct, tag_field="saw", tag="fed"):
+    """Bytes of a task's standard input taken so far; `over` if it takes no more."""
+
+    task: Task
+    taken: Number
+    over: bool
+
+
+class Alive(msgspec.Struct, tag_field="saw", tag="here"):
+    """An answer with nothing else to report."""
+
+
+class Heartbeat(msgspec.Struct, tag_field="saw", tag="number"):
+    """A number to echo, which renews the lease."""
+
+    number: Number
+
+
+class Fenced(msgspec.Struct, tag_field="saw", tag="fenced"):
+    """Nothing runs there, and nothing will."""
+
+
+class OutputPiece(msgspec.Struct, tag_field="saw", tag="read"):
+    """A requested piece of output, in base64; None if there is none."""
+
+    ask: Number
+    data: str | None
+
+
+class PieceRequest(msgspec.Struct, tag_field="saw", tag="wanted"):
+    """Requests a piece of a session's file, or of call `at` in it; -1 for the whole file."""
+
+    session: Name
+    name: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{32}|setup\.json)$")]
+    at: Annotated[int, msgspec.Meta(ge=-1, le=2**53)]
+    offset: Number
+
+
+Message = (
+    Started
+    | Checkpointed
+    | Ended
+    | Inventory
+    | Fed
+    | Alive
+    | Paused
+    | Refused
+    | Heartbeat
+    | Fenced
+    | OutputPiece
+    | PieceRequest
+)
+_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+
+
+def read_lines(lines: list[bytes]) -> list[Message]:
+    """Parse lines. One that cannot be parsed is logged and ignored."""
+    messages = []
+    for line in lines:
+        try:
+            messages.append(_decoder.decode(line))
+        except msgspec.MsgspecError as error:
+            log.warning("cannot parse a message of the supervisor, %r: %s", line[:200], error)
+    return messages
+
+
+class Reports:
+    """What was reported and not polled yet.
+
+    Attributes
+    ----------
+    known : list of Task or None
+        All tasks that the supervisor knows, if it reported its inventory since the last poll.
+    """
+
+    def __init__(self) -> None:
+        self.known: list[Task] | None = None
+        self.started: list[
+            int
+        ] = []  # 4 numbers each: the attempt, and its start in milliseconds of the monotonic clock
+        self.checkpointed: dict[Task, int] = {}  # time in the same clock
+        self.ended: list[int] = []  # 8 numbers each: the attempt, outcome, code, usage, run time
+        self.nodes: list[NodeUp | NodeDown | NodeDraining] = []
+
+    def add(self, message: Message) -> None:
+        """Add a message about tasks; ignore others."""
+        match message:
+            case Started(task, ago):
+                self.started += (*task, _now() - ago)
+            case Ended(task, outcome, code, cpu, peak, ran):
+                self.ended += (*task, outcome, code, cpu, peak, ran)
+            case Checkpointed(task, ago):
+                self.checkpointed[task] = _now() - ago
+            case Inventory(tasks):
+                # Running tasks are reported again after an inventory; others that started before it are over.
+                self.known, self.started = tasks, []
+
+    def join(self, later: "Reports") -> None:
+        """Add later reports, of the same supervisor or another."""
+        if later.known is not None:
+            self.known, self.started = later.known, []
+        self.started += later.started
+        self.checkpointed |= later.checkpointed
+        self.ended += later.ended
+        self.nodes += later.nodes
+
+    def seen(self) -> Seen:
+        """Return them as columns."""
+        job, index, number, began = columns(self.started, 4)
+        return Seen(
+            None if self.known is None else Attempts(*columns(self.known, 3)),
+            Attempts(job, index, number) if self.started else NO_ATTEMPTS,
+            _ends(self.ended) if self.ended else NO_ENDS,
+            self.nodes,
+            Attempts(*columns(list(self.checkpointed), 3)) if self.checkpointed else NO_ATTEMPTS,
+            _now() - np.array(list(self.checkpointed.values()), np.int64),
+            since=_now() - began,
+        )
+
+
+def columns(rows: list[Any], width: int) -> np.ndarray:
+    """Turn rows, flat or nested, into columns."""
+    return np.array(rows, np.int64).reshape(-1, width).T.copy()
+
+
+def _ends(rows: list[int]) -> Ends:
+    job, index, number, *rest = columns(rows, 8)
+    return Ends(Attempts(job, index, number), *rest)
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 10**6

@@ -1,0 +1,364 @@
+"""Connections to supervisors, in one thread: messages go out and come in, and no caller waits.
+
+Each connection is renewed when it breaks. Messages that a supervisor does not read wait in memory up to a bound. Beyond it they
+are dropped, and so are those that wait when a connection breaks; after either the supervisor is asked for an inventory. So a slow
+or stopped supervisor delays no other.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol, cast
+
+import uvloop
+
+from fairlead.engines.local.member import Address, is_here, spawn
+from fairlead.sockets import socket_name
+
+log = logging.getLogger("fairlead")
+
+MOST_UNSENT = 16 * 2**20
+"""Bytes of messages that wait for one supervisor."""
+LONGEST_LINE = 64 * 2**20
+"""Most bytes of a supervisor's message."""
+CONNECT_WITHIN = 10.0
+"""Seconds for a connection, with its handshake."""
+START_WITHIN = 10.0
+"""Seconds for a new supervisor of this machine to accept connections."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+"""Seconds between attempts to connect, doubled each time, with jitter."""
+MOST_AT_ONCE = 64
+"""Concurrent attempts to connect; as many again for supervisors that could not be reached last time."""
+HANG_UP_WITHIN = 2.0
+"""Seconds for closed connections to send what waits."""
+
+
+class Reachable(Protocol):
+    """Where a supervisor can be reached."""
+
+    async def open(self, protocol: asyncio.Protocol) -> None:
+        """Connect; raises OSError."""
+
+
+class Endpoint(NamedTuple):
+    """A supervisor by its address; the context has the keys for one on another machine."""
+
+    address: Address
+    context: ssl.SSLContext | None
+
+    async def open(self, protocol: asyncio.Protocol) -> None:
+        loop, address = asyncio.get_running_loop(), self.address
+        async with asyncio.timeout(CONNECT_WITHIN):
+            if is_here(address):
+                with socket_name(Path(address.socket)) as path:
+                    await loop.create_unix_connection(lambda: protocol, path)
+            elif address.port and self.context is not None:
+                await loop.create_connection(lambda: protocol, address.host, address.port, ssl=self.context)
+            else:
+                raise OSError(f"{address.socket} is not on this machine, and it listens on no port")
+
+
+class LocalEndpoint:
+    """The supervisor of a folder on this machine, started as a child if none runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._failed = folder, False
+
+    async def open(self, protocol: asyncio.Protocol) -> None:
+        try:
+            await self._reach(protocol)
+        except OSError as error:
+            reason = f"no supervisor could be started: {error}: see {self._folder}/log"
+            if not self._failed:
+                log.error("%s; retrying", reason)
+            self._failed = True
+            raise OSError(reason) from None
+        self._failed = False
+
+    async def _reach(self, protocol: asyncio.Protocol) -> None:
+        with contextlib.suppress(OSError):  # none runs
+            return await self._connect(protocol)
+        started, until = spawn(self._folder), time.monotonic() + START_WITHIN
+        while True:
+            try:
+                return await self._connect(protocol)
+            except OSError:
+                if started.poll() or time.monotonic() > until:
+                    raise
+                await asyncio.sleep(0.01)
+                if started.poll() == 0:  # another one ran, and may be about to end
+                    started = spawn(self._folder)
+
+    async def _connect(self, protocol: asyncio.Protocol) -> None:
+        with socket_name(self._folder / "socket") as path:
+            await asyncio.get_running_loop().create_unix_connection(lambda: protocol, path)
+
+
+class _Connection(asyncio.Protocol):
+    """The connection to one supervisor, and what waits to be sent to it."""
+
+    def __init__(self, name: str, endpoint: Reachable, connections: "SupervisorConnections") -> None:
+        self.name, self.endpoint, self.connections = name, endpoint, connections
+        self.outbox = bytearray()
+        self.accepts = self.dropped = False
+        self.trouble = ""
+        self.closed = self.heard = False
+        self._transport: asyncio.Transport | None = None
+        self._paused = False
+        self._torn = b""
+        self._broken = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    async def keep(self) -> None:
+        """Stay connected until cancelled."""
+        pause = 0.0
+        while True:
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311
+            self.heard = False
+            try:
+                async with self.connections.turns[bool(self.trouble)]:
+                    self._broken.clear()
+                    await self.endpoint.open(self)
+            except OSError as error:
+                self.trouble = str(error) or f"no answer within {CONNECT_WITHIN:g} s"
+            else:
+                await self._broken.wait()
+            pause = 0.0 if self.heard else min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport, self._paused, self._torn = cast("asyncio.Transport", transport), False, b""
+        with self.connections.lock:
+            self.outbox, self.dropped, self.accepts = bytearray(), False, self.connections.accept_at_once
+        self._transport.write(self.connections.greeting)
+
+    def data_received(self, data: bytes) -> None:
+        if b"\n" not in data:
+            self._torn += data
+            if len(self._torn) > LONGEST_LINE:
+                self.trouble = "it sent a line without an end"
+                self.hang_up()
+            return
+        *lines, self._torn = (self._torn + data).split(b"\n")
+        self.trouble, self.heard = "", True
+        self.connections.hear(self.name, lines)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        with self.connections.lock:
+            self.accepts = False
+        self._broken.set()
+        if not self.closed and not self.connections.closing.is_set():
+            self.connections.broken(self.name)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, unless the supervisor has yet to read what was sent."""
+        if self._transport is None or self._paused:
+            return
+        with self.connections.lock:
+            data, self.outbox = self.outbox, bytearray()
+            if self.dropped:
+                self.dropped = False
+                data += self.connections.again
+        if data:
+            self._transport.write(bytes(data))
+
+    def answer(self, message: bytes) -> None:
+        """Send a message at once; in the thread of the connections."""
+        if self._transport is not None:
+            self._transport.write(message)
+
+    def hang_up(self, at_once: bool = True) -> None:
+        """Close the connection, if any; `at_once` drops what is unsent."""
+        if self._transport is not None:
+            self._transport.abort() if at_once else self._transport.close()
+
+    def is_sending(self) -> bool:
+        return self._transport is not None and (bool(self.outbox) or self._transport.get_write_buffer_size() > 0)
+
+
+class SupervisorConnections:
+    """The connections to supervisors, by the names of their nodes.
+
+    Parameters
+    ----------
+    greeting : bytes
+        Messages sent first on each connection.
+    again : bytes
+        The message sent after some were dropped.
+    hear : callable
+        Called with a name and whole lines that came, in the thread of the connections.
+    broken : callable
+        Called with the name of a connection that broke, in that thread.
+    tick : callable
+        Called in that thread every `every` seconds.
+    most_unsent : int
+        Bytes of messages that wait for one supervisor.
+    accept_at_once : bool
+        True to send messages after the greeting; else only after :meth:`accept`, once the supervisor sent its inventory.
+
+    Attributes
+    ----------
+    failure : BaseException or None
+        What ended the thread, if it failed.
+    """
+
+    def __init__(
+        self,
+        greeting: bytes,
+        again: bytes,
+        hear: Callable[[str, list[bytes]], None],
+        broken: Callable[[str], None],
+        tick: Callable[[], None],
+        every: float,
+        most_unsent: int = MOST_UNSENT,
+        accept_at_once: bool = False,
+    ) -> None:
+        self.greeting, self.again = greeting, again
+        self.hear, self.broken = hear, broken
+        self.most_unsent, self.accept_at_once = most_unsent, accept_at_once
+        self._tick, self._every = tick, every
+        self.lock = threading.Lock()  # guards the outboxes; never held for long
+        self._connections: dict[str, _Connection] = {}
+        self._to_flush: set[_Connection] = set()
+        self._rung = False
+        self.turns = {failed: asyncio.Semaphore(MOST_AT_ONCE) for failed in (False, True)}
+        self._loop = uvloop.new_event_loop()
+        self.closing = asyncio.Event()
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="supervisors", daemon=True)
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    # -- from any thread ----------------------------------------------------------------------------------------
+
+    def connect(self, name: str, endpoint: Reachable) -> None:
+        """Connect to a node, and stay connected; its last connection is closed."""
+        self._call(self._open, name, endpoint)
+
+    def disconnect(self, name: str) -> None:
+        """Close a node's connection at once, for good."""
+        self._call(self._drop, name)
+
+    def renew(self, name: str) -> None:
+        """Renew a connection that seems to be dead."""
+
+        def hang_up() -> None:
+            if name in self._connections:
+                self._connections[name].hang_up()
+
+        self._call(hang_up)
+
+    def accept(self, name: str, accepts: bool = True) -> None:
+        """Accept messages for a connection, or not, until it breaks."""
+        with self.lock:
+            if name in self._connections:
+                self._connections[name].accepts = accepts
+
+    def send(self, name: str, message: bytes) -> None:
+        """Send a message; it is dropped without a connection that accepts, or if too much waits."""
+        with self.lock:
+            connection = self._connections.get(name)
+            if connection is None or not connection.accepts:
+                return
+            if connection.outbox and len(connection.outbox) + len(message) > self.most_unsent:
+                connection.dropped = True
+            if not connection.dropped:
+                connection.outbox += message
+            self._to_flush.add(connection)
+            rung, self._rung = self._rung, True
+        if not rung:
+            self._call(self._flush)
+
+    def do(self, what: Callable[[], object]) -> None:
+        """Call a function in the thread of the connections."""
+        self._call(what)
+
+    def trouble_of(self, name: str) -> str:
+        """Return why the last attempt to reach a node failed; empty if it did not."""
+        with self.lock:
+            connection = self._connections.get(name)
+        return connection.trouble if connection else ""
+
+    def close(self) -> None:
+        """Send what waits, within HANG_UP_WITHIN seconds, and close all connections."""
+        self._call(self.closing.set)
+
+    def join(self, timeout: float) -> None:
+        """Wait until the connections are closed."""
+        self._thread.join(timeout)
+
+    # -- in the thread ------------------------------------------------------------------------------------------
+
+    def answer(self, name: str, message: bytes) -> None:
+        """Send a message at once; only from `hear` and `tick`."""
+        self._connections[name].answer(message)
+
+    def _call(self, what: Callable[..., object], *given: object) -> None:
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(what, *given)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._until_closed())
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self._loop.close()
+
+    async def _until_closed(self) -> None:
+        ticking, closing = asyncio.create_task(self._tick_on()), asyncio.create_task(self.closing.wait())
+        await asyncio.wait({ticking, closing}, return_when=asyncio.FIRST_COMPLETED)
+        if ticking.done():
+            await ticking  # it ends only by a failure, which is raised here
+        ticking.cancel()
+        self._flush()
+        until = time.monotonic() + HANG_UP_WITHIN
+        while any(connection.is_sending() for connection in self._connections.values()) and time.monotonic() < until:
+            await asyncio.sleep(0.005)
+        tasks = [connection.task for connection in self._connections.values() if connection.task is not None]
+        for name in list(self._connections):
+            self._drop(name, at_once=False)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _tick_on(self) -> None:
+        while True:
+            self._tick()
+            await asyncio.sleep(self._every)
+
+    def _open(self, name: str, endpoint: Reachable) -> None:
+        self._drop(name)
+        connection = _Connection(name, endpoint, self)
+        with self.lock:
+            self._connections[name] = connection
+        connection.task = self._loop.create_task(connection.keep())
+
+    def _drop(self, name: str, at_once: bool = True) -> None:
+        with self.lock:
+            connection = self._connections.pop(name, None)
+        if connection is not None and connection.task is not None:
+            connection.closed = True
+            connection.task.cancel()
+            connection.hang_up(at_once)
+
+    def _flush(self) -> None:
+        with self.lock:
+            connections, self._to_flush, self._rung = self._to_flush, set(), False
+        for connection in connections:
+            connection.flush()

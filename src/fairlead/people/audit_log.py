@@ -1,0 +1,261 @@
+"""The audit log that people read: facts that a person caused, merged with the log of other actions and refusals."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from math import inf
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from fairlead.journal import Envelope
+from fairlead.model.api_types import AuditEntry, AuditPage
+from fairlead.model.quantity import format_quantities
+from fairlead.model.specs import Job, path_to_root, written
+from fairlead.people.audit_records import AuditRecord
+from fairlead.people.private_queues import without
+from fairlead.people.rules import (
+    Caller,
+    Rules,
+    acts_on,
+    administers,
+    operates,
+    reaches,
+    rules_all,
+    seen_queue,
+    sees_names,
+)
+from fairlead.scheduler.facts import (
+    EDITABLE,
+    Configured,
+    Fact,
+    FrameworkDisconnected,
+    FrameworkGone,
+    FrameworkSubscribed,
+    JobCancelled,
+    JobEdited,
+    JobHeld,
+    JobReleased,
+    JobSubmitted,
+    NodeDrained,
+    NodeForgotten,
+    NodeResumed,
+    OffersAccepted,
+    OffersDeclined,
+    OffersRescinded,
+    ResourcesReserved,
+    RolesRevived,
+    RolesSuppressed,
+    TasksRevoked,
+)
+from fairlead.scheduler.framework_index import holds_jobs_of
+
+MOST_PAGE_BYTES = 2**20
+"""Approximate size of the entries of one page."""
+
+
+def job_of(fact: Fact) -> int | None:
+    """Return the job that a person's fact is about; None if it is about no job."""
+    return fact.id if isinstance(fact, JobSubmitted | JobCancelled | JobHeld | JobReleased | JobEdited) else None
+
+
+def fact_entry(envelope: Envelope, fact: Fact, job: Job | None) -> AuditEntry:
+    """Turn a fact that a person caused into a log entry; `job` is its subject, if still known."""
+    return {
+        "at": envelope.wall,
+        "by": envelope.by,
+        "what": _told(fact, job),
+        "outcome": "done",
+        "why": "",
+        "job": job_of(fact),
+        "queue": holds_jobs_of(job.queue) if job is not None else None,
+    }
+
+
+def visible_fact(rules: Rules, caller: Caller, envelope: Envelope, fact: Fact, job: Job | None) -> AuditEntry:
+    """Like `fact_entry`, but without what the caller may not see, as in job listings.
+
+    The queue of a forgotten job is unknown. If any queue is private, the job may have been there, so its author is hidden.
+    """
+    told = fact_entry(envelope, fact, job)
+    if told["job"] is None or envelope.by == caller.person.name:
+        return told
+    if job is None:
+        knows = rules_all(rules, caller) or not any(said.private for said in rules.queues.values())
+        return told if knows else {**told, "by": ""}
+    if sees_names(rules, caller, job):
+        return told
+    seen = replace(job, user="", queue=written(seen_queue(rules, caller, job.queue)))
+    told = fact_entry(envelope, replace(fact, job=seen) if isinstance(fact, JobSubmitted) else fact, seen)
+    return {**told, "by": "" if envelope.by == job.user else envelope.by}
+
+
+def visible_record(caller: Caller, record: AuditRecord, hidden: Mapping[str, str]) -> AuditRecord:
+    """Hide other people's leaves in private queues, and the person who acted on one."""
+    if record.by == caller.person.name:
+        return record
+    what, why, queue = (without(text, hidden) for text in (record.what, record.why, record.queue))
+    if (what, why, queue) == (record.what, record.why, record.queue):
+        return record
+    return replace(record, by="", what=what, why=why, queue=queue)
+
+
+def record_entry(record: AuditRecord) -> AuditEntry:
+    return {
+        "at": record.at,
+        "by": record.by,
+        "what": record.what,
+        "outcome": record.outcome,
+        "why": record.why,
+        "job": None,
+        "queue": record.queue or None,
+    }
+
+
+def may_see(rules: Rules, caller: Caller, entry: AuditEntry, job: Job | None) -> bool:
+    """True if the caller may see an entry: their own, one about a job or queue of theirs, or any for operators.
+
+    With a token for some queues, only entries about those.
+    """
+    here = caller.queues is None or (entry["queue"] is not None and reaches(caller, entry["queue"]))
+    if operates(rules, caller) or (entry["by"] == caller.person.name and here):
+        return True
+    if job is not None:
+        return acts_on(rules, caller, job)
+    return entry["queue"] is not None and administers(rules, caller, entry["queue"])
+
+
+def is_in(entry: AuditEntry, queue: str | None) -> bool:
+    """True if an entry is about this queue or one below it, or if no queue is given."""
+    return queue is None or (entry["queue"] is not None and queue in path_to_root(entry["queue"]))
+
+
+class Position(NamedTuple):
+    """The position of a page: continue with facts of a lower number and actions of an earlier time."""
+
+    fact: int | None = None
+    record: float | None = None
+
+    @classmethod
+    def read(cls, text: str) -> "Position":
+        """Parse what :meth:`write` returned."""
+        fact, _, record = text.partition("-")
+        return cls(int(fact) if fact else None, float(record) if record else None)
+
+    def write(self) -> str:
+        """Return an opaque text form."""
+        return f"{'' if self.fact is None else self.fact}-{'' if self.record is None else repr(self.record)}"
+
+
+class Page:
+    """A page of the log, filled from the newest entry back until it has `most` entries or `MOST_PAGE_BYTES`.
+
+    Attributes
+    ----------
+    before : Position
+        Where the next page continues.
+    """
+
+    def __init__(
+        self,
+        allows: Callable[[AuditEntry, Job | None], bool],
+        records: Iterator[AuditRecord],
+        before: Position,
+        most: int,
+    ) -> None:
+        self._allows, self._most, self._size = allows, most, 0
+        self._records = records
+        self._record = next(records, None)
+        self._found: list[AuditEntry] = []
+        self.before = before
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._found) >= self._most or self._size >= MOST_PAGE_BYTES
+
+    def add_facts(self, facts: Iterable[tuple[int, AuditEntry, Job | None]]) -> None:
+        """Add facts by number, newest first, each preceded by the actions since then."""
+        for number, entry, job in facts:
+            self.add_records(entry["at"])
+            if self.is_full:
+                return
+            self.before = self.before._replace(fact=number)
+            self._take(entry, job)
+
+    def add_records(self, since: float = -inf) -> bool:
+        """Add actions since a time; return True if no earlier ones are left."""
+        while self._record is not None and self._record.at > since and not self.is_full:
+            self.before = self.before._replace(record=self._record.at)
+            self._take(record_entry(self._record), None)
+            self._record = next(self._records, None)
+        return self._record is None
+
+    def _take(self, entry: AuditEntry, job: Job | None) -> None:
+        if self._allows(entry, job):
+            self._found.append(entry)
+            self._size += 100 + len(entry["what"]) + len(entry["why"]) + len(entry["queue"] or "")
+
+    def told(self, is_last: bool) -> AuditPage:
+        return {"log": self._found[::-1], "next": None if is_last else self.before.write()}
+
+
+def specs_in(facts: Iterable[Fact], known: Mapping[int, Job]) -> dict[int, Job]:
+    """Return the jobs that facts are about: as submitted among these facts, otherwise as known."""
+    found = {}
+    for fact in facts:
+        number = job_of(fact)
+        if isinstance(fact, JobSubmitted):
+            found[fact.id] = fact.job
+        elif number is not None and number in known:
+            found.setdefault(number, known[number])
+    return found
+
+
+def _told(fact: Fact, job: Job | None) -> str:
+    match fact:
+        case JobSubmitted(id=number, job=asked):
+            count = f"{asked.tasks} tasks" if asked.tasks != 1 else "1 task"
+            return f"submitted job {number} to {holds_jobs_of(asked.queue)}: {count}"
+        case JobCancelled(id=number, indices=indices):
+            whose = f" of {job.user}" if job is not None and job.user else ""
+            return f"cancelled {'' if indices is None else f'{len(indices)} tasks of '}job {number}{whose}"
+        case JobHeld(id=number):
+            return f"held job {number}"
+        case JobReleased(id=number):
+            return f"released job {number}"
+        case JobEdited(id=number):
+            changed = [name for name in EDITABLE if getattr(fact, name) is not None]
+            return f"edited job {number}: {', '.join(name.replace('_', ' ') for name in changed)}"
+        case NodeDrained(node=node):
+            return f"drained node {node}"
+        case NodeForgotten(node=node):
+            return f"forgot node {node}"
+        case NodeResumed(node=node):
+            return f"resumed node {node}"
+        case Configured(queues=queues):
+            return f"changed the configuration: {len(queues)} queues"
+        case TasksRevoked(job=jobs):
+            return f"stopped {len(jobs)} tasks that ran"
+        case FrameworkSubscribed(id=who):
+            return f"subscribed framework {who}"
+        case FrameworkDisconnected(id=who):
+            return f"disconnected framework {who}"
+        case FrameworkGone(id=who):
+            return f"tore down framework {who}"
+        case RolesSuppressed(id=who):
+            return f"suppressed offers to framework {who}"
+        case RolesRevived(id=who):
+            return f"revived offers to framework {who}"
+        case OffersAccepted(framework=who, ids=ids, jobs=jobs):
+            return f"accepted {_count(ids, 'offer')} of framework {who}: {_count(jobs, 'task')}"
+        case OffersDeclined(framework=who, ids=ids):
+            return f"declined {_count(ids, 'offer')} of framework {who}"
+        case OffersRescinded(ids=ids, why=why):
+            return f"had {_count(ids, 'offer')} rescinded: {why}"
+        case ResourcesReserved(amount=amount, mark=mark):
+            return f"{'reserved' if mark else 'unreserved'} {format_quantities(amount)} of a node"
+        case _:
+            return re.sub("(?<=.)([A-Z])", r" \1", type(fact).__name__).lower()
+
+
+def _count(those: Collection[int], what: str) -> str:
+    return f"{len(those)} {what}{'' if len(those) == 1 else 's'}"

@@ -1,0 +1,136 @@
+"""StateClient: questions to the scheduler's thread on behalf of callers, and limits per person."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fairlead.model.api_types import JobInfo
+from fairlead.model.specs import Job
+from fairlead.people.authenticator import Authenticator
+from fairlead.people.bounds import default_bounds
+from fairlead.people.private_queues import hidden_leaves, job_as_seen, without
+from fairlead.people.rules import Caller, check_acts
+from fairlead.scheduler import admission
+from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.reports import listings as report
+from fairlead.scheduler.state import State
+from fairlead.service.api.answers import by_wall_clock
+from fairlead.service.clock import Clock
+from fairlead.service.loop import Busy, HappensLater, Loop, Question
+from fairlead.service.wakeups import Wakeups
+
+ANSWER_SECONDS = 30.0
+"""After which a request without an answer is refused."""
+MOST_WAITERS = 2000
+"""Concurrent requests that wait for an event: long polls and streams."""
+
+
+class StateClient:
+    """Asks the scheduler's loop questions on behalf of callers. For the event loop."""
+
+    def __init__(self, loop: Loop, wakeups: Wakeups, authenticator: Authenticator, clock: Clock) -> None:
+        self.loop, self.wakeups, self.authenticator, self.clock = loop, wakeups, authenticator, clock
+        self._waiters: Counter[int] = Counter()
+
+    async def ask(self, question: Question, changes: bool = False, by: str = "", takes_on: bool = False) -> Any:
+        answer = self.loop.ask(question, changes, by, takes_on)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_SECONDS)
+        except TimeoutError:
+            if changes and not answer.cancelled():
+                raise HappensLater(
+                    "the scheduler is too busy to answer now; the request may still take effect"
+                ) from None
+            raise
+
+    async def read(self, view: Callable[[State], Any]) -> Any:
+        return await self.ask(lambda state, now: ([], view(state)))
+
+    async def read_seen(self, caller: Caller, view: Callable[[State], Any]) -> Any:
+        """Like `read`, without other people's leaves in private queues."""
+        return await self.read_seen_at(caller, lambda state, now: view(state))
+
+    async def read_seen_at(self, caller: Caller, view: Callable[[State, float], Any]) -> Any:
+        """Like `read_seen`, but the view also gets the time."""
+
+        def question(state: State, now: float) -> tuple[list[Fact], Any]:
+            return [], without(view(state, now), hidden_leaves(self.authenticator.rules, caller, state.tree.names))
+
+        return await self.ask(question)
+
+    async def told_to(self, caller: Caller, told: Any, names: Iterable[str] = ()) -> Any:
+        """Remove other people's leaves in private queues from an answer: existing ones, and those of `names`."""
+        there = await self.read(lambda state: list(state.tree.names))
+        return without(told, hidden_leaves(self.authenticator.rules, caller, [*there, *names]))
+
+    async def change(self, caller: Caller, make: Callable[[State, float], Fact | None]) -> bool:
+        """Record a fact, if `make` returns one; return True if so."""
+
+        def question(state: State, now: float) -> tuple[list[Fact], bool]:
+            fact = make(state, now)
+            return ([fact] if fact else []), fact is not None
+
+        changed: bool = await self.ask(question, changes=True, by=caller.person.name)
+        return changed
+
+    async def change_job(self, caller: Caller, job: int, make: Callable[[State, float], Fact | None]) -> bool:
+        """Like `change`, for a job on which the caller may act."""
+
+        def checked(state: State, now: float) -> Fact | None:
+            check_acts(self.authenticator.rules, caller, job, spec_of(state, job))
+            return make(state, now)
+
+        return await self.change(caller, checked)
+
+    async def read_job(self, caller: Caller, job: int) -> JobInfo:
+        """Return a job's description as the caller may see it."""
+
+        def view(state: State) -> Any:
+            return job_as_seen(self.authenticator.rules, caller, spec_of(state, job), report.describe_job(state, job))
+
+        found: JobInfo = by_wall_clock(await self.read(view), self.clock)
+        return found
+
+    @contextmanager
+    def waiter(self, caller: Caller) -> Iterator[None]:
+        """Count a waiting request; raises Busy beyond the limits per person and in total."""
+        uid, most = caller.person.uid, default_bounds(self.authenticator.rules, caller).streams
+        if most is not None and self._waiters[uid] >= most:
+            raise Busy(f"{most} requests of yours wait for something to happen already: end some of them")
+        if self._waiters.total() >= MOST_WAITERS:
+            raise Busy(f"{MOST_WAITERS} requests wait for something to happen already: try again in a moment")
+        self._waiters[uid] += 1
+        try:
+            yield
+        finally:
+            self._waiters[uid] -= 1
+            if not self._waiters[uid]:
+                del self._waiters[uid]
+
+
+class OnePerPerson:
+    """Something done for one request of each person at a time; others are refused."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._for: set[int] = set()
+
+    @contextmanager
+    def of(self, caller: Caller) -> Iterator[None]:
+        """Do it for a person; raises Busy if it is being done for them already."""
+        uid = caller.person.uid
+        if uid in self._for:
+            raise Busy(f"{self._what}: wait until it is done")
+        self._for.add(uid)
+        try:
+            yield
+        finally:
+            self._for.remove(uid)
+
+
+def spec_of(state: State, job: int) -> Job:
+    """Return a job's specification; raises Unknown."""
+    admission.job_row(state, job)
+    return state.index.specs[job]

@@ -1,0 +1,1 @@
+"""Connections: listening, admission, the web server, and its limits."""

@@ -1,0 +1,180 @@
+"""The cluster as Mesos operators see it: agents, frameworks with tasks and offers, roles. Pure functions over the state."""
+
+from collections.abc import Callable
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlead.model.specs import Node, Offer, Quantities, Queue, Ranges
+from fairlead.scheduler.framework_index import OWN, Launched, Member, RoleReservation, plus, queue_of
+from fairlead.scheduler.frameworks.reservations import joined
+from fairlead.scheduler.reports.usage import listed_queues
+from fairlead.scheduler.state import State
+from fairlead.service.mesos.messages.mesos_pb2 import TaskState
+from fairlead.service.mesos.statuses import latest
+
+Sees = Callable[[Member], bool]
+Hidden = Callable[[str], bool]
+"""True if a queue must not be shown."""
+
+
+class PortsView(NamedTuple):
+    """The ports of a node: all, used by tasks, and offered."""
+
+    all: Ranges
+    used: Ranges
+    offered: Ranges
+
+
+class AgentView(NamedTuple):
+    """A node: its resources, used and offered ones, its parcels by mark, and its ports.
+
+    told : the parcels of roles that are shown
+    """
+
+    row: int
+    node: Node
+    active: bool
+    capacity: Quantities
+    used: Quantities
+    offered: Quantities
+    role_reservations: dict[str, RoleReservation]
+    told: dict[str, RoleReservation]
+    ports: PortsView
+
+    @property
+    def unreserved(self) -> Quantities:
+        found = self.capacity
+        for parcel in self.role_reservations.values():
+            found = plus(found, parcel.amount, -1)
+        return found
+
+
+class TaskView(NamedTuple):
+    """A task of a framework, and its state."""
+
+    id: str
+    name: str
+    launched: Launched
+    state: TaskState
+    ports: Ranges
+
+
+class FrameworkView(NamedTuple):
+    """A framework, with its tasks and offers."""
+
+    id: str
+    member: Member
+    tasks: list[TaskView]
+    offers: list[Offer]
+    used: Quantities
+    offered: Quantities
+
+
+class RoleView(NamedTuple):
+    """A role: a queue that is declared or that frameworks use."""
+
+    name: str
+    queue: Queue
+    used: Quantities
+    frameworks: list[str]
+
+
+class ClusterView(NamedTuple):
+    """Agents, frameworks and roles."""
+
+    agents: list[AgentView]
+    frameworks: list[FrameworkView]
+    roles: list[RoleView]
+
+
+def cluster_view(state: State, sees: Sees, hidden: Hidden) -> ClusterView:
+    """Return what a caller may see: `sees` selects frameworks, `hidden` excludes queues."""
+    offers = _offers(state)
+    by_framework: dict[str, list[Offer]] = {}
+    for offer in offers:
+        by_framework.setdefault(offer.framework, []).append(offer)
+    seen = {who: member for who, member in state.frameworks.members.items() if sees(member)}
+    frameworks = [_framework(state, who, member, by_framework.get(who, []), hidden) for who, member in seen.items()]
+    return ClusterView(_agents(state, hidden), frameworks, _roles(state, seen, hidden))
+
+
+def _offers(state: State) -> list[Offer]:
+    table, found = state.offers, []
+    for row in range(table.n):
+        who, role = state.frameworks.at[state.tree.names[table.leaf[row]]]
+        amount, number = state.quantities(table.rest[row]), int(table.id[row])
+        apart = state.frameworks.offered_apart.get(number, {})
+        ports = state.frameworks.offered_ports.get(state.cluster.specs[table.node[row]].name, {}).get(number, [])
+        found.append(Offer(number, who, role, int(table.node[row]), amount, apart, ports))
+    return found
+
+
+def _agents(state: State, hidden: Hidden) -> list[AgentView]:
+    nodes, offers, found = state.nodes, state.offers, []
+    offered = np.zeros_like(nodes.free[: nodes.n])
+    np.add.at(offered, offers.node[: offers.n], offers.rest[: offers.n])
+    taken = np.maximum(0, nodes.capacity[: nodes.n] - nodes.free[: nodes.n] - offered)
+    for row, node in enumerate(state.cluster.specs):
+        if nodes.forgotten[row]:
+            continue
+        active = bool(nodes.up[row] and not nodes.draining[row])
+        capacity, used, promised = (state.quantities(each[row]) for each in (nodes.capacity, taken, offered))
+        here = {
+            mark: each for mark, each in state.frameworks.role_reservations.get(node.name, {}).items() if each.there
+        }
+        for parcel in here.values():
+            used = plus(used, plus(parcel.amount, parcel.taken, -1), -1)
+            promised = plus(promised, parcel.offered)
+        told = {mark: each for mark, each in here.items() if not hidden(queue_of(each.role))}
+        found.append(AgentView(row, node, active, capacity, used, promised, here, told, _ports(state, node.name)))
+    return found
+
+
+def _ports(state: State, node: str) -> PortsView:
+    f = state.frameworks
+    used, offered = (joined(chain(*held.get(node, {}).values())) for held in (f.ports, f.offered_ports))
+    return PortsView(state.settings.ports, used, offered)
+
+
+def _framework(state: State, who: str, member: Member, offers: list[Offer], hidden: Hidden) -> FrameworkView:
+    tasks = []
+    for task, launched in state.frameworks.tasks.get(who, {}).items():
+        if hidden(queue_of(launched.role)):  # a role that the framework no longer has
+            continue
+        spec = state.index.specs.get(launched.job)
+        name, ports = (spec.name, spec.ports) if spec else (task, [])
+        tasks.append(TaskView(task, name, launched, latest(state, launched, member.framework), ports))
+    used = _sum([task.launched.demand for task in tasks if not task.launched.over])
+    return FrameworkView(who, member, tasks, offers, used, _sum(_of_offers(offers)))
+
+
+def _of_offers(offers: list[Offer]) -> list[Quantities]:
+    return [amount for offer in offers for amount in (offer.amount, *offer.apart.values())]
+
+
+def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RoleView]:
+    """Return all roles by name, without the leaf queues of frameworks."""
+    frameworks: dict[str, list[str]] = {}
+    for who, member in seen.items():
+        for role in member.framework.roles:
+            frameworks.setdefault(role, []).append(who)
+    there = zip(state.tree.names, listed_queues(state).there.tolist(), strict=True)
+    names = {name for name, is_there in there if is_there and name and OWN not in name.split("/")}
+    names |= {name for name in state.tree.declared if name and not name.endswith("*")}
+    names = {name for name in names if not hidden(name)} | set(frameworks)
+    found = []
+    for name in sorted(names):
+        row = state.tree.rows.get(queue_of(name))
+        used = state.quantities(state.queues.used[row]) if row is not None else {}
+        found.append(RoleView(name, state.tree.spec_of(queue_of(name)), used, frameworks.get(name, [])))
+    return found
+
+
+def _sum(amounts: list[Quantities]) -> Quantities:
+    total: Quantities = {}
+    for each in amounts:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+    return total

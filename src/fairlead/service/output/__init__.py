@@ -1,0 +1,1 @@
+"""Output of finished tasks, copied from their nodes to a storage."""

@@ -1,0 +1,479 @@
+"""Copies the output of finished tasks from their nodes to the storage that `output` in the configuration names.
+
+Threads of the scheduler read from the node, as `fairlead logs` does, and write through fsspec, which finds credentials as it
+always does. A file records what was copied, so a restart continues where the last run stopped. A node's output is removed only
+after it was copied or given up. A task's output is URL/JOURNAL/JOB/INDEX.out and .err; an empty stream has no file.
+
+The storage may be unavailable at any time, for any time. Then everything waits, and one thread retries. So a failure counts
+against an output only if others succeeded since its last attempt.
+"""
+
+import heapq
+import json
+import logging
+import math
+import threading
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fairlead.engines.contract import LiveEngine, Unreachable
+from fairlead.engines.step import forgotten_by
+from fairlead.model.api_types import OutputInfo
+from fairlead.plain_text import plain
+from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.scheduler.facts import Fact, TasksFinished
+from fairlead.scheduler.reports.listings import find_task
+from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import CANCELLED, FAILED, SUCCEEDED
+from fairlead.service.output import storage as output_storage
+from fairlead.service.output.bounded_calls import BoundedCalls
+
+log = logging.getLogger("fairlead")
+
+STREAMS = ("out", "err")
+_UNKNOWN = 2 ** len(STREAMS)
+"""Instead of the bits of streams that have a file: unknown which have one."""
+PIECE_BYTES = 2**20
+THREADS = 4
+MOST_WRITES, MOST_READS = 32, 3
+"""Concurrent calls: writes, some of which may hang, and reads."""
+START_SECONDS, READ_SECONDS = 5.0, 10.0
+"""When a scheduler starts without its storage, and when a read fails."""
+MOST_TRIES = 10
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+"""Between two tries, doubling: an output is given up after about five minutes."""
+LOG_SECONDS, LOG_AGAIN_SECONDS = 60.0, 3600.0
+"""Between two log lines about failures, and about a storage that is still unavailable."""
+MANY_LINES = 100_000
+OVER = (SUCCEEDED, FAILED, CANCELLED)
+
+
+class _Due(NamedTuple):
+    """Output to be copied: when, and after how many tries."""
+
+    at: float
+    job: int
+    task: int
+    node: str
+    tries: int
+
+
+class _Away(NamedTuple):
+    """An unavailable storage: since when, why, after how many tries, and when to try again."""
+
+    since: float
+    why: str
+    tries: int
+    again_at: float
+
+
+class OutputArchive:
+    """All archived output, and all that is still to be copied.
+
+    `recover`, `recorded` and `forget` run in the scheduler's thread, `close` in any, the rest in others.
+
+    Parameters
+    ----------
+    url : str
+        The target: anything that fsspec opens.
+    home : Path
+        The scheduler's data folder.
+
+    Raises
+    ------
+    Refused
+        The target can never be written to. If it is only unavailable, a warning is logged.
+    """
+
+    def __init__(self, url: str, home: Path) -> None:
+        self._url = url.rstrip("/")
+        self._urls = [self._url]  # this one, and those of earlier configurations
+        self._calls, self._reads = BoundedCalls(MOST_WRITES, "storage"), BoundedCalls(MOST_READS, "reading")
+        self._opened = threading.local()  # storages, since fsspec has one per thread
+        self._openings = 0  # incremented to reopen all storages
+        self._away: _Away | None = None
+        self._notes, self._home, self._journal = home / "kept_output", home, ""
+        self._engine: LiveEngine | None = None
+        self._changed = threading.Condition()  # guards what follows; held briefly
+        self._kept: dict[int, array[int]] = {}  # by job, the location of each task's output: see _coded
+        self._due: list[_Due] = []
+        self._open: dict[int, dict[int, str]] = {}  # by job, the tasks still to be copied, and their nodes
+        self._forgotten: set[int] = set()  # forgotten jobs with tasks still to be copied
+        self._let_go: list[int] = []  # jobs whose output nodes may remove now
+        self._troubles: dict[int, str] = {}
+        self._lines, self._said_at, self._closed = 0, -LOG_SECONDS, False
+        try:
+            self._calls.call(START_SECONDS, self._check)
+        except Refused:
+            raise
+        except Exception as error:  # fsspec raises many kinds
+            self._is_away(_said(error), again=False)
+
+    # -- in the scheduler's thread ------------------------------------------------------------------------------
+
+    def recover(self, state: State, journal: str, engine: LiveEngine) -> None:
+        """Continue with everything that has ended and is not copied."""
+        self._engine, self._journal = engine, journal
+        noted = _read_notes(self._notes)
+        with self._changed:
+            for job, spec in state.index.specs.items():
+                kept = self._kept[job] = array("H", bytes(2 * spec.tasks))
+                for index, (url, streams) in noted.kept.get(job, {}).items():
+                    kept[index] = _coded(self._number(url or self._url), streams)
+                row = int(state.job_row(job))
+                first = int(state.jobs.first[row])
+                for index in range(spec.tasks):
+                    if int(state.tasks.status[first + index]) in OVER and not kept[index]:
+                        self._add(job, index, find_task(state, job, index)["node"] or "")
+            for job, index, node in noted.pending:
+                if job not in self._kept:
+                    self._forgotten.add(job)
+                    self._add(job, index, node)
+            self._write_notes()
+        for number in range(THREADS):
+            threading.Thread(target=self._work, name=f"keeping-{number}", daemon=True).start()
+
+    def recorded(self, state: State, facts: Sequence[Fact]) -> None:
+        """Note ended tasks; let nodes remove the output of forgotten jobs that was copied."""
+        assert self._engine is not None
+        for fact in facts:
+            if isinstance(fact, TasksFinished):
+                with self._changed:
+                    for job, index in zip(fact.job.tolist(), fact.index.tolist(), strict=True):
+                        self._has_ended(state, job, index)
+                    self._changed.notify_all()
+        with self._changed:
+            gone, self._let_go = self._let_go, []
+        if gone:
+            self._engine.forget(gone)
+
+    def _has_ended(self, state: State, job: int, index: int) -> None:
+        spec = state.index.specs.get(job)
+        if spec is None:  # forgotten already, since few are remembered
+            return
+        kept = self._kept.setdefault(job, array("H", bytes(2 * spec.tasks)))
+        first = int(state.jobs.first[int(state.job_row(job))])
+        if not kept[index] and int(state.tasks.status[first + index]) in OVER:
+            self._add(job, index, find_task(state, job, index)["node"] or "")
+
+    def _number(self, url: str) -> int:
+        if url not in self._urls:
+            self._urls.append(url)
+        return self._urls.index(url)
+
+    def _add(self, job: int, index: int, node: str) -> None:
+        self._open.setdefault(job, {})[index] = node
+        heapq.heappush(self._due, _Due(0.0, job, index, node, 0))
+
+    def forget(self, facts: Sequence[Fact]) -> list[int]:
+        """Return the forgotten jobs whose output may be removed now; the others' is removed after copying."""
+        jobs = forgotten_by(facts)
+        with self._changed:
+            for job in jobs:
+                self._kept.pop(job, None)
+                self._troubles.pop(job, None)
+            waiting = self._open.keys() & jobs
+            self._forgotten |= waiting
+            if jobs and self._lines > MANY_LINES:
+                self._write_notes()
+            else:
+                for job in waiting:
+                    for index, node in self._open[job].items():
+                        self._note("pending", job, index, node)
+        return [job for job in jobs if job not in waiting]
+
+    # -- in threads of its own ----------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (found := self._next()) is not None:
+            due, again = found
+            try:
+                what = self._check if due is None else partial(self._copy, due)
+                streams = self._calls.call(output_storage.CALL_SECONDS, what)
+            except Unreachable as error:  # the node, not the storage
+                self._is_unsure(again)
+                self._failed(due, _said(error), counts=True)
+            except Exception as error:  # fsspec raises many kinds
+                self._is_away(_said(error), again)
+                self._failed(due, _said(error), counts=not again)
+            else:
+                self._answers(again)
+                if due is not None:
+                    self._done(due, streams)
+
+    def _next(self) -> tuple[_Due | None, bool] | None:
+        """Wait for the next output to copy; also return True if this checks whether the storage is available again.
+
+        There may be no output for that check. Returns None after `close`.
+        """
+        with self._changed:
+            while not self._closed:
+                again = self._away is not None
+                at = self._due[0].at if self._due else 0.0 if again else math.inf
+                if self._away is not None:
+                    at = max(at, self._away.again_at)
+                if (left := at - time.monotonic()) > 0:
+                    self._changed.wait(left if left < math.inf else None)
+                    continue
+                if self._away is not None:  # one thread checks; the others wait
+                    self._away = self._away._replace(again_at=math.inf)
+                return heapq.heappop(self._due) if self._due else None, again
+            return None
+
+    def _storage(self, url: str) -> output_storage.Storage:
+        """Return a storage opened for this thread; reopened after a failure."""
+        if getattr(self._opened, "number", -1) != self._openings:
+            self._opened.number, self._opened.storages = self._openings, {}
+        storages: dict[str, output_storage.Storage] = self._opened.storages
+        if url not in storages:
+            storages[url] = output_storage.open_storage(url)
+        return storages[url]
+
+    def _check(self) -> int:
+        output_storage.check_storage(self._storage(self._url))
+        return 0
+
+    def _copy(self, due: _Due) -> int:
+        """Copy the output of a task; return the streams that have a file, one bit each."""
+        streams = 0
+        for bit, stream in enumerate(STREAMS if due.node else ()):
+            names, pieces = self._names(due.job, due.task, stream), self._pieces(due, stream)
+            if output_storage.put(self._storage(self._url), names, pieces, self._home, self._calls.allow):
+                streams |= 1 << bit
+        return streams
+
+    def _pieces(self, due: _Due, stream: str) -> Iterator[bytes]:
+        assert self._engine is not None
+        offset = 0
+        while piece := self._engine.read_output(due.job, due.task, stream, offset, PIECE_BYTES, due.node):
+            self._calls.allow(output_storage.CALL_SECONDS)
+            yield piece
+            offset += len(piece)
+
+    def _is_away(self, why: str, again: bool) -> None:
+        """Mark the storage as unavailable for a while; `again` means that a check has failed."""
+        with self._changed:
+            self._openings += 1
+            if self._away is not None and not again:  # already known
+                return
+            now = time.monotonic()
+            before = self._away or _Away(now, why, 0, 0.0)
+            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**before.tries)
+            self._away = _Away(before.since, why, before.tries + 1, now + pause)
+            self._changed.notify_all()
+            loud = now - self._said_at > (LOG_AGAIN_SECONDS if again else LOG_SECONDS)
+            if loud:
+                self._said_at = now
+        if loud:
+            log.warning(
+                "output = %r: nothing can be written there: %s: output waits where it is; retrying", self._url, why
+            )
+
+    def _is_unsure(self, again: bool) -> None:
+        """A check of the storage was inconclusive: use another output for it."""
+        with self._changed:
+            if again and self._away is not None:
+                self._away = self._away._replace(again_at=0.0)
+                self._changed.notify_all()
+
+    def _answers(self, again: bool) -> None:
+        """The storage works; `again` means that it did not before."""
+        if not again:
+            return
+        with self._changed:
+            away, self._away = self._away, None
+            self._changed.notify_all()
+        if away is not None and self._said_at >= away.since:
+            log.warning("output = %r: available again; waiting output is copied", self._url)
+
+    def _failed(self, due: _Due | None, why: str, counts: bool) -> None:
+        """An output was not copied. Only failures that count against this output exhaust its tries."""
+        if due is None:
+            return
+        tries, name = due.tries + counts, f"{due.job}.{due.task}"
+        last = counts and tries >= MOST_TRIES
+        how = "given up: the next start of the scheduler retries" if last else "retrying"
+        said = f"the output of task {name} is not stored at {self._url}: {why}: {how}"
+        with self._changed:
+            if due.job not in self._forgotten:
+                self._troubles[due.job] = said
+            if not last:
+                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**due.tries)
+                heapq.heappush(self._due, due._replace(at=time.monotonic() + pause, tries=tries))
+                self._changed.notify_all()
+            loud = counts and (last or time.monotonic() - self._said_at > LOG_SECONDS)
+            if loud:
+                self._said_at = time.monotonic()
+        if loud:
+            log.warning("%s", said)
+
+    def _done(self, due: _Due, streams: int) -> None:
+        with self._changed:
+            del self._open[due.job][due.task]
+            if not self._open[due.job]:
+                del self._open[due.job]
+                self._troubles.pop(due.job, None)
+                if due.job in self._forgotten:
+                    self._forgotten.discard(due.job)
+                    self._let_go.append(due.job)
+            self._note("at", self._url, due.job, streams, due.task)
+            if due.job in self._kept:
+                self._kept[due.job][due.task] = _coded(0, streams)
+
+    # -- in the API's threads -----------------------------------------------------------------------------------
+
+    def trouble(self, job: int) -> str:
+        """Return why the output of a job is not stored; empty if nothing is wrong."""
+        with self._changed:
+            waits = self._away is not None and job in self._open
+            return self._troubles.get(job, "") or (self._said_away() if waits else "")
+
+    def describe(self) -> OutputInfo:
+        """Return the storage's URL, the number of waiting outputs, and why they wait."""
+        with self._changed:
+            waiting = sum(map(len, self._open.values()))
+            return {"url": self._url, "waiting": waiting, "trouble": self._said_away()}
+
+    @property
+    def away_for(self) -> float:
+        """For how many seconds the storage has been unavailable; 0 if it is available."""
+        with self._changed:
+            return time.monotonic() - self._away.since if self._away is not None else 0.0
+
+    def _said_away(self) -> str:
+        if self._away is None:
+            return ""
+        return f"storage {self._url} has been unavailable for {time.monotonic() - self._away.since:.0f} s: {self._away.why}"
+
+    def read(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
+        """Return a piece of stored output; None if it is not stored. Raises Unknown if it cannot be read."""
+        with self._changed:
+            kept = self._kept.get(job)
+            if kept is None or not kept[index]:
+                return None
+            number, streams = _decoded(kept[index])
+            url = self._urls[number]
+        if not streams & (_UNKNOWN | 1 << STREAMS.index(stream)):
+            return b""
+        names = self._names(job, index, stream)
+        try:
+            found: bytes = self._reads.call(
+                READ_SECONDS, lambda: output_storage.read(self._storage(url), names, offset, most)
+            )
+        except Exception as error:  # fsspec raises many kinds
+            if isinstance(error, FileNotFoundError):
+                if streams == _UNKNOWN:
+                    return b""
+                why = "it was stored there, and is gone"
+            else:
+                why = _said(error)
+                with self._changed:
+                    self._openings += 1
+            raise Unknown(f"the output of task {job}.{index} cannot be read at {url}: {why}") from None
+        return found
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    # -- the notes ----------------------------------------------------------------------------------------------
+
+    def _names(self, job: int, index: int, stream: str) -> tuple[str, str, str]:
+        return self._journal, str(job), f"{index}.{stream}"
+
+    def _note(self, *what: Any) -> None:
+        self._lines += 1
+        try:
+            with self._notes.open("a") as file:
+                file.write(json.dumps(what) + "\n")
+        except OSError as error:  # it is copied again after a restart
+            log.warning("%s cannot be written: %s", self._notes, error)
+
+    def _write_notes(self) -> None:
+        """Rewrite the file with what still matters."""
+        kept = []
+        for job, of in self._kept.items():
+            for code in set(of) - {0}:
+                number, streams = _decoded(code)
+                kept.append(["at", self._urls[number], job, streams, *(i for i, each in enumerate(of) if each == code)])
+        pending = [["pending", job, *each] for job in self._forgotten for each in self._open[job].items()]
+        fresh = self._notes.with_name("kept_output.new")
+        self._lines = 0
+        try:
+            fresh.write_text("".join(json.dumps(line) + "\n" for line in kept + pending))
+            fresh.rename(self._notes)
+        except OSError as error:  # a full disk: keep the old file, which has the same and more
+            log.warning("%s cannot be rewritten: %s", self._notes, error)
+
+
+def _said(error: Exception) -> str:
+    return plain(" ".join(str(error).split())[:300] or repr(error))
+
+
+def _coded(number: int, streams: int) -> int:
+    """Encode location and streams of an output as a number; 0 means not stored."""
+    return 1 + streams + 2 * _UNKNOWN * number
+
+
+def _decoded(code: int) -> tuple[int, int]:
+    number, streams = divmod(code - 1, 2 * _UNKNOWN)
+    return number, streams
+
+
+class _Notes(NamedTuple):
+    """The notes of earlier runs: URL and streams by job and task, and pending tasks of forgotten jobs."""
+
+    kept: dict[int, dict[int, tuple[str, int]]]
+    pending: list[tuple[int, int, str]]
+
+
+def _read_notes(path: Path) -> _Notes:
+    kept: dict[int, dict[int, tuple[str, int]]] = {}
+    pending: dict[tuple[int, int], str] = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            what, *more = json.loads(line)
+        except ValueError:  # the last line, truncated by a crash
+            continue
+        if what == "pending":
+            job, index, node = more
+            pending[job, index] = node
+            continue
+        if what == "at":
+            url, job, streams, *tasks = more
+        else:  # an older format, without the URL
+            url, streams, (job, *tasks) = "", _UNKNOWN, more
+        kept.setdefault(job, {}).update(dict.fromkeys(tasks, (url, streams)))
+        for index in tasks:
+            pending.pop((job, index), None)
+    return _Notes(kept, [(job, index, node) for (job, index), node in pending.items()])
+
+
+def read_output(
+    engine: LiveEngine,
+    kept: OutputArchive | None,
+    task: tuple[int, int],
+    stream: str,
+    offset: int,
+    most: int,
+    node: str,
+) -> bytes:
+    """Return a piece of a task's output: from its node if available, otherwise from the storage; empty if there is none.
+
+    Raises Unreachable if the task's node does not answer and nothing is stored.
+    """
+    away = None
+    try:
+        found = engine.read_output(*task, stream, offset, most, node)
+    except Unreachable as error:
+        found, away = None, error
+    if found is None and kept is not None:
+        found = kept.read(*task, stream, offset, most)
+    if found is None and away is not None and node:
+        raise Unreachable(f"the output of task {task[0]}.{task[1]} cannot be read: {away}")
+    return found or b""

@@ -1,0 +1,190 @@
+"""The storage for output: a local folder, or whatever fsspec opens.
+
+A local folder may be exposed to other users: nobody else may be able to change the path to it, and no link below it is followed.
+Everything created in it is for the scheduler's account only.
+"""
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fairlead.data_folder import check_folder, open_plain
+from fairlead.scheduler.admission import Refused
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRONG = (PermissionError, NotADirectoryError, FileExistsError)
+_FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+CALL_SECONDS = 60.0
+"""For a small request, and between two signs of progress."""
+SLOWEST_BYTES_PER_SECOND = 2**17
+"""A slower storage counts as unavailable."""
+
+
+class Storage(NamedTuple):
+    """A URL, its file system, and the path in it."""
+
+    url: str
+    files: Any
+    base: str
+
+    @property
+    def folder(self) -> Path | None:
+        """The local folder; None if it is not local."""
+        from fsspec.implementations.local import LocalFileSystem
+
+        return Path(self.base) if isinstance(self.files, LocalFileSystem) else None
+
+
+def open_storage(url: str) -> Storage:
+    """Open a URL with a new connection. Raises Refused if it can never be written to, and what fsspec raises."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise Refused(f"output = {url!r}: fsspec is not installed here: pip install 'fairlead[output]'") from None
+    try:
+        files, base = url_to_fs(url, skip_instance_cache=True)  # a cached instance may have lost its connection
+    except (ImportError, ValueError) as error:
+        raise Refused(f"output = {url!r}: {error}") from None
+    return Storage(url.rstrip("/"), files, base.rstrip("/"))
+
+
+def check_storage(storage: Storage) -> None:
+    """Create a local folder, or check that a remote storage answers. Raises what fsspec raises.
+
+    Raises Refused for a folder that cannot be created unless somebody intervenes, such as one below a folder open to others.
+    """
+    if storage.folder is None:
+        with suppress(FileNotFoundError, PermissionError):  # it answers; only writing is required
+            storage.files.info(storage.base)
+        return
+    try:
+        _make_folder(storage.folder)
+    except OSError as error:
+        if isinstance(error, _WRONG) or error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise Refused(f"output = {storage.url!r}: {error}") from None
+        raise
+
+
+def put(
+    storage: Storage, names: tuple[str, ...], pieces: Iterator[bytes], home: Path, allow: Callable[[float], None]
+) -> bool:
+    """Write a file atomically, unless it would be empty; return True if there was anything to write.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Folders below the storage, and the file name.
+    pieces : iterator of bytes
+        The first is kept in memory.
+    home : Path
+        A folder for larger files until they are sent.
+    allow : callable
+        Extends the deadline by these seconds once the size is known.
+    """
+    first = next(pieces, None)
+    if first is None:
+        return False
+    second = next(pieces, None)
+    pieces = chain([first], [] if second is None else [second], pieces)
+    if storage.folder is not None:
+        _put_here(storage.folder, names, pieces)
+        return True
+    *folders, name = names
+    folder = "/".join([storage.base, *folders])
+    storage.files.makedirs(folder, exist_ok=True)
+    if second is None:
+        storage.files.pipe_file(f"{folder}/{name}", first)
+        return True
+    with tempfile.TemporaryFile(dir=home, buffering=0) as here:  # has no name: a crash leaves nothing behind
+        _write(here, pieces, f"{home}: the disk is full: make room in the scheduler's data folder")
+        allow(CALL_SECONDS + here.tell() / SLOWEST_BYTES_PER_SECOND)
+        # With this process's number, since some file systems let another program send it.
+        storage.files.put_file(f"/proc/{os.getpid()}/fd/{here.fileno()}", f"{folder}/{name}")
+    return True
+
+
+def read(storage: Storage, names: tuple[str, ...], offset: int, most: int) -> bytes:
+    """Return a piece of a file. Raises FileNotFoundError, and what fsspec raises."""
+    if storage.folder is not None:
+        with open_plain(storage.folder.joinpath(*names), os.geteuid()) as file:
+            file.seek(offset)
+            return file.read(most)
+    path = "/".join([storage.base, *names])
+    storage.files.invalidate_cache(path)
+    end = min(storage.files.size(path), offset + most)
+    return bytes(storage.files.cat_file(path, start=offset, end=end)) if offset < end else b""
+
+
+def _make_folder(path: Path) -> Path:
+    """Create a folder and its parents; return its path without links.
+
+    Raises PermissionError if another user can change a folder on the path or owns a link on it.
+    """
+    here = Path(path.anchor)
+    for part in path.parts[1:]:
+        check_folder(here, path)
+        here = here.parent if part == ".." else here / part
+        if here.is_symlink():
+            here.stat()  # fails for a broken or circular link
+            if (uid := here.lstat().st_uid) not in (0, os.geteuid()):
+                raise PermissionError(f"{path}: {here} is a link of uid {uid}, who could change it: use another path")
+            here = _make_folder(here.parent / here.readlink())
+        else:
+            here.mkdir(mode=0o700, exist_ok=True)
+    check_folder(here, path)
+    return here
+
+
+def _put_here(base: Path, names: tuple[str, ...], pieces: Iterator[bytes]) -> None:
+    *folders, name = names
+    with ExitStack() as closing:
+        folder = os.open(_make_folder(base), _FOLDER)
+        closing.callback(os.close, folder)
+        path = base
+        for each in folders:
+            path /= each
+            folder = _open_own(folder, each, path)
+            closing.callback(os.close, folder)
+        fresh = f"{name}.new"
+        with suppress(FileNotFoundError):  # left by a scheduler that was killed
+            os.unlink(fresh, dir_fd=folder)
+        with os.fdopen(os.open(fresh, _FRESH, 0o600, dir_fd=folder), "wb", buffering=0) as file:
+            _write(file, pieces, f"{path}: the disk is full: make room")
+            os.fsync(file.fileno())
+        os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _write(file: Any, pieces: Iterator[bytes], full: str) -> None:
+    """Write to an unbuffered file; `full` is the error message for a full disk."""
+    for piece in pieces:
+        left = memoryview(piece)
+        while left:
+            try:
+                left = left[file.write(left) :]
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                raise OSError(full) from None
+
+
+def _open_own(above: int, name: str, path: Path) -> int:
+    """Open a folder inside an open one, creating it if missing. Refuses links, and folders that others can write to."""
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=above)
+    try:
+        folder = os.open(name, _FOLDER, dir_fd=above)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        raise NotADirectoryError(f"{path}: is a link or not a folder: move it away") from None
+    found = os.fstat(folder)
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        os.close(folder)
+        raise PermissionError(f"{path}: belongs to somebody else, or others may write to it: move it away")
+    return folder

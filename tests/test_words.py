@@ -1,0 +1,61 @@
+"""Plain English in docstrings, comments and messages: sentences that read as translated are refused. CONTRIBUTING.md has the list."""
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
+WRONG = {
+    r"(is|are|was|were|be|been) (told|said)": "report, know, read, name",
+    r"told of": "reported, known",
+    r"passed over": "skipped, ignored",
+    r"anew": "again",
+    r"another now": "changed",
+    r"as usual": "by default",
+    r"go(es)? along": "is sent with",
+    r"called so": "of that name",
+    r"so many": "N, this many, at most N",
+    r"whoever": "the caller, anyone who",
+    r"on paper": "in a dry run",
+    r"let in\b(?! to)": "admitted",
+    r"com(es?|ing) to (its|their) end": "ends",
+    r"for want of": "without",
+    r"manieth": "th",
+    r"is to be had": "is available",
+    r"what became of": "the end of",
+}
+FILES = sorted(
+    p for p in SOURCE.rglob("*") if p.suffix in {".py", ".pyx", ".pxi", ".pxd"} and "messages" not in p.parts
+)
+
+
+def prose(path):
+    """Comments and strings of a file, each with its line."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.lineno, node.value
+    else:
+        for string in re.finditer(r'"""(.*?)"""', text, re.DOTALL):
+            yield text[: string.start()].count("\n") + 1, string[1]
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+    except tokenize.TokenError:  # Cython is not quite Python
+        return
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_sentences_are_plain_english(path):
+    found = []
+    for line, text in prose(path):
+        for wrong, right in WRONG.items():
+            for hit in re.finditer(rf"\b(?:{wrong})\b", text, re.IGNORECASE):
+                found.append(f"{path}:{line}: {hit[0]!r}: write {right}")
+    assert not found, "\n".join(found)
