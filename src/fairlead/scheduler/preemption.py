@@ -473,7 +473,7 @@ def measure(state: State) -> Measure:
 
 
 def lower_runs(state: State, leaf: int, priority: int) -> bool:
-    """True if a leaf runs tasks of lower priority that were not told to stop."""
+    """True if a leaf runs tasks of lower priority that are not stopping."""
     rows = state.held_rows()
     rows = rows[np.isin(state.tasks.status[rows], (PLACED, RUNNING))]
     jobs = state.job_rows_of(rows)

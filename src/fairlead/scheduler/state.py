@@ -110,7 +110,7 @@ class State(Records):
         return JOB_STATUSES[int(self.jobs.statuses(slice(row, row + 1))[0])]
 
     def runs(self, attempt: Attempt) -> bool:
-        """True if an attempt runs and was not told to stop."""
+        """True if an attempt runs and is not stopping."""
         job, index, number = attempt
         row = self.index.find(job)
         task = self.jobs.first[row] + index

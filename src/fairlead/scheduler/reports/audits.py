@@ -124,9 +124,9 @@ class Auditor:
         self._add_lost(rows[mine], until[mine])
 
     def _add_lost(self, rows: I64, until: F64) -> None:
-        """Add what the latest attempts of tasks did since their last checkpoint, until they were told to stop.
+        """Add what the latest attempts of tasks did since their last checkpoint, until they were asked to stop.
 
-        One that was told to stop before its start was known did nothing.
+        One that was asked to stop before its start was known did nothing.
         """
         tasks, size = self.state.tasks, np.where(self.state.cluster.total > 0, self.state.cluster.total, 1)
         since = np.where(np.isnan(tasks.started_at[rows]), until, np.fmax(tasks.started_at[rows], tasks.kept_at[rows]))
