@@ -270,7 +270,6 @@ def _over_job_cap(state: State, job: int) -> dict[str, Any]:
 
 
 def _job_list(numbers: list[int]) -> str:
-    """Format jobs by number, the first few of many."""
     return f"job{'s' * (len(numbers) > 1)} {listed([str(number) for number in numbers])}"
 
 
@@ -381,7 +380,6 @@ def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, A
 
 
 def _reserved(state: State, row: int) -> dict[str, Any] | None:
-    """Return the reservation of the job itself, if any."""
     for kept in holds_by_job(state, 0.0):
         if kept.job == state.jobs.id[row] and kept.why == RESERVED:
             end = kept.end if kept.end < inf else None
