@@ -12,7 +12,7 @@ from bench.heart import one_task_jobs
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, NodesClaimed, TasksPlaced, TasksStarted
-from fairlead.scheduler.preemption import take_back
+from fairlead.scheduler.preemption import preempt_for_claims
 from fairlead.scheduler.state import State
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Workload
@@ -57,13 +57,13 @@ def run(jobs: int = 20_000, rounds: int = 5, nodes: int = 10_000, tasks: int = 1
     for compiled, what in ((False, "step by step"), (True, "many steps in compiled code")):
         on, off = times(idle(jobs if compiled else jobs // 10), compiled, rounds)
         print(f"nobody misses anything, {what}: {on / off - 1:+.1%} of CPU time with revocation")
-    take_back(crowded(2, 20), 5.0)  # warm up
+    preempt_for_claims(crowded(2, 20), 5.0)  # warm up
     state = crowded(nodes, tasks)
     state.order.ready(state, 1)
     took = []
     for _ in range(3):
         began = time.process_time()
-        facts = take_back(state, 5.0).facts
+        facts = preempt_for_claims(state, 5.0).facts
         took.append(time.process_time() - began)
     if not any(isinstance(fact, NodesClaimed) for fact in facts):
         raise AssertionError("nothing was made room for")

@@ -35,7 +35,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     encode,
 )
-from fairlead.scheduler.preemption import next_due, take_back
+from fairlead.scheduler.preemption import next_due, preempt_for_claims
 from fairlead.scheduler.reports.audits import audit_history
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.listings import describe_job, describe_tasks, list_queues
@@ -447,7 +447,7 @@ def place(state: State, rng: np.random.Generator, number: int, now: float) -> No
 def test_the_plan_is_that_of_a_planner_that_tries_all_sets(seed):
     state, now = random_world(seed), 1000.0
     bucket = int(state.jobs.group[state.job_row(99)])
-    taken = take_back(state, now).facts
+    taken = preempt_for_claims(state, now).facts
     planner = Planner(state, now, bucket)
     revoked = [f for f in taken if isinstance(f, TasksRevoked)]
     if not planner.asked or state.order.groups.hopeless[bucket]:
@@ -482,7 +482,7 @@ def test_where_any_set_of_revocations_serves_the_claim_within_the_rules_a_plan_i
     ranked = not planner.asked
     if (ranked and not planner.is_ranked()) or len(planner.runs) > 12:
         return
-    taken = take_back(state, now).facts
+    taken = preempt_for_claims(state, now).facts
     found = {t for f in taken if isinstance(f, TasksRevoked) for t in state.current_tasks(f.attempts).tolist()}
     served = any(isinstance(f, NodesClaimed) for f in taken)
     assert served == (planner.any_plan(ranked) is not None), f"seed {seed}"
@@ -655,7 +655,7 @@ def test_why_a_claim_is_not_served_says_what_prevents_it():
     story.until(60.0)
     assert explain(story.state, 4, 60.0)["claim"] == (
         "queue a has 0 of its 3m guaranteed cpu, and nothing that may be revoked makes room so far: "
-        "what others run is where nothing is revocable (2 tasks), begun less than 100 s ago (1 task), "
+        "what others run is in queues that are not revocable (2 tasks), started less than 100 s ago (1 task), "
         "within what is theirs (1 task)"
     )
 
@@ -710,7 +710,7 @@ def test_why_tells_of_fair_shares_and_priorities_too():
     ranked = Story([{"cpu": 2}], [Queue("a", priority_revokes=True)])
     ranked.job(0.0, "a", 1000.0, 2, cpu=1)
     ranked.until(1.0)
-    assert explain(ranked.state, 1)["safety"].endswith("jobs of higher priority in its queue have it revoked at once")
+    assert explain(ranked.state, 1)["safety"].endswith("jobs of higher priority in its queue preempt it at once")
     ranked.happen(JobSubmitted(at=1.0, id=2, job=Job("a", {"cpu": 1}, priority=1)))
     assert (
         explain(ranked.state, 2, 1.0)["claim"]
@@ -766,7 +766,7 @@ def test_an_audit_checks_each_revocation():
     ("index", "fault"),
     [
         ([2, 3], "task 1.2 is revoked for nothing, for job 2"),
-        ([0, 1, 2, 3], "queue 'b' pays below its guarantee for job 2"),
+        ([0, 1, 2, 3], "queue 'b' is a victim below its guarantee for job 2"),
     ],
 )
 def test_an_audit_finds_what_was_revoked_without_need(index, fault):
@@ -802,7 +802,7 @@ def test_a_check_finds_who_pays_and_would_claim_again():
     check, claim = RevocationCheck(), Claim(job=3, why="priority", queue="a")
     assert check.happen(story.state, TasksRevoked(at=2.0, **columns, claim=claim)) == ""
     assert check.happen(story.state, NodesClaimed(at=2.0, id=3, nodes=[0], tasks=[1], why="priority")) == (
-        "job 1 pays for job 3, and would claim what queue 'a' is guaranteed then"
+        "job 1 is a victim for job 3, and would then claim what queue 'a' is guaranteed"
     )
 
 
@@ -859,7 +859,9 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
     story.job(0.0, "b", 1000.0, 4, cpu=1000)
     story.job(10.0, "a", 500.0, 2, cpu=1000)
     story.until(20.0)
-    assert explain(story.state, 1)["safety"] == "others who are below theirs may have 4 cpu of its queue revoked"
+    assert (
+        explain(story.state, 1)["safety"] == "others below their guarantee or fair share may preempt 4 cpu of its queue"
+    )
     waits = explain(story.state, 2)
     assert waits["claim"] == "queue a has 0 of its 2 guaranteed cpu: others are revoked for it after 30 s of that"
     story.until(42.0)
@@ -869,7 +871,8 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
     assert describe_job(story.state, 2)["revoked"] is None
     story.until(50.0)
     assert (
-        explain(story.state, 2)["safety"] == "its queue is within what it is guaranteed: it is not revoked for others'"
+        explain(story.state, 2)["safety"]
+        == "its queue is within its guarantee: it is not preempted for others' guarantees"
     )
 
 

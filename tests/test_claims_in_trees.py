@@ -220,9 +220,9 @@ def test_what_a_bound_of_its_own_stops_is_no_claim():
 def test_how_safe_a_job_is_says_what_may_really_be_taken():
     """Of two tasks of four one may go, for a guarantee of three; of a gang of them nothing, or all where there is none."""
     for least, gang, said in (
-        (3000, False, "may have 4 cpu of its queue revoked"),
-        (0, True, "may have 8 cpu of its queue revoked"),
-        (3000, True, "within what it is guaranteed"),
+        (3000, False, "may preempt 4 cpu of its queue"),
+        (0, True, "may preempt 8 cpu of its queue"),
+        (3000, True, "within its guarantee"),
     ):
         story = Story([{"cpu": 12_000}], [Queue("a", guarantee={"cpu": least}), Queue("b")])
         story.job(0.0, "a", 5000.0, 2, cpu=4000, gang=gang)

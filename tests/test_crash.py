@@ -132,7 +132,7 @@ class Ask:
         said = [(job, rng.choice([None, (0, 0), (0, 1)])) for job in state.frameworks.inside if rng.random() < 0.3]
         if said:
             job, end = said[0]
-            return frameworks.say(state, job, "running", "{}", str(self.key), now, end)
+            return frameworks.report_status(state, job, "running", "{}", str(self.key), now, end)
         within = "e" if rng.random() < 0.4 else ""
         kept = state.frameworks.offered_apart.get(mine[0], {})
         job = Job("", {"cpu": 1}, task=f"t{self.key}", key=f"t{self.key}", executor=within)

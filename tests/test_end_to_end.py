@@ -1050,9 +1050,7 @@ def test_a_node_that_is_gone_or_renamed_loses_nothing_without_a_word(live):
     live.until(lambda: live.ask(f"jobs/{number}/tasks")["tasks"][0]["node"] == "renamed")
     live.ok("cancel", str(number))
     assert re.search(r"n1 .*lost", live.ok("nodes"))
-    there = (
-        "fairlead: node 'renamed' is there: it can be forgotten when it is lost; `fairlead drain renamed` empties it\n"
-    )
+    there = "fairlead: node 'renamed' is up: it can be forgotten when it is lost; `fairlead drain renamed` empties it\n"
     assert live.call("forget", "renamed").stderr == there
     assert live.ok("forget", "n1") == "node n1 is forgotten\n"
     assert "n1" not in live.ok("nodes")

@@ -272,7 +272,7 @@ def test_a_gang_that_no_bound_of_its_queues_lets_start(queues):
     world = World([*queues, Queue("r")], {"cpu": 9000})
     spec = Job(leaf, {"cpu": 1000}, 2, gang=True)
     said = "a gang of 2 tasks, and queue m may run 1 at once"
-    assert admission.doubt(world.state, spec) == f"{said}: the job waits until it may have more"
+    assert admission.doubt(world.state, spec) == f"{said}: the job waits until the bound is raised"
     assert admission.never_starts(world.state, Job(leaf, {"cpu": 1000}, 2)) is None
     gang = world.submit(leaf, {"cpu": 1000}, 2, gang=True)
     assert why(world, gang) == ("max tasks", f"never, as things are: {said}")
@@ -327,8 +327,8 @@ def test_what_room_is_kept_for_it():
     world.happen(NodesReserved(at=7.0, id=large, nodes=[0], tasks=[1], start=100.0))
     found = explain(world.state, large)
     assert found["text"] == (
-        "no node has room: n0, the closest, lacks 2 cpu; room is kept for it on n0, which nobody else has, whoever's turn it is, "
-        "and its queue is charged for"
+        "no node has room: n0, the closest, lacks 2 cpu; room is reserved for it on n0, which no other job gets, "
+        "and its queue is charged for it"
     )
     reserved = {"nodes": ["n0"], "made": 7.0, "start": 100.0, "end": 150.0, "slips": 0, "idle": {"cpu": 2000}}
     assert found["reserved"] == reserved

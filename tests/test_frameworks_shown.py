@@ -66,10 +66,10 @@ def test_a_role_is_told_of_while_somebody_has_anything_of_it_with_all_above_it(m
     c.end(1)
     assert names(c) == ["/", "lab"]
     assert fair_shares(c.state).steady[c.state.tree.rows["lab"]].tolist() == list(WHOLE.values())
-    (parcel,) = frameworks.set_apart(c.state, "n0", [Move({"cpu": 1000}, mark="m", role="org/web")], c.now)
+    (parcel,) = frameworks.reserve(c.state, "n0", [Move({"cpu": 1000}, mark="m", role="org/web")], c.now)
     c.happen(parcel)
     assert names(c) == ["/", "lab", "org", "org/web", "org/web/.", "org/web/./reserved"]
-    c.happen(*frameworks.set_apart(c.state, "n0", [Move({"cpu": 1000}, of="m")], c.now))
+    c.happen(*frameworks.reserve(c.state, "n0", [Move({"cpu": 1000}, of="m")], c.now))
     c.happen(admission.configure(c.state, [Queue(ROOT), Queue("lab", weight=2.0), *more], c.state.settings, c.now))
     assert names(c) == ["/", "lab"]
     c.join("flink", "org/web/front")
@@ -113,7 +113,9 @@ def test_room_in_offers_of_several_is_told_and_no_start_is_expected_now(nodes, t
     c.happen(*admission.submit(c.state, [Job("lab", {"cpu": cpu}, tasks, gang=tasks > 1)], c.now))
     c.decide()
     text = explain(c.state, 1, c.now)["text"]
-    assert text.endswith(f"; what is offered on {on} to frameworks of org and web would do: they have not answered")
+    assert text.endswith(
+        f"; what is offered on {on} to frameworks of org and web would suffice: they have not answered"
+    )
     when = outlook(c.state, 1, c.now)
     assert when.text.startswith("at once, when frameworks answer")
     assert (when.earliest, when.latest) == (0.0, None)
@@ -136,7 +138,7 @@ def test_who_keeps_others_waiting_hoards():
     c.decide(5.0)
     assert not told(c, "spark")["hoards"], "it has had little time"
     assert explain(c.state, 1, c.now)["text"].endswith(
-        "; what is offered on n0 to frameworks of web would do: they have not answered"
+        "; what is offered on n0 to frameworks of web would suffice: they have not answered"
     )
     c.decide(10.0)
     assert told(c, "spark")["hoards"]

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import TasksPlaced, decode
-from fairlead.scheduler.reports.reservations import all_kept
+from fairlead.scheduler.reports.reservations import holds_by_job
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import UNLIMITED
 
@@ -28,7 +28,7 @@ HISTORIES = [
 def fits(state: State, job: int, n: int) -> bool:
     """Whether a node has room for a task of a job, beside what is kept there for others."""
     demand, room = state.shapes.demand[state.jobs.shape_row[job]], state.nodes.free[n].copy()
-    for kept in all_kept(state, 0.0):
+    for kept in holds_by_job(state, 0.0):
         if kept.group != state.jobs.group[job] and n in kept.nodes:
             room -= kept.tasks[kept.nodes.index(n)] * state.shapes.demand[state.groups.shape_row[kept.group]]
     return bool(((demand == 0) | (demand <= room)).all())

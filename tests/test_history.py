@@ -309,7 +309,7 @@ def test_nobody_with_work_is_below_half_of_what_the_weight_entitles_to(data, res
         submit(state, 0.0, f"q{k}", need, 20_000)
         for r in range(len(state.resources)):
             state.queues.mean[state.tree.rows[f"q{k}"], r] = data.draw(st.integers(0, size)) * 4096
-    state.order.spoil()
+    state.order.invalidate()
     decision = decide(state, 0.0, most=10**6)
     for fact in decision.facts:
         apply(state, fact)

@@ -958,7 +958,7 @@ def test_of_what_is_not_proved_nothing_is_repaired(path):
 
 
 def test_a_snapshot_is_kept_in_pieces(path, monkeypatch):
-    monkeypatch.setattr(journals.snapshot, "PIECE", 1000)
+    monkeypatch.setattr(journals.snapshot, "PIECE_BYTES", 1000)
     journal, state = written(path)
     more = [JobSubmitted(at=5, id=2 + k, job=Job("A", {"cpu": 500}, name="x" * 500)) for k in range(20)]
     journal.append(more)

@@ -54,7 +54,7 @@ def siblings(draw, policy):
             if policy in ("drf", f"maxmin:{resource}"):
                 shares.append(share)
         keys[q] = (max(shares), name)
-    state.order.spoil()
+    state.order.invalidate()
     v = state.order.ready(state, 1)
     for q in keys:
         scheduling.set_key(v, q)

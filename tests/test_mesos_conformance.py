@@ -116,7 +116,7 @@ class Sorter:
             self.state.queues.allocations[row] += times
             for name, more in amount.items():
                 self.state.queues.used[row, self.state.resources.index(name)] += more
-        self.state.order.spoil()
+        self.state.order.invalidate()
 
     def order(self):
         """Who is tried one after the other, nobody being given anything."""

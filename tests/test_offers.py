@@ -211,7 +211,7 @@ def test_why_names_who_holds_what_a_job_could_have_and_does_not_answer():
     c.happen(*admission.submit(c.state, [Job("jobs", {"cpu": 1000})], c.now))
     text = explain(c.state, 1, c.now)["text"]
     assert "n0, the closest, lacks 1 cpu" in text
-    assert text.endswith("; what is offered on n0 to frameworks of default would do: they have not answered")
+    assert text.endswith("; what is offered on n0 to frameworks of default would suffice: they have not answered")
     (spark,) = list_frameworks(c.state, c.now)
     assert "; it let 1 offer go by unanswered before, and others wait for that: it hoards" in spark["text"]
     (queue,) = [each for each in list_queues(c.state) if each["name"] == "default/./1"]
@@ -713,7 +713,9 @@ class TestExecutors:
         return {name: amount - offered.get(name, 0) for name, amount in cluster.used("default").items()}
 
     def say(self, cluster, task, what, end=None, uuid=""):
-        said = frameworks.say(cluster.state, cluster.job("f", task), what, what, uuid or what, cluster.now, end)
+        said = frameworks.report_status(
+            cluster.state, cluster.job("f", task), what, what, uuid or what, cluster.now, end
+        )
         cluster.happen(*said)
         return said
 
@@ -761,7 +763,7 @@ class TestExecutors:
     def test_only_its_framework_launches_a_task_again(self):
         cluster = self.cluster()
         self.launch(cluster, cluster.offers()[0], "a")
-        with pytest.raises(admission.Refused, match="only that can launch it again"):
+        with pytest.raises(admission.Refused, match="only it can launch the task again"):
             admission.again(cluster.state, cluster.job("f", "a"), failed=False)
 
     def test_it_goes_with_its_framework_or_its_node(self):

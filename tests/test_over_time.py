@@ -229,7 +229,7 @@ def test_many_moments_are_looked_at_here_and_there_and_the_error_is_told(monkeyp
     """Tasks of 0.1 s, a slot changing hands two thousand times: every look might meet the same phase, and does not."""
     story = Story([Queue("*")], slots(1))
     a, b = (story.submit(0, name, slots(1), 10_000) for name in "ab")
-    monkeypatch.setattr(audit_over_time, "MOST_LOOKS", 400)
+    monkeypatch.setattr(audit_over_time, "MOST_SAMPLES", 400)
     for k in range(1000):
         story.run(2 * k / 10, (2 * k + 1) / 10, a)
         story.run((2 * k + 1) / 10, (2 * k + 2) / 10, b)

@@ -27,7 +27,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.reports.audits import audit_history, audit_state
-from fairlead.scheduler.reports.reservations import describe_kept, idled_queues
+from fairlead.scheduler.reports.reservations import describe_holds, idled_queues
 from fairlead.scheduler.state import State
 from fairlead.service.metrics import exposition
 from fairlead.simulate.measure import summary
@@ -359,7 +359,7 @@ def test_what_a_promise_idles_is_counted_and_charged_while_it_lasts():
     assert (told["nodes"], told["tasks"], told["slips"], told["idle"]) == (1, 1, 0, {"cpu": 1000})
     assert told["made"] == story.of(NodesReserved)[0].at
     assert told["idled"]["cpu"] * 3600 == pytest.approx(20_000.0)
-    shown = exposition([], [], idled_queues(state, 40.0), describe_kept(state, 40.0)).decode().splitlines()
+    shown = exposition([], [], idled_queues(state, 40.0), describe_holds(state, 40.0)).decode().splitlines()
     assert f'fairlead_reservation_start_seconds{{job="3",queue="large",why="reservation"}} {told["start"]}' in shown
     whose = '{job="3",queue="large",resource="cpu",why="reservation"}'
     assert f"fairlead_reservation_idle{whose} 1.0" in shown
@@ -367,7 +367,7 @@ def test_what_a_promise_idles_is_counted_and_charged_while_it_lasts():
     assert 'fairlead_queue_idled_total{queue="large",resource="cpu"} 20.0' in shown
     story.until(64.0)
     assert audit_state(state, 64.0)["reservations"] == []
-    shown = exposition([], [], idled_queues(state, 64.0), describe_kept(state, 64.0)).decode().splitlines()
+    shown = exposition([], [], idled_queues(state, 64.0), describe_holds(state, 64.0)).decode().splitlines()
     assert 'fairlead_queue_idled_total{queue="large",resource="cpu"} 40.0' in shown
     assert not [line for line in shown if line.startswith("fairlead_reservation_idle")]
     assert not state.queues.promised.any()

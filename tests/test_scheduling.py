@@ -33,7 +33,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.job_index import LARGE
+from fairlead.scheduler.job_index import LARGE_JOB_BYTES
 from fairlead.scheduler.kernel.constants import LIMIT
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.audits import audit_state
@@ -1029,7 +1029,7 @@ def test_a_listing_has_the_beginning_of_long_commands_and_ends_early_where_texts
     assert short["argv"] == ["short"]
     assert last["argv"] == ["c" * 999, "..."]
     assert report.describe_job(world.state, 1)["argv"] == ["a" * 5000], "a job by itself has all of it"
-    monkeypatch.setattr(report, "LARGEST_PAGE", 1000)
+    monkeypatch.setattr(report, "PAGE_CHARACTERS", 1000)
     found, pages, before = [], 0, None
     while pages == 0 or before is not None:
         page = report.list_jobs(world.state, before=before)
@@ -1049,7 +1049,7 @@ def test_a_listing_that_is_made_piece_by_piece_is_the_same(theirs, limit, most, 
     listing = report.Listing(**wanted)
     while not listing.is_over:
         assert listing.next is None
-        listing.look(world.state, most)
+        listing.read(world.state, most)
     assert {"jobs": listing.found, "next": listing.next} == report.list_jobs(world.state, **wanted)
     right = [number for number, mine in enumerate(theirs, 1) if mine and (before is None or number < before)][::-1]
     assert [job["id"] for job in listing.found] == right[:limit]
@@ -1071,7 +1071,7 @@ def test_who_has_most_finished_jobs_drives_out_their_own_the_oldest_first(made, 
     world = World([Queue("A")], {"cpu": 10}, keep_jobs=keep)
     left = {}
     for uid, more in made:
-        number = world.submit("A", {"cpu": 100}, uid=uid, work=Work(["x" * (more * LARGE)]))
+        number = world.submit("A", {"cpu": 100}, uid=uid, work=Work(["x" * (more * LARGE_JOB_BYTES)]))
         world.happen(JobCancelled(at=0, id=number))
         left[number] = (uid, 1 + more)
         again = decide(snapshot.load(snapshot.dump(world.state)), 0.0)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.scheduler import admission, snapshot
-from fairlead.scheduler.decide import decide, settled_before
+from fairlead.scheduler.decide import decide, settle_first
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Fact,
@@ -78,7 +78,7 @@ rarely = st.sampled_from([False] * 9 + [True])
 bounds = st.sampled_from([{}, {}, {}, {"k": 2, "*": 5}])
 
 
-asked_for = st.fixed_dictionaries(
+asking_queues = st.fixed_dictionaries(
     {
         "queue": st.sampled_from([*LEAVES, "users"]),
         "user": st.sampled_from("kl"),
@@ -176,7 +176,7 @@ class Histories(RuleBasedStateMachine):
         make = admission.drain if away else admission.resume
         self.happen(make(self.state, f"n{i}", self.now))
 
-    @rule(jobs=st.lists(asked_for, min_size=1, max_size=8))
+    @rule(jobs=st.lists(asking_queues, min_size=1, max_size=8))
     def submit(self, jobs):
         for job in jobs:
             self.submit_one(**job)
@@ -216,7 +216,7 @@ class Histories(RuleBasedStateMachine):
     def decide_soon(self, seconds):
         self.decide(seconds)
 
-    @rule(jobs=st.lists(asked_for, min_size=3, max_size=8), data=st.data())
+    @rule(jobs=st.lists(asking_queues, min_size=3, max_size=8), data=st.data())
     def a_busy_moment(self, jobs, data):
         self.submit(jobs)
         self.decide(1.0)
@@ -237,7 +237,7 @@ class Histories(RuleBasedStateMachine):
         assert [encode(f) for f in decision.facts] == [encode(f) for f in recovered.facts]
         assert same(self.state) == before, "deciding changed the state"
         settled = not any(isinstance(f, TasksRevoked) for f in decision.facts) and not decision.more
-        before_all = len(settled_before(self.state, self.now))  # claims that are none any more, whoever is served
+        before_all = len(settle_first(self.state, self.now))  # claims that are none any more, whoever is served
         room = (NodesReserved, ReservationDropped, NodesClaimed)
         room_first = any(isinstance(f, room) for f in decision.facts[before_all:])
         assert placements(decision.facts) == ([] if room_first else expected)
@@ -292,7 +292,7 @@ class Histories(RuleBasedStateMachine):
             self.happen(make(self.state, job, self.now))
 
     @precondition(lambda self: self.state.index.last)
-    @rule(data=st.data(), asked=asked_for)
+    @rule(data=st.data(), asked=asking_queues)
     def edit(self, data, asked):
         known = sorted(self.state.index.specs)
         if known:

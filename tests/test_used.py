@@ -197,7 +197,7 @@ def test_a_lost_node_is_forgotten_until_it_is_back(at):
     from test_scheduling import World
 
     world = World([Queue("a")], {"cpu": 1000}, {"cpu": 1000})
-    with pytest.raises(admission.Refused, match="is there: it can be forgotten when it is lost"):
+    with pytest.raises(admission.Refused, match="is up: it can be forgotten when it is lost"):
         admission.forget(world.state, "n1", 0.0)
     world.happen(NodeLost(at=at, node="n1"))
     world.happen(admission.forget(world.state, "n1", at))

@@ -18,7 +18,7 @@ from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced, decode, e
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import EDGES, SOON
-from fairlead.scheduler.reports.preemptions import kept_in_vain
+from fairlead.scheduler.reports.preemptions import startable_claims
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import NONE, RESERVATION, UNLIMITED
@@ -314,7 +314,7 @@ def replay(facts: list[Fact]) -> State:
 
 def check_claims_are_served(state: State) -> None:
     """Where all that was decided has happened and nobody is stopping, nothing is kept for a claim: whose it was is served."""
-    assert not kept_in_vain(state), f"jobs {kept_in_vain(state)} have room that is back, and are not served"
+    assert not startable_claims(state), f"jobs {startable_claims(state)} have room that is back, and are not served"
     held, h = state.held_rows(), state.holds
     claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
     if len(claims) and (state.tasks.status[held] <= RUNNING).all():

@@ -29,7 +29,7 @@ from fairlead.engines.contract import (
 )
 from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
 from fairlead.model.specs import Job
-from fairlead.scheduler.decide import decide, settled_before
+from fairlead.scheduler.decide import decide, settle_first
 from fairlead.scheduler.effects import Learned, apply
 from fairlead.scheduler.facts import (
     Fact,
@@ -50,7 +50,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.frameworks.requests import demand_with_tasks
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel.scheduling import first_mentions
-from fairlead.scheduler.reports.preemptions import RevocationCheck, kept_in_vain
+from fairlead.scheduler.reports.preemptions import RevocationCheck, startable_claims
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, STOPPING, SUCCEEDED
 from fairlead.scheduler.tables import I64, NONE, Bools
@@ -172,11 +172,11 @@ class Scheduler:
             self._happen(decision.facts, "", decision.learned)
             self.more = decision.more
         elif self.reconciled:
-            self._happen(settled_before(self.state, now), "")
+            self._happen(settle_first(self.state, now), "")
         self._record()
         if self.checking:
             check_invariants(self.state)
-            if self.placing and self.reconciled and not self.more and (jobs := kept_in_vain(self.state)):
+            if self.placing and self.reconciled and not self.more and (jobs := startable_claims(self.state)):
                 raise AssertionError(f"room freed for jobs {jobs} is available, and they are not placed")
         if self.journal.snapshot_due():
             self._save_snapshot()

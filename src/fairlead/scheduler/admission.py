@@ -1,4 +1,4 @@
-"""What people ask for, checked against the state and turned into facts, or refused with the reason and the remedy."""
+"""Requests of people, checked against the state and turned into facts, or refused with reason and remedy."""
 
 from collections.abc import Sequence
 
@@ -30,32 +30,32 @@ from fairlead.scheduler.facts import (
     NodeForgotten,
     NodeResumed,
 )
-from fairlead.scheduler.feasibility import bound_over, over_bound, stopped_for_ever
+from fairlead.scheduler.feasibility import blocked_forever_by, bound_over, over_bound
 from fairlead.scheduler.framework_index import JOBS, own_queue
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, JOB, PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import NONE
 
 MOST_TASKS = 1_000_000
-"""Tasks of one job, at most."""
+"""Maximum tasks per job."""
 MOST_WAITING = 10_000_000
-"""Tasks known to the scheduler, at most."""
+"""Maximum tasks known to the scheduler."""
 MOST_LEAVES = 10_000
-"""Leaf queues made for users, at most."""
-USUAL = {"cpu": 1000, "memory": 2**30}
-"""What a task asks for of what it does not name, where no task may take what it did not ask for."""
+"""Maximum leaf queues created for users."""
+DEFAULT_DEMAND = {"cpu": 1000, "memory": 2**30}
+"""Default demand of a task, in base units, if tasks may only use what they asked for."""
 
 
-LEAST_MEMORY = 2**20
-"""Bytes: whoever asks for fewer has most likely left out a unit."""
+LEAST_MEMORY_BYTES = 2**20
+"""Bytes; a smaller request most likely lacks a unit."""
 
 
 class Refused(ValueError):
-    """A request that cannot be granted: what is wrong, and what would be right."""
+    """A request that cannot be granted; the message gives reason and remedy."""
 
 
 class Unknown(Refused):
-    """A request about a job, a queue or a node that there is not."""
+    """A request about an unknown job, queue or node."""
 
 
 class Conflict(Refused):
@@ -63,15 +63,15 @@ class Conflict(Refused):
 
 
 def leaf_for(state: State, queue: str | None, user: str) -> str:
-    """Find the leaf queue that a job goes to.
+    """Find the leaf queue of a job.
 
     Parameters
     ----------
     queue : str or None
-        As asked for. An inner queue with a ``*`` below it means the user's own leaf there; None means the only leaf
-        that is declared, or else the user's own, where there is one place for those.
+        As requested. For an inner queue with a ``*`` below it, the user's own leaf there. None: the only declared leaf, or else
+        the user's own if there is one place for those.
     user : str
-        Who asks.
+        Who submits.
     """
     declared = state.tree.declared
     name = (queue or "").strip("/")
@@ -97,25 +97,25 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
 
 
 def leaf_beside_frameworks(state: State, name: str) -> str:
-    """A leaf queue, or the one that it has for its jobs where frameworks are in it as well."""
+    """Return a leaf queue; for one that is also a role of frameworks, its leaf for jobs."""
     is_role = name not in state.tree.inner and state.tree.rows.get(name) in state.tree.inner_rows
     return f"{own_queue(name)}/{JOBS}" if is_role else name
 
 
 def declared_leaves(state: State) -> list[str]:
-    """The leaf queues that are declared, with a ``*`` for those of users."""
+    """Return the declared leaf queues, with ``*`` for those of users."""
     return sorted(name for name in state.tree.declared if name not in state.tree.inner)
 
 
 def some(names: list[str]) -> str:
-    """Names of queues for a sentence, the first few of many."""
+    """Return queue names for a message: at most ten."""
     return ", ".join(name.replace(USERS, "<any name>") for name in names[:10]) + ", ..." * (len(names) > 10)
 
 
 def submit(state: State, jobs: Sequence[Job], now: float) -> list[JobSubmitted]:
-    """Accept jobs into the leaf queues that they name (see :func:`leaf_for`): all, or none and say which is wrong.
+    """Accept jobs into the leaf queues that they name (see :func:`leaf_for`): all, or none.
 
-    A leaf that became a role of frameworks meanwhile has one for its jobs.
+    If a leaf became a role of frameworks meanwhile, its leaf for jobs is used.
     """
     facts = []
     for number, job in enumerate(jobs):
@@ -135,7 +135,7 @@ def submit(state: State, jobs: Sequence[Job], now: float) -> list[JobSubmitted]:
 
 
 def repeated(state: State, key: str, digest: str) -> int | None:
-    """Find the first job that was submitted under a key before; None if there is none."""
+    """Return the first job submitted under an idempotency key, if any."""
     first = state.index.keys.get(key) if key else None
     if first is not None and state.index.specs[first].digest != digest:
         raise Conflict(f"this key was used for another submission, job {first}: use a new one for a new job")
@@ -143,9 +143,9 @@ def repeated(state: State, key: str, digest: str) -> int | None:
 
 
 def check_job(state: State, job: Job, limits: bool = True) -> None:
-    """Refuse a job that cannot be one; with `limits`, also where those of its queues could never let it start.
+    """Refuse an invalid job; with `limits`, also one that its queues' limits could never let start.
 
-    A refusal begins with the key of the request that it is about, for which commands say the option.
+    The message begins with the request's key, which commands replace by the option.
     """
     if not 1 <= job.tasks <= MOST_TASKS:
         raise Refused(f"tasks: {job.tasks}: use a number from 1 to {MOST_TASKS:,}")
@@ -176,46 +176,46 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
     _check_size(state, job)
     for name in path_to_root(job.queue):
         if state.spec_of(name).draining:
-            raise Refused(f"queue {state.called(name)!r} is draining: it takes no more jobs")
+            raise Refused(f"queue {state.display_name(name)!r} is draining: it takes no more jobs")
         limit = state.spec_of(name).limit
         times = job.tasks if job.gang else 1
         if not limits or (job.revocable and state.settings.revoke):
-            continue  # it may go above limits
+            continue  # it may exceed limits
         for resource, most in limit.items():
             if job.demand.get(resource, 0) * times > most:
                 asked = format_quantity(resource, job.demand[resource] * times)
                 raise Refused(
                     f"demand: {resource}: {asked}{' at once' if times > 1 else ''} is over the limit of "
-                    f"{format_quantity(resource, most)} of queue {state.called(name)!r}: it could never start"
+                    f"{format_quantity(resource, most)} of queue {state.display_name(name)!r}: it could never start"
                 )
 
 
 def _check_size(state: State, job: Job) -> None:
-    """Refuse a task that is larger than the nearest of its queue and those above it lets one be."""
-    said = ((name, state.spec_of(name).largest_task) for name in path_to_root(job.queue))
-    name, most = next(((name, most) for name, most in said if most is not None), ("", {}))
+    """Refuse a task larger than `largest_task` of its queue, or of the nearest above it that has one."""
+    declared = ((name, state.spec_of(name).largest_task) for name in path_to_root(job.queue))
+    name, most = next(((name, most) for name, most in declared if most is not None), ("", {}))
     for resource, amount in job.demand.items():
         if amount > most.get(resource, amount):
             asked, largest = format_quantity(resource, amount), format_quantity(resource, most[resource])
             raise Refused(
-                f"demand: {resource}: {asked} for a task, and the largest in queue {state.called(name)!r} may have {largest}: "
+                f"demand: {resource}: {asked} for a task, and queue {state.display_name(name)!r} allows {largest} at most: "
                 "ask for less, with more tasks"
             )
 
 
-def with_usual(state: State, job: Job) -> Job:
-    """A job that asks for some of each of `USUAL` that a node has: what is not asked for would be neither limited nor counted."""
+def with_default_demand(state: State, job: Job) -> Job:
+    """Add each missing resource of DEFAULT_DEMAND that a node has; else it would be neither limited nor counted."""
     n = state.nodes.n
     there = {name for name, column in zip(state.resources, state.nodes.capacity[:n].T, strict=False) if column.any()}
-    more = {name: amount for name, amount in USUAL.items() if name in there and not job.demand.get(name)}
+    more = {name: amount for name, amount in DEFAULT_DEMAND.items() if name in there and not job.demand.get(name)}
     return replace(job, demand={**job.demand, **more})
 
 
 def too_large(state: State, job: Job) -> str | None:
-    """Say why no node that is up could hold a task of the job, or all together its gang, even empty; None where they could."""
+    """Return why no node that is up could hold a task, or all nodes the gang, even empty; else None."""
     n = state.nodes.n
     demand = np.array([job.demand.get(name, 0) for name in state.resources], np.int64)
-    if not demand.any():  # what asks for nothing is refused for that
+    if not demand.any():  # refused elsewhere
         return None
     wanted = tuple((label, tuple(values)) for label, values in job.on.items())
     will_do = np.array([meets(node.labels, wanted) for node in state.cluster.specs], np.bool_)
@@ -236,28 +236,28 @@ def too_large(state: State, job: Job) -> str | None:
 
 
 def doubt(state: State, job: Job) -> str | None:
-    """What whoever submits a job should know; None where there is nothing.
+    """Return what the submitter of a job should know, if anything.
 
-    It can never start as things are, or goes after one in a strict leaf that cannot; or asks for bytes where more was meant.
+    It can never start as configured, waits behind such a job in a strict leaf, or probably lacks a unit of memory.
     """
-    found = [doubt_about_memory(job), never_starts(state, job) or _behind_one_that_never_starts(state, job)]
+    found = [doubt_about_memory(job), never_starts(state, job) or _blocked_note(state, job)]
     return "; ".join(filter(None, found)) or None
 
 
 def never_starts(state: State, job: Job) -> str | None:
-    """Say why a job could never start, as things are, and what it waits for; None where it could."""
+    """Return why a job can never start as configured and what it waits for, if so."""
     demand = np.array([job.demand.get(name, 0) for name in state.resources], np.int64)
     bound = bound_over(state, job.queue, demand, job.tasks if job.gang else 1, job.revocable)
-    return too_large(state, job) or (bound and f"{bound.text}: the job waits until it may have more")
+    return too_large(state, job) or (bound and f"{bound.text}: the job waits until the bound is raised")
 
 
-def _behind_one_that_never_starts(state: State, job: Job) -> str | None:
-    """Say that a job waits behind one that can never start, where nobody passes the first; None where it does not."""
+def _blocked_note(state: State, job: Job) -> str | None:
+    """Return a note if a job waits behind a never-starting job of a strict leaf."""
     leaf = state.tree.rows.get(job.queue, NONE)
-    first = stopped_for_ever(state, leaf, job.priority, state.index.last + 1) if leaf != NONE else NONE
+    first = blocked_forever_by(state, leaf, job.priority, state.index.last + 1) if leaf != NONE else NONE
     if first == NONE:
         return None
-    number, name, bound = int(state.jobs.id[first]), state.called(job.queue), over_bound(state, first)
+    number, name, bound = int(state.jobs.id[first]), state.display_name(job.queue), over_bound(state, first)
     before = f"queue {name} is strict, and job {number}, which goes first there,"
     if bound is not None:
         return f"{before} can never start ({bound.text}): the job waits until that one is cancelled, or may have more"
@@ -267,9 +267,9 @@ def _behind_one_that_never_starts(state: State, job: Job) -> str | None:
 
 
 def doubt_about_memory(job: Job) -> str | None:
-    """Say that a job asks for bytes, where more was meant most likely; None where it does not."""
+    """Return a note if a job's memory probably lacks a unit."""
     memory = job.demand.get("memory", 0)
-    if 0 < memory < LEAST_MEMORY:
+    if 0 < memory < LEAST_MEMORY_BYTES:
         return f"memory: {memory} is {memory} bytes for each task: was {memory}Mi or {memory}Gi meant?"
     return None
 
@@ -277,9 +277,9 @@ def doubt_about_memory(job: Job) -> str | None:
 def cancel(
     state: State, job: int, indices: Sequence[int] | None, now: float, only_waiting: bool = False
 ) -> JobCancelled | None:
-    """Cancel a job, or some of its tasks; None where nothing is left to cancel.
+    """Cancel a job, or some of its tasks; None if nothing is left to cancel.
 
-    With `only_waiting`, tasks that were placed already go on.
+    With `only_waiting`, placed tasks continue.
     """
     row = job_row(state, job)
     count = int(state.jobs.tasks[row])
@@ -298,7 +298,7 @@ def cancel(
 
 
 def unfinished(state: State, queue: str, user: str | None) -> list[int]:
-    """The jobs that have not ended, of a queue and those below it; of one user, if named. None that tells how others end."""
+    """Return the unfinished jobs of a queue and those below it; of one user, if named. Notification jobs are omitted."""
     live = np.isnan(state.jobs.finished_at[: state.jobs.n]) & (state.jobs.id[: state.jobs.n] != NONE)
     live &= np.isin(state.jobs.queue[: state.jobs.n], rows_below(state, queue))
     found = state.jobs.id[: state.jobs.n][live].tolist()
@@ -307,7 +307,7 @@ def unfinished(state: State, queue: str, user: str | None) -> list[int]:
 
 
 def rows_below(state: State, queue: str) -> list[int]:
-    """The rows of a queue and of those below it; refuses one that there is not."""
+    """Return the rows of a queue and those below it; raises Unknown."""
     name = queue.strip("/")
     if name not in state.tree.rows and settings_for(name, state.tree.declared) is None:
         raise Unknown(f"there is no queue {queue!r}: choose one of {some(sorted(declared_leaves(state)))}")
@@ -315,7 +315,7 @@ def rows_below(state: State, queue: str) -> list[int]:
 
 
 def hold(state: State, job: int, now: float) -> JobHeld | None:
-    """Keep the tasks of a job that wait from starting; None where it is held already."""
+    """Keep the waiting tasks of a job from starting; None if it is held already."""
     row = job_row(state, job)
     if not JOB.allows("held", state.job_status(row)) or state.jobs.waiting[row] == 0:
         raise Refused(f"job {job} has no task that waits: there is nothing to hold")
@@ -323,40 +323,40 @@ def hold(state: State, job: int, now: float) -> JobHeld | None:
 
 
 def release(state: State, job: int, now: float) -> JobReleased | None:
-    """Undo :func:`hold`; None where it is not held."""
+    """Undo :func:`hold`; None if it is not held."""
     return JobReleased(at=now, id=job) if state.jobs.held[job_row(state, job)] else None
 
 
-def edit(state: State, job: int, said: JobEdited) -> JobEdited | None:
-    """Have a job ask for something else; None where it asks for that already. What `said` names a queue must be a leaf."""
+def edit(state: State, job: int, changes: JobEdited) -> JobEdited | None:
+    """Change what a job asks for; None if nothing changes. A queue in `changes` must be a leaf."""
     row, spec = job_row(state, job), state.index.specs[job]
-    edited = said.edited(spec)
+    edited = changes.edited(spec)
     if edited == spec:
         return None
     if not JOB.allows("edited", state.job_status(row)):
         raise Refused(f"job {job} has ended: `fairlead rerun {job}` runs it again")
-    changed = [name for name in FIXED_WHILE_RUNNING if getattr(edited, name) != getattr(spec, name)]
-    if changed and state.jobs.holding[row]:
+    differ = [name for name in FIXED_WHILE_RUNNING if getattr(edited, name) != getattr(spec, name)]
+    if differ and state.jobs.holding[row]:
         names = {"on": "constraint", "time_limit": "time limit"}
-        what = " and ".join(names.get(name, name) for name in changed)
+        what = " and ".join(names.get(name, name) for name in differ)
         raise Refused(f"job {job} runs: its {what} can be changed while all of it waits; others can at any time")
-    check_job(state, replace(edited, after=[]))  # what it came after may be forgotten since
-    return said
+    check_job(state, replace(edited, after=[]))  # its dependencies may be forgotten
+    return changes
 
 
 def again(state: State, number: int, failed: bool) -> Job:
-    """What a job was, to be submitted once more: all of it, or the tasks that failed, which keep the indices that they had.
+    """Return a job to submit again: all of it, or only the failed tasks, which keep their indices.
 
-    What it came after is over, or not waited for again.
+    Its dependencies are dropped.
     """
     row, job = job_row(state, number), state.index.specs[number]
     if job.framework:
-        raise Refused(f"job {number} is a task of framework {job.framework}: only that can launch it again")
+        raise Refused(f"job {number} is a task of framework {job.framework}: only it can launch the task again")
     if job.work.call is not None:
-        raise Refused(f"job {number} is calls of a Python program: only that can make them again")
+        raise Refused(f"job {number} is calls of a Python program: only that program can make them again")
     if job.work.export:
         raise Refused(
-            f"job {number} had more of the environment, which was kept until it ended only: submit it anew from where that is"
+            f"job {number} used an environment that was kept only until it ended: submit it again from where that environment is"
         )
     tasks, work = job.tasks, replace(job.work, input="")
     if failed:
@@ -369,7 +369,7 @@ def again(state: State, number: int, failed: bool) -> Job:
 
 
 def job_row(state: State, job: int) -> int:
-    """The row of a job; refuses one that is not known (any more)."""
+    """Return the row of a job; raises Unknown."""
     rows = state.job_rows(np.array([job], np.int64))
     if rows[0] == NONE:
         forgotten = "; finished jobs are forgotten after a while" if 0 < job <= state.index.last else ""
@@ -378,7 +378,7 @@ def job_row(state: State, job: int) -> int:
 
 
 def configure(state: State, queues: Sequence[Queue], settings: Settings, now: float) -> Configured:
-    """Accept a new queue tree, or refuse one that would leave jobs without a leaf of theirs."""
+    """Accept a new queue tree, unless a queue with jobs would no longer be a leaf."""
     inner = inner_names(queue.name for queue in queues)
     live = state.jobs.queue[: state.jobs.n][np.isnan(state.jobs.finished_at[: state.jobs.n])]
     for row in np.unique(live):
@@ -391,7 +391,7 @@ def configure(state: State, queues: Sequence[Queue], settings: Settings, now: fl
 
 
 def drain(state: State, node: str, now: float) -> NodeDrained:
-    """Let a node finish what it has and take no more."""
+    """Drain a node: it finishes what it has and takes no more."""
     _known_node(state, node)
     return NodeDrained(at=now, node=node)
 
@@ -403,12 +403,10 @@ def resume(state: State, node: str, now: float) -> NodeResumed:
 
 
 def forget(state: State, node: str, now: float) -> NodeForgotten:
-    """Tell no more of a node that is lost."""
+    """Forget a lost node."""
     _known_node(state, node)
     if state.nodes.up[state.cluster.rows[node]]:
-        raise Refused(
-            f"node {node!r} is there: it can be forgotten when it is lost; `fairlead drain {node}` empties it"
-        )
+        raise Refused(f"node {node!r} is up: it can be forgotten when it is lost; `fairlead drain {node}` empties it")
     return NodeForgotten(at=now, node=node)
 
 

@@ -1,4 +1,4 @@
-"""The nodes: which there are, what they have in all, and which of them meet which constraints."""
+"""The nodes: their specs, total capacity, and which of them meet which constraints."""
 
 import numpy as np
 from msgspec import Struct, field
@@ -10,7 +10,7 @@ Constraints = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class Cluster(Struct, dict=True, forbid_unknown_fields=True):
-    """Nodes by name, in the order in which they joined.
+    """Nodes by name, in the order they joined.
 
     Attributes
     ----------
@@ -18,11 +18,11 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         By row.
     rows : dict of str to int
     constraints : list
-        Distinct ones of the jobs; the first is none at all.
+        Distinct constraints of jobs; the first is none.
     masks : bool array, shape (at least constraints, at least nodes)
-        Which nodes meet which.
+        Which nodes meet which constraints.
     total : int64 array, shape (resources,)
-        The capacity of the nodes that are up.
+        Capacity of the nodes that are up.
     """
 
     specs: list[Node] = field(default_factory=list)
@@ -36,14 +36,14 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self._fit_masks()
 
     def copy(self) -> "Cluster":
-        """Another that knows the same."""
+        """Return a copy."""
         found = Cluster()
         found.specs, found.rows, found.constraints = list(self.specs), dict(self.rows), list(self.constraints)
         found.total, found.masks, found._masks_of = self.total.copy(), self.masks.copy(), dict(self._masks_of)
         return found
 
     def join(self, spec: Node, table: Nodes, resources: list[str]) -> int:
-        """Add a node, or have it back with what it has now; returns its row."""
+        """Add a node, or replace the spec of one that is back; returns its row."""
         row = self.rows.get(spec.name)
         if row is None:
             row = self.rows[spec.name] = table.extend(1)
@@ -65,12 +65,12 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         return row
 
     def count(self, table: Nodes) -> None:
-        """Work out what there is in all."""
+        """Recompute the total capacity."""
         n = table.n
         self.total = table.capacity[:n][table.up[:n]].sum(axis=0, dtype=np.int64)
 
     def mask_of(self, constraints: Constraints) -> int:
-        """The row of `masks` for constraints."""
+        """Return the row of `masks` for constraints, created if needed."""
         row = self._masks_of.get(constraints)
         if row is None:
             row = self._masks_of[constraints] = len(self.constraints)
@@ -80,7 +80,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         return row
 
     def _fit_masks(self) -> None:
-        """Have a row for each constraint and a column for each node, and some more."""
+        """Grow `masks` to all constraints and nodes, with spare rows and columns."""
         rows, columns = self.masks.shape
         if len(self.constraints) > rows or len(self.specs) > columns:
             self.masks = np.zeros(
@@ -94,18 +94,18 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
 
 
 def meets(labels: dict[str, str], constraints: Constraints) -> bool:
-    """Whether a node with such labels will do."""
+    """True if labels meet constraints."""
     return all(labels.get(label) in values for label, values in constraints)
 
 
 def tasks_that_fit(room: I64, demand: I64) -> int:
-    """How many tasks nodes have room for, all together: shapes (nodes, resources) and (resources,); something is asked for."""
+    """Count the tasks that fit on nodes together; shapes (nodes, resources) and (resources,), some demand positive."""
     asked = demand > 0
     return int((np.maximum(0, room[:, asked]) // demand[asked]).min(axis=1).sum())
 
 
 def offered_of(offers: Offers, nodes: int) -> I64:
-    """What of each of so many nodes is offered to frameworks, and not answered: shape (nodes, resources)."""
+    """Return what is offered and unanswered on each node; shape (nodes, resources)."""
     found = np.zeros((nodes, offers.rest.shape[1]), np.int64)
     np.add.at(found, offers.node[: offers.n], offers.rest[: offers.n])
     return found

@@ -1,8 +1,8 @@
-"""Look at the state and decide: what to place where, what to revoke, what to keep free, what to forget.
+"""Decide what follows from a state: placements, preemptions, reservations, jobs to forget.
 
-`decide` is pure: the same state gives the same facts, and nothing that a fact or a decision can tell is changed by it. The caller
-writes the facts to the journal, lets them happen in the state, and then has the engine carry them out. What a decision learned is
-kept in the state's order, which is a cache: at once where nothing was placed, else once these very placements happened.
+`decide` is pure: the same state gives the same facts, and no decision changes because of it. The caller writes the facts to the
+journal, applies them to the state, and then has the engine carry them out. What a cycle learned is cached in the state's order:
+at once if nothing was placed, else when exactly these placements were applied.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Offer, Ranges
-from fairlead.scheduler.effects import Learned, is_led_out
+from fairlead.scheduler.effects import Learned, has_leader_ended
 from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
@@ -31,7 +31,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import (
-    Apart,
+    ReservedAmounts,
     for_offer,
     free_on,
     idle_for,
@@ -43,21 +43,21 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import DROP, KEEP, NOT_REACHED, OFFERED_NODE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
 from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, OFFERED, WORTH
-from fairlead.scheduler.preemption import take_back, withdrawn
+from fairlead.scheduler.preemption import preempt_for_claims, withdraw_claims
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import I64, NONE
 
 MOST_PLACEMENTS = 20_000
-"""A decision places no more tasks than this, so that facts stay small; the next one goes on."""
-GIVES_ROOM_BACK = (OffersRescinded, FrameworkGone, ReservationDropped, NodesClaimed)
-"""Facts that say of room, before anything is decided, that less of it is kept."""
+"""Tasks that one decision places at most, which keeps facts small; the next decision continues."""
+RELEASES_RESOURCES = (OffersRescinded, FrameworkGone, ReservationDropped, NodesClaimed)
+"""Facts before the cycle that release resources which were held."""
 MOST_NUMBERS = 10_000_000
-"""A job that has ended is forgotten when so many came after it: all numbers since the first that is known take room."""
+"""An ended job is forgotten once this many were submitted after it: the index covers all numbers since the first known."""
 
 
 class Decision(NamedTuple):
-    """New facts, whether there is more to decide at once, and what the cycle learned: hand that to `apply` with the facts."""
+    """New facts; True if there is more to decide at once; and what the cycle learned, for `apply`."""
 
     facts: list[Fact]
     more: bool = False
@@ -66,7 +66,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a cycle of the kernel decided: see `plan_cycle` in `kernel/cycle.pxi`."""
+    """The result of a kernel cycle: see `plan_cycle` in `kernel/cycle.pxi`."""
 
     what: int
     count: int
@@ -78,9 +78,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cycle:
-    """What came of all that wait: who would be placed, and where, and of each group why it was not served on.
+    """The result of a dry run: the jobs that would be placed, on which nodes, and why each group was not served further.
 
-    stop, stop_order, stop_job : for each group, see :class:`fairlead.scheduler.kernel.view.GroupCache`
+    stop, stop_order, stop_job : per group, see :class:`fairlead.scheduler.kernel.view.GroupCache`
     """
 
     job: I64
@@ -91,7 +91,7 @@ class Cycle:
 
 
 def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
-    """Serve the queues in the order that their policies give, on paper: nothing is changed."""
+    """Serve the queues in the order of their policies, as a dry run: nothing changes."""
     plan = _plan(state, most, np.inf, thorough=True, strict=False)
     n = state.groups.n
     cache = state.order.groups
@@ -113,7 +113,7 @@ def _plan(state: State, most: int, now: float, thorough: bool, strict: bool) -> 
 
 
 def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
-    """Decide what follows from the state at this time, and which jobs are forgotten.
+    """Decide what follows from the state at this time, including which jobs are forgotten.
 
     Parameters
     ----------
@@ -122,22 +122,22 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
     now : float
         Seconds, as in the facts.
     most : int
-        Placements at most.
+        Maximum number of placements.
     strict : bool
-        Whether a policy that fails to divide is a PolicyError; a live scheduler logs it and goes on.
+        Raise PolicyError if a policy fails to divide; by default the failure is logged.
     """
-    now = float(now)  # the kernels are compiled for that alone
-    decision = decide_what_is_next(state, now, most, strict)
+    now = float(now)  # the only type that kernels are compiled for
+    decision = decide_without_forgetting(state, now, most, strict)
     forgotten = _to_forget(state)
     if forgotten:
         decision.facts.append(JobsForgotten(at=now, ids=forgotten))
     return decision
 
 
-def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
-    """The same without what is forgotten."""
-    facts, learned = settled_before(state, now), None
-    gives_back = any(isinstance(fact, GIVES_ROOM_BACK) for fact in facts)  # which the plan does not know of
+def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
+    """Like :func:`decide`, but forget no jobs."""
+    facts, learned = settle_first(state, now), None
+    gives_back = any(isinstance(fact, RELEASES_RESOURCES) for fact in facts)  # the cycle does not see these
     plan = _plan(state, most, now, thorough=False, strict=strict)
     offers = _offered(state, now)
     if plan.what == KEEP:
@@ -155,7 +155,7 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
         if plan.count:
             placed = _placed(state, plan.count, now)
             facts.append(placed)
-            if not offers:  # what was seen with offers on paper is not so before they have happened
+            if not offers:  # the cycle assumed offers that have not been applied yet
                 learned = Learned(int(state.order.counts[CYCLE]), state.version + passed, placed, plan.more)
         facts += offers
     else:
@@ -163,30 +163,30 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
     more = plan.more or bool(state.dependencies.doomed) or gives_back
     if now >= state.times[CLAIM_DUE] and not plan.more:
         if facts:
-            more = True  # claims are what nobody else can serve: looked at when all that can be placed is
+            more = True  # claims come last: when nothing else can be placed
         else:
-            facts, claims_left = take_back(state, now)
+            facts, claims_left = preempt_for_claims(state, now)
             more |= claims_left or bool(facts)
     if not plan.more and state.settings.revoke and _revocable_wait(state):
         if facts:
-            more = True  # theirs is what nobody else could use
+            more = True  # they only get what nobody else can use
         else:
-            count, beyond = scheduling.plan_over_limit(state.order.ready(state, most), most, now)
-            facts, more = [_placed(state, count, now)] if count else [], more or beyond
+            count, over_limit_more = scheduling.plan_over_limit(state.order.ready(state, most), most, now)
+            facts, more = [_placed(state, count, now)] if count else [], more or over_limit_more
             facts += _offered(state, now)
-    if state.frameworks.role_reservations and not facts and not more:  # what went with no offer of anything else
+    if state.frameworks.role_reservations and not facts and not more:  # those that no other offer included
         facts = offers_of_reservations(state, WORTH, now)
     return Decision(facts, more, learned)
 
 
 def _revocable_wait(state: State) -> bool:
-    """Whether revocable jobs wait, which may go above limits into what nobody else could use."""
+    """True if revocable jobs wait: they may exceed limits into idle resources."""
     b = state.groups
     return state.any_revocable and bool((b.revocable[: b.n] & ((b.head[: b.n] != NONE) | b.is_framework[: b.n])).any())
 
 
-def settled_before(state: State, now: float) -> list[Fact]:
-    """What follows from the state whoever is served next."""
+def settle_first(state: State, now: float) -> list[Fact]:
+    """Return the facts that follow from the state regardless of who is served next."""
     facts: list[Fact] = []
     if state.broken_gangs:
         facts += _end_broken_gangs(state, now)
@@ -196,20 +196,20 @@ def settled_before(state: State, now: float) -> list[Fact]:
         facts.append(TasksExpired(at=now, job=job, index=index, attempt=attempt))
     facts += [JobCancelled(at=now, id=job) for job in sorted(state.dependencies.doomed)]
     if state.holds.n:
-        facts += withdrawn(state, now)
+        facts += withdraw_claims(state, now)
     if state.frameworks.members or state.frameworks.void or state.frameworks.executors:
         facts += frameworks.settled(state, now)
     return facts
 
 
 def _to_forget(state: State) -> list[int]:
-    """The ended jobs that are to be forgotten now: some at once, where there are too many."""
+    """Return the ended jobs to forget now: several at once, when there are too many."""
     keep, last = state.settings.keep_jobs, state.index.last
     most = keep + max(0, keep // 20)
-    if state.ended_count() + state.index.heavier > most:  # more than that may be too many
+    if state.ended_count() + state.index.heavier > most:  # an upper bound
         remembered = _remembered(state)
         if remembered > most:
-            return _least_missed(state, remembered - keep)
+            return _choose_forgotten(state, remembered - keep)
     if last - state.index.first > MOST_NUMBERS:
         ended = state.ended_jobs()
         old: list[int] = ended[ended < last - MOST_NUMBERS].tolist()
@@ -218,7 +218,7 @@ def _to_forget(state: State) -> list[int]:
 
 
 def _remembered(state: State) -> int:
-    """How many jobs have ended and are remembered, where a large one counts for several."""
+    """Count the ended jobs that are remembered; a large job counts as several."""
     heavy = state.index.heavy
     if not heavy:
         return state.ended_count()
@@ -227,15 +227,15 @@ def _remembered(state: State) -> int:
     return state.ended_count() + int(more[~np.isnan(state.jobs.finished_at[rows])].sum())
 
 
-def _least_missed(state: State, surplus: int) -> list[int]:
-    """So many ended jobs: again and again the oldest one of the person who has most of them. A large one counts for several.
+def _choose_forgotten(state: State, surplus: int) -> list[int]:
+    """Choose ended jobs to forget: repeatedly the oldest job of the user who has most. A large job counts as several.
 
-    So who has many finished jobs, or large ones, drives out their own and nobody else's.
+    So a user with many or large ended jobs displaces only their own.
     """
     ended = state.ended_jobs().tolist()
     specs, heavy = state.index.specs, state.index.heavy
     has: Counter[int | None] = Counter()
-    order = []  # by what somebody has while a job of theirs is the oldest
+    order = []  # by how much a user has while this job is their oldest
     for place in range(len(ended) - 1, -1, -1):
         number = ended[place]
         uid, weight = specs[number].uid, 1 + heavy.get(number, 0)
@@ -252,7 +252,7 @@ def _least_missed(state: State, surplus: int) -> list[int]:
 
 
 def _placed(state: State, count: int, now: float) -> TasksPlaced:
-    """The placements of the last cycle as a fact."""
+    """Return the placements of the last cycle as a fact."""
     columns, gaps = scheduling.chosen_attempts(state.view(), count)
     job, index, attempt, node = columns
     if gaps:
@@ -263,15 +263,15 @@ def _placed(state: State, count: int, now: float) -> TasksPlaced:
 
 
 def _offered(state: State, now: float) -> list[Fact]:
-    """The offers of the last cycle as a fact; none where it made none."""
+    """Return the offers of the last cycle as a fact, if it made any."""
     count = int(state.order.counts[OFFERED])
     if not count:
         return []
-    f, offers, gone, left_ports = state.frameworks, list[Offer](), dict[int, Apart](), dict[int, Ranges]()
+    f, offers, gone, left_ports = state.frameworks, list[Offer](), dict[int, ReservedAmounts](), dict[int, Ranges]()
     for k in range(count):
         who, role = f.at[state.tree.names[state.order.offered_to[LEAF, k]]]
         amount, node = state.quantities(state.order.offered_rest[k]), int(state.order.offered_to[OFFERED_NODE, k])
-        apart = _apart_of(state, node, role, gone)
+        apart = _take_idle_reservations(state, node, role, gone)
         free = left_ports.setdefault(node, free_on(state, state.cluster.specs[node].name))
         ports = for_offer(state, f.members[who].leaves[role], free)
         left_ports[node] = without(free, ports)
@@ -279,8 +279,8 @@ def _offered(state: State, now: float) -> list[Fact]:
     return [OffersMade(at=now, offers=offers)]
 
 
-def _apart_of(state: State, node: int, role: str, left: dict[int, Apart]) -> Apart:
-    """What is idle of the role_reservations of a node goes with the first offer for their role; `left` knows what is, of each node."""
+def _take_idle_reservations(state: State, node: int, role: str, left: dict[int, ReservedAmounts]) -> ReservedAmounts:
+    """Take the node's idle reservations for the role from `left`, by node: the first offer for a role includes them all."""
     name = state.cluster.specs[node].name
     if name not in state.frameworks.role_reservations:
         return {}
@@ -291,7 +291,7 @@ def _apart_of(state: State, node: int, role: str, left: dict[int, Apart]) -> Apa
 
 
 def _skip_gaps(state: State, rows: I64, index: I64) -> None:
-    """Which tasks are placed of jobs whose waiting tasks have gaps between: the first that wait."""
+    """Set `index` to the first waiting tasks of jobs whose waiting tasks are not contiguous."""
     for row in np.unique(rows[state.jobs.irregular[rows]]):
         first, count = state.jobs.first[row], state.jobs.tasks[row]
         waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING)
@@ -300,13 +300,13 @@ def _skip_gaps(state: State, rows: I64, index: I64) -> None:
 
 
 def _end_broken_gangs(state: State, now: float) -> list[Fact]:
-    """A gang that lost a task starts again as a whole, so the rest of it is stopped; one whose leader is over is over."""
+    """Stop the rest of each gang that lost a task, since it restarts as a whole; cancel a gang whose leader has ended."""
     found, facts = [], list[Fact]()
     for job in sorted(state.broken_gangs):
         row = state.job_row(job)
         first, count = state.jobs.first[row], state.jobs.tasks[row]
         status = state.tasks.status[first : first + count]
-        if not is_led_out(state, row):
+        if not has_leader_ended(state, row):
             found += [first + np.flatnonzero((status == PLACED) | (status == RUNNING))]
         elif np.isin(status, (WAITING, PLACED, RUNNING)).any():
             facts.append(JobCancelled(at=now, id=job))

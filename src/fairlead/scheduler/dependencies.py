@@ -1,4 +1,4 @@
-"""Which jobs come after which, and which wait for what can no longer be."""
+"""Dependencies between jobs, time limits of attempts, and jobs under the caps on users' jobs."""
 
 import heapq
 from collections.abc import Callable, Iterable
@@ -14,11 +14,11 @@ class Dependencies(Struct, dict=True, forbid_unknown_fields=True):
     Attributes
     ----------
     waits_for : dict of int to list of int
-        By job: the jobs before it that have not ended as they should.
+        By job, the unfinished jobs it depends on.
     followers : dict of int to list of int
-        The other way round.
+        By job, the jobs that depend on it.
     doomed : list of int
-        Jobs that wait for what can no longer be.
+        Jobs with a dependency that can no longer be met.
     """
 
     waits_for: dict[int, list[int]] = field(default_factory=dict)
@@ -26,20 +26,20 @@ class Dependencies(Struct, dict=True, forbid_unknown_fields=True):
     followers: dict[int, list[int]] = field(default_factory=dict)
 
     def copy(self) -> "Dependencies":
-        """Another that knows the same."""
+        """Return a copy."""
         waits_for, followers = (
             {job: list(others) for job, others in links.items()} for links in (self.waits_for, self.followers)
         )
         return Dependencies(waits_for, list(self.doomed), followers)
 
     def add(self, job: int, others: list[int]) -> None:
-        """A job comes after others."""
+        """Make a job depend on others."""
         for other in dict.fromkeys(others):
             self.waits_for.setdefault(job, []).append(other)
             self.followers.setdefault(other, []).append(job)
 
     def ended(self, job: int, success: bool, specs: dict[int, Job]) -> list[int]:
-        """A job has ended: those after it that wait for nothing else now. Others never will, and are doomed."""
+        """Note the end of a job; returns the jobs that now wait for no other. Those whose dependency failed are doomed."""
         for other in self.waits_for.pop(job, ()):
             if other in self.followers:
                 self.followers[other].remove(job)
@@ -63,44 +63,44 @@ Attempt = tuple[int, int, int]
 
 
 class Deadlines:
-    """Attempts by the moment at which their time is over; those that ended before are let go of when they come first."""
+    """Attempts by the end of their time limit; ended attempts are dropped once they come first."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, Attempt]] = []
 
     def add(self, at: float, attempt: Attempt) -> None:
-        """An attempt may run until then."""
+        """Add the deadline of an attempt."""
         heapq.heappush(self._heap, (at, attempt))
 
     def clean(self, runs: Callable[[Attempt], bool]) -> None:
-        """Let go of the first ones that do not run any more."""
+        """Drop leading attempts that no longer run."""
         while self._heap and not runs(self._heap[0][1]):
             heapq.heappop(self._heap)
 
     def over(self, now: float, runs: Callable[[Attempt], bool]) -> list[Attempt]:
-        """The attempts that run and whose time is over, in the order of their jobs."""
+        """Return the running attempts past their deadline, ordered by job."""
         if not self._heap or self._heap[0][0] > now:
             return []
         return sorted(attempt for at, attempt in self._heap if at <= now and runs(attempt))
 
     def copy(self) -> "Deadlines":
-        """Another with the same entries."""
+        """Return a copy."""
         found = Deadlines()
         found._heap = list(self._heap)
         return found
 
     def refill(self, entries: Iterable[tuple[float, Attempt]]) -> None:
-        """Have these and no others."""
+        """Replace all entries."""
         self._heap = list(entries)
         heapq.heapify(self._heap)
 
 
 class JobCaps(Struct):
-    """The numbers of the jobs of people who are bounded, by the person's name: who is inside, and who waits to be let in."""
+    """Jobs of users under a cap, by user: those admitted (`inside`), and those that wait for admission (`waits`)."""
 
     inside: dict[str, set[int]] = field(default_factory=dict)
     waits: dict[str, set[int]] = field(default_factory=dict)
 
     def copy(self) -> "JobCaps":
-        """Another that knows the same."""
+        """Return a copy."""
         return JobCaps(*({who: set(jobs) for who, jobs in some.items()} for some in (self.inside, self.waits)))

@@ -1,7 +1,7 @@
-"""What each fact does to the state: `EFFECTS` by the fact's class.
+"""Apply facts to the state: `EFFECTS` has a function for each class of fact.
 
-What happens to tasks happens in compiled code (:mod:`fairlead.scheduler.kernel`), a fact's columns at a time; what
-follows from that for jobs that are more than tasks (gangs, jobs that wait for others) is here.
+Tasks are updated in compiled code (:mod:`fairlead.scheduler.kernel`), all columns of a fact at once. Here is what follows for
+jobs that are more than their tasks: gangs, dependencies.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ from fairlead.scheduler.growth import (
     write_jobs,
     write_queue,
 )
-from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
+from fairlead.scheduler.history import begin_ticks, coarsen, reset_changed_history, share_evenly
 from fairlead.scheduler.job_caps import admit, count_admitted, leave
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, ENDED, NEXT_TICK
@@ -88,20 +88,20 @@ from fairlead.scheduler.statuses import (
 from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY, vector
 
 COMPACT_FROM = 100_000
-"""Rows of tasks that nobody asks for any more, from which on the tables are made smaller."""
+"""Rows of tasks of forgotten jobs from which on the tables are compacted."""
 
 _AFTER = np.array(TRANSITIONS, np.int8)
 
 
 class Learned(NamedTuple):
-    """What a cycle noted in the order about who has room: true once what it placed has happened.
+    """What a cycle cached in the order about free nodes. Valid once its placements were applied.
 
     Attributes
     ----------
     cycle : int
-        Its number: a later cycle writes over its notes.
+        Number of the cycle; a later cycle overwrites its notes.
     version : int
-        Of the state that it looked at.
+        Version of the state that it read.
     placed : TasksPlaced
     more : bool
         True if there was more to decide at once.
@@ -114,33 +114,33 @@ class Learned(NamedTuple):
 
 
 def new_state() -> State:
-    """Return the state before the first fact: the root queue, and nothing else."""
+    """Return the state before the first fact: only the root queue."""
     state = State()
     ensure_queue(state, ROOT)
     return state
 
 
 def apply(state: State, fact: Fact, learned: Learned | None = None) -> None:
-    """Change the state by a fact.
+    """Apply a fact to the state.
 
     Parameters
     ----------
     state : State
     fact : Fact
     learned : Learned, optional
-        What the cycle noted that decided this fact; kept if the fact is its placements.
+        What the cycle that decided this fact learned; used only if the fact is its placements.
 
     Raises
     ------
     Contradiction
-        The fact cannot have happened in this state: a task placed twice, an end of an attempt that is not the current one.
+        The fact is impossible in this state, such as a second placement or the end of an attempt that is not current.
     """
     if type(fact.at) is not float:  # a fact written by hand
         fact = replace(fact, at=float(fact.at))
     state.version += 1
     effect = EFFECTS.get(type(fact))
     if effect is None:
-        raise Contradiction(f"{type(fact).__name__} is no fact of the scheduler")
+        raise Contradiction(f"{type(fact).__name__} is not a fact of the scheduler")
     if not fact.at < state.times[NEXT_TICK]:
         if np.isnan(state.times[BEGAN]):
             state.times[BEGAN] = fact.at
@@ -157,7 +157,7 @@ def apply(state: State, fact: Fact, learned: Learned | None = None) -> None:
 
 
 def _configured(state: State, fact: Configured) -> None:
-    before_bounds, state.settings = state.settings.max_jobs_of, fact.settings
+    caps_before, state.settings = state.settings.max_jobs_of, fact.settings
     n = state.queues.n
     below = state.queues.used[:n] < state.queues.guarantee[:n]
     before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
@@ -171,17 +171,17 @@ def _configured(state: State, fact: Configured) -> None:
     now_below[:, : below.shape[1]] &= ~below
     state.queues.below_since[:n][now_below] = fact.at
     begin_ticks(state.queues, before, fact.at - state.times[BEGAN])
-    forget_what_is_made_otherwise(state.queues, policies)
+    reset_changed_history(state.queues, policies)
     share_evenly(state.queues, state.cluster.total)
     mark_exact(state.queues)
     state.tree.write_nonlendable(state.queues)
     queues_configured(state)
-    state.order.spoil()
-    _admit_by_caps(state, before_bounds, fact.at)
+    state.order.invalidate()
+    _admit_by_caps(state, caps_before, fact.at)
 
 
 def _admit_by_caps(state: State, before: dict[str, int], at: float) -> None:
-    """How many jobs of a person may be inside is another now: those that wait may be let in. Who is inside stays."""
+    """Admit waiting jobs after the caps on users' jobs changed. Jobs that are in stay in."""
     if state.settings.max_jobs_of != before:
         waited = sorted(job for jobs in state.job_caps.waits.values() for job in jobs)
         for job in count_admitted(state) or waited:
@@ -198,7 +198,7 @@ def _node_joined(state: State, fact: NodeJoined) -> None:
     if (state.nodes.free[row] < 0).any() or role_reservations.are_absent(state, fact.node.name):
         drop_offers_on(state, row, "node changed", fact.at)
     role_reservations.node_joined(state, row, fact.at)
-    _moved_nodes(state)
+    _nodes_changed(state)
 
 
 def _node_drained(state: State, fact: NodeDrained) -> None:
@@ -206,12 +206,12 @@ def _node_drained(state: State, fact: NodeDrained) -> None:
     state.nodes.draining[row] = True
     scheduling.drop_holds_on(state.view(), row, fact.at)
     state.count_rows()
-    state.order.spoil()
+    state.order.invalidate()
 
 
 def _node_resumed(state: State, fact: NodeResumed) -> None:
     state.nodes.draining[_node_row(state, fact.node)] = False
-    state.order.spoil()
+    state.order.invalidate()
 
 
 def _node_lost(state: State, fact: NodeLost) -> None:
@@ -227,13 +227,13 @@ def _node_lost(state: State, fact: NodeLost) -> None:
     role_reservations.node_lost(state, row, fact.at)
     state.nodes.up[row] = False
     state.cluster.count(state.nodes)
-    _moved_nodes(state)
+    _nodes_changed(state)
 
 
 def _node_forgotten(state: State, fact: NodeForgotten) -> None:
     row = _node_row(state, fact.node)
     if state.nodes.up[row] or state.nodes.forgotten[row]:
-        raise Contradiction(f"node {fact.node} is there, or is forgotten already")
+        raise Contradiction(f"node {fact.node} is up, or forgotten already")
     state.nodes.forgotten[row] = True
 
 
@@ -247,13 +247,13 @@ def _job_submitted(state: State, fact: JobSubmitted) -> None:
     if job.framework:
         launched(state, fact.id, job, fact.at)
     if job.after:
-        _come_after(state, row, fact)
+        _add_dependencies(state, row, fact)
     elif not job.held and (not state.settings.max_jobs_of or admit(state, row)):
         scheduling.enter_group(state.view(), row, int(groups[0]), fact.at)
 
 
-def _come_after(state: State, row: int, fact: JobSubmitted) -> None:
-    """A new job waits for others to end, some of which may have."""
+def _add_dependencies(state: State, row: int, fact: JobSubmitted) -> None:
+    """Make a new job wait for others, some of which may have ended already."""
     others = [after.job for after in fact.job.after]
     state.dependencies.add(fact.id, others)
     state.jobs.plain[row] = False
@@ -261,7 +261,7 @@ def _come_after(state: State, row: int, fact: JobSubmitted) -> None:
         before = state.job_row(other)
         state.jobs.plain[before] = False
         if not np.isnan(state.jobs.finished_at[before]):
-            _follow(state, other, fact.at)
+            _release_dependents(state, other, fact.at)
     enter_group_if_ready(state, row, fact.at)
 
 
@@ -284,20 +284,20 @@ def _job_cancelled(state: State, fact: JobCancelled) -> None:
     if len(never):
         state.jobs.irregular[row] = True
         _leave_group(state, row, fact.at)  # the size of a gang changed
-        _after_change(state, row, fact.at)
+        _after_tasks_changed(state, row, fact.at)
 
 
 def _job_held(state: State, fact: JobHeld) -> None:
     row = state.job_row(fact.id)
     state.jobs.held[row] = True
     _leave_group(state, row, fact.at)
-    _let_others_in(state, row, fact.at)
+    _admit_others(state, row, fact.at)
 
 
 def _job_released(state: State, fact: JobReleased) -> None:
     row = state.job_row(fact.id)
     state.jobs.held[row] = False
-    _after_change(state, row, fact.at)
+    _after_tasks_changed(state, row, fact.at)
 
 
 def _job_edited(state: State, fact: JobEdited) -> None:
@@ -313,7 +313,7 @@ def _job_edited(state: State, fact: JobEdited) -> None:
     for name in ("queue", "shape_row", "priority", "retries", "home", "time_limit", "family", "at_most"):
         getattr(state.jobs, name)[row] = new[name]
     state.index.specs[fact.id] = job
-    _after_change(state, row, fact.at)
+    _after_tasks_changed(state, row, fact.at)
 
 
 def _tasks_placed(state: State, fact: TasksPlaced) -> None:
@@ -379,16 +379,16 @@ def _jobs_passed_over(state: State, fact: JobsPassedOver) -> None:
 def _nodes_reserved(state: State, fact: NodesReserved) -> None:
     start = fact.at if fact.start is None else fact.start
     if not all(leaf in state.tree.rows for leaf in fact.apart):
-        raise Contradiction(f"of queues {fact.apart} some are not there")
+        raise Contradiction(f"some of queues {fact.apart} are unknown")
     apart = [state.tree.rows[leaf] for leaf in fact.apart]
     _keep_nodes(state, fact, RESERVATION, start, fact.slips, np.array(apart, np.int64))
 
 
 def _nodes_claimed(state: State, fact: NodesClaimed) -> None:
-    _keep_nodes(state, fact, _kind_of_claim(fact.why), fact.at, 0, np.zeros(0, np.int64))
+    _keep_nodes(state, fact, _claim_kind(fact.why), fact.at, 0, np.zeros(0, np.int64))
 
 
-def _kind_of_claim(why: str) -> int:
+def _claim_kind(why: str) -> int:
     for kind, known in WHY.items():
         if why == known:
             return kind
@@ -414,7 +414,7 @@ def _keep_nodes(
 def _shares_looked(state: State, fact: SharesLooked) -> None:
     rows = [state.tree.rows[name] for name in fact.short if name in state.tree.rows]
     if len(rows) < len(fact.short):
-        raise Contradiction(f"of queues {fact.short} some are not there")
+        raise Contradiction(f"some of queues {fact.short} are unknown")
     since = state.queues.short_since
     before = since[rows].copy()
     since[1 : state.queues.n] = np.inf
@@ -424,7 +424,7 @@ def _shares_looked(state: State, fact: SharesLooked) -> None:
 
 
 def _claims_put_off(state: State, fact: ClaimsPutOff) -> None:
-    kind = _kind_of_claim(fact.why) if fact.why else GUARANTEE
+    kind = _claim_kind(fact.why) if fact.why else GUARANTEE
     for job in fact.ids:
         group = state.jobs.group[state.job_row(job)]
         if group != NONE:
@@ -441,7 +441,7 @@ def _jobs_forgotten(state: State, fact: JobsForgotten) -> None:
     ids = np.asarray(fact.ids, np.int64)
     rows = state.job_rows(ids)
     if (rows == NONE).any() or np.isnan(state.jobs.finished_at[rows]).any():
-        raise Contradiction(f"jobs from {fact.ids[:1]} on are forgotten, of which some are not known or have not ended")
+        raise Contradiction(f"some of the jobs to forget, from {fact.ids[:1]} on, are unknown or have not ended")
     state.dead_tasks += int(state.jobs.tasks[rows].sum())
     state.jobs.id[rows] = NONE
     state.index.forget(ids)
@@ -469,7 +469,7 @@ def _refuse(state: State, bad: int, job: Ints, index: Ints, what: str) -> None:
 
 
 def _current(state: State, fact: TasksFact, what: str) -> I64:
-    """The rows of the tasks of a fact about attempts that hold resources."""
+    """Return the task rows of a fact about attempts that hold resources."""
     rows = state.current_tasks(fact.attempts)
     _refuse(state, int(np.argmax(rows == NONE)) if (rows == NONE).any() else -1, fact.job, fact.index, what)
     return rows
@@ -486,8 +486,8 @@ def _change_status(state: State, fact: TasksRevoked | TasksExpired, event: int, 
     state.deadlines.clean(state.runs)
 
 
-def _moved_nodes(state: State) -> None:
-    """The nodes are others than they were: so is what their order was made from, and plans may be better."""
+def _nodes_changed(state: State) -> None:
+    """Recompute what depends on the cluster's capacity; plans for reservations may improve."""
     state.moves[0] += 1
     state.count_rows()
     if state.holds.n:
@@ -496,7 +496,7 @@ def _moved_nodes(state: State) -> None:
     state.tree.write_nonlendable(state.queues)
     coarsen(state.queues, state.grain, state.cluster.total)
     share_evenly(state.queues, state.cluster.total)
-    state.order.spoil()
+    state.order.invalidate()
 
 
 def _node_row(state: State, name: str) -> int:
@@ -506,7 +506,7 @@ def _node_row(state: State, name: str) -> int:
 
 
 def enter_group_if_ready(state: State, row: int, at: float) -> None:
-    """Let a job wait in its group, unless it is there, has nothing that may start, is held, or comes after another."""
+    """Put a job into its group, unless it is in one, has nothing to start, is held, or waits for other jobs."""
     jobs = state.jobs
     waits = int(jobs.id[row]) in state.dependencies.waits_for
     if jobs.group[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
@@ -524,7 +524,7 @@ def _leave_group(state: State, row: int, at: float) -> None:
 
 
 def _finish(state: State, attempts: Attempts, outcome: Ints, code: Ints, at: float) -> None:
-    """Attempts are over."""
+    """End attempts."""
     rows, touched = state.job_rows(attempts.job), np.empty(len(outcome), np.int64)
     was = state.tasks.status[state.jobs.first[rows]] if state.frameworks.have_tasks else None
     most = state.settings.max_losses
@@ -535,47 +535,47 @@ def _finish(state: State, attempts: Attempts, outcome: Ints, code: Ints, at: flo
     state.deadlines.clean(state.runs)
     changed = {*touched.tolist()} - {NONE}
     if state.index.led:
-        changed |= {row for row in rows[attempts.index == 0].tolist() if is_led_out(state, row)}
+        changed |= {row for row in rows[attempts.index == 0].tolist() if has_leader_ended(state, row)}
     for row in sorted(changed):
-        _after_change(state, row, at)
+        _after_tasks_changed(state, row, at)
 
 
-def _after_change(state: State, row: int, at: float) -> None:
-    """Tasks of a job ended, came back or were cancelled: it is finished, waits in its group, or is a broken gang."""
+def _after_tasks_changed(state: State, row: int, at: float) -> None:
+    """Update a job after its tasks ended, came back or were cancelled: it ends, waits in its group, or is a broken gang."""
     jobs = state.jobs
     job = int(jobs.id[row])
-    if is_led_out(state, row) and (jobs.waiting[row] or jobs.holding[row]):
+    if has_leader_ended(state, row) and (jobs.waiting[row] or jobs.holding[row]):
         _leave_group(state, row, at)
         state.broken_gangs.add(job)
     elif jobs.waiting[row] == 0:
         state.broken_gangs.discard(job)
         if jobs.holding[row] == 0 and np.isnan(jobs.finished_at[row]):
             scheduling.end_job(state.view(), row, at)
-            _follow(state, job, at)
+            _release_dependents(state, job, at)
     elif jobs.gang[row] and jobs.holding[row]:
         state.broken_gangs.add(job)
     else:
         state.broken_gangs.discard(job)
         enter_group_if_ready(state, row, at)
-    _let_others_in(state, row, at)
+    _admit_others(state, row, at)
 
 
-def _let_others_in(state: State, row: int, at: float) -> None:
-    """A job may have ended, or is held: others of its person may be let in then."""
+def _admit_others(state: State, row: int, at: float) -> None:
+    """Admit other jobs of the same user, if this one has ended or is held."""
     jobs = state.jobs
     over = not np.isnan(jobs.finished_at[row]) or (jobs.held[row] and jobs.holding[row] == 0)
     for job in leave(state, row) if over and state.settings.max_jobs_of else []:
         enter_group_if_ready(state, state.job_row(job), at)
 
 
-def is_led_out(state: State, row: int) -> bool:
-    """Whether a job is a gang that is led, and its first task is over."""
+def has_leader_ended(state: State, row: int) -> bool:
+    """True if a job is a gang with a leader, and its leader (its first task) has ended."""
     led = state.index.led
     return bool(led) and int(state.jobs.id[row]) in led and bool(state.tasks.status[state.jobs.first[row]] >= SUCCEEDED)
 
 
-def _follow(state: State, ended: int, at: float) -> None:
-    """A job has ended: those that come after it may start, or never will."""
+def _release_dependents(state: State, ended: int, at: float) -> None:
+    """Let the jobs that wait for an ended job start, or doom them."""
     row = state.job_row(ended)
     success = bool(state.jobs.failed[row] == 0 and state.jobs.cancelled[row] == 0)
     for job in state.dependencies.ended(ended, success, state.index.specs):

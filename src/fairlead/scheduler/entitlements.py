@@ -1,9 +1,8 @@
-"""What each leaf queue is entitled to at a moment, and what it has: DRF divided over all that runs and could run.
+"""What each leaf queue is entitled to at a moment, and what it has: DRF over all that runs and could run.
 
-One definition for the audit over time, live and simulated, whatever policy the queues share by. Each leaf queue that runs or
-waits for something is a user whose task is the mean of what it runs and waits for, and who can use so many of them; what there
-is goes down the tree to whoever has the least weighted dominant share, within guarantees and limits (max_tasks as well). What
-waits and could start on no node, were all of them empty, entitles nobody to anything.
+One definition for the audit over time, live and simulated, under any policy. Each leaf queue with work is a user. Its task is the
+mean of what it runs and waits for, and it can use as many as it has. The cluster is divided down the tree by least weighted
+dominant share, within guarantees and limits (including max_tasks). Jobs that fit on no node, even an empty one, do not count.
 """
 
 import logging
@@ -26,26 +25,26 @@ from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED, Bools
 
-MANY = 200
-"""Leaves right below the root, from which on what has no bounds is divided without a tree: that is the same, and faster then."""
+FLAT_FROM_LEAVES = 200
+"""Leaves directly below the root from which on an unbounded division ignores the tree: the same result, faster."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The leaf queues that have work, a row each, and the parts of the cluster that are theirs.
+    """The leaf queues that have work, a row each, and what they are entitled to.
 
     Attributes
     ----------
     queues : int64, shape (leaves,)
         Rows of the state's queues.
     waiting : int64, shape (leaves,)
-        Tasks that wait and could start on some node, were it empty.
+        Waiting tasks that fit on some empty node.
     entitled, has : float64, shape (leaves,)
-        Dominant shares of the cluster, not weighed; the first is never more than all that it runs and waits for.
+        Unweighted dominant shares of the cluster; `entitled` is at most what the leaf runs and waits for.
     resource : int64, shape (leaves,)
-        Which resource the first is of.
+        The dominant resource of `entitled`.
     amounts : float64, shape (leaves, resources)
-        What they are entitled to, of each resource.
+        What the leaf is entitled to, by resource.
     """
 
     queues: I64
@@ -57,9 +56,9 @@ class Parts:
 
 
 def parts_of(state: State) -> Parts:
-    """Divide what there is at this moment among the leaf queues that have work."""
+    """Divide the cluster among the leaf queues that have work."""
     n, total = state.queues.n, state.cluster.total.astype(np.float64)
-    waiting, waits = _what_waits(state)
+    waiting, waits = _waiting_demand(state)
     used, running = state.queues.used[:n].astype(np.float64), state.queues.tasks[:n]
     is_leaf = np.ones(n, np.bool_)
     is_leaf[state.queues.parent[1:n]] = False
@@ -68,7 +67,7 @@ def parts_of(state: State) -> Parts:
     each = (used[leaves] + waits[leaves]) / count[:, None]
     nodes = state.nodes
     drained = np.flatnonzero(nodes.up[: nodes.n] & nodes.draining[: nodes.n])
-    there = total - nodes.free[drained].sum(axis=0)  # what runs on a node that is drained goes on
+    there = total - nodes.free[drained].sum(axis=0)  # tasks on a draining node continue
     tasks = divide_tree(
         total, there, state.queues.parent[:n], state.queues.weight[:n], state.queues.guarantee[:n],
         bounds(state.queues.limit[:n]), bounds(state.queues.max_tasks[:n]), leaves, each, count,
@@ -80,8 +79,8 @@ def parts_of(state: State) -> Parts:
     return Parts(leaves, waiting[leaves], shares.max(axis=1, initial=0.0), has, resource, each * tasks[:, None])
 
 
-def _what_waits(state: State) -> tuple[I64, F64]:
-    """Of each queue, the tasks of its own that wait and could start on some node, and what they need."""
+def _waiting_demand(state: State) -> tuple[I64, F64]:
+    """Return, per queue, its own waiting tasks that fit on some node, and their total demand."""
     jobs = state.jobs
     rows = np.flatnonzero((jobs.group[: jobs.n] != NONE) & ~never_starting(state))
     n, leaf, count = state.queues.n, jobs.queue[rows], jobs.startable(rows)
@@ -93,7 +92,7 @@ def _what_waits(state: State) -> tuple[I64, F64]:
 
 
 def bounds(limits: I64) -> F64:
-    """Limits as numbers to divide within: infinite where there is none."""
+    """Return limits as floats, inf for none."""
     return np.where(limits == UNLIMITED, np.inf, limits)
 
 
@@ -101,32 +100,32 @@ def divide_tree(
     capacity: F64, there: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64,
     demand: F64, most: ArrayLike,
 ) -> F64:  # fmt: skip
-    """Divide what is there among leaves of a tree by DRF; see :mod:`fairlead.scheduler.kernel`.
+    """Divide capacity among leaves of a tree by DRF; see :mod:`fairlead.scheduler.kernel`.
 
     Parameters
     ----------
     capacity, there : shape (resources,)
-        What shares are parts of, and what there is to divide.
+        What shares are relative to, and what is divided.
     parent : int64, shape (queues,)
-        Rows, parents before their children; the root is the first, and its parent NONE.
+        Rows, parents before children; the root is the first, its parent NONE.
     weight, guarantee, limit : shape (queues, resources)
     max_tasks : shape (queues,)
-        Infinite, as a limit, where there is none.
+        inf for none, as in `limit`.
     leaves : int64, shape (leaves,)
-        Rows of those who take part.
+        Rows of the leaves that take part.
     demand, most : shape (leaves, resources), (leaves,)
-        What one task needs, and how many tasks each can use.
+        Demand of one task, and how many tasks each leaf can use.
 
     Returns
     -------
     float64, shape (leaves,)
-        Tasks.
+        Tasks per leaf.
     """
     return TreeDivision(capacity, there, parent, weight, guarantee, limit, max_tasks, leaves).divide(demand, most)
 
 
 class TreeDivision:
-    """The same in two parts: who takes part in what, and how much those need, which may be asked again and again.
+    """:func:`divide_tree` in two steps: the tree is prepared once, and divided for any number of demands.
 
     The parameters are those of :func:`divide_tree`.
     """
@@ -135,11 +134,11 @@ class TreeDivision:
         self, capacity: F64, there: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64
     ) -> None:  # fmt: skip
         plain = not np.asarray(guarantee).any() and np.isinf(limit).all() and np.isinf(max_tasks).all()
-        flat = len(leaves) >= MANY and plain and not parent[leaves].any() and (there == capacity).all()
+        flat = len(leaves) >= FLAT_FROM_LEAVES and plain and not parent[leaves].any() and (there == capacity).all()
         self._capacity, self._flat_weight = capacity, weight[leaves] if flat else None
         if flat:
             return
-        rows, place = _with_all_above(parent, leaves)
+        rows, place = _with_ancestors(parent, leaves)
         n, m = len(rows), len(capacity)
         queues = np.zeros(n, Tree.ARRAYS["queues"][0])
         queues["parent"] = np.where(parent[rows] == NONE, NONE, place[parent[rows]])
@@ -148,7 +147,7 @@ class TreeDivision:
         queues["last"] = np.searchsorted(queues["parent"][children], np.arange(n), side="right")
 
         def wide(fill: float, values: ArrayLike, for_tasks: ArrayLike) -> F64:
-            """With a column for the number of tasks, which is bounded like a resource but has no share."""
+            """Add a column for the number of tasks, which is bounded like a resource but has no share."""
             found = np.full((n, m + 1), fill)
             found[:, :m], found[:, m] = values, for_tasks
             return found
@@ -164,7 +163,7 @@ class TreeDivision:
         )  # fmt: skip
 
     def divide(self, demand: F64, most: ArrayLike) -> F64:
-        """Divide by what one task of each leaf needs, and how many each can use; see :func:`divide_tree`."""
+        """Divide by the demand of one task and the most tasks of each leaf; see :func:`divide_tree`."""
         if self._flat_weight is not None:
             problem = Problem.from_arrays(self._capacity, demand, tasks=most, weight=self._flat_weight)
             flat: F64 = drf.policy().divide(problem).tasks
@@ -175,13 +174,13 @@ class TreeDivision:
         tree.demand[place, :-1], tree.demand[place, -1] = demand, demand.any(axis=1)
         tree.used[:] = tree.growth[:] = tree.needs[:] = 0
         if not fill_tree(tree):
-            raise AssertionError("the filling of a tree did not come to an end")
+            raise AssertionError("the division of the tree did not terminate")
         found: F64 = tree.queues["tasks"][place]
         return found
 
 
-def _with_all_above(parent: I64, leaves: I64) -> tuple[I64, I64]:
-    """The rows of queues and of all above them, in order; and of each row its place among these."""
+def _with_ancestors(parent: I64, leaves: I64) -> tuple[I64, I64]:
+    """Return the rows of queues and their ancestors, ascending; and each queue's place among these."""
     chosen = np.zeros(len(parent), np.bool_)
     chosen[0] = True
     above = leaves
@@ -194,16 +193,16 @@ def _with_all_above(parent: I64, leaves: I64) -> tuple[I64, I64]:
 
 log = logging.getLogger(__name__)
 
-HUNDREDTHS = 100
+FRAMEWORK_TASKS = 100
+"""Tasks that a framework that wants offers is taken to divide the whole cluster into."""
 
 
 def write_entitled(state: State, strict: bool = False) -> None:
-    """Write the dominant share that each queue should have, where siblings share by a division, into the state's order.
+    """Write what each queue is entitled to into the state's order, as a dominant share, where siblings share by a division.
 
     Notes
     -----
-    A policy that fails (it may be anybody's) is logged, once for each thing that it says, and its queues share as under drf;
-    or, where that is asked for, it is a PolicyError.
+    A failing policy is logged, once per message, and its queues share as under drf; with `strict` it raises PolicyError.
     """
     if not state.order.counts[DIVIDED_SOMEWHERE]:
         return
@@ -221,12 +220,12 @@ def write_entitled(state: State, strict: bool = False) -> None:
             except Exception as error:
                 if strict:
                     raise PolicyError(f"policy {name} fails: {type(error).__name__}: {error}") from error
-                _tell(name, state.called(state.tree.names[q]), f"{type(error).__name__}: {error}")
+                _log_failure(name, state.display_name(state.tree.names[q]), f"{type(error).__name__}: {error}")
                 found[rows] = 1.0
 
 
 def _parts(state: State, policy: str, rows: I64, wanted: F64, tasks: I64) -> list[float]:
-    """The dominant shares that queues should have by a policy."""
+    """Return the dominant shares that a policy gives queues."""
     weight = state.queues.weight
     division = _policy(policy).divide(problem_of(state, rows, wanted, tasks, weight[rows]))
     mine = (wanted[rows] / tasks[rows, None]) * np.asarray(division.tasks, np.float64)[:, None]
@@ -240,12 +239,12 @@ def _policy(name: str) -> DividingPolicy:
 
 
 @lru_cache(maxsize=1000)
-def _tell(policy: str, queue: str, what: str) -> None:
-    log.error("policy %s of queue %r fails: its queues share as under drf: %s", policy, queue, what)
+def _log_failure(policy: str, queue: str, what: str) -> None:
+    log.error("policy %s of queue %r fails; its queues share as under drf: %s", policy, queue, what)
 
 
 def wanted_by(state: State, but: Bools | None = None) -> tuple[F64, I64]:
-    """What the tasks that run or wait need in each queue, and how many there are; `but` for the waiting of some of the jobs."""
+    """Return, per queue, the total demand and number of tasks that run or wait; `but` excludes waiting tasks of some jobs."""
     queues, jobs = state.queues, state.jobs
     wanted = queues.used[: queues.n].astype(np.float64)
     tasks = queues.tasks[: queues.n].copy()
@@ -261,16 +260,16 @@ def wanted_by(state: State, but: Bools | None = None) -> tuple[F64, I64]:
 
 
 def _add_frameworks(state: State, wanted: F64, tasks: I64) -> None:
-    """Add what frameworks that want offers are taken to want, to their leaves and all above."""
+    """Add the assumed demand of frameworks that want offers to their leaves and all queues above."""
     b = state.groups
     for leaf in b.leaf[: b.n][b.is_framework[: b.n]].tolist():
         for q in up_to_root(state.queues, leaf):
             wanted[q] += state.cluster.total
-            tasks[q] += HUNDREDTHS
+            tasks[q] += FRAMEWORK_TASKS
 
 
 def problem_of(state: State, rows: I64, wanted: F64, tasks: I64, weight: F64) -> Problem:
-    """Queues as users, whose task is the mean of what they run and wait for (see :func:`wanted_by`)."""
+    """Return queues as users whose task is the mean of what they run and wait for (see :func:`wanted_by`)."""
     queues = state.queues
     limit = queues.limit[rows].astype(np.float64)
     limit[queues.limit[rows] == UNLIMITED] = -1
@@ -281,7 +280,7 @@ def problem_of(state: State, rows: I64, wanted: F64, tasks: I64, weight: F64) ->
         weight=weight,
         guarantee=queues.guarantee[rows],
         limit=limit,
-        users=[state.called(state.tree.names[row]) for row in rows],
+        users=[state.display_name(state.tree.names[row]) for row in rows],
         resources=state.resources,
         nodes=max(1, int(state.nodes.up[: state.nodes.n].sum())),
     )

@@ -1,11 +1,11 @@
-"""What can happen, in the past tense. The state changes by these and by nothing else.
+"""Facts: what can happen, in the past tense. Only facts change the state.
 
-A fact about many tasks carries them as columns of equal length: task k is (job[k], index[k], attempt[k]). An attempt is
-one placement of a task, counted from 1; an engine never runs the same attempt twice, and the state accepts an end of the
-current attempt only. Nodes and jobs are numbered in the order they came.
+A fact about many tasks has columns of equal length: task k is (job[k], index[k], attempt[k]). An attempt is one placement of a
+task, counted from 1. An engine never runs the same attempt twice, and the state accepts only the end of the current attempt.
+Nodes and jobs are numbered in the order they came.
 
-`encode` and `decode` write a fact as JSON, which is how the journal keeps it and how a stream of facts is read. A fact of an
-unknown type or with an unknown field is refused, never half understood; docs/journal.md says what may be added and how.
+`encode` and `decode` write and read a fact as JSON, for the journal and for streams of facts. A fact of an unknown type or with
+an unknown field is refused, never half understood; docs/journal.md says what may be added and how.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from fairlead.model.specs import Framework, Job, Node, Offer, Quantities, Queue, Settings
-from fairlead.outcomes import Outcome as Outcome  # noqa: PLC0414 a word of the facts, for all who read them
+from fairlead.outcomes import Outcome as Outcome  # noqa: PLC0414 part of the vocabulary of facts
 
 Ints = NDArray[np.int64]
 
@@ -30,25 +30,25 @@ class Attempts(NamedTuple):
     """Placements of tasks, as columns of equal length: attempt k is (job[k], index[k], number[k])."""
 
     job: Ints
-    index: Ints  # type: ignore[assignment]  # a tuple's `index` looks for a value, which nobody wants of columns
+    index: Ints  # type: ignore[assignment]  # hides tuple.index, which columns do not need
     number: Ints
 
 
 class Contradiction(RuntimeError):
-    """A fact that cannot be true in the state that it is to happen in."""
+    """A fact that is impossible in the state it is applied to."""
 
 
 class Fact(Struct, frozen=True, tag=True, kw_only=True, eq=False, forbid_unknown_fields=True):
     """Something that happened.
 
-    at : seconds since the epoch, or of the virtual clock.
+    at : seconds since the epoch, or of the virtual clock
     """
 
     at: float
 
 
 class Configured(Fact, frozen=True):
-    """The queue tree and the settings, whole. Parents come before children."""
+    """The whole queue tree and the settings. Parents come before children."""
 
     queues: list[Queue]
     settings: Settings
@@ -59,7 +59,7 @@ class NodeJoined(Fact, frozen=True):
 
 
 class NodeDrained(Fact, frozen=True):
-    """Takes no more tasks; those on it go on."""
+    """It takes no more tasks; those on it continue."""
 
     node: str
 
@@ -69,13 +69,13 @@ class NodeResumed(Fact, frozen=True):
 
 
 class NodeLost(Fact, frozen=True):
-    """Gone with all that ran on it."""
+    """Lost, with all that ran on it."""
 
     node: str
 
 
 class NodeForgotten(Fact, frozen=True):
-    """A lost node is told of no more, until it joins again."""
+    """A lost node is no longer listed, until it joins again."""
 
     node: str
 
@@ -86,9 +86,9 @@ class JobSubmitted(Fact, frozen=True):
 
 
 class JobCancelled(Fact, frozen=True):
-    """Tasks that wait never start; tasks that run are to be stopped. `indices` None means all.
+    """Waiting tasks never start; running tasks are stopped. `indices` None means all.
 
-    grace : seconds that they have to end, where their framework stops them; None for what job and queue say
+    grace : seconds they have to end, if their framework stops them; None for that of job and queue
     """
 
     id: int
@@ -97,7 +97,7 @@ class JobCancelled(Fact, frozen=True):
 
 
 class JobHeld(Fact, frozen=True):
-    """None of its tasks starts until it is released; those that run go on."""
+    """No task of it starts until it is released; running tasks continue."""
 
     id: int
 
@@ -107,9 +107,9 @@ class JobReleased(Fact, frozen=True):
 
 
 class JobEdited(Fact, frozen=True):
-    """Another is asked for in some ways; what is None stays as it is. A time limit of 0, or 0 at most, is none.
+    """A request is changed; None leaves a field as it is. A `time_limit` or `at_most` of 0 removes it.
 
-    Of a job that holds resources, what it takes and where, and how long it may, stays.
+    While a job holds resources, its queue, demand, constraints and time limit are fixed.
     """
 
     id: int
@@ -122,12 +122,12 @@ class JobEdited(Fact, frozen=True):
     at_most: int | None = None
 
     def edited(self, job: Job) -> Job:
-        """What is asked for then."""
-        said = {name: value for name in EDITABLE if (value := getattr(self, name)) is not None}
+        """Return the job after this change."""
+        changes = {name: value for name in EDITABLE if (value := getattr(self, name)) is not None}
         for name in ("time_limit", "at_most"):
-            if name in said:
-                said[name] = said[name] or None
-        return replace(job, **said)
+            if name in changes:
+                changes[name] = changes[name] or None
+        return replace(job, **changes)
 
 
 EDITABLE = ("queue", "demand", "on", "priority", "retries", "time_limit", "at_most")
@@ -135,7 +135,7 @@ FIXED_WHILE_RUNNING = ("queue", "demand", "on", "time_limit")
 
 
 class TasksFact(Fact, frozen=True):
-    """Something that happened to attempts of tasks."""
+    """A fact about attempts of tasks."""
 
     job: Ints
     index: Ints
@@ -143,7 +143,7 @@ class TasksFact(Fact, frozen=True):
 
     @property
     def attempts(self) -> Attempts:
-        """The same columns as one thing, which is how engines take them."""
+        """The columns as engines take them."""
         return Attempts(self.job, self.index, self.attempt)
 
 
@@ -154,17 +154,16 @@ class TasksPlaced(TasksFact, frozen=True):
 
 
 class TasksStarted(TasksFact, frozen=True):
-    """They run; `ago` milliseconds before, each began. Empty: at once."""
+    """They run; each started `ago` milliseconds before. Empty: at once."""
 
     ago: Ints = field(default_factory=_unknown)
 
 
 class TasksFinished(TasksFact, frozen=True):
-    """They are over, with all that they started.
+    """They have ended, with all processes they started.
 
-    cpu : milliseconds of CPU that each attempt used; `peak` is the most memory that it had, in bytes. Empty, or 0, where that is
-    not known.
-    ran : for how many milliseconds each did; likewise, and then since its start.
+    cpu, peak : CPU milliseconds and peak memory in bytes of each attempt; empty, or 0, if unknown
+    ran : milliseconds each ran; empty, or 0, if unknown: then since its start
     """
 
     outcome: Ints
@@ -174,15 +173,15 @@ class TasksFinished(TasksFact, frozen=True):
     ran: Ints = field(default_factory=_unknown)
 
     def began(self, noted: NDArray[np.float64]) -> NDArray[np.float64]:
-        """When each attempt began, of which a start was noted then (NaN: none was): as long ago as it ran, where that is known.
+        """Return when each attempt began: `ran` before the end if known, else the start that was noted (NaN: none).
 
-        An end counts from when it was heard of, for it is then that others may have the room.
+        An end counts from when it was reported, since only then are the resources free.
         """
         return np.where(self.ran > 0, self.at - self.ran / 1000, noted) if len(self.ran) else noted
 
 
 class TasksCheckpointed(TasksFact, frozen=True):
-    """They have kept what they did so far: `ago` milliseconds before, each. What they do in vain if they end counts from then."""
+    """They saved their work `ago` milliseconds before. Work lost if they end now counts from then."""
 
     ago: Ints
 
@@ -190,10 +189,10 @@ class TasksCheckpointed(TasksFact, frozen=True):
 class Claim(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What tasks are revoked for.
 
-    job : whose next task, or whole gang, takes their room
-    why : "guarantee", "fair share" or "priority"
-    queue : whose guarantee or fair share it is, or in which leaf priorities count
-    resource, has, of : of what it had how much, and how much is its; in base units
+    job : whose next task, or whole gang, gets the resources
+    why : "guarantee", "fair share", "priority" or "idle"
+    queue : whose guarantee or fair share it is, or the leaf whose priorities count
+    resource, has, of : how much the queue had of which resource, and its guarantee or fair share; base units
     """
 
     job: int
@@ -205,7 +204,7 @@ class Claim(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 
 
 class Revocation(Struct, frozen=True, forbid_unknown_fields=True):
-    """The last time that tasks of a job were revoked for a claim: when, and for whom; and how many were in all."""
+    """The last time tasks of a job were revoked for a claim: when, and for whom; and how many tasks so far."""
 
     at: float
     tasks: int
@@ -215,28 +214,28 @@ class Revocation(Struct, frozen=True, forbid_unknown_fields=True):
 class TasksRevoked(TasksFact, frozen=True):
     """Decided: these tasks are stopped and go back to their jobs to start again.
 
-    claim : for whom; None where it is the rest of a gang that lost a task, or the scheduler itself that is stopped
+    claim : for whom; None for the rest of a gang that lost a task, or if the scheduler is shutting down
     """
 
     claim: Claim | None = None
 
 
 class TasksExpired(TasksFact, frozen=True):
-    """Decided: these tasks ran for as long as they may; they are stopped, and have failed."""
+    """Decided: these tasks reached their time limit; they are stopped, and have failed."""
 
 
 class JobsPassedOver(Fact, frozen=True):
-    """It is their turn, no node has room, and others are served."""
+    """These jobs were first in line and no node had room, so others were served."""
 
     ids: list[int]
 
 
 class NodesReserved(Fact, frozen=True):
-    """Decided: room for `tasks[k]` tasks of the job is kept on `nodes[k]`, and nowhere else any more.
+    """Decided: resources for `tasks[k]` tasks of the job are reserved on `nodes[k]`; this replaces earlier reservations of it.
 
-    start : when they are expected to start, in seconds; None, which older facts have, is at once
-    slips : how often that was put off
-    apart : leaves, the tasks of which were not counted on: what they give back, others of the leaf take
+    start : expected start, seconds; None (in older journals) means at once
+    slips : how often the start was postponed
+    apart : leaves whose tasks it does not rely on: what they free, other jobs of the leaf take
     """
 
     id: int
@@ -248,15 +247,15 @@ class NodesReserved(Fact, frozen=True):
 
 
 class ReservationDropped(Fact, frozen=True):
-    """Decided: what was reserved for the job could not be used."""
+    """Decided: the job's reservation, or what is held for its claim, is dropped."""
 
     id: int
 
 
 class NodesClaimed(Fact, frozen=True):
-    """Decided: room for `tasks[k]` tasks of the job's claim is kept on `nodes[k]`, and nowhere else; it is coming back there.
+    """Decided: resources for `tasks[k]` tasks of the job's claim are held on `nodes[k]`, where victims free them.
 
-    why : as of :class:`Claim`
+    why : as in :class:`Claim`
     """
 
     id: int
@@ -266,15 +265,15 @@ class NodesClaimed(Fact, frozen=True):
 
 
 class SharesLooked(Fact, frozen=True):
-    """Worked out: these leaf queues, where somebody waits, are short of their fair share, or below one that is; no other is."""
+    """Computed: exactly these leaf queues with pending jobs are below their fair share, or below a queue that is."""
 
     short: list[str]
 
 
 class ClaimsPutOff(Fact, frozen=True):
-    """Nothing that may be revoked makes room for the claims of these jobs: they are looked at again at `until`.
+    """No possible victims make room for the claims of these jobs; they are tried again at `until`.
 
-    why : as of :class:`Claim`; a job's claims of classes before that are none of these. Empty: all
+    why : the first class of claims put off, as in :class:`Claim`; earlier classes are not. Empty: all
     """
 
     ids: list[int]
@@ -283,24 +282,24 @@ class ClaimsPutOff(Fact, frozen=True):
 
 
 class JobsForgotten(Fact, frozen=True):
-    """Finished jobs that nobody will ask for any more."""
+    """Ended jobs that are removed from the state."""
 
     ids: list[int]
 
 
 class FactsLost(Fact, frozen=True):
-    """So many facts that happened are not known any more: the journal was damaged, and repaired.
+    """`count` facts were lost from a damaged journal that was repaired.
 
-    Each may have been a job's, so as many numbers of jobs are passed over: none is given twice.
+    Each may have been a job's, so as many job numbers are skipped: none is used twice.
     """
 
     count: int
 
 
 class FrameworkSubscribed(Fact, frozen=True):
-    """A framework is there: new, come back, or with another description of itself. What it was offered was rescinded before.
+    """A framework subscribed, for the first time, again, or with a changed description. Its offers were rescinded before.
 
-    suppressed : the roles for which it wants no offers
+    suppressed : roles for which it wants no offers
     """
 
     id: str
@@ -309,9 +308,9 @@ class FrameworkSubscribed(Fact, frozen=True):
 
 
 class FrameworkDisconnected(Fact, frozen=True):
-    """Its tasks live on for its failover timeout. What it was offered was rescinded before.
+    """Its tasks live on for its failover timeout. Its offers were rescinded before.
 
-    not_before : a time before which it is not gone for that, since it could not come back yet
+    not_before : it is not removed before this time, since it could not reconnect yet
     """
 
     id: str
@@ -319,38 +318,38 @@ class FrameworkDisconnected(Fact, frozen=True):
 
 
 class FrameworkGone(Fact, frozen=True):
-    """It does not come back. What it was offered was rescinded before; its tasks are cancelled by facts that follow."""
+    """It is removed. Its offers were rescinded before; facts that follow cancel its tasks."""
 
     id: str
 
 
 class RolesSuppressed(Fact, frozen=True):
-    """The framework wants no offers for these roles; those that it has stay."""
+    """The framework wants no offers for these roles; it keeps those it has."""
 
     id: str
     roles: list[str]
 
 
 class RolesRevived(Fact, frozen=True):
-    """The framework wants offers for these roles, and what it refused before as well."""
+    """The framework wants offers for these roles again, also of what it refused."""
 
     id: str
     roles: list[str]
 
 
 class OffersMade(Fact, frozen=True):
-    """Decided: these resources are kept for frameworks until they answer, and count as used by their roles."""
+    """Decided: these resources are held for frameworks until they answer, and count as used by their roles."""
 
     offers: list[Offer]
 
 
 class OffersAccepted(Fact, frozen=True):
-    """A framework launches tasks in what it was offered; JobSubmitted and TasksPlaced follow for them.
+    """A framework launches tasks in offers; JobSubmitted and TasksPlaced follow for them.
 
-    ids : of the offers, all of one node and role
-    jobs : the numbers of what is launched
-    left : what is left over, which is refused until `until`; there and before `at`, it may be offered again at once
-    left_apart : what is left over of role_reservations, by their marks, likewise
+    ids : the offers, all of one node and role
+    jobs : the numbers of the launched jobs
+    left : what is left over; it is refused until `until`, or not at all if that is not after `at`
+    left_apart : what is left over of reservations, by mark; likewise
     """
 
     framework: str
@@ -362,13 +361,13 @@ class OffersAccepted(Fact, frozen=True):
 
 
 class ResourcesReserved(Fact, frozen=True, tag="RoomSetApart"):
-    """Room of a node is set apart for a role, or for all again, until the next such fact: what Mesos calls a reservation.
+    """Resources of a node are reserved for a role, or unreserved, until the next such fact (Mesos: a reservation).
 
-    amount : what becomes another reservation's
-    of, mark : the reservation that it was of, and the one that it is of now; empty for room that is free for all
-    role : whose reservation it is; empty where it is free for all
-    said : what is said of it; the scheduler does not look at it
-    whole : it is a volume, which is given to one task at a time
+    amount : what moves from one reservation to another
+    of, mark : the reservation it leaves, and the one it joins; empty for unreserved resources
+    role : whose reservation it is; empty if unreserved
+    said : its description; opaque to the scheduler
+    whole : True for a volume, which one task at a time gets whole
     """
 
     node: int
@@ -381,7 +380,7 @@ class ResourcesReserved(Fact, frozen=True, tag="RoomSetApart"):
 
 
 class OffersDeclined(Fact, frozen=True):
-    """What was offered is not wanted; until `until` the framework is offered nothing in that role that is a part of it."""
+    """Offers were declined; until `until` the framework is offered no part of them in that role."""
 
     framework: str
     ids: list[int]
@@ -389,7 +388,7 @@ class OffersDeclined(Fact, frozen=True):
 
 
 class OffersRescinded(Fact, frozen=True):
-    """Offers hold no longer, and nobody refused anything.
+    """Offers are withdrawn; nothing was refused.
 
     why : "expired", "disconnected", "subscribed", "gone", "node lost", "node drained", "node changed", "limit" or "claimed"
     """
@@ -399,10 +398,10 @@ class OffersRescinded(Fact, frozen=True):
 
 
 class TaskSaid(Fact, frozen=True):
-    """What runs a framework's task says something of it, which the framework is to be told.
+    """The executor of a framework's task sent an update, which is forwarded to the framework.
 
-    what : "starting" or "running"; its end is a fact of its own, and then this is what goes with it: "ending"
-    said : as it was said, by the name `uuid`, by which it is known when it is said again; the scheduler does not look at it
+    what : "starting" or "running"; or "ending", details of an end that is a fact of its own
+    said, uuid : the update as sent, opaque to the scheduler, and its id, by which a repeated one is recognised
     """
 
     job: int
@@ -412,7 +411,7 @@ class TaskSaid(Fact, frozen=True):
 
 
 class UpdatesAcknowledged(Fact, frozen=True):
-    """Frameworks know these updates of their tasks, update `updates[k]` of job `jobs[k]`: they are not told again."""
+    """Frameworks acknowledged update `updates[k]` of the task that is job `jobs[k]`: it is not sent again."""
 
     jobs: list[int]
     updates: list[int]
@@ -474,7 +473,7 @@ _decoder = msgspec.json.Decoder(AnyFact, dec_hook=_decode_array)
 
 
 def encode(fact: Fact) -> bytes:
-    """Write a fact as one JSON object; its ``type`` is the class's name."""
+    """Write a fact as one JSON object; its ``type`` is the tag of its class."""
     return _encoder.encode(fact)
 
 
@@ -484,8 +483,8 @@ def decode(body: bytes) -> AnyFact:
     Raises
     ------
     msgspec.ValidationError
-        For JSON that is no fact that is known here: an unknown type, an unknown field, another kind of value.
+        For JSON that is not a known fact: an unknown type, an unknown field, a value of the wrong type.
     msgspec.DecodeError
-        For anything else, of which that is one.
+        The base class; for anything that is not JSON.
     """
     return _decoder.decode(body)

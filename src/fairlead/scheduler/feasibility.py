@@ -1,7 +1,7 @@
-"""Which jobs that wait can never start, as things are: nobody's part is less for them, and they are nobody's turn.
+"""Find waiting jobs that can never start as configured. They count neither for shares nor for turns.
 
-What no node could hold, were all that take tasks empty, never starts, nor does what needs more at once than a queue above it may
-have; nor does what is behind such a job in a leaf whose first nobody passes, or comes after one.
+A job never starts if the nodes that take tasks could not hold it even when empty, if it needs more at once than a queue above it
+may have, if it is behind such a job in a strict leaf, or if it comes after one.
 """
 
 from typing import NamedTuple
@@ -17,11 +17,11 @@ from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Bools
 
 
 class Bound(NamedTuple):
-    """A bound of a queue that what is to start at once is over, were nothing else there.
+    """A bound of a queue that one job exceeds by itself.
 
     kind : ``limit``, ``max tasks`` or ``max jobs``
-    text : what is over it, and the bound, in words
-    more : what the words are made of, in base units
+    text : what exceeds it, and the bound, as text
+    more : the values in the text, in base units
     """
 
     kind: str
@@ -29,25 +29,25 @@ class Bound(NamedTuple):
     more: dict[str, str | int]
 
 
-def never_in_bucket(state: State) -> Bools:
-    """Of each group, whether what waits in it can never start: for want of nodes, or by a bound of a queue above it."""
+def never_starting_groups(state: State) -> Bools:
+    """Return, per group, whether its jobs can never start: for lack of nodes, or because of a bound of a queue above."""
     state.order.ready(state, 1)
     b, queues = state.groups, state.queues
     n = b.n
     found: Bools = state.order.groups.hopeless[:n].copy()
     demand, count = state.shapes.demand[b.shape_row[:n]], np.maximum(1, b.gang[:n])
-    beyond = b.revocable[:n] & state.settings.revoke  # it may go above limits
+    may_exceed = b.revocable[:n] & state.settings.revoke  # may exceed limits
     q = b.leaf[:n].astype(np.int64)
     while (there := q != NONE).any():
         limit = queues.limit[q]
-        over = ((demand > limit // count[:, None]) & (demand > 0) & (limit != UNLIMITED)).any(axis=1) & ~beyond
+        over = ((demand > limit // count[:, None]) & (demand > 0) & (limit != UNLIMITED)).any(axis=1) & ~may_exceed
         found |= there & (over | (count > queues.max_tasks[q]) | (queues.max_jobs[q] == 0))
         q = np.where(there, queues.parent[q], NONE)
     return found
 
 
 def over_bound(state: State, row: int) -> Bound | None:
-    """The first bound on the path to the root that is less than a job needs at once, were it alone; None where there is none."""
+    """Return the first bound on the path to the root that a job exceeds by itself, if any."""
     jobs = state.jobs
     count = int(jobs.waiting[row]) if jobs.gang[row] else 1
     demand = state.shapes.demand[jobs.shape_row[row]]
@@ -55,13 +55,13 @@ def over_bound(state: State, row: int) -> Bound | None:
 
 
 def bound_over(state: State, leaf: str, demand: I64, count: int, revocable: bool) -> Bound | None:
-    """The same of so many tasks at once, each of which has this demand, in a leaf that there may not be yet."""
+    """Return the first bound that `count` tasks of this demand exceed by themselves; the leaf need not exist yet."""
     gang = f"a gang of {count} tasks" if count > 1 else ""
     for name in path_to_root(leaf):
-        spec, queue = state.spec_of(name), state.called(name)
+        spec, queue = state.spec_of(name), state.display_name(name)
         limit = amounts_of(spec.limit, spec.limit_percent, state.resources, state.cluster.total, UNLIMITED)
         for r in np.flatnonzero((demand > limit // count) & (demand > 0) & (limit != UNLIMITED)).tolist():
-            if not (revocable and state.settings.revoke):  # it may go above limits
+            if not (revocable and state.settings.revoke):  # else it may exceed limits
                 resource, needed = state.resources[r], int(demand[r]) * count
                 what = f"{gang or 'a task of it'} needs {round_quantity(resource, needed)} {resource}{' at once' * bool(gang)}"
                 text = f"{what}, and queue {queue} is limited to {format_quantity(resource, int(limit[r]))}"
@@ -80,44 +80,44 @@ def bound_over(state: State, leaf: str, demand: I64, count: int, revocable: bool
 
 
 def never_starting(state: State) -> Bools:
-    """Of each job, whether it waits in a group and can never start."""
+    """Return, per job, whether it waits in a group and can never start."""
     jobs, n = state.jobs, state.jobs.n
     waits = jobs.group[:n] != NONE
     found: Bools = waits.copy()
-    found[waits] = never_in_bucket(state)[jobs.group[:n][waits]]
+    found[waits] = never_starting_groups(state)[jobs.group[:n][waits]]
     for leaf in np.unique(jobs.queue[:n][found & state.queues.strict[jobs.queue[:n]]]).tolist():
-        first = first_of_never(state, leaf, found)
+        first = first_never_starting(state, leaf, found)
         mine = waits & (jobs.queue[:n] == leaf)
         priority, number = jobs.priority[:n], jobs.id[:n]
         found |= mine & ((priority < priority[first]) | ((priority == priority[first]) & (number > number[first])))
     return found
 
 
-def first_of_never(state: State, leaf: int, found: Bools) -> int:
-    """Of the jobs of a leaf that are among some, the row of the one that goes first; NONE where there is none."""
+def first_never_starting(state: State, leaf: int, found: Bools) -> int:
+    """Return the row of the first of a leaf's jobs that are in `found`, else NONE."""
     rows = np.flatnonzero(found & (state.jobs.queue[: state.jobs.n] == leaf))
     if not len(rows):
         return NONE
     return int(min(rows.tolist(), key=lambda row: (-state.jobs.priority[row], state.jobs.id[row])))
 
 
-def stopped_for_ever(state: State, leaf: int, priority: int, number: int) -> int:
-    """The row of the job that never starts and that a job of this priority and number of a strict leaf waits behind, or NONE."""
+def blocked_forever_by(state: State, leaf: int, priority: int, number: int) -> int:
+    """Return the row of the never-starting job that blocks a job of this priority and number in a strict leaf, else NONE."""
     if not state.queues.strict[leaf]:
         return NONE
-    first = first_of_never(state, leaf, never_starting(state))
+    first = first_never_starting(state, leaf, never_starting(state))
     if first == NONE or (-state.jobs.priority[first], state.jobs.id[first]) >= (-priority, number):
         return NONE
     return first
 
 
 def why_never(state: State, job: int) -> str:
-    """Why a job that waits can never start, as things are, to go on after "never"; empty where it can.
+    """Return why a waiting job can never start as configured, to follow "never"; empty if it can.
 
-    What it comes after counts, and what that comes after.
+    Jobs that it comes after count, directly or indirectly.
     """
     to_see = [job]
-    for number in to_see:  # it grows
+    for number in to_see:  # grows
         row = state.index.find(number)
         why = _alone(state, row) if row != NONE else ""
         if why:
@@ -127,7 +127,7 @@ def why_never(state: State, job: int) -> str:
 
 
 def _alone(state: State, row: int) -> str:
-    """The same, whatever it comes after."""
+    """Like :func:`why_never`, regardless of dependencies."""
     jobs = state.jobs
     if not jobs.waiting[row]:
         return ""
@@ -140,9 +140,9 @@ def _alone(state: State, row: int) -> str:
     if bound is not None:
         return f": {bound.text}"
     leaf = int(jobs.queue[row])
-    first = stopped_for_ever(state, leaf, int(jobs.priority[row]), int(jobs.id[row]))
+    first = blocked_forever_by(state, leaf, int(jobs.priority[row]), int(jobs.id[row]))
     if first == NONE:
         return ""
-    name, bound = state.called(state.tree.names[leaf]), over_bound(state, first)
+    name, bound = state.display_name(state.tree.names[leaf]), over_bound(state, first)
     why = "the nodes that take tasks could not hold that, even empty" if bound is None else f"of that, {bound.text}"
     return f" while job {jobs.id[first]} is before it: queue {name} is strict, and {why}"

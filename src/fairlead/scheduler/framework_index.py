@@ -1,10 +1,9 @@
-"""Frameworks by their ids: what is known of them beside the tables, and of the tasks that they launched.
+"""Frameworks by id: what is known of them beside the tables, and the tasks they launched.
 
-A role is a queue. What frameworks have in it is in the queue ``ROLE/.``, which stands beside the queues below the role as one
-of them; each framework has a leaf of its own in it, ``ROLE/./1`` and so on, and jobs that are submitted to the role are in
-``ROLE/./jobs``. So among the frameworks of a role, and between them and its jobs, the same keys decide as everywhere; all that
-kernels know of frameworks is that a group may want whatever there is. The leaf of a framework that is gone is another's later:
-else a thousand short-lived ones would leave a thousand queues.
+A role is a queue. Its frameworks share the queue ``ROLE/.``, a sibling of the queues below the role. There each framework has a
+leaf of its own (``ROLE/./1``, ...), and jobs submitted to the role are in ``ROLE/./jobs``. So the usual keys decide among the
+frameworks of a role, and between them and its jobs; kernels only know that a group may want whatever is free. The leaf of a
+framework that is gone is reused, so that a thousand short-lived ones do not leave a thousand queues.
 """
 
 from collections.abc import Container
@@ -16,24 +15,24 @@ from msgspec.structs import replace
 from fairlead.model.specs import USERS, Framework, Quantities, Ranges
 
 OWN = "."
-"""The last part of the name of the queue that stands for a role itself, beside those below it."""
+"""Last part of the name of the queue that stands for a role itself, beside those below it."""
 JOBS = "jobs"
-"""The last part of the name of the leaf for the jobs of a queue that is a role of frameworks as well."""
+"""Last part of the name of the leaf for the jobs of a queue that is also a role."""
 ANYBODYS = "default"
-"""The queue that Mesos' role ``*`` is: of those who name no other."""
-MOST_HEARD = 100
-"""So many names of what was said of a task are remembered."""
+"""The queue of Mesos' role ``*``: of those who name no other."""
+MOST_UPDATE_IDS = 100
+"""Ids of updates remembered per task."""
 MOST_GONE = 1000
-"""So many ids of frameworks that are gone are remembered, at most; who comes back with one is told so."""
+"""Ids of removed frameworks remembered, so that one that subscribes again is refused."""
 
 
 class Update(Struct, frozen=True):
-    """What became of a task, as its framework is told until it says that it knows.
+    """A status update of a task, sent to its framework until acknowledged.
 
-    number : from 1 on, of the task's updates
+    number : of the task's updates, from 1
     what : "starting", "running", or its end: "finished", "failed", "killed", "lost" or "revoked"
     outcome, code : of an end, as in TasksFinished
-    said : what was said of it by what runs the task; empty for nothing
+    said : the executor's message; empty for none
     """
 
     number: int
@@ -45,14 +44,14 @@ class Update(Struct, frozen=True):
 
 
 class Launched(Struct):
-    """A task that a framework launched: the job that it is, where, and the updates that are not acknowledged.
+    """A task that a framework launched: its job and node, and the updates that are not acknowledged.
 
     demand : what it takes
-    told : the number of the last update that there was
-    over : there will be no more
-    executor : the program of the framework's that it runs in; empty for a command
-    last_words : what was said of its end, which has not come yet
-    heard : names of what was said of it, the last ones
+    told : number of the last update
+    over : no update follows
+    executor : name of the framework's executor that runs it; empty for a command
+    last_words : message for its end, which is still to come
+    heard : ids of the last updates received
     """
 
     job: int
@@ -69,13 +68,13 @@ class Launched(Struct):
 
 
 class RoleReservation(Struct):
-    """Room of a node that is set apart for a role: it is offered to the role's frameworks only, and to those of roles below.
+    """Resources of a node reserved for a role: only offered to frameworks of the role and of roles below it.
 
-    The mark that it is known by says whose it is, and what else tells it from others; the scheduler does not look into it.
+    Its mark identifies it, including its role; opaque to the scheduler.
 
-    amount : in all, of which tasks have `taken` some, and some is `offered`
+    amount : in total, of which tasks have `taken` some, and some is `offered`
     said, whole : as in ResourcesReserved
-    there : whether it counts; not while its node is lost, or has come back with too little
+    there : False while it does not count: its node is lost, or came back with too little
     """
 
     role: str
@@ -88,14 +87,14 @@ class RoleReservation(Struct):
 
     @property
     def idle(self) -> Quantities:
-        """What nobody has of it, nor is offered."""
+        """What is neither taken nor offered."""
         gone = plus(self.taken, self.offered)
         found = {name: amount - gone.get(name, 0) for name, amount in self.amount.items()}
         return {name: amount for name, amount in found.items() if amount}
 
 
-class RefusedApart(Struct, frozen=True):
-    """What a framework does not want of the role_reservations of a node, by their marks, until a moment."""
+class RefusedReservation(Struct, frozen=True):
+    """What a framework refused of the reservations of a node, by mark, until a time."""
 
     node: str
     apart: dict[str, Quantities]
@@ -103,9 +102,9 @@ class RefusedApart(Struct, frozen=True):
 
 
 class Executor(Struct):
-    """A program of a framework's that runs tasks in itself: the job that it is, where, and whether it has ended.
+    """A framework's program that runs tasks in itself: its job and node, and whether it has ended.
 
-    tasks : the jobs of those that are not over
+    tasks : the jobs of its unfinished tasks
     """
 
     job: int
@@ -119,12 +118,12 @@ class Executor(Struct):
 class Member(Struct):
     """A framework that is subscribed, or may come back.
 
-    leaves : by role, its leaf queue
+    leaves : its leaf queue by role
     suppressed : roles for which it wants no offers
-    since : when it came
-    away_since : when its connection was lost; None while it is there
-    not_before : when it is gone for that at the soonest
-    unanswered : offers that it let expire since it answered one last
+    since : when it first subscribed
+    away_since : when its connection was lost; None while connected
+    not_before : when it is removed at the earliest
+    unanswered : offers it let expire since its last answer
     """
 
     framework: Framework
@@ -137,45 +136,45 @@ class Member(Struct):
 
     @property
     def gone_at(self) -> float:
-        """When it is gone unless it comes back; for ever while it is there."""
+        """When it is removed unless it comes back; inf while connected."""
         if self.away_since is None:
             return inf
         return max(self.not_before, self.away_since + self.framework.failover_timeout)
 
 
 class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
-    """All frameworks that are known.
+    """All known frameworks.
 
     Attributes
     ----------
     members : dict of str to Member
-        By id, in the order in which they came.
+        By id, in the order they came.
     tasks : dict of str to dict of str to Launched
-        By framework and the framework's own name for the task: those that are not over, or of which it has not acknowledged all.
+        By framework and its name for the task: those with unfinished or unacknowledged updates.
     gone : list of str
-        Ids that nobody has any more, the last ones.
+        Ids of the last frameworks that were removed.
     last_offer : int
-        The id of the last offer that was made.
+        Id of the last offer.
     void : dict of int to str
-        Offers on nodes that are lost or have less than they had, by id, with the reason: nobody was told yet.
+        Offers that are void because their node is lost or shrank, by id, with the reason; not yet rescinded.
     at : dict of str to tuple of str and str
-        By leaf queue, whose it is: the framework and the role.
+        By leaf queue, its framework and role.
     executors : dict of int to Executor
-        By the number of the job, those that run, or have tasks yet that are not over.
+        By job, those that run or have unfinished tasks.
     role_reservations : dict of str to dict of str to RoleReservation
         By node and mark.
     offered_apart : dict of int to dict of str to Quantities
-        By the id of an offer that has some, what it offers of role_reservations, by their marks.
-    refused_apart : dict of str to list of RefusedApart
-        By the leaf of the framework that refused it.
+        By offer, what it includes of reservations, by mark.
+    refused_apart : dict of str to list of RefusedReservation
+        By the leaf of the framework that refused.
     ports, offered_ports : dict of str to dict of int to Ranges
-        By node, the ports that tasks have, by the number of the job; and those that are offered, by the id of the offer.
+        By node: the ports that tasks have, by job; and those that are offered, by offer.
     graces : dict of int to float
-        By the number of the job, the seconds that tasks and executors have to end which their framework stopped.
+        By job, seconds to end, for tasks and executors stopped by their framework.
     task_of : dict of int to tuple of str and str
-        By the number of the job, the framework and the name of the task in `tasks`.
+        By job, the framework and the name in `tasks`.
     inside : dict of int to int
-        By the number of the job of a task that runs within an executor and is not over, the number of the executor's.
+        By job of an unfinished task in an executor, the executor's job.
     """
 
     members: dict[str, Member] = field(default_factory=dict)
@@ -186,7 +185,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     executors: dict[int, Executor] = field(default_factory=dict)
     role_reservations: dict[str, dict[str, RoleReservation]] = field(default_factory=dict, name="parcels")
     offered_apart: dict[int, dict[str, Quantities]] = field(default_factory=dict)
-    refused_apart: dict[str, list[RefusedApart]] = field(default_factory=dict)
+    refused_apart: dict[str, list[RefusedReservation]] = field(default_factory=dict)
     ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
     offered_ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
     graces: dict[int, float] = field(default_factory=dict)
@@ -194,11 +193,11 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         self.inside = {task: number for number, executor in self.executors.items() for task in executor.tasks}
         self.at = {leaf: (who, role) for who, m in self.members.items() for role, leaf in m.leaves.items()}
-        self._lowest: dict[str, int] = {}  # by the queue of a role, a number below which all leaves are somebody's
+        self._lowest: dict[str, int] = {}  # by the queue of a role: all leaves with lower numbers are taken
         self.task_of = {t.job: (who, task) for who, tasks in self.tasks.items() for task, t in tasks.items()}
 
     def copy(self) -> "Frameworks":
-        """Another that knows the same."""
+        """Return a copy."""
         members = {
             who: replace(m, leaves=dict(m.leaves), suppressed=list(m.suppressed)) for who, m in self.members.items()
         }
@@ -222,7 +221,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         )
 
     def executors_by_place(self) -> dict[tuple[str, str], list[str]]:
-        """The names of the executors that each framework has on each node."""
+        """Return the names of the executors of each framework on each node."""
         found: dict[tuple[str, str], list[str]] = {}
         for each in self.executors.values():
             found.setdefault((each.framework, each.node), []).append(each.name)
@@ -230,11 +229,11 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
 
     @property
     def have_tasks(self) -> bool:
-        """Whether any job that is not over, or of which a framework is told, is one's, or may have room of a reservation, or ports."""
+        """True if any job may be a framework's task or executor, or use reservations or ports."""
         return bool(self.task_of or self.executors or self.role_reservations or self.ports or self.graces)
 
     def leave(self, who: str) -> None:
-        """A framework is gone, and so is what it was to be told."""
+        """Remove a framework, and its updates."""
         member = self.members.pop(who)
         for leaf in member.leaves.values():
             self.free(leaf)
@@ -243,7 +242,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         self.gone = [*self.gone, who][-MOST_GONE:]
 
     def note(self, job: int, what: str, at: float, said: str = "") -> None:
-        """Something became of a task of a framework; nothing where nobody is to be told."""
+        """Add an update for a task of a framework, if it still expects any."""
         who, task = self.task_of.get(job, ("", ""))
         if who:
             launched = self.tasks[who][task]
@@ -251,7 +250,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
             launched.updates.append(Update(launched.told, what, at, said=said))
 
     def end(self, job: int, what: str, at: float, outcome: int, code: int) -> None:
-        """A task of a framework has ended, or an executor; the task with what was said of that before."""
+        """Note the end of a framework's task or executor; a task's update includes its last words."""
         self.graces.pop(job, None)
         who, task = self.task_of.get(job, ("", ""))
         if who:
@@ -269,7 +268,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
                 del self.executors[within]
 
     def executor_on(self, who: str, name: str, node: str) -> int | None:
-        """The number of the job that a framework's executor is on a node; None where there is none."""
+        """Return the job of a framework's executor on a node, if any."""
         return next(
             (
                 job
@@ -280,7 +279,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         )
 
     def acknowledge(self, job: int, update: int) -> None:
-        """A framework knows an update; a task that is over, of which it knows all, is kept no longer."""
+        """Remove an acknowledged update; and the task, if it has ended and has no other."""
         who, task = self.task_of[job]
         launched = self.tasks[who][task]
         launched.updates = [each for each in launched.updates if each.number != update]
@@ -288,7 +287,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
             del self.tasks[who][task], self.task_of[job]
 
     def free_leaf(self, role: str, busy: Container[str]) -> str:
-        """A name for the leaf of a framework more in a role; those that are `busy` are nobody's, and still have tasks."""
+        """Return a free name for a framework's leaf in a role; `busy` leaves are free, but still have tasks."""
         own = own_queue(role)
         number = self._lowest.get(own, 1)
         while f"{own}/{number}" in self.at:
@@ -299,27 +298,27 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         return leaf
 
     def free(self, leaf: str) -> None:
-        """A leaf is nobody's any more."""
+        """Release a leaf."""
         self.at.pop(leaf, None)
         self._lowest.pop(leaf.rpartition("/")[0], None)
 
 
 def holds_jobs_of(leaf: str) -> str:
-    """The queue whose jobs a leaf is for: itself, but for one that a queue has for its jobs beside others below it."""
+    """Return the queue whose jobs a leaf holds: itself, or the role of a ``ROLE/./jobs``."""
     return leaf.removesuffix(f"/{OWN}/{JOBS}")
 
 
 def plus(one: Quantities, other: Quantities, sign: int = 1) -> Quantities:
-    """The sum of amounts, or their difference, without what is nothing."""
+    """Return the sum or difference of amounts, without zeros."""
     found = {name: one.get(name, 0) + sign * other.get(name, 0) for name in one | other}
     return {name: amount for name, amount in found.items() if amount}
 
 
 def queue_of(role: str) -> str:
-    """The queue that a role is."""
+    """Return the queue of a role."""
     return ANYBODYS if role == USERS else role
 
 
 def own_queue(role: str) -> str:
-    """The queue that stands for a role itself."""
+    """Return the queue that stands for a role itself."""
     return f"{queue_of(role)}/{OWN}"

@@ -1,4 +1,4 @@
-"""Rows for what is new: resources, queues, shapes, groups, jobs and their tasks."""
+"""Create rows for new resources, queues, shapes, groups, jobs and tasks; compact them when jobs are forgotten."""
 
 from collections.abc import Iterable, Sequence
 from math import inf, nan
@@ -21,12 +21,12 @@ from fairlead.scheduler.state import GroupKey, State
 from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks, vector
 
 MANY_KINDS = 100
-"""Kinds of new jobs, so many at once that the order is rather made anew than changed for each."""
+"""New kinds of jobs from which on the order is rebuilt instead of updated for each."""
 
-# Rows as pieces of memory: numpy copies those several times as fast as field by field.
+# Rows as raw memory: numpy copies these several times as fast as field by field.
 _JOB, _TASK = (np.dtype((np.void, table.FIELDS.itemsize)) for table in (Jobs, Tasks))
 
-# What stands in the row of a new job or task, in the order of the fields, where it does not say something of its own.
+# Defaults of the row of a new job or task, in the order of the fields.
 _NEW_JOB: dict[str, Any] = dict.fromkeys(Jobs.FIELDS.names or (), 0)
 _NEW_JOB |= {"group": NONE, "after": NONE, "before": NONE, "finished_at": nan}
 NEW_TASK = np.zeros((), Tasks.FIELDS)
@@ -34,7 +34,7 @@ NEW_TASK["node"], NEW_TASK["started_at"], NEW_TASK["finished_at"] = NONE, nan, n
 
 
 def ensure_resources(state: State, names: Iterable[str]) -> None:
-    """Have a column for each of these."""
+    """Add missing columns for these resources."""
     new = [name for name in names if name not in state.resources]
     if new:
         state.resources += sorted({*new})
@@ -42,7 +42,7 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
         for name in TABLES:
             getattr(state, name).widen(len(state.resources))
         state.cluster.count(state.nodes)
-        state.order.spoil()
+        state.order.invalidate()
         for row in range(state.queues.n):
             write_queue(state, row)
         mark_exact(state.queues)
@@ -50,29 +50,29 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
 
 
 def ensure_queue(state: State, name: str) -> int:
-    """The row of a queue, made with those above it where it is not there."""
+    """Return the row of a queue, created with its ancestors if needed."""
     if name not in state.tree.rows:
         for row in state.tree.add(name, state.queues):
-            fresh = row >= state.order.queues.n
+            is_new = row >= state.order.queues.n
             write_queue(state, row)
-            if fresh and row:
+            if is_new and row:
                 parent = state.queues.parent[row]
                 if state.queues.policy[parent] == SDRF:
                     share_evenly(state.queues, state.cluster.total)
                 state.queues.exact[row] = True
                 if state.queues.exact[parent] and not state.queues.part[row].all():
                     state.queues.exact[parent] = False
-                    state.order.spoil()  # the keys of its siblings are others now
+                    state.order.invalidate()  # the keys of its siblings changed
                 state.order.add_queue(state, row)
             elif row < state.order.queues.n:
-                state.order.spoil()  # it has queues below it from now on, which share by a policy of its own
+                state.order.invalidate()  # it has children now, which share by its policy
         if state.queues.nonlendable[state.tree.rows[name]].any():
             state.tree.write_nonlendable(state.queues)
     return state.tree.rows[name]
 
 
 def write_queue(state: State, row: int) -> None:
-    """Write what holds for a queue into its row."""
+    """Write a queue's declaration into its row."""
     ensure_resources(state, state.tree.needed_resources(state.tree.names[row]))
     state.tree.write(row, state.queues, state.resources, state.cluster.total)
     most = state.tree.inherited(state.tree.names[row], "offer_most", state.settings.offer_most or 0.0)
@@ -81,11 +81,11 @@ def write_queue(state: State, row: int) -> None:
         state.queues.guarantee_timeout[row] = state.queues.share_timeout[row] = inf
         state.queues.priority_revokes[row] = state.queues.revocable[row] = False
     if state.queues.tick[row] > 0:
-        state.times[NEXT_TICK] = -inf  # the next fact finds it
+        state.times[NEXT_TICK] = -inf  # the next fact recomputes it
 
 
 def ensure_shape(state: State, job: Job) -> int:
-    """The row of a job's shape."""
+    """Return the row of a job's shape, created if needed."""
     constraints = tuple(sorted((label, tuple(sorted(values))) for label, values in job.on.items()))
     key = (tuple(sorted((name, q) for name, q in job.taken.items() if q)), constraints)
     fit = FITS.index(job.fit)
@@ -104,29 +104,29 @@ def ensure_shape(state: State, job: Job) -> int:
 
 
 def write_jobs(state: State, numbers: I64, kinds: Sequence[Job], which: I64) -> tuple[int, I64]:
-    """Give new jobs their rows, and their tasks theirs; they wait nowhere yet.
+    """Create the rows of new jobs and their tasks; they are in no group yet.
 
     Parameters
     ----------
     numbers : int64, shape (jobs,)
-        Rising, and higher than all before.
+        Ascending, and higher than all before.
     kinds : sequence of Job
     which : int64, shape (jobs,)
-        Of each job, which of the kinds it is.
+        Index of each job's kind.
 
     Returns
     -------
     row : int
-        The first of the rows.
+        The first new row of jobs.
     groups : int64, shape (jobs,)
-        Where they wait when they do, all their tasks waiting.
+        Their groups, if all their tasks wait.
     """
     rows, groups = rows_of_kinds(state, kinds)
     return write_rows(state, numbers, rows, which), groups[which]
 
 
 def write_rows(state: State, numbers: I64, rows: NDArray[Any], which: I64) -> int:
-    """The same, where `rows` are what :func:`rows_of_kinds` has given for the kinds; returns the first row."""
+    """Like :func:`write_jobs`, for `rows` from :func:`rows_of_kinds`; returns the first row."""
     jobs, tasks = state.jobs, state.tasks
     new = rows.view(_JOB)[which].view(Jobs.FIELDS)
     sizes = new["tasks"]
@@ -141,15 +141,15 @@ def write_rows(state: State, numbers: I64, rows: NDArray[Any], which: I64) -> in
 
 
 def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64]:
-    """Rows as jobs of some kinds have them, but for their numbers and tasks; and the groups where those wait.
+    """Return rows for kinds of jobs, without their numbers and tasks; and the groups where such jobs wait.
 
-    They hold until the tables are made smaller.
+    Valid until the tables are compacted.
     """
     for job in kinds:
         ensure_resources(state, job.demand)
     keys = [_group_key(state, job) for job in kinds]
     if len(kinds) > MANY_KINDS and sum(key not in state.group_rows for key in keys) > MANY_KINDS:
-        state.order.spoil()  # to give all groups their places at once
+        state.order.invalidate()  # to place all groups at once
     groups = [ensure_group(state, key) for key in keys]
     rows = []
     for job, (queue, priority, shape, *_), group in zip(kinds, keys, groups, strict=True):
@@ -182,14 +182,14 @@ def _group_key(state: State, job: Job) -> GroupKey:
 
 
 def set_ended(state: State, ended: I64, length: int = 0) -> None:
-    """Have this for the list of jobs that ended, with room for all."""
+    """Replace the list of ended jobs, with space for all jobs."""
     state.ended, old = np.zeros(max(length, len(state.jobs.rows), len(ended)), np.int64), ended
     state.ended[: len(old)] = old
     state.moves[0] += 1
 
 
 def ensure_group(state: State, key: GroupKey) -> int:
-    """The group for tasks of a leaf, a priority and a shape, so many of them at once, 0 for one by one; revocable or not."""
+    """Return the group of a key, created if needed: leaf, priority, shape, gang size (0: not a gang), revocable."""
     group = state.group_rows.get(key)
     if group is None:
         b = state.groups
@@ -203,7 +203,7 @@ def ensure_group(state: State, key: GroupKey) -> int:
 
 
 def group_of(state: State, row: int) -> int:
-    """The group that a job waits in when it does."""
+    """Return the group that a job waits in."""
     jobs = state.jobs
     gang = int(jobs.waiting[row]) if jobs.gang[row] else 0
     key = (int(jobs.queue[row]), int(jobs.priority[row]), int(jobs.shape_row[row]), gang, bool(jobs.revocable[row]))
@@ -211,7 +211,7 @@ def group_of(state: State, row: int) -> int:
 
 
 def compact(state: State) -> None:
-    """Take the rows of forgotten jobs, and the groups and shapes that only they had, out of the tables."""
+    """Remove the rows of forgotten jobs, and of the groups and shapes that only they used."""
     jobs, tasks, groups, shapes = state.jobs, state.tasks, state.groups, state.shapes
     live = np.flatnonzero(jobs.id[: jobs.n] != NONE)
     counts = jobs.tasks[live]
@@ -227,11 +227,11 @@ def compact(state: State) -> None:
     used[(groups.head[: groups.n] != NONE) | groups.is_framework[: groups.n]] = True
     used[jobs.home[: jobs.n][jobs.home[: jobs.n] != NONE]] = True
     live = np.flatnonzero(used)
-    new_bucket = renumbering(live, groups.n)
+    new_group = renumbering(live, groups.n)
     groups.keep(live)
-    jobs.group[:] = new_bucket[jobs.group]
-    jobs.home[:] = new_bucket[jobs.home]
-    state.holds.group[: state.holds.n] = new_bucket[state.holds.group[: state.holds.n]]
+    jobs.group[:] = new_group[jobs.group]
+    jobs.home[:] = new_group[jobs.home]
+    state.holds.group[: state.holds.n] = new_group[state.holds.group[: state.holds.n]]
 
     live = np.union1d(jobs.shape_row[: jobs.n], groups.shape_row[: groups.n])
     new_shape = renumbering(live, shapes.n)
@@ -247,11 +247,11 @@ def compact(state: State) -> None:
     set_ended(state, ended)
     state.forgotten = state.dead_tasks = 0
     state.index.renumber(jobs)
-    find_kinds(state)
+    rebuild_row_maps(state)
 
 
-def find_kinds(state: State) -> None:
-    """Work out where shapes and groups are, from the tables and parts. The order is made anew when it is needed."""
+def rebuild_row_maps(state: State) -> None:
+    """Rebuild the row maps of shapes and groups from the tables. The order is rebuilt when next needed."""
     fits = state.shapes.fit[: state.shapes.n].tolist()
     state.shape_rows = {key: row for row, key in enumerate(zip(state.shape_keys, fits, strict=True))}
     b = state.groups
@@ -259,24 +259,24 @@ def find_kinds(state: State) -> None:
     keys = zip(*(column.tolist() for column in columns), strict=True)
     state.group_rows = {key: row for row, key in enumerate(keys)}
     state.any_revocable = bool(b.revocable[: b.n].any())
-    state.order.spoil()
+    state.order.invalidate()
 
 
 def renumbering(live: I64, count: int) -> I64:
-    """Map old rows to new ones, NONE for those that go; NONE itself, the last element, stays NONE."""
+    """Map old rows to new ones, NONE for removed rows; NONE itself, the last element, stays NONE."""
     new = np.full(count + 1, NONE, np.int64)
     new[live] = np.arange(len(live))
     return new
 
 
-TAKEN_ALONG = (
+ROLE_COLUMNS = (
     "used", "spare", "promised", "claimed", "tasks", "jobs", "spare_tasks", "served", "allocations", "trusted", "overran",
 )  # fmt: skip
-"""What a queue has because of its jobs: what the new queues have from the first, as the role does."""
+"""Columns that a queue has because of its jobs: copied to the new queues when it becomes a role."""
 
 
 def make_role(state: State, role: str, at: float) -> None:
-    """Have the jobs of the queue that a role is, and of those above it, in leaves of their own."""
+    """Move the jobs of a role's queue, and of those above it, to leaves of their own."""
     for name in reversed(path_to_root(queue_of(role))):
         row = state.tree.rows.get(name)
         if name and row is not None and row not in state.tree.inner_rows and _has_live_jobs(state, row):
@@ -295,15 +295,15 @@ def _move_jobs(state: State, row: int, at: float) -> None:
     begin_ticks(queues, tick, at - state.times[BEGAN])
     for new in (state.tree.rows[own], leaf):
         if queues.tick[queues.parent[new]] > 0:
-            scheduling.count_use(state.view(), new, at)  # which is nothing until now
-        for name in TAKEN_ALONG:
+            scheduling.count_use(state.view(), new, at)  # nothing so far
+        for name in ROLE_COLUMNS:
             getattr(queues, name)[new] = getattr(queues, name)[row]
     for name, none in (
         ("idled_before", 0),
         ("in_line_since", 0.0),
         ("in_line_at", -np.inf),
         ("apart", 0),
-    ):  # of leaves only
+    ):  # only leaves have these
         column = getattr(queues, name)
         column[leaf], column[row] = column[row], none
     jobs, leaves = state.jobs, state.groups.leaf[: state.groups.n]
@@ -313,4 +313,4 @@ def _move_jobs(state: State, row: int, at: float) -> None:
     for number in jobs.id[mine][jobs.id[mine] != NONE].tolist():
         state.index.specs[number] = replace(state.index.specs[number], queue=state.tree.names[leaf])
     state.tree.write_nonlendable(queues)
-    find_kinds(state)
+    rebuild_row_maps(state)

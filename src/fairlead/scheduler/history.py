@@ -1,4 +1,4 @@
-"""How what queues used before is counted: the ticks that a half-life makes, and how fine amounts are.
+"""How past use is counted: ticks per half-life, and the precision of amounts.
 
 The counting itself is in :mod:`fairlead.scheduler.kernel`.
 """
@@ -10,12 +10,12 @@ from fairlead.policies.drf import dominant_share
 from fairlead.scheduler.kernel.constants import MOMENTS, QUARTER_DIGITS
 from fairlead.scheduler.tables import F64, I64, NONE, Queues
 
-LARGEST_AMOUNT = 49
-"""Binary digits of what is counted."""
+LARGEST_AMOUNT_BITS = 49
+"""Binary digits of a counted amount."""
 
 
-def forget_what_is_made_otherwise(queues: Queues, before: I64) -> None:
-    """Where history is made of something else than before, begin anew: under sdrf it is made of what is beyond an even part.
+def reset_changed_history(queues: Queues, before: I64) -> None:
+    """Clear history that changed its meaning: under sdrf it only counts use beyond an even share.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def forget_what_is_made_otherwise(queues: Queues, before: I64) -> None:
 
 
 def share_evenly(queues: Queues, total: I64) -> None:
-    """Write what part of the whole the weight of a queue under sdrf entitles it to among all its siblings, whoever is at work."""
+    """Write what a queue under sdrf is entitled to by its weight among all its siblings, active or not."""
     for parent in np.flatnonzero(queues.policy[: queues.n] == SDRF):
         rows = np.flatnonzero(queues.parent[: queues.n] == parent)
         weight = queues.weight[rows]
@@ -38,15 +38,15 @@ def share_evenly(queues: Queues, total: I64) -> None:
 
 
 def begin_ticks(queues: Queues, before: F64, elapsed: float) -> None:
-    """Where queues' ticks are others than before, begin with the one that runs now.
+    """Start the current tick of queues whose ticks changed.
 
-    What was used since the last one was over is forgotten; where there are no ticks any more, all.
+    Use since the last tick that ended is forgotten; all history is, if there are no ticks any more.
 
     Parameters
     ----------
     queues : Queues
     before : float64, shape (queues,)
-        The seconds of a tick before; there may be more queues now.
+        Seconds per tick before; there may be more queues now.
     elapsed : float
         Seconds since ticks are counted.
     """
@@ -60,12 +60,12 @@ def begin_ticks(queues: Queues, before: F64, elapsed: float) -> None:
 
 
 def share_over_time(queues: Queues, row: int, grain: I64, total: I64) -> float:
-    """The dominant share of what a queue used before, over its weight; of all that, not only of what it is charged for."""
+    """Return the dominant share of a queue's whole past use, over its weight."""
     return float(dominant_share(queues.mean[row] / MOMENTS * 2.0**grain, total, queues.divisor(row)))
 
 
 def goes_by_history(queues: Queues, row: int) -> bool:
-    """Whether some policy above a queue goes by what was used before, however little that is."""
+    """True if a policy above a queue compares past use, however small."""
     while queues.parent[row] != NONE:
         row = int(queues.parent[row])
         if queues.policy[row] == SDRF or queues.policy[row] >= FAIRTREE:
@@ -74,27 +74,26 @@ def goes_by_history(queues: Queues, row: int) -> bool:
 
 
 def coarsen(queues: Queues, grain: I64, total: I64) -> None:
-    """Have amounts be counted so coarsely that all of a cluster can be: `grain` is how many binary digits are cut off."""
-    if not (total >> (grain + LARGEST_AMOUNT)).any():
+    """Raise `grain`, the binary digits dropped from amounts, until the whole cluster can be counted."""
+    if not (total >> (grain + LARGEST_AMOUNT_BITS)).any():
         return
     digits = [int(quantity).bit_length() for quantity in total]
-    coarser = np.maximum(grain, np.array(digits, np.int64) - LARGEST_AMOUNT)
+    coarser = np.maximum(grain, np.array(digits, np.int64) - LARGEST_AMOUNT_BITS)
     queues.mean >>= coarser - grain
     queues.recent >>= coarser - grain
     grain[:] = coarser
 
 
 def fine_digits(most: I64, grain: I64) -> I64:
-    """How many binary digits after the point charges have, of each resource: all of a quarter of a mean, where there is room.
+    """Return the binary digits after the point that charges have, per resource: up to all of a quarter of a mean.
 
-    Without, who has used little of what is counted in thousandths, and the same of what is counted in bytes, would be charged
-    for the one alone.
+    Without them, a queue that used little would be charged for resources counted in bytes, but not for those in thousandths.
 
     Parameters
     ----------
     most : int64, shape (resources,)
-        What is charged in all, at most; base units.
+        Upper bound of the total charge, base units.
     grain : int64, shape (resources,)
     """
     digits = np.array([int(quantity).bit_length() for quantity in most], np.int64)
-    return np.where(grain > 0, 0, np.clip(LARGEST_AMOUNT - digits, 0, QUARTER_DIGITS))
+    return np.where(grain > 0, 0, np.clip(LARGEST_AMOUNT_BITS - digits, 0, QUARTER_DIGITS))

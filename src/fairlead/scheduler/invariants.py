@@ -1,6 +1,6 @@
-"""What is true of every state: all that it keeps as sums and lists, worked out again from the tasks alone.
+"""Invariants of every state: all sums and lists that it keeps, recomputed from the tasks.
 
-For tests, fuzzing, and a scheduler that runs with ``FAIRLEAD_CHECK`` set; it looks at every task, so it takes its time.
+For tests, fuzzing, and a scheduler with ``FAIRLEAD_CHECK`` set; slow, since it reads every task.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
-from fairlead.scheduler.effects import is_led_out
+from fairlead.scheduler.effects import has_leader_ended
 from fairlead.scheduler.framework_index import own_queue, plus
 from fairlead.scheduler.frameworks.effects import wants_offers
 from fairlead.scheduler.frameworks.reservations import RESERVED, count_of, joined
@@ -25,12 +25,12 @@ from fairlead.scheduler.tables import BINS, I32, I64, NONE, OF_QUEUE, RESERVATIO
 
 
 def check_invariants(state: State) -> None:
-    """Work everything out again, and compare.
+    """Recompute and compare.
 
     Raises
     ------
     AssertionError
-        Says of which node, queue, group or job the state keeps something that is not so.
+        Names the node, queue, group or job for which the state keeps something wrong.
     """
     assert state.view().scratches == 0, "a kernel kept the arrays that it worked in"
     _check_lists(state)
@@ -41,24 +41,24 @@ def check_invariants(state: State) -> None:
     _check_offers(state)
     _check_executors(state)
     _check_ports(state)
-    _check_sketches(state)
-    _check_let_in(state)
+    _check_histograms(state)
+    _check_admitted(state)
     check_order(state)
 
 
 def _check_index(state: State) -> None:
-    """Which jobs are led, and which run in executors, is kept beside what was submitted, and follows from it."""
+    """The gangs with leaders and the tasks in executors are those of the submitted jobs."""
     index = state.index
     led = {number for number, job in index.specs.items() if is_led(job)}
     inside = {number for number, job in index.specs.items() if runs_in_executor(job)}
-    assert index.led == led, f"jobs {led} are gangs that are led, not {index.led}"
+    assert index.led == led, f"jobs {led} are gangs with leaders, not {index.led}"
     assert index.in_executors == inside, f"jobs {inside} run in executors, not {index.in_executors}"
 
 
-def _check_let_in(state: State) -> None:
-    """Of each person who is bounded, those are inside that wait in a group or run, and gangs that are about to be over.
+def _check_admitted(state: State) -> None:
+    """Under a cap, exactly those jobs are admitted that wait in a group or run, and gangs that are about to end.
 
-    Others wait only where these are enough.
+    Others wait only if the cap is reached.
     """
     jobs, inside = state.jobs, dict[str, set[int]]()
     broken = np.isin(jobs.id[: jobs.n], sorted(state.broken_gangs))
@@ -67,14 +67,14 @@ def _check_let_in(state: State) -> None:
         if cap_of(state.settings, job) is not None:
             inside.setdefault(job.user, set()).add(int(jobs.id[row]))
     kept = {who: some for who, some in state.job_caps.inside.items() if some}
-    assert kept == inside, f"jobs {inside} are let in, not {kept}"
+    assert kept == inside, f"jobs {inside} are admitted, not {kept}"
     for who, waits in state.job_caps.waits.items():
         most = state.settings.max_jobs_of.get(who, state.settings.max_jobs_of.get("*", 0))
-        assert not waits or len(inside.get(who, ())) >= most, f"jobs {waits} of {who!r} wait, who may have {most}"
+        assert not waits or len(inside.get(who, ())) >= most, f"jobs {waits} of {who!r} wait below the cap of {most}"
 
 
 def _check_lists(state: State) -> None:
-    """Each group's list holds its jobs by number, linked both ways, and counts those that run already."""
+    """Each group's list has its jobs by number, linked both ways, and counts those that already run."""
     jobs, groups = state.jobs, state.groups
     listed = 0
     for b in range(groups.n):
@@ -94,7 +94,7 @@ def _check_lists(state: State) -> None:
 
 
 def _check_jobs(state: State) -> None:
-    """A job's counts are those of its tasks, and it waits in a group where it may start."""
+    """A job's counts are those of its tasks, and it is in a group exactly if it may start."""
     jobs, n = state.jobs, state.jobs.n
     there = np.flatnonzero(jobs.id[:n] != NONE)
     whose, sizes = np.repeat(there, jobs.tasks[there]), jobs.tasks[there]
@@ -116,13 +116,13 @@ def _check_jobs(state: State) -> None:
     ended = {*state.ended_jobs().tolist()}
     for row, is_over in zip(there.tolist(), over, strict=True):
         job = int(jobs.id[row])
-        assert is_over == (not np.isnan(jobs.finished_at[row])), f"job {job} is over: {is_over}, and has another end"
-        assert is_over == (job in ended), f"job {job} is over: {is_over}, and the list of ended jobs says another"
+        assert is_over == (not np.isnan(jobs.finished_at[row])), f"job {job} is over: {is_over}, but its end differs"
+        assert is_over == (job in ended), f"job {job} is over: {is_over}, but the list of ended jobs differs"
         may_start = (jobs.at_most[row] == 0 or jobs.holding[row] < jobs.at_most[row]) and jobs.waiting[row] > 0
         may_start = may_start and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
-        may_start = may_start and not is_led_out(state, row)
+        may_start = may_start and not has_leader_ended(state, row)
         may_start = may_start and job not in state.dependencies.waits_for and not waits_for_cap(state, job)
-        assert (jobs.group[row] != NONE) == may_start, f"job {job} may start: {may_start}, and its group says another"
+        assert (jobs.group[row] != NONE) == may_start, f"job {job} may start: {may_start}, but its group differs"
     lost = ~state.nodes.up[state.tasks.node[task[held]]]
     assert not lost.any(), f"jobs {jobs.id[whose[held][lost]]} are on a lost node"
 
@@ -137,7 +137,7 @@ def _check_sums(state: State) -> None:
     np.add.at(used, state.tasks.node[tasks], demand)
     offers = state.offers
     np.add.at(used, offers.node[: offers.n], offers.rest[: offers.n])
-    apart = _check_parcels(state)
+    apart = _check_role_reservations(state)
     for _, node, amount in apart:
         used[node] += amount
     for n, spec in enumerate(state.cluster.specs):
@@ -177,13 +177,15 @@ def _check_sums(state: State) -> None:
         found_offered, kept_offered = offered[q].tolist(), queues.offered[q].tolist()
         assert kept_offered == found_offered, f"queue {name!r} is offered {found_offered}, not {kept_offered}"
         amounts, count = spare[q].tolist(), int(spare_tasks[q])
-        said = queues.spare[q].tolist(), int(queues.spare_tasks[q])
-        assert said == (amounts, count), f"revocable jobs of queue {name!r} use {amounts} in {count} tasks, not {said}"
+        spares = queues.spare[q].tolist(), int(queues.spare_tasks[q])
+        assert spares == (amounts, count), (
+            f"revocable jobs of queue {name!r} use {amounts} in {count} tasks, not {spares}"
+        )
     _check_lending(state)
 
 
-def _check_parcels(state: State) -> list[tuple[str, int, I64]]:
-    """What tasks and offers have of role_reservations is what these tell; of each that counts, the role, the node and what it is."""
+def _check_role_reservations(state: State) -> list[tuple[str, int, I64]]:
+    """Reservations are used and offered as their tasks and offers say; returns role, node and amount of those that count."""
     f, found = state.frameworks, []
     has: dict[tuple[str, str], Quantities] = {}
     promised: dict[tuple[str, str], Quantities] = {}
@@ -200,24 +202,24 @@ def _check_parcels(state: State) -> list[tuple[str, int, I64]]:
     for node, here in f.role_reservations.items():
         for mark, reservation in here.items():
             assert reservation.taken == has.pop((node, mark), {}), (
-                f"tasks have not {reservation.taken} of reservation {mark} on {node}"
+                f"tasks do not use {reservation.taken} of reservation {mark} on {node}"
             )
             assert reservation.offered == promised.pop((node, mark), {}), (
                 f"{reservation.offered} of {mark} is not offered"
             )
-            assert reservation.amount, f"there is nothing of reservation {mark} on {node}"
+            assert reservation.amount, f"reservation {mark} on {node} is empty"
             assert min(reservation.idle.values(), default=0) >= 0, (
-                f"more is in use of reservation {mark} on {node} than there is"
+                f"reservation {mark} on {node} is used beyond its amount"
             )
             if reservation.there:
                 found.append((reservation.role, state.cluster.rows[node], vector(reservation.amount, state.resources)))
-    assert not has, f"tasks have {has} of role_reservations that there are not"
-    assert not promised, f"{promised} is offered of role_reservations that there are not"
+    assert not has, f"tasks use {has} of unknown reservations"
+    assert not promised, f"{promised} is offered of unknown reservations"
     return found
 
 
 def _check_ports(state: State) -> None:
-    """Of each node, tasks have the ports that they say, offers are of some that nobody has, and no port is given twice."""
+    """On each node, tasks have the ports that they say, valid offers have the others, and no port is given twice."""
     f, tasks = state.frameworks, state.held_rows()
     has: dict[str, dict[int, Ranges]] = {}
     for row, job in zip(tasks.tolist(), state.job_rows_of(tasks).tolist(), strict=True):
@@ -232,23 +234,23 @@ def _check_ports(state: State) -> None:
         assert count_of(joined(given)) == count_of(given), f"ports {given} of {node} are given twice"
     for node, held in f.offered_ports.items():
         there = state.offers.id[: state.offers.n][state.offers.node[: state.offers.n] == state.cluster.rows[node]]
-        assert {*held} <= {*there.tolist()}, f"ports of {node} are offered in offers {[*held]}, which do not hold"
+        assert {*held} <= {*there.tolist()}, f"ports of {node} are offered in offers {[*held]}, which are not valid"
 
 
 def _check_lending(state: State) -> None:
-    """What queues withhold from others is what is missing of what they do not lend, or what those below them withhold."""
+    """What queues do not lend and do not use is kept from others; likewise for the queues below."""
     queues = state.queues
     below = np.zeros_like(queues.used)
     for q in range(queues.n - 1, -1, -1):
         found = np.maximum(below[q], queues.nonlendable[q] - queues.used[q] - queues.claimed[q]).tolist()
         kept = queues.idle_nonlendable[q].tolist()
-        assert kept == found, f"queue {state.tree.names[q]!r} withholds {found} from others, not {kept}"
+        assert kept == found, f"queue {state.tree.names[q]!r} does not lend {found} to others, not {kept}"
         if q:
             below[queues.parent[q]] += queues.idle_nonlendable[q]
 
 
 def _listed(first: int, after: I32 | I64) -> list[int]:
-    """The rows of a list that is linked."""
+    """Return the rows of a linked list."""
     found = []
     while first != NONE:
         found.append(int(first))
@@ -257,7 +259,7 @@ def _listed(first: int, after: I32 | I64) -> list[int]:
 
 
 def _check_holds(state: State) -> None:
-    """What is kept is kept for somebody who waits, and is what the rule of :mod:`fairlead.scheduler.kernel` says."""
+    """Holds are for pending jobs, and follow the rule in `kernel/holds.pxi`."""
     holds, nodes, n = state.holds, state.nodes, state.holds.n
     tasks = state.held_rows()
     jobs = state.job_rows_of(tasks)
@@ -267,14 +269,14 @@ def _check_holds(state: State) -> None:
         here = np.flatnonzero(holds.node[:n] == node)
         listed = _listed(nodes.hold[node], holds.after)
         assert listed == here.tolist(), f"node {spec.name} has holds {here}, not {listed}"
-        assert len(set(holds.group[here].tolist())) == len(here), f"node {spec.name} is kept twice for the same"
+        assert len(set(holds.group[here].tolist())) == len(here), f"node {spec.name} has two holds of one group"
         on = state.tasks.node[tasks] == node
         claims: list[I64] = []
         for h in here[np.lexsort((holds.rank[here], holds.start[here]))].tolist():
             counted = (apart >> holds.place[h]) & 1 == 0 if holds.place[h] != NONE else True
             back = demand[on & counted & (state.tasks.until[tasks] <= holds.start[h])].sum(axis=0)
             assert back.tolist() == holds.back[h].tolist(), (
-                f"on node {spec.name} {back} comes back, not {holds.back[h]}"
+                f"on node {spec.name} {back} is expected back, not {holds.back[h]}"
             )
             due = (holds.start[here] <= holds.start[h]) & (holds.start[h] < holds.end[here])
             most = np.max([np.zeros(len(back), np.int64), *claims], axis=0)
@@ -284,22 +286,22 @@ def _check_holds(state: State) -> None:
             promised[state.groups.leaf[holds.group[h]]] += idle
         found = np.max([np.zeros(len(state.resources), np.int64), *claims], axis=0).tolist()
         kept = nodes.held[node].tolist()
-        assert found == kept, f"on node {spec.name} {found} is kept for jobs, not {kept}"
+        assert found == kept, f"on node {spec.name} {found} is held for jobs, not {kept}"
     for q in range(state.queues.n - 1, 0, -1):
         promised[state.queues.parent[q]] += promised[q]
         found, kept = promised[q].tolist(), state.queues.promised[q].tolist()
-        assert found == kept, f"for queue {state.tree.names[q]!r} {found} is kept idle, not {kept}"
+        assert found == kept, f"for queue {state.tree.names[q]!r} {found} is held idle, not {kept}"
     claimed = scheduling.kept_for_claims(state.view())
-    assert (state.queues.claimed[: state.queues.n] == claimed).all(), f"{claimed} is kept for claims, by queue"
+    assert (state.queues.claimed[: state.queues.n] == claimed).all(), f"{claimed} is held for claims, by queue"
     for group in np.unique(holds.group[:n]):
         mine = np.flatnonzero(holds.group[:n] == group)
-        assert state.groups.head[group] != NONE, f"nodes are kept for group {group}, where nobody waits"
+        assert state.groups.head[group] != NONE, f"nodes are held for group {group}, where no job waits"
         gang, kinds = int(state.groups.gang[group]), holds.kind[mine]
         assert len(set(kinds.tolist())) == 1, f"group {group} has holds of kinds {kinds}"
         kept = holds.tasks[mine]
-        assert (kept > 0).all(), f"group {group} has room kept for {kept} tasks"
+        assert (kept > 0).all(), f"group {group} has holds for {kept} tasks"
         if gang or kinds[0] == RESERVATION:
-            assert kept.sum() == max(1, gang), f"group {group} has room kept for {kept}, not {max(1, gang)}"
+            assert kept.sum() == max(1, gang), f"group {group} has holds for {kept} tasks, not {max(1, gang)}"
         assert (
             holds.amount[mine] == holds.tasks[mine][:, None] * state.shapes.demand[state.groups.shape_row[group]]
         ).all()
@@ -307,15 +309,16 @@ def _check_holds(state: State) -> None:
             assert len(set(getattr(holds, name)[mine].tolist())) == 1, f"group {group} has holds that differ in {name}"
     leaves = state.groups.leaf[np.unique(holds.group[:n][holds.kind[:n] == RESERVATION])].tolist()
     places = {int(holds.place[h]): int(holds.group[h]) for h in range(n) if holds.kind[h] == RESERVATION}
+    # rule: one-reservation
     assert len(places) == len(leaves), f"{len(leaves)} reservations have places {[*places]}"
     bits = sum(1 << place for place in places)
-    assert not (state.queues.apart[: state.queues.n] & ~bits).any(), f"leaves stand apart for others than {[*places]}"
+    assert not (state.queues.apart[: state.queues.n] & ~bits).any(), f"leaves are apart for others than {[*places]}"
     assert len(leaves) <= MOST, f"there are {len(leaves)} reservations, over {MOST}"
     assert len(set(leaves)) == len(leaves), f"of queues {leaves} one has two reservations"
 
 
 def _check_offers(state: State) -> None:
-    """Offers are to frameworks that are there, who wait for more where they want them; each refusal is found from its leaf."""
+    """Offers are to connected frameworks, which are in groups exactly if they want offers; refusals are linked to leaves."""
     f, offers, refusals = state.frameworks, state.offers, state.refusals
     ids = offers.id[: offers.n].tolist()
     assert ids == sorted({*ids}), f"offers {ids} are not in order"
@@ -340,17 +343,17 @@ def _check_offers(state: State) -> None:
         mine = np.flatnonzero(refusals.leaf[: refusals.n] == leaf).tolist()
         assert sorted(listed) == mine, f"leaf {leaf} has refusals {mine}, not {listed}"
     for who, tasks in f.tasks.items():
-        for task, told in tasks.items():
-            assert f.task_of[told.job] == (who, task), f"job {told.job} is task {task!r} of framework {who}"
-            assert told.updates or not told.over, f"task {task!r} of framework {who} is over, all of it acknowledged"
+        for task, launched in tasks.items():
+            assert f.task_of[launched.job] == (who, task), f"job {launched.job} is task {task!r} of framework {who}"
+            assert launched.updates or not launched.over, f"task {task!r} of framework {who} is over and acknowledged"
 
 
 def _check_executors(state: State) -> None:
-    """What runs in executors is on their nodes and of their frameworks, and holds resources; what is over and empty is gone."""
+    """Tasks in executors are on their nodes, of their frameworks, and hold resources; ended empty executors are removed."""
     f = state.frameworks
     assert f.inside == {job: n for n, each in f.executors.items() for job in each.tasks}, f"{f.inside} are inside"
     for number, executor in f.executors.items():
-        assert executor.tasks or not executor.over, f"executor {number} is over, and all that ran in it"
+        assert executor.tasks or not executor.over, f"executor {number} is over and empty"
         for job in [*executor.tasks, *([] if executor.over else [number])]:
             row, spec = state.jobs.first[state.job_row(job)], state.index.specs[job]
             assert (spec.framework, spec.executor) == (executor.framework, executor.name), f"job {job} is in {number}"
@@ -359,7 +362,7 @@ def _check_executors(state: State) -> None:
             assert node == executor.node, f"job {job} of executor {number} is on {node}, not {executor.node}"
 
 
-def _check_sketches(state: State) -> None:
+def _check_histograms(state: State) -> None:
     """Each histogram has one place, in its set, and its counts add up."""
     histograms, n = state.histograms, state.histograms.n
     sets, ways = np.nonzero(histograms.places != NONE)
@@ -377,39 +380,39 @@ def _check_sketches(state: State) -> None:
         longest_first = np.repeat(np.arange(BINS), histograms.counts[row])[::-1]
         allowed = (len(longest_first) + 1) // IN_TEN
         found = int(longest_first[allowed - 1]) if allowed else NONE
-        assert histograms.p90[row] == found, f"what is usual in histogram {row} is {found}, not {histograms.p90[row]}"
+        assert histograms.p90[row] == found, f"the p90 bin of histogram {row} is {found}, not {histograms.p90[row]}"
     queues = histograms.key[:n][histograms.about[:n] == OF_QUEUE]
-    assert (queues < state.queues.n).all(), "there is a histogram of a queue that there is not"
+    assert (queues < state.queues.n).all(), "a histogram is about an unknown queue"
 
 
 def check_order(state: State) -> None:
-    """Compare the order with one made anew from the tables, and what is known of room with the nodes.
+    """Compare the order with one rebuilt from the tables, and its bounds with the nodes.
 
-    For tests and the debug switch. The order is brought up to date by it, which changes nothing that is decided.
+    For tests and FAIRLEAD_CHECK. Brings the order up to date, which changes no decision.
 
     Raises
     ------
     AssertionError
-        Names the queue, group or node of which the order says something that is not so.
+        Names the queue, group or node for which the order is wrong.
     """
     order, counts = state.order, state.order.counts
     if counts[IN_ORDER]:
         v = order.view(state)
-        if not counts[HDRF_SOMEWHERE] and not counts[DIVIDED_SOMEWHERE]:  # there, each cycle makes all trees anew
+        if not counts[HDRF_SOMEWHERE] and not counts[DIVIDED_SOMEWHERE]:  # these rebuild all trees each cycle
             scheduling.refresh(v)
-            kept = _said(state)
+            kept = _order_contents(state)
             scheduling.rebuild(v)
-            made = _said(state)
+            rebuilt = _order_contents(state)
             for queue, part in kept:
-                said, anew = kept[queue, part], made[queue, part]
-                assert said == anew, f"queue {queue!r}: the order has {part} {said}, and made anew {anew}"
-        if not counts[HDRF_SOMEWHERE]:  # there, all that wait are tried, parked or not
+                before, after = kept[queue, part], rebuilt[queue, part]
+                assert before == after, f"queue {queue!r}: the order has {part} {before}, rebuilt {after}"
+        if not counts[HDRF_SOMEWHERE]:  # it tries all groups, parked or not
             _check_parked(v, state)
         _check_bounds(state)
 
 
-def _said(state: State) -> dict[tuple[str, str], Any]:
-    """What the order says of each queue: its tree, from the root on, and, where somebody waits, its key."""
+def _order_contents(state: State) -> dict[tuple[str, str], Any]:
+    """Return what the order has for each queue: its tree, from the root on, and its key if jobs wait."""
     order, cache = state.order, state.order.queues
     found: dict[tuple[str, str], Any] = {}
     for q, name in enumerate(state.tree.names):
@@ -427,7 +430,7 @@ def _said(state: State) -> dict[tuple[str, str], Any]:
 
 
 def _check_parked(v: Any, state: State) -> None:
-    """What is parked has room on no node but fresh ones, unless its queue is unsure of that, or nodes are kept for it, a gang."""
+    """A parked group fits on no node but freed ones, unless its queue may be stale, or it is a gang with holds."""
     order, groups = state.order, state.groups
     for b in np.flatnonzero(order.groups.parked[: groups.n] & ~groups.is_framework[: groups.n]):
         queues = up_to_root(state.queues, int(groups.leaf[b]))
@@ -438,12 +441,12 @@ def _check_parked(v: Any, state: State) -> None:
             room = sum(int(scheduling.room_for(v, n, shape, count)) for n in stale.tolist())
             where = f"queue {state.tree.names[queues[0]]!r}"
             assert room < count, (
-                f"{where}: group {b} is parked, and {room} tasks of it have room on nodes that are not fresh"
+                f"{where}: group {b} is parked, and {room} tasks of it fit on nodes that are not marked freed"
             )
 
 
 def _check_bounds(state: State) -> None:
-    """No node has more room than the bounds of its block say."""
+    """No node has more free than the bounds of its block."""
     order, nodes = state.order, state.nodes
     for n in np.flatnonzero(nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]):
         room = nodes.free[n] - nodes.held[n]

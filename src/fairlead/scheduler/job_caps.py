@@ -1,8 +1,8 @@
-"""How many jobs of one person count at once, where that is capped: only these wait in groups, or run.
+"""Caps on users' jobs: how many jobs of a user may wait in groups or run at once.
 
-A job is admitted until it has ended, or is held with nothing of it running. Other jobs of its person wait meanwhile, in whatever
-queue, and are admitted by number. Who is admitted follows from the tables: who waits in a group, or runs. Frameworks' tasks do
-not count.
+A job is admitted until it has ended, or is held with nothing running. Other jobs of the user wait meanwhile, in any queue, and
+are admitted by number. The tables determine who is admitted: jobs that wait in a group, or run. Tasks of frameworks do not
+count.
 """
 
 import numpy as np
@@ -14,18 +14,18 @@ from fairlead.scheduler.tables import NONE
 
 
 def cap_of(settings: Settings, job: Job) -> int | None:
-    """How many jobs the person of one may have inside; None for any number."""
+    """Return the cap of a job's user, or None."""
     return None if job.framework else settings.max_jobs_of.get(job.user, settings.max_jobs_of.get(USERS))
 
 
 def admit(state: State, row: int) -> bool:
-    """Let a job in that could start, if its person has fewer inside than they may; else it waits for that."""
+    """Admit a job that could start if its user is below the cap; else it waits for admission."""
     number = int(state.jobs.id[row])
     job = state.index.specs[number]
     most = cap_of(state.settings, job)
     if most is None:
         return True
-    state.jobs.plain[row] = False  # its end lets in another
+    state.jobs.plain[row] = False  # its end admits another
     inside, waits = state.job_caps.inside.setdefault(job.user, set()), state.job_caps.waits.setdefault(job.user, set())
     if number not in inside and len(inside) >= most:
         waits.add(number)
@@ -36,7 +36,7 @@ def admit(state: State, row: int) -> bool:
 
 
 def leave(state: State, row: int) -> list[int]:
-    """A job has ended, or is held: the numbers of those that may be let in now, in order."""
+    """Release the slot of a job that has ended or is held; returns the jobs that may be admitted now, in order."""
     number = int(state.jobs.id[row])
     job = state.index.specs[number]
     most = cap_of(state.settings, job)
@@ -49,12 +49,12 @@ def leave(state: State, row: int) -> list[int]:
 
 
 def waits_for_cap(state: State, number: int) -> bool:
-    """Whether a job waits for another one of its person to end."""
+    """True if a job waits for another one of its user to end."""
     return number in state.job_caps.waits.get(state.index.specs[number].user, ())
 
 
 def count_admitted(state: State) -> list[int]:
-    """Work out from the tables who is inside; returns the numbers of all others that wait for something, in order."""
+    """Recompute from the tables which jobs are admitted; returns the other unfinished jobs, in order."""
     state.job_caps, jobs = JobCaps(), state.jobs
     outside = []
     for number, job in sorted(state.index.specs.items()) if state.settings.max_jobs_of else []:

@@ -6,12 +6,12 @@ from msgspec import Struct, field
 from fairlead.model.specs import Job
 from fairlead.scheduler.tables import I64, NONE, Jobs
 
-LARGE = 16 * 2**10
-"""Bytes; a job of which there is more counts for as many as it holds such pieces, and one."""
+LARGE_JOB_BYTES = 16 * 2**10
+"""Bytes; a job counts as one, plus one for each such piece of its text, towards the jobs remembered."""
 
 
 def size_of(job: Job) -> int:
-    """The bytes of what a job is to run: its command, folder, environment and labels."""
+    """Return the bytes of a job's command, folder, environment and labels."""
     work = job.work
     labels = (word for name, values in job.on.items() for word in (name, *values))
     text = "".join((*work.argv, work.cwd, *work.env, *work.env.values(), *labels))
@@ -19,12 +19,12 @@ def size_of(job: Job) -> int:
 
 
 def is_led(job: Job) -> bool:
-    """Whether it is over when its first task is."""
+    """True if the job is a gang that ends with its first task."""
     return job.gang and job.led
 
 
 def runs_in_executor(job: Job) -> bool:
-    """Whether it is a task within a framework's executor, which no engine starts."""
+    """True if the job is a task inside a framework's executor, which no engine starts."""
     return bool(job.executor and job.task)
 
 
@@ -38,16 +38,15 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     specs : dict of int to Job
         By number.
     keys : dict of str to int
-        Numbers by the submitters' keys.
-    heavy : dict of int to int
-        By number, of jobs that are large: for how many more than one they count among those that are remembered;
-        `heavier` of all of them together.
+        Numbers by idempotency key.
+    heavy, heavier : dict of int to int, int
+        By number, the pieces that a large job counts for beyond one; and their sum.
     led, in_executors : set of int
-        The numbers of gangs that are led, and of tasks that run within a framework's executor.
+        Gangs that end with their first task, and tasks inside executors of frameworks.
     first : int
-        The number that `row_of[0]` is for.
+        The number of `row_of[0]`.
     row_of : int64 array
-        Rows by number, NONE for those that are forgotten.
+        Rows by number, NONE for forgotten jobs.
     """
 
     last: int = 0
@@ -59,7 +58,7 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         self.row_of: I64 = np.zeros(0, np.int64)
 
     def copy(self) -> "JobIndex":
-        """Another that knows the same."""
+        """Return a copy."""
         found = JobIndex(last=self.last)
         found.specs, found.keys, found.heavy = dict(self.specs), dict(self.keys), dict(self.heavy)
         found.first, found.row_of, found.heavier = self.first, self.row_of.copy(), self.heavier
@@ -67,49 +66,49 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         return found
 
     def rebuild(self) -> None:
-        """Find the submitters' keys, the large jobs, those that are led and those in executors anew."""
+        """Recompute what follows from `specs`."""
         self.keys = {job.key: number for number, job in self.specs.items() if job.key}
-        self.heavy = {number: more for number, job in self.specs.items() if (more := size_of(job) // LARGE)}
+        self.heavy = {number: more for number, job in self.specs.items() if (more := size_of(job) // LARGE_JOB_BYTES)}
         self.heavier = sum(self.heavy.values())
         self.led = {number for number, job in self.specs.items() if is_led(job)}
         self.in_executors = {number for number, job in self.specs.items() if runs_in_executor(job)}
 
     def add(self, number: int, job: Job, row: int) -> None:
-        """A new job, with a number higher than all before."""
+        """Add a job, with a number higher than all before."""
         self.last = number
         self.specs[number] = job
         if job.key:
             self.keys[job.key] = number
-        if more := size_of(job) // LARGE:
+        if more := size_of(job) // LARGE_JOB_BYTES:
             self.heavy[number] = more
             self.heavier += more
         if is_led(job):
             self.led.add(number)
         if runs_in_executor(job):
             self.in_executors.add(number)
-        self._have_room()
+        self._grow_rows()
         self.row_of[number - self.first] = row
 
     def add_many(self, numbers: I64, jobs: list[Job], rows: I64) -> None:
-        """New jobs, with rising numbers higher than all before, with neither keys nor commands, not led, of no framework."""
+        """Add jobs with ascending new numbers; plain ones: no keys, no commands, no leaders, no frameworks."""
         self.specs.update(zip(numbers.tolist(), jobs, strict=True))
         self.last = int(numbers[-1])
-        self._have_room()
+        self._grow_rows()
         self.row_of[numbers - self.first] = rows
 
-    def _have_room(self) -> None:
+    def _grow_rows(self) -> None:
         missing = self.last - self.first + 1 - len(self.row_of)
         if missing > 0:
             more = np.full(max(missing, len(self.row_of), 16), NONE, np.int64)
             self.row_of = np.concatenate([self.row_of, more])
 
     def find(self, number: int) -> int:
-        """The row of a job, NONE where it is not known (any more)."""
+        """Return the row of a job, NONE if it is unknown or forgotten."""
         place = number - self.first
         return int(self.row_of[place]) if 0 <= place < len(self.row_of) else NONE
 
     def forget(self, numbers: I64) -> None:
-        """Nobody will ask for these any more."""
+        """Remove jobs."""
         self.row_of[numbers - self.first] = NONE
         gone = [self.specs.pop(number) for number in numbers.tolist()]
         if self.keys:
@@ -123,7 +122,7 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
             self.in_executors.difference_update(numbers.tolist())
 
     def renumber(self, table: Jobs) -> None:
-        """Find all rows anew."""
+        """Recompute all rows."""
         numbers = table.id[: table.n]
         known = np.flatnonzero(numbers != NONE)
         self.first = int(numbers[known[0]]) if len(known) else self.last + 1

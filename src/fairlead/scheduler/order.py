@@ -1,6 +1,6 @@
-"""The order's arrays: made when they are needed, and grown with the tables.
+"""The order: a cache of who is served next, built on demand from the tables and grown with them.
 
-See :mod:`fairlead.scheduler.kernel.view` for what is in them.
+:mod:`fairlead.scheduler.kernel.view` describes its arrays.
 """
 
 from typing import Any
@@ -44,19 +44,19 @@ from fairlead.scheduler.kernel.view import (
 from fairlead.scheduler.records import Records
 from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 
-WEIGHT = 2**40
-"""What the largest weight among siblings counts as."""
+LARGEST_SCALED_WEIGHT = 2**40
+"""Scaled weight of the heaviest of the siblings."""
 MOST_OFFERS = 1000
-"""A cycle makes no more offers than this."""
+"""Offers that one cycle makes at most."""
 
 
 class Order:
-    """Who goes next in a state, kept from cycle to cycle.
+    """Who is served next, kept from cycle to cycle.
 
     Parameters
     ----------
     moves : list of one int
-        Counts how often an array of the state or of the order was replaced.
+        Counts how often an array of the state or the order was replaced.
     """
 
     def __init__(self, moves: list[int]) -> None:
@@ -66,7 +66,7 @@ class Order:
         self._reset(0, 0)
 
     def _reset(self, resources: int, depth: int) -> None:
-        """Forget everything, for so many resources and so many levels of queues."""
+        """Forget everything; allocate for this many resources and levels of queues."""
         moves = self._moves
         self.nodes, self.queues, self.groups = NodeCache(moves), QueueCache(moves), GroupCache(moves)
         self.shapes = ShapeCache(moves)
@@ -82,7 +82,7 @@ class Order:
         self.frames, self.caps = np.zeros(depth, FRAME), np.zeros((depth, resources + 2), np.int64)
         self.stack = np.zeros(128 * depth, np.int64)
         self.most_kept, self.fine = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
-        self._plan_up_to(0)
+        self._resize_plan(0)
         self.worth, self.offer_room = np.full(resources, NOBODY), np.zeros(resources, np.int64)
         self.offered_to, self.offered_rest = np.zeros((3, 0), np.int64), np.zeros((0, resources), np.int64)
         for name in (TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, MOVED, HISTORY_MOVED):
@@ -94,11 +94,11 @@ class Order:
         counts = self.counts
         counts[NODES], counts[QUEUES], counts[GROUPS] = state.nodes.n, state.queues.n, state.groups.n
         if self._seen != self._moves[0]:
-            self._view = self._see(state)
+            self._view = self._make_view(state)
             self._seen = self._moves[0]
         return self._view
 
-    def _see(self, s: Records) -> View:
+    def _make_view(self, s: Records) -> View:
         cache = {
             "node_cache": self.nodes,
             "queue_cache": self.queues,
@@ -118,21 +118,21 @@ class Order:
             offer_room=self.offer_room, offered_to=self.offered_to, offered_rest=self.offered_rest,
         )  # fmt: skip
 
-    def _plan_up_to(self, count: int) -> None:
-        """Make room for a plan of this many placements, or nodes."""
+    def _resize_plan(self, count: int) -> None:
+        """Allocate a plan of this many placements or nodes."""
         self.planned = {name: np.zeros(count, kind) for name, (kind, _) in PLANNED.items()}
         self._moves[0] += 1
 
-    def spoil(self) -> None:
-        """Something changed that all of it hangs on: it is made anew when it is needed."""
+    def invalidate(self) -> None:
+        """Discard the order; it is rebuilt when next needed."""
         self.counts[IN_ORDER] = 0
 
     def ready(self, state: Records, most: int) -> Any:
-        """What kernels see, with the order made if there is none, and room for so many placements."""
+        """Return what kernels see, after building the order if needed, with space for `most` placements."""
         if not self.counts[IN_ORDER]:
-            self._make(state)
+            self._build(state)
         if len(self.planned["planned_node"]) < most + 2 * self.largest_gang + state.nodes.n:
-            self._plan_up_to(most + 4 * self.largest_gang + 2 * state.nodes.n)
+            self._resize_plan(most + 4 * self.largest_gang + 2 * state.nodes.n)
         if state.frameworks.members and not len(self.offered_rest):
             self.offered_to = np.zeros((3, MOST_OFFERS), np.int64)
             self.offered_rest = np.zeros((MOST_OFFERS, self.resources), np.int64)
@@ -140,8 +140,8 @@ class Order:
         self.counts[LAST_OFFER] = state.frameworks.last_offer
         return self.view(state)
 
-    def _make(self, state: Records) -> None:
-        """Give everybody a place, and take it that nothing is known of who has room where."""
+    def _build(self, state: Records) -> None:
+        """Build the order from the tables, with nothing known about free nodes."""
         queues, groups, counts = state.queues, state.groups, self.counts
         self._reset(len(state.resources), 2 + max((name.count("/") for name in state.tree.names), default=0) + 1)
         parents, leaf = queues.parent[1 : queues.n], groups.leaf[: groups.n]
@@ -163,13 +163,13 @@ class Order:
             if name in state.resources:
                 self.worth[state.resources.index(name)] = least
         np.maximum.at(cache.largest, parents, queues.weight[1 : queues.n])
-        cache.weighs[1 : queues.n] = _weighs(queues.weight[1 : queues.n], cache.largest[parents])
+        cache.weighs[1 : queues.n] = _scaled_weights(queues.weight[1 : queues.n], cache.largest[parents])
         self.fine[:] = fine_digits(np.maximum(state.cluster.total, queues.used[: queues.n].max(axis=0)), state.grain)
-        self._allot(int(slots.sum()))
+        self._allocate_slots(int(slots.sum()))
         mine = self.groups
         mine.extend(groups.n)
         mine.cycle[:] = mine.stop_cycle[:] = mine.lasts_job[:] = NONE
-        alike = _by_likeness(state.shapes.demand[groups.shape_row[: groups.n]])
+        alike = _morton_order(state.shapes.demand[groups.shape_row[: groups.n]])
         mine.slot[alike] = _numbered(leaf[alike])
         for group in state.holds.group[: counts[HOLDS]]:
             mine.keeping[group] = cache.keeping[leaf[group]] = True
@@ -188,13 +188,13 @@ class Order:
         scheduling.rebuild(v)
 
     def add_shape(self) -> None:
-        """A shape more."""
+        """Add a shape."""
         if self.counts[IN_ORDER]:
             row = self.shapes.extend(1)
             self.shapes.cycle[row] = NONE
 
     def add_group(self, state: Records, group: int) -> None:
-        """Give a new group a place among those of its leaf."""
+        """Give a new group a slot among those of its leaf."""
         if self.counts[IN_ORDER]:
             leaf, mine = int(state.groups.leaf[group]), self.groups
             mine.extend(1)
@@ -203,10 +203,10 @@ class Order:
             mine.hopeless[group] = _is_hopeless(self.view(state), state, group)
             self.largest_gang = max(self.largest_gang, int(state.groups.gang[group]))
             if self.queues.children[leaf] > self.queues.slots[leaf]:
-                self._regrow(state, leaf)
+                self._grow_tree(state, leaf)
 
     def add_queue(self, state: Records, row: int) -> None:
-        """Give a new queue a place among its siblings."""
+        """Give a new queue a slot among its siblings."""
         parent, cache = int(state.queues.parent[row]), self.queues
         fits = len(self.frames) > _depth(state, row)
         if (
@@ -216,29 +216,29 @@ class Order:
             and (state.queues.weight[row] <= cache.largest[parent]).all()
         ):
             cache.extend(1)
-            cache.weighs[row] = _weighs(state.queues.weight[row], cache.largest[parent])
+            cache.weighs[row] = _scaled_weights(state.queues.weight[row], cache.largest[parent])
             cache.limited[row] = NONE
             cache.slot[row] = self._take_slot(parent)
-            cache.slots[row], cache.base[row] = 2, self._allot(2)
+            cache.slots[row], cache.base[row] = 2, self._allocate_slots(2)
             if cache.children[parent] > cache.slots[parent]:
-                self._regrow(state, parent)
+                self._grow_tree(state, parent)
         else:
-            self.spoil()
+            self.invalidate()
 
     def _take_slot(self, queue: int) -> int:
         self.queues.children[queue] += 1
         return int(self.queues.children[queue]) - 1
 
-    def _allot(self, slots: int) -> int:
-        """Room for a tree of so many slots: where it begins."""
+    def _allocate_slots(self, slots: int) -> int:
+        """Allocate a tree of this many slots; returns its base."""
         base = self.places
         self.places += 2 * slots
         if self.places > len(self.best):
-            self._use_places(base, 2 * self.places)
+            self._resize_trees(base, 2 * self.places)
         return base
 
-    def _use_places(self, used: int, length: int) -> None:
-        """Have arrays of this length for the nodes of all trees, with the first so many as they are."""
+    def _resize_trees(self, used: int, length: int) -> None:
+        """Resize the arrays of all trees' nodes, keeping the first `used`."""
         old = self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used]
         self.needs = np.zeros(length, np.int64)
         self.best, self.may_fit = np.full(length, NONE), np.zeros(length, np.bool_)
@@ -246,26 +246,26 @@ class Order:
         self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used] = old
         self._moves[0] += 1
 
-    def _regrow(self, state: Records, queue: int) -> None:
-        """Give a queue's tree twice the room, elsewhere."""
+    def _grow_tree(self, state: Records, queue: int) -> None:
+        """Move a queue's tree to twice the space."""
         slots = 2 * int(self.queues.slots[queue])
-        self.queues.base[queue], self.queues.slots[queue] = self._allot(slots), slots
+        self.queues.base[queue], self.queues.slots[queue] = self._allocate_slots(slots), slots
         v = self.view(state)
         if self.queues.inner[queue]:
             for child in np.flatnonzero(state.queues.parent[: state.queues.n] == queue).tolist():
                 scheduling.set_queue(v, child)
         else:
             mine = np.flatnonzero(state.groups.leaf[: state.groups.n] == queue)
-            mine = mine[_by_likeness(state.shapes.demand[state.groups.shape_row[mine]])]
+            mine = mine[_morton_order(state.shapes.demand[state.groups.shape_row[mine]])]
             self.groups.slot[mine] = np.arange(len(mine))
             for group in mine.tolist():
                 scheduling.set_group(v, group)
-            scheduling.touch_queue(v, queue)  # what was touched is set here already, and finds nothing changed later
+            scheduling.touch_queue(v, queue)  # its touched groups are set already
 
 
-def _weighs(weight: F64, largest: F64) -> I64:
-    """Weights as whole numbers, of which a hundred thousand can be added up."""
-    return np.maximum(1, np.rint(weight / largest * WEIGHT)).astype(np.int64)
+def _scaled_weights(weight: F64, largest: F64) -> I64:
+    """Scale weights to integers, of which 100,000 can be added up."""
+    return np.maximum(1, np.rint(weight / largest * LARGEST_SCALED_WEIGHT)).astype(np.int64)
 
 
 def _depth(state: Records, row: int) -> int:
@@ -273,7 +273,7 @@ def _depth(state: Records, row: int) -> int:
 
 
 def _numbered(groups: I64) -> I64:
-    """Number the members of each group from 0 on, in their order."""
+    """Number the members of each group from 0, in their order."""
     found = np.empty(len(groups), np.int64)
     if len(groups):
         order = np.argsort(groups, kind="stable")
@@ -282,10 +282,10 @@ def _numbered(groups: I64) -> I64:
     return found
 
 
-def _by_likeness(demand: I64) -> I64:
-    """Put demands into an order in which those that are near each other are alike, in each resource (Morton's).
+def _morton_order(demand: I64) -> I64:
+    """Sort demands by Morton code, so that neighbours are similar in each resource.
 
-    What a part of a tree needs at least says more the more alike it is. Only speed hangs on it.
+    The least demand of a subtree prunes more if its members are similar. Affects speed only.
     """
     if not demand.size:
         return np.arange(len(demand))

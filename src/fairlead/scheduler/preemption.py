@@ -1,22 +1,39 @@
-"""Taking back: what is revoked for whom, so that everybody has what they are guaranteed when they need it.
+"""Preemption: which tasks are revoked for which claims, so that each queue gets its guarantee when it needs it.
 
-A **claim** is a waiting task, or whole gang, that others make room for: :mod:`~fairlead.scheduler.kernel` says who has
-one, and when it is due. :mod:`~fairlead.scheduler.kernel` plans for one claim whole what is revoked for it, and where it
-goes. What comes back there is kept for it (a hold of its class), so it counts as served from then on, and nothing is revoked for
-it twice.
+A **claim** is a waiting task, or whole gang, that may preempt. Its class is GUARANTEE, FAIR_SHARE, PRIORITY or IDLE. The kernel
+finds the claims that are due (`kernel/claims.pxi`), the eligible victims (`kernel/preemption.pxi`), and for one claim at a time
+the victims and nodes (`kernel/victims.pxi`). The code cites these rules by name; docs/guarantees.md and docs/reservations.md
+explain them.
 
-It ends. What is revoked for a guarantee is not placed again before that claim is served: whoever has such a claim goes before
-all whom others would be revoked of for it, by the order that places, out of the same group
-(:func:`~fairlead.scheduler.kernel.scheduling.exact_below`), also where room is reserved for these
-(:func:`~fairlead.scheduler.kernel.scheduling.may_enter`). So between two facts from outside nobody is placed who would preempt for a
-claim that is open, and each task is revoked at most once for it. Let the measure of a state be how many claims are open, by
-class: GUARANTEE, then FAIR_SHARE, then PRIORITY from the highest priority down, and then IDLE (:func:`measure`). Each plan
-makes it fall, in the order of a dictionary, and nothing but an outside fact makes it rise: a plan serves one claim of its
-class, and opens none of that or one before: nobody pays who would claim a guarantee then, for itself. For a queue pays down to
-its guarantee only, and for FAIR_SHARE to its fair share as well, so nobody below it is within those afterwards who was not
-before (a queue above both gains the claim, and loses no more than leaves it what it is guaranteed); and for PRIORITY pays who
-is of lower priority, and not so much that its queues sink below a guarantee. For IDLE preempt revocable jobs alone, which have no
-claims, and not so much that others of their queue would get one.
+====================  ==========================================================================================================
+rule                  meaning
+====================  ==========================================================================================================
+within-own            A claim, once served, leaves its queue within its guarantee or fair share, at every level that has one.
+startable             No preemption for a claim that could not start for another reason: max tasks, max jobs, strict order.
+revocable             No victim in or below a queue that is not revocable.
+min-runtime           No victim that started less than `min_runtime` ago.
+keeps-guarantee       No queue is a victim below its guarantee; one above the claim ends no lower than before, if below it.
+keeps-share           For FAIR_SHARE, no queue is a victim below its fair share either.
+lower-priority        For PRIORITY, victims have lower priority, in the same leaf.
+above-limit           For IDLE, victims are revocable jobs of queues above a limit.
+no-counter-claim      No victim would have a claim for a guarantee itself once the claim is served.
+enough                All victims of a claim together make room for it.
+none-spared           No victim of a claim can be spared.
+once                  What victims free is held for the claim, which counts as served: nothing is preempted for it twice.
+holds-lapse           What is held for a claim is released when it is no claim any more.
+stays                 Nothing is placed that an open claim for a guarantee would preempt.
+progress              Each plan reduces the open claims (:func:`measure`), so preemption ends.
+one-reservation       A leaf has one reservation at most; the cluster has 16 at most.
+passed                A job gets a reservation if it is first in line again `reserve_after` after others passed it.
+rank                  A reservation is planned around those of lower rank, and delays none of them.
+====================  ==========================================================================================================
+
+Preemption ends. By `stays`, a claim for a guarantee goes before all tasks it would preempt, also within one group
+(:func:`~fairlead.scheduler.kernel.scheduling.exact_below`) and on reserved nodes
+(:func:`~fairlead.scheduler.kernel.scheduling.may_enter`). So between outside facts each task is preempted at most once for a
+claim. Each plan serves a claim of its class, and by `keeps-guarantee`, `keeps-share` and `no-counter-claim` opens none of that
+class or a more urgent one. So the numbers of open claims, most urgent class first, decrease lexicographically, and only outside
+facts increase them.
 """
 
 from typing import Any, NamedTuple
@@ -44,54 +61,54 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, WHY
 
-OPEN = 2.0**61
-"""A moment at which all claims are due that are open: before NEVER."""
+FAR_FUTURE = 2.0**61
+"""Seconds: a time when all open claims are due; before NEVER."""
 MOST_CLAIMS = 100
-"""That are served in one decision; the next one goes on."""
-SOONEST, PATIENCE, LATEST = 1.0, 0.25, 60.0
-"""A claim that nothing makes room for is tried again after this part of the time that it has waited, within these seconds."""
+"""Claims that one decision serves at most; the next decision continues."""
+RETRY_LEAST_SECONDS, RETRY_PART_OF_WAIT, RETRY_MOST_SECONDS = 1.0, 0.25, 60.0
+"""A claim without possible victims is retried after this part of the time it has waited, within these seconds."""
 
 
 class Due(NamedTuple):
-    """A claim that is due: of which group, of which class, and since when it has been open."""
+    """A claim that is due: its class, when it opened, and its group."""
 
     kind: int
     since: float
     group: int
 
 
-class Taken(NamedTuple):
-    """What came of looking at claims: new facts, and whether some are left for the next decision."""
+class Preemption(NamedTuple):
+    """New facts, and True if claims are left for the next decision."""
 
     facts: list[Fact]
     more: bool
 
 
-def take_back(state: State, now: float) -> Taken:
-    """Serve the claims that are due: what is revoked for each, what is kept for it, and which nothing makes room for yet."""
-    due = _due(state, now)
+def preempt_for_claims(state: State, now: float) -> Preemption:
+    """Serve the claims that are due: revoke tasks, hold what they free, put off claims without possible victims."""
+    due = _due_claims(state, now)
     if not due:
-        return Taken([], False)
-    v, preemption_plan = state.view(), ledger_of(state, now)
+        return Preemption([], False)
+    v, preemption_plan = state.view(), preemption_plan_of(state, now)
     facts: list[Fact] = []
     if due[-1].kind == NONE:
-        facts.append(SharesLooked(at=now, short=_short(state, preemption_plan)))
+        facts.append(SharesLooked(at=now, short=_short_leaves(state, preemption_plan)))
         due.pop()
-    kept: dict[int, dict[int, int]] = {}  # of each group, tasks by node
+    kept: dict[int, dict[int, int]] = {}  # by group: tasks by node
     tasks_kept = _tasks_kept(state)
     left, planned = [], 0
-    for looked_at in due:
-        claim = _as_it_is(state, preemption_plan, looked_at)
+    for due_claim in due:
+        claim = _reclassified(state, preemption_plan, due_claim)
         waits = unserved = _unserved(state, claim.group)
         if waits and claim.kind == NONE:
-            left.append(looked_at)
+            left.append(due_claim)
             continue
-        most = _may_start(state, claim.group, unserved, tasks_kept)
+        most = _may_start(state, claim.group, unserved, tasks_kept)  # rule: startable
         while unserved and planned < MOST_CLAIMS and _is_open(state, preemption_plan, claim):
-            asked = asked_for(state, preemption_plan, claim)
+            asked = asking_queues(state, preemption_plan, claim)
             count = _plan(v, preemption_plan, claim, asked) if waits - unserved < most else NONE
             if count == NONE:
-                left.append(looked_at)  # and so those of all classes after it
+                left.append(due_claim)  # with its later classes
                 break
             planned += 1
             unserved -= 1
@@ -106,15 +123,15 @@ def take_back(state: State, now: float) -> Taken:
             tasks_kept[claim.group] = sum(where.values())
         else:
             if unserved and claim.kind in (PRIORITY, IDLE) and planned < MOST_CLAIMS:
-                left.append(looked_at)  # that it outranks nobody is not looked at before
+                left.append(due_claim)  # not known before that it outranks nobody
     facts += _put_off(state, preemption_plan, left, now)
-    return Taken(facts, planned == MOST_CLAIMS)
+    return Preemption(facts, planned == MOST_CLAIMS)
 
 
-def _as_it_is(state: State, preemption_plan: PreemptionPlan, claim: Due) -> Due:
-    """A claim that is due, as one of the first class that it really is of; of class NONE where it is of none.
+def _reclassified(state: State, preemption_plan: PreemptionPlan, claim: Due) -> Due:
+    """Return a due claim with the first class that it really has; NONE if it has none.
 
-    A queue may be short of its fair share, and its next task be more than that: which of these, a look does not ask.
+    The kernel does not check whether the next task of a queue below its fair share fits within that share.
     """
     if claim.kind != FAIR_SHARE or _is_open(state, preemption_plan, claim):
         return claim
@@ -126,16 +143,16 @@ def _as_it_is(state: State, preemption_plan: PreemptionPlan, claim: Due) -> Due:
 
 
 def next_due(state: State, now: float) -> float:
-    """When the first claim is due, of those that are open: now or later; infinite where none is."""
+    """Return when the first open claim is due, now or later; inf if none is open."""
     if state.times[CLAIM_DUE] <= now:
-        _due(state, now)
+        _due_claims(state, now)
     return max(now, float(state.times[CLAIM_DUE]))
 
 
-def withdrawn(state: State, now: float) -> list[Fact]:
-    """Holds for claims that are none any more: fewer wait, or may start, or less is guaranteed.
+def withdraw_claims(state: State, now: float) -> list[Fact]:
+    """Release or reduce holds for claims that are none any more: fewer tasks wait or may start, or less is guaranteed.
 
-    What is kept for a claim is served: what else its queue has since then does not count against it, but it against that.
+    Rule: holds-lapse. What else the queue got since counts after the hold, so it does not end the claim.
     """
     h, tasks_kept = state.holds, _tasks_kept(state)
     facts: list[Fact] = []
@@ -145,7 +162,7 @@ def withdrawn(state: State, now: float) -> list[Fact]:
         if most == sum(where.values()):
             continue
         first = np.flatnonzero(h.group[: h.n] == group)[0]
-        job, kind = int(h.job[first]), int(h.kind[first])  # it may be another job's turn since it was kept
+        job, kind = int(h.job[first]), int(h.kind[first])  # the group's first job may be another by now
         fewer: dict[int, int] = {}
         for n, tasks in where.items():
             fewer[n] = min(tasks, most - sum(fewer.values()))
@@ -157,19 +174,19 @@ def withdrawn(state: State, now: float) -> list[Fact]:
 
 
 def claims_by_leaf(state: State) -> dict[int, list[str]]:
-    """Why others may be revoked for what waits in a leaf, by its row; "coming back" where they were, and room is on its way."""
+    """Return why each leaf, by row, may preempt; "coming back" if something is held for a claim of it."""
     h = state.holds
     found: dict[int, set[str]] = {}
     for group in np.unique(h.group[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
         found.setdefault(int(state.groups.leaf[group]), set()).add("coming back")
-    for claim in _due(state, OPEN) if state.cluster.total.any() else []:
-        if claim.kind != NONE and may_have_more(state, claim.group):
+    for claim in _due_claims(state, FAR_FUTURE) if state.cluster.total.any() else []:
+        if claim.kind != NONE and next_claim_may_start(state, claim.group):
             found.setdefault(int(state.groups.leaf[claim.group]), set()).add(WHY[claim.kind])
     return {leaf: sorted(why) for leaf, why in found.items()}
 
 
 def _tasks_kept(state: State) -> I64:
-    """For how many tasks of each group room is kept, for claims."""
+    """Return the number of tasks of each group for which claims hold something."""
     h, found = state.holds, np.zeros(state.groups.n, np.int64)
     claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
     np.add.at(found, h.group[claims], h.tasks[claims])
@@ -177,23 +194,22 @@ def _tasks_kept(state: State) -> I64:
 
 
 def _still_claimed(state: State, group: int, tasks_kept: I64) -> int:
-    """How many of the tasks of a group that room is kept for are claims yet."""
+    """Return how many of the tasks of a group that something is held for are still claims."""
     v, tasks = state.order.ready(state, 1), int(tasks_kept[group])
-    if not is_next(state, group) or _is_over_for_good(state, group):
+    if not is_next(state, group) or _is_over_limits_for_good(state, group):
         return 0
     kind = int(state.holds.kind[: state.holds.n][state.holds.group[: state.holds.n] == group][0])
     most = scheduling.waiting_tasks(v, group, tasks)
     most = int(scheduling.may_start(v, group, most, tasks_kept))
-    while kind == GUARANTEE and most and not _is_guaranteed(state, group, tasks - most):
+    while kind == GUARANTEE and most and not _is_guaranteed(state, group, tasks - most):  # rule: within-own
         most -= 1
     return 0 if most < tasks and state.groups.gang[group] else most
 
 
 def _may_start(state: State, group: int, claims: int, tasks_kept: I64) -> int:
-    """How many of so many claims of a group would be served if there were room.
+    """Return how many of a group's claims would start if there were room (rule: startable).
 
-    Nobody is revoked for what waits for something else as well: a bound on how many tasks or jobs there are, which a limit may
-    hide, or the first of a strict leaf.
+    Not if they also wait for the number of tasks or jobs, which a limit may hide, or for the first job of a strict leaf.
     """
     if not is_next(state, group):
         return 0
@@ -202,14 +218,14 @@ def _may_start(state: State, group: int, claims: int, tasks_kept: I64) -> int:
     return int(most == gang) if gang else max(0, most - served)
 
 
-def may_have_more(state: State, group: int) -> bool:
-    """Whether a group has a next claim that nothing but want of room, or a limit of resources, keeps from being served."""
+def next_claim_may_start(state: State, group: int) -> bool:
+    """True if a group's next claim lacks nothing but room or a resource limit (rule: startable)."""
     unserved = _unserved(state, group)
     return bool(unserved and _may_start(state, group, unserved, _tasks_kept(state)))
 
 
 def is_next(state: State, group: int) -> bool:
-    """Whether nobody goes before a group's next whatever room there is: in a strict leaf, the first that waits."""
+    """True if no job of the leaf must start before the group's next: in a strict leaf, only the first may start."""
     b, leaf = state.groups, int(state.groups.leaf[group])
     if state.queues.strict[leaf]:
         waits = np.flatnonzero((b.leaf[: b.n] == leaf) & (b.head[: b.n] != NONE))
@@ -218,15 +234,15 @@ def is_next(state: State, group: int) -> bool:
     return True
 
 
-def _is_over_for_good(state: State, group: int) -> bool:
-    """Whether limits, or what others do not lend, stop a group, and nobody is stopping: they are others than they were."""
+def _is_over_limits_for_good(state: State, group: int) -> bool:
+    """True if limits or quota that is not lent stop a group, and no task is stopping: the bounds changed."""
     if over_limits(state.view(), group) == NOT_REACHED:
         return False
     return bool((state.tasks.status[state.held_rows()] <= RUNNING).all())
 
 
 def _is_guaranteed(state: State, group: int, fewer: int) -> bool:
-    """Whether all that is kept for claims for a guarantee is within that, but for so many tasks of a group."""
+    """True if all holds for guarantee claims, less `fewer` tasks of a group, are within the guarantee (rule: within-own)."""
     demand, h = state.shapes.demand[state.groups.shape_row[group]], state.holds
     claims = np.flatnonzero(h.kind[: h.n] == GUARANTEE)
     for q in up_to_root(state.queues, int(state.groups.leaf[group])):
@@ -238,22 +254,22 @@ def _is_guaranteed(state: State, group: int, fewer: int) -> bool:
     return False
 
 
-def _due(state: State, now: float) -> list[Due]:
-    """The claims that are due, in the order in which they are served."""
+def _due_claims(state: State, now: float) -> list[Due]:
+    """Return the claims that are due, in the order they are served; last, with class NONE, a check of fair shares."""
     v, b = state.order.ready(state, 1), state.groups
     found, since = np.zeros((2, b.n + 1), np.int64), np.zeros(b.n + 1)
     count = scheduling.look(v, now, found, since)
-    look = [Due(NONE, float(since[count - 1]), NONE)] if count and found[1, count - 1] == NONE else []
-    count -= len(look)
+    check = [Due(NONE, float(since[count - 1]), NONE)] if count and found[1, count - 1] == NONE else []
+    count -= len(check)
     claims = [Due(int(found[1, k]), float(since[k]), int(found[0, k])) for k in range(count)]
     jobs = state.jobs.id[b.head[found[0, :count]]].tolist()
     priority = b.priority[found[0, :count]].tolist()
     order = sorted(range(count), key=lambda k: (claims[k].kind, claims[k].since, -priority[k], jobs[k]))
-    return [claims[k] for k in order] + look
+    return [claims[k] for k in order] + check
 
 
-def _short(state: State, preemption_plan: PreemptionPlan) -> list[str]:
-    """The leaves where somebody waits who are short of their fair share, or below a queue that is."""
+def _short_leaves(state: State, preemption_plan: PreemptionPlan) -> list[str]:
+    """Return the leaves with pending jobs that are below their fair share, or below a queue that is."""
     b, queues = state.groups, state.queues
     leaves = np.unique(b.leaf[: b.n][b.head[: b.n] != NONE])
     found = []
@@ -268,8 +284,8 @@ def _share(state: State, amounts: I64) -> float:
     return float(dominant_share(amounts, state.cluster.total, np.ones(len(amounts))))
 
 
-def ledger_of(state: State, now: float) -> PreemptionPlan:
-    """What there will be when all that was told to stop has ended, and who may be revoked."""
+def preemption_plan_of(state: State, now: float) -> PreemptionPlan:
+    """Return a new plan: what will be free once stopping tasks have ended, and who may be preempted."""
     queues, n, resources = state.queues.n, state.nodes.n, len(state.resources)
     parent = state.queues.parent[:queues]
     depth = np.zeros(queues, np.int64)
@@ -293,7 +309,7 @@ def ledger_of(state: State, now: float) -> PreemptionPlan:
 
 
 def entitled_by_queue(state: State) -> np.ndarray:
-    """The dominant share that each queue is entitled to now, by what it runs and waits for, and all below it."""
+    """Return the dominant share that each queue is entitled to now, by all that it and those below run and wait for."""
     parts = parts_of(state)
     amounts = np.zeros((state.queues.n, len(state.resources)))
     amounts[parts.queues] = parts.amounts
@@ -304,7 +320,7 @@ def entitled_by_queue(state: State) -> np.ndarray:
 
 
 def _unserved(state: State, group: int) -> int:
-    """How many claims a group may have: tasks that wait, or one gang, that no room is kept for."""
+    """Count a group's claims that nothing is held for yet: waiting tasks, or one gang (rule: once)."""
     v = state.view()
     served = scheduling.served_tasks(v, group)
     if state.groups.gang[group]:
@@ -313,14 +329,14 @@ def _unserved(state: State, group: int) -> int:
 
 
 def _is_open(state: State, preemption_plan: PreemptionPlan, claim: Due) -> bool:
-    """Whether a group's next is a claim of its class yet, after what was planned before it."""
+    """True if a group's next still has a claim of this class, after what was planned before it."""
     if claim.kind == IDLE:
         return bool(scheduling.idle_is_used(state.view(), preemption_plan.left))
     if claim.kind == PRIORITY:
         runs, b = preemption_plan.runs, state.groups
         mine = runs["job"][(runs["leaf"] == b.leaf[claim.group]) & ~runs["gone"]]
-        return bool((state.jobs.priority[mine] < b.priority[claim.group]).any())
-    return asked_for(state, preemption_plan, claim)[0] != NONE
+        return bool((state.jobs.priority[mine] < b.priority[claim.group]).any())  # rule: lower-priority
+    return asking_queues(state, preemption_plan, claim)[0] != NONE
 
 
 def _plan(v: Any, preemption_plan: PreemptionPlan, claim: Due, asked: tuple[int, int]) -> int:
@@ -328,8 +344,8 @@ def _plan(v: Any, preemption_plan: PreemptionPlan, claim: Due, asked: tuple[int,
     return int(scheduling.plan_claim(v, preemption_plan, claim.group, claim.kind))
 
 
-def asked_for(state: State, preemption_plan: PreemptionPlan, claim: Due) -> tuple[int, int]:
-    """The lowest and the highest queue whose siblings may be asked for a claim."""
+def asking_queues(state: State, preemption_plan: PreemptionPlan, claim: Due) -> tuple[int, int]:
+    """Return the lowest and highest queue that may preempt their siblings for a claim (rule: within-own)."""
     if claim.kind == GUARANTEE:
         first, last, _ = scheduling.guarded_part(state.view(), claim.group, preemption_plan.kept)
         return first, last
@@ -345,7 +361,7 @@ def asked_for(state: State, preemption_plan: PreemptionPlan, claim: Due) -> tupl
 
 
 def _held(state: State, group: int) -> dict[int, int]:
-    """Tasks of a group that room is kept for, for claims, by node."""
+    """Return how many tasks of a group claims hold something for, by node."""
     h = state.holds
     rows = np.flatnonzero((h.group[: h.n] == group) & (h.kind[: h.n] != RESERVATION))
     return dict(zip(h.node[rows].tolist(), h.tasks[rows].tolist(), strict=True))
@@ -358,7 +374,7 @@ def _claimed(state: State, group: int, where: dict[int, int], why: str, now: flo
 
 
 def _rescinded(state: State, preemption_plan: PreemptionPlan, now: float) -> list[Fact]:
-    """What is rescinded for a claim as a fact; none where no offer is."""
+    """Return the offers rescinded for a claim as a fact, if any."""
     rows = np.flatnonzero(preemption_plan.rescinded == NOW_RESCINDED)
     preemption_plan.rescinded[rows] = RESCINDED
     return [OffersRescinded(at=now, ids=state.offers.id[rows].tolist(), why="claimed")] if len(rows) else []
@@ -367,19 +383,19 @@ def _rescinded(state: State, preemption_plan: PreemptionPlan, now: float) -> lis
 def _revoked(
     state: State, preemption_plan: PreemptionPlan, claim: Due, last: int, count: int, now: float
 ) -> list[Fact]:
-    """What is revoked for a claim as a fact; none where what is coming back will do."""
+    """Return the tasks revoked for a claim as a fact; none if what is coming back suffices."""
     runs = preemption_plan.runs
     tasks = [runs["task"][runs["first"][k] : runs["last"][k]] for k in preemption_plan.picked[:count].tolist()]
     if not tasks:
         return []
     rows: I64 = np.sort(np.concatenate(tasks))
-    return [TasksRevoked(at=now, **state.task_columns(rows), claim=told(state, preemption_plan, claim, last))]
+    return [TasksRevoked(at=now, **state.task_columns(rows), claim=claim_details(state, preemption_plan, claim, last))]
 
 
-def told(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int) -> Claim:
-    """For whom, why, and the numbers: of the resource of which the queue has the least part of what is its.
+def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int) -> Claim:
+    """Return for whom and why, with the numbers of the resource of which the queue has the least part of its own.
 
-    Of a guarantee, of the queues up to the `last` whose siblings are asked: those above are the victims' own.
+    For a guarantee, of the queues up to `last`: those above it also contain the victims.
     """
     job = int(state.jobs.id[state.groups.head[claim.group]])
     leaf = int(state.groups.leaf[claim.group])
@@ -403,14 +419,14 @@ def told(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int) -
 
 
 def _put_off(state: State, preemption_plan: PreemptionPlan, left: list[Due], now: float) -> list[Fact]:
-    """When claims that nothing makes room for are tried again."""
+    """Return until when claims without possible victims are put off."""
     if not left:
         return []
     runs = preemption_plan.runs
-    safe = runs["begun"][runs["safe"]] + state.queues.min_runtime[runs["leaf"][runs["safe"]]]
+    safe = runs["begun"][runs["safe"]] + state.queues.min_runtime[runs["leaf"][runs["safe"]]]  # rule: min-runtime
     waited = now - max(claim.since for claim in left)
-    until = now + min(max(SOONEST, PATIENCE * waited), LATEST)
-    until = min(until, max(now + SOONEST, float(safe.min(initial=np.inf))))
+    until = now + min(max(RETRY_LEAST_SECONDS, RETRY_PART_OF_WAIT * waited), RETRY_MOST_SECONDS)
+    until = min(until, max(now + RETRY_LEAST_SECONDS, float(safe.min(initial=np.inf))))
     by_kind: dict[int, list[int]] = {}
     for claim in left:
         by_kind.setdefault(claim.kind, []).append(int(state.jobs.id[state.groups.head[claim.group]]))
@@ -418,7 +434,7 @@ def _put_off(state: State, preemption_plan: PreemptionPlan, left: list[Due], now
 
 
 class Measure(NamedTuple):
-    """How many claims are open, by class; of PRIORITY each priority with how many, from the highest down."""
+    """Number of open claims by class; for PRIORITY, (priority, number), highest first."""
 
     guarantee: int
     fair_share: int
@@ -427,13 +443,15 @@ class Measure(NamedTuple):
 
 
 def measure(state: State) -> Measure:
-    """Count the claims that are open."""
+    """Count the open claims (rule: progress)."""
     v, b = state.order.ready(state, 1), state.groups
     kept = scheduling.kept_for_claims(v)
     guarded = shared = idle = 0
     idle_is_used = scheduling.idle_is_used(v, v.used)
     ranked: dict[int, int] = {}
-    preemption_plan = ledger_of(state, 0.0) if (state.queues.share_timeout[: state.queues.n] < np.inf).any() else None
+    preemption_plan = (
+        preemption_plan_of(state, 0.0) if (state.queues.share_timeout[: state.queues.n] < np.inf).any() else None
+    )
     for group in range(b.n):
         served = scheduling.served_tasks(v, group)
         waiting = scheduling.waiting_tasks(v, group, 2**40)
@@ -444,7 +462,7 @@ def measure(state: State) -> Measure:
                 guarded += count
             elif (
                 preemption_plan is not None
-                and asked_for(state, preemption_plan, Due(FAIR_SHARE, 0.0, group))[0] != NONE
+                and asking_queues(state, preemption_plan, Due(FAIR_SHARE, 0.0, group))[0] != NONE
             ):
                 shared += count
             elif state.queues.priority_revokes[leaf] and lower_runs(state, leaf, int(b.priority[group])):
@@ -455,7 +473,7 @@ def measure(state: State) -> Measure:
 
 
 def lower_runs(state: State, leaf: int, priority: int) -> bool:
-    """Whether a leaf runs tasks of a lower priority that were not told to stop."""
+    """True if a leaf runs tasks of lower priority that are not stopping."""
     rows = state.held_rows()
     rows = rows[np.isin(state.tasks.status[rows], (PLACED, RUNNING))]
     jobs = state.job_rows_of(rows)

@@ -1,4 +1,4 @@
-"""The queue tree: who shares, under what was declared for them; and its rows in the table of queues."""
+"""The queue tree: who shares, as declared, and its rows in the table of queues."""
 
 from bisect import bisect_left
 from fractions import Fraction
@@ -28,18 +28,18 @@ from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.kernel.constants import WHOLE
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues, vector
 
-TICKS = 1024
-"""Ticks of a half-life, where that is not too short for them."""
-SHORTEST_TICK = 1.0
+TICKS_PER_HALF_LIFE = 1024
+"""Ticks per half-life, unless they would be shorter than SHORTEST_TICK_SECONDS."""
+SHORTEST_TICK_SECONDS = 1.0
 """Seconds."""
-GUARANTEE_TIMEOUT, FAIR_SHARE_THRESHOLD = 30.0, 0.5
-"""When others are revoked for a queue, where nothing else is said: after so many seconds; below so much of its fair share."""
+GUARANTEE_TIMEOUT_SECONDS, FAIR_SHARE_THRESHOLD = 30.0, 0.5
+"""Defaults: seconds until others are preempted for a guarantee, and the part of its fair share a queue must be below."""
 LARGEST_WEIGHT = 2**30
-"""Weights are compared exactly where they are fractions of numbers below this."""
+"""Weights that are fractions of numbers below this are compared exactly."""
 
 
 class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
-    """Queues by name, in the order in which they came: parents before their children.
+    """Queues by name, in the order they came: parents before their children.
 
     Attributes
     ----------
@@ -47,9 +47,9 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         By row.
     rows : dict of str to int
     declared, removed : dict of str to Queue
-        What holds now, and what held for queues that are declared no more but have jobs.
+        The queues that are configured; and those that no longer are, but still have jobs.
     inner : set of str
-        The declared queues that have others below them.
+        Declared queues with others below them.
     inner_rows : set of int
         Rows of queues with others below them.
     """
@@ -64,7 +64,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         self.inner_rows = {self.rows[ancestors(name)[0]] for name in self.names if name}
 
     def copy(self) -> "QueueTree":
-        """Another that knows the same."""
+        """Return a copy."""
         found = QueueTree()
         found.names, found.rows = list(self.names), dict(self.rows)
         found.declared, found.removed = dict(self.declared), dict(self.removed)
@@ -72,45 +72,45 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return found
 
     def configure(self, queues: list[Queue]) -> None:
-        """Have these hold from now on; the rows are to be added and set by the caller."""
+        """Replace the declarations; the caller adds and writes the rows."""
         before, self.declared = self.declared, {queue.name: queue for queue in queues}
         for name in self.names:
             held = settings_for(name, before)
             if settings_for(name, self.declared):
                 self.removed.pop(name, None)
             elif name != ROOT and name not in self.removed and (held or name in self.inner):
-                self.removed[name] = held or Queue(name)  # the jobs that it has go on under what held for them
+                self.removed[name] = held or Queue(name)  # its jobs continue under the old declaration
         self.inner = inner_names(self.declared)
 
     def spec_of(self, queue: str) -> Queue:
-        """What holds for a queue: what was declared, or nothing in particular."""
+        """Return a queue's declaration, or an empty one."""
         return settings_for(queue, self.declared) or self.removed.get(queue) or Queue(queue)
 
     def is_declared(self, name: str) -> bool:
-        """Whether a queue is declared, or stands for one person under a ``*`` that is. A role needs no declaration."""
+        """True if a queue is declared, or is a user's leaf under a declared ``*``. A role needs no declaration."""
         return not name or name in self.inner or settings_for(name, self.declared) is not None
 
     def policy_of(self, name: str) -> Policy:
-        """The policy among a queue's children: its own, else what it shares by itself where that is one for trees, else drf."""
+        """Return the policy among a queue's children: its own, else the parent's if that is for trees, else drf."""
         own = self.spec_of(name).policy
         above = self.policy_of(ancestors(name)[0]) if name and not own else ""
         return own or (above if above.partition(":")[0] in ("hdrf", "fairtree", "mesos") else "drf")
 
     def half_life_of(self, name: str) -> float:
-        """The half-life of what the children used before: its own, or that of the queue above; seconds.
+        """Return the half-life of the children's history in seconds: the queue's own, else the parent's.
 
-        A policy that goes by nothing else has one of its own where none is said above, or ``none``.
+        A policy that uses only history has a default of its own, if none, or ``none``, is given.
         """
         spec, policy = self.spec_of(name), self.policy_of(name).partition(":")[0]
         if spec.history or (spec.history is not None and policy not in HALF_LIVES):
             return spec.history
         if spec.policy and policy in HALF_LIVES:
-            said = (self.spec_of(above).history for above in ancestors(name))
-            return next((each for each in said if each is not None), None) or HALF_LIVES[policy]
+            given = (self.spec_of(above).history for above in ancestors(name))
+            return next((each for each in given if each is not None), None) or HALF_LIVES[policy]
         return self.half_life_of(ancestors(name)[0]) if name else HALF_LIFE
 
     def add(self, name: str, table: Queues) -> list[int]:
-        """Add a queue and those above it, where they are not there; returns the new rows, to be set by :meth:`write`."""
+        """Add a queue and missing ancestors; returns the new rows, for :meth:`write`."""
         new = []
         for path in [*reversed(ancestors(name)), name]:
             if path not in self.rows:
@@ -129,7 +129,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return new
 
     def _rank(self, row: int, table: Queues) -> None:
-        """Put the last queue where it belongs among the others, by name."""
+        """Insert the last queue into the ranks, which are by name."""
         rank = table.rank[:row]
         in_order = np.empty(row, np.int64)
         in_order[rank] = np.arange(row)
@@ -138,7 +138,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         table.rank[row] = place
 
     def write(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
-        """Write what holds for a queue into its row, where the cluster has so much of each resource."""
+        """Write a queue's declaration into its row; `total` is the capacity of the cluster."""
         name = self.names[row]
         spec = self.spec_of(name)
         table.policy[row] = code_of(self.policy_of(name) if row in self.inner_rows else "priority", resources)
@@ -154,9 +154,9 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         self._write_claims(row, table)
 
     def _write_claims(self, row: int, table: Queues) -> None:
-        """Write when others are revoked for a queue, and when it may be; the row of the queue above is written already."""
+        """Write when a queue may preempt others and be preempted; the parent's row is written already."""
         name, up = self.names[row], table.parent[row]
-        until_guarantee = self.inherited(name, "guarantee_timeout", GUARANTEE_TIMEOUT)
+        until_guarantee = self.inherited(name, "guarantee_timeout", GUARANTEE_TIMEOUT_SECONDS)
         until_share = self.inherited(name, "fair_share_timeout", NEVER)
         table.guarantee_timeout[row] = until_guarantee if until_guarantee < NEVER else inf
         table.share_timeout[row] = until_share if until_share < NEVER else inf
@@ -166,15 +166,15 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         table.revocable[row] = self.spec_of(name).revocable and (up == NONE or table.revocable[up])
 
     def _write_guards(self, row: int, table: Queues) -> None:
-        """Write whether a queue, or one above it, is guaranteed anything."""
+        """Write whether a queue, or one above it, has a guarantee."""
         up = table.parent[row]
         table.guaranteed[row] = row != 0 and table.guarantee[row].any()
         table.guarded[row] = table.guaranteed[row] or (up != NONE and table.guarded[up])
 
     def inherited(self, name: str, key: str, otherwise: float) -> float:
-        """What holds for a queue where the one above it says what it does not."""
-        said = (getattr(self.spec_of(path), key) for path in path_to_root(name))
-        return next((value for value in said if value is not None), otherwise)
+        """Return a queue's setting, or the nearest above it, or the default."""
+        given = (getattr(self.spec_of(path), key) for path in path_to_root(name))
+        return next((value for value in given if value is not None), otherwise)
 
     def write_bounds(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
         """Write a queue's guarantee and limit into its row."""
@@ -187,7 +187,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
             table.limit[row, r] = min(table.limit[row, r], table.guarantee[row, r] + more)
         if (
             self.names[row] and self.policy_of(ancestors(self.names[row])[0]) == "mesos"
-        ):  # which lends nothing of its own accord
+        ):  # mesos lends nothing by default
             table.nonlendable[row] = table.guarantee[row]
         for resource, lent in spec.lend.items():
             r = resources.index(resource)
@@ -195,7 +195,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         self._write_guards(row, table)
 
     def write_nonlendable(self, table: Queues) -> None:
-        """Work out anew which queues do not lend all that they are guaranteed, and what others may not use because of that."""
+        """Recompute which queues do not lend all of their guarantee, and what others may not use because of it."""
         n = table.n
         if not table.has_nonlendable[0] and not table.nonlendable[:n].any():
             return
@@ -210,14 +210,14 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
                 table.has_nonlendable[up] |= table.has_nonlendable[row]
 
     def follow_total(self, table: Queues, resources: list[str], total: I64) -> None:
-        """Write the bounds of those queues anew that have some in percent of what the cluster has."""
+        """Rewrite the bounds that are percentages of the cluster."""
         for row, name in enumerate(self.names):
             spec = self.spec_of(name)
             if spec.guarantee_percent or spec.limit_percent:
                 self.write_bounds(row, table, resources, total)
 
     def needed_resources(self, name: str) -> set[str]:
-        """The resources that what holds for a queue names."""
+        """Return the resources that a queue's declaration names."""
         spec = self.spec_of(name)
         weighed = spec.weight if isinstance(spec.weight, dict) else {}
         in_percent = {*spec.guarantee_percent, *spec.limit_percent} - {ALL}
@@ -233,7 +233,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
 
 
 def _fractions(weights: np.ndarray) -> tuple[list[int], list[int]]:
-    """Weights as fractions: denominators and numerators; 0 and 0 where one has none that is small enough."""
+    """Return weights as denominators and numerators; 0 and 0 for a weight that is no small enough fraction."""
     found = [Fraction(repr(float(w))).limit_denominator(LARGEST_WEIGHT - 1) for w in weights]
     good = [float(f) == w and 0 < f.numerator < LARGEST_WEIGHT for f, w in zip(found, weights, strict=True)]
     return (
@@ -243,7 +243,7 @@ def _fractions(weights: np.ndarray) -> tuple[list[int], list[int]]:
 
 
 def up_to_root(table: Queues, row: int) -> list[int]:
-    """The row of a queue and those of all above it, the root's last."""
+    """Return the rows from a queue up to the root."""
     found = [row]
     while found[-1] != 0:
         found.append(int(table.parent[found[-1]]))
@@ -251,7 +251,7 @@ def up_to_root(table: Queues, row: int) -> list[int]:
 
 
 def mark_exact(table: Queues) -> None:
-    """Say of each queue whether all its children's weights are fractions that can be compared exactly."""
+    """Mark each queue whose children's weights can all be compared exactly."""
     n = table.n
     table.exact[:n] = True
     inexact = (table.part[:n] == 0).any(axis=1) & (table.parent[:n] != NONE)
@@ -259,13 +259,13 @@ def mark_exact(table: Queues) -> None:
 
 
 def weights(spec: Queue, resources: list[str]) -> list[float]:
-    """A queue's weight for each resource; the least that there is where it is 0."""
+    """Return a queue's weight for each resource; LEAST_WEIGHT instead of 0."""
     weight = spec.weight if isinstance(spec.weight, dict) else dict.fromkeys(resources, spec.weight or LEAST_WEIGHT)
     return [weight.get(resource, 1.0) for resource in resources]
 
 
 def amounts_of(amounts: Quantities, percent: Percent, resources: list[str], total: I64, fill: int) -> I64:
-    """Guarantees or limits, some of them in percent of the total, as an array with one column a resource."""
+    """Return guarantees or limits, possibly in percent of the total, as an array with a column per resource."""
     found = vector(amounts, resources, fill)
     for column, name in enumerate(resources):
         part = percent.get(name, percent.get(ALL))
@@ -275,14 +275,14 @@ def amounts_of(amounts: Quantities, percent: Percent, resources: list[str], tota
 
 
 def ticks_of(half_life: float) -> tuple[float, int]:
-    """How long a tick is, in seconds, and what is left after one, in parts of 2**32; 0 and 0 for a half-life of 0: no history."""
+    """Return the seconds of a tick, and what is left after one, in 2**-32; (0, 0) for a half-life of 0: no history."""
     if not half_life:
         return 0.0, 0
-    tick = max(SHORTEST_TICK, half_life / TICKS)
+    tick = max(SHORTEST_TICK_SECONDS, half_life / TICKS_PER_HALF_LIFE)
     return tick, round(WHOLE * 2.0 ** (-tick / half_life))
 
 
 def slurm_ticks_of(half_life: float) -> tuple[float, int]:
-    """The same as Slurm has it: used amounts fade by its formula each five minutes, or each half-life where that is shorter."""
+    """Like :func:`ticks_of`, by Slurm's formula: decay every five minutes, or every half-life if shorter."""
     tick = min(PERIOD, half_life)
     return tick, round(WHOLE * fairtree.left_after(tick, half_life))

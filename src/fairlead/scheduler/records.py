@@ -1,4 +1,4 @@
-"""The records of a state: its tables, and what names their rows. The order and the kernels see no more of a state than this."""
+"""The records of a state: its tables, and their rows by name. The order and the kernels see only this part of a state."""
 
 from math import inf, nan
 
@@ -37,11 +37,11 @@ class Records:
     ended : int64 array
         The numbers of the jobs that have ended, oldest end first.
     times : float64 array
-        When the first fact happened, when history next changes, ...: see :mod:`fairlead.scheduler.kernel.view`.
+        Time of the first fact, of the next change of history, ...: see :mod:`fairlead.scheduler.kernel.view`.
     grain : int64 array
-        Of each resource, the binary digits that its history drops: see `kernel/history.pxi`.
+        Binary digits that history drops, by resource: see `kernel/history.pxi`.
     moves : list of one int
-        Counts how often an array was replaced by another.
+        Counts how often an array was replaced.
     """
 
     def __init__(self) -> None:

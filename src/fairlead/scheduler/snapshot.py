@@ -1,9 +1,8 @@
-"""A state as bytes and back, so that recovery need not start from the first fact.
+"""Snapshots: a state as bytes and back, so that recovery need not start from the first fact.
 
-It is written in pieces, each a msgpack of its own and none larger than some megabytes, so that neither a database nor the memory
-has to take a large state at once: first what is known beside the tables, field by field; then what was submitted, some jobs at a
-time; then the tables as they lie in memory, column by column with their names, some rows at a time; and a last one that says so.
-Whatever follows from those is not written.
+A snapshot consists of pieces, each a msgpack of at most a few megabytes, so that neither the database nor memory has to take a
+large state at once: what is not in tables, field by field; submitted jobs, some at a time; the tables, column by column, some
+rows at a time; and an end marker. Derived data is omitted.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,7 @@ from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import Revocation
 from fairlead.scheduler.framework_index import Frameworks
-from fairlead.scheduler.growth import find_kinds, set_ended
+from fairlead.scheduler.growth import rebuild_row_maps, set_ended
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS, HOLDS
@@ -34,10 +33,10 @@ STORED_COLUMNS = {
     "group": "bucket", "is_framework": "wants", "nonlendable": "reserve", "has_nonlendable": "lends",
     "idle_nonlendable": "withheld", "idle_nonlendable_below": "withheld_below",
 }  # fmt: skip
-"""What tables and columns are called in a snapshot, where that is not their name here."""
+"""Names of tables and columns in snapshots, where they differ."""
 
-PIECE = 4 * 2**20
-"""Bytes of a piece, about: one job that takes more is one of its own."""
+PIECE_BYTES = 4 * 2**20
+"""Bytes of a piece, approximately; a larger job is a piece by itself."""
 
 
 class _Head(Struct, frozen=True):
@@ -45,7 +44,7 @@ class _Head(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a :class:`State` holds beside the tables and what was submitted; the first piece."""
+    """All of a :class:`State` but the tables and submitted jobs; the first piece."""
 
     format: int
     settings: Settings
@@ -66,7 +65,7 @@ class Known(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Submitted(Struct, frozen=True, tag="jobs", forbid_unknown_fields=True):
-    """Jobs as they were submitted, by number."""
+    """Submitted jobs, by number."""
 
     specs: dict[int, msgspec.Raw]
 
@@ -83,11 +82,11 @@ class Rows(Struct, frozen=True, tag="rows", forbid_unknown_fields=True):
 
 
 class End(Struct, frozen=True, tag="end", forbid_unknown_fields=True):
-    """There is no more."""
+    """The end marker."""
 
 
 def dump(state: State) -> Iterator[bytes]:
-    """Write the whole state, piece by piece."""
+    """Serialize a state, piece by piece."""
     encode = msgspec.msgpack.encode
     yield encode(
         Known(
@@ -113,7 +112,7 @@ def dump(state: State) -> Iterator[bytes]:
     for number, job in state.index.specs.items():
         specs[number] = msgspec.Raw(encode(job))
         size += len(specs[number])
-        if size > PIECE:
+        if size > PIECE_BYTES:
             yield encode(Submitted(specs))
             specs, size = {}, 0
     if specs:
@@ -127,18 +126,18 @@ _PIECES = msgspec.msgpack.Decoder(Submitted | Rows | End)
 
 
 def load(pieces: Iterable[bytes]) -> State:
-    """Read what :func:`dump` wrote.
+    """Deserialize what :func:`dump` wrote.
 
     Raises
     ------
     msgspec.ValidationError
-        For a snapshot of another format, or with what is not known here.
+        For a snapshot of another format, or with an unknown table, column or field.
     msgspec.DecodeError
-        For anything else that is not one, of which that is one.
+        The base class; for anything else that is no snapshot.
     """
     pieces, decode = iter(pieces), msgspec.msgpack.decode
     first = next(pieces, b"")
-    found = decode(first, type=_Head).format  # before the rest of it: another format may fit into nothing
+    found = decode(first, type=_Head).format  # first: the rest of another format may not decode
     if found != FORMAT:
         raise msgspec.ValidationError(f"snapshot format {found}, this one reads {FORMAT}")
     known = decode(first, type=Known)
@@ -157,8 +156,8 @@ def load(pieces: Iterable[bytes]) -> State:
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
     state.at = known.at
     for stored, name in tables.items():
-        _make_room(getattr(state, name), known.rows.get(stored, 0), len(known.resources))
-    state.queues.in_line_at[:] = -inf  # where an older version wrote none
+        _allocate(getattr(state, name), known.rows.get(stored, 0), len(known.resources))
+    state.queues.in_line_at[:] = -inf  # not written by older versions
     piece: Submitted | Rows | End | None = None
     for body in pieces:
         piece = _PIECES.decode(body)
@@ -171,12 +170,12 @@ def load(pieces: Iterable[bytes]) -> State:
     if not isinstance(piece, End):
         raise msgspec.DecodeError("it is cut off")
     state.index.rebuild()
-    _work_out(state, known.ended)
+    _rebuild_derived(state, known.ended)
     return state
 
 
-def _work_out(state: State, ended: list[int]) -> None:
-    """After the tables and parts were set: what follows from them."""
+def _rebuild_derived(state: State, ended: list[int]) -> None:
+    """Recompute the derived data."""
     jobs, counts = state.jobs, state.order.counts
     state.index.renumber(jobs)
     state.cluster.count(state.nodes)
@@ -198,9 +197,9 @@ def _work_out(state: State, ended: list[int]) -> None:
     limited = until < inf
     attempts = (column[limited].tolist() for column in state.attempts_of(rows))
     state.deadlines.refill(zip(until[limited].tolist(), zip(*attempts, strict=True), strict=True))
-    find_kinds(state)
+    rebuild_row_maps(state)
     for number in job_caps.count_admitted(state):
-        effects.enter_group_if_ready(state, state.job_row(number), 0.0)  # which it may not: it waits to be let in
+        effects.enter_group_if_ready(state, state.job_row(number), 0.0)  # it waits for admission again
 
 
 def _refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> None:
@@ -210,7 +209,7 @@ def _refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> No
 
 
 def _columns(table: Table) -> dict[str, str]:
-    """The columns that are stored, by the name that they are stored under."""
+    """Return the stored columns by their stored names."""
     names = [name for name in (*(table.FIELDS.names or ()), *table.WIDE) if name not in table.FOLLOWS]
     return {STORED_COLUMNS.get(name, name): name for name in names}
 
@@ -218,14 +217,14 @@ def _columns(table: Table) -> dict[str, str]:
 def _pack_table(name: str, table: Table) -> Iterator[Rows]:
     for stored, column in _columns(table).items():
         array = getattr(table, column)[: table.n]
-        step = max(1, PIECE // max(1, array[:1].nbytes))
+        step = max(1, PIECE_BYTES // max(1, array[:1].nbytes))
         for first in range(0, table.n, step):
             part = array[first : first + step]
             yield Rows(name, stored, part.dtype.str, part.shape, first, np.ascontiguousarray(part).tobytes())
 
 
-def _make_room(table: Table, n: int, resources: int) -> None:
-    """Give a table its rows, all zeros: so a column that an older version did not have stays so, and a table of its is empty."""
+def _allocate(table: Table, n: int, resources: int) -> None:
+    """Allocate a table's rows as zeros: the value of columns and tables that older versions did not write."""
     table.set_rows(np.zeros(n, table.FIELDS))
     for name, (kind, _) in table.WIDE.items():
         setattr(table, name, np.zeros((n, resources), kind))
@@ -240,9 +239,9 @@ def _unpack(table: Table, piece: Rows) -> None:
 
 
 def copy_of(state: State) -> State:
-    """Copy a state, but for its order, which is made when the copy needs it; what never changes is shared.
+    """Copy a state without its order, which the copy builds on demand; immutable data is shared.
 
-    Takes as long as it takes to copy the rows in use: a fifth of a millisecond and a fiftieth of a microsecond a task, about.
+    Takes about 0.2 ms plus 0.02 µs per task.
     """
     found = State()
     found.settings, found.resources, found.version = state.settings, list(state.resources), state.version

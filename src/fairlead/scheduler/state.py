@@ -1,6 +1,6 @@
-"""The state: what follows from the facts so far, as data. :func:`fairlead.scheduler.effects.apply` alone changes it.
+"""The state: what follows from the facts so far, as data. Only :func:`fairlead.scheduler.effects.apply` changes it.
 
-Two states that saw the same facts are equal. Here is what a state is made of, and how things are found in it.
+Two states that saw the same facts are equal.
 """
 
 from math import inf
@@ -32,27 +32,27 @@ class State(Records):
     ----------
     settings : Settings
     index, dependencies, deadlines
-        Jobs by number, which jobs come after which, and when the time of what is over.
+        Jobs by number, dependencies between jobs, and time limits of running attempts.
     shape_keys : list
-        Of each shape, its demand and its constraints.
+        Demand and constraints of each shape.
     shape_rows, group_rows : dict
-        Shapes and groups by what they are.
+        Rows of shapes and groups by key.
     any_revocable : bool
         True if some group is of revocable jobs.
     broken_gangs : set of int
-        Job numbers: a task was lost while others run.
+        Jobs that lost a task while others of the gang run.
     job_caps : JobCaps
-        Whose jobs wait for others of the same person to end; it follows from the tables.
+        Jobs under the caps on users' jobs; derived from the tables.
     revocations : dict of int to Revocation
-        By the number of the job whose tasks were preempted.
+        By job whose tasks were preempted.
     forgotten, dead_tasks : int
-        How many of `ended` are forgotten, and how many rows of tasks are of forgotten jobs.
+        How many of `ended` are forgotten, and how many task rows belong to forgotten jobs.
     order : Order
-        Who goes next, kept from one decision to the next: a cache, which changes nothing that is decided.
+        Who is served next: a cache, which never changes a decision.
     at : float
-        The time of the last fact; minus infinity before the first.
+        Time of the last fact; -inf before the first.
     version : int
-        Counts facts.
+        Number of facts applied.
     """
 
     def __init__(self) -> None:
@@ -72,36 +72,36 @@ class State(Records):
         self.version = 0
 
     def job_row(self, job: int) -> int:
-        """The row of a job; raises Contradiction for one that is not known (any more)."""
+        """Return the row of a job; raises Contradiction if it is unknown or forgotten."""
         row = self.index.find(job)
         if row == NONE:
             raise Contradiction(f"there is no job {job}")
         return row
 
     def job_rows(self, job: Ints) -> I64:
-        """The rows of jobs, -1 where there is none."""
+        """Return the rows of jobs, -1 for unknown ones."""
         return scheduling.rows_of(job, self.index.first, self.index.row_of)
 
     def current_tasks(self, attempts: Attempts) -> I64:
-        """The task rows of attempts; NONE for one that is unknown, not the latest of its task, or holds no resources."""
+        """Return the task rows of attempts; NONE for one that is unknown, not the latest of its task, or holds no resources."""
         return scheduling.current_tasks(self.view(), *attempts, self.index.first, self.index.row_of)
 
     def job_rows_of(self, tasks: I64) -> I64:
-        """The job rows of task rows. Tasks lie in the order of their jobs."""
+        """Return the job rows of task rows; tasks lie in the order of their jobs."""
         return np.searchsorted(self.jobs.first[: self.jobs.n], tasks, side="right") - 1
 
     def held_rows(self) -> I64:
-        """The rows of the tasks that hold resources."""
+        """Return the rows of tasks that hold resources."""
         status = self.tasks.status[: self.tasks.n]
         return np.flatnonzero((status >= PLACED) & (status <= REVOKING))
 
     def attempts_of(self, tasks: I64) -> Attempts:
-        """The latest attempts of task rows."""
+        """Return the latest attempts of task rows."""
         rows = self.job_rows_of(tasks)
         return Attempts(self.jobs.id[rows], tasks - self.jobs.first[rows], self.tasks.attempt[tasks].astype(np.int64))
 
     def task_columns(self, tasks: I64) -> dict[str, Ints]:
-        """The same as the columns of a fact."""
+        """Return the latest attempts of task rows as the columns of a fact."""
         job, index, attempt = self.attempts_of(tasks)
         return {"job": job, "index": index, "attempt": attempt}
 
@@ -110,40 +110,40 @@ class State(Records):
         return JOB_STATUSES[int(self.jobs.statuses(slice(row, row + 1))[0])]
 
     def runs(self, attempt: Attempt) -> bool:
-        """Whether an attempt runs now, and was not told to stop."""
+        """True if an attempt runs and is not stopping."""
         job, index, number = attempt
         row = self.index.find(job)
         task = self.jobs.first[row] + index
         return row != NONE and bool(self.tasks.attempt[task] == number and self.tasks.status[task] == RUNNING)
 
     def ended_jobs(self) -> I64:
-        """The numbers of the jobs that have ended and are remembered, oldest end first."""
+        """Return the ended jobs that are remembered, oldest end first."""
         return self.ended[self.forgotten : int(self.order.counts[ENDED])]
 
     def ended_count(self) -> int:
-        """How many those are."""
+        """Count the ended jobs that are remembered."""
         return int(self.order.counts[ENDED]) - self.forgotten
 
     def policy_of(self, row: int) -> Policy:
-        """The policy among a queue's children."""
+        """Return the policy among a queue's children."""
         return self.tree.policy_of(self.tree.names[row])
 
     def spec_of(self, queue: str) -> Queue:
-        """What holds for a queue: what was declared, or nothing in particular."""
+        """Return a queue's declaration, or an empty one."""
         return self.tree.spec_of(queue)
 
-    def called(self, queue: str) -> str:
-        """A queue's name as people read it: where a leaf is for the jobs of one that others are, or were, below, that one's."""
+    def display_name(self, queue: str) -> str:
+        """Return a queue's name for people: for the leaf that a queue has for its own jobs, the queue's."""
         return written(holds_jobs_of(queue))
 
     def quantities(self, vector: I64) -> Quantities:
-        """An array of quantities by name, without the zeros."""
+        """Return an array of quantities by resource, without zeros."""
         return {name: int(value) for name, value in zip(self.resources, vector, strict=True) if value}
 
     def view(self) -> Any:
-        """What kernels see."""
+        """Return what kernels see."""
         return self.order.view(self)
 
     def count_rows(self) -> None:
-        """After kernels that add and drop rows by themselves: know how many there are."""
+        """Update row counts after kernels that add and drop rows themselves."""
         self.holds.n, self.histograms.n = int(self.order.counts[HOLDS]), int(self.order.counts[HISTOGRAMS])

@@ -1,14 +1,14 @@
 """The state's arrays: rows for nodes, queues, shapes, groups, jobs, tasks, holds, offers and histograms; they grow by doubling.
 
-A column is declared once, as an annotation of its table. One number a row is a field of the table's structured array, so that a
-row lies together in memory and a table is one argument to a kernel. One number a resource is a matrix of its own. Python and
-kernels read both alike: ``jobs.waiting[row]``, ``nodes.free[row, resource]``. Kernels get their structs from the
-same declarations: see :mod:`fairlead.scheduler.kernel.declarations`.
+A column is declared once, as an annotation of its table. A column with one number per row is a field of the table's structured
+array, so a row is contiguous and a table is one argument to a kernel. A column with one number per resource is a matrix. Python
+and kernels read both the same way: ``jobs.waiting[row]``, ``nodes.free[row, resource]``. The structs of the kernels are
+generated from the same declarations: see :mod:`fairlead.scheduler.kernel.declarations`.
 
-A **group** holds the waiting jobs of one leaf queue that are alike to the scheduler: same priority, shape and gang size. They
-form a list linked through the jobs' rows, ordered by job number; what stops the first stops all. Only jobs with tasks that may
-start now are in their group. A framework that wants offers is a group as well, the only one of its leaf that **wants**:
-it holds no job, and asks for nothing in particular.
+A **pending group** holds the waiting jobs of one leaf queue that the scheduler treats alike: same priority, shape and gang
+size. They form a list linked through the jobs' rows, ordered by job number; what stops the first stops all. A job is in its
+group only while it has tasks that may start. A framework that wants offers is a group too, with **is_framework** set: it holds
+no job and has no demand.
 """
 
 from inspect import get_annotations
@@ -24,23 +24,23 @@ UNLIMITED: Final = 2**63 - 1
 
 FIRST, PACK, SPREAD = range(3)
 FITS: Final = ("", "pack", "spread")
-"""Which of the nodes with room a task goes to, and how a job says so."""
+"""Which of the nodes with room a task goes to: the codes, and their names in a job's `fit`."""
 
 
 class PerResource(NamedTuple):
-    """A column with a number a resource, and what a new resource starts with."""
+    """A column with a number per resource; `fill` is the value for a new resource."""
 
     fill: float = 0
 
 
 class Several(NamedTuple):
-    """A column with so many numbers a row."""
+    """A column with `size` numbers per row."""
 
     size: int
 
 
 DERIVED: Final = "derived"
-"""A column that follows from others: no snapshot has it."""
+"""Marks a column that follows from others; snapshots omit it."""
 
 I8 = NDArray[np.int8]
 I16 = NDArray[np.int16]
@@ -54,22 +54,22 @@ Floats = Annotated[F64, PerResource()]
 
 
 class Table:
-    """`n` rows in use of arrays that are longer.
+    """`n` rows in use, of longer arrays.
 
-    A subclass declares a column as an annotation: an array type, and in `Annotated` what else there is to know of it.
+    A subclass declares each column as an annotation: an array type, with details in `Annotated`.
 
     Attributes
     ----------
     n : int
     rows : structured array
-        Its fields are attributes as well: arrays that share its memory.
+        Its fields are also attributes: arrays that share its memory.
     moves : list of one int
-        Counted up when an array is replaced by another, so that whoever keeps arrays knows that they are old.
+        Counted up when an array is replaced, so that holders of arrays know theirs are stale.
     """
 
     FIELDS: ClassVar[np.dtype[Any]]
     WIDE: ClassVar[dict[str, tuple[str, float]]]
-    """Columns with a number a resource: their type, and what a new resource starts with."""
+    """Columns with a number per resource: type, and value for a new resource."""
     FOLLOWS: ClassVar[frozenset[str]]
 
     def __init_subclass__(cls) -> None:
@@ -89,7 +89,7 @@ class Table:
             setattr(self, name, np.zeros((0, 0), kind))
 
     def set_rows(self, rows: NDArray[Any]) -> None:
-        """Put other rows in place of these."""
+        """Replace all rows."""
         self._moves[0] += 1
         self.rows = rows
         for name in self.FIELDS.names or ():
@@ -107,14 +107,14 @@ class Table:
         return first
 
     def keep(self, rows: I64) -> None:
-        """Keep these rows only, in this order; rows freed behind them are zeros again."""
+        """Keep only these rows, in this order."""
         self.set_rows(self.rows.take(rows))
         for name in self.WIDE:
             setattr(self, name, getattr(self, name).take(rows, axis=0))
         self.n = len(rows)
 
     def widen(self, resources: int) -> None:
-        """Have a column for each of so many resources."""
+        """Add columns up to this number of resources."""
         for name, (kind, fill) in self.WIDE.items():
             old = getattr(self, name)
             more = np.full((len(old), resources - old.shape[1]), fill, kind)
@@ -123,9 +123,9 @@ class Table:
 
 
 def longer(array: NDArray[Any], used: int, length: int) -> NDArray[Any]:
-    """Copy the rows in use to an array with room for more; those are zeros."""
+    """Copy the first `used` rows to an array of zeros of this length."""
     new = np.zeros((length, *array.shape[1:]), array.dtype)
-    if array.dtype.names:  # as bytes: numpy would go through them field by field
+    if array.dtype.names:  # as bytes: numpy would copy field by field
         new.view(np.uint8)[: used * array.itemsize] = array.view(np.uint8)[: used * array.itemsize]
     else:
         new[:used] = array[:used]
@@ -133,38 +133,38 @@ def longer(array: NDArray[Any], used: int, length: int) -> NDArray[Any]:
 
 
 def _column(kind: Any) -> tuple[np.dtype[Any], tuple[Any, ...]]:
-    """The type of a column's numbers, and what else its declaration says."""
+    """Return the dtype of a column, and the details of its declaration."""
     about = getattr(kind, "__metadata__", ())
     array = kind.__origin__ if about else kind
     return np.dtype(get_args(get_args(array)[1])[0]), about
 
 
 def _fill(about: tuple[Any, ...]) -> float:
-    """What a new resource starts with, in a column with a number a resource."""
+    """Return the value that a column has for a new resource."""
     return next(x.fill for x in about if isinstance(x, PerResource))
 
 
 def vector(quantities: Quantities, resources: list[str], fill: int = 0) -> I64:
-    """Quantities as an array, one column a resource."""
+    """Return quantities as an array with a column per resource."""
     return np.array([quantities.get(name, fill) for name in resources], np.int64)
 
 
 def fields(**kinds: str) -> np.dtype[Any]:
-    """Make the type of a structured array's rows."""
+    """Return the dtype of a structured array's rows."""
     return np.dtype(list(kinds.items()), align=True)
 
 
 class Nodes(Table):
-    """The machines, in the order in which they joined."""
+    """The machines, in the order they joined."""
 
     up: Bools  # False once it is lost
     draining: Bools
     forgotten: Bools  # lost, and no longer listed
-    hold: Annotated[I64, DERIVED]  # first of the holds on it
-    task: Annotated[I64, DERIVED]  # first of the tasks on it
+    hold: Annotated[I64, DERIVED]  # first hold on it
+    task: Annotated[I64, DERIVED]  # first task on it
     capacity: Amounts
     free: Amounts  # capacity less what tasks use
-    held: Amounts  # what holds keep; free - held is open to all
+    held: Amounts  # kept by holds; free - held is open to all
 
 
 class Queues(Table):
@@ -177,35 +177,35 @@ class Queues(Table):
     max_jobs: I64
     tasks: I64  # that hold resources
     jobs: I64  # that hold resources
-    served: I64  # tasks and offers placed in all when it was last served; the root's counts all of them
-    ticks: I64  # of its children's history: how many are over
+    served: I64  # placements and offers in total when it was last served; the root's counts all of them
+    ticks: I64  # ticks of its children's history that are over
     moment: I64  # in its parent's current tick: its use is counted up to here
-    remains: I64  # what is left of the mean after a tick, in 2**-32
+    remains: I64  # part of the mean left after a tick, in 2**-32
     trusted: I64  # tasks whose cautious forecast a reservation relied on
     overran: I64  # how many of these ran longer
     tick: F64  # length of a tick of its children's history, seconds; 0: none
-    # this and the next four: see Queue in fairlead.model.specs; inherited; inf: nothing is revoked
+    # this and the next four: see Queue in fairlead.model.specs; inherited; inf: no preemption for it
     guarantee_timeout: F64
     share_timeout: F64
     threshold: F64
     min_runtime: F64
-    short_since: F64  # since when it is short of its fair share, inf: it is not; the root's: time of the last check
+    short_since: F64  # since when it is below its fair share; inf: it is not; the root's: time of the last check
     # of a leaf that was skipped and then served: since when it waits, if it is first in line again soon
     in_line_since: F64
     exact: Bools  # the weights among its siblings are exact as part / whole
     weightless: Bools  # weight 0: under YARN's policies it goes after all others
     in_line_at: F64  # when it was last first in line
-    strict: Bools  # a leaf in which nobody passes the first that waits
-    apart: I64  # bit i: reservation i relies on nothing that tasks of this leaf give back
+    strict: Bools  # a leaf whose first pending job nobody passes
+    apart: I64  # bit i: reservation i does not rely on what tasks of this leaf free
     spare_tasks: I64  # tasks of revocable jobs
     priority_revokes: Bools
-    revocable: Bools  # neither it nor a queue above forbids revoking
+    revocable: Bools  # neither it nor a queue above forbids preemption
     guaranteed: Bools  # it has a guarantee
-    guarded: Bools  # it, or a queue above, has a guarantee: others may be revoked for it
-    has_nonlendable: Bools  # it, or a queue below, keeps back a part of its guarantee (see reserve)
-    allocations: I64  # how often something was placed or offered
+    guarded: Bools  # it, or a queue above, has a guarantee: it may have claims
+    has_nonlendable: Bools  # it, or a queue below, does not lend all of its guarantee (see nonlendable)
+    allocations: I64  # number of placements and offers
     refusal: Annotated[I64, DERIVED]  # 1 + row of its framework's first refusal; 0: none
-    offer_most: F64  # largest part of the cluster offered to it at once; 0: any
+    offer_most: F64  # largest part of the cluster offered to it at once; 0: no limit
     weight: Annotated[F64, PerResource(1.0)]
     part: Annotated[I64, PerResource(1)]  # the weight as a fraction: part / whole, both below 2**30
     whole: Annotated[I64, PerResource(1)]
@@ -214,25 +214,25 @@ class Queues(Table):
     used: Amounts  # what its tasks take; bounded by limit
     mean: Amounts  # what it used before; see the kernel's history
     recent: Amounts  # what it used in the current tick
-    even: Amounts  # under sdrf: its part of the whole, by its weight among all its siblings'
-    spare: Amounts  # of what it uses: by revocable jobs; does not count against others' limits
-    nonlendable: Amounts  # of its guarantee: what is not lent
+    even: Amounts  # under sdrf: its part of the whole, by its weight among all its siblings
+    spare: Amounts  # part of used, by revocable jobs; does not count against others' limits
+    nonlendable: Amounts  # part of its guarantee that it does not lend
     idle_nonlendable: Amounts  # what others may not use now because it is not lent
-    idle_nonlendable_below: Amounts  # the same, summed over the queues below
-    promised: Amounts  # free room kept for it, which it is charged for
-    # kept for its claims; counts as used for all but those it is kept for
+    idle_nonlendable_below: Amounts  # sum of idle_nonlendable over the queues below
+    promised: Amounts  # free resources held for it; it is charged for them
+    # held for its claims; counts as used, except for those claims
     claimed: Annotated[I64, PerResource(), DERIVED]
-    offered: Amounts  # of what it uses: offered and not answered
-    idled_before: Floats  # of a leaf: free room its past reservations kept, times seconds
+    offered: Amounts  # part of used: offered and not answered
+    idled_before: Floats  # of a leaf: free resources that its past reservations held, times seconds
     below_since: Floats  # when it last fell below its guarantee
 
     def divisor(self, row: int) -> F64:
-        """What people see a queue's shares divided by: its weights, and nothing where it has none."""
+        """Return what a queue's shares are divided by when shown: its weights, or 1 if it has none."""
         return np.ones(self.weight.shape[1]) if self.weightless[row] else np.asarray(self.weight[row])
 
 
 class Shapes(Table):
-    """Distinct demands with their constraints, and where they go of the nodes with room."""
+    """Distinct demands with their constraints, and which of the nodes with room they prefer."""
 
     mask: I64  # row of the cluster's masks: nodes that meet the constraints
     fit: I64  # which node with room: FIRST, PACK or SPREAD
@@ -240,29 +240,29 @@ class Shapes(Table):
 
 
 class PendingGroups(Table):
-    """Alike jobs of a leaf that wait."""
+    """Waiting jobs of a leaf that the scheduler treats alike."""
 
     leaf: I64  # row in queues
     priority: I64
     shape_row: I64
     gang: I64  # tasks to start at once; 0: one by one
-    head: I64  # first job, by row
-    tail: I64  # last job, by row
+    head: I64  # row of the first job
+    tail: I64  # row of the last job
     started: I64  # jobs in the list that already run
-    passed_since: F64  # when it was first in line and skipped; NaN: it was not
-    since: F64  # when it was last empty; somebody has waited since
-    put_off: F64  # nothing is revoked for its claims until then: it was tried in vain
-    put_off_from: I64  # the first class of claims put off
+    passed_since: F64  # when it was first in line and skipped; NaN: never
+    since: F64  # when it was last empty; pending since
+    put_off: F64  # no preemption for its claims before this: it was tried without success
+    put_off_from: I64  # first class of claims put off
     revocable: Bools  # its jobs are revocable
-    is_framework: Bools  # of a framework that wants offers
+    is_framework: Bools  # a framework that wants offers
     number: I64  # of such a framework: takes the place of a job's number
 
 
 class Jobs(Table):
-    """What was submitted, and where its tasks are. What a placement reads and writes lies together."""
+    """Submitted jobs, and where their tasks are. Columns that a placement reads and writes are adjacent."""
 
     id: I64
-    group: I64  # row, NONE: in none
+    group: I64  # row; NONE: in none
     after: I64  # next job in the group
     before: I64  # previous job in the group
     waiting: I64
@@ -273,19 +273,19 @@ class Jobs(Table):
     shape_row: I64
     tasks: I64
     family: I64  # same name, shape and leaf queue; 0: unknown
-    home: I64  # group it waits in; NONE for a gang, whose group depends on how many wait
+    home: I64  # group it waits in; NONE for a gang, whose group depends on how many tasks wait
     priority: I64
     retries: I64
     failed: I64
     cancelled: I64
-    at_most: I64  # tasks that may hold resources at once; 0: any number. At the limit it is in no group
+    at_most: I64  # tasks that may hold resources at once; 0: any number. A job at this cap is in no group
     time_limit: F64  # seconds; inf: none
     submitted_at: F64
     finished_at: F64  # NaN: not yet
     gang: Bools
     held: Bools
-    irregular: Bools  # the tasks that wait are not just those from `next` on
-    plain: Bools  # not a gang, without dependencies: kernels do all that its tasks' ends bring
+    irregular: Bools  # its waiting tasks are not exactly those from `next` on
+    plain: Bools  # not a gang, no dependencies: kernels handle all effects of its tasks' ends
     exit_done: Bools  # a revoked task that exits 0 is done
     revocable: Bools  # may exceed limits into idle resources, and is revoked before others
     once: Bools  # of a framework: each task starts at most once
@@ -299,19 +299,19 @@ class Jobs(Table):
         return found
 
     def startable(self, rows: I64 | int) -> I64:
-        """How many tasks of jobs may start, as far as they say: all that wait, or as many as may run at once besides."""
+        """Return how many waiting tasks of jobs may start: all, or as many as `at_most` leaves."""
         most, waiting = self.at_most[rows], self.waiting[rows]
         found: I64 = np.where(most > 0, np.clip(most - self.holding[rows], 0, waiting), waiting)
         return found
 
 
 class Tasks(Table):
-    """What became of each task."""
+    """The status and attempts of each task."""
 
     started_at: F64  # NaN before the attempt runs
-    finished_at: F64  # NaN before the task is over
-    kept_at: F64  # when it last reported a checkpoint; 0, or of an earlier attempt: not in this one
-    until: F64  # when it is expected to have ended; NaN: nobody asked
+    finished_at: F64  # NaN before the task has ended
+    kept_at: F64  # time of its last checkpoint; 0 or of an earlier attempt: none in this one
+    until: F64  # expected end; NaN: not computed
     attempt: I32
     node: I32  # row, of one that holds resources
     code: I32
@@ -319,7 +319,7 @@ class Tasks(Table):
     after: Annotated[I32, DERIVED]  # next task on the node
     before: Annotated[I32, DERIVED]  # previous task on the node
     cpu: F32  # CPU seconds of all its attempts; 0: unknown
-    peak: F32  # most memory of any attempt, bytes; 0: unknown
+    peak: F32  # peak memory of any attempt, bytes; 0: unknown
     status: I8
     outcome: I8
     losses: I8
@@ -328,20 +328,20 @@ class Tasks(Table):
 
 
 class Holds(Table):
-    """Resources of a node kept for an owner from a moment to a moment; see :mod:`fairlead.scheduler.kernel`."""
+    """Resources of a node held for an owner from `start` to `end`; see :mod:`fairlead.scheduler.kernel`."""
 
-    kind: I64  # RESERVATION, or the class of the claim it is for (fairlead.scheduler.preemption)
+    kind: I64  # RESERVATION, or the class of its claim (fairlead.scheduler.preemption)
     node: I64
     group: I64
     job: I64  # number of the job it is for
-    tasks: I64  # how many of its tasks; amount is what they need
+    tasks: I64  # number of tasks; amount is what they need
     rank: I64  # a reservation is planned around those of lower rank
-    slips: I64  # how often the start passed in vain
-    change: I64  # SAME, CHANGED, or BROKEN: must be planned anew at once
+    slips: I64  # how often the start passed without success
+    change: I64  # SAME, CHANGED, or BROKEN: must be replanned at once
     after: Annotated[I64, DERIVED]  # next hold on the node
-    start: F64  # when the room is there, by the forecasts
-    end: F64  # when it will be given back
-    made: F64  # when something was first kept
+    start: F64  # when its resources are free, by the forecasts
+    end: F64  # when they are expected to be given back
+    made: F64  # when something was first held
     since: F64  # the last slip, or when it was made
     planned: F64  # when it was last planned
     review: F64  # when a task it relies on must have ended
@@ -349,24 +349,24 @@ class Holds(Table):
     place: I64  # of a reservation: its bit in `apart` of queues; else NONE
     ran: I64  # tasks its leaf ran when it was planned
     amount: Amounts
-    back: Amounts  # what tasks on the node are expected to give back until the start
-    idle: Amounts  # free room it keeps from others since `counted`
-    idled: Floats  # what it kept before, times seconds
+    back: Amounts  # what tasks on the node are expected to free until the start
+    idle: Amounts  # free resources it keeps from others since `counted`
+    idled: Floats  # what it kept idle before, times seconds
 
 
 class Offers(Table):
-    """Resources of nodes that are kept for frameworks until they answer, in the order of their ids: see `kernel/offers`."""
+    """Resources held for frameworks until they answer, ordered by id: see `kernel/offers`."""
 
     id: I64
     leaf: I64
     node: I64
     made: F64  # seconds
-    revocable: Bools  # of a framework that is
+    revocable: Bools  # of a revocable framework
     rest: Amounts  # what is left of it
 
 
 class Refusals(Table):
-    """What frameworks do not want, by leaf and node, until a moment: nothing that is a part of it is offered to them there."""
+    """What frameworks refused, by leaf and node: until then no part of it is offered to them there."""
 
     leaf: I64
     node: I64
@@ -379,39 +379,39 @@ class Refusals(Table):
 SAME, CHANGED, BROKEN = range(3)
 RESERVATION: Final = 0
 GUARANTEE, FAIR_SHARE, PRIORITY, IDLE = 1, 2, 3, 4
-"""Kinds of holds: for a reservation; and of claims, those that come first having smaller numbers."""
+"""Kinds of holds: a reservation, and the classes of claims, most urgent first."""
 WHY: Final = {GUARANTEE: "guarantee", FAIR_SHARE: "fair share", PRIORITY: "priority", IDLE: "idle"}
-"""What the kinds of claims are called."""
+"""Names of the classes of claims."""
 
 OF_JOB, OF_FAMILY, OF_QUEUE = range(3)
 """What a histogram is about."""
 BINS: Final = 128
-"""Of a histogram: four an octave, from 1/16 s to 8 years, so that none is wider than a quarter of what it begins at."""
+"""Bins of a histogram: four per octave from 1/16 s to 8 years, so a bin is at most a quarter as wide as its lower bound."""
 SETS, WAYS = 1024, 8
-"""A histogram has its place in one of so many sets, with so many others: so many are kept in all."""
+"""Histograms are kept in a set-associative cache: sets, and histograms per set."""
 
 
 class DurationHistograms(Table):
-    """How long tasks lasted that ended by themselves: of a job with several, of a family of jobs, of a leaf queue.
+    """Durations of tasks that ended by themselves: of a job with several tasks, a family of jobs, or a leaf queue.
 
-    There is room for all that are kept, so kernels add rows by themselves: `counts[HISTOGRAMS]` says how many there are.
+    Kernels add rows themselves, within the allocated space; `counts[HISTOGRAMS]` is the number of rows.
     """
 
     key: I64  # the job's number, the family's, or the queue's row
-    used: F64  # when something was last added; -inf: the job has ended, nobody will ask
+    used: F64  # when a duration was last added; -inf: the job has ended, so it is not read again
     total: I32  # of counts
-    beyond: Annotated[I16, DERIVED]  # durations in bins after `usual`
+    beyond: Annotated[I16, DERIVED]  # durations in bins after `p90`
     about: I8  # OF_JOB, OF_FAMILY or OF_QUEUE
     p90: Annotated[I8, DERIVED]  # bin of the 90th percentile; NONE: too few to say
     counts: Annotated[I16, Several(BINS)]  # durations by bin; see bin_of in the kernel
 
     def __init__(self, moves: list[int]) -> None:
         super().__init__(moves)
-        self.places = np.full((SETS, WAYS), NONE, np.int32)  # the rows of each set
+        self.places = np.full((SETS, WAYS), NONE, np.int32)  # rows of each set
         self.make_room()
 
     def make_room(self) -> None:
-        """Have as many rows as there may be."""
+        """Allocate the maximum number of rows."""
         self.set_rows(longer(self.rows, self.n, SETS * WAYS))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fairlead.engines.kernel import simulated
 from fairlead.engines.step import with_graces
 from fairlead.model.specs import Job
-from fairlead.scheduler.decide import MOST_PLACEMENTS, decide_what_is_next
+from fairlead.scheduler.decide import MOST_PLACEMENTS, decide_without_forgetting
 from fairlead.scheduler.effects import apply, enter_group_if_ready
 from fairlead.scheduler.facts import (
     Fact,
@@ -136,7 +136,7 @@ def _decide(s: Simulation, tape: Tape) -> None:
     """Make one decision as the live scheduler does, to serve claims, and carry it out."""
     state, cluster, numbers = s.scheduler.state, s.cluster, tape.numbers
     now = cluster.now
-    decision = decide_what_is_next(state, now, strict=True)
+    decision = decide_without_forgetting(state, now, strict=True)
     check = RevocationCheck() if s.scheduler.checking else None
     for fact in decision.facts:
         if check is None:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.scheduler.admission import job_row
-from fairlead.scheduler.decide import run_cycle, settled_before
+from fairlead.scheduler.decide import run_cycle, settle_first
 from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import JobReleased
 from fairlead.scheduler.feasibility import why_never
-from fairlead.scheduler.frameworks.requests import set_aside
+from fairlead.scheduler.frameworks.requests import suppress_all
 from fairlead.scheduler.job_caps import waits_for_cap
 from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
@@ -146,12 +146,12 @@ def _released(state: State, job: int, now: float) -> tuple[State, tuple[int, ...
             held.append(number)
         others = state.dependencies.waits_for.get(number, [])
         to_see += [other for other in others if other not in to_see]
-    facts = settled_before(state, now)
+    facts = settle_first(state, now)
     if held or facts or state.frameworks.members:
         state = copy_of(state)
         for fact in facts:
             apply(state, fact)
-        for fact in [*set_aside(state, now), *(JobReleased(at=now, id=number) for number in held)]:
+        for fact in [*suppress_all(state, now), *(JobReleased(at=now, id=number) for number in held)]:
             apply(state, fact)
     return state, tuple(held), list(state.dependencies.waits_for.get(job, []))
 

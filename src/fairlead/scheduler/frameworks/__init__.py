@@ -1,1 +1,1 @@
-"""What frameworks ask for and are offered: Mesos' side of the state machine."""
+"""Frameworks: what they request and are offered, as in Mesos."""

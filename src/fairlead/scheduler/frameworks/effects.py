@@ -1,4 +1,4 @@
-"""What facts about frameworks and offers do to the state: `OFFER_EFFECTS` by the fact's class."""
+"""Apply facts about frameworks and offers: `OFFER_EFFECTS` has a function for each class of fact."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,7 +22,7 @@ from fairlead.scheduler.facts import (
     TaskSaid,
     UpdatesAcknowledged,
 )
-from fairlead.scheduler.framework_index import MOST_HEARD, Executor, Launched, Member
+from fairlead.scheduler.framework_index import MOST_UPDATE_IDS, Executor, Launched, Member
 from fairlead.scheduler.frameworks import reservations as ports
 from fairlead.scheduler.frameworks import reservations as role_reservations
 from fairlead.scheduler.growth import ensure_group, ensure_queue, ensure_shape, make_role
@@ -32,8 +32,8 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, OFFER, REVOKING, SUCCEEDED
 from fairlead.scheduler.tables import I8, I64, Bools, Offers, Refusals, vector
 
-FEW = 64
-"""So many refusals are kept without asking whether they hold still."""
+COMPACT_FROM = 64
+"""Refusals from which on expired ones are dropped, at each power of two."""
 
 
 def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
@@ -42,7 +42,7 @@ def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
     kept = before.leaves if before else {}
     for role, leaf in kept.items():
         if role not in fact.framework.roles:
-            _want_nothing(state, leaf)
+            _want_no_offers(state, leaf)
             f.free(leaf)
     busy = {state.tree.names[row] for row in np.flatnonzero(state.queues.tasks[: state.queues.n])}
     leaves = {}
@@ -51,26 +51,26 @@ def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
         leaves[role] = kept.get(role) or f.free_leaf(role, busy)
         f.at[leaves[role]] = (fact.id, role)
         row = ensure_queue(state, leaves[role])
-        if role not in kept:  # nothing is held against it that another did in this leaf before
+        if role not in kept:  # what others did in this leaf before does not count
             state.queues.allocations[row] = state.queues.served[row] = 0
             state.queues.mean[row] = state.queues.recent[row] = 0
     since = before.since if before else fact.at
     f.members[fact.id] = Member(fact.framework, leaves, [*fact.suppressed], since)
     for role in leaves:
-        _set_wants(state, fact.id, role)
-    state.order.spoil()
+        _update_wants(state, fact.id, role)
+    state.order.invalidate()
 
 
 def _framework_disconnected(state: State, fact: FrameworkDisconnected) -> None:
     member = _member(state, fact.id)
     member.away_since, member.not_before = fact.at, fact.not_before
     for leaf in member.leaves.values():
-        _want_nothing(state, leaf)
+        _want_no_offers(state, leaf)
 
 
 def _framework_gone(state: State, fact: FrameworkGone) -> None:
     for leaf in _member(state, fact.id).leaves.values():
-        _want_nothing(state, leaf)
+        _want_no_offers(state, leaf)
     state.frameworks.leave(fact.id)
 
 
@@ -78,7 +78,7 @@ def _roles_suppressed(state: State, fact: RolesSuppressed) -> None:
     member = _member(state, fact.id)
     member.suppressed = sorted({*member.suppressed, *fact.roles})
     for role in fact.roles:
-        _set_wants(state, fact.id, role)
+        _update_wants(state, fact.id, role)
 
 
 def _roles_revived(state: State, fact: RolesRevived) -> None:
@@ -86,7 +86,7 @@ def _roles_revived(state: State, fact: RolesRevived) -> None:
     member.suppressed = [role for role in member.suppressed if role not in fact.roles]
     for role in fact.roles:
         _forget_refusals(state, _leaf_row(state, fact.id, role))
-        _set_wants(state, fact.id, role)
+        _update_wants(state, fact.id, role)
 
 
 def _offers_made(state: State, fact: OffersMade) -> None:
@@ -97,7 +97,7 @@ def _offers_made(state: State, fact: OffersMade) -> None:
         if offer.id <= state.frameworks.last_offer or not there or not {*offer.amount} <= {*state.resources}:
             raise Contradiction(f"offer {offer.id} cannot have been made in this state")
         if not scheduling.amount_fits(state.view(), offer.node, amount):
-            raise Contradiction(f"offer {offer.id} is of more than node {offer.node} has free")
+            raise Contradiction(f"offer {offer.id} exceeds what is free on node {offer.node}")
         revocable = _member(state, offer.framework).framework.revocable
         row = offers.extend(1)
         offers.id[row], offers.leaf[row], offers.node[row] = offer.id, leaf, offer.node
@@ -107,7 +107,7 @@ def _offers_made(state: State, fact: OffersMade) -> None:
         f, name = state.frameworks, state.cluster.specs[offer.node].name
         ports.hold(state, f.offered_ports, name, offer.id, offer.ports)
         state.frameworks.last_offer = offer.id
-        group = _bucket_of(state, leaf, revocable)
+        group = _offer_group(state, leaf, revocable)
         state.groups.number[group] = state.index.last + 1
         _touch(state, group)
 
@@ -140,16 +140,16 @@ def _offers_rescinded(state: State, fact: OffersRescinded) -> None:
 def _updates_acknowledged(state: State, fact: UpdatesAcknowledged) -> None:
     for job, update in zip(fact.jobs, fact.updates, strict=True):
         if job not in state.frameworks.task_of:
-            raise Contradiction(f"nobody is told of job {job}")
+            raise Contradiction(f"job {job} is no task of a framework")
         state.frameworks.acknowledge(job, update)
 
 
 def _task_said(state: State, fact: TaskSaid) -> None:
     who, task = state.frameworks.task_of.get(fact.job, ("", ""))
     if not who or state.frameworks.tasks[who][task].over:
-        raise Contradiction(f"job {fact.job} is no task of a framework that runs")
+        raise Contradiction(f"job {fact.job} is no running task of a framework")
     launched = state.frameworks.tasks[who][task]
-    launched.heard = [*launched.heard, fact.uuid][-MOST_HEARD:]
+    launched.heard = [*launched.heard, fact.uuid][-MOST_UPDATE_IDS:]
     if fact.what == "ending":
         launched.last_words = fact.said
     else:
@@ -157,17 +157,17 @@ def _task_said(state: State, fact: TaskSaid) -> None:
 
 
 def drop_offers_on(state: State, node: int, why: str, at: float) -> None:
-    """What a node had to offer is not there any more."""
+    """Void the offers on a node."""
     lost = state.offers.id[: state.offers.n][state.offers.node[: state.offers.n] == node].tolist()
     state.frameworks.void |= dict.fromkeys(lost, why)
     _close(state, lost, "its node is lost or changes", at)
 
 
 def launched(state: State, number: int, job: Job, at: float) -> None:
-    """A framework launches a task, or the executor of some, which is this job."""
+    """Register a job as a framework's task or executor."""
     f = state.frameworks
     if job.framework not in f.members or job.queue not in f.at:
-        raise Contradiction(f"job {number} is a task of framework {job.framework!r}, which there is not")
+        raise Contradiction(f"job {number} is a task of framework {job.framework!r}, which is unknown")
     if job.executor and not job.task:
         f.executors[number] = Executor(number, job.framework, job.executor, "")
         return
@@ -179,7 +179,7 @@ def launched(state: State, number: int, job: Job, at: float) -> None:
 
 
 def note_placed(state: State, rows: I64, nodes: I64, at: float) -> None:
-    """Tasks of frameworks among these jobs are starting."""
+    """Note the placement of tasks of frameworks among these jobs."""
     for k in np.flatnonzero(state.jobs.once[rows]).tolist():
         number, f = int(state.jobs.id[rows[k]]), state.frameworks
         spec, node = state.index.specs[number], state.cluster.specs[int(nodes[k])].name
@@ -198,17 +198,17 @@ def note_placed(state: State, rows: I64, nodes: I64, at: float) -> None:
 
 
 def _enter(state: State, launched: Launched) -> None:
-    """A task is to run within its executor."""
+    """Place a task in its executor."""
     f = state.frameworks
     within = f.executor_on(f.task_of[launched.job][0], launched.executor, launched.node)
     if within is None or f.executors[within].over:
-        raise Contradiction(f"job {launched.job} runs in executor {launched.executor!r}, which there is not")
+        raise Contradiction(f"job {launched.job} runs in executor {launched.executor!r}, which is unknown")
     f.executors[within].tasks.append(launched.job)
     f.inside[launched.job] = within
 
 
 def note_started(state: State, rows: I64, at: float) -> None:
-    """Tasks of frameworks among these jobs run; of those in executors, these say so."""
+    """Note the start of tasks of frameworks among these jobs; those in executors report it themselves."""
     for row in rows[state.jobs.once[rows]].tolist():
         number = int(state.jobs.id[row])
         if number not in state.frameworks.inside:
@@ -216,7 +216,7 @@ def note_started(state: State, rows: I64, at: float) -> None:
 
 
 def note_ended(state: State, rows: I64, was: I8, outcome: I64, code: I64, at: float) -> None:
-    """Tasks of frameworks among these jobs have ended, which were in these statuses."""
+    """Note the end of tasks of frameworks among these jobs; `was` is their status before."""
     for k in np.flatnonzero(state.jobs.once[rows]).tolist():
         task = state.jobs.first[rows[k]]
         status, node = state.tasks.status[task], state.cluster.specs[state.tasks.node[task]].name
@@ -246,12 +246,12 @@ def _leaf_row(state: State, who: str, role: str) -> int:
     return state.tree.rows[leaves[role]]
 
 
-def _bucket_of(state: State, leaf: int, revocable: bool) -> int:
+def _offer_group(state: State, leaf: int, revocable: bool) -> int:
     return ensure_group(state, (leaf, 0, ensure_shape(state, Job("", {})), 0, revocable))
 
 
 def wants_offers(state: State, who: str, role: str) -> bool:
-    """Whether a framework is to be offered what there is for a role of its: a queue that drains takes no more tasks."""
+    """True if a framework gets offers for a role: it wants them, and no queue above is draining."""
     member = _member(state, who)
     if member.away_since is not None or role in member.suppressed:
         return False
@@ -259,26 +259,26 @@ def wants_offers(state: State, who: str, role: str) -> bool:
 
 
 def queues_configured(state: State) -> None:
-    """Queues may drain, or not any more."""
+    """Update which frameworks get offers, after queues were configured."""
     for who, member in state.frameworks.members.items():
         for role in member.leaves:
-            _set_wants(state, who, role)
+            _update_wants(state, who, role)
 
 
-def _set_wants(state: State, who: str, role: str) -> None:
-    """Have a framework wait for offers in a role, or not."""
+def _update_wants(state: State, who: str, role: str) -> None:
+    """Update whether a framework waits for offers in a role."""
     member, row = _member(state, who), _leaf_row(state, who, role)
-    _want_nothing(state, member.leaves[role], forget=False)
+    _want_no_offers(state, member.leaves[role], forget=False)
     if wants_offers(state, who, role):
-        group = _bucket_of(state, row, member.framework.revocable)
+        group = _offer_group(state, row, member.framework.revocable)
         state.groups.is_framework[group], state.groups.number[group] = True, state.index.last + 1
         if state.order.counts[IN_ORDER]:
             state.order.groups.parked[group] = False
         _touch(state, group)
 
 
-def _want_nothing(state: State, leaf: str, forget: bool = True) -> None:
-    """Have no framework wait in a leaf, and what it refused forgotten."""
+def _want_no_offers(state: State, leaf: str, forget: bool = True) -> None:
+    """Let no framework wait in a leaf; by default, forget what it refused."""
     row, b = state.tree.rows[leaf], state.groups
     for group in np.flatnonzero((b.leaf[: b.n] == row) & b.is_framework[: b.n]).tolist():
         b.is_framework[group] = False
@@ -301,7 +301,7 @@ def offer_status(state: State, offer: int) -> str:
 
 
 def _close(state: State, ids: Sequence[int], event: str, at: float) -> tuple[I64, I64, I64]:
-    """Close offers; return the leaves and nodes that they were for, and what of those."""
+    """Close offers; returns their leaves and nodes, and what was left of them."""
     offers, n = state.offers, state.offers.n
     wrong = [offer for offer in ids if not OFFER.allows(event, offer_status(state, offer))]
     if wrong or len({*ids}) < len(ids):
@@ -321,11 +321,11 @@ def _close(state: State, ids: Sequence[int], event: str, at: float) -> tuple[I64
 
 
 def _refuse(state: State, leaf: int, node: int, amount: I64, until: float, at: float) -> None:
-    """The framework of a leaf wants nothing that is a part of this on the node, until then."""
+    """Refuse, for the framework of a leaf, all parts of this amount on the node until then."""
     refusals = state.refusals
     if until <= at:
         return
-    if refusals.n >= FEW and refusals.n & (refusals.n - 1) == 0:
+    if refusals.n >= COMPACT_FROM and refusals.n & (refusals.n - 1) == 0:
         _keep(refusals, refusals.until[: refusals.n] > at)
         scheduling.link_refusals(state.view(), refusals.n)
     row = refusals.extend(1)
@@ -343,7 +343,7 @@ def _forget_refusals(state: State, leaf: int) -> None:
 
 
 def _keep(table: Offers | Refusals, keep: Bools) -> None:
-    """Keep these rows of a table, where it lies."""
+    """Keep only these rows of a table, in place."""
     n = int(keep.sum())
     for array in (table.rows, *(getattr(table, name) for name in table.WIDE)):
         kept = array[: table.n][keep]
@@ -362,7 +362,7 @@ OFFER_EFFECTS: dict[type[Fact], Callable[..., None]] = {
     OffersAccepted: _offers_accepted,
     OffersDeclined: _offers_declined,
     OffersRescinded: _offers_rescinded,
-    ResourcesReserved: role_reservations.room_set_apart,
+    ResourcesReserved: role_reservations.resources_reserved,
     TaskSaid: _task_said,
     UpdatesAcknowledged: _updates_acknowledged,
 }

@@ -1,8 +1,8 @@
-"""What frameworks ask for, checked against the state and turned into facts, or refused with the reason; and what time brings.
+"""Requests of frameworks, checked against the state and turned into facts, or refused with a reason; and what time brings.
 
-Nothing here knows of a wire: who is connected and may be told is the caller's business. An offer that does not hold any more is
-no fault of the framework's, which may not have heard of it yet: so that is an error of its own, :class:`InvalidOffers`, and so is
-a task that cannot be launched, :class:`InvalidTask`. Both change nothing.
+Independent of any wire format; the caller knows who is connected. An offer that is no longer valid is not the framework's
+fault, which may not know yet: that is :class:`InvalidOffers`. A task that cannot be launched is :class:`InvalidTask`. Neither
+changes anything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,27 +35,27 @@ from fairlead.scheduler.facts import (
     UpdatesAcknowledged,
 )
 from fairlead.scheduler.framework_index import Launched, Member, Update, plus, queue_of
-from fairlead.scheduler.frameworks.reservations import Apart, Left, Move, Moves, joined
+from fairlead.scheduler.frameworks.reservations import Left, Move, Moves, ReservedAmounts, joined
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, STOPPING
 from fairlead.scheduler.tables import I64, UNLIMITED, Bools
 
 REFUSE_SECONDS = 5.0
-"""For so long is refused what is not wanted, where a framework does not say."""
-LONGEST_GRACE = 3600.0
-"""Seconds that a task has to end which its framework stops, at most."""
-LONGEST_REFUSAL = 365 * 86400.0
-"""For no longer is anything refused."""
+"""Seconds for which unused resources are refused by default."""
+LONGEST_GRACE_SECONDS = 3600.0
+"""Maximum grace, in seconds, of a task stopped by its framework."""
+LONGEST_REFUSAL_SECONDS = 365 * 86400.0
+"""Maximum seconds of a refusal."""
 NO_EXECUTORS: Mapping[str, Job] = {}
 NOT_IN_ROLES = "\t\n\v\f\r \x7f"
 
 
 class InvalidOffers(Refused):
-    """Offers that do not hold, or are not of one framework, node and role."""
+    """Offers that are not valid, or not of one framework, node and role."""
 
 
 class InvalidTask(Refused):
-    """A task that cannot be launched in what was offered.
+    """A task that cannot be launched in its offers.
 
     task : the framework's name for it
     """
@@ -66,9 +66,9 @@ class InvalidTask(Refused):
 
 
 class InvalidMoves(Refused):
-    """Room that cannot be set apart as was asked for.
+    """A reservation that cannot be made or changed as requested.
 
-    moves : which
+    moves : the request
     """
 
     def __init__(self, moves: Moves, message: str) -> None:
@@ -77,12 +77,12 @@ class InvalidMoves(Refused):
 
 
 class ExecutorEnds(InvalidTask):
-    """A task for an executor that takes no more."""
+    """A task for an executor that is ending."""
 
 
 @dataclass(frozen=True)
 class Unacknowledged:
-    """An update of a task that its framework has not acknowledged."""
+    """A task's update that its framework has not acknowledged."""
 
     job: int
     task: str
@@ -91,7 +91,7 @@ class Unacknowledged:
 
 
 def check_role(role: str) -> str | None:
-    """What is wrong with the name of a role, as Mesos has it; None where nothing is."""
+    """Return what is wrong with a role's name by Mesos' rules, or None."""
     parts = role.split("/")
     if role == USERS:
         return None
@@ -107,7 +107,7 @@ def check_role(role: str) -> str | None:
 
 
 def parse_roles(text: str) -> list[str]:
-    """Roles in a list with commas between; raises Refused for one that is none."""
+    """Parse a comma-separated list of roles; raises Refused."""
     roles = [role for role in text.split(",") if role]
     for role in roles:
         if fault := check_role(role):
@@ -118,9 +118,9 @@ def parse_roles(text: str) -> list[str]:
 def subscribe(
     state: State, framework: Framework, who: str, suppressed: Sequence[str], now: float, update: bool = False
 ) -> list[Fact]:
-    """A framework comes, comes back, or says something else of itself.
+    """Subscribe a framework: new, back, or with a changed description.
 
-    Who comes back loses the offers that it had, which are made anew; with `update`, only those of roles that it gives up.
+    One that is back loses its offers, which are made again; with `update`, only those of roles it gives up.
     """
     f = state.frameworks
     if who in f.gone:
@@ -143,12 +143,12 @@ def subscribe(
     fact = FrameworkSubscribed(at=now, id=who, framework=framework, suppressed=sorted({*suppressed}))
     facts = _rescinded(state, who, "subscribed", now, roles)
     if not update and who in f.members and f.members[who].away_since is None:
-        facts.append(FrameworkDisconnected(at=now, id=who))  # which nobody had noticed
+        facts.append(FrameworkDisconnected(at=now, id=who))  # not noticed before
     return [*facts, fact]
 
 
 def disconnect(state: State, who: str, now: float, not_before: float = 0.0) -> list[Fact]:
-    """The connection of a framework is lost; nothing where it was before. It is not gone for that before a time."""
+    """Note that a framework's connection is lost, if it was not. It is not removed for that before `not_before`."""
     if _member(state, who).away_since is not None:
         return []
     lost = FrameworkDisconnected(at=now, id=who, not_before=not_before)
@@ -156,7 +156,7 @@ def disconnect(state: State, who: str, now: float, not_before: float = 0.0) -> l
 
 
 def tear_down(state: State, who: str, now: float) -> list[Fact]:
-    """A framework goes for good, and its tasks are stopped."""
+    """Remove a framework and stop its tasks."""
     _member(state, who)
     return [*_rescinded(state, who, "gone", now), *_gone(state, who, now)]
 
@@ -172,13 +172,13 @@ def _gone(state: State, who: str, now: float) -> list[Fact]:
 
 
 def suppress(state: State, who: str, roles: Sequence[str], now: float) -> list[Fact]:
-    """Want no offers for roles, for all of the framework's where none is named."""
+    """Stop offers for these roles, or all of the framework's if none is named."""
     roles = _roles(state, who, roles)
     return [RolesSuppressed(at=now, id=who, roles=roles)] if {*roles} - {*_member(state, who).suppressed} else []
 
 
 def revive(state: State, who: str, roles: Sequence[str], now: float) -> list[Fact]:
-    """Want offers for roles again, and what was refused as well; for all of the framework's where none is named."""
+    """Resume offers for these roles, or all of the framework's, and forget what it refused."""
     return [RolesRevived(at=now, id=who, roles=_roles(state, who, roles))]
 
 
@@ -190,14 +190,14 @@ def _roles(state: State, who: str, roles: Sequence[str]) -> list[str]:
 
 
 def until(seconds: float | None, now: float) -> float:
-    """Until when something is refused: for so many seconds, as Mesos takes what frameworks say."""
+    """Return until when a refusal holds; Mesos' rules for the seconds."""
     if seconds is None or not seconds >= 0:
         seconds = REFUSE_SECONDS
-    return now + min(seconds, LONGEST_REFUSAL)
+    return now + min(seconds, LONGEST_REFUSAL_SECONDS)
 
 
 def decline(state: State, who: str, offers: Sequence[int], refuse_seconds: float | None, now: float) -> list[Fact]:
-    """Refuse offers; those that do not hold any more, or are not the framework's, are passed over."""
+    """Decline offers; ignores those that are not valid or not the framework's."""
     _member(state, who)
     mine = [offer for offer in dict.fromkeys(offers) if whose(state, offer) == who]
     return [OffersDeclined(at=now, framework=who, ids=mine, until=until(refuse_seconds, now))] if mine else []
@@ -212,28 +212,27 @@ def accept(
     now: float,
     executors: Mapping[str, Job] = NO_EXECUTORS,
 ) -> tuple[list[Fact], list[InvalidTask | InvalidMoves]]:
-    """Launch tasks in offers, each in what those before it leave; what is left over at the end is refused.
+    """Launch tasks in offers, each in what the previous ones leave; what remains is refused.
 
     Parameters
     ----------
     offers : sequence of int
         Of one node and one role.
     asked : sequence of Job or Moves
-        The tasks: what each needs and runs, and its name in `task`. Where they go is filled in here. And room that is to be set
-        apart, or given back.
+        Tasks, with demand, work and name (`task`); placement is filled in here. And reservations to make or release.
     executors : mapping of str to Job
-        By name, those that tasks name; one is launched with the first of its tasks, unless it is on that node already.
+        By name, the tasks' executors; each is launched with the first of its tasks, unless it is on that node already.
 
     Returns
     -------
     facts : list of Fact
     refused : list of InvalidTask or InvalidMoves
-        What cannot be launched, or set apart, each with the reason.
+        What cannot be launched or reserved, with reasons.
 
     Raises
     ------
     InvalidOffers
-        Then nothing is launched.
+        Nothing is launched.
     """
     member, ids = _member(state, who), [*dict.fromkeys(offers)]
     if not ids or any(whose(state, offer) != who for offer in ids):
@@ -247,8 +246,8 @@ def accept(
     role["revocable"] = member.framework.revocable
     chosen = [replace(each, **role) if isinstance(each, Job) else each for each in asked]
     programs = {name: replace(job, **role) for name, job in executors.items()}
-    there = _that_is_left(state, ids, rows)
-    done = _that_fit(state, chosen, programs, node, there)
+    there = _left_in(state, ids, rows)
+    done = _launchable(state, chosen, programs, node, there)
     if not done.launched and not done.moves:
         return decline(state, who, ids, refuse_seconds, now), done.refused
     first, count, facts = state.index.last + 1, len(done.launched), list[Fact]()
@@ -272,9 +271,9 @@ def accept(
     return facts, done.refused
 
 
-def _that_is_left(state: State, offers: Sequence[int], rows: I64) -> Left:
-    """What there is in offers, by their ids and their rows."""
-    apart: Apart = {}
+def _left_in(state: State, offers: Sequence[int], rows: I64) -> Left:
+    """Return what is in offers, given by id and row."""
+    apart: ReservedAmounts = {}
     for offer in offers:
         for mark, amount in state.frameworks.offered_apart.get(offer, {}).items():
             apart[mark] = plus(apart.get(mark, {}), amount)
@@ -286,7 +285,7 @@ def _that_is_left(state: State, offers: Sequence[int], rows: I64) -> Left:
 
 
 class Done(NamedTuple):
-    """What of an answer can be: what is launched and set apart, what is refused, and what is left."""
+    """The answer to an accept: what is launched, reserved and refused, and what is left."""
 
     launched: list[Job]
     moves: list[Move]
@@ -294,8 +293,10 @@ class Done(NamedTuple):
     left: Left
 
 
-def _that_fit(state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left) -> Done:
-    """What can be launched on a node, or set apart there, each in what those before it leave, tasks after their executors."""
+def _launchable(
+    state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left
+) -> Done:
+    """Select what can be launched or reserved on a node, each in what the previous ones leave, executors before their tasks."""
     begun: dict[str, Job] = {}
     launched: dict[str, Job] = {}
     moves: list[Move] = []
@@ -320,7 +321,7 @@ def _that_fit(state: State, asked: Sequence[Job | Moves], executors: Mapping[str
 
 
 def _after(left: Left, asked: Moves) -> Left:
-    """What is left after room was set apart. Raises InvalidMoves where it cannot be."""
+    """Return what is left after reservations. Raises InvalidMoves."""
     try:
         for move in asked.moves:
             left = left.after(move)
@@ -329,8 +330,8 @@ def _after(left: Left, asked: Moves) -> Left:
     return left
 
 
-def set_apart(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
-    """Set room of a node apart, or give it back, for who operates the whole; what is offered of the node is rescinded first.
+def reserve(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
+    """Make or release reservations of a node, for its operator; the node's offers are rescinded first.
 
     Raises Refused, Unknown.
     """
@@ -356,7 +357,7 @@ def set_apart(state: State, node: str, moves: Sequence[Move], now: float) -> lis
 
 
 def _new_executor(state: State, executor: Job, task: str, node: str) -> Job | None:
-    """The executor that is to be launched for a task; None where it is there. Raises InvalidTask where it is another, or ends."""
+    """Return a task's executor if it must be launched, else None. Raises InvalidTask if it differs or is ending."""
     known = state.frameworks.executor_on(executor.framework, executor.executor, node)
     if known is None:
         return executor
@@ -374,7 +375,7 @@ def _new_executor(state: State, executor: Job, task: str, node: str) -> Job | No
 def _without_task(
     state: State, job: Job, others: Mapping[str, Job], begun: int, left: Left, executor: Job | None
 ) -> Left:
-    """What is left of offers after a task, with its executor where that is new, beside others. Raises InvalidTask."""
+    """Return what is left of offers after a task and its new executor, if any. Raises InvalidTask."""
     queues = state.queues
     if not job.task:
         raise InvalidTask(job.task, "a task has a name")
@@ -382,8 +383,8 @@ def _without_task(
         raise InvalidTask(job.task, f"task {job.task!r} is there already")
     both = (job,) if executor is None else (job, executor)
     try:
-        check_job(state, job, limits=False)  # the offer is within them
-        if executor is not None and executor.demand:  # it may ask for nothing but what its tasks do
+        check_job(state, job, limits=False)  # offers are within limits
+        if executor is not None and executor.demand:  # its tasks may ask for all of it
             check_job(state, executor, limits=False)
     except Refused as refused:
         raise InvalidTask(job.task, str(refused)) from None
@@ -392,7 +393,7 @@ def _without_task(
         for kind, now, most in (("tasks", queues.tasks, queues.max_tasks), ("jobs", queues.jobs, queues.max_jobs)):
             if now[row] + len(others) + begun + len(both) > most[row]:
                 raise InvalidTask(
-                    job.task, f"queue {state.called(name)!r} may have {most[row]} {kind} at once, and has them"
+                    job.task, f"queue {state.display_name(name)!r} may have {most[row]} {kind} at once, and has them"
                 )
     for each in both:
         left = _without(state, job.task, each, left)
@@ -400,7 +401,7 @@ def _without_task(
 
 
 def _without(state: State, task: str, job: Job, left: Left) -> Left:
-    """What is left of offers after what a task, or its executor, needs. Raises InvalidTask."""
+    """Return what is left of offers after the demand of a task or executor. Raises InvalidTask."""
     try:
         return left.without(job)
     except ValueError as lacks:
@@ -410,9 +411,9 @@ def _without(state: State, task: str, job: Job, left: Left) -> Left:
 
 
 def kill(state: State, who: str, task: str, now: float) -> list[Fact]:
-    """Stop a task, which has the grace that its framework gave it; nothing where it is stopping or over.
+    """Stop a task, with the grace that its framework gave it, unless it is stopping or over.
 
-    Raises Unknown for one that there is not.
+    Raises Unknown.
     """
     launched = tasks_of(state, who).get(task)
     if launched is None:
@@ -421,38 +422,38 @@ def kill(state: State, who: str, task: str, now: float) -> list[Fact]:
 
 
 def shut_down(state: State, executor: int, now: float, by_framework: bool = False) -> list[Fact]:
-    """Stop an executor, by the number of its job, and what runs in it; nothing where it is stopping or over.
+    """Stop an executor, by job, and what runs in it, unless it is stopping or over.
 
-    Where its framework does, it has the grace that that gave it; else no more than its queue allows.
+    Its framework's grace applies if the framework stops it; else that of its queue.
     """
     known = state.frameworks.executors.get(executor)
     return [] if known is None or known.over else _stopped(state, executor, now, by_framework)
 
 
 def _stopped(state: State, job: int, now: float, by_framework: bool) -> list[Fact]:
-    """What stops a job; nothing where it is stopping or over."""
+    """Return the fact that stops a job, unless it is stopping or over."""
     grace, stopped = state.index.specs[job].grace, cancel(state, job, None, now)
     if stopped is not None and by_framework and grace is not None:
-        stopped = replace(stopped, grace=min(grace, LONGEST_GRACE))
+        stopped = replace(stopped, grace=min(grace, LONGEST_GRACE_SECONDS))
     return [] if stopped is None else [stopped]
 
 
-def say(
+def report_status(
     state: State, job: int, what: str, said: str, uuid: str, now: float, end: tuple[int, int] | None = None
 ) -> list[Fact]:
-    """What runs a task says that it starts, runs, or has ended.
+    """Report that a task is starting, runs, or has ended, as its executor says.
 
     Parameters
     ----------
     what, said, uuid : str
         As in TaskSaid.
     end : tuple of int
-        Where that is an end, its outcome and code. Of a task that is more than a part of its executor, the engine tells when.
+        Of an end: outcome and code. The engine reports the end of a task that is a process of its own.
 
     Returns
     -------
     facts : list of Fact
-        None where that was said before, or nobody is told any more.
+        Empty if it was reported before, or no framework expects it.
     """
     f = state.frameworks
     who, task = f.task_of.get(job, ("", ""))
@@ -472,7 +473,7 @@ def say(
 
 
 def demand_with_tasks(state: State, executor: int) -> Quantities:
-    """What an executor takes, by the number of its job, with all that runs in it."""
+    """Return the total demand of an executor, by job, and its tasks."""
     total: Quantities = {}
     for job in (executor, *state.frameworks.executors[executor].tasks):
         for name, amount in state.index.specs[job].demand.items():
@@ -481,14 +482,14 @@ def demand_with_tasks(state: State, executor: int) -> Quantities:
 
 
 def ended_within(state: State, jobs: Sequence[int], outcome: Outcome, now: float) -> list[Fact]:
-    """Tasks that ran in an executor are over, as it is, or was never told of them."""
+    """End the tasks of an executor that has ended, or never received them."""
     number = np.array(jobs, np.int64)
     zeros, ones = np.zeros(len(jobs), np.int64), np.ones(len(jobs), np.int64)
     return [TasksFinished(at=now, job=number, index=zeros, attempt=ones, outcome=zeros + outcome, code=zeros)]
 
 
 def acknowledge(state: State, who: str, task: str, update: int, now: float) -> list[Fact]:
-    """Hear no more of an update of a task; nothing where it is acknowledged, or there was none."""
+    """Acknowledge an update of a task; ignored if unknown or acknowledged before."""
     launched = tasks_of(state, who).get(task)
     if launched is None or update not in [each.number for each in launched.updates]:
         return []
@@ -496,13 +497,13 @@ def acknowledge(state: State, who: str, task: str, update: int, now: float) -> l
 
 
 def tasks_of(state: State, who: str) -> dict[str, Launched]:
-    """The tasks of a framework by its own names: those that are not over, or of which it has not acknowledged all."""
+    """Return a framework's tasks by name: those that are unfinished, or have unacknowledged updates."""
     _member(state, who)
     return state.frameworks.tasks.get(who, {})
 
 
 def unacknowledged(state: State, who: str) -> list[Unacknowledged]:
-    """What a framework has not acknowledged, by task and then in the order in which it came to be."""
+    """Return a framework's unacknowledged updates, by task, oldest first."""
     return [
         Unacknowledged(launched.job, task, launched.node, update)
         for task, launched in tasks_of(state, who).items()
@@ -511,7 +512,7 @@ def unacknowledged(state: State, who: str) -> list[Unacknowledged]:
 
 
 def settled(state: State, now: float) -> list[Fact]:
-    """What time and others bring: offers that hold no longer, and frameworks that have been away for too long."""
+    """Return what is due: rescinded offers, tasks of ended executors, frameworks away for too long."""
     f, facts = state.frameworks, list[Fact]()
     for why in sorted({*f.void.values()}):
         facts.append(OffersRescinded(at=now, ids=[offer for offer, each in f.void.items() if each == why], why=why))
@@ -535,15 +536,15 @@ def settled(state: State, now: float) -> list[Fact]:
     return facts
 
 
-def set_aside(state: State, now: float) -> list[Fact]:
-    """Have no framework be offered anything: for looks ahead, which do not know what frameworks would answer."""
+def suppress_all(state: State, now: float) -> list[Fact]:
+    """Stop offers to all frameworks: for dry runs, which cannot know how frameworks would answer."""
     f, ids = state.frameworks, state.offers.id[: state.offers.n].tolist()
     facts: list[Fact] = [OffersRescinded(at=now, ids=ids, why="set aside")] if ids else []
     return facts + [fact for who in f.members for fact in suppress(state, who, [], now)]
 
 
 def _over_a_limit(state: State) -> Bools:
-    """Of each offer, whether a queue that it counts in is over its limit of something that is offered."""
+    """Return, per offer, whether a queue it counts in exceeds its limit of something offered."""
     queues, offers, n = state.queues, state.offers, state.offers.n
     over = (queues.used[: queues.n] - queues.spare[: queues.n] > queues.limit[: queues.n]) & (
         queues.limit[: queues.n] < UNLIMITED
@@ -557,14 +558,14 @@ def _over_a_limit(state: State) -> Bools:
 
 
 def exceeded(state: State, role: str, limit: Quantities) -> Quantities | None:
-    """What a role uses now, tasks and offers, where that is more of something than a limit that is asked for it; else None."""
+    """Return what a role uses, including offers, if that exceeds a requested limit; else None."""
     row = state.tree.rows.get(queue_of(role))
     used = {} if row is None else state.quantities(state.queues.used[row] - state.queues.spare[row])
     return used if any(used.get(name, 0) > most for name, most in limit.items()) else None
 
 
 def _rescinded(state: State, who: str, why: str, now: float, roles: set[str] | None = None) -> list[Fact]:
-    """Rescind all offers of a framework, or those of some roles."""
+    """Rescind a framework's offers, all or those of some roles."""
     f, offers = state.frameworks, state.offers
     if who not in f.members:
         return []
@@ -574,13 +575,13 @@ def _rescinded(state: State, who: str, why: str, now: float, roles: set[str] | N
 
 
 def whose(state: State, offer: int) -> str | None:
-    """The framework that an offer is for; None where it does not hold."""
+    """Return the framework that an offer is for, if it is valid."""
     row = row_of_offer(state, offer)
     return None if row is None else state.frameworks.at[state.tree.names[state.offers.leaf[row]]][0]
 
 
 def row_of_offer(state: State, offer: int) -> int | None:
-    """Where an offer is in the table of offers; None where it does not hold."""
+    """Return the row of an offer, if it is valid."""
     ids = state.offers.id[: state.offers.n]
     row = int(np.searchsorted(ids, offer))
     return row if row < len(ids) and ids[row] == offer else None

@@ -1,11 +1,11 @@
-"""Parcels: room of nodes that is set apart for roles, which Mesos calls reservations; some of it are volumes.
+"""Reservations of roles, as in Mesos: resources of nodes that only frameworks of a role get; some are volumes.
 
-A reservation counts as used by its role, whole, whether tasks run in it or not: in the leaf ``ROLE/./reserved``, beside those of the
-role's frameworks. So what a task takes of it counts nowhere else: no room comes back to anybody when that task ends, and revoking
-it would make room for nobody.
+A reservation counts as used by its role, whole, whether tasks run in it or not: in the leaf ``ROLE/./reserved``, beside those
+of the role's frameworks. So what a task takes of it counts nowhere else, its end frees nothing for others, and preempting it
+would be useless.
 
-What is idle of role_reservations goes with the next offer of their node to a framework of their role, or of a role below that; where there
-is none of anything else, it is offered by itself, in turn to who was served longest ago.
+Idle reservations of a node are part of the next offer there to a framework of their role, or of a role below it. If nothing
+else of the node is offered, they are offered by themselves, first to the framework served longest ago.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,20 +15,20 @@ import numpy as np
 
 from fairlead.model.specs import Job, Offer, Quantities, Ranges
 from fairlead.scheduler.facts import Contradiction, Fact, OffersMade, ResourcesReserved
-from fairlead.scheduler.framework_index import RefusedApart, RoleReservation, own_queue, plus
+from fairlead.scheduler.framework_index import RefusedReservation, RoleReservation, own_queue, plus
 from fairlead.scheduler.growth import ensure_queue, ensure_resources, make_role
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import vector
 
 RESERVED = "reserved"
-"""The last part of the name of the leaf in which the role_reservations of a role count."""
-Apart = dict[str, Quantities]
-"""What there is of role_reservations, by their marks."""
+"""Last part of the name of the leaf in which the reservations of a role count."""
+ReservedAmounts = dict[str, Quantities]
+"""Amounts of reservations by mark."""
 
 
 class Move(NamedTuple):
-    """Room of an offer that is to be another reservation's; as in :class:`~fairlead.scheduler.facts.ResourcesReserved`."""
+    """A transfer of resources to another reservation; see :class:`~fairlead.scheduler.facts.ResourcesReserved`."""
 
     amount: Quantities
     of: str = ""
@@ -39,22 +39,22 @@ class Move(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """Moves that are made together, or none of them. `number` says which they are."""
+    """Moves that are made all or none; `number` identifies them."""
 
     number: int
     moves: Sequence[Move]
 
 
 class Left(NamedTuple):
-    """What is left of offers: of what is free for all, and of role_reservations. Parcels in `whole` are taken as such or not at all."""
+    """What is left of offers: unreserved, and of reservations by mark. Reservations in `whole` (volumes) are not divisible."""
 
     free: Quantities
-    apart: Apart
+    apart: ReservedAmounts
     whole: frozenset[str] = frozenset()
-    ports: Ranges = []  # noqa: RUF012 nobody writes into it
+    ports: Ranges = []  # noqa: RUF012 never modified
 
     def without(self, job: Job) -> "Left":
-        """The same after a task took what it needs. Raises ValueError with what it lacks."""
+        """Return what is left after a task took what it needs. Raises ValueError with what is missing."""
         free = plus(self.free, job.taken, -1)
         if any(amount < 0 for amount in free.values()):
             raise ValueError("of the offers is left")
@@ -66,12 +66,12 @@ class Left(NamedTuple):
             if any(each < 0 for each in apart[mark].values()):
                 raise ValueError("of what it names is left")
         if without(job.ports, self.ports):
-            raise ValueError(f"ports {written_ports(job.ports)}; of the offers is left {written_ports(self.ports)} and")
+            raise ValueError(f"ports {format_ports(job.ports)}; of the offers is left {format_ports(self.ports)} and")
         apart = {mark: amount for mark, amount in apart.items() if amount}
         return self._replace(free=free, apart=apart, ports=without(self.ports, joined(job.ports)))
 
     def after(self, move: Move) -> "Left":
-        """The same after room became another reservation's. Raises ValueError with what is wrong."""
+        """Return what is left after a move. Raises ValueError with what is wrong."""
         here, apart = self.apart.get(move.of, {}) if move.of else self.free, dict(self.apart)
         if move.whole and move.mark in self.whole:
             raise ValueError("there is such a volume already, or was before this call")
@@ -93,15 +93,15 @@ class Left(NamedTuple):
 
 
 def may_have(reservation: RoleReservation, role: str) -> bool:
-    """Whether a reservation is for the frameworks of a role: its own, or one below."""
+    """True if a reservation is for frameworks of this role: its own, or one below."""
     return role == reservation.role or role.startswith(f"{reservation.role}/")
 
 
 # -- what facts do ---------------------------------------------------------------------------------------------------
 
 
-def room_set_apart(state: State, fact: ResourcesReserved) -> None:
-    """Room becomes another reservation's."""
+def resources_reserved(state: State, fact: ResourcesReserved) -> None:
+    """Move resources to another reservation."""
     if not 0 <= fact.node < state.nodes.n or not state.nodes.up[fact.node] or not (fact.of or fact.mark):
         raise Contradiction(f"no room of node {fact.node} can be set apart")
     ensure_resources(state, fact.amount)
@@ -130,13 +130,13 @@ def _is_more(amount: Quantities, there: Quantities) -> bool:
 
 
 def _count(state: State, node: int, role: str, amount: Quantities, sign: int, at: float) -> None:
-    """What is set apart counts as used by its role (1), or no longer (-1)."""
+    """Count a reservation as used by its role (sign 1), or no longer (-1)."""
     leaf = ensure_queue(state, f"{own_queue(role)}/{RESERVED}")
     scheduling.set_apart(state.view(), leaf, node, vector(amount, state.resources), sign, at)
 
 
 def offered(state: State, offer: Offer) -> None:
-    """Some of the role_reservations of a node is offered."""
+    """Note what is offered of reservations."""
     here = state.frameworks.role_reservations.get(state.cluster.specs[offer.node].name, {})
     for mark, amount in offer.apart.items():
         if mark not in here or not here[mark].there or _is_more(amount, here[mark].idle):
@@ -147,23 +147,23 @@ def offered(state: State, offer: Offer) -> None:
 
 
 def closed(state: State, offer: int, node: int) -> None:
-    """An offer holds no longer."""
+    """Note that an offer is closed."""
     apart = state.frameworks.offered_apart.pop(offer, {})
     for mark, amount in apart.items():
         reservation = state.frameworks.role_reservations[state.cluster.specs[node].name][mark]
         reservation.offered = plus(reservation.offered, amount, -1)
 
 
-def refused(state: State, leaf: int, node: int, apart: Apart, until: float, at: float) -> None:
-    """The framework of a leaf wants none of this until then."""
+def refused(state: State, leaf: int, node: int, apart: ReservedAmounts, until: float, at: float) -> None:
+    """Refuse these amounts of reservations for the framework of a leaf until then."""
     if apart and until > at:
         f, name = state.frameworks, state.tree.names[leaf]
         known = [each for each in f.refused_apart.get(name, []) if each.until > at]
-        f.refused_apart[name] = [*known, RefusedApart(state.cluster.specs[node].name, apart, until)]
+        f.refused_apart[name] = [*known, RefusedReservation(state.cluster.specs[node].name, apart, until)]
 
 
 def taken(state: State, job: Job, node: str, sign: int) -> None:
-    """A task runs in role_reservations of a node (1), or no longer (-1)."""
+    """Note that a task uses reservations of a node (sign 1), or no longer (-1)."""
     here = state.frameworks.role_reservations.get(node, {})
     for mark, amount in job.apart.items():
         if mark not in here or (sign > 0 and (not here[mark].there or _is_more(amount, here[mark].idle))):
@@ -172,7 +172,7 @@ def taken(state: State, job: Job, node: str, sign: int) -> None:
 
 
 def node_lost(state: State, node: int, at: float) -> None:
-    """What is set apart of a node counts no longer; it will when it is back."""
+    """Stop counting the reservations of a lost node, until it is back."""
     for reservation in state.frameworks.role_reservations.get(state.cluster.specs[node].name, {}).values():
         if reservation.there:
             _count(state, node, reservation.role, reservation.amount, -1, at)
@@ -180,12 +180,12 @@ def node_lost(state: State, node: int, at: float) -> None:
 
 
 def are_absent(state: State, node: str) -> bool:
-    """Whether some of what is set apart of a node does not count."""
+    """True if some reservation of a node does not count."""
     return any(not reservation.there for reservation in state.frameworks.role_reservations.get(node, {}).values())
 
 
 def node_joined(state: State, node: int, at: float) -> None:
-    """A node is back, or has less than it had: what is set apart of it counts, as far as that is there."""
+    """Count the reservations of a node that is back or shrank, as far as they fit."""
     here = state.frameworks.role_reservations.get(state.cluster.specs[node].name, {})
     for reservation in here.values():
         if not reservation.there and scheduling.amount_fits(
@@ -201,27 +201,27 @@ def node_joined(state: State, node: int, at: float) -> None:
 # -- what is offered -------------------------------------------------------------------------------------------------
 
 
-def idle_on(state: State, node: str) -> Apart:
-    """What is idle of the role_reservations of a node."""
+def idle_on(state: State, node: str) -> ReservedAmounts:
+    """Return what is idle of the reservations of a node."""
     here = state.frameworks.role_reservations.get(node, {})
     return {mark: reservation.idle for mark, reservation in here.items() if reservation.there and reservation.idle}
 
 
-def idle_for(state: State, node: str, role: str, idle: Apart) -> Apart:
-    """What of that is for a role."""
+def idle_for(state: State, node: str, role: str, idle: ReservedAmounts) -> ReservedAmounts:
+    """Return the part of `idle` that is for a role."""
     here = state.frameworks.role_reservations.get(node, {})
     return {mark: amount for mark, amount in idle.items() if may_have(here[mark], role)}
 
 
 def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -> list[Fact]:
-    """Offers of what is idle of role_reservations and is worth an offer, each to one who wants it and has not refused it."""
+    """Return offers of idle reservations that are worth one, each to a framework that wants it and has not refused it."""
     f, made = state.frameworks, list[Offer]()
     for node in f.role_reservations:
         row, idle = state.cluster.rows[node], idle_on(state, node)
         if not idle or not state.nodes.up[row] or state.nodes.draining[row]:
             continue
         free = free_on(state, node)
-        for leaf in _in_turn(state):
+        for leaf in _leaves_in_turn(state):
             who, role = f.at[leaf]
             mine = idle_for(state, node, role, idle)
             total: Quantities = {}
@@ -237,16 +237,16 @@ def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -
     return [OffersMade(at=now, offers=made)] if made else []
 
 
-def _in_turn(state: State) -> Iterator[str]:
-    """The leaves of frameworks that want offers, first who was served longest ago."""
+def _leaves_in_turn(state: State) -> Iterator[str]:
+    """Yield the leaves of frameworks that want offers, the one served longest ago first."""
     b = state.groups
     leaves = b.leaf[: b.n][b.is_framework[: b.n]]
     for row in leaves[np.lexsort((leaves, state.queues.served[leaves]))].tolist():
         yield state.tree.names[row]
 
 
-def _is_refused(refusals: Sequence[RefusedApart], node: str, apart: Apart, now: float) -> bool:
-    """Whether all of it was refused before."""
+def _is_refused(refusals: Sequence[RefusedReservation], node: str, apart: ReservedAmounts, now: float) -> bool:
+    """True if all of it was refused before."""
     return any(
         each.node == node
         and each.until > now
@@ -256,7 +256,7 @@ def _is_refused(refusals: Sequence[RefusedApart], node: str, apart: Apart, now: 
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The same numbers in order, in as few ranges as will do."""
+    """Merge and sort ranges."""
     found: Ranges = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -267,7 +267,7 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def without(ranges: Ranges, others: Ranges) -> Ranges:
-    """The numbers of ranges that are not in others; both in order."""
+    """Subtract sorted ranges from sorted ranges."""
     found: Ranges = []
     for first, last in ranges:
         left = first
@@ -282,7 +282,7 @@ def without(ranges: Ranges, others: Ranges) -> Ranges:
 
 
 def lowest(ranges: Ranges, count: int) -> Ranges:
-    """So many of the numbers, the lowest."""
+    """Return the lowest `count` numbers."""
     found: Ranges = []
     for first, last in ranges:
         if count > 0:
@@ -292,45 +292,45 @@ def lowest(ranges: Ranges, count: int) -> Ranges:
 
 
 def count_of(ranges: Ranges) -> int:
-    """How many numbers there are."""
+    """Count the numbers."""
     return sum(last - first + 1 for first, last in ranges)
 
 
-def written_ports(ranges: Ranges) -> str:
-    """Ranges as people read them."""
+def format_ports(ranges: Ranges) -> str:
+    """Format ranges for people."""
     return ",".join(f"{first}-{last}" for first, last in ranges) or "none"
 
 
 def free_on(state: State, node: str) -> Ranges:
-    """The ports of a node that no task has and no offer promises."""
-    taken = _given(state, node)
+    """Return the ports of a node that are neither used nor offered."""
+    taken = _used_ports(state, node)
     if not taken:
         return state.settings.ports
     return without(state.settings.ports, joined(each for ranges in taken for each in ranges))
 
 
-def _given(state: State, node: str) -> list[Ranges]:
-    """The ports of a node that tasks have, and that are offered."""
+def _used_ports(state: State, node: str) -> list[Ranges]:
+    """Return the ports of a node that are used or offered."""
     f = state.frameworks
     return [*f.ports.get(node, {}).values(), *f.offered_ports.get(node, {}).values()]
 
 
 def for_offer(state: State, leaf: str, free: Ranges) -> Ranges:
-    """What of the free ports of a node is offered to the framework of a leaf."""
+    """Return which free ports of a node to offer to the framework of a leaf."""
     most = float(state.queues.offer_most[state.tree.rows[leaf]])
     return lowest(free, int(count_of(state.settings.ports) * most)) if most else free
 
 
 def hold(state: State, held: dict[str, dict[int, Ranges]], node: str, number: int, ranges: Ranges) -> None:
-    """An offer, or a task, has ports of a node, which nobody else had."""
+    """Give ports of a node to an offer or a task. Raises Contradiction if they are taken."""
     if ranges:
-        if any(without(ranges, other) != ranges for other in _given(state, node)):
+        if any(without(ranges, other) != ranges for other in _used_ports(state, node)):
             raise Contradiction(f"some of ports {ranges} of node {node} are somebody's already")
         held.setdefault(node, {})[number] = ranges
 
 
 def give_back(held: dict[str, dict[int, Ranges]], node: str, number: int) -> None:
-    """An offer holds no longer, or a task is over."""
+    """Release the ports of a closed offer or an ended task."""
     here = held.get(node, {})
     here.pop(number, None)
     if not here:

@@ -1,1 +1,1 @@
-"""Reports: they read the state, and nothing that they read knows them."""
+"""Reports: they read the state; nothing they read imports them."""

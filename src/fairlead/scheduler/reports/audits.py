@@ -1,9 +1,8 @@
-"""Was it fair over time? Facts are let happen once more, and what each queue was entitled to and had is added up meanwhile.
+"""Audit fairness over time: facts are replayed, and what each queue was entitled to and had is added up.
 
-Between two facts nothing changes. Where there are few moments, all of them are looked at, and the sums are exact. Else there is
-one look in each of many stretches of equal length, at a place in it that differs from stretch to stretch, so that what repeats
-itself is not always met at the same point; what was used is added up exactly beside it, and how far the looks are from that is
-told as their error.
+Nothing changes between two facts. If there are few moments, each is sampled and the sums are exact. Else one sample is taken in
+each of many intervals of equal length, at an offset that differs from interval to interval, so that periodic events are not
+always met at the same phase. What was used is also added up exactly; the error is how far the samples are from that.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,29 +27,28 @@ from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished
 from fairlead.scheduler.feasibility import never_starting
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, WITHHELD
 from fairlead.scheduler.reports.preemptions import RevocationCheck
-from fairlead.scheduler.reports.reservations import Promises, describe_kept
-from fairlead.scheduler.reports.why import CLOSE, Served, Short, Shortfalls, Started
+from fairlead.scheduler.reports.reservations import Promises, describe_holds
+from fairlead.scheduler.reports.why import SHARE_TOLERANCE, Served, Short, Shortfalls, Started
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
 from fairlead.scheduler.tables import F64, I64, NONE, Bools
 
-MOST_LOOKS = 2000
-"""Looks, at most; fewer where there are so many queues that each takes long."""
-MOST_WORK = 200_000_000
-"""Queues with work, squared and added up over looks, after which the stretches that are left are made twice as long."""
-MOST_ASKED = 60
-"""Queues of which it is found out why they have less than their parts, at each look; of others it is what it was before."""
+MOST_SAMPLES = 2000
+"""Maximum samples; fewer if many queues make each slow."""
+MOST_SAMPLE_WORK = 200_000_000
+"""Sum over samples of the squared number of queues with work, after which the remaining intervals are doubled."""
+MOST_EXPLAINED = 60
+"""Queues per sample whose shortfall is explained; others keep their last reason."""
 _GOLDEN = 0.6180339887498949
 
 
 @dataclass
 class _Waits:
-    """What is known of a queue that waits, has less than its part, and of which nothing has been placed.
+    """A queue that waits, has less than its part, and was not served.
 
-    since : the first look at which that was so
-    seen : at the last look
-    others : rows of queues that had no less and were served when it had starved already
-    reason : through what it has less than its part, as it was when that was first seen
+    since, seen : the first and the last sample of that
+    others : rows of queues that had no less and were served when it was starved already
+    reason : why it has less than its part, at the first sample
     """
 
     since: float
@@ -64,16 +62,16 @@ def _attempts(columns: Attempts) -> list[tuple[int, ...]]:
 
 
 class Auditor:
-    """Lets facts happen in a state, and adds up what each queue was entitled to and had.
+    """Applies facts to a state, and adds up what each queue was entitled to and had.
 
     Parameters
     ----------
     state : State
-        Before the first of the facts.
+        Before the first fact.
     begin, end : float
-        Seconds as in the facts: what is looked at.
+        Seconds as in the facts: the time that is audited.
     moments : int
-        How many facts there are in that time; where they are more than MOST_LOOKS, not each moment is looked at.
+        Number of facts in that time; above MOST_SAMPLES, not every moment is sampled.
     starved_after : float
         Seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`.
     """
@@ -82,18 +80,18 @@ class Auditor:
         self, state: State, begin: float, end: float, moments: int, starved_after: float = STARVED_AFTER
     ) -> None:
         self.state, self.begin, self.end, self.sums = state, begin, end, OverTime()
-        self.every = max(0.0, end - begin) / MOST_LOOKS if moments > MOST_LOOKS else 0.0
+        self.every = max(0.0, end - begin) / MOST_SAMPLES if moments > MOST_SAMPLES else 0.0
         self._now = -np.inf
         self._stretch, self._number, self._work = begin, 0, 0
-        self._used = np.zeros((2, 0, 0))  # exactly, and as looked at
-        # Of queues: why they are short, and at which look that was found.
-        self._reason, self._asked = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._used = np.zeros((2, 0, 0))  # exactly, and as sampled
+        # By queue: why it is short, and the sample that was found at.
+        self._reason, self._explained_at = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._served, self._waits, self._starved_after = Served(), dict[int, _Waits](), starved_after
         self._check, self.revocations, self.promises = RevocationCheck(), Revocations(), Promises(state)
-        self._revoked: dict[tuple[int, ...], float] = {}  # attempts that were, for claims, and have not ended: when
+        self._revoked: dict[tuple[int, ...], float] = {}  # attempts revoked for claims that have not ended: when
 
     def feed(self, fact: Fact) -> None:
-        """Let a fact happen. A clock that was set back stands still meanwhile."""
+        """Apply a fact. If the clock was set back, time stands still until it catches up."""
         if fact.at > self._now:
             self._pass_until(fact.at)
         for queue in self._served.note(self.state, fact).tolist():
@@ -110,7 +108,7 @@ class Auditor:
         self.promises.happened(self.state, fact)
 
     def _check_revocation(self, fact: TasksRevoked | NodesClaimed) -> None:
-        """Let it happen, and note what it revokes and whether it was as it must be."""
+        """Apply the fact, count what it revokes, and note a broken rule."""
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             self.revocations.add(fact.claim.why, len(fact.job))
             self._revoked |= dict.fromkeys(_attempts(fact.attempts), fact.at)
@@ -119,16 +117,16 @@ class Auditor:
             self.revocations.faults.append((fact.at, fault))
 
     def _note_ends(self, fact: TasksFinished) -> None:
-        """Add what tasks did in vain that were revoked for claims and have ended: nothing where they are done, or cancelled."""
+        """Add the lost work of revoked tasks that ended; none if they are done or cancelled."""
         until = np.array([self._revoked.pop(attempt, np.nan) for attempt in _attempts(fact.attempts)])
         rows = self.state.jobs.first[self.state.job_rows(fact.job)] + fact.index
         mine = ~np.isnan(until) & (self.state.tasks.status[rows] == WAITING)
         self._add_lost(rows[mine], until[mine])
 
     def _add_lost(self, rows: I64, until: F64) -> None:
-        """Add what the latest attempts of tasks did until they were told to stop, since they last kept it.
+        """Add what the latest attempts of tasks did since their last checkpoint, until they were asked to stop.
 
-        What was told to stop before it was known to have started did nothing.
+        One that was asked to stop before its start was known did nothing.
         """
         tasks, size = self.state.tasks, np.where(self.state.cluster.total > 0, self.state.cluster.total, 1)
         since = np.where(np.isnan(tasks.started_at[rows]), until, np.fmax(tasks.started_at[rows], tasks.kept_at[rows]))
@@ -136,18 +134,18 @@ class Auditor:
         self.revocations.lost += float((np.maximum(0, until - since) * (demand / size).max(axis=1, initial=0.0)).sum())
 
     def _tolerate(self, jobs: I64, seconds: F64) -> None:
-        """Take in tasks of these jobs, which took so long; NaN where they were never seen to start."""
+        """Note the durations of tasks of these jobs; NaN if they were never seen to start."""
         state = self.state
         size = np.where(state.cluster.total > 0, state.cluster.total, 1)
         share = (state.shapes.demand[state.jobs.shape_row[jobs]] / size).max(axis=1, initial=0.0)
         self.sums.tolerate(state.jobs.queue[jobs], share, np.nan_to_num(seconds))
 
     def finish(self) -> OverTime:
-        """Go on to the end, and give what was added up."""
+        """Continue to the end, and return the sums."""
         self._pass_until(self.end)
         jobs = self.state.jobs
         left = np.flatnonzero((jobs.group[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0))
-        self._tolerate(left, np.zeros(len(left)))  # how long these take is not known
+        self._tolerate(left, np.zeros(len(left)))  # their durations are not known
         rows = [self.state.jobs.first[self.state.job_row(job)] + index for job, index, _ in self._revoked]
         self._add_lost(np.array(rows, np.int64), np.array([*self._revoked.values()], float))
         self._revoked.clear()
@@ -156,12 +154,12 @@ class Auditor:
         return self.sums
 
     def error(self) -> float:
-        """How far what was used, as looked at, is from what was used, in parts of that."""
-        exactly, looked = self._used.sum(axis=2) / 3600
-        return float(np.abs(looked - exactly).sum() / max(exactly.sum(), 1e-300))
+        """Return the error of what was used as sampled, relative to what was used."""
+        exactly, sampled = self._used.sum(axis=2) / 3600
+        return float(np.abs(sampled - exactly).sum() / max(exactly.sum(), 1e-300))
 
     def _pass_until(self, now: float) -> None:
-        """Nothing changes until then."""
+        """Advance to this time, up to which nothing changes."""
         begin, end = max(self._now, self.begin), min(now, self.end)
         self._now = max(self._now, now)
         if end <= begin:
@@ -170,26 +168,26 @@ class Auditor:
         self._count(0, end - begin)
         self.promises.pass_time(self.state, end - begin)
         if not self.every:
-            self._look(begin, end - begin)
+            self._sample(begin, end - begin)
             return
         stands_for, first = 0.0, end
-        while (at := self._next_look()) < end:
+        while (at := self._next_sample()) < end:
             first = min(first, at)
             stands_for += min(self.every, self.end - self._stretch)
             self._stretch += self.every
             self._number += 1
         if stands_for:
-            self._look(first, stands_for)
+            self._sample(first, stands_for)
 
-    def _next_look(self) -> float:
-        """When the look of this stretch is; after the end where that is over."""
+    def _next_sample(self) -> float:
+        """Return when the sample of this interval is due; after the end, inf."""
         if self._stretch >= self.end:
             return np.inf
         place = (0.5 + self._number * _GOLDEN) % 1.0
         return self._stretch + place * min(self.every, self.end - self._stretch)
 
     def _count(self, which: int, seconds: float) -> None:
-        """Add what is used now for so long, in parts of the cluster."""
+        """Add what is used now for this long, in parts of the cluster."""
         n, m = self.state.queues.n, len(self.state.resources)
         if self._used.shape[1:] != (n, m):
             more = n - self._used.shape[1], m - self._used.shape[2]
@@ -197,12 +195,12 @@ class Auditor:
         size = np.where(self.state.cluster.total > 0, self.state.cluster.total, 1)
         self._used[which] += self.state.queues.used[:n] * (seconds / size)
 
-    def _look(self, at: float, seconds: float) -> None:
-        """Add what each queue is entitled to and has now, as if it were so for so long."""
+    def _sample(self, at: float, seconds: float) -> None:
+        """Add what each queue is entitled to and has now, for this long."""
         self._count(1, seconds)
         parts = parts_of(self.state)
         waits = parts.waiting > 0
-        short = np.flatnonzero(waits & (parts.entitled > parts.has + CLOSE))
+        short = np.flatnonzero(waits & (parts.entitled > parts.has + SHARE_TOLERANCE))
         reason = np.full(len(parts.queues), NOT_KNOWN, np.int64)
         if len(short):
             reason[short] = self._why(parts, parts.queues[short], at)
@@ -211,23 +209,23 @@ class Auditor:
         for queue in [q for q, waited in self._waits.items() if waited.seen < at]:
             self._close(queue, at)
         self._work += len(parts.queues) ** 2
-        if self._work > MOST_WORK:
+        if self._work > MOST_SAMPLE_WORK:
             self._work, self._number, self._stretch = 0, 0, max(self._stretch, at + seconds)
-            self.every = 2 * max(self.every, (self.end - self.begin) / MOST_LOOKS)
+            self.every = 2 * max(self.every, (self.end - self.begin) / MOST_SAMPLES)
 
     def _why(self, parts: Parts, queues: I64, at: float) -> I64:
-        """Through what queues have less than their parts: of many of them, those that were not asked for longest are.
+        """Return why queues have less than their parts; of many, only those explained longest ago are explained again.
 
-        The others have the reason that they had when they were.
+        The others keep their last reason.
         """
         more = self.state.queues.n - len(self._reason)
         self._reason = np.concatenate([self._reason, np.full(more, NOT_KNOWN)])
-        self._asked = np.concatenate([self._asked, np.full(more, NONE)])
-        asked = queues[np.argsort(self._asked[queues], kind="stable")[:MOST_ASKED]]
-        self._asked[asked] = self.sums.looks
+        self._explained_at = np.concatenate([self._explained_at, np.full(more, NONE)])
+        chosen = queues[np.argsort(self._explained_at[queues], kind="stable")[:MOST_EXPLAINED]]
+        self._explained_at[chosen] = self.sums.looks
         why = Shortfalls(self.state, self._served, parts, run_cycle(self.state))
-        found = {queue: why.of(queue) for queue in asked.tolist()}
-        self._reason[asked] = [each.reason for each in found.values()]
+        found = {queue: why.of(queue) for queue in chosen.tolist()}
+        self._reason[chosen] = [each.reason for each in found.values()]
         for queue, reason in zip(queues.tolist(), self._reason[queues].tolist(), strict=True):
             self._waits.setdefault(queue, _Waits(at, at, set(), reason)).seen = at
         for queue, each in found.items():
@@ -237,15 +235,15 @@ class Auditor:
     # -- who starves ---------------------------------------------------------------------------------------------------
 
     def _wait(self, queue: int, at: float, why: Short) -> None:
-        """Note of a queue that waits who was served though it had waited for long and they had no less."""
+        """Note which queues that had no less were served although this one was starved."""
         known = self._waits[queue]
-        late = ~(why.started <= known.since + self._starved_after)  # so also what has not started yet
+        late = ~(why.started <= known.since + self._starved_after)  # includes tasks that have not started
         if at > known.since + self._starved_after and late.any():
             known.reason = why.reason if not known.others else known.reason
             known.others.update(why.others[late].tolist())
 
     def _close(self, queue: int, at: float) -> None:
-        """A queue waits no longer, or is served."""
+        """Note that a queue no longer waits, or was served."""
         waited = self._waits.pop(queue, None)
         if waited is not None and waited.others and self.sums.owed(queue) > 0:
             self.sums.starved.append(Starved(queue, waited.since, at, sorted(waited.others), waited.reason))
@@ -258,37 +256,37 @@ def audit_history(
     end: float,
     moments: int,
     starved_after: float = STARVED_AFTER,
-    told: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
     """Audit a history.
 
     Parameters
     ----------
     state : State
-        Before the facts; changed.
+        Before the facts; modified.
     facts : iterable of Fact
     begin, end : float
         Seconds as in the facts.
     moments : int
-        How many facts there are in that time.
+        Number of facts in that time.
     starved_after : float
         Seconds.
-    told : function
-        Called now and then with how many facts have happened.
+    progress : function
+        Called now and then with the number of facts applied.
 
     Returns
     -------
     dict
-        :class:`fairlead.model.api_types.OverTimeInfo` without `asked` and `complete`.
+        :class:`fairlead.model.api_types.OverTimeInfo` without `chosen` and `complete`.
     """
     auditor = Auditor(state, begin, end, moments, starved_after)
     for number, fact in enumerate(facts, 1):
         auditor.feed(fact)
         if number % 500 == 0:
-            told(number)
+            progress(number)
     sums, revoked = auditor.finish(), auditor.revocations.told()
-    promises, reservations = auditor.promises.told(begin, max(begin, end), state.resources)
-    found = sums.told([state.called(name) for name in state.tree.names], state.resources)
+    promises, reservations = auditor.promises.summary(begin, max(begin, end), state.resources)
+    found = sums.told([state.display_name(name) for name in state.tree.names], state.resources)
     return found | {
         "fair": found["fair"] and not revoked["faults"],
         "revocations": revoked,
@@ -303,19 +301,19 @@ def audit_history(
 
 
 MOST_COMPARED = 500
-"""Queues, at most, that are compared pair by pair."""
+"""Maximum queues that are compared pairwise."""
 MOST_WAITING = 100
-"""Queues, at most, of which it is asked who was served while they waited: the scheduler waits for the answer."""
+"""Maximum queues for which it is checked who was served while they waited: the scheduler waits for the answer."""
 
 
 def audit_state(state: State, now: float) -> FairnessInfo:
-    """Say of each leaf queue what it has, what it is entitled to, and why it has less where it does; and what is kept for whom.
+    """Report what each leaf queue has and is entitled to, why it has less if it does, and what is held for whom.
 
     Returns
     -------
     FairnessInfo
-        ``fair`` is None where it is at this moment, but somebody has waited while others, who had no less, were served: whether
-        they take turns a moment does not tell.
+        ``fair`` is None if it is fair at this moment, but a queue waited while others that had no less were served: one moment
+        cannot show whether they take turns.
         ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation", "reservations", "offers",
         "about to start" or "not yet converged"; the findings are those of
         :func:`fairlead.audit.allocation.check_allocation`, within one task.
@@ -333,7 +331,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     findings = check_allocation(Given(problem, has, has, whole=True)) if len(leaves) <= MOST_COMPARED else []
     own = own_part(problem)
     result = run_cycle(state)
-    # Over machines only the scheduling cycle knows whether another task fits.
+    # Over nodes, only a scheduling cycle knows whether another task fits.
     more = (
         f"{len(result.job):,} tasks that wait have room on a node"
         if len(result.job)
@@ -355,7 +353,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
         running = int(state.queues.tasks[q])
         queues.append(
             {
-                "name": state.called(state.tree.names[q]),
+                "name": state.display_name(state.tree.names[q]),
                 "dominant_share": share,
                 "dominant_resource": state.resources[column] if column >= 0 else None,
                 "entitled": entitled,
@@ -375,15 +373,15 @@ def audit_state(state: State, now: float) -> FairnessInfo:
         "fair": None if fair and turns else fair,
         "queues": queues,
         "findings": plain,
-        "reservations": describe_kept(state, now),
+        "reservations": describe_holds(state, now),
     }
 
 
 def _with_parts(gap: Finding, problem: Problem, used: Numbers) -> Finding:
-    """How far apart shares are; where parts are not the same, as the table tells it: shares beside the parts of those queues."""
+    """Return the gap between shares; if entitlements differ, with the shares beside the entitlements of those queues."""
     if (problem.weight == problem.weight[0]).all():
         return gap
-    if gap.user is None or gap.other is None:  # the same, where there is a margin; else nobody could use more
+    if gap.user is None or gap.other is None:  # no gap if there is a margin; else no queue could use more
         return replace(gap, text="all who could use more have as much for their parts") if gap.margin == 0 else gap
     least, most = (problem.users.index(name) for name in (gap.user, gap.other))
     parts = problem.weight.max(axis=1) / len(problem.users)
@@ -395,9 +393,9 @@ def _with_parts(gap: Finding, problem: Problem, used: Numbers) -> Finding:
 
 
 def _turns(state: State, cycle: Cycle) -> dict[int, tuple[float, list[str]]]:
-    """The leaf queues that wait while others, who had no less before it, were served: since when, and who; rows of queues.
+    """Return the leaf queues that wait while others that had no less were served: since when, and the names of the others.
 
-    Of many that wait those with the least shares are looked at.
+    If many wait, only those with the least shares are checked.
     """
     parts, started = parts_of(state), Started(state)
     why = Shortfalls(state, started, parts, cycle)
@@ -406,25 +404,25 @@ def _turns(state: State, cycle: Cycle) -> dict[int, tuple[float, list[str]]]:
     for q in parts.queues[waiting[np.argsort(parts.has[waiting], kind="stable")]][:MOST_WAITING].tolist():
         short = why.of(q)
         if len(short.others):
-            names = sorted(state.called(state.tree.names[other]) for other in short.others)
+            names = sorted(state.display_name(state.tree.names[other]) for other in short.others)
             found[q] = (max(short.ready_at, float(started.last_of(state)[q]) / 1e6), names)
     return found
 
 
 def _problem(state: State, leaves: I64, wanted: F64, tasks: I64) -> Problem:
-    """The leaves as users, in floating point: within one task that is near enough, and the scheduler waits for this."""
+    """Return the leaves as users, in floating point: exact enough within one task, and fast."""
     weight = np.array([_part(state, int(q), len(leaves), tasks) for q in leaves])
     problem = problem_of(state, leaves, wanted, tasks, weight)
-    # Who needs what there is nothing of can use nothing.
+    # A queue that needs a resource of which the cluster has none can use nothing.
     hopeless = ((problem.demand > 0) & (problem.capacity == 0)).any(axis=1)
     most = np.minimum(tasks[leaves], state.queues.max_tasks[leaves])
     return replace(problem, tasks=np.where(hopeless, 0.0, most))
 
 
 def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:
-    """A queue's part of each resource: its weight among its siblings that are active, times its parent's part.
+    """Return a queue's part of each resource: its weight among its active siblings, times its parent's part.
 
-    Over what an equal part would be, so that shares of queues that weigh the same are what they are.
+    Relative to an equal part, so that shares of queues with equal weights stay as they are.
     """
     queues = state.queues
     part = np.full(len(state.resources), float(leaves))
@@ -437,14 +435,14 @@ def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:
 
 
 def _shares(problem: Problem, amounts: Numbers) -> Numbers:
-    """Dominant shares of the cluster, not weighed."""
+    """Return unweighted dominant shares of the cluster."""
     there = problem.capacity > 0
     shares: Numbers = (amounts[:, there] / problem.capacity[there]).max(axis=1, initial=0.0)
     return shares
 
 
 def _largest_task(state: State, leaves: I64) -> float:
-    """The dominant share of the largest task that runs or waits: what the last one placed may have cost another."""
+    """Return the dominant share of the largest task that runs or waits: the granularity of fairness."""
     jobs = state.jobs
     live = np.flatnonzero((jobs.waiting[: jobs.n] > 0) | (jobs.holding[: jobs.n] > 0))
     demand = state.shapes.demand[np.unique(jobs.shape_row[live])]
@@ -452,7 +450,7 @@ def _largest_task(state: State, leaves: I64) -> float:
 
 
 def _why(state: State, q: int, result: Cycle, free: I64, never: Bools) -> str:
-    """Why a queue has no more, from what the scheduling cycle says of its groups; never-starting ones where all are."""
+    """Return why a queue has no more, by what stopped its groups in the cycle; never-starting jobs only if it has no others."""
     groups, jobs, nodes = state.groups, state.jobs, state.nodes
     waits = np.flatnonzero((groups.leaf[: groups.n] == q) & (groups.head[: groups.n] != NONE))
     mine = waits[~never[groups.head[waits]]]

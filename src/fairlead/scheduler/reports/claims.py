@@ -1,6 +1,6 @@
-"""What a job that waits may have revoked for it, and what keeps it from that; and how safe what a job runs is.
+"""Preemption, for people: what a waiting job may preempt and what prevents it, and how safe a running job is.
 
-As :mod:`fairlead.scheduler.reports.explain`, nothing is guessed: who may preempt is asked of the very kernels that plan.
+Nothing is guessed: the kernels that plan preemptions are asked.
 """
 
 from collections import Counter
@@ -11,63 +11,70 @@ import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.preemption import Due, asked_for, ledger_of, lower_runs, may_have_more, told
+from fairlead.scheduler.preemption import (
+    Due,
+    asking_queues,
+    claim_details,
+    lower_runs,
+    next_claim_may_start,
+    preemption_plan_of,
+)
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, IDLE, NONE, PRIORITY, WHY
 
 
 def safety(state: State, row: int) -> dict[str, Any]:
-    """How safe what a job runs is: how much others may have revoked of what its queue uses, beyond what is guaranteed.
+    """Return how safe a running job is: how much of its queue's use others may preempt.
 
     Returns
     -------
     dict
-        ``safety`` in a line or more; ``beyond`` is the amounts, in base units.
+        ``safety`` as text; ``beyond``, the amounts above the guarantee, in base units.
     """
     queues, leaf = state.queues, int(state.jobs.queue[row])
     if not (state.settings.revoke and queues.revocable[leaf]):
-        return {"beyond": {}, "safety": "nothing of its queue is revoked for others"}
+        return {"beyond": {}, "safety": "its queue is never preempted for others"}
     demand = state.shapes.demand[state.jobs.shape_row[row]]
     path = up_to_root(queues, leaf)[:-1]
-    v, preemption_plan, beyond = state.view(), ledger_of(state, 0.0), np.zeros_like(demand)
+    v, preemption_plan, beyond = state.view(), preemption_plan_of(state, 0.0), np.zeros_like(demand)
     mine = scheduling.gives_up(v, preemption_plan, leaf, row, beyond)
     beyond *= demand > 0
     if not mine:
-        said = ["its queue is within what it is guaranteed: it is not revoked for others'"]
+        said = ["its queue is within its guarantee: it is not preempted for others' guarantees"]
     else:
         amounts = state.quantities(beyond).items()
         some = " and ".join(f"{round_quantity(resource, amount)} {resource}" for resource, amount in amounts)
-        said = [f"others who are below theirs may have {some} of its queue revoked"]
+        said = [f"others below their guarantee or fair share may preempt {some} of its queue"]
         if queues.min_runtime[leaf] > 0:
             said.append(f"no task in its first {queues.min_runtime[leaf]:g} s")
     if state.jobs.revocable[row]:
-        said.append("it is revocable, so it goes before jobs that are not")
+        said.append("it is revocable, so it is preempted before jobs that are not")
         if any((queues.used[q] > queues.limit[q])[demand > 0].any() for q in path):
-            said.append("its queue is above its limit, so whoever needs that has it revoked at once")
+            said.append("its queue is above its limit, so others that need the resources preempt it at once")
     if queues.priority_revokes[leaf]:
-        said.append("jobs of higher priority in its queue have it revoked at once")
+        said.append("jobs of higher priority in its queue preempt it at once")
     return {"beyond": state.quantities(beyond), "safety": "; ".join(said)}
 
 
 def claim(state: State, row: int, now: float) -> dict[str, Any]:
-    """What a job that waits may have revoked for it; nothing to say where its queue is not short of what is its.
+    """Return what a waiting job may preempt.
 
     Returns
     -------
     dict
-        Empty, or ``claim`` in a line.
+        Empty if its queue has its guarantee and fair share, else ``claim`` as text.
     """
     v, group = state.view(), int(state.jobs.group[row])
     served = int(scheduling.served_tasks(v, group))
     if served:
         return {"claim": f"room for {served} of it was made by revoking others, and is coming back"}
     kind = _kind_of(state, group)
-    if kind is None or not may_have_more(state, group):
+    if kind is None or not next_claim_may_start(state, group):
         return {}
     leaf, seconds = int(state.jobs.queue[row]), 0.0
     if kind == GUARANTEE:
-        first, _ = asked_for(state, ledger_of(state, now), Due(kind, now, group))
+        first, _ = asking_queues(state, preemption_plan_of(state, now), Due(kind, now, group))
         seconds = scheduling.guarantee_timeout(v, leaf, first)
     elif kind == FAIR_SHARE:
         seconds = float(state.queues.share_timeout[leaf])
@@ -84,7 +91,7 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
 
 
 def _kind_of(state: State, group: int) -> int | None:
-    """The first class of which a group's next is a claim."""
+    """Return the first class that a group's next task or gang has a claim of, if any."""
     v, queues, leaf = state.view(), state.queues, int(state.groups.leaf[group])
     if state.groups.revocable[group]:
         return None
@@ -98,23 +105,23 @@ def _kind_of(state: State, group: int) -> int | None:
 
 
 def _is_within_share(state: State, group: int) -> bool:
-    """Whether a group's next would leave its queue within its fair share."""
-    return asked_for(state, ledger_of(state, 0.0), Due(FAIR_SHARE, 0.0, group))[0] != NONE
+    """True if a group's next leaves its queue within its fair share (rule: within-own)."""
+    return asking_queues(state, preemption_plan_of(state, 0.0), Due(FAIR_SHARE, 0.0, group))[0] != NONE
 
 
 def _short_of(state: State, group: int, kind: int) -> str:
-    """How short the queue of a claim is of what is its."""
-    claim, preemption_plan = Due(kind, 0.0, group), ledger_of(state, 0.0)
-    found = told(state, preemption_plan, claim, asked_for(state, preemption_plan, claim)[1])
+    """Return how far the queue of a claim is below its guarantee or fair share."""
+    claim, preemption_plan = Due(kind, 0.0, group), preemption_plan_of(state, 0.0)
+    found = claim_details(state, preemption_plan, claim, asking_queues(state, preemption_plan, claim)[1])
     has, of = round_quantity(found.resource, found.has), format_quantity(found.resource, found.of)
     what = f"{of} guaranteed {found.resource}" if kind == GUARANTEE else f"fair share of {of} {found.resource}"
-    return f"queue {state.called(found.queue)} has {has} of its {what}"
+    return f"queue {state.display_name(found.queue)} has {has} of its {what}"
 
 
 def _prevented(state: State, group: int, kind: int, now: float) -> str:
-    """Why those who run make no room for a claim: how many tasks of others are kept from paying by what."""
-    v, preemption_plan = state.view(), ledger_of(state, now)
-    first, last = asked_for(state, preemption_plan, Due(kind, now, group))
+    """Return why no victims make room for a claim: by reason, how many tasks of others are not eligible."""
+    v, preemption_plan = state.view(), preemption_plan_of(state, now)
+    first, last = asking_queues(state, preemption_plan, Due(kind, now, group))
     scheduling.ask(v, preemption_plan, group, kind, first, last)
     own, demand = int(state.groups.leaf[group]), state.shapes.demand[state.groups.shape_row[group]]
     found: Counter[str] = Counter()
@@ -123,23 +130,24 @@ def _prevented(state: State, group: int, kind: int, now: float) -> str:
         if not helps.any() or (q == own) != (kind == PRIORITY):
             continue
         if scheduling.is_eligible_victim(v, preemption_plan, k, group, kind):
-            found["revocable, but makes no room for it on a node"] += 1
+            found["eligible, but not enough on any node"] += 1  # rule: enough
         elif not state.queues.revocable[q]:
-            found["where nothing is revocable"] += 1
+            found["in queues that are not revocable"] += 1  # rule: revocable
         elif run["safe"]:
-            found[f"begun less than {state.queues.min_runtime[q]:g} s ago"] += 1
+            found[f"started less than {state.queues.min_runtime[q]:g} s ago"] += 1  # rule: min-runtime
         elif kind == PRIORITY and state.jobs.priority[run["job"]] >= state.groups.priority[group]:
-            found["of no lower priority"] += 1
+            found["of no lower priority"] += 1  # rule: lower-priority
         elif kind == PRIORITY:
-            found["what its queue would claim again"] += 1
+            found["what its queue would claim again"] += 1  # rule: no-counter-claim
         elif kind == IDLE:
-            found["not of revocable jobs above limits"] += 1
+            found["not of revocable jobs above limits"] += 1  # rule: above-limit
         else:
+            # rules: keeps-guarantee, keeps-share
             found["within what is theirs" if preemption_plan.is_eligible_victim[q] else "where it may not ask"] += 1
     if not found:
         return "nobody else runs what it needs"
-    told = ", ".join(f"{why} ({count} task{'s' * (count > 1)})" for why, count in found.most_common())
-    return f"what others run is {told}"
+    counts = ", ".join(f"{why} ({count} task{'s' * (count > 1)})" for why, count in found.most_common())
+    return f"what others run is {counts}"
 
 
 __all__ = ["WHY", "claim", "safety"]

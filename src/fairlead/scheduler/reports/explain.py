@@ -1,6 +1,6 @@
-"""Why a job waits: what it waits for, now, found by running the scheduling cycle on paper.
+"""Explain why a job waits, by a dry run of the scheduling cycle.
 
-Nothing here is guessed: the reason is the one for which the very kernel that decides did not place the job's next task.
+Nothing is guessed: it is the reason for which the kernel did not place the job's next task.
 """
 
 from math import inf
@@ -15,7 +15,7 @@ from fairlead.policies.drf import dominant_share
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
-from fairlead.scheduler.feasibility import Bound, never_in_bucket, over_bound, stopped_for_ever
+from fairlead.scheduler.feasibility import Bound, blocked_forever_by, never_starting_groups, over_bound
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.history import goes_by_history, share_over_time
 from fairlead.scheduler.job_caps import cap_of, waits_for_cap
@@ -23,37 +23,40 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED, WITHHELD
 from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for
 from fairlead.scheduler.reports.claims import claim, safety
-from fairlead.scheduler.reports.reservations import RESERVED, all_kept
+from fairlead.scheduler.reports.reservations import RESERVED, holds_by_job
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 
-TOLD = 0.001
-"""Shares over time that are smaller are not worth a word, where something else decides as well."""
+LEAST_SHARE_SHOWN = 0.001
+"""Shares over time below this are not shown, unless a policy goes by history alone."""
 MOST_AHEAD = 10
-"""Queues and jobs that are ahead are counted, and so many of them named."""
+"""Maximum queues and jobs that are listed as ahead."""
 
 
 def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
-    """Say why a job does not run, or runs in part only.
+    """Explain why a job does not run, or runs only in part.
 
-    `now` is in seconds; infinite where nobody is to count as just started.
+    `now` is in seconds; inf disables the min-runtime protection.
 
     Returns
     -------
     dict
-        ``reason`` is one of ``over``, ``running``, ``held``, ``dependency``, ``at most``, ``gang is stopping``, ``turn``,
+        ``reason`` : one of ``over``, ``running``, ``held``, ``dependency``, ``at most``, ``gang is stopping``, ``turn``,
         ``limit``, ``max tasks``, ``max jobs``, ``constraint``, ``too large``, ``withheld``, ``no room``, ``gang does not fit``,
-        ``behind``, ``about to start``; ``text`` says it in a line; ``claim``, where its queue is short of what is its, what is
-        revoked for it, and ``safety``, where it runs, what may be revoked of its queue; ``kept``, where room is kept for others,
-        for which jobs, on which nodes, and when these are expected to start and to be over; ``reserved``, where room is kept for
-        this job, the same of that; ``ahead`` names the queues that are
-        served before it, with their dominant shares, now and over time; ``ahead_in_queue`` the jobs of its own queue that go
-        first; the other keys hold what the text is made of, in base units.
+        ``behind``, ``about to start``
+        ``text`` : the reason as text
+        ``claim`` : what may be preempted for it, if its queue is short
+        ``safety`` : what may be preempted of it, if it runs
+        ``kept`` : what is held for other jobs: which, on which nodes, with expected start and end
+        ``reserved`` : what is held for this job, likewise
+        ``ahead`` : the queues served before it, with their dominant shares, now and over time
+        ``ahead_in_queue`` : the jobs of its own queue that go first
+        The other keys hold the values in the text, in base units.
     """
     row = job_row(state, job)
     jobs = state.jobs
     if not np.isnan(jobs.finished_at[row]):
-        return _over(state, job, row)
+        return _ended(state, job, row)
     if jobs.waiting[row] == 0:
         return {**_answer(job, "running", "all its tasks run: nothing of it waits"), **safety(state, row)}
     if jobs.held[row]:
@@ -64,7 +67,7 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
         text = "it comes after " + " and ".join(f"job {a.job}, which has {words[a.how]} first" for a in others)
         return _answer(job, "dependency", text, after=[a.job for a in others])
     if waits_for_cap(state, job):
-        return _beside_others_of_its_person(state, job)
+        return _over_job_cap(state, job)
     group = int(jobs.group[row])
     if 0 < jobs.at_most[row] <= jobs.holding[row]:
         most = int(jobs.at_most[row])
@@ -77,13 +80,13 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
 
 
 def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any]:
-    """Why a job that may start is not served, by a cycle on paper."""
+    """Explain, by a dry run, why a job that may start is not served."""
     jobs, job = state.jobs, int(state.jobs.id[row])
     if row in result.job:
         return _answer(job, "about to start", "there is room, and it is its turn")
     bound = over_bound(state, row)
     if bound is not None:
-        return _over_for_ever(job, bound)
+        return _over_limits_forever(job, bound)
     stop = int(result.stop[group])
     tried = int(result.stop_job[group])
     if stop == LIMIT:
@@ -95,7 +98,7 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
     if stop == NOT_REACHED and state.queues.strict[jobs.queue[row]]:
         return _behind_the_first(state, row, result)
     if stop != NO_NODE:
-        return _answer(job, "last_served", "others are served first, and there is more to place than one cycle takes")
+        return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
     ahead = _ahead(state, result, group)
     before = _ahead_in_queue(state, result, group)
     if tried != row:
@@ -108,7 +111,7 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
     if reserved is not None:
         where = listed(reserved["nodes"])
         found["text"] += (
-            f"; room is kept for it on {where}, which nobody else has, whoever's turn it is, and its queue is charged for"
+            f"; room is reserved for it on {where}, which no other job gets, and its queue is charged for it"
         )
         return {**found, "ahead": ahead, "ahead_in_queue": before, "reserved": reserved}
     if found["reason"] == "no room" and before:
@@ -118,17 +121,17 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
         found["text"] += f"; in its own queue job {before[0]}{higher}{more} would go first"
     if found["reason"] == "no room" and ahead:
         mine = share_over_time(state.queues, int(jobs.queue[row]), state.grain, state.cluster.total)
-        least = 0.0 if goes_by_history(state.queues, int(jobs.queue[row])) else TOLD
-        told = (most := max(mine, *(a["share_over_time"] for a in ahead))) >= least and most > 0
-        over_time = [f" ({format_share(a['share_over_time'])} over time)" if told else "" for a in ahead]
+        least = 0.0 if goes_by_history(state.queues, int(jobs.queue[row])) else LEAST_SHARE_SHOWN
+        shown = (most := max(mine, *(a["share_over_time"] for a in ahead))) >= least and most > 0
+        over_time = [f" ({format_share(a['share_over_time'])} over time)" if shown else "" for a in ahead]
         names = [f"{a['queue']} at {a['dominant_share']:.1%}{more}" for a, more in zip(ahead, over_time, strict=True)]
         found["text"] += f"; when there is room, it is first the turn of {', '.join(names[:3])}"
-        found["text"] += f"; its own queue had {format_share(mine)} over time" if told else ""
+        found["text"] += f"; its own queue had {format_share(mine)} over time" if shown else ""
     return {**found, "ahead": ahead, "ahead_in_queue": before}
 
 
-def _over(state: State, job: int, row: int) -> dict[str, Any]:
-    """What became of a job that has ended; of one that was cancelled, for which other, if for one."""
+def _ended(state: State, job: int, row: int) -> dict[str, Any]:
+    """Return how a job ended; for one cancelled because of a dependency, which one."""
     jobs = state.jobs
     after = state.index.specs[job].after if jobs.cancelled[row] == jobs.tasks[row] else []
     rows = state.job_rows(np.array([each.job for each in after], np.int64))
@@ -144,18 +147,18 @@ def _over(state: State, job: int, row: int) -> dict[str, Any]:
 
 
 def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
-    """Why the first of a strict leaf, which nobody passes, does not run."""
+    """Explain why the first job of a strict leaf, which nobody passes, does not run."""
     jobs, job, queue = state.jobs, int(state.jobs.id[row]), int(state.jobs.queue[row])
     tried = cycle.stop_job[(state.groups.leaf[: state.groups.n] == queue) & (cycle.stop_job != NONE)]
-    name = state.called(state.tree.names[queue])
-    never = stopped_for_ever(state, queue, int(jobs.priority[row]), job)
+    name = state.display_name(state.tree.names[queue])
+    never = blocked_forever_by(state, queue, int(jobs.priority[row]), job)
     if not len(tried) and never == NONE:
-        return _answer(job, "last_served", "others are served first, and there is more to place than one cycle takes")
+        return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
     first = never if never != NONE else int(min(tried, key=lambda j: (-jobs.priority[j], jobs.id[j])))
     number = int(jobs.id[first])
     bound = over_bound(state, first) if never != NONE else None
     if bound is not None:
-        why = _over_for_ever(number, bound)
+        why = _over_limits_forever(number, bound)
     else:
         why = _no_node(state, first, cycle) if never != NONE else _waiting(state, first, int(jobs.group[first]), cycle)
     text = f"queue {name} is strict, so that job {number} goes first: {why['text']}"
@@ -164,8 +167,8 @@ def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     return _answer(job, "behind", text, first=number, ahead=why["ahead"], kept=why.get("kept", []))
 
 
-def _over_for_ever(job: int, bound: Bound) -> dict[str, Any]:
-    """Why a job can never start that needs more at once than a queue may have."""
+def _over_limits_forever(job: int, bound: Bound) -> dict[str, Any]:
+    """Explain that a job can never start, since it needs more at once than a queue may have."""
     return _answer(job, bound.kind, f"never, as things are: {bound.text}", **bound.more)
 
 
@@ -190,12 +193,12 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
             if not jobs.revocable[row]:
                 used -= int(queues.spare[q, r])
             if wanted and used + kept + wanted > limit:
-                queue = state.called(name)
+                queue = state.display_name(name)
                 offered = 0 if queues.spare[q, r] else int(queues.offered[q, r])  # else some may be of what is spare
                 only = f", {round_quantity(resource, offered)} of that offered and not answered" if offered else ""
                 text = (
                     f"queue {queue} is limited to {format_quantity(resource, limit)} {resource}: it uses "
-                    f"{round_quantity(resource, used)}{only}, {_said_to_be_kept(resource, kept)}and this needs "
+                    f"{round_quantity(resource, used)}{only}, {_nonlendable_text(resource, kept)}and this needs "
                     f"{round_quantity(resource, wanted)} more"
                 )
                 if jobs.revocable[row]:
@@ -203,23 +206,23 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
                 more = {"queue": queue, "resource": resource, "limit": limit, "used": used, "needed": wanted}
                 more["kept_for_others"] = kept
                 return _answer(int(jobs.id[row]), "limit", text, **more)
-    raise AssertionError("the kernel found a limit that is not there")
+    raise AssertionError("the kernel found a limit that does not exist")
 
 
 def _kept_for_others(state: State, row: int, q: int, r: int) -> int:
-    """How much of a resource is kept for claims below a queue, but for those of the group that a job below it waits in."""
+    """Return how much of a resource is held for claims below a queue, except those of the job's group."""
     demand, group = state.shapes.demand[state.jobs.shape_row[row]], int(state.jobs.group[row])
     own = int(scheduling.served_tasks(state.view(), group)) * int(demand[r])
     return int(state.queues.claimed[q, r]) - own
 
 
-def _said_to_be_kept(resource: str, amount: int) -> str:
-    """What is kept for others, in a list of what there is."""
+def _nonlendable_text(resource: str, amount: int) -> str:
+    """Return what is held for others as part of a sentence, if anything."""
     return f"{round_quantity(resource, amount)} is kept for others, " if amount else ""
 
 
 def _withheld(state: State, row: int) -> dict[str, Any]:
-    """Which resource others are guaranteed and do not lend, so that too little of it is left for a job."""
+    """Explain which resource is part of a guarantee that others do not lend."""
     jobs, queues = state.jobs, state.queues
     demand = state.shapes.demand[jobs.shape_row[row]] * (int(jobs.waiting[row]) if jobs.gang[row] else 1)
     for r, resource in enumerate(state.resources):
@@ -229,12 +232,12 @@ def _withheld(state: State, row: int) -> dict[str, Any]:
         if demand[r] and free - kept - others < demand[r]:
             text = (
                 f"of the {round_quantity(resource, free)} {resource} that is free, others do not lend "
-                f"{round_quantity(resource, kept)}, {_said_to_be_kept(resource, others)}and this needs "
+                f"{round_quantity(resource, kept)}, {_nonlendable_text(resource, others)}and this needs "
                 f"{round_quantity(resource, int(demand[r]))}"
             )
             more = {"resource": resource, "withheld": kept, "free": free, "kept_for_others": others}
             return _answer(int(jobs.id[row]), "withheld", text, **more)
-    raise AssertionError("the kernel found that something is withheld that is not")
+    raise AssertionError("the kernel found something withheld that is not")
 
 
 def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
@@ -246,33 +249,33 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
         kept = int(kept_beside(state.view(), int(jobs.group[row]), q)[0 if tasks else 1])
         if running[q] + kept + count > most[q]:
             what = "tasks" if tasks else "jobs"
-            queue = state.called(name)
+            queue = state.display_name(name)
             some = what if most[q] != 1 else what.removesuffix("s")
             text = f"queue {queue} may run {most[q]} {some} at once, and {running[q]} {'runs' if running[q] == 1 else 'run'}"
             text += f"; room is kept for {kept} of others" if kept else ""
             more = {"queue": queue, "running": int(running[q]), "limit": int(most[q]), "kept_for_others": kept}
             return _answer(int(jobs.id[row]), "max tasks" if tasks else "max jobs", text, **more)
-    raise AssertionError("the kernel found a bound that is not there")
+    raise AssertionError("the kernel found a bound that does not exist")
 
 
-def _beside_others_of_its_person(state: State, job: int) -> dict[str, Any]:
-    """Which jobs keep one from being let in, its person having as many as they may."""
+def _over_job_cap(state: State, job: int) -> dict[str, Any]:
+    """Explain which jobs of the same user keep one from being admitted under the cap."""
     spec = state.index.specs[job]
     inside, most = sorted(state.job_caps.inside[spec.user]), cap_of(state.settings, spec)
     first = sum(other < job for other in state.job_caps.waits[spec.user])
-    said = f"of the jobs of {spec.user or 'its person'} {most} may wait for room or run at once"
-    now = f", and {_jobs(inside)} {'does' if len(inside) == 1 else 'do'}" if inside else ""
+    capped = f"of the jobs of {spec.user or 'its person'} {most} may wait for room or run at once"
+    now = f", and {_job_list(inside)} {'does' if len(inside) == 1 else 'do'}" if inside else ""
     before = f"; {first} more of theirs {'comes' if first == 1 else 'come'} before it" if first else ""
-    return _answer(job, "max jobs", said + now + before, limit=most, running=len(inside), first=inside[:MOST_AHEAD])
+    return _answer(job, "max jobs", capped + now + before, limit=most, running=len(inside), first=inside[:MOST_AHEAD])
 
 
-def _jobs(numbers: list[int]) -> str:
-    """Some jobs, the first few by their numbers."""
+def _job_list(numbers: list[int]) -> str:
+    """Format jobs by number, the first few of many."""
     return f"job{'s' * (len(numbers) > 1)} {listed([str(number) for number in numbers])}"
 
 
 def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
-    """Why no node takes the next task, or the whole gang; the closest node, and what it lacks beside what starts there now."""
+    """Explain why no node takes the next task, or the gang: the closest node, and what it lacks."""
     jobs, nodes = state.jobs, state.nodes
     job, shape = int(jobs.id[row]), jobs.shape_row[row]
     demand = state.shapes.demand[shape]
@@ -286,7 +289,7 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
         return _answer(job, "constraint", f"no node has {wanted}", on=state.index.specs[job].on)
     large = up & meets & (nodes.capacity[:n] >= demand).all(axis=1)
     kept = _kept_from(state, int(jobs.group[row]))
-    # The closest: where only what is kept for others is missing; else where the largest part of a demand is smallest that is.
+    # The closest: one that only lacks what is held for others; else the one that lacks the smallest part of the demand.
     starts = np.zeros_like(kept)
     np.add.at(starts, cycle.node, state.shapes.demand[jobs.shape_row[cycle.job]])
     free = nodes.free[:n] - starts
@@ -318,12 +321,10 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
         return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
     owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
-        to_be_offered = (
-            "it is first the turn of a framework, which is offered it" if state.groups.is_framework.any() else ""
-        )
+        to_be_offered = "a framework goes first, and is offered it" if state.groups.is_framework.any() else ""
         some = kept[closest].any()
-        said = f"it is kept for {who}" if who else to_be_offered or "it is kept for another job" * bool(some)
-        text = f"{name} has room, but {said}" if said else f"{name} has room, which is looked at now"
+        why = f"it is kept for {who}" if who else to_be_offered or "it is kept for another job" * bool(some)
+        text = f"{name} has room, but {why}" if why else f"{name} has room, which the next decision uses"
         return _answer(job, "no room", text, **more, kept=owners)
     besides = ["what starts there now"] if starts[closest][demand > 0].any() else []
     besides += [f"what is kept for {who}"] if owners else []
@@ -335,9 +336,9 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
 
 
 def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.ndarray, count: int = 1) -> str:
-    """That so many tasks would fit on the nodes that are large enough, with what is offered to frameworks; else nothing.
+    """Return a note if `count` tasks would fit on large enough nodes together with what is offered to frameworks.
 
-    For one task a node is named, for a gang all that would help.
+    It names one node for a task, all that would help for a gang.
     """
     offers, n = state.offers, state.offers.n
     offered = offered_of(offers, state.nodes.n)
@@ -349,11 +350,11 @@ def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.nda
     whose = {state.tree.names[leaf] for leaf in offers.leaf[:n][np.isin(offers.node[:n], nodes)].tolist()}
     roles = sorted({written(queue_of(state.frameworks.at[leaf][1])) for leaf in whose})
     names = listed([state.cluster.specs[node].name for node in nodes.tolist()])
-    return f"; what is offered on {names} to frameworks of {listed(roles)} would do: they have not answered"
+    return f"; what is offered on {names} to frameworks of {listed(roles)} would suffice: they have not answered"
 
 
 def _kept_from(state: State, group: int) -> np.ndarray:
-    """What is kept of each node from a group's tasks that may run for any time: shape (nodes, resources)."""
+    """Return what is held on each node against tasks of unlimited duration of this group; shape (nodes, resources)."""
     n, holds, v = state.nodes.n, state.holds, state.view()
     kept = state.nodes.held[:n].copy()
     for h in np.flatnonzero(holds.group[: holds.n] == group).tolist():
@@ -363,58 +364,58 @@ def _kept_from(state: State, group: int) -> np.ndarray:
 
 
 def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, Any]], str]:
-    """For whom room is kept on some nodes from a job that waits: who is expected to start first comes first; and in words."""
+    """Return for whom resources of these nodes are held against a waiting job, by expected start; and as text."""
     found = []
-    for kept in all_kept(state, 0.0):
+    for kept in holds_by_job(state, 0.0):
         there = np.intersect1d(kept.nodes, nodes)
         if kept.group != state.jobs.group[row] and len(there):
             names = [state.cluster.specs[node].name for node in there[:MOST_AHEAD]]
-            queue = state.called(state.tree.names[kept.leaf])
+            queue = state.display_name(state.tree.names[kept.leaf])
             end = kept.end if kept.end < inf else None
-            told = {"job": kept.job, "queue": queue, "why": kept.why, "nodes": names, "start": kept.start, "end": end}
-            found.append(told)
-    found.sort(key=lambda told: (told["start"], told["job"]))
-    words = [f"job {told['job']} of {told['queue']}" for told in found[:3]]
+            entry = {"job": kept.job, "queue": queue, "why": kept.why, "nodes": names, "start": kept.start, "end": end}
+            found.append(entry)
+    found.sort(key=lambda entry: (entry["start"], entry["job"]))
+    words = [f"job {entry['job']} of {entry['queue']}" for entry in found[:3]]
     more = [f"{len(found) - 3} more"] if len(found) > 3 else []
     return found, ", ".join([*words, *more])
 
 
 def _reserved(state: State, row: int) -> dict[str, Any] | None:
-    """The room that is kept for a job itself, by a reservation: where, since when, and when it is expected to start."""
-    for kept in all_kept(state, 0.0):
+    """Return the reservation of the job itself, if any."""
+    for kept in holds_by_job(state, 0.0):
         if kept.job == state.jobs.id[row] and kept.why == RESERVED:
             end = kept.end if kept.end < inf else None
             names = [state.cluster.specs[node].name for node in kept.nodes[:MOST_AHEAD]]
-            told = {"nodes": names, "made": kept.made, "start": kept.start, "end": end, "slips": kept.slips}
-            return {**told, "idle": state.quantities(kept.idle)}
+            entry = {"nodes": names, "made": kept.made, "start": kept.start, "end": end, "slips": kept.slips}
+            return {**entry, "idle": state.quantities(kept.idle)}
     return None
 
 
 def _ahead_in_queue(state: State, cycle: Cycle, group: int) -> list[int]:
-    """The jobs of the same leaf that wait for room and go first, in order: the first of each kind."""
+    """Return the jobs of the same leaf that wait for room and go first, in order: the first of each group."""
     leaf = state.groups.leaf[: state.groups.n]
-    before = (leaf == leaf[group]) & (cycle.stop_order < cycle.stop_order[group]) & _in_line(state, cycle)
+    before = (leaf == leaf[group]) & (cycle.stop_order < cycle.stop_order[group]) & _waiting_for_room(state, cycle)
     rows = cycle.stop_job[before][np.argsort(cycle.stop_order[before])]
     return state.jobs.id[rows[:MOST_AHEAD]].tolist()
 
 
-def _in_line(state: State, cycle: Cycle) -> np.ndarray:
-    """Of each group, whether it waits for room that there can be, as things are."""
-    found: np.ndarray = (cycle.stop == NO_NODE) & ~never_in_bucket(state)[: len(cycle.stop)]
+def _waiting_for_room(state: State, cycle: Cycle) -> np.ndarray:
+    """Return, per group, whether it waits for room and could ever start."""
+    found: np.ndarray = (cycle.stop == NO_NODE) & ~never_starting_groups(state)[: len(cycle.stop)]
     return found
 
 
 def _ahead(state: State, cycle: Cycle, group: int) -> list[dict[str, Any]]:
-    """The queues whose turn comes before, in order: each with its dominant share, and that over time."""
+    """Return the queues served before, in order, with their dominant shares, now and over time."""
     q = state.queues
     found: dict[int, dict[str, Any]] = {}
     order = cycle.stop_order
-    before = np.flatnonzero(_in_line(state, cycle) & (order < order[group]))
+    before = np.flatnonzero(_waiting_for_room(state, cycle) & (order < order[group]))
     for b in before[np.argsort(order[before])]:
         leaf = int(state.groups.leaf[b])
         if leaf != state.groups.leaf[group] and leaf not in found and len(found) < MOST_AHEAD:
             share = float(dominant_share(q.used[leaf], state.cluster.total, q.divisor(leaf)))
             over_time = share_over_time(q, leaf, state.grain, state.cluster.total)
-            name = state.called(state.tree.names[leaf])
+            name = state.display_name(state.tree.names[leaf])
             found[leaf] = {"queue": name, "dominant_share": share, "share_over_time": over_time}
     return list(found.values())

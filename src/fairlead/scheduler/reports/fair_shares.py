@@ -1,8 +1,8 @@
-"""What each queue's fair share of each resource is at a moment, from the root of the tree down.
+"""Each queue's fair share of each resource at a moment, from the root of the tree down.
 
-Each inner queue's share is divided among its children by their weights, guarantees and limits, each resource by itself
-(:mod:`fairlead.policies.fair_shares`). These are YARN's numbers, whatever policy the queues are served by; what DRF would give by
-what everybody asks for, as whole tasks, is :mod:`fairlead.scheduler.entitlements`.
+The share of an inner queue is divided among its children by weights, guarantees and limits, each resource separately
+(:mod:`fairlead.policies.fair_shares`). These are YARN's numbers, whatever the policy; :mod:`fairlead.scheduler.entitlements` has
+DRF's, by demand and in whole tasks.
 """
 
 from dataclasses import dataclass
@@ -19,21 +19,21 @@ from fairlead.policies.fair_shares import divide
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.entitlements import wanted_by
 from fairlead.scheduler.facts import Configured, NodeJoined
-from fairlead.scheduler.reports.usage import queues_there
+from fairlead.scheduler.reports.usage import listed_queues
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, UNLIMITED
 
 Shares = list[list[Fraction]]
-"""By row of the state's queues, by resource."""
+"""By queue row, by resource."""
 
 
 @dataclass(frozen=True)
 class FairShares:
     """Fair shares in base units, rounded down; int64, shape (queues, resources).
 
-    steady : among all queues that there are.
-    instantaneous : among those at work, which have something that runs or waits; 0 for the others.
-    within_demand : the same, but nobody gets more than all that it runs and waits for: the rest is the others'.
+    steady : among all queues
+    instantaneous : among those with something that runs or waits; 0 for the others
+    within_demand : likewise, but at most what each runs and waits for; others get the rest
     """
 
     steady: I64
@@ -42,7 +42,7 @@ class FairShares:
 
 
 class _Known(NamedTuple):
-    """Fair shares that were worked out: at which version of a state, and from what each kind of them."""
+    """Fair shares, the version of the state, and the inputs of each kind of share."""
 
     version: int
     made_of: tuple[bytes, ...]
@@ -50,16 +50,16 @@ class _Known(NamedTuple):
 
 
 _known: "WeakKeyDictionary[State, _Known]" = WeakKeyDictionary()
-"""The last ones of each state: to work them out for thousands of queues takes a good part of a second."""
+"""The last shares of each state: computing them for thousands of queues takes a good part of a second."""
 
 
 def fair_shares(state: State) -> FairShares:
-    """Work out the fair shares of all queues; those of a kind whose numbers have not changed are as they were."""
+    """Return the fair shares of all queues; recomputes only kinds whose inputs changed."""
     known = _known.get(state)
     if known is not None and known.version == state.version:
         return known.shares
     wanted, tasks = wanted_by(state)
-    there, removed = queues_there(state)
+    there, removed = listed_queues(state)
     there &= ~removed
     at_work, n, queues = tasks > 0, state.queues.n, state.queues
     bounds = (queues.parent[:n], queues.weightless[:n], queues.weight[:n], queues.guarantee[:n], queues.limit[:n])
@@ -77,7 +77,7 @@ def fair_shares(state: State) -> FairShares:
 
 
 def exact_shares(state: State, takes_part: np.ndarray, demand: list[list[int]] | None = None) -> Shares:
-    """Divide what the cluster has among the queues that take part, who get no more than they demand where that is said."""
+    """Divide the cluster among the queues that take part, each at most its demand if given."""
     queues, n = state.queues, state.queues.n
     shares: Shares = [[Fraction(0)] * len(state.resources) for _ in range(n)]
     shares[0] = [Fraction(int(amount)) for amount in state.cluster.total]
@@ -106,7 +106,7 @@ def _rounded_down(shares: Shares, resources: int) -> I64:
 
 
 class Change(NamedTuple):
-    """A queue's steady fair share of a resource in base units; None where the queue is not there."""
+    """A queue's steady fair share of a resource in base units; None if there is no such queue."""
 
     queue: str
     resource: str
@@ -115,15 +115,15 @@ class Change(NamedTuple):
 
     @property
     def gained(self) -> int:
-        """How much more it is; less than 0 where it is less."""
+        """The increase; negative for a decrease."""
         return (self.after or 0) - (self.before or 0)
 
 
 def share_changes(old: Configuration, new: Configuration) -> list[Change]:
-    """Compare two configurations, each on its own nodes.
+    """Compare the steady fair shares of two configurations, each on its own nodes.
 
-    Queues that a ``*`` stands for are not there before somebody submits, so they have no share. The root comes first, as what
-    there is; then all queues of the one and the other by name, those that stay the same among them.
+    Users' queues under a ``*`` do not exist before a submission, so they have no share. The root comes first, as the capacity;
+    then all queues by name, unchanged ones included.
     """
     before, after = (_shares(configuration) for configuration in (old, new))
     names = sorted({*before, *after}, key=lambda name: name.split("/") * bool(name))
@@ -141,7 +141,7 @@ def share_changes(old: Configuration, new: Configuration) -> list[Change]:
 
 
 def _shares(configuration: Configuration) -> dict[str, dict[str, int]]:
-    """The steady fair share of each queue, by resource."""
+    """Return the steady fair share of each queue, by resource."""
     state = new_state()
     apply(state, Configured(at=0.0, queues=configuration.queues, settings=configuration.settings))
     for node in configuration.nodes:

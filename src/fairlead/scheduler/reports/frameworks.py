@@ -1,4 +1,4 @@
-"""What people are told of frameworks: what each has, what it is offered and does not answer, and why it gets nothing."""
+"""Reports on frameworks: what each has, which offers it does not answer, and why it gets none."""
 
 import numpy as np
 
@@ -12,15 +12,15 @@ from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, Bools
 
-HOARDS_AFTER = 10.0
-"""Seconds for which offers are not answered, after which a framework is said to hoard them, where others want something.
+HOARDS_AFTER_SECONDS = 10.0
+"""Seconds without an answer after which a framework hoards its offers, if others want resources.
 
-One that has let such go by unanswered before is said to at once.
+One that let offers expire before hoards at once.
 """
 
 
 def list_frameworks(state: State, now: float) -> list[FrameworkInfo]:
-    """All frameworks that are known, in the order in which they came."""
+    """Return all known frameworks, in the order they came."""
     return [_described(state, who, member, now) for who, member in state.frameworks.members.items()]
 
 
@@ -30,7 +30,7 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
     offered = state.queues.offered[leaves].sum(axis=0)
     made = state.offers.made[mine]
     since = float(made.min()) if len(made) else None
-    late = since is not None and (now - since > HOARDS_AFTER or member.unanswered > 0)
+    late = since is not None and (now - since > HOARDS_AFTER_SECONDS or member.unanswered > 0)
     hoards = late and _others_want(state, leaves)
     return {
         "id": who,
@@ -48,12 +48,12 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
         "offered": state.quantities(offered),
         "offered_since": since,
         "hoards": hoards,
-        "text": _told(state, member, leaves, mine, now, hoards),
+        "text": _status_text(state, member, leaves, mine, now, hoards),
     }
 
 
-def _told(state: State, member: Member, leaves: I64, mine: I64, now: float, hoards: bool) -> str:
-    """What it waits for, or is waited for, in a line."""
+def _status_text(state: State, member: Member, leaves: I64, mine: I64, now: float, hoards: bool) -> str:
+    """Return what it waits for, or others wait for, as text."""
     if member.away_since is not None:
         left = member.gone_at - now
         return f"its connection is lost: its tasks are stopped in {max(0.0, left):.0f} s, unless it comes back"
@@ -61,9 +61,9 @@ def _told(state: State, member: Member, leaves: I64, mine: I64, now: float, hoar
         held = _amounts(state.quantities(state.offers.rest[mine].sum(axis=0)))
         nodes = sorted({state.cluster.specs[n].name for n in state.offers.node[mine].tolist()})
         waits = now - float(state.offers.made[mine].min())
-        said = f"has not answered {_count(len(mine), 'offer')} of {held} on {listed(nodes)} for {waits:.0f} s"
-        said += f"; it let {_count(member.unanswered, 'offer')} go by unanswered before" if member.unanswered else ""
-        return f"{said}, and others wait for that: it hoards" if hoards else said
+        text = f"has not answered {_count(len(mine), 'offer')} of {held} on {listed(nodes)} for {waits:.0f} s"
+        text += f"; it let {_count(member.unanswered, 'offer')} go by unanswered before" if member.unanswered else ""
+        return f"{text}, and others wait for that: it hoards" if hoards else text
     wants = [role for role in member.framework.roles if role not in member.suppressed]
     if not wants:
         return "wants no offers: it has suppressed all of its roles"
@@ -73,21 +73,21 @@ def _told(state: State, member: Member, leaves: I64, mine: I64, now: float, hoar
 
 
 def _others_want(state: State, leaves: I64) -> bool:
-    """Whether somebody else waits, for room or for offers."""
+    """True if another leaf waits for resources or offers."""
     b = state.groups
     waits = (b.head[: b.n] >= 0) | b.is_framework[: b.n]
     return bool((waits & ~np.isin(b.leaf[: b.n], leaves)).any())
 
 
 def _why_nothing(state: State, leaf: int, now: float) -> str:
-    """Why a framework that wants offers has none, as far as a leaf of it goes."""
+    """Return why a framework that wants offers has none in this leaf."""
     b, room = state.groups, np.zeros(len(state.resources), np.int64)
     group = int(np.flatnonzero((b.leaf[: b.n] == leaf) & b.is_framework[: b.n])[0])
-    beyond = bool(b.revocable[group] and state.settings.revoke)
-    scheduling.bound_room(state.order.ready(state, 1), group, beyond, room)
+    may_exceed = bool(b.revocable[group] and state.settings.revoke)
+    scheduling.bound_room(state.order.ready(state, 1), group, may_exceed, room)
     worth = state.order.worth
     if not (room >= worth).any():
-        return _bounded(state, group, beyond)
+        return _bounded(state, group, may_exceed)
     n = state.nodes.n
     takes = state.nodes.up[:n] & ~state.nodes.draining[:n]
     rest = np.minimum(room, np.maximum(0, state.nodes.free[:n] - state.nodes.held[:n]))
@@ -97,25 +97,25 @@ def _why_nothing(state: State, leaf: int, now: float) -> str:
         return "no node has anything left that is worth an offer"
     if (has_some & ~refused).any():
         return "its turn comes with the next decision"
-    said = f"it refused what {_nodes(state, refused)} {'has' if refused.sum() == 1 else 'have'}"
+    text = f"it refused what {_nodes(state, refused)} {'has' if refused.sum() == 1 else 'have'}"
     others = takes & ~has_some
     return (
-        f"{said}, and {_nodes(state, others)} {'has' if others.sum() == 1 else 'have'} nothing left"
+        f"{text}, and {_nodes(state, others)} {'has' if others.sum() == 1 else 'have'} nothing left"
         if others.any()
-        else said
+        else text
     )
 
 
-def _bounded(state: State, group: int, beyond: bool) -> str:
-    """What keeps a framework, which waits in a group, from anything that is worth an offer."""
+def _bounded(state: State, group: int, may_exceed: bool) -> str:
+    """Return what keeps the framework of a group from anything worth an offer."""
     queues, leaf, view, worth = state.queues, int(state.groups.leaf[group]), state.view(), state.order.worth
-    for q in up_to_root(queues, leaf) if not beyond else []:
+    for q in up_to_root(queues, leaf) if not may_exceed else []:
         for r, name in enumerate(state.resources):
             if scheduling.left_under(view, group, q, r) < worth[r]:
                 limit = round_quantity(name, int(queues.limit[q, r]))
                 kept = int(queues.claimed[q, r])
-                said = f", {round_quantity(name, kept)} of that kept for others" if kept else ""
-                return f"queue {state.called(state.tree.names[q])} has all the {name} that it may have, {limit}{said}"
+                text = f", {round_quantity(name, kept)} of that kept for others" if kept else ""
+                return f"queue {state.display_name(state.tree.names[q])} has all the {name} that it may have, {limit}{text}"
     if queues.offer_most[leaf] > 0.0:
         most = (state.cluster.total * queues.offer_most[leaf]).astype(np.int64)
         if (most - queues.offered[leaf] < worth).any():
@@ -124,7 +124,7 @@ def _bounded(state: State, group: int, beyond: bool) -> str:
 
 
 def _refused(state: State, leaf: int, rest: I64, now: float) -> Bools:
-    """Of each node, whether all that there is to offer was refused, and is still."""
+    """Return, per node, whether all that could be offered was refused."""
     found = np.zeros(state.nodes.n, np.bool_)
     table, n = state.refusals, state.refusals.n
     for f in np.flatnonzero((table.leaf[:n] == leaf) & (table.until[:n] > now)).tolist():

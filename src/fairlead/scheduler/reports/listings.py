@@ -1,4 +1,4 @@
-"""The state as people and programs read it: plain dictionaries of jobs, queues and nodes."""
+"""The state as plain dictionaries for people and programs: jobs, tasks, queues, nodes."""
 
 from collections.abc import Callable
 from math import isfinite, nan
@@ -28,35 +28,35 @@ from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.preemption import claims_by_leaf
 from fairlead.scheduler.reports.fair_shares import fair_shares
-from fairlead.scheduler.reports.usage import queues_there
+from fairlead.scheduler.reports.usage import listed_queues
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, JOB_STATUSES, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
 from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools
 
-LONGEST_COMMAND = 1000
-"""Characters of a command in a listing; a job by itself has all of it."""
-LARGEST_PAGE = 2**20
-"""Characters of the texts in a page of a listing, and one job's more."""
+COMMAND_CHARACTERS = 1000
+"""Maximum characters of a command in a listing; a single job has all of it."""
+PAGE_CHARACTERS = 2**20
+"""Characters of text in a page of a listing after which no job is added."""
 
 
 def describe_job(state: State, job: int) -> JobInfo:
-    """One job: what was asked for, and how many of its tasks do what. Refuses an unknown one."""
+    """Return a job: what was asked for, and how many of its tasks have which status. Raises Unknown."""
     return _job(state, job_row(state, job))
 
 
 class Listing:
-    """The newest jobs for which `where` is true, newest first, below `before`; `queue` means it and all below it.
+    """The newest jobs for which `where` is true, newest first, with numbers below `before`; `queue` includes all below it.
 
-    Of a long command there is the beginning only, and the listing ends early where the texts in it are large.
+    Long commands are cut, and the listing ends early if its texts are large.
 
     Attributes
     ----------
     found : list of JobInfo
-        Those that were found so far.
+        Jobs found so far.
     next : int or None
-        The `before` of the next listing; None where there are no more, or it is not over.
+        The `before` of the next page; None if there is none, or the listing is not complete.
     is_over : bool
-        Whether it has all that it is to have.
+        True if the listing is complete.
     """
 
     def __init__(
@@ -74,22 +74,22 @@ class Listing:
         self._queue, self._where, self._status, self._before, self._limit = queue, where, status, before, limit
         self._size = 0
 
-    def look(self, state: State, most: int | None = None) -> None:
-        """Look at the next jobs, at so many at most; what is found is as it is now."""
+    def read(self, state: State, most: int | None = None) -> None:
+        """Read the next jobs, at most `most`; what is found is as of now."""
         rows = self._rows(state)
         for row in rows[:most]:
             number = int(state.jobs.id[row])
             if self._where(state.index.specs[number]):
-                if len(self.found) == self._limit or self._size > LARGEST_PAGE:
+                if len(self.found) == self._limit or self._size > PAGE_CHARACTERS:
                     self.next, self.is_over = self.found[-1]["id"], True
                     return
-                self.found.append(_job(state, row, LONGEST_COMMAND))
+                self.found.append(_job(state, row, COMMAND_CHARACTERS))
                 self._size += _size_of_texts(self.found[-1])
             self._before = number
         self.is_over = most is None or len(rows) <= most
 
     def _rows(self, state: State) -> np.ndarray:
-        """Those that could be among the rest of it, the newest first."""
+        """Return the rows of jobs that may belong to the rest of the listing, newest first."""
         jobs, n = state.jobs, state.jobs.n
         chosen = jobs.id[:n] != NONE
         if self._before is not None:
@@ -102,16 +102,16 @@ class Listing:
 
 
 def list_jobs(state: State, **wanted: Any) -> JobPage:
-    """A whole :class:`Listing` of a moment."""
+    """Return a complete :class:`Listing`."""
     listing = Listing(**wanted)
-    listing.look(state)
+    listing.read(state)
     return {"jobs": listing.found, "next": listing.next}
 
 
 def describe_tasks(
     state: State, job: int, now: float, first: int = 0, limit: int = 1000, status: TaskStatus | None = None
 ) -> TaskPage:
-    """Tasks of a job by index, from `first` on, as they are now; of one status, if named."""
+    """Return tasks of a job by index, from `first` on, as they are now; optionally of one status."""
     row = job_row(state, job)
     begin, count = int(state.jobs.first[row]), int(state.jobs.tasks[row])
     indices = np.arange(first, count if status is not None else min(count, first + limit + 1))
@@ -127,14 +127,14 @@ def describe_tasks(
 
 
 def find_task(state: State, job: int, index: int) -> TaskInfo:
-    """One task of a job, without forecasts. Refuses an unknown one."""
+    """Return one task of a job, without forecasts. Raises Unknown."""
     row = job_row(state, job)
     check_index(job, index, int(state.jobs.tasks[row]))
     return describe_task(state, int(state.jobs.first[row]), state.index.specs[job].work.indices, index)
 
 
 def check_index(job: int, index: int, tasks: int) -> None:
-    """Raises Unknown for a task that a job does not have."""
+    """Raise Unknown if a job has no task of this index."""
     if not 0 <= index < tasks:
         raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {tasks - 1}")
 
@@ -142,9 +142,9 @@ def check_index(job: int, index: int, tasks: int) -> None:
 def describe_task(
     state: State, begin: int, known_as: list[int], index: int, expected: float = nan, cautious: float = nan
 ) -> TaskInfo:
-    """The task with this index of the job whose tasks' rows begin at `begin`, with its forecasts where they were asked for.
+    """Return the task at `index` of the job whose first task row is `begin`, with its forecasts if given.
 
-    `known_as` are what its tasks know themselves by; empty where that is their indices.
+    `known_as` : the indices that its tasks know themselves by, if they differ.
     """
     tasks, t = state.tasks, begin + index
     status = int(tasks.status[t])
@@ -169,14 +169,14 @@ def describe_task(
 
 
 def _reason(outcome: Outcome, code: int) -> str:
-    """How an attempt ended, in words."""
+    """Return how an attempt ended, as text."""
     if outcome == Outcome.SIGNALLED and code == SIGXFSZ:
         return "output limit"
     return outcome.name.lower().replace("_", " ")
 
 
 def exit_status(outcome: int, code: int) -> int:
-    """What a shell would say: the exit status, or 128 and the signal, 126 and 127 for what could not be run, 124 out of time."""
+    """Return a shell's exit status: 128 + signal, 126 or 127 for what could not be run, 124 for the time limit."""
     if outcome == Outcome.TIME_LIMIT:
         return 124
     if outcome == Outcome.NOT_STARTED:
@@ -185,7 +185,7 @@ def exit_status(outcome: int, code: int) -> int:
 
 
 def list_queues(state: State) -> list[QueueInfo]:
-    """The queue tree, parents before children, siblings by name; a removed queue as long as it has something."""
+    """Return the queue tree, parents before children, siblings by name; removed queues while they have anything."""
     waiting = np.zeros(state.queues.n, np.int64)
     known = state.jobs.id[: state.jobs.n] != NONE
     np.add.at(waiting, state.jobs.queue[: state.jobs.n][known], state.jobs.waiting[: state.jobs.n][known])
@@ -193,8 +193,8 @@ def list_queues(state: State) -> list[QueueInfo]:
         waiting[state.queues.parent[row]] += waiting[row]
     q = state.queues
     fair, claims, strict = fair_shares(state), claims_by_leaf(state), q.strict[: q.n].copy()
-    there, removed = queues_there(state)
-    for leaf, above in _told_as_one(state, there):
+    there, removed = listed_queues(state)
+    for leaf, above in _merged_leaves(state, there):
         claims[above], strict[above] = claims.get(leaf, []), strict[leaf]
         there[[leaf, q.parent[leaf]]] = False
     inner = {int(q.parent[row]) for row in np.flatnonzero(there)}
@@ -237,8 +237,8 @@ def list_queues(state: State) -> list[QueueInfo]:
     return found
 
 
-def _told_as_one(state: State, there: Bools) -> list[tuple[int, int]]:
-    """The leaves for the jobs of queues with nobody else below them now, each with the row of that queue, as which it is told."""
+def _merged_leaves(state: State, there: Bools) -> list[tuple[int, int]]:
+    """Return leaves for queues' own jobs that have no siblings now, each with its queue's row, as which it is listed."""
     names, rows, parent = state.tree.names, state.tree.rows, state.queues.parent
     leaves = [row for row, name in enumerate(names) if holds_jobs_of(name) != name]
     others = {int(parent[row]) for row in {*np.flatnonzero(there).tolist()} - {*leaves}}
@@ -246,13 +246,13 @@ def _told_as_one(state: State, there: Bools) -> list[tuple[int, int]]:
 
 
 def _framework_in(state: State, leaf: str) -> str | None:
-    """The name of the framework that a leaf is for; None for one that is for jobs."""
+    """Return the name of the framework that a leaf is for, if any."""
     whose = state.frameworks.at.get(leaf)
     return None if whose is None else state.frameworks.members[whose[0]].framework.name
 
 
 def list_nodes(state: State) -> list[NodeInfo]:
-    """The nodes, in the order they joined."""
+    """Return the nodes, in the order they joined."""
     nodes = state.nodes
     held = state.tasks.node[state.held_rows()]
     tasks = np.bincount(held, minlength=nodes.n)
@@ -274,7 +274,7 @@ def list_nodes(state: State) -> list[NodeInfo]:
 
 
 def _beginning(work: Work, most: int | None) -> list[str]:
-    """The words of a command, or those that are so many characters together, and as much as there is room for of the next."""
+    """Return the words of a command, cut to `most` characters."""
     if most is None:
         return [work.readable(word) for word in work.argv]
     words: list[str] = []
@@ -301,7 +301,7 @@ def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
     return {
         "id": int(jobs.id[row]),
         "name": spec.name,
-        "queue": state.called(spec.queue),
+        "queue": state.display_name(spec.queue),
         "user": spec.user,
         "status": state.job_status(row),
         "tasks": count,
@@ -339,12 +339,12 @@ def _revoked(state: State, job: int) -> RevokedInfo | None:
     if found is None:
         return None
     text = f"revoked {whom(state, found.claim)}"
-    return {"at": found.at, "tasks": found.tasks, "queue": state.called(found.claim.queue), "text": text}
+    return {"at": found.at, "tasks": found.tasks, "queue": state.display_name(found.claim.queue), "text": text}
 
 
 def whom(state: State, claim: Claim) -> str:
-    """For whom something is revoked, in words."""
-    queue = state.called(claim.queue)
+    """Return for whom tasks were revoked, as text."""
+    queue = state.display_name(claim.queue)
     if not claim.resource:
         why = "has a higher priority" if claim.why == WHY[PRIORITY] else "needs what was idle"
         return f"for job {claim.job} of {queue}, which {why}"

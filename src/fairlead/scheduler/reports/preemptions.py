@@ -1,10 +1,7 @@
-"""What is true of each revocation for a claim, worked out from the tables alone: for tests, audits, and FAIRLEAD_CHECK.
+"""Check each preemption against the rules of :mod:`fairlead.scheduler.preemption`, from the tables alone.
 
-All that are revoked for a claim together make room for it, and none can be spared; no queue that pays, or is above one that
-does, falls below its guarantee of what it pays with, the claim being served; nothing is placed that would be revoked again for
-a guarantee that somebody who waits has a claim to just then; none of them has a claim for a guarantee itself then; and the
-claims that are open become fewer, as :mod:`fairlead.scheduler.preemption` counts them. And when the room is back, whoever it was
-made for has it: unless their claim is none any more, or the node is lost, or the job is cancelled, for then nothing is kept.
+For tests, audits, and FAIRLEAD_CHECK. Checked are `revocable`, `keeps-guarantee`, `no-counter-claim`, `enough`, `none-spared`,
+`stays` and `progress`; and that a claim is served once what was freed for it is free, unless it lapsed.
 """
 
 import numpy as np
@@ -15,25 +12,33 @@ from fairlead.scheduler.facts import Fact, NodesClaimed, TasksPlaced, TasksRevok
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import NOT_REACHED
 from fairlead.scheduler.kernel.scheduling import over_limits
-from fairlead.scheduler.preemption import Due, Measure, asked_for, is_next, ledger_of, may_have_more, measure
+from fairlead.scheduler.preemption import (
+    Due,
+    Measure,
+    asking_queues,
+    is_next,
+    measure,
+    next_claim_may_start,
+    preemption_plan_of,
+)
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import GUARANTEE, I64, NONE, RESERVATION
 
-SECONDS, MOMENTS = 10.0, 5
-"""Room that is back is not given if it is kept for a claim while so long passes, and facts happen at so many moments.
+UNSERVED_SECONDS, UNSERVED_MOMENTS = 10.0, 5
+"""A claim is reported as unserved if it could start for this long, and at this many moments.
 
-At one moment alone it may be that nobody decided: a scheduler was killed, and comes back.
+Several moments, since at one of them a scheduler may just be restarting.
 """
 
 
-class Unjust(AssertionError):
-    """A revocation is not as it must be; the message says how."""
+class BrokenRule(AssertionError):
+    """A preemption breaks a rule; the message says which."""
 
 
 class RevocationCheck:
-    """Looks at facts as they happen in a state: :meth:`before` each, and :meth:`after` it."""
+    """Checks facts as they are applied: :meth:`before` and :meth:`after` each."""
 
     def __init__(self) -> None:
         self._revoked: TasksRevoked | None = None
@@ -43,54 +48,55 @@ class RevocationCheck:
         self._served: set[int] = set()
 
     def happen(self, state: State, fact: Fact, learned: Learned | None = None) -> str:
-        """Let a fact happen; what is wrong with what it revokes, empty where nothing is."""
+        """Apply a fact; returns what is wrong with the preemption, or an empty string."""
         fault = ""
         try:
             self.before(state, fact)
-        except Unjust as unjust:
-            fault = str(unjust)
+        except BrokenRule as broken:
+            fault = str(broken)
         apply(state, fact, learned)
         try:
             self.after(state, fact)
-        except Unjust as unjust:
-            fault = fault or str(unjust)
+        except BrokenRule as broken:
+            fault = fault or str(broken)
         return fault
 
     def before(self, state: State, fact: Fact) -> None:
-        """A fact is about to happen. Raises Unjust."""
+        """Check a fact that is about to be applied. Raises BrokenRule."""
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             self._revoked, self._measure = fact, measure(state)
             _check_guarantees(state, fact)
         if isinstance(fact, TasksPlaced):
             self._waited = [b for b in _waits_guarded(state) if is_next(state, b)]
-            self._served = _have_room_kept(state, fact) if self._waited else set()
+            self._served = _with_holds_for_claims(state, fact) if self._waited else set()
 
     def after(self, state: State, fact: Fact) -> None:
-        """It has happened. Raises Unjust as well."""
+        """Check a fact that was applied. Raises BrokenRule."""
         if isinstance(fact, TasksPlaced) and self._waited:
-            _check_that_it_stays(state, fact, self._waited, self._served)
+            _check_stays(state, fact, self._waited, self._served)
         if self._revoked is not None and isinstance(fact, NodesClaimed):
             revoked, self._revoked = self._revoked, None
-            _check_room(state, revoked, fact)
-            _check_that_none_claims(state, revoked)
+            _check_enough(state, revoked, fact)
+            _check_no_counter_claim(state, revoked)
             what = f"what was revoked for job {fact.id}"
-            _must(measure(state) < self._measure, f"{what} did not bring the open claims down from {self._measure}")
+            # rule: progress
+            _must(measure(state) < self._measure, f"{what} did not reduce the open claims from {self._measure}")
 
     def pass_time(self, state: State, seconds: float) -> list[str]:
-        """So long nothing happens: who waits for room that is back, and was made for them. Each is told of once."""
+        """Note that nothing happens for this long; returns claims that could start but do not, each once."""
         waits, faults = {}, []
-        for job in kept_in_vain(state) if state.holds.n else []:
+        for job in startable_claims(state) if state.holds.n else []:
             before, moments = self._waits.get(job, (0.0, 0))
             waits[job] = before + seconds, moments + 1
-            if waits[job][0] >= SECONDS and waits[job][1] >= MOMENTS:
+            if waits[job][0] >= UNSERVED_SECONDS and waits[job][1] >= UNSERVED_MOMENTS:
                 faults.append(f"room that was made for job {job} is back, and it is not served")
-                waits[job] = -np.inf, 0  # that is told once
+                waits[job] = -np.inf, 0  # reported once
         self._waits = waits
         return faults
 
 
-def kept_in_vain(state: State) -> list[int]:
-    """The jobs that have room kept for a claim which is there, and that nothing else keeps from starting."""
+def startable_claims(state: State) -> list[int]:
+    """Return the jobs whose claims could start in what is held for them."""
     h, v, found = state.holds, state.order.ready(state, 1), []
     for group in np.unique(h.group[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
         if over_limits(v, group) != NOT_REACHED or not is_next(state, group):
@@ -109,13 +115,13 @@ def kept_in_vain(state: State) -> list[int]:
 
 def _must(holds: object, otherwise: str) -> None:
     if not holds:
-        raise Unjust(otherwise)
+        raise BrokenRule(otherwise)
 
 
 def _left(state: State) -> tuple[I64, I64, I64]:
-    """What is free of nodes without what is kept for claims, and used by queues, when all that is told to stop has ended.
+    """Return what will be free on nodes beside holds for claims, and used by queues, once stopping tasks have ended.
 
-    The third is what revocable jobs will have ended to use by then.
+    Third, the part of the stopping tasks' use that is of revocable jobs.
     """
     room, used = state.nodes.free[: state.nodes.n].copy(), state.queues.used[: state.queues.n].copy()
     rows = state.held_rows()
@@ -136,30 +142,30 @@ def _left(state: State) -> tuple[I64, I64, I64]:
 
 
 def _check_guarantees(state: State, fact: TasksRevoked) -> None:
-    """Who pays keeps what is guaranteed; those above the claimant too, with what they gain by it, or have no less."""
+    """Check `revocable`, and `keeps-guarantee`: a queue above the claim gains it, and may stay as far below as it was."""
     assert fact.claim is not None
     _, used, _ = _left(state)
     above = up_to_root(state.queues, int(state.jobs.queue[state.job_row(fact.claim.job)]))
-    paid: dict[int, I64] = {}
+    lost: dict[int, I64] = {}
     for t in state.current_tasks(fact.attempts).tolist():
         job = int(state.job_rows_of(np.array([t]))[0])
         for q in up_to_root(state.queues, int(state.jobs.queue[job])):
-            paid[q] = paid.get(q, 0) + state.shapes.demand[state.jobs.shape_row[job]]
+            lost[q] = lost.get(q, 0) + state.shapes.demand[state.jobs.shape_row[job]]
             _must(state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not to be revoked")
     row = state.job_row(fact.claim.job)
     gains = max(1, int(state.groups.gang[state.jobs.group[row]])) * state.shapes.demand[state.jobs.shape_row[row]]
-    for q, amounts in paid.items():
+    for q, amounts in lost.items():
         least, has = state.queues.guarantee[q], used[q] - amounts
         if q in above:
             before = used[q] + state.queues.claimed[q]
             least, has = np.minimum(least, before), before - amounts + gains
         bound = (amounts > 0) & (state.queues.guarantee[q] > 0)
         kept = q == 0 or (has >= least)[bound].all()
-        _must(kept, f"queue {state.tree.names[q]!r} pays below its guarantee for job {fact.claim.job}")
+        _must(kept, f"queue {state.tree.names[q]!r} is a victim below its guarantee for job {fact.claim.job}")
 
 
 def _waits_guarded(state: State) -> list[int]:
-    """The groups that may have a claim for a guarantee."""
+    """Return the groups that may have a claim for a guarantee."""
     b = state.groups
     if not state.settings.revoke or not state.queues.guarded[: state.queues.n].any():
         return []
@@ -167,32 +173,31 @@ def _waits_guarded(state: State) -> list[int]:
     return np.flatnonzero(waits).tolist()
 
 
-def _have_room_kept(state: State, placed: TasksPlaced) -> set[int]:
-    """Those of the jobs for whose claims room is kept."""
+def _with_holds_for_claims(state: State, placed: TasksPlaced) -> set[int]:
+    """Return those placed jobs for whose claims something is held."""
     h = state.holds
     kept = set(h.group[: h.n][h.kind[: h.n] != RESERVATION].tolist())
     return {job for job in placed.job.tolist() if int(state.jobs.group[state.job_row(job)]) in kept}
 
 
-def _check_that_it_stays(state: State, placed: TasksPlaced, waited: list[int], served: set[int]) -> None:
-    """Nothing is placed that is to be revoked again: no claim for a guarantee is open that it would preempt for, and alone.
+def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: set[int]) -> None:
+    """Check `stays`: no open claim for a guarantee would preempt only tasks that were just placed.
 
-    Whenever it is due, and however long what starts is protected; but for what frameworks launch where they were offered room,
-    and for who is `served` by room that was made for a claim before. And for who had not `waited`: it is the first of a strict
-    leaf, or is let in, because of what was placed.
+    Regardless of timeouts and `min_runtime`. Not checked are tasks that frameworks launch in offers, jobs `served` from holds for
+    claims, and claims of groups that had not `waited`: some get in line only because of what was placed.
     """
     groups = [b for b in _waits_guarded(state) if b in waited]
     if not groups:
         return
-    looked_at = [not state.index.specs[job].framework and job not in served for job in placed.job.tolist()]
-    new = state.jobs.first[state.job_rows(placed.job)[looked_at]] + placed.index[looked_at]
+    checked = [not state.index.specs[job].framework and job not in served for job in placed.job.tolist()]
+    new = state.jobs.first[state.job_rows(placed.job)[checked]] + placed.index[checked]
     v, b = state.order.ready(state, 1), state.groups
     for group in groups:
         claim = Due(GUARANTEE, 0.0, group)
-        if state.order.groups.hopeless[group] or not may_have_more(state, group):
+        if state.order.groups.hopeless[group] or not next_claim_may_start(state, group):
             continue
-        preemption_plan = ledger_of(state, placed.at)
-        first, last = asked_for(state, preemption_plan, claim)
+        preemption_plan = preemption_plan_of(state, placed.at)
+        first, last = asking_queues(state, preemption_plan, claim)
         if first == NONE:
             continue
         runs = preemption_plan.runs
@@ -203,8 +208,8 @@ def _check_that_it_stays(state: State, placed: TasksPlaced, waited: list[int], s
         _must(count <= 0, f"what is placed at {placed.at:g} is to be revoked again for job {job}, for its guarantee")
 
 
-def _check_room(state: State, revoked: TasksRevoked, claimed: NodesClaimed) -> None:
-    """What was revoked suffices, and none of it could be spared. Both facts have happened."""
+def _check_enough(state: State, revoked: TasksRevoked, claimed: NodesClaimed) -> None:
+    """Check `enough` and `none-spared`, after both facts were applied."""
     row = state.job_row(claimed.id)
     group = int(state.jobs.group[row])
     demand = state.shapes.demand[state.jobs.shape_row[row]]
@@ -232,8 +237,8 @@ def _check_room(state: State, revoked: TasksRevoked, claimed: NodesClaimed) -> N
         _must(not fits, f"task {task} is revoked for nothing, for job {claimed.id}")
 
 
-def _check_that_none_claims(state: State, revoked: TasksRevoked) -> None:
-    """No task that was revoked for a claim is within what is guaranteed with that served. Both facts have happened."""
+def _check_no_counter_claim(state: State, revoked: TasksRevoked) -> None:
+    """Check `no-counter-claim`, after both facts were applied."""
     assert revoked.claim is not None
     _, used, _ = _left(state)
     has = used + state.queues.claimed[: state.queues.n]
@@ -249,12 +254,12 @@ def _check_that_none_claims(state: State, revoked: TasksRevoked) -> None:
             if (has[q] + count * demand > state.queues.guarantee[q])[named].any():
                 break
             within |= bool(named.any())
-        what = f"job {state.jobs.id[row]} pays for job {revoked.claim.job}"
-        _must(not within, f"{what}, and would claim what queue {state.tree.names[leaf]!r} is guaranteed then")
+        what = f"job {state.jobs.id[row]} is a victim for job {revoked.claim.job}"
+        _must(not within, f"{what}, and would then claim what queue {state.tree.names[leaf]!r} is guaranteed")
 
 
 def _hosts(state: State, group: int, room: I64) -> int:
-    """How many tasks of a group all nodes have room for."""
+    """Count the tasks of a group that fit on all nodes together."""
     shape, nodes, n = state.groups.shape_row[group], state.nodes, state.nodes.n
     demand = state.shapes.demand[shape]
     takes = nodes.up[:n] & ~nodes.draining[:n] & state.cluster.masks[state.shapes.mask[shape], :n]
@@ -262,9 +267,9 @@ def _hosts(state: State, group: int, room: I64) -> int:
 
 
 def _within_limits(state: State, group: int, used: I64, bound: I64) -> bool:
-    """Whether a group's claims are within the limits above it, and use nothing that others do not lend.
+    """True if a group's claims are within the limits above it, and use nothing that others do not lend.
 
-    `used` is what queues use without claims, and `bound` the same without what revocable jobs do.
+    `used` is what queues use without claims; `bound` is that without revocable jobs.
     """
     h, demand = state.holds, state.shapes.demand[state.groups.shape_row[group]]
     claims, leaf = np.flatnonzero(h.kind[: h.n] != RESERVATION), int(state.groups.leaf[group])
@@ -275,17 +280,17 @@ def _within_limits(state: State, group: int, used: I64, bound: I64) -> bool:
             return False
     if not state.queues.has_nonlendable[0]:
         return True
-    free = state.cluster.total - used[0] - h.amount[claims].sum(axis=0) - _withheld_from(state, leaf, used)
+    free = state.cluster.total - used[0] - h.amount[claims].sum(axis=0) - _nonlendable_for(state, leaf, used)
     return bool((free >= 0)[demand > 0].all())
 
 
-def _withheld_from(state: State, leaf: int, used: I64) -> I64:
-    """What others withhold from a leaf, all using so much."""
+def _nonlendable_for(state: State, leaf: int, used: I64) -> I64:
+    """Return what others do not lend to a leaf, given what each uses."""
     queues, path = state.queues, up_to_root(state.queues, leaf)
     below, amount = np.zeros_like(used), np.zeros(len(state.resources), np.int64)
     for q in range(queues.n - 1, 0, -1):
-        withheld = np.maximum(below[q], queues.nonlendable[q] - used[q] - queues.claimed[q])
+        idle = np.maximum(below[q], queues.nonlendable[q] - used[q] - queues.claimed[q])
         if q not in path:
-            below[queues.parent[q]] += withheld
-            amount += withheld * (int(queues.parent[q]) in path)
+            below[queues.parent[q]] += idle
+            amount += idle * (int(queues.parent[q]) in path)
     return amount

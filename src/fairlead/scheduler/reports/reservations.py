@@ -1,6 +1,6 @@
-"""What is kept for whom, whole: reservations, and room that is coming back for claims. And what that idles.
+"""Reservations and what is held for claims, per job; and what that idles.
 
-A hold is of one node (:mod:`fairlead.scheduler.tables`); all those of a group are one promise to its first job.
+A hold is of one node (:mod:`fairlead.scheduler.tables`); all holds of a group are one promise to its first job.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,18 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, RESERVATION, WHY
 
 RESERVED = "reservation"
-"""Why room is kept that is not for a claim."""
+"""Why resources are held that are not for a claim."""
 
 
-class Kept(NamedTuple):
-    """Room for `tasks[k]` tasks of a job on node row `nodes[k]`, until its group uses it.
+class JobHolds(NamedTuple):
+    """Resources for `tasks[k]` tasks of a job on node row `nodes[k]`, held until its group uses them.
 
-    leaf : the row of its queue
-    why : RESERVED, or as of :class:`fairlead.scheduler.facts.Claim`
-    made, start, end : seconds: when something was first kept for it, when it is expected to start, and to be over
-    slips : how often the start passed in vain
-    idle : int64, shape (resources,): free room that is kept for it from others; `idled`, what that has been so far, times seconds
+    leaf : row of its queue
+    why : RESERVED, or as in :class:`fairlead.scheduler.facts.Claim`
+    made, start, end : seconds: when it was first made; its expected start and end
+    slips : how often the start passed without success
+    idle : int64, shape (resources,): free resources that it keeps from others
+    idled : float64, shape (resources,): what it kept idle so far, times seconds
     """
 
     job: int
@@ -42,17 +43,17 @@ class Kept(NamedTuple):
     idled: F64
 
 
-def all_kept(state: State, now: float) -> list[Kept]:
-    """All that is kept, as it is at a moment after which nothing has happened."""
+def holds_by_job(state: State, now: float) -> list[JobHolds]:
+    """Return all that is held, per job; `now` is a time since which nothing has happened."""
     holds = state.holds
     idled = idled_by_hold(state, now)
     found = []
-    for group, members in groupby(range(holds.n), key=lambda h: int(holds.group[h])):  # rows of one lie together
+    for group, members in groupby(range(holds.n), key=lambda h: int(holds.group[h])):  # its rows are adjacent
         rows = list(members)
         first, kind = rows[0], int(holds.kind[rows[0]])
-        made = float(holds.made[first] or holds.since[first])  # snapshots of before it was noted have 0
+        made = float(holds.made[first] or holds.since[first])  # 0 in old snapshots
         found.append(
-            Kept(
+            JobHolds(
                 int(holds.job[first]), group, int(state.groups.leaf[group]), RESERVED if kind == RESERVATION else WHY[kind],
                 made, float(holds.start[first]), float(holds.end[first]), int(holds.slips[first]),
                 holds.node[rows].tolist(), holds.tasks[rows].tolist(), holds.idle[rows].sum(axis=0), idled[rows].sum(axis=0),
@@ -62,7 +63,7 @@ def all_kept(state: State, now: float) -> list[Kept]:
 
 
 def idled_by_hold(state: State, now: float) -> F64:
-    """What each hold has idled until a moment after which nothing has happened: shape (holds, resources)."""
+    """Return what each hold has idled until `now`, since when nothing has happened; shape (holds, resources)."""
     holds, n = state.holds, state.holds.n
     lasted = np.maximum(0.0, now - holds.counted[:n])
     found: F64 = holds.idled[:n] + holds.idle[:n] * lasted[:, None]
@@ -70,19 +71,19 @@ def idled_by_hold(state: State, now: float) -> F64:
 
 
 def idled_by_queue(state: State, now: float) -> F64:
-    """What lay free for all promises to each leaf, base units times seconds: shape (queues, resources)."""
+    """Return what was idle for all promises to each leaf, base units times seconds; shape (queues, resources)."""
     found = state.queues.idled_before[: state.queues.n].copy()
     leaves = state.groups.leaf[state.holds.group[: state.holds.n]]
     np.add.at(found, leaves, idled_by_hold(state, now))
     return found
 
 
-def describe_kept(state: State, now: float) -> list[ReservationInfo]:
-    """All that is kept, for people and programs."""
+def describe_holds(state: State, now: float) -> list[ReservationInfo]:
+    """Return all that is held, for people and programs."""
     return [
         {
             "job": kept.job,
-            "queue": state.called(state.tree.names[kept.leaf]),
+            "queue": state.display_name(state.tree.names[kept.leaf]),
             "why": kept.why,
             "made": kept.made,
             "start": kept.start,
@@ -92,32 +93,32 @@ def describe_kept(state: State, now: float) -> list[ReservationInfo]:
             "idle": state.quantities(kept.idle),
             "idled": hours(state, kept.idled),
         }
-        for kept in all_kept(state, now)
+        for kept in holds_by_job(state, now)
     ]
 
 
 def idled_queues(state: State, now: float) -> list[dict[str, Any]]:
-    """The leaves for which something lay free, each with what: base units x hours."""
+    """Return the leaves for which something was idle, with base units x hours."""
     idled = idled_by_queue(state, now)
     rows = np.flatnonzero(idled.any(axis=1)).tolist()
-    return [{"name": state.called(state.tree.names[row]), "idled": hours(state, idled[row])} for row in rows]
+    return [{"name": state.display_name(state.tree.names[row]), "idled": hours(state, idled[row])} for row in rows]
 
 
 def hours(state: State, idled: F64) -> dict[str, float]:
-    """Base units x hours by resource, of base units times seconds."""
+    """Convert base units times seconds to base units x hours, by resource."""
     return {name: float(x) / 3600 for name, x in zip(state.resources, idled, strict=True) if x > 0}
 
 
-MOST_TOLD = 50
-"""Reservations that are told one by one, those that idled most first."""
+MOST_LISTED = 50
+"""Reservations that are listed, most idle first."""
 
 
 @dataclass
 class _Promise:
-    """What is known of what was kept for a job: see :class:`fairlead.model.api_types.ReservationOverTime`.
+    """What was held for a job: see :class:`fairlead.model.api_types.ReservationOverTime`.
 
     idled : float64, shape (resources,): base units times seconds
-    share : the largest part of a resource that was, times seconds
+    share : the largest idle part of any resource, times seconds
     """
 
     job: int
@@ -133,18 +134,18 @@ class _Promise:
 
 
 class Promises:
-    """Adds up what lies idle for each promise. A hold's free room changes with facts alone."""
+    """Adds up what is idle for each promise. The idle part of a hold changes only with facts."""
 
     def __init__(self, state: State) -> None:
         self._open: dict[int, _Promise] = {}
         self._over: list[_Promise] = []
-        self._jobs = np.zeros(0, np.int64)  # of each hold
+        self._jobs = np.zeros(0, np.int64)  # by hold
         self._rows: I64 = self._jobs
         self._numbers: I64 = self._jobs
-        self._look(state, None)
+        self._update(state, None)
 
     def pass_time(self, state: State, seconds: float) -> None:
-        """Nothing changes for so long."""
+        """Add what is idle for this long."""
         if not len(self._jobs):
             return
         idle = np.zeros((len(self._numbers), len(state.resources)))
@@ -157,14 +158,14 @@ class Promises:
             promise.share += float(shares[k]) * seconds
 
     def happened(self, state: State, fact: Fact) -> None:
-        """Take note of a fact that has happened."""
+        """Note a fact that was applied."""
         if state.holds.n != len(self._jobs) or not np.array_equal(state.holds.job[: state.holds.n], self._jobs):
-            self._look(state, fact)
+            self._update(state, fact)
         elif isinstance(fact, NodesReserved):
             self._note(state, fact.at)
 
-    def _look(self, state: State, fact: Fact | None) -> None:
-        """Find out what is kept for whom now, and for whom nothing is any more."""
+    def _update(self, state: State, fact: Fact | None) -> None:
+        """Update the promises: new ones, and those that are over."""
         self._jobs = state.holds.job[: state.holds.n].copy()
         self._numbers, self._rows = np.unique(self._jobs, return_inverse=True)
         for job in [job for job in self._open if job not in self._numbers]:
@@ -176,30 +177,30 @@ class Promises:
             self._note(state, fact.at if fact is not None else -np.inf)
 
     def _note(self, state: State, at: float) -> None:
-        for kept in all_kept(state, at):
+        for kept in holds_by_job(state, at):
             known = self._open.setdefault(
                 kept.job,
                 _Promise(
-                    kept.job, state.called(state.tree.names[kept.leaf]), kept.why, kept.made, kept.start, kept.slips,
+                    kept.job, state.display_name(state.tree.names[kept.leaf]), kept.why, kept.made, kept.start, kept.slips,
                     np.zeros(len(state.resources)),
                 ),
             )  # fmt: skip
             known.why, known.start, known.slips = kept.why, kept.start, kept.slips
 
-    def told(self, begin: float, end: float, resources: list[str]) -> tuple[PromisesInfo, list[ReservationOverTime]]:
-        """What all that was kept between two moments came to, and each of those that idled most."""
+    def summary(self, begin: float, end: float, resources: list[str]) -> tuple[PromisesInfo, list[ReservationOverTime]]:
+        """Return the total of what was held between two times, and the promises that idled most."""
         over = [p for p in self._over if p.until is not None and p.until >= begin]
         chosen = [p for p in [*over, *self._open.values()] if p.made <= end]
         idled = np.zeros(len(resources))
         for promise in chosen:
             idled[: len(promise.idled)] += promise.idled
-        told: PromisesInfo = {
+        totals: PromisesInfo = {
             "count": len(chosen),
             "idled": _hours(resources, idled),
             "share_hours": sum(promise.share for promise in chosen) / 3600,
         }
         chosen.sort(key=lambda promise: (-promise.share, promise.made, promise.job))
-        return told, [_row(promise, end, resources) for promise in chosen[:MOST_TOLD]]
+        return totals, [_row(promise, end, resources) for promise in chosen[:MOST_LISTED]]
 
 
 def _row(promise: _Promise, end: float, resources: list[str]) -> ReservationOverTime:

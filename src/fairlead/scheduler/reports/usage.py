@@ -1,4 +1,4 @@
-"""What was used over time, by whom: what attempts held, times how long, added up while facts happen once more."""
+"""Usage over time: what attempts held, times how long, by user and queue, added up while facts are replayed."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from fairlead.scheduler.tables import F64, I64, NONE, Bools
 
 
 class _Sums:
-    """Of one user in one queue. Amounts are base units x hours."""
+    """Sums of one user in one queue. Amounts are base units x hours."""
 
     def __init__(self) -> None:
         self.ended = self.failed = self.cpu_ms = self.peak = 0
@@ -25,12 +25,12 @@ class _Sums:
 
 
 class Usage:
-    """Adds up what attempts held between two moments.
+    """Adds up what attempts held between two times.
 
     Parameters
     ----------
     state : State
-        Before the first of the facts.
+        Before the first fact.
     begin, end : float
         Seconds as in the facts.
     """
@@ -40,7 +40,7 @@ class Usage:
         self._sums: dict[tuple[str, str], _Sums] = {}
 
     def feed(self, facts: Iterable[Fact]) -> None:
-        """Let facts happen."""
+        """Apply facts."""
         for fact in facts:
             if isinstance(fact, TasksFinished) and fact.at >= self.begin:
                 self._ended(fact)
@@ -49,7 +49,7 @@ class Usage:
             apply(self.state, fact)
 
     def finish(self) -> list[dict[str, Any]]:
-        """Count what runs at the end, and give the sums: one for each queue and user, by name."""
+        """Count what runs at the end; returns the sums by queue and user, sorted."""
         rows = self.state.held_rows()
         jobs = self.state.job_rows_of(rows)
         for job, hours in zip(
@@ -73,19 +73,19 @@ class Usage:
     def _ended(self, fact: TasksFinished) -> None:
         rows = self.state.current_tasks(fact.attempts)
         good = (fact.outcome == Outcome.EXITED) & (fact.code == 0)
-        told = np.isin(self.state.tasks.status[rows], (STOPPING, REVOKING))  # by whoever cancelled it, or to make room
+        stopped = np.isin(self.state.tasks.status[rows], (STOPPING, REVOKING))  # cancelled or preempted
         known = len(fact.cpu) > 0
         hours = self._hours(fact.began(self.state.tasks.started_at[rows]), fact.at)
         for k, job in enumerate(self.state.job_rows_of(rows).tolist()):
             sums = self._add(job, float(hours[k]), came_to_nothing=not good[k])
             sums.ended += 1
-            sums.failed += not (good[k] or told[k])
+            sums.failed += not (good[k] or stopped[k])
             if known:
                 sums.cpu_ms += int(fact.cpu[k])
                 sums.peak = max(sums.peak, int(fact.peak[k]))
 
     def _lost(self, fact: NodeLost) -> None:
-        """What ran on a node that is lost came to nothing."""
+        """Count what ran on a lost node as lost."""
         rows = self.state.held_rows()
         rows = rows[self.state.tasks.node[rows] == self.state.cluster.rows[fact.node]]
         hours = self._hours(self.state.tasks.started_at[rows], fact.at).tolist()
@@ -93,13 +93,13 @@ class Usage:
             self._add(job, each, came_to_nothing=True)
 
     def _hours(self, began: F64, ended: float) -> F64:
-        """How long tasks have held what they asked for, within the time that is looked at; 0 where they did not start."""
+        """Return how long tasks held resources, within the time considered; 0 if they did not start."""
         found: F64 = np.nan_to_num(np.clip(min(ended, self.end) - np.maximum(began, self.begin), 0.0, None)) / 3600
         return found
 
     def _add(self, job: int, hours: float, came_to_nothing: bool) -> _Sums:
         spec = self.state.index.specs[int(self.state.jobs.id[job])]
-        sums = self._sums.setdefault((self.state.called(spec.queue), spec.user), _Sums())
+        sums = self._sums.setdefault((self.state.display_name(spec.queue), spec.user), _Sums())
         for name, amount in spec.demand.items():
             if amount:
                 sums.asked[name] = sums.asked.get(name, 0.0) + amount * hours
@@ -108,16 +108,16 @@ class Usage:
         return sums
 
 
-class There(NamedTuple):
-    """Of each queue, by its row: whether there is one; whether it was declared once, and neither is now nor is anybody's role."""
+class ListedQueues(NamedTuple):
+    """Per queue row, whether to list it; and whether it was declared once, and is neither declared nor a role now."""
 
     there: Bools
     removed: Bools
 
 
-def queues_there(state: State) -> There:
-    """Find the queues that there are: those that are declared, the roles of frameworks, and wherever something waits, runs, is
-    offered or set apart; and all above those.
+def listed_queues(state: State) -> ListedQueues:
+    """Find the queues to list, and those above: declared queues, roles of frameworks, and queues with tasks, offers or
+    reservations.
     """
     tree, queues, jobs = state.tree, state.queues, state.jobs
     n = queues.n
@@ -135,17 +135,17 @@ def queues_there(state: State) -> There:
     roles, has = _with_all_above(roles, queues.parent[:n]), _with_all_above(has, queues.parent[:n])
     once = np.array([name in tree.removed for name in tree.names], np.bool_)
     there = declared | roles | has
-    return There(there, there & once & ~declared & ~roles)
+    return ListedQueues(there, there & once & ~declared & ~roles)
 
 
 def _is_declared(tree: QueueTree, name: str) -> bool:
-    """Whether a queue is declared by name, or is the leaf of one person where a ``*`` is: what has others below it is a role."""
+    """True if a queue is declared by name, or is a user's leaf under a ``*``; one with others below it is a role."""
     by_name = name in tree.declared or name in tree.inner
     return by_name or (tree.is_declared(name) and tree.rows[name] not in tree.inner_rows)
 
 
 def _with_all_above(those: Bools, parent: I64) -> Bools:
-    """Some queues, and all above them; parents come before their children."""
+    """Return some queues and all above them; parents come before their children."""
     found, above = those.tolist(), parent.tolist()
     for row in range(len(found) - 1, 0, -1):
         if found[row]:

@@ -1,9 +1,9 @@
-"""Through what a queue has less than its part: from what stops its next task in the scheduling cycle, and who was served.
+"""Why a queue has less than its part: from what stops its next task in the scheduling cycle, and who was served.
 
-The cycle says whether a limit stopped it, or that no node had room. Why none had room follows from who holds it: what is kept for
-others, or offered to them; what lies in pieces on several nodes; or tasks of queues that have more than their part. Where such a
-task was placed while this queue waited already, and its own would have fitted there, others were served instead of it: on a tie,
-though they had more, or because they had less and tasks are whole. Else it waits for tasks to end that were there before it.
+The cycle says whether a limit stopped it, or no node had room. In that case the reason follows from who holds the room: it is
+held for others or offered to them; it is fragmented over several nodes; or queues that have more than their part use it. If
+such a task was placed while this queue waited, where its own would have fit, the other queue was served instead: out of order,
+on a tie, or because it had less and tasks are whole. Else it waits for older tasks to end.
 """
 
 from functools import cached_property
@@ -36,20 +36,20 @@ from fairlead.scheduler.facts import (
     TasksFinished,
     TasksPlaced,
 )
-from fairlead.scheduler.feasibility import never_in_bucket
+from fairlead.scheduler.feasibility import never_starting_groups
 from fairlead.scheduler.kernel.constants import NO_NODE
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE, Bools
 
-CLOSE = 1e-9
-"""Dominant shares that differ by less are the same."""
+SHARE_TOLERANCE = 1e-9
+"""Dominant shares that differ by less are equal."""
 _INDEX_BITS = 24
 
 
 class Started:
-    """What came before what, as far as the state itself tells: by when tasks started and ended, in microseconds.
+    """The order of events as far as the state knows it: when tasks started and ended, in microseconds.
 
-    What has not started yet counts as started last.
+    Tasks that have not started count as started last.
     """
 
     def __init__(self, state: State) -> None:
@@ -61,15 +61,15 @@ class Started:
         np.maximum.at(self._last, leaf, np.where(np.isnan(ended), self.placed_by(state, begun), _microseconds(ended)))
 
     def last_of(self, state: State) -> I64:
-        """When what each queue uses changed last: a task of it started, or ended for good."""
+        """Return when each queue's use changed last: a task of it started, or ended for good."""
         return self._last
 
     def placed_by(self, state: State, tasks: I64) -> I64:
-        """When tasks started."""
+        """Return when tasks started."""
         return _microseconds(state.tasks.started_at[tasks])
 
     def ready(self, state: State, row: int) -> tuple[int, float]:
-        """Since when a job may start, as far as is known: it was submitted, and what it comes after has ended."""
+        """Return since when a job may start, as far as known: submitted, and its dependencies ended."""
         at = ready_at(state, row)
         return int(_microseconds(np.array([at]))[0]), at
 
@@ -80,7 +80,7 @@ def _microseconds(at: F64) -> I64:
 
 
 def ready_at(state: State, row: int) -> float:
-    """When a job was submitted and what it comes after had ended."""
+    """Return when a job was submitted and its dependencies had ended."""
     after = state.index.specs[int(state.jobs.id[row])].after
     rows = state.job_rows(np.array([each.job for each in after], np.int64))
     ended = state.jobs.finished_at[rows[rows != NONE]]
@@ -88,9 +88,9 @@ def ready_at(state: State, row: int) -> float:
 
 
 class Served:
-    """What came before what: noted of facts before they happen, since the state does not keep it.
+    """The order of events, noted from facts before they are applied, since the state does not keep it.
 
-    Facts are numbered from 1; NONE is whatever was before the first of them.
+    Facts are numbered from 1; NONE is anything before the first.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Served:
         self._released: dict[int, float] = {}
 
     def note(self, state: State, fact: Fact) -> I64:
-        """Take note of what is about to happen; returns the rows of the queues of which something is placed."""
+        """Note a fact that is about to be applied; returns the rows of queues of which a task is placed."""
         self._number += 1
         if isinstance(fact, TasksPlaced):
             self._placed.update(dict.fromkeys(_keys(fact.job, fact.index), self._number))
@@ -113,7 +113,7 @@ class Served:
                 self._placed.pop(key, None)
             rows = state.job_rows(fact.job)
             self.last_of(state)[state.jobs.queue[rows]] = self._number
-            for job in fact.job[~state.jobs.plain[rows]].tolist():  # others may come after it
+            for job in fact.job[~state.jobs.plain[rows]].tolist():  # others may depend on it
                 self._ready[job] = self._number
         elif isinstance(fact, JobSubmitted):
             self._ready[fact.id] = self._number
@@ -126,18 +126,18 @@ class Served:
         return np.zeros(0, np.int64)
 
     def last_of(self, state: State) -> I64:
-        """The fact by which what each queue uses changed last: a task of it was placed, or ended."""
+        """Return the fact that last changed each queue's use: a task of it was placed, or ended."""
         if len(self._last) < state.queues.n:
             self._last = np.concatenate([self._last, np.full(state.queues.n - len(self._last), NONE)])
         return self._last
 
     def placed_by(self, state: State, tasks: I64) -> I64:
-        """The facts by which tasks that hold room were placed."""
+        """Return the facts that placed tasks that hold resources."""
         columns = state.task_columns(tasks)
         return np.array([self._placed.get(key, NONE) for key in _keys(columns["job"], columns["index"])], np.int64)
 
     def ready(self, state: State, row: int) -> tuple[int, float]:
-        """Since which fact, and when, a job may start: it was submitted, released, and what it comes after has ended."""
+        """Return since which fact, and when, a job may start: submitted, released, dependencies ended."""
         job = int(state.jobs.id[row])
         others = [after.job for after in state.index.specs[job].after]
         at = max(ready_at(state, row), self._released.get(job, -np.inf))
@@ -154,9 +154,9 @@ class Short(NamedTuple):
 
     reason : see :data:`fairlead.audit.over_time.REASONS`
     ready_at : seconds: since when its next job may start
-    others : rows of the queues that had no less than it, and of which something that still runs was placed since what it uses
-        changed last and its next job may start
-    started : float64: when the last such task of each started; NaN: it did not yet
+    others : rows of queues that had no less, and of which a running task was placed since its own use last changed and its
+        next job may start
+    started : float64: start of the last such task of each; NaN: not started yet
     """
 
     reason: int
@@ -166,7 +166,7 @@ class Short(NamedTuple):
 
 
 class _Holders(NamedTuple):
-    """The tasks that hold room, in the order in which they were placed: by which fact, and when they started."""
+    """The tasks that hold resources, in the order they were placed: by which fact, and when they started."""
 
     by: I64
     started: F64
@@ -176,21 +176,21 @@ class _Holders(NamedTuple):
 
 
 class Shortfalls:
-    """Why queues of a state have less than their parts; made for one moment, from the cycle of it."""
+    """Why queues have less than their parts at one moment, given its cycle."""
 
     def __init__(self, state: State, served: Served | Started, parts: Parts, cycle: Cycle) -> None:
         self._state, self._served, self._cycle = state, served, cycle
         self._has_more = np.zeros(state.queues.n, np.bool_)
-        self._has_more[parts.queues] = parts.has > parts.entitled + CLOSE
+        self._has_more[parts.queues] = parts.has > parts.entitled + SHARE_TOLERANCE
         b = state.groups
-        self._bucket_leaf = np.where(b.head[: b.n] != NONE, b.leaf[: b.n], NONE)
-        self._bucket_leaf[never_in_bucket(state)] = NONE
+        self._group_leaf = np.where(b.head[: b.n] != NONE, b.leaf[: b.n], NONE)
+        self._group_leaf[never_starting_groups(state)] = NONE
         self._next_leaves = state.jobs.queue[self._cycle.job]
         self._open = state.nodes.up[: state.nodes.n] & ~state.nodes.draining[: state.nodes.n]
 
     def of(self, q: int) -> Short:
-        """Why a leaf queue that waits has no more."""
-        mine = np.flatnonzero(self._bucket_leaf == q)
+        """Return why a leaf queue that waits has no more."""
+        mine = np.flatnonzero(self._group_leaf == q)
         last = int(self._served.last_of(self._state)[q])
         full = mine[self._cycle.stop[mine] == NO_NODE]
         if (self._next_leaves == q).any() or not len(full):
@@ -201,17 +201,17 @@ class Shortfalls:
         held = self._holders
         begin = int(np.searchsorted(held.by, max(last, ready), "right"))
         since = begin + np.flatnonzero(held.leaf[begin:] != q)
-        more, equal, ordered = self._compared(q, since)
-        reason = self._through(group, since, more | ordered, equal)
+        more, equal, ordered = self._served_instead(q, since)
+        reason = self._reason_of(group, since, more | ordered, equal)
         before = since[more | equal][::-1]
         others, newest = np.unique(held.leaf[before], return_index=True)
         return Short(reason, ready_at, others, held.started[before[newest]])
 
-    def _through(self, group: int, since: I64, before: Bools, equal: Bools) -> int:
-        """Why no node has room for the next of a group; `since` are the holders that were placed while it waited.
+    def _reason_of(self, group: int, since: I64, before: Bools, equal: Bools) -> int:
+        """Return why no node has room for the next of a group; `since` are the holders placed while it waited.
 
-        Of these, `before` says who was served though it had more, or by a policy that shares are nothing to; `equal`, who had as
-        much.
+        Of these, `before` marks those served although they had more, or by a policy that ignores shares; `equal` those that had
+        as much.
         """
         state, held = self._state, self._holders
         shape = int(state.groups.shape_row[group])
@@ -236,12 +236,12 @@ class Shortfalls:
             return PLACEMENT
         return WHOLE_TASKS if fits.any() else RUNNING_TASKS
 
-    def _compared(self, q: int, tasks: I64) -> tuple[Bools, Bools, Bools]:
-        """Of tasks that hold room, whether their queues had more than q before they were placed, or as much; and whether that was
-        nothing to the policy by which the two were served.
+    def _served_instead(self, q: int, tasks: I64) -> tuple[Bools, Bools, Bools]:
+        """Return, per task that holds resources, whether its queue had more than q before it was placed, or as much; and whether
+        the policy that served the two ignores shares.
 
-        Compared are the two siblings above them, by the dominant shares of what they use now, less what was placed since. What
-        ended since is not known any more, so some may have had more than is seen here.
+        Compares the two siblings above them by the dominant shares of what they use now, less what was placed since. What ended
+        since is unknown, so some may have had more than is seen here.
         """
         state, held, paths = self._state, self._holders, self._paths
         leaf, demand = held.leaf[tasks], held.demand[tasks]
@@ -251,7 +251,7 @@ class Shortfalls:
         for above in np.unique(mine):
             compared = mine == above
             below = (paths[:, leaf] == above).any(axis=0)
-            since_mine[compared] = _from_here_on(demand * below[:, None])[compared]
+            since_mine[compared] = _suffix_sums(demand * below[:, None])[compared]
         by_queue = np.argsort(theirs, kind="stable")
         last = np.searchsorted(theirs[by_queue], theirs[by_queue], "right")
         before = np.concatenate([np.zeros((1, demand.shape[1]), np.int64), np.cumsum(demand[by_queue], axis=0)])
@@ -266,11 +266,11 @@ class Shortfalls:
 
         had, own = shares(theirs, since_theirs), shares(mine, since_mine)
         ordered = np.isin(state.queues.policy[state.queues.parent[mine]], (FIFO, PRIORITY))
-        return had > own + CLOSE, np.abs(had - own) <= CLOSE, ordered
+        return had > own + SHARE_TOLERANCE, np.abs(had - own) <= SHARE_TOLERANCE, ordered
 
     @cached_property
     def _offered(self) -> I64:
-        """What of each node is offered to frameworks, and not answered."""
+        """What is offered on each node and unanswered."""
         return offered_of(self._state.offers, self._state.nodes.n)
 
     @cached_property
@@ -286,20 +286,20 @@ class Shortfalls:
 
     @cached_property
     def _paths(self) -> I64:
-        """Of each queue, the queues from the root down to it, a column each; then itself again."""
+        """The queues from the root to each queue, a column each, padded with the queue itself."""
         parent = self._state.queues.parent[: self._state.queues.n]
         found = [np.arange(len(parent))]
         while (found[-1] > 0).any():
             up = found[-1]
             found.append(np.where(up > 0, parent[up], 0))
         paths = np.stack(found[::-1])
-        depth = (paths > 0).argmax(axis=0)  # columns begin with the root as often as they are less deep than others
+        depth = (paths > 0).argmax(axis=0)  # a column starts with one root per level that it is less deep
         rows = np.minimum(np.arange(len(paths))[:, None] + depth, len(paths) - 1)
         aligned: I64 = np.take_along_axis(paths, rows, axis=0)
         return aligned
 
 
-def _from_here_on(rows: I64) -> I64:
-    """Of each row the sum of it and those after it."""
+def _suffix_sums(rows: I64) -> I64:
+    """Return the sum of each row and those after it."""
     found: I64 = np.cumsum(rows[::-1], axis=0)[::-1]
     return found

@@ -38,7 +38,7 @@ from fairlead.scheduler.facts import Configured
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.audits import audit_state
 from fairlead.scheduler.reports.frameworks import list_frameworks
-from fairlead.scheduler.reports.reservations import describe_kept, idled_queues
+from fairlead.scheduler.reports.reservations import describe_holds, idled_queues
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
@@ -114,7 +114,7 @@ def add_cluster(
             metrics.output_waiting.set(archive.describe()["waiting"])
             metrics.output_away.set(archive.away_for)
         shown = await client.read_seen(caller, report.list_queues)
-        reserved = await client.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_kept(s, now)])
+        reserved = await client.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_holds(s, now)])
         idled, promised = reserved[0], [by_wall_clock(each, client.clock) for each in reserved[1]]
         text = metrics.exposition(shown, await client.read(report.list_nodes), idled, promised)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -101,7 +101,7 @@ def _add_listing(api: APIRouter, client: StateClient) -> None:
         seen: list[JobInfo] = []
 
         def look(state: State) -> None:
-            listing.look(state, BATCH)
+            listing.read(state, BATCH)
             new = [job_as_seen(rules, caller, state.index.specs[job["id"]], job) for job in listing.found[len(seen) :]]
             seen.extend(by_wall_clock(job, client.clock) for job in new)
 

@@ -37,10 +37,12 @@ def add_outlooks(api: APIRouter, client: StateClient, outlooks: Outlooks) -> Non
             leaf = leaf_of(state, rules, caller, request.queue, request.user)
             user = check_submits(rules, caller, leaf, request.user)
             job = request.to_job(leaf, request.tasks, request.gang, Work())
-            job = msgspec.structs.replace(job if rules.personal else admission.with_usual(state, job), user=user)
+            job = msgspec.structs.replace(
+                job if rules.personal else admission.with_default_demand(state, job), user=user
+            )
             if request.strict and (warning := admission.never_starts(state, job)):
                 raise admission.Refused(warning.partition(": ")[0])
-            return job, state.called(job.queue)
+            return job, state.display_name(job.queue)
 
         def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
             (fact,) = admission.submit(state, [job], now)

@@ -124,7 +124,7 @@ class Submitter:
             for number, (job, load) in enumerate(zip(jobs, loads, strict=True), first):
                 self._unfinished.begin(number, job, load)
         answers: list[Submitted] = [
-            {"id": number, "queue": state.called(job.queue), "warning": admission.doubt(state, job)}
+            {"id": number, "queue": state.display_name(job.queue), "warning": admission.doubt(state, job)}
             for number, job in enumerate(jobs, first)
         ]
         return facts, (answers, bool(facts))
@@ -147,7 +147,7 @@ class Submitter:
 
     def _with_usual(self, state: State, job: Job) -> Job:
         """Add the default demands of a shared scheduler."""
-        return job if self._client.authenticator.rules.personal else admission.with_usual(state, job)
+        return job if self._client.authenticator.rules.personal else admission.with_default_demand(state, job)
 
     def _as_theirs(self, caller: Caller, job: Job, user: str | None) -> Job:
         """Return a job as the caller submits it, under their own or another name; raises Forbidden."""

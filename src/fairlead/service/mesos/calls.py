@@ -387,7 +387,7 @@ class Calls:
             raise Refused(str(error)) from None
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
-            return frameworks.set_apart(state, node, moves, now), None
+            return frameworks.reserve(state, node, moves, now), None
 
         async with self._volumes:
             await self._ask(who, question)

@@ -9,7 +9,7 @@ import numpy as np
 from fairlead.model.specs import Node, Offer, Quantities, Queue, Ranges
 from fairlead.scheduler.framework_index import OWN, Launched, Member, RoleReservation, plus, queue_of
 from fairlead.scheduler.frameworks.reservations import joined
-from fairlead.scheduler.reports.usage import queues_there
+from fairlead.scheduler.reports.usage import listed_queues
 from fairlead.scheduler.state import State
 from fairlead.service.mesos.messages.mesos_pb2 import TaskState
 from fairlead.service.mesos.statuses import latest
@@ -160,7 +160,7 @@ def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RoleVi
     for who, member in seen.items():
         for role in member.framework.roles:
             frameworks.setdefault(role, []).append(who)
-    there = zip(state.tree.names, queues_there(state).there.tolist(), strict=True)
+    there = zip(state.tree.names, listed_queues(state).there.tolist(), strict=True)
     names = {name for name, is_there in there if is_there and name and OWN not in name.split("/")}
     names |= {name for name in state.tree.declared if name and not name.endswith("*")}
     names = {name for name in names if not hidden(name)} | set(frameworks)

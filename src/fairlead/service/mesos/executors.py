@@ -269,7 +269,9 @@ class Executors:
         said.CopyFrom(status)
         said.ClearField("uuid")
         text = json_format.MessageToJson(said, preserving_proto_field_name=True, indent=None)
-        return frameworks.say(state, job, ONGOING.get(status.state, "ending"), text, status.uuid.hex(), now, end)
+        return frameworks.report_status(
+            state, job, ONGOING.get(status.state, "ending"), text, status.uuid.hex(), now, end
+        )
 
     def _job_of(self, state: State, number: int, task: str) -> int | None:
         """Return the job of an executor's task; a command's executor has one task."""

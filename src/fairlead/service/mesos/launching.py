@@ -288,7 +288,7 @@ class Launcher(NamedTuple):
     def _as_theirs(self, state: State, task: Task, target: Target) -> Job:
         """Return a task's job with the limits and default demands of a shared scheduler."""
         assert task.job is not None
-        job = task.job if self.rules.personal else admission.with_usual(state, task.job)
+        job = task.job if self.rules.personal else admission.with_default_demand(state, task.job)
         return replace(job, output_limit=output_limit(self.rules, target.leaf))
 
     def _accepted(
