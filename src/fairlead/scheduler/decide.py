@@ -42,7 +42,7 @@ from fairlead.scheduler.frameworks.reservations import (
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import DROP, KEEP, NOT_REACHED, OFFERED_NODE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
-from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, OFFERED, WORTH
+from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, MIN_OFFER, OFFERED
 from fairlead.scheduler.preemption import take_back, withdrawn
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
@@ -175,7 +175,7 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
             facts, more = [_placed(state, count, now)] if count else [], more or beyond
             facts += _offered(state, now)
     if state.frameworks.role_reservations and not facts and not more:  # what went with no offer of anything else
-        facts = offers_of_reservations(state, WORTH, now)
+        facts = offers_of_reservations(state, MIN_OFFER, now)
     return Decision(facts, more, learned)
 
 

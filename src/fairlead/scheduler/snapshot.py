@@ -33,6 +33,7 @@ STORED_TABLES = {"groups": "buckets", "histograms": "sketches"}
 STORED_COLUMNS = {
     "group": "bucket", "is_framework": "wants", "nonlendable": "reserve", "has_nonlendable": "lends",
     "idle_nonlendable": "withheld", "idle_nonlendable_below": "withheld_below",
+    "bypassed_since": "passed_since", "retry_at": "put_off", "retry_from": "put_off_from",
 }  # fmt: skip
 """What tables and columns are called in a snapshot, where that is not their name here."""
 

@@ -249,10 +249,10 @@ class PendingGroups(Table):
     head: I64  # first job, by row
     tail: I64  # last job, by row
     started: I64  # jobs in the list that already run
-    passed_since: F64  # when it was first in line and skipped; NaN: it was not
+    bypassed_since: F64  # when it was first in line and skipped; NaN: it was not
     since: F64  # when it was last empty; somebody has waited since
-    put_off: F64  # nothing is revoked for its claims until then: it was tried in vain
-    put_off_from: I64  # the first class of claims put off
+    retry_at: F64  # nothing is revoked for its claims until then: it was tried in vain
+    retry_from: I64  # the first class of claims put off
     revocable: Bools  # its jobs are revocable
     is_framework: Bools  # of a framework that wants offers
     number: I64  # of such a framework: takes the place of a job's number
