@@ -24,7 +24,7 @@ from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import JobCancelled, JobSubmitted, ResourcesReserved, decode
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import Move, Moves
-from fairlead.scheduler.kernel.view import WORTH
+from fairlead.scheduler.kernel.view import MIN_OFFER
 from fairlead.scheduler.reports.listings import list_jobs
 from fairlead.scheduler.statuses import CANCELLED, FAILED, STATUS_NAMES, SUCCEEDED
 from fake_engine import ENGINE_KINDS, Attempt, FakeEngine, Faults, Killed
@@ -170,7 +170,7 @@ class World:
         self.rng = rng = Random(history.seed)
         self.faults = Faults(history.seed, set(history.kinds))
         self.answers = Random(-1 - history.seed).choice([0, 0, 12])  # of frameworks
-        more = WORTH["memory"] if self.answers else 0
+        more = MIN_OFFER["memory"] if self.answers else 0
         capacity = [{"cpu": rng.randint(2, 8), "memory": rng.randint(2, 8) + more} for _ in range(rng.randint(1, 4))]
         self.engine = FakeEngine(rng, [Node(f"n{i}", each) for i, each in enumerate(capacity)], self.faults)
         self.disk = Disk(self.faults)

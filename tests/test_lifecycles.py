@@ -25,7 +25,7 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     decode,
 )
-from fairlead.scheduler.kernel.constants import FIXED
+from fairlead.scheduler.kernel.constants import FIXED_AFTER_SLIPS
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import JOB_STATUSES, LIFECYCLES
 from fairlead.scheduler.tables import NONE, RESERVATION
@@ -78,7 +78,7 @@ def _statuses(state: State) -> dict[tuple[str, int], str]:
         *(column[: holds.n].tolist() for column in (holds.job, holds.kind, holds.slips)), strict=True
     ):
         if kind == RESERVATION:
-            found["reservation", number] = "fixed" if slips >= FIXED else "planned"
+            found["reservation", number] = "fixed" if slips >= FIXED_AFTER_SLIPS else "planned"
         else:
             found["claim", number] = "kept"
     return found

@@ -33,7 +33,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import Move, Moves
-from fairlead.scheduler.kernel.view import WORTH
+from fairlead.scheduler.kernel.view import MIN_OFFER
 from fairlead.scheduler.reports.audits import audit_history, audit_state
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.frameworks import list_frameworks
@@ -619,7 +619,7 @@ class Frameworks(Histories):
             assert f"{offer.role}/".startswith(f"{parcel.role}/"), "it is another role's"
         if offer.apart and not offer.amount:
             return
-        assert any(offer.amount.get(name, 0) >= least for name, least in WORTH.items())
+        assert any(offer.amount.get(name, 0) >= least for name, least in MIN_OFFER.items())
         assert not self.state.nodes.draining[offer.node]
         for refused in self.refused:
             assert not self.covers(refused, offer.framework, offer.role, offer.node, amount), "it was refused"
@@ -653,9 +653,9 @@ class Frameworks(Histories):
                 if self.settings.offer_most:
                     part = (s.cluster.total * (self.settings.offer_most / 100)).astype(np.int64)
                     room = np.minimum(room, part - q.offered[leaf])
-                    columns = [s.resources.index(name) for name in WORTH if name in s.resources]
+                    columns = [s.resources.index(name) for name in MIN_OFFER if name in s.resources]
                     if any(
-                        WORTH[s.resources[r]] <= s.cluster.total[r] and 2 * q.offered[leaf, r] > part[r]
+                        MIN_OFFER[s.resources[r]] <= s.cluster.total[r] and 2 * q.offered[leaf, r] > part[r]
                         for r in columns
                     ):
                         continue
@@ -663,7 +663,7 @@ class Frameworks(Histories):
                     continue
                 for node in np.flatnonzero(s.nodes.up[: s.nodes.n] & ~s.nodes.draining[: s.nodes.n]).tolist():
                     rest = np.maximum(0, np.minimum(s.nodes.free[node] - s.nodes.held[node], room))
-                    worth = any(rest[s.resources.index(name)] >= least for name, least in WORTH.items())
+                    worth = any(rest[s.resources.index(name)] >= least for name, least in MIN_OFFER.items())
                     refused = any(self.covers(each, who, role, node, rest) for each in self.refused)
                     assert not worth or refused, f"{rest} of node {node} could be offered to {who} for {role}"
 

@@ -254,7 +254,7 @@ def test_a_simulation_without_history_is_refused(policy):
 def test_a_resource_that_nobody_has_is_refused():
     story = OneCpuStory(1)
     story.works("a", 1.0, 1)
-    with pytest.raises(PolicyError, match="fairtree:gpu: there is no 'gpu' to share"):
+    with pytest.raises(PolicyError, match="fairtree:gpu: unknown resource 'gpu'"):
         story.run("fairtree:gpu")
 
 

@@ -78,7 +78,7 @@ def test_a_task_is_its_submitter_in_all_that_the_system_knows_of_them(machine):
     caps = [f"Cap{kind}:0000000000000000" for kind in ("Inh", "Prm", "Eff", "Amb")]
     assert rest[:5] == [*caps, "NoNewPrivs:1"]
     assert rest[5:] == ["0", "1", "2", "3"], "nothing else is open: 3 is the listing's own"
-    assert "tasks run as who submitted them" in machine.log.read_text()
+    assert "tasks run as the user who submitted them" in machine.log.read_text()
 
 
 def test_one_persons_processes_are_a_part_of_all_that_the_machine_can_have(machine):
@@ -699,11 +699,11 @@ def test_a_terminals_environment_stays_there_unless_it_is_named(machine):
         (configured / "client.toml").write_text('enviroment = ["TOKEN"]\n')
         refused = alice.run("submit", "-q", "people", "--", "true")
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-        assert "client.toml: enviroment: no such key here" in refused.stderr
+        assert "client.toml: enviroment: unknown key" in refused.stderr
     finally:
         shutil.rmtree(configured)
     assert (
-        "there is no such variable here" in alice.run("submit", "-q", "people", "--env", "NO_SUCH", "--", "true").stderr
+        "this variable is not set here" in alice.run("submit", "-q", "people", "--env", "NO_SUCH", "--", "true").stderr
     )
 
 

@@ -172,7 +172,7 @@ def test_the_tasks_that_failed_are_shown_first(idle):
     ]
     only = json.loads(idle.ok("job", f"{job}", "--status", "failed", "--json"))["task"]
     assert [each["index"] for each in only] == [35]
-    assert "--status 'bad': there are waiting" in idle.call("job", f"{job}", "--status", "bad").stderr
+    assert "--status 'bad': write one of waiting" in idle.call("job", f"{job}", "--status", "bad").stderr
     assert "are 0 to 39" in idle.call("job", f"{job}", "--tasks", "50").stderr
     assert idle.ok("logs", f"{job}.3", "--tail", "1") == "two\n"
     every = idle.ok("logs", f"{job}", "--all", "--tail", "1").splitlines()

@@ -1,4 +1,4 @@
-"""Plain English in docstrings, comments and messages: sentences that read as translated are refused. CONTRIBUTING.md has the list."""
+"""Plain English in docstrings, comments and messages: CONTRIBUTING.md lists what is refused."""
 
 import ast
 import io

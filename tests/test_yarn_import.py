@@ -179,7 +179,7 @@ def test_amounts_in_each_of_yarns_ways(text, expected):
     ],
 )  # fmt: skip
 def test_what_is_no_amount(text):
-    with pytest.raises(ValueError, match=r"amount|number|both|part of the cluster|partly in %|twice"):
+    with pytest.raises(ValueError, match=r"amount|number|both|percentage|part of the cluster|partly in %|twice"):
         read_amounts(text)
 
 
@@ -299,7 +299,7 @@ def test_placement_rules(tmp_path):
             "document type or entities",
         ),
         ("<?xml version='1.0'?><configuration/>", "its outermost element is <allocations>"),
-        ('<queue name="a.b"/>', ":2: queue name 'a.b': YARN takes none"),
+        ('<queue name="a.b"/>', ":2: queue name 'a.b': YARN refuses empty names and names with a period"),
         ('<queue name="a"/><queue name="a"/>', "is declared twice"),
         ('<queue name="root"/><queue name="a"/>', "a root queue contains all others"),
         ('<queue name="a"><weight>1,5</weight></queue>', ":2: weight: '1,5' is not a number"),

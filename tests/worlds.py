@@ -17,7 +17,7 @@ from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced, decode, encode
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import EDGES, SOON
+from fairlead.scheduler.kernel.constants import EDGES, IN_LINE_SECONDS
 from fairlead.scheduler.reports.preemptions import startable_claims
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
@@ -170,7 +170,7 @@ def planned_as_naively(state: State, now: float, fact: NodesReserved) -> None:
     bucket = int(state.jobs.group[state.job_row(fact.id)])
     h, leaf, apart = state.holds, int(state.groups.leaf[bucket]), {state.tree.rows[name] for name in fact.apart}
     mine = [k for k in range(h.n) if h.group[k] == bucket]
-    recently = now - state.queues.in_line_at <= SOON
+    recently = now - state.queues.in_line_at <= IN_LINE_SECONDS
     own = bool(state.queues.apart[leaf] >> h.place[mine[0]] & 1) if mine else bool(recently[leaf])
     others = {int(state.groups.leaf[b]) for b in h.group[: h.n]} - {leaf}
     b, waited = state.groups, {q for q in range(state.queues.n) if recently[q]}

@@ -42,7 +42,7 @@ from fairlead.scheduler.frameworks.reservations import (
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import DROP, KEEP, NOT_REACHED, OFFERED_NODE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
-from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, OFFERED, WORTH
+from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, MIN_OFFER, OFFERED
 from fairlead.scheduler.preemption import preempt_for_claims, withdraw_claims
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
@@ -175,7 +175,7 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
             facts, more = [_placed(state, count, now)] if count else [], more or over_limit_more
             facts += _offered(state, now)
     if state.frameworks.role_reservations and not facts and not more:  # those that no other offer included
-        facts = offers_of_reservations(state, WORTH, now)
+        facts = offers_of_reservations(state, MIN_OFFER, now)
     return Decision(facts, more, learned)
 
 

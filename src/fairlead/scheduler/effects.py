@@ -372,7 +372,7 @@ def _jobs_passed_over(state: State, fact: JobsPassedOver) -> None:
     for job in fact.ids:
         group = state.jobs.group[state.job_row(job)]
         if group != NONE:
-            scheduling.pass_over(state.view(), group, fact.at)
+            scheduling.note_bypassed(state.view(), group, fact.at)
 
 
 def _nodes_reserved(state: State, fact: NodesReserved) -> None:
@@ -427,7 +427,7 @@ def _claims_put_off(state: State, fact: ClaimsPutOff) -> None:
     for job in fact.ids:
         group = state.jobs.group[state.job_row(job)]
         if group != NONE:
-            state.groups.put_off[group], state.groups.put_off_from[group] = fact.until, kind
+            state.groups.retry_at[group], state.groups.retry_from[group] = fact.until, kind
 
 
 def _reservation_dropped(state: State, fact: ReservationDropped) -> None:

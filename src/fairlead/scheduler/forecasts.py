@@ -42,7 +42,7 @@ def durations(state: State, jobs: I64, ages: F64, chance: float = EXPECTED) -> F
     float64, shape (n,)
         Seconds, at least `ages` and at most the time limits; inf if unknown.
     """
-    return scheduling.durations(state.view(), jobs, ages, np.full(len(jobs), 1 - chance), constants.FAR)
+    return scheduling.durations(state.view(), jobs, ages, np.full(len(jobs), 1 - chance), constants.MAX_EXTRAPOLATION)
 
 
 def ends(state: State, tasks: I64, now: float, chance: float = EXPECTED) -> F64:

@@ -197,7 +197,7 @@ def ensure_group(state: State, key: GroupKey) -> int:
         b.leaf[group], b.priority[group], b.shape_row[group], b.gang[group], b.revocable[group] = key
         state.any_revocable |= key[-1]
         b.head[group] = b.tail[group] = NONE
-        b.passed_since[group] = nan
+        b.bypassed_since[group] = nan
         state.order.add_group(state, group)
     return group
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from fairlead.policies.codes import FAIRTREE, SDRF
 from fairlead.policies.drf import dominant_share
-from fairlead.scheduler.kernel.constants import MOMENTS, QUARTER_DIGITS
+from fairlead.scheduler.kernel.constants import MOMENTS_PER_TICK, QUARTER_SHIFT
 from fairlead.scheduler.tables import F64, I64, NONE, Queues
 
 LARGEST_AMOUNT_BITS = 49
@@ -61,7 +61,7 @@ def begin_ticks(queues: Queues, before: F64, elapsed: float) -> None:
 
 def share_over_time(queues: Queues, row: int, grain: I64, total: I64) -> float:
     """Return the dominant share of a queue's whole past use, over its weight."""
-    return float(dominant_share(queues.mean[row] / MOMENTS * 2.0**grain, total, queues.divisor(row)))
+    return float(dominant_share(queues.mean[row] / MOMENTS_PER_TICK * 2.0**grain, total, queues.divisor(row)))
 
 
 def goes_by_history(queues: Queues, row: int) -> bool:
@@ -96,4 +96,4 @@ def fine_digits(most: I64, grain: I64) -> I64:
     grain : int64, shape (resources,)
     """
     digits = np.array([int(quantity).bit_length() for quantity in most], np.int64)
-    return np.where(grain > 0, 0, np.clip(LARGEST_AMOUNT_BITS - digits, 0, QUARTER_DIGITS))
+    return np.where(grain > 0, 0, np.clip(LARGEST_AMOUNT_BITS - digits, 0, QUARTER_SHIFT))

@@ -15,7 +15,7 @@ from fairlead.scheduler.frameworks.reservations import RESERVED, count_of, joine
 from fairlead.scheduler.job_caps import cap_of, waits_for_cap
 from fairlead.scheduler.job_index import is_led, runs_in_executor
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import IN_TEN, MOST
+from fairlead.scheduler.kernel.constants import MAX_RESERVATIONS, P90_ONE_IN
 from fairlead.scheduler.kernel.scheduling import set_of
 from fairlead.scheduler.kernel.view import BLOCK, DIVIDED_SOMEWHERE, HDRF_SOMEWHERE, IN_ORDER
 from fairlead.scheduler.queue_tree import up_to_root
@@ -312,7 +312,7 @@ def _check_holds(state: State) -> None:
     assert len(places) == len(leaves), f"{len(leaves)} reservations have places {[*places]}"
     bits = sum(1 << place for place in places)
     assert not (state.queues.apart[: state.queues.n] & ~bits).any(), f"leaves are apart for others than {[*places]}"
-    assert len(leaves) <= MOST, f"there are {len(leaves)} reservations, over {MOST}"
+    assert len(leaves) <= MAX_RESERVATIONS, f"there are {len(leaves)} reservations, over {MAX_RESERVATIONS}"
     assert len(set(leaves)) == len(leaves), f"of queues {leaves} one has two reservations"
 
 
@@ -377,7 +377,7 @@ def _check_histograms(state: State) -> None:
     assert (histograms.counts[:n] >= 0).all(), "a histogram counts less than nothing"
     for row in range(n):
         longest_first = np.repeat(np.arange(BINS), histograms.counts[row])[::-1]
-        allowed = (len(longest_first) + 1) // IN_TEN
+        allowed = (len(longest_first) + 1) // P90_ONE_IN
         found = int(longest_first[allowed - 1]) if allowed else NONE
         assert histograms.p90[row] == found, f"the p90 bin of histogram {row} is {found}, not {histograms.p90[row]}"
     queues = histograms.key[:n][histograms.about[:n] == OF_QUEUE]
@@ -423,8 +423,8 @@ def _order_contents(state: State) -> dict[tuple[str, str], Any]:
                 found[name, part] = getattr(cache, part)[q].item()
             found[name, "charged"] = cache.charged[q].tolist()
         if q:
-            found[name, "works"] = bool(cache.works[q])
-        found[name, "at_work"] = cache.at_work[q].tolist()
+            found[name, "active"] = bool(cache.active[q])
+        found[name, "active_weight"] = cache.active_weight[q].tolist()
     return found
 
 

@@ -23,11 +23,12 @@ from fairlead.scheduler.kernel.view import (
     HISTORY_MOVED,
     HOLDS,
     IN_ORDER,
+    INFINITE,
     LAST_OFFER,
+    LEAST_COLUMNS,
     LIMITED,
-    MORE_COLUMNS,
+    MIN_OFFER,
     MOVED,
-    NOBODY,
     NODES,
     OFFER_WAKE,
     OUT,
@@ -35,7 +36,6 @@ from fairlead.scheduler.kernel.view import (
     QUEUES,
     TOUCHED_GROUPS,
     TOUCHED_QUEUES,
-    WORTH,
     GroupCache,
     NodeCache,
     QueueCache,
@@ -74,7 +74,7 @@ class Order:
         self.resources = resources
         self.best, self.may_fit = np.zeros(0, np.int64), np.zeros(0, np.bool_)
         self.needs = np.zeros(0, np.int64)
-        self.least = np.zeros((0, resources + MORE_COLUMNS), np.int64)
+        self.least = np.zeros((0, resources + LEAST_COLUMNS), np.int64)
         self.places = 0  # that are in use, of the nodes of all trees
         self.bounds = np.zeros((0, resources), np.int64)
         self.large_bounds = np.zeros((0, resources), np.int64)
@@ -83,7 +83,7 @@ class Order:
         self.stack = np.zeros(128 * depth, np.int64)
         self.most_kept, self.fine = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
         self._resize_plan(0)
-        self.worth, self.offer_room = np.full(resources, NOBODY), np.zeros(resources, np.int64)
+        self.min_offer, self.offer_room = np.full(resources, INFINITE), np.zeros(resources, np.int64)
         self.offered_to, self.offered_rest = np.zeros((3, 0), np.int64), np.zeros((0, resources), np.int64)
         for name in (TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, MOVED, HISTORY_MOVED):
             self.counts[name] = 0
@@ -114,7 +114,7 @@ class Order:
             best=self.best, may_fit=self.may_fit, needs=self.needs, histogram_places=s.histograms.places, least=self.least,
             bounds=self.bounds, large_bounds=self.large_bounds,
             counted=self.counted, most=self.most, most_kept=self.most_kept, frames=self.frames, caps=self.caps,
-            stack=self.stack, **self.planned, worth=self.worth,
+            stack=self.stack, **self.planned, min_offer=self.min_offer,
             offer_room=self.offer_room, offered_to=self.offered_to, offered_rest=self.offered_rest,
         )  # fmt: skip
 
@@ -158,11 +158,11 @@ class Order:
         cache.slot[1 : queues.n] = _numbered(parents)
         by_count = (queues.policy[queues.parent[: queues.n]] == MESOS) & (queues.parent[: queues.n] != NONE)
         cache.last_served[: queues.n] = np.where(by_count, queues.allocations[: queues.n], queues.served[: queues.n])
-        for name, least in WORTH.items():
+        for name, least in MIN_OFFER.items():
             if name in state.resources:
-                self.worth[state.resources.index(name)] = least
+                self.min_offer[state.resources.index(name)] = least
         np.maximum.at(cache.largest, parents, queues.weight[1 : queues.n])
-        cache.weighs[1 : queues.n] = _scaled_weights(queues.weight[1 : queues.n], cache.largest[parents])
+        cache.scaled_weight[1 : queues.n] = _scaled_weights(queues.weight[1 : queues.n], cache.largest[parents])
         self.fine[:] = fine_digits(np.maximum(state.cluster.total, queues.used[: queues.n].max(axis=0)), state.grain)
         self._allocate_slots(int(slots.sum()))
         mine = self.groups
@@ -214,7 +214,7 @@ class Order:
             and (state.queues.weight[row] <= cache.largest[parent]).all()
         ):
             cache.extend(1)
-            cache.weighs[row] = _scaled_weights(state.queues.weight[row], cache.largest[parent])
+            cache.scaled_weight[row] = _scaled_weights(state.queues.weight[row], cache.largest[parent])
             cache.limited[row] = NONE
             cache.slot[row] = self._take_slot(parent)
             cache.slots[row], cache.base[row] = 2, self._allocate_slots(2)
@@ -240,7 +240,7 @@ class Order:
         old = self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used]
         self.needs = np.zeros(length, np.int64)
         self.best, self.may_fit = np.full(length, NONE), np.zeros(length, np.bool_)
-        self.least = np.full((length, self.resources + MORE_COLUMNS), NOBODY)
+        self.least = np.full((length, self.resources + LEAST_COLUMNS), INFINITE)
         self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used] = old
         self._moves[0] += 1
 

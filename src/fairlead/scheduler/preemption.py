@@ -51,7 +51,15 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
 )
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import CLOSE, FEW, MARKS, MOST_WORK, NOT_REACHED, NOW_RESCINDED, RESCINDED
+from fairlead.scheduler.kernel.constants import (
+    ENTITLEMENT_TOLERANCE,
+    KEY_COLUMNS_AFTER_QUEUES,
+    MAX_CANDIDATES,
+    MAX_SEARCH_STEPS,
+    NOT_REACHED,
+    NOW_RESCINDED,
+    RESCINDED,
+)
 from fairlead.scheduler.kernel.scheduling import PreemptionPlan, over_limits
 from fairlead.scheduler.kernel.view import CLAIM_DUE
 from fairlead.scheduler.queue_tree import up_to_root
@@ -256,7 +264,7 @@ def _due_claims(state: State, now: float) -> list[Due]:
     """Return the claims that are due, in the order they are served; last, with class NONE, a check of fair shares."""
     v, b = state.order.ready(state, 1), state.groups
     found, since = np.zeros((2, b.n + 1), np.int64), np.zeros(b.n + 1)
-    count = scheduling.look(v, now, found, since)
+    count = scheduling.due_claims(v, now, found, since)
     check = [Due(NONE, float(since[count - 1]), NONE)] if count and found[1, count - 1] == NONE else []
     count -= len(check)
     claims = [Due(int(found[1, k]), float(since[k]), int(found[0, k])) for k in range(count)]
@@ -289,15 +297,15 @@ def preemption_plan_of(state: State, now: float) -> PreemptionPlan:
     depth = np.zeros(queues, np.int64)
     for q in range(1, queues):
         depth[q] = depth[parent[q]] + 1
-    runs, marks = int(state.queues.tasks[0]), 1 + max(1, int(depth.max())) + MARKS
+    runs, marks = int(state.queues.tasks[0]), 1 + max(1, int(depth.max())) + KEY_COLUMNS_AFTER_QUEUES
     preemption_plan = PreemptionPlan(
         left=np.zeros((queues, resources), np.int64), bound=np.zeros((queues, resources), np.int64),
         kept=np.zeros((queues, resources), np.int64), room=np.zeros((n, resources), np.int64),
         entitled=entitled_by_queue(state), above=np.zeros(queues), depth=depth,
         runs=np.zeros(runs, PreemptionPlan.ARRAYS["runs"][0]), at=np.zeros(n + 1, np.int64), by_node=np.zeros(runs, np.int64),
         own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), is_eligible_victim=np.zeros(queues, np.bool_),
-        picked=np.zeros(runs + FEW + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
-        hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([MOST_WORK]),
+        picked=np.zeros(runs + MAX_CANDIDATES + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
+        hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([MAX_SEARCH_STEPS]),
         rescinded=np.zeros(state.offers.n, np.int64),
     )  # fmt: skip
     v = state.view()
@@ -332,13 +340,13 @@ def _is_open(state: State, preemption_plan: PreemptionPlan, claim: Due) -> bool:
         return bool(scheduling.idle_is_used(state.view(), preemption_plan.left))
     if claim.kind == PRIORITY:
         runs, b = preemption_plan.runs, state.groups
-        mine = runs["job"][(runs["leaf"] == b.leaf[claim.group]) & ~runs["gone"]]
+        mine = runs["job"][(runs["leaf"] == b.leaf[claim.group]) & ~runs["preempted"]]
         return bool((state.jobs.priority[mine] < b.priority[claim.group]).any())  # rule: lower-priority
     return asking_queues(state, preemption_plan, claim)[0] != NONE
 
 
 def _plan(v: Any, preemption_plan: PreemptionPlan, claim: Due, asked: tuple[int, int]) -> int:
-    scheduling.ask(v, preemption_plan, claim.group, claim.kind, *asked)
+    scheduling.find_eligible(v, preemption_plan, claim.group, claim.kind, *asked)
     return int(scheduling.plan_claim(v, preemption_plan, claim.group, claim.kind))
 
 
@@ -352,7 +360,7 @@ def asking_queues(state: State, preemption_plan: PreemptionPlan, claim: Due) -> 
         demand = state.shapes.demand[state.groups.shape_row[claim.group]] * max(1, int(state.groups.gang[claim.group]))
         for q in up_to_root(state.queues, leaf)[:-1]:
             share = _share(state, state.queues.used[q] + preemption_plan.kept[q] + demand)
-            if share > preemption_plan.entitled[q] * (1 + CLOSE):
+            if share > preemption_plan.entitled[q] * (1 + ENTITLEMENT_TOLERANCE):
                 break
             last = q
     return (NONE if last == NONE else leaf), last
@@ -420,7 +428,9 @@ def _put_off(state: State, preemption_plan: PreemptionPlan, left: list[Due], now
     if not left:
         return []
     runs = preemption_plan.runs
-    safe = runs["begun"][runs["safe"]] + state.queues.min_runtime[runs["leaf"][runs["safe"]]]  # rule: min-runtime
+    safe = (
+        runs["begun"][runs["protected"]] + state.queues.min_runtime[runs["leaf"][runs["protected"]]]
+    )  # rule: min-runtime
     waited = now - max(claim.since for claim in left)
     until = now + min(max(RETRY_LEAST_SECONDS, RETRY_PART_OF_WAIT * waited), RETRY_MOST_SECONDS)
     until = min(until, max(now + RETRY_LEAST_SECONDS, float(safe.min(initial=np.inf))))

@@ -25,7 +25,7 @@ from fairlead.model.specs import (
 from fairlead.policies import HALF_LIVES, code_of, fairtree, resources_of
 from fairlead.policies.fairtree import PERIOD
 from fairlead.scheduler.framework_index import holds_jobs_of
-from fairlead.scheduler.kernel.constants import WHOLE
+from fairlead.scheduler.kernel.constants import FIXED_POINT_ONE
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues, vector
 
 TICKS_PER_HALF_LIFE = 1024
@@ -277,10 +277,10 @@ def ticks_of(half_life: float) -> tuple[float, int]:
     if not half_life:
         return 0.0, 0
     tick = max(SHORTEST_TICK_SECONDS, half_life / TICKS_PER_HALF_LIFE)
-    return tick, round(WHOLE * 2.0 ** (-tick / half_life))
+    return tick, round(FIXED_POINT_ONE * 2.0 ** (-tick / half_life))
 
 
 def slurm_ticks_of(half_life: float) -> tuple[float, int]:
     """Like :func:`ticks_of`, by Slurm's formula: decay every five minutes, or every half-life if shorter."""
     tick = min(PERIOD, half_life)
-    return tick, round(WHOLE * fairtree.left_after(tick, half_life))
+    return tick, round(FIXED_POINT_ONE * fairtree.left_after(tick, half_life))

@@ -32,6 +32,7 @@ STORED_TABLES = {"groups": "buckets", "histograms": "sketches"}
 STORED_COLUMNS = {
     "group": "bucket", "is_framework": "wants", "nonlendable": "reserve", "has_nonlendable": "lends",
     "idle_nonlendable": "withheld", "idle_nonlendable_below": "withheld_below",
+    "bypassed_since": "passed_since", "retry_at": "put_off", "retry_from": "put_off_from",
 }  # fmt: skip
 """Names of tables and columns in snapshots, where they differ."""
 

@@ -105,7 +105,7 @@ JOB: Final = Lifecycle(
         "forgotten": dict.fromkeys(_ENDED, ("forgotten",)),
     },
 )
-"""A job is running while a task of it holds resources. A running job that is held or cancelled is running until those tasks end."""
+"""A job runs while a task of it holds resources, also if it is held or cancelled meanwhile."""
 
 OFFER: Final = Lifecycle(
     ("open", "void", "over"),

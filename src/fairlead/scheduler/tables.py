@@ -249,10 +249,10 @@ class PendingGroups(Table):
     head: I64  # row of the first job
     tail: I64  # row of the last job
     started: I64  # jobs in the list that already run
-    passed_since: F64  # when it was first in line and skipped; NaN: never
+    bypassed_since: F64  # when it was first in line and skipped; NaN: never
     since: F64  # when it was last empty; pending since
-    put_off: F64  # no preemption for its claims before this: it was tried without success
-    put_off_from: I64  # first class of claims put off
+    retry_at: F64  # no preemption for its claims before this: it was tried without success
+    retry_from: I64  # first class of claims put off
     revocable: Bools  # its jobs are revocable
     is_framework: Bools  # a framework that wants offers
     number: I64  # of such a framework: takes the place of a job's number

@@ -80,7 +80,7 @@ def exposition(
     idled: Iterable[dict[str, Any]] = (),
     reservations: Iterable[ReservationInfo] = (),
 ) -> bytes:
-    """Return all metrics in Prometheus' text format; the last two arguments come from :mod:`fairlead.scheduler.reports.reservations`."""
+    """Return all metrics in Prometheus' text format; `idled` and `reservations` come from the scheduler's reports."""
     now = CollectorRegistry()
     now.register(_Shares(queues, nodes))
     now.register(_Promises(idled, reservations))

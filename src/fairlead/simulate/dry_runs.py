@@ -22,7 +22,7 @@ from fairlead.scheduler.decide import MOST_PLACEMENTS
 from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.growth import NEW_TASK, ensure_group, group_of, renumbering
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import MOST
+from fairlead.scheduler.kernel.constants import MAX_RESERVATIONS
 from fairlead.scheduler.kernel.scheduling import View, link_tasks
 from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS
 from fairlead.scheduler.snapshot import copy_of
@@ -109,7 +109,7 @@ def dry_run_of(state: State, target: int, now: float) -> DryRun:
     held_jobs = found.job_rows_of(held)
     ages = np.fmax(0.0, now - found.tasks.started_at[held])  # NaN: not started yet
     kept = found.holds.n
-    found.holds.extend((MOST + 1) * found.nodes.n)
+    found.holds.extend((MAX_RESERVATIONS + 1) * found.nodes.n)
     found.holds.n = kept
     found.order.ready(found, MOST_PLACEMENTS)
     write_entitled(found)

@@ -28,7 +28,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.growth import rows_of_kinds, write_rows
 from fairlead.scheduler.invariants import check_invariants
-from fairlead.scheduler.kernel.constants import MOST
+from fairlead.scheduler.kernel.constants import MAX_RESERVATIONS
 from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
@@ -120,7 +120,7 @@ def by_many_steps(s: Simulation) -> int:
 def _make_room_for_holds(state: State) -> None:
     """Allocate rows for all reservations and one that is replanned, beside the holds for claims."""
     n = state.holds.n
-    state.holds.extend((MOST + 1) * state.nodes.n)
+    state.holds.extend((MAX_RESERVATIONS + 1) * state.nodes.n)
     state.holds.n = n
 
 
@@ -175,7 +175,7 @@ def _with_room(s: Simulation, tape: Tape) -> Tape:
     if tasks <= tape.ends.shape[1]:
         return tape
     most = max(tasks, MOST_PLACEMENTS + int(s.workload.tasks[s.workload.gang].max(initial=0)))
-    log = 4 * kernel.LONGEST * (most + len(tape.submit)) if s.recorder.wants_facts else 0
+    log = 4 * kernel.MAX_LOG_NUMBERS * (most + len(tape.submit)) if s.recorder.wants_facts else 0
     return Tape(
         **{
             **tape.arrays,

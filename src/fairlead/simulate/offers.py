@@ -30,7 +30,7 @@ from fairlead.scheduler.facts import (
     UpdatesAcknowledged,
 )
 from fairlead.scheduler.frameworks import requests as frameworks
-from fairlead.scheduler.kernel.view import WORTH
+from fairlead.scheduler.kernel.view import MIN_OFFER
 from fairlead.scheduler.state import State
 from fairlead.simulate.workload import I64, TraceError, Workload
 
@@ -153,8 +153,8 @@ class Offers:
         for name in self._waiting:
             if fault := frameworks.check_role(name):
                 raise TraceError(f"--offers: queue {name!r} can be no role: {fault}")
-        if not any(node.capacity.get(name) for node in seen.nodes for name in WORTH):
-            raise TraceError(f"--offers: no machine has {' or '.join(WORTH)}, which an offer needs")
+        if not any(node.capacity.get(name) for node in seen.nodes for name in MIN_OFFER):
+            raise TraceError(f"--offers: no machine has {' or '.join(MIN_OFFER)}, which an offer needs")
         for job in np.flatnonzero(seen.gang & (seen.tasks > 1)).tolist():
             if self.launches(job):
                 name = seen.queue[job]

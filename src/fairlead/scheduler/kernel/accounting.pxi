@@ -1,15 +1,18 @@
-"""What facts about tasks do to the state: resources taken and given back, jobs moved in and out of their groups.
+"""Accounting: what facts about tasks do to the tables.
 
-Each function goes through the columns of one fact. Where a task is not in the state that the fact says, it stops and
-returns the position; -1 means that all was applied.
+Resources are taken and given back, and jobs enter and leave their pending groups. The file ends with helpers that
+translate columns of facts to rows.
+
+Each `apply_*` function goes through the columns of one fact. It returns -1 when all is applied. If a task is not in the
+status that the fact implies, it stops and returns the position.
 """
 
 
 cpdef void enter_group(View v, i64 job, i64 group, double at) noexcept nogil:
-    """Put a job into its group's list, by job number. New jobs come last; returned ones are near the front."""
+    """Insert a job into its group's list by job number. New jobs come last; returned ones are near the front."""
     jobs, groups = v.jobs, v.groups
     if groups[group].head == NONE:
-        groups[group].since, groups[group].put_off = at, 0.0
+        groups[group].since, groups[group].retry_at = at, 0.0
     expect_claim(v, group, at)
     after, before = NONE, groups[group].tail
     if before != NONE and jobs[before].id > jobs[job].id:
@@ -32,7 +35,7 @@ cpdef void enter_group(View v, i64 job, i64 group, double at) noexcept nogil:
 
 
 cpdef void leave_group(View v, i64 job, double at) noexcept nogil:
-    """Take a job out of its group; what is kept for it, or for the last of the group, is kept no longer."""
+    """Remove a job from its group, and drop the group's holds if they were for it or the group is empty."""
     jobs, groups = v.jobs, v.groups
     group, after, before = jobs[job].group, jobs[job].after, jobs[job].before
     if before == NONE:
@@ -49,14 +52,14 @@ cpdef void leave_group(View v, i64 job, double at) noexcept nogil:
     jobs[job].after = NONE
     jobs[job].before = NONE
     if groups[group].head == NONE:
-        groups[group].passed_since = NAN
+        groups[group].bypassed_since = NAN
     if v.counts[HOLDS] > 0 and (groups[group].head == NONE or groups[group].gang > 0):
         drop_holds(v, group, at)
     elif v.counts[HOLDS] > 0 and before == NONE:
         hand_on(v, group)
     if v.counts[IN_ORDER]:
         if groups[group].head == NONE:
-            v.group_cache[group].parked = False  # nobody looks for room for it meanwhile
+            v.group_cache[group].parked = False  # an empty group is not searched for room
         touch_group(v, group)
 
 
@@ -82,7 +85,7 @@ cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64
         jobs[j].waiting -= 1
         jobs[j].holding += 1
         jobs[j].next = max(jobs[j].next, index[k] + 1)
-        _say_until(v, j, t, n, at)
+        _set_expected_end(v, j, t, n, at)
         _take_of_node(v, n, j, t, 1, at)
         group = jobs[j].group
         if group != NONE:
@@ -97,19 +100,19 @@ cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64
     return -1
 
 
-cdef void _say_until(View v, i64 j, i64 t, i64 n, double at) noexcept nogil:
-    """Say of a task that is placed on a node with holds when it is taken to have ended."""
+cdef void _set_expected_end(View v, i64 j, i64 t, i64 n, double at) noexcept nogil:
+    """Set when a task placed on a node with holds is assumed to have ended."""
     v.tasks[t].until = NAN
     if v.nodes[n].hold == NONE:
         return
-    lasts = lasts_at_most(v, j, n, usual_duration(v, j))
+    lasts = lasts_at_most(v, j, n, p90_duration(v, j))
     v.tasks[t].until, v.tasks[t].trusted = at + lasts, lasts < v.jobs[j].time_limit
     if v.tasks[t].trusted:
         v.queues[v.jobs[j].queue].trusted += 1
 
 
 cdef void _take_of_node(View v, i64 n, i64 j, i64 t, i64 sign, double at) noexcept nogil:
-    """Task t of job j takes its demand of node n (sign 1), or gives it back (-1); holding counts it already, or no more."""
+    """Take the demand of task t of job j from node n (sign 1), or give it back (-1); `holding` is up to date already."""
     cdef i64 m = v.len_total
     cdef bint first, has_holds
     demand = &v.demand[v.jobs[j].shape_row * m]
@@ -146,24 +149,24 @@ cdef void _take_of_node(View v, i64 n, i64 j, i64 t, i64 sign, double at) noexce
         if v.jobs[j].revocable:
             v.queues[q].spare_tasks += sign
         if sign > 0 and v.queues[q].spare_tasks > 0 and is_above_limit(v, v.used, q):
-            v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)  # whoever waits may have that back now
+            v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)  # a pending job may claim that back now
         if first:
             v.queues[q].jobs += sign
         if sign > 0:
             v.queues[q].served = turn
-            if not v.jobs[j].once:  # else that was counted when the room was offered
+            if not v.jobs[j].once:  # else counted when the room was offered
                 v.queues[q].allocations += 1
             if v.counts[IN_ORDER]:
                 v.queue_cache[q].last_served = turn_of(v, q)
         q = p
     if v.queues[0].has_nonlendable:
-        set_withheld(v, v.jobs[j].queue)
+        set_idle_nonlendable(v, v.jobs[j].queue)
     if sign > 0 and v.jobs[j].revocable:
         v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
 
 
 cdef void link_task(View v, i64 n, i64 j, i64 t) noexcept nogil:
-    """Note that task t of job row j is on a node."""
+    """Add task t of job row j to a node's list."""
     tasks, after = v.tasks, v.nodes[n].task
     tasks[t].job, tasks[t].after, tasks[t].before = j, after, NONE
     if after != NONE:
@@ -201,10 +204,10 @@ cdef i64 apply_started(View v, i64 count, i64 *job, i64 *index, i64 *attempt, do
 cdef i64 apply_finished(
     View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *outcome, i64 *code, double at, i64 max_losses, i64 *touched
 ) noexcept nogil:
-    """Apply the end of attempts; `job` holds rows. `touched[k]` becomes the row of a job that is not plain and has more to it.
+    """Apply the end of attempts; `job` holds rows. `touched[k]` is set to the row of a job that is not plain and needs more work.
 
-    What a task does after an end is said by :data:`fairlead.scheduler.statuses.TRANSITIONS`. A lost task waits again until it was
-    lost `max_losses` times, one that failed until it did so more often than its job's `retries`.
+    :data:`fairlead.scheduler.statuses.TRANSITIONS` gives the next status. A lost task waits again until it was lost
+    `max_losses` times, a failed one until it failed more often than its job's `retries`.
     """
     cdef i64 m = v.len_total
     cdef bint idle
@@ -232,7 +235,7 @@ cdef i64 apply_finished(
         tasks[t].trusted = False
         if _ended_by_itself(was, outcome[k], code[k]):
             whose = note_duration(v, j, index[k], at - tasks[t].started_at, at)
-            if whose != NOBODYS and v.counts[IN_ORDER]:
+            if whose != P90_SAME and v.counts[IN_ORDER]:
                 invalidate_estimates(v, j, whose)
         tasks[t].status = now
         tasks[t].outcome = TIME_LIMIT if was == EXPIRING and event != DONE else outcome[k]
@@ -256,7 +259,7 @@ cdef i64 apply_finished(
 
 
 cdef i64 _end_event(View v, i64 j, i64 t, i64 outcome, i64 code, i64 max_losses) noexcept nogil:
-    """What the end of an attempt is, for the table of transitions."""
+    """Return the event of the table of transitions for an attempt's end."""
     tasks = v.tasks
     if outcome == EXITED and code == 0:
         return DONE
@@ -276,14 +279,14 @@ cdef i64 _end_event(View v, i64 j, i64 t, i64 outcome, i64 code, i64 max_losses)
 
 
 cdef bint _ended_by_itself(i64 was, i64 outcome, i64 code) noexcept nogil:
-    """Whether an attempt lasted as long as such tasks last: it was not cut off, or only at its time limit."""
+    """Return True if an attempt's duration counts: it was not cut short, except by its time limit."""
     if outcome in (LOST, NOT_STARTED):
         return False
     return was in (RUNNING, EXPIRING) or (outcome == EXITED and code == 0)
 
 
 cdef void _settle(View v, i64 j, double at) noexcept nogil:
-    """After tasks of a plain job ended or came back: it has ended, or waits in its group if it may run more at once."""
+    """After tasks of a plain job ended or returned: end the job, or let it wait in its group if it may run more at once."""
     if v.jobs[j].waiting > 0:
         if v.jobs[j].group == NONE and not v.jobs[j].held and startable(v, j) > 0:
             enter_group(v, j, v.jobs[j].home, at)
@@ -292,22 +295,22 @@ cdef void _settle(View v, i64 j, double at) noexcept nogil:
 
 
 cpdef void end_job(View v, i64 j, double at) noexcept nogil:
-    """A job has ended. There is room in the list."""
+    """End a job. `ended` has room for it."""
     if isnan(v.jobs[j].finished_at):
         v.jobs[j].finished_at = at
         v.ended[v.counts[ENDED]] = v.jobs[j].id
         v.counts[ENDED] += 1
         if v.jobs[j].tasks > 1:
-            let_go(v, v.jobs[j].id)
+            expire_histogram(v, v.jobs[j].id)
 
 
 def placed(View v, const i64[::1] job, const i64[::1] index, const i64[::1] attempt, const i64[::1] node, double at):
-    """:func:`apply_placed`."""
+    """Return :func:`apply_placed`."""
     return apply_placed(v, job.shape[0], <i64 *>&job[0], <i64 *>&index[0], <i64 *>&attempt[0], <i64 *>&node[0], at)
 
 
 def started(View v, const i64[::1] job, const i64[::1] index, const i64[::1] attempt, double at):
-    """:func:`apply_started`."""
+    """Return :func:`apply_started`."""
     return apply_started(v, job.shape[0], <i64 *>&job[0], <i64 *>&index[0], <i64 *>&attempt[0], at)
 
 
@@ -315,7 +318,7 @@ def finished(
     View v, const i64[::1] job, const i64[::1] index, const i64[::1] attempt, const i64[::1] outcome, const i64[::1] code,
     double at, i64 max_losses, i64[::1] touched,
 ):
-    """:func:`apply_finished`."""
+    """Return :func:`apply_finished`."""
     return apply_finished(
         v, job.shape[0], <i64 *>&job[0], <i64 *>&index[0], <i64 *>&attempt[0], <i64 *>&outcome[0], <i64 *>&code[0],
         at, max_losses, &touched[0],
@@ -323,7 +326,7 @@ def finished(
 
 
 def link_tasks(View v, const i64[::1] tasks, const i64[::1] jobs):
-    """Link the tasks of all nodes anew: these hold resources, of these job rows."""
+    """Link all nodes' lists from the tasks that hold resources, and their job rows."""
     for n in range(v.counts[NODES]):
         v.nodes[n].task = NONE
     for k in range(tasks.shape[0]):
@@ -331,7 +334,7 @@ def link_tasks(View v, const i64[::1] tasks, const i64[::1] jobs):
 
 
 def rows_of(const i64[::1] job, i64 first, const i64[::1] row_of_job):
-    """The rows of jobs, NONE where there is none; `row_of_job[0]` is for the job with the number `first`."""
+    """Return the rows of jobs, NONE if unknown; `row_of_job[0]` belongs to job number `first`."""
     found = np.empty(job.shape[0], np.int64)
     cdef i64[::1] rows = found
     for k in range(job.shape[0]):
@@ -342,7 +345,7 @@ def rows_of(const i64[::1] job, i64 first, const i64[::1] row_of_job):
 def current_tasks(
     View v, const i64[::1] job, const i64[::1] index, const i64[::1] number, i64 first, const i64[::1] row_of_job
 ):
-    """The task rows of current attempts, NONE for others; `first` and `row_of_job` as in :func:`rows_of`."""
+    """Return the task rows of current attempts, NONE for others; `first` and `row_of_job` as in :func:`rows_of`."""
     found = rows_of(job, first, row_of_job)
     cdef i64[::1] tasks = found
     for k in range(job.shape[0]):
@@ -356,7 +359,7 @@ def current_tasks(
 
 
 def first_mentions(View v, const i64[::1] tasks, i64 status):
-    """Where in the array each task row is first, in order: of those with this status, or of all with NONE. NONE is no row."""
+    """Return the positions where each task row with this status (NONE: any) occurs first, in order. NONE is no row."""
     chosen = np.zeros(tasks.shape[0], np.uint8)
     cdef unsigned char[::1] is_chosen = chosen
     cdef i64[::1] order
@@ -376,15 +379,14 @@ def first_mentions(View v, const i64[::1] tasks, i64 status):
 
 
 def limited(View v, const i64[::1] rows):
-    """Which of these jobs' tasks may run for so long only."""
+    """Return the positions of the jobs with a time limit."""
     return np.array([k for k in range(rows.shape[0]) if v.jobs[rows[k]].time_limit < INFINITY], np.int64)
 
 
 def chosen_attempts(View v, i64 count):
-    """What a cycle placed, as columns: job, index, number and node.
+    """Return what a cycle placed as columns (job, index, number, node), and True if some jobs have gaps.
 
-    The second answer is whether there are jobs among them whose waiting tasks have gaps between: of those, neither index nor
-    number is right yet.
+    The waiting tasks of a job with gaps are not consecutive: its index and number are not final.
     """
     found = np.empty((4, count), np.int64)
     cdef i64[:, ::1] columns = found

@@ -1,17 +1,20 @@
-"""Reservations: for whom room is kept, where, and from when on.
+"""Reservations: which groups get room kept, where, and from when on; others are backfilled around it.
 
-A reservation is all holds of one group: for its next task, or whole gang. Its start is the earliest moment at which the
-forecasts have all of it fit, over all nodes together, beside the reservations of lower rank, which were made before it. To find
-that, the ends that are expected of what runs are gone through in their order (:func:`plan_start`). On each node only what is
-needed at the start is kept, there where room is soonest. See `kernel/holds.pxi` for what that excludes.
+A reservation is all holds of one group, for its next task or whole gang. Its start is the earliest moment at which, by
+the forecasts, all of it fits beside the reservations of lower rank. :func:`plan_start` finds it by going through the
+expected ends of running tasks in order. Each node keeps only what is needed at the start, on the nodes that have room
+soonest. `kernel/holds.pxi` says what that excludes.
 
-It is planned anew when it has slipped (its start is over and it did not fit), when one before it took what it counted on, and,
-now and then, when tasks ended that it did not expect, or did not end that it did.
+A reservation is replanned when
+
+- it has slipped: its start is over and it did not fit;
+- one of lower rank took what it counted on;
+- tasks ended unexpectedly, or failed to end as expected, but not too often.
 """
 
 
 cdef i64 next_to_plan(View v, double now) noexcept nogil:
-    """The first reservation by rank that is to be planned anew: its group, NONE."""
+    """Return the group of the first reservation by rank that must be replanned; NONE."""
     found, least = NONE, 0
     for h in range(v.counts[HOLDS]):
         if (found == NONE or v.holds[h].rank < least) and _is_stale(v, h, now):
@@ -20,40 +23,40 @@ cdef i64 next_to_plan(View v, double now) noexcept nogil:
 
 
 cdef bint _is_stale(View v, i64 h, double now) noexcept nogil:
-    """Whether a reservation is to be planned anew, as far as one of its holds can tell."""
+    """Return True if a hold's reservation must be replanned."""
     holds = v.holds
     if holds[h].kind != RESERVATION:
         return False
     if holds[h].change == BROKEN:
         return True
     if now > holds[h].start:
-        return now >= holds[h].planned + SOON_ENDED
-    patience = max(SOON_ENDED, PATIENCE * (holds[h].start - holds[h].planned))
+        return now >= holds[h].planned + MIN_FORECAST_SECONDS
+    patience = max(MIN_FORECAST_SECONDS, REPLAN_FRACTION * (holds[h].start - holds[h].planned))
     return (holds[h].change == CHANGED or now > holds[h].review) and now >= holds[h].planned + patience
 
 
 cpdef double next_review(View v, double now, double happened) noexcept nogil:
-    """When reservations are looked at again for being planned anew, if nothing happens until then; infinite: not only for that.
+    """Return the time of the next reservation review if nothing happens until then.
 
-    That is in a second at the soonest, as with a scheduler that runs (`IDLE` of :mod:`fairlead.service.loop`), and the more
-    seldom the longer ago it is that something happened: an end may be far away.
+    That is at least MIN_FORECAST_SECONDS away, as in the live scheduler (`IDLE` of :mod:`fairlead.service.loop`), and
+    further the longer nothing has happened.
     """
     holds, first = v.holds, INFINITY
     for h in range(v.counts[HOLDS]):
         if holds[h].kind == RESERVATION:
             planned, start = holds[h].planned, holds[h].start
-            at = max(nextafter(start, INFINITY), planned + SOON_ENDED)
-            early = planned + max(SOON_ENDED, PATIENCE * (start - planned))
+            at = max(nextafter(start, INFINITY), planned + MIN_FORECAST_SECONDS)
+            early = planned + max(MIN_FORECAST_SECONDS, REPLAN_FRACTION * (start - planned))
             if holds[h].change != CHANGED:
                 early = max(nextafter(holds[h].review, INFINITY), early)
             at = min(at, early)
             if now < at < first:
                 first = at
-    return max(first, now + max(SOON_ENDED, SELDOM * (now - happened)))
+    return max(first, now + max(MIN_FORECAST_SECONDS, REVIEW_FRACTION * (now - happened)))
 
 
 cdef i64 slips_of(View v, i64 b, double now, double reserve_after) noexcept nogil:
-    """How often the start of a group's reservation has passed in vain, with this time; once in `reserve_after` counts."""
+    """Return how often the start of a group's reservation has slipped, including now; at most once per `reserve_after`."""
     cdef bint late
     for h in range(v.counts[HOLDS]):
         if v.holds[h].group == b:
@@ -63,7 +66,7 @@ cdef i64 slips_of(View v, i64 b, double now, double reserve_after) noexcept nogi
 
 
 cdef (i64, double) plan_anew(View v, i64 b, i64 slips, double now) noexcept nogil:
-    """Plan a group's reservation anew, on its own nodes where these are fixed; see `_plan`."""
+    """Replan a group's reservation, on its own nodes if these are fixed; see `_plan`."""
     cdef bint own
     mark = v.scratches
     rank, place, most = 0, NONE, integers(v, v.counts[NODES])
@@ -72,7 +75,7 @@ cdef (i64, double) plan_anew(View v, i64 b, i64 slips, double now) noexcept nogi
             rank, place = v.holds[h].rank, v.holds[h].place
             most[v.holds[h].node] = v.holds[h].tasks
     own = place != NONE and ((v.queues[v.groups[b].leaf].apart >> place) & 1)
-    if slips >= FIXED:
+    if slips >= FIXED_AFTER_SLIPS:
         count, start = _plan(v, b, rank, most, own, now)
         if count > 0:
             release(v, mark)
@@ -87,8 +90,8 @@ cdef (i64, double) plan_anew(View v, i64 b, i64 slips, double now) noexcept nogi
 cdef (i64, double) plan_new(View v, i64 b, double now) noexcept nogil:
     """Plan a reservation for a group that has none; see `_plan`.
 
-    If its leaf was just served, and is the first in line all the same, and short, it is to have more than it has. Where only its
-    own tasks could bring it that, nothing is planned until others pass it again.
+    If its leaf was just served, is still first in line, and is short, the reservation must bring it more than it has.
+    If only its own tasks' ends could, nothing is planned until it is bypassed again.
     """
     mark = v.scratches
     own, most = _is_short(v, v.groups[b].leaf, now), integers(v, v.counts[NODES])
@@ -96,18 +99,22 @@ cdef (i64, double) plan_new(View v, i64 b, double now) noexcept nogil:
         most[n] = tasks_left(v, b)
     count, start = _plan(v, b, next_rank(v), most, own, now)
     release(v, mark)
-    if own and not v.queue_cache[v.groups[b].leaf].apart and isnan(v.groups[b].passed_since):
+    if own and not v.queue_cache[v.groups[b].leaf].apart and isnan(v.groups[b].bypassed_since):
         return 0, now
     return count, start
 
 
 cdef (i64, double) _plan(View v, i64 b, i64 rank, i64 *most, bint own, double now) noexcept nogil:
-    """Plan a start (see `plan_start`), and say in the cache of the queues of which leaves it counts on no task.
+    """Plan a start (see `plan_start`), and mark in the cache the leaves whose tasks' ends it ignores (`apart`).
 
-    What a task gives back of a leaf that is to have more than it has is taken by others of the leaf at once. So it is with those
-    that were in line when they were served and are short, with those that have a gang more and go before this one when that which
-    runs is over, and with those for whom there is a reservation and who will still be before this one when they have what is kept
-    for them; and with its own leaf, where that is said. Only a plan that comes to nothing without them counts on them.
+    What such a leaf's tasks free is used by others of the leaf at once. These are leaves that
+
+    - were in line when served, and are short;
+    - have a pending gang and would go before this group once as much as that has ended;
+    - have a reservation and would go before this group even with what is kept for them;
+    - are this group's own, if `own`.
+
+    A plan that fails without them counts on them.
     """
     cdef bint some
     cache, mine, some = v.queue_cache, v.groups[b].leaf, own
@@ -131,12 +138,12 @@ cdef (i64, double) _plan(View v, i64 b, i64 rank, i64 *most, bint own, double no
 
 
 cdef bint is_still_due(View v, i64 b, double now) noexcept nogil:
-    """Whether a group that is first in line was passed over, and not only its leaf, which was served; or that is short."""
-    return not isnan(v.groups[b].passed_since) or _is_short(v, v.groups[b].leaf, now)
+    """Return True if a group first in line was bypassed itself, or its leaf is short; not if only its leaf was served."""
+    return not isnan(v.groups[b].bypassed_since) or _is_short(v, v.groups[b].leaf, now)
 
 
 cdef bint _is_short(View v, i64 leaf, double now) noexcept nogil:
-    """Whether a leaf was in line a short while ago, and served, and with its next task or gang would still go before another."""
+    """Return True if a leaf was served in line recently and with its next task or gang would still go before another."""
     b = v.best[v.queue_cache[leaf].base + 1] if is_leaf(v, leaf) and is_in_line(v, leaf, now) else NONE
     if b == NONE:
         return False
@@ -153,7 +160,7 @@ cdef bint _is_short(View v, i64 leaf, double now) noexcept nogil:
 
 
 cdef void _use_more(View v, i64 x, i64 shape, i64 count) noexcept nogil:
-    """Work out the keys of a queue as if it used so many tasks of a shape more."""
+    """Compute a queue's key as if it used `count` more tasks of a shape."""
     cdef i64 m = v.len_total
     for r in range(m):
         v.used[x * m + r] += count * v.demand[shape * m + r]
@@ -162,10 +169,10 @@ cdef void _use_more(View v, i64 x, i64 shape, i64 count) noexcept nogil:
 
 
 cdef bint _goes_before_another(View v, i64 x, i64 x_below, i64 shape) noexcept nogil:
-    """Whether a queue goes before any sibling that runs something, its own keys having been worked out for this."""
+    """Return True if a queue, its key computed for this, goes before any sibling with running tasks."""
     for y in range(1, v.counts[QUEUES]):
         if v.queues[y].parent == v.queues[x].parent and y != x and v.queues[y].tasks > 0:
-            if v.best[v.queue_cache[y].base + 1] == NONE:  # else they are kept
+            if v.best[v.queue_cache[y].base + 1] == NONE:  # else its key is up to date
                 _set_keys_of(v, y)
             if _is_before(v, x, x_below, y, exact_below(v, y, shape, 1)):
                 return True
@@ -173,7 +180,7 @@ cdef bint _goes_before_another(View v, i64 x, i64 x_below, i64 shape) noexcept n
 
 
 cdef bint _comes_back(View v, i64 leaf, i64 b) noexcept nogil:
-    """Whether a leaf that runs something has a gang waiting, and goes before a group when as much as that has ended."""
+    """Return True if a leaf with running tasks has a pending gang and goes before a group once as much as that has ended."""
     cdef i64 m = v.len_total
     best = v.best[v.queue_cache[leaf].base + 1] if is_leaf(v, leaf) and v.queues[leaf].tasks > 0 else NONE
     if best == NONE or v.groups[best].gang == 0:
@@ -190,7 +197,7 @@ cdef bint _comes_back(View v, i64 leaf, i64 b) noexcept nogil:
 
 
 cdef void _leave_those_there(View v, i64 mine, i64 count) noexcept nogil:
-    """Of the leaves that stand apart, leave a plan's own, and those that run something on the nodes that were chosen."""
+    """Keep `apart` only for the plan's own leaf and leaves with tasks on the chosen nodes."""
     mark = v.scratches
     there = flags(v, v.counts[QUEUES])
     there[mine] = True
@@ -205,7 +212,7 @@ cdef void _leave_those_there(View v, i64 mine, i64 count) noexcept nogil:
 
 
 cdef i64 next_rank(View v) noexcept nogil:
-    """A rank higher than all."""
+    """Return a rank higher than all."""
     rank = 0
     for h in range(v.counts[HOLDS]):
         rank = max(rank, v.holds[h].rank + 1)
@@ -213,7 +220,7 @@ cdef i64 next_rank(View v) noexcept nogil:
 
 
 cdef i64 first_rank(View v) noexcept nogil:
-    """A rank lower than all."""
+    """Return a rank lower than all."""
     rank = 0
     for h in range(v.counts[HOLDS]):
         rank = min(rank, v.holds[h].rank - 1)
@@ -221,7 +228,7 @@ cdef i64 first_rank(View v) noexcept nogil:
 
 
 cdef i64 how_many(View v) noexcept nogil:
-    """How many reservations there are."""
+    """Return the number of reservations."""
     count, h = 0, 0
     while h < v.counts[HOLDS]:
         if v.holds[h].kind == RESERVATION:
@@ -233,29 +240,29 @@ cdef i64 how_many(View v) noexcept nogil:
 cdef (i64, double) plan_start(View v, i64 b, i64 rank, i64 *most, double now) noexcept nogil:
     """Find the earliest start of a group's next task, or whole gang, beside all reservations of lower rank.
 
+    Ends of tasks of leaves marked `apart` are ignored.
+
     Parameters
     ----------
     v : View
     b : int
     rank : int
     most : int64, shape (nodes,)
-        Tasks for which room may be kept on each node, at most; those that take none are left out here.
+        Tasks that each node may keep room for, at most; set to 0 where none fits.
     now : float
-
-    Tasks of leaves that stand apart in the cache of the queues are not counted on.
 
     Returns
     -------
     count : int
-        Of columns in `chosen`: NODE, rising, and INDEX for how many tasks each. 0 where it never fits.
+        Length of `planned_node`, rising, and `planned_tasks`. 0 if it never fits.
     start : float
-        Seconds, as in the facts; `now` where it fits at once.
+        Seconds, as in the facts; `now` if it fits at once.
     """
     cdef i64 m = v.len_total
     shape = v.groups[b].shape_row
     wanted = _tasks_next(v, b)
     for n in range(v.counts[NODES]):
-        most[n] = min(most[n], could_hold(v, n, shape))
+        most[n] = min(most[n], capacity_for(v, n, shape))
     mark = v.scratches
     events = _events(v, most, rank, now)
     times, nodes, tasks = events.times, events.nodes, events.tasks
@@ -292,7 +299,7 @@ cdef (i64, double) plan_start(View v, i64 b, i64 rank, i64 *most, double now) no
 
 
 cdef void _give_back_task(View v, i64 t, i64 *back) noexcept nogil:
-    """A task, if it is one, gives back what it has."""
+    """Add a task's demand to `back`; nothing for NONE."""
     cdef i64 m = v.len_total
     if t != NONE:
         for r in range(m):
@@ -302,9 +309,10 @@ cdef void _give_back_task(View v, i64 t, i64 *back) noexcept nogil:
 cdef void _choose(
     View v, i64 shape, i64 rank, i64 *most, i64 wanted, Events events, i64 first, i64 *taken, i64 *fits
 ) noexcept nogil:
-    """Set `taken`, at first what fits on each node at once, to what is to be kept there: where room is soonest of what `fits`.
+    """Set `taken`, initially what fits on each node at once, to what is kept there: on nodes with room soonest, out of `fits`.
 
-    What changes until all of it fits are the events from `first` on, as :func:`_put_behind` leaves them: the first is the last.
+    The events until all fits are those from `first` on in the order that :func:`_put_behind` leaves: the earliest is
+    last.
     """
     cdef i64 m = v.len_total
     mark = v.scratches
@@ -324,9 +332,9 @@ cdef void _choose(
 
 
 cdef i64 _fits_at(View v, i64 n, i64 shape, i64 rank, i64 *back, double at) noexcept nogil:
-    """How many tasks of a shape fit on a node from a time on, `back` having been given back, beside lower ranks."""
+    """Return how many tasks of a shape fit on a node from a time on, with `back` freed, beside lower ranks."""
     cdef i64 m = v.len_total
-    most = NOBODY
+    most = INFINITE
     for r in range(m):
         if v.demand[shape * m + r] > 0:
             room, h = v.free[n * m + r] + back[n * m + r] - _taken_at(v, n, r, rank, at), v.nodes[n].hold
@@ -339,7 +347,7 @@ cdef i64 _fits_at(View v, i64 n, i64 shape, i64 rank, i64 *back, double at) noex
 
 
 cdef i64 _taken_at(View v, i64 n, i64 r, i64 rank, double at) noexcept nogil:
-    """What reservations of lower rank take of a node at a time."""
+    """Return what reservations of lower rank take of a node at a time."""
     cdef i64 m = v.len_total
     taken, h = 0, v.nodes[n].hold
     while h != NONE:
@@ -350,9 +358,10 @@ cdef i64 _taken_at(View v, i64 n, i64 r, i64 rank, double at) noexcept nogil:
 
 
 cdef Events _events(View v, i64 *most, i64 rank, double now) noexcept nogil:
-    """When what is taken of the nodes that come into question changes, as a heap; tasks of leaves that stand apart go on.
+    """Return a heap of the events that change the candidates' use; tasks of leaves marked `apart` never end.
 
-    They are scratch. A task is NONE where a reservation of lower rank starts or ends, of which `_taken_at` says what it takes.
+    The arrays are scratch. The task is NONE if a reservation of lower rank starts or ends; `_taken_at` gives what it
+    takes.
     """
     cdef Events events
     cdef double[TAILS] tails
@@ -383,7 +392,7 @@ cdef Events _events(View v, i64 *most, i64 rank, double now) noexcept nogil:
 
 
 cdef i64 _put_event(double *times, i64 *nodes, i64 *tasks, i64 k, double at, double now, i64 n) noexcept nogil:
-    """Add the start or end of a hold to k events, if it is to come and known; how many they are then."""
+    """Append the start or end of a hold to k events if it is finite and to come; return how many they are then."""
     if not now < at < INFINITY:
         return k
     times[k], nodes[k], tasks[k] = at, n, NONE
@@ -391,13 +400,13 @@ cdef i64 _put_event(double *times, i64 *nodes, i64 *tasks, i64 k, double at, dou
 
 
 cdef void _put_behind(double *times, i64 *nodes, i64 *tasks, i64 last) noexcept nogil:
-    """Take the first out of a heap of events and put it behind the others, at the place that was the last of it."""
+    """Move the first of a heap of events behind the others, to the last place of the heap."""
     _exchange(times, nodes, tasks, 0, last)
     _sink(times, nodes, tasks, 0, last)
 
 
 cdef void _sink(double *times, i64 *nodes, i64 *tasks, i64 place, i64 size) noexcept nogil:
-    """Move what is at a place of a heap of events, so many of them, down to where it belongs."""
+    """Sift down the event at a place of a heap."""
     while 2 * place + 1 < size:
         down = 2 * place + 1
         if down + 1 < size and _comes_before(times, nodes, tasks, down + 1, down):
@@ -409,7 +418,7 @@ cdef void _sink(double *times, i64 *nodes, i64 *tasks, i64 place, i64 size) noex
 
 
 cdef bint _comes_before(double *times, i64 *nodes, i64 *tasks, i64 a, i64 b) noexcept nogil:
-    """By time; at one moment by the tasks' rows, however nodes have them in their lists."""
+    """Return True if event a comes before b: by time, then task row, so node lists' order has no effect."""
     if times[a] != times[b]:
         return times[a] < times[b]
     if tasks[a] != tasks[b]:
@@ -424,36 +433,36 @@ cdef void _exchange(double *times, i64 *nodes, i64 *tasks, i64 a, i64 b) noexcep
 
 
 cdef double part_left(View v, i64 n) noexcept nogil:
-    """The chance of each task on a node to last longer than is expected of it, so that by even odds none of them does."""
+    """Return the chance that each task of a node may outlast its forecast, so that all end in time at NODE_FREE_ODDS."""
     count, t = 0, v.nodes[n].task
     while t != NONE:
         count += 1
         t = v.tasks[t].after
-    return 1.0 - ODDS ** (1.0 / max(1, count))
+    return 1.0 - NODE_FREE_ODDS ** (1.0 / max(1, count))
 
 
 cdef double expected_end(View v, i64 t, double now, double part, double *tails) noexcept nogil:
-    """When only a part of those like a task will not have ended; as was said before while that is not over.
+    """Return when all but a fraction `part` of tasks like this have ended; an earlier forecast stays until it is over.
 
-    `tails`, shape (3, BINS + 1), is room to work in.
+    `tails`, shape (3, BINS + 1), is scratch.
     """
     tasks = v.tasks
     if now < tasks[t].until < INFINITY:
         return tasks[t].until
-    if tasks[t].status != PLACED and tasks[t].status != RUNNING:  # it was told to stop
-        return now + SOON_ENDED
+    if tasks[t].status != PLACED and tasks[t].status != RUNNING:  # it is being stopped
+        return now + MIN_FORECAST_SECONDS
     j = tasks[t].job
     age = max(0.0, now - tasks[t].started_at) if tasks[t].status == RUNNING else 0.0
     longest = set_tails(v, j, tails)
     lasts = max(age, min(v.jobs[j].time_limit, duration(tails, longest, age, part, INFINITY)))
-    return now + max(SOON_ENDED, lasts - age)
+    return now + max(MIN_FORECAST_SECONDS, lasts - age)
 
 
 cdef i64 overtaken(View v, i64 line) noexcept nogil:
-    """A hold of one whose queue is due no longer, for that of the group `line`, which is due, goes before it; NONE.
+    """Return a hold of a reservation whose queue no longer goes before that of the group `line`; NONE.
 
-    It must go before even when it has what it waits for, and without what the other is charged for its reservation, so that they
-    do not take turns in dropping each other's.
+    `line` must go first even with what it waits for, and without the other's charge for its reservation. Otherwise the
+    two would drop each other's in turn.
     """
     h = 0
     while h < v.counts[HOLDS]:
@@ -464,14 +473,14 @@ cdef i64 overtaken(View v, i64 line) noexcept nogil:
 
 
 cdef bint _goes_before_reservation(View v, i64 b, i64 first) noexcept nogil:
-    """Whether a group's queue clearly goes before that for which there is the reservation whose first hold this is."""
+    """Return True if a group's queue clearly goes before that of the reservation with this first hold."""
     other, leaf = v.holds[first].group, v.groups[b].leaf
     x, y = _siblings(v, leaf, v.groups[other].leaf)
     if _is_by_jobs(v, x):
         if v.queues[v.queues[x].parent].policy == BY_PRIORITY and v.groups[b].priority != v.groups[other].priority:
             return v.groups[b].priority > v.groups[other].priority
         return v.jobs[current_job(v, b)].id < v.jobs[current_job(v, other)].id
-    # Both wait, so their keys are kept; and who has more never goes before sooner, but where YARN goes by another resource then.
+    # Both wait, so their keys are up to date. A queue never goes sooner by having more, except under YARN's rule.
     if not compares_as_yarn(v, x) and not _is_before(v, x, _below(v, x, b), y, _below(v, y, other)):
         return False
     mark, more = v.scratches, _next_in_all(v, b)
@@ -481,7 +490,7 @@ cdef bint _goes_before_reservation(View v, i64 b, i64 first) noexcept nogil:
 
 
 cdef i64 *_next_in_all(View v, i64 b) noexcept nogil:
-    """What a group needs for its next task, or whole gang. It is scratch."""
+    """Return the total demand of a group's next task, or whole gang. It is scratch."""
     cdef i64 m = v.len_total
     count, shape = _tasks_next(v, b), v.groups[b].shape_row
     more = integers(v, m)
@@ -491,12 +500,12 @@ cdef i64 *_next_in_all(View v, i64 b) noexcept nogil:
 
 
 cdef i64 _tasks_next(View v, i64 b) noexcept nogil:
-    """How many tasks of a group start next: one, or a whole gang."""
+    """Return how many tasks of a group start next: one, or a whole gang."""
     return tasks_left(v, b) if v.groups[b].gang > 0 else 1
 
 
 cdef bint _stays_before(View v, i64 first, i64 b) noexcept nogil:
-    """Whether the queue of a reservation (this is its first hold) goes before a group's even when it has what is kept for it."""
+    """Return True if a reservation's queue goes before a group's even with what is kept for it."""
     other = v.holds[first].group
     leaf = v.groups[other].leaf
     x, _ = _siblings(v, leaf, v.groups[b].leaf)
@@ -509,7 +518,7 @@ cdef bint _stays_before(View v, i64 first, i64 b) noexcept nogil:
 
 
 cdef bint _more_waits(View v, i64 first) noexcept nogil:
-    """Whether the leaf of a reservation has more waiting than what is kept."""
+    """Return True if the leaf of a reservation has more waiting than what is kept."""
     b, kept = v.holds[first].group, 0
     for h in range(first, next_reservation(v, first)):
         kept += v.holds[h].tasks
@@ -523,7 +532,7 @@ cdef bint _more_waits(View v, i64 first) noexcept nogil:
 
 
 cdef i64 *_kept_in_all(View v, i64 first, i64 *of) noexcept nogil:
-    """What a reservation has on all nodes, of what is kept (`amount`) or lies free now (`idle`). It is scratch."""
+    """Return a reservation's total over its holds of `amount` or `idle`. It is scratch."""
     cdef i64 m = v.len_total
     found = integers(v, m)
     for h in range(first, next_reservation(v, first)):
@@ -533,7 +542,7 @@ cdef i64 *_kept_in_all(View v, i64 first, i64 *of) noexcept nogil:
 
 
 cdef bint is_before(View v, i64 one, i64 shape, i64 b) noexcept nogil:
-    """Whether a leaf with a task of a shape goes before a group by what their queues have, where that says it."""
+    """Return True if a leaf with a task of a shape goes before a group, by their queues' use; False if jobs decide."""
     x, y = _siblings(v, one, v.groups[b].leaf)
     if _is_by_jobs(v, x):
         return False
@@ -544,13 +553,13 @@ cdef bint is_before(View v, i64 one, i64 shape, i64 b) noexcept nogil:
 
 
 cdef bint _is_by_jobs(View v, i64 x) noexcept nogil:
-    """Whether a queue and its siblings are gone through by their jobs, whatever they have."""
+    """Return True if a queue and its siblings are ordered by their jobs, whatever they use."""
     policy = v.queues[v.queues[x].parent].policy
     return policy == FIFO or policy == BY_PRIORITY
 
 
 cdef bint _goes_before_with(View v, i64 one, i64 shape, i64 *more, i64 b, i64 z, i64 *promised) noexcept nogil:
-    """Whether a leaf with a task of a shape goes before a group, if it had `more`, and `z` of the two were promised less."""
+    """Return True if a leaf with a task of a shape goes before a group, if it used `more` and queue z's `promised` were less."""
     x, y = _siblings(v, one, v.groups[b].leaf)
     _suppose_more(v, x, 1, more, z, promised)
     _set_keys_of(v, y)
@@ -560,21 +569,21 @@ cdef bint _goes_before_with(View v, i64 one, i64 shape, i64 *more, i64 b, i64 z,
 
 
 cdef i64 _below(View v, i64 x, i64 b) noexcept nogil:
-    """0 where a queue goes before its siblings with the next task of a group in it, for it is below its guarantee; else 1."""
+    """Return 0 if queue x goes first with a group's next task because of a guarantee; else 1."""
     return below_on_path(v, x, v.groups[b].leaf, v.groups[b].shape_row)
 
 
 cdef bint _is_before(View v, i64 x, i64 x_below, i64 y, i64 y_below) noexcept nogil:
-    """Whether one of two siblings goes before the other, their keys having been worked out for this.
+    """Return True if x goes before its sibling y by keys computed for this.
 
-    Where nothing waits they are not kept; nor may `below` in the cache be asked, which says what any task that waits may do.
+    Queues without pending jobs have no stored key, and `below` in the cache holds for any pending task.
     """
     cache = v.queue_cache
     return queue_goes_before(v, x, x_below, cache[x].first, cache[x].level, y, y_below, cache[y].first, cache[y].level)
 
 
 cdef (i64, i64) _siblings(View v, i64 one, i64 other) noexcept nogil:
-    """The queues on the paths from two leaves to the root that have the same parent."""
+    """Return the two sibling queues on the paths from two leaves to the root."""
     x = one
     while True:
         y = other
@@ -586,7 +595,7 @@ cdef (i64, i64) _siblings(View v, i64 one, i64 other) noexcept nogil:
 
 
 cdef void _suppose_more(View v, i64 x, i64 sign, i64 *more, i64 y, i64 *promised) noexcept nogil:
-    """Work out the keys of two siblings as if one used more, and the other were promised less (1); or no longer (-1)."""
+    """Compute two siblings' keys as if x used more and y were promised less (sign 1); undo that with -1."""
     cdef i64 m = v.len_total
     for r in range(m):
         v.used[x * m + r] += sign * more[r]
@@ -597,7 +606,7 @@ cdef void _suppose_more(View v, i64 x, i64 sign, i64 *more, i64 y, i64 *promised
 
 
 cdef void _set_keys_of(View v, i64 q) noexcept nogil:
-    """Work out the keys of a queue among its siblings."""
+    """Compute a queue's key among its siblings."""
     set_key(v, q)
     policy = v.queues[v.queues[q].parent].policy
     if policy == HDRF or policy == DIVIDED:

@@ -1,32 +1,34 @@
-"""Who may have others revoked for it, and when: claims, of three classes.
+"""Claims: pending tasks, or whole gangs, that others are preempted for, and when they are due.
 
-A claim is a waiting task, or whole gang, whose service would keep its queue within its guarantee (GUARANTEE), within its fair
-share (FAIR_SHARE), or that has a higher priority than what its leaf runs (PRIORITY), or that needs what revocable jobs use above
-the limits of their queues, which was idle before (IDLE). Revocable jobs have no claims.
+| class | the claim | who may be preempted |
+| --- | --- | --- |
+| GUARANTEE | stays within the queue's guarantee | siblings along the path, see below |
+| FAIR_SHARE | stays within the queue's fair share | as for GUARANTEE, with the leaf as the lowest queue |
+| PRIORITY | has a higher priority than jobs of its leaf | jobs of its leaf |
+| IDLE | needs what revocable jobs use above their queues' limits | those jobs |
 
-GUARANTEE holds between a queue on the path from the leaf to the root and its siblings. Let `last` be the highest queue on the
-path so that it, and all below it there, stay within what they are guaranteed of whatever the task needs; a queue that is
-guaranteed nothing of that bounds nothing. Let `first` be the lowest that is guaranteed some of it. Then the siblings of all
-queues from `first` to `last` may be asked, and nobody where there are none. Each of these queues goes before its siblings with
-that task, as `kernel/keys.pxi` says; so what was revoked for it is not theirs again as long as
-it has a claim. Among queues that compare as YARN does it is so only for who is below its minimum by that comparison: the others
-ask nobody there.
+Revocable jobs have no claims.
 
-What a queue has counts with the room that is kept for its claims already: those are served. A claim is due when its group has
-waited, and what `first` is guaranteed of what it needs has been missing, for the longest timeout from the leaf to that. Whether
-those above miss theirs says who may be asked, and not when: else a claim would be due sooner when one of them has no more to
-miss.
+For GUARANTEE, let `first` be the lowest queue on the path from the leaf that is guaranteed something the task needs. Let
+`last` be the highest such that it, and all below it on the path, stay within their guarantees of what the task needs; a
+queue without such a guarantee bounds nothing. Victims are siblings of the queues from `first` to `last`. Each of these
+queues goes before its siblings with that task (`kernel/keys.pxi`). So what is preempted does not return to the victims
+while the claim lasts. Under YARN's policies that only holds for a queue below the minimum it is compared by; others
+preempt nothing there.
 
-Nothing of that is looked at in a step in which nobody can be due: `times[CLAIM_DUE]` is never later than the first moment at
-which somebody may be. Events that may begin a claim lower it (:func:`expect_claim`, :func:`note_fall`), a look works it out
-(:func:`look`).
+What is kept for a queue's claims counts as its own: those claims are served. A claim is due after the longest timeout
+from the leaf to `first`. It runs while the group waits and `first` misses its guarantee of what the task needs. Queues
+above `first` decide who is a victim, not when.
+
+`times[CLAIM_DUE]` is never later than the first moment at which a claim may be due, so most steps need no check. Events
+that may open a claim lower it (:func:`expect_claim`, :func:`note_fall`); :func:`find_due` computes it.
 """
 
 
 cdef void expect_claim(View v, i64 group, double at) noexcept nogil:
-    """Somebody waits in a group from now on: there may be a claim when its leaf's timeout is over.
+    """Note that a job waits in a group from now on: a claim may be due after its leaf's timeout.
 
-    Where all that waited there is served, and waits for the room that is coming back, it has waited as long as they.
+    If all that waited there is served, and waits for room being freed, it has waited as long as that.
     """
     leaf = v.groups[group].leaf
     if v.groups[group].revocable:
@@ -41,7 +43,7 @@ cdef void expect_claim(View v, i64 group, double at) noexcept nogil:
 
 
 cdef void note_fall(View v, i64 q, i64 *demand, double at) noexcept nogil:
-    """A queue with a guarantee has just given back what a task needed."""
+    """Note that a queue with a guarantee has just released what a task needed."""
     cdef i64 m = v.len_total
     below = False
     for r in range(m):
@@ -54,12 +56,12 @@ cdef void note_fall(View v, i64 q, i64 *demand, double at) noexcept nogil:
 
 
 cdef i64 tasks_at_once(View v, i64 b) noexcept nogil:
-    """How many tasks are one claim of a group."""
+    """Return how many tasks of a group are one claim."""
     return max(1, v.groups[b].gang)
 
 
 cdef i64 *kept_by_queue(View v) noexcept nogil:
-    """What is kept for claims, by queue and resource: shape (queues, resources). It is scratch."""
+    """Return what is kept for claims: shape (queues, resources). It is scratch."""
     cdef i64 m = v.len_total
     kept = integers(v, v.counts[QUEUES] * m)
     for h in range(v.counts[HOLDS]):
@@ -73,14 +75,14 @@ cdef i64 *kept_by_queue(View v) noexcept nogil:
 
 
 cpdef void count_claimed(View v) noexcept nogil:
-    """Work out what is kept for claims, in `claimed`."""
+    """Compute `claimed`: what is kept for claims."""
     mark = v.scratches
     memcpy(v.claimed, kept_by_queue(v), v.counts[QUEUES] * v.len_total * sizeof(i64))
     release(v, mark)
 
 
 cpdef i64 served_tasks(View v, i64 b) noexcept nogil:
-    """How many tasks of a group room is kept for, for claims."""
+    """Return for how many tasks of a group room is kept, for claims."""
     count = 0
     for h in range(v.counts[HOLDS]):
         if v.holds[h].group == b and v.holds[h].kind != RESERVATION:
@@ -89,7 +91,7 @@ cpdef i64 served_tasks(View v, i64 b) noexcept nogil:
 
 
 cpdef i64 waiting_tasks(View v, i64 b, i64 most) noexcept nogil:
-    """How many tasks wait in a group and may start, as far as their jobs say; no more than are asked for."""
+    """Return how many tasks of a group may start by their jobs' bounds, at most `most`."""
     count, j = 0, v.groups[b].head
     while j != NONE and count < most:
         count += startable(v, j)
@@ -98,7 +100,7 @@ cpdef i64 waiting_tasks(View v, i64 b, i64 most) noexcept nogil:
 
 
 cdef bint has_unserved(View v, i64 b) noexcept nogil:
-    """Whether somebody waits in a group that no room is kept for yet."""
+    """Return True if a group has a pending task that no room is kept for."""
     if v.groups[b].head == NONE:
         return False
     served = served_tasks(v, b) if v.counts[HOLDS] > 0 else 0
@@ -108,9 +110,9 @@ cdef bint has_unserved(View v, i64 b) noexcept nogil:
 
 
 cdef (i64, i64, double) guarded(View v, i64 b, i64 *kept) noexcept nogil:
-    """The queues `first` and `last` whose siblings may be asked for a group's next claim of class GUARANTEE.
+    """Return `first` and `last` for a group's next claim of class GUARANTEE, and since when `first` misses its guarantee.
 
-    The third is since when `first` misses what it is guaranteed. NONE, NONE where there is no such claim.
+    NONE, NONE if there is no such claim. `kept`, shape (queues, resources), is what is kept for claims.
     """
     cdef i64 m = v.len_total
     demand, count = &v.demand[v.groups[b].shape_row * m], tasks_at_once(v, b)
@@ -120,7 +122,7 @@ cdef (i64, i64, double) guarded(View v, i64 b, i64 *kept) noexcept nogil:
         named, missed = False, since
         for r in range(m if v.queues[q].guaranteed else 0):
             if demand[r] > 0 and v.guarantee[q * m + r] > 0:
-                if demand[r] > floor_div(v.guarantee[q * m + r] - v.used[q * m + r] - kept[q * m + r], count):  # a product might be too large
+                if demand[r] > floor_div(v.guarantee[q * m + r] - v.used[q * m + r] - kept[q * m + r], count):  # avoids overflow
                     return first, last, since
                 named, missed = True, max(missed, v.below_since[q * m + r])
         if named and not misses_as_compared(v, q, kept):
@@ -135,7 +137,7 @@ cdef (i64, i64, double) guarded(View v, i64 b, i64 *kept) noexcept nogil:
 
 
 cdef bint claims_from(View v, i64 b, i64 leaf) noexcept nogil:
-    """Whether a group's next has a claim for a guarantee for which what runs in another leaf might preempt."""
+    """Return True if a group's next claim for a guarantee could preempt tasks of another leaf."""
     cdef i64 m = v.len_total
     cdef bint asks
     if not v.queues[v.groups[b].leaf].guarded:
@@ -158,7 +160,7 @@ cdef bint _is_at_or_below(View v, i64 q, i64 top) noexcept nogil:
 
 
 cdef bint is_above_limit(View v, i64 *used, i64 q) noexcept nogil:
-    """Whether a queue uses so much because of revocable jobs that it is above a limit of its."""
+    """Return True if `used` exceeds a limit of queue q because of revocable jobs."""
     cdef i64 m = v.len_total
     for r in range(m):
         if v.spare[q * m + r] > 0 and used[q * m + r] > v.limit[q * m + r]:
@@ -167,7 +169,7 @@ cdef bint is_above_limit(View v, i64 *used, i64 q) noexcept nogil:
 
 
 cdef bint is_idle_used(View v, i64 *used) noexcept nogil:
-    """Whether any queue is above a limit because of revocable jobs, and gives that back; using so much."""
+    """Return True if, with `used`, any queue is above a limit because of revocable jobs that may be preempted."""
     if v.queues[0].spare_tasks > 0 and v.queues[0].revocable:
         for q in range(v.counts[QUEUES]):
             if v.queues[q].spare_tasks > 0 and is_above_limit(v, used, q):
@@ -176,7 +178,7 @@ cdef bint is_idle_used(View v, i64 *used) noexcept nogil:
 
 
 cpdef double guarantee_timeout(View v, i64 leaf, i64 first) noexcept nogil:
-    """How long a leaf waits for what a queue above, or itself, is guaranteed: as long as each from it to that one says."""
+    """Return the claim timeout of a leaf, seconds: the longest from the leaf up to the queue `first`."""
     longest, q = v.queues[leaf].guarantee_timeout, leaf
     while first != NONE and q != first:
         q = v.queues[q].parent
@@ -185,7 +187,7 @@ cpdef double guarantee_timeout(View v, i64 leaf, i64 first) noexcept nogil:
 
 
 cdef (double, double) _open_since(View v, i64 b, i64 kind, i64 *kept) noexcept nogil:
-    """Since when a group has a claim of a class, infinite where it has none; and how long after that it is due."""
+    """Return since when a group has a claim of a class, inf if none, and its timeout; seconds."""
     leaf = v.groups[b].leaf
     if kind == GUARANTEE and v.queues[leaf].guarded:
         first, _, begun = guarded(v, b, kept)
@@ -198,18 +200,18 @@ cdef (double, double) _open_since(View v, i64 b, i64 kind, i64 *kept) noexcept n
 
 
 cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_since) noexcept nogil:
-    """Write down the claims that are due, and set `times[CLAIM_DUE]`: when the first is, of these and all others that are open.
+    """Find the claims that are due, and set `times[CLAIM_DUE]`: when the first open claim is due.
 
     Parameters
     ----------
     v : View
-        With its order: which groups the nodes could never hold is known.
+        With its order: `hopeless` is known.
     now : float
         Seconds.
     groups, kinds : int64, shape (n,)
-        Become their groups and classes; the last is NONE and NONE where fair shares are to be worked out again.
+        Set to their groups and classes. A last pair of NONE means that fair shares must be computed again.
     open_since : float64, shape (n,)
-        Since when each has been open; n is the number of groups, and one.
+        Set to when each opened, seconds. n is the number of groups plus one.
 
     Returns
     -------
@@ -230,22 +232,22 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
             continue
         if not has_unserved(v, b):
             continue
-        for kind in range(GUARANTEE, IDLE + 1):  # a group has a claim of one class at a time: the first that is due
+        for kind in range(GUARANTEE, IDLE + 1):  # a group has one claim at a time: of the first class that is due
             if kind == FAIR_SHARE and shared:
                 shares = min(shares, v.queues[leaf].share_timeout)
             if kind == IDLE and not taken:
                 continue
             begun, timeout = _open_since(v, b, kind, kept)
             at = begun + timeout
-            if kind >= v.groups[b].put_off_from:
-                at = max(at, v.groups[b].put_off)
+            if kind >= v.groups[b].retry_from:
+                at = max(at, v.groups[b].retry_at)
             due = min(due, at)
             if at <= now:
                 groups[count], kinds[count], open_since[count] = b, kind, begun
                 count += 1
                 break
     if shares < INFINITY:
-        at = v.queues[0].short_since + max(SHORTEST_TIMEOUT, shares / 4)
+        at = v.queues[0].short_since + max(MIN_SHARES_SECONDS, shares / 4)
         due = min(due, at)
         if at <= now:
             groups[count], kinds[count], open_since[count] = NONE, NONE, at
@@ -255,8 +257,8 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
     return count
 
 
-def look(View v, double now, i64[:, ::1] found, double[::1] since):
-    """:func:`find_due`; the rows of `found` become groups and classes."""
+def due_claims(View v, double now, i64[:, ::1] found, double[::1] since):
+    """Return :func:`find_due`; the rows of `found` are set to groups and classes."""
     cdef i64 count
     with nogil:
         count = find_due(v, now, &found[0, 0], &found[1, 0], &since[0])
@@ -264,7 +266,7 @@ def look(View v, double now, i64[:, ::1] found, double[::1] since):
 
 
 def kept_for_claims(View v):
-    """What is kept for claims: int64, shape (queues, resources)."""
+    """Return what is kept for claims: int64, shape (queues, resources)."""
     found = np.empty((v.counts[QUEUES], v.len_total), np.int64)
     cdef i64[:, ::1] rows = found
     mark = v.scratches
@@ -274,10 +276,10 @@ def kept_for_claims(View v):
 
 
 def guarded_part(View v, i64 b, const i64[:, ::1] kept):
-    """:func:`guarded`."""
+    """Return :func:`guarded`."""
     return guarded(v, b, <i64 *>&kept[0, 0])
 
 
 def idle_is_used(View v, const i64[:, ::1] used):
-    """:func:`is_idle_used`."""
+    """Return :func:`is_idle_used`."""
     return is_idle_used(v, <i64 *>&used[0, 0])

@@ -1,7 +1,7 @@
-"""The numbers that kernels are compiled with, by the file of kernels that they belong to.
+"""The constants that kernels are compiled with, under the kernel file that uses them.
 
-Python code and kernels share them: `declarations` writes them to a C header. Those of the tables, of the order, of statuses and
-of policies are declared with these.
+Python code and kernels share them: `declarations` writes them to a C header, together with those of the tables, the
+order, statuses and policies.
 """
 
 import math
@@ -9,118 +9,117 @@ from typing import Final
 
 from fairlead.scheduler.tables import BINS
 
-# keys
-SURE: Final = 1e-13
-"""Two shares that differ by more than this part of them are as far apart in fractions."""
+# keys.pxi
+SHARE_TOLERANCE: Final = 1e-13
+"""Relative difference of two floating-point shares above which their order is certain."""
 LEAST_PRIORITY: Final = 500.0
-"""HTCondor's: half a core, in thousandths."""
-SPLIT: Final = float(2**13 + 1)
-"""Leaves 40 of the 53 binary digits of a float: see `_rounded`."""
+"""HTCondor's smallest priority: half a core, in milli-cpu."""
+ROUNDING_FACTOR: Final = float(2**13 + 1)
+"""Veltkamp splitting: keeps 40 of a double's 53 bits; see `_rounded`."""
 AS_YARN: Final = -2
-"""In place of the column: the level is the first of several numbers, which are compared one after the other."""
+"""Stands for a column: the level is the first of several, compared one after another."""
 
-# history
-MOMENTS: Final = 2**12
-"""Parts of a tick."""
-WHOLE: Final = 2**32
-"""What `remains` is a part of."""
-QUARTER_DIGITS: Final = 14
-"""A quarter of what is counted in moments of a tick, in binary digits."""
-LITTLE_LESS: Final = 1.0 - 1e-12
+# history.pxi
+MOMENTS_PER_TICK: Final = 2**12
+FIXED_POINT_ONE: Final = 2**32
+"""1.0 as a fixed-point number; `remains` is a part of it."""
+QUARTER_SHIFT: Final = 14
+"""Bits to shift from moments to a quarter of a quantity: log2(4 * MOMENTS_PER_TICK)."""
+JUST_BELOW_ONE: Final = 1.0 - 1e-12
+"""Lowers a threshold, so that rounding does not miss it."""
 
-# histograms
+# durations.pxi
 EDGES: Final = (0.0, *(math.ldexp(1 + (b % 4) / 4, b // 4 - 4) for b in range(1, BINS + 1)))
-"""Seconds: bin b holds what is from EDGES[b] on and below EDGES[b + 1]; the last all that is longer, too."""
-FULL: Final = 1024
+"""Seconds: bin b holds durations from EDGES[b] to below EDGES[b + 1]; the last bin also everything longer."""
+HISTOGRAM_CAPACITY: Final = 1024
 """Durations in a histogram at which it is halved."""
-OF_ONE_JOB: Final = 32
-"""Tasks of one job that count for its family and its queue; up to twice as many."""
-IN_TEN: Final = 10
-"""Of so many durations one is allowed to be longer than `usual`."""
-NOBODYS, FAMILYS, LEAFS, FORGIVEN, EVERYBODYS = range(5)
-"""Whose usual duration has changed."""
-SPREAD_KEYS: Final = -7046029254386353131  # 2**64 over the golden ratio
+SAMPLES_PER_JOB: Final = 32
+"""Tasks of one job that count for its family and its queue, at least; at most twice as many."""
+P90_ONE_IN: Final = 10
+"""One in this many durations may be longer than the p90."""
+P90_SAME, P90_OF_FAMILY, P90_OF_QUEUE, P90_FORGIVEN, P90_OF_ANY = range(5)
+"""Whose p90 changed, from narrow to wide."""
+HASH_FACTOR: Final = -7046029254386353131  # 2**64 / golden ratio
 
-# forecasts
-BELIEF: Final = (4.0, 4.0, 1.0)
-"""How many durations of the job's own, its family's and its queue's are outweighed by what is believed without those."""
-FAR: Final = 4.0
-"""A forecast goes no further than so many times the longest that is known; beyond, nothing is known, which is infinity."""
+# durations.pxi, forecasts
+PRIOR_DURATIONS: Final = (4.0, 4.0, 1.0)
+"""Weight of the priors of job, family and queue, in durations."""
+MAX_EXTRAPOLATION: Final = 4.0
+"""A forecast is at most this many times the longest known duration; beyond, it is inf."""
 
-# holds
-FIXED: Final = 2
-"""Slips after which the nodes of a reservation are fixed, and forecasts let in less readily to the room that is kept on them."""
-DOUBTED: Final = 4.0
-"""How many times as long as is usual a task is taken to last there."""
-ALL: Final = 2**62
-"""Higher than any rank."""
-TENTHS_FORGIVEN: Final = 10
-"""Tenths of a task that did not keep to its forecast."""
+# holds.pxi
+FIXED_AFTER_SLIPS: Final = 2
+"""Slips after which a reservation's nodes are fixed, and tasks enter them only by SLIPPED_P90_FACTOR."""
+SLIPPED_P90_FACTOR: Final = 4.0
+"""Multiple of the p90 that a task is assumed to last on nodes of a fixed reservation."""
+ABOVE_ANY_RANK: Final = 2**62
+OVERRUN_ALLOWANCE_TENTHS: Final = 10
+"""Tenths of a task that may overrun its p90 in a leaf that is trusted, besides one in ten."""
 
-# line
-SOON: Final = 30.0
-"""Seconds for which a leaf that was found in line, and served, is taken to be there."""
+# holds.pxi, the line
+IN_LINE_SECONDS: Final = 30.0
+"""Seconds for which a leaf that was served while in line keeps its place."""
 
-# claims
-SHORTEST_TIMEOUT: Final = 1.0
-"""Seconds after which fair shares are worked out again, at least; else after a quarter of the shortest timeout of who waits."""
+# claims.pxi
+MIN_SHARES_SECONDS: Final = 1.0
+"""Seconds between computations of fair shares, at least; otherwise a quarter of the shortest pending timeout."""
 
-# stops
-NOT_REACHED, EXHAUSTED, NO_NODE, LIMIT, MAX_TASKS, MAX_JOBS, WITHHELD = range(7)
-"""Why a group was not served on in a cycle."""
+# limits.pxi
+NOT_REACHED, EXHAUSTED, NO_NODE, LIMIT, MAX_TASKS, MAX_JOBS, NONLENDABLE = range(7)
+"""Why a group was stopped in a cycle."""
 
-# offers
+# offers.pxi
 OFFERED_LEAF, OFFERED_NODE, OFFERED_REVOCABLE = range(3)
-"""Rows of `offered_to`: rows of the tables, and whether the framework is revocable; what is offered is in `offered_rest`."""
+"""Rows of `offered_to`: leaf and node by row, True for a revocable framework. Amounts are in `offered_rest`."""
 
-# search
-ANYBODY, IN_LINE, SERVABLE = range(3)
-"""Whom a search is for: all that wait; those within limits who are in line for room (none is kept for their queue, and nodes
-could hold them); those who can be served, as far as can be told before it is tried."""
-FEW_NODES: Final = 128
-"""So many nodes with fresh room are looked at one by one; of more, only the most that any has of each resource."""
+# search.pxi
+ANY_PENDING, IN_LINE, SERVABLE = range(3)
+"""Scope of a search: all pending groups; those within limits that are in line for room (no reservation, and empty nodes
+could hold them); those that can be served."""
+MAX_SCANNED_NODES: Final = 128
+"""Freed nodes that are checked one by one; for more, only the largest free amount by resource is checked."""
 
-# reservations
-MOST: Final = 16
-"""Reservations at once."""
-SOON_ENDED: Final = 1.0
-"""Seconds in which no task that runs is expected to have ended; and between two plans for one reservation, at least."""
-PATIENCE: Final = 0.5
-"""A plan that may be improved is made anew when this part of the time that it foresaw is over."""
-SELDOM: Final = 0.1
-"""Plans are looked at again, where nothing happens, when this part of the time is over since something did."""
-ODDS: Final = 0.5
-"""Of all on a node having ended by when each is expected to: a plan that needs the whole of it comes true as often as not."""
+# backfill.pxi
+MAX_RESERVATIONS: Final = 16
+"""Reservations at a time, at most."""
+MIN_FORECAST_SECONDS: Final = 1.0
+"""Seconds: no running task is expected to end sooner, and a reservation is not replanned sooner."""
+REPLAN_FRACTION: Final = 0.5
+"""Part of the time to its start that a reservation stands before it is replanned for a possible improvement."""
+REVIEW_FRACTION: Final = 0.1
+"""Part of the time without events after which reservations are reviewed again."""
+NODE_FREE_ODDS: Final = 0.5
+"""Probability that all tasks of a node end by their forecasts: a plan that needs the whole node holds as often as not."""
 
-# cycle
+# cycle.pxi
 SERVE, KEEP, DROP = range(3)
-"""What a plan comes to: tasks placed (perhaps none), nodes to be kept for a job first, or a reservation to be dropped first."""
+"""What a cycle decides: place tasks (perhaps none), or first make a reservation, or first drop one."""
 
-# preemption_plan
-FINE: Final = 2.0**30
-"""Shares that differ by less than a part of this are the same."""
-CLOSE: Final = 1e-9
-"""What differs by less, in parts of the larger, is the same."""
+# preemption.pxi
+SHARE_STEPS: Final = 2.0**30
+"""Steps per 1.0 to which differences of shares are rounded."""
+ENTITLEMENT_TOLERANCE: Final = 1e-9
+"""Relative tolerance within which a queue still counts as at its entitlement."""
 KEPT, NOW_RESCINDED, RESCINDED = range(3)
-"""What becomes of an offer."""
+"""State of an offer in a plan."""
 
-# victims
-FEW: Final = 8
-"""Runs of a node of which all sets are tried where one after another does not do."""
-MOST_SEARCHED: Final = 64
-"""Nodes on which that is done."""
-MARKS: Final = 4
-"""What the key of a node says after whether any but revocable jobs preempt, and the queues: priority, lost work, tasks, begin."""
+# victims.pxi, subsets of one node
+MAX_CANDIDATES: Final = 8
+"""Runs of a node of which all subsets are tried when greedy picks fail."""
+MAX_SUBSET_NODES: Final = 64
+"""Nodes for which that is done."""
+KEY_COLUMNS_AFTER_QUEUES: Final = 4
+"""Columns of a node's key after revocability and the queues: priority, lost work, tasks, start."""
 
-# victim_sets
-MOST_WORK: Final = 1_000_000
-"""Steps of some ten nanoseconds, in one decision."""
-PART: Final = 4
-"""A claim may have a part of what is left of that."""
-BEFORE_ALL: Final = 1e9  # more than anybody helps
-LATER: Final = 1e-6  # what helps only when others have paid
+# victims.pxi, sets across nodes
+MAX_SEARCH_STEPS: Final = 1_000_000
+"""Steps of about 10 ns in one decision."""
+CLAIM_STEPS_DIVISOR: Final = 4
+"""A claim may use one in this many of the steps left."""
+REVOCABLE_FIRST: Final = 1e9  # exceeds any help
+LATER_TASK_HELP: Final = 1e-6  # help that counts only after other preemptions
 
-# fill_tree
-CLOSE_LEVELS: Final = 1e-11
-"""What differs by less, in parts of the larger, is the same."""
+# filling.pxi
+LEVEL_TOLERANCE: Final = 1e-11
+"""Relative difference of levels that counts as none."""
 ROOT: Final = 0

@@ -1,48 +1,51 @@
-"""One scheduling cycle on paper: who is served next, and where, until nobody can be.
+"""One scheduling cycle: serve the next pending group until none can be served.
 
-A cycle takes room in the tables themselves, so that all it reads is true at once, writes down what it placed, and gives all of it
-back at the end: seen from outside nothing has changed. What it learned (which groups have room nowhere) is true once its
-placements have happened, and :func:`settle` keeps it then.
+A cycle takes room in the tables themselves, so everything that it reads is consistent. It records what it placed in the
+`planned_*` arrays and undoes all of it at the end: the caller sees unchanged tables. The cycle also learns which groups
+fit on no node. That holds once its placements have happened, and :func:`settle` keeps it then.
 
-Room only shrinks within a cycle and use only grows, so a group that was stopped once stays out of it. Under hdrf
-(:mod:`fairlead.policies.tree`) the children that can still be served count as if all had the least of their shares, the others
-as they are, and resources that are saturated do not count: when one is, all keys are worked out again, so everybody that waits
-is tried in turn. Where the reason of each group is asked for, the cycle is **thorough**: all that could not be served are gone
-through at its end.
+Within a cycle room only shrinks and use only grows, so a group that was stopped once stays out. Under hdrf
+(:mod:`fairlead.policies.tree`) two things can still change keys:
+
+- children that can still be served count as if all had the smallest of their shares, others count as they are;
+- saturated resources do not count. When one saturates, all keys are computed again, so every pending group is tried in
+  turn.
+
+A **thorough** cycle also finds the reason for each group that was not served: it tries all of them at its end.
 """
 
 
 cdef Plan plan_cycle(
     View v, bint thorough, i64 most, double now, double reserve_after
 ) noexcept nogil:
-    """Decide what is next: what is placed, or what is kept or dropped before anything is.
+    """Decide the next step: what to place, or what to reserve or drop before anything is placed.
 
     Parameters
     ----------
     v : View
-        As it was, afterwards, but for the order, which is brought up to date.
+        Unchanged afterwards, but its order is brought up to date.
     thorough : bool
-        Try all that wait, and say of each group in its cache why it was not served on (see `stop`).
+        Try all pending groups, and record in the cache why each was not served (see `stop`).
     most : int
-        Tasks placed, at most; a gang may go over it.
+        At most this many tasks are placed; a gang may exceed it.
     now, reserve_after : float
-        Seconds; now is infinite where that is not known, and nobody is taken to end then. A job that was in line and passed over
-        for so long gets nodes kept for it.
+        Seconds. `now` is infinite if unknown; then no task is assumed to end. A job gets a reservation after it has
+        been first in line and bypassed for `reserve_after`.
 
     Returns
     -------
     what : int
         SERVE, KEEP or DROP.
     count : int
-        Of columns in `chosen`: placements, or nodes to keep with how many tasks each.
-    job : int
-        The row of the job that was passed over, or that nodes are kept for; the hold that is dropped; NONE.
+        Used length of the `planned_*` arrays: placements, or nodes to reserve.
+    about : int
+        Row of the job that was bypassed or gets the reservation; the hold to drop; NONE.
     more : bool
-        Whether there is more to decide at once.
+        True if there is more to decide at once.
     start : float
-        From when on nodes are to be kept, seconds.
+        Start of the reservation, seconds.
     slips : int
-        How often that was put off.
+        How often that start has slipped.
     """
     v.times[NOW], v.counts[OFFERED] = now, 0
     h = 0
@@ -57,38 +60,38 @@ cdef Plan plan_cycle(
     if not thorough:
         plan = _reserve(v, line, now, reserve_after)
         if plan.what != SERVE:
-            _give_back(v, 0)  # the search may have noted on paper whom it skipped
+            _undo_cycle(v, 0)  # the search may have listed groups that it skipped
             return plan
     placed, more = _serve(v, thorough, most)
-    passed = NONE
+    bypassed = NONE
     if (
         line != NONE
         and placed + v.counts[OFFERED] > 0
-        and isnan(v.groups[line].passed_since)
+        and isnan(v.groups[line].bypassed_since)
         and not _was_served(v, line)
-        and _is_passed(v, line, placed)
+        and _is_bypassed(v, line, placed)
     ):
-        passed = v.groups[line].head
-    served_kept = _give_back(v, placed)
-    return Plan(SERVE, placed, passed, more or served_kept, now, 0)
+        bypassed = v.groups[line].head
+    served_kept = _undo_cycle(v, placed)
+    return Plan(SERVE, placed, bypassed, more or served_kept, now, 0)
 
 
 cdef (i64, bint) plan_over_limit_cycle(View v, i64 most, double now) noexcept nogil:
-    """Place revocable jobs above their limits, where nobody else can be served; see `plan`.
+    """Place revocable jobs above their limits, when no other job can be served; see `plan_cycle`.
 
-    Nothing is learned from it but who of them has room nowhere, and that only where nothing is placed.
+    The cycle only learns which of these groups fit nowhere, and only if it places nothing.
 
     Returns
     -------
     count : int
-        Of columns in `chosen`.
+        Used length of the `planned_*` arrays.
     more : bool
-        Whether there is more to decide at once.
+        True if there is more to decide at once.
     """
     v.times[NOW], v.counts[OVER_LIMIT_PASS] = now, 1
     _begin(v, False)
     placed, more = _serve(v, False, most)
-    _give_back(v, placed)
+    _undo_cycle(v, placed)
     v.counts[OVER_LIMIT_PASS] = 0
     if placed + v.counts[OFFERED] == 0:
         _park(v)
@@ -96,7 +99,7 @@ cdef (i64, bint) plan_over_limit_cycle(View v, i64 most, double now) noexcept no
 
 
 cdef Plan _reserve(View v, i64 line, double now, double reserve_after) noexcept nogil:
-    """Decide whether a reservation is to be made, planned anew or dropped before anybody is served: see `plan`."""
+    """Decide whether to make, replan or drop a reservation before any group is served; see `plan_cycle`."""
     cdef bint waits
     b = next_to_plan(v, now) if v.counts[HOLDS] > 0 else NONE
     if b != NONE and not has_room(v, b):
@@ -105,12 +108,12 @@ cdef Plan _reserve(View v, i64 line, double now, double reserve_after) noexcept 
         if count == 0:
             return Plan(DROP, 0, _first_hold(v, b), True, now, 0)
         return Plan(KEEP, count, current_job(v, b), True, start, slips)
-    waits = line != NONE and now - in_line_since(v, line, now) >= reserve_after  # not for NaN
+    waits = line != NONE and now - in_line_since(v, line, now) >= reserve_after  # false for NaN
     if waits and not has_room(v, line) and is_still_due(v, line, now):
         h = overtaken(v, line)
         if h != NONE:
             return Plan(DROP, 0, h, True, now, 0)
-        if how_many(v) < min(MOST, v.counts[NODES]):
+        if how_many(v) < min(MAX_RESERVATIONS, v.counts[NODES]):
             count, start = plan_new(v, line, now)
             if count > 0:
                 return Plan(KEEP, count, current_job(v, line), True, start, 0)
@@ -133,7 +136,7 @@ cdef void _begin(View v, bint thorough) noexcept nogil:
         for r in range(v.len_counted):
             v.counted[r] = True
         if v.counts[HDRF_SOMEWHERE]:
-            if _any_is_strict(v):  # who is first in them is looked up
+            if _any_is_strict(v):  # their first group is looked up in the tree
                 rebuild(v)
             _leave_out_saturated(v, NONE)
         rebuild(v)
@@ -143,22 +146,22 @@ cdef void _begin(View v, bint thorough) noexcept nogil:
 
 
 cdef (i64, bint) _serve(View v, bint thorough, i64 most) noexcept nogil:
-    """Place tasks and make offers until nobody can be served, or `most` are placed, or there is no room for offers more."""
+    """Place tasks and make offers until no group can be served, `most` tasks are placed, or the offer arrays are full."""
     cdef i64 m = v.len_total
     cdef bint found, more
-    whom = ANYBODY if v.counts[HDRF_SOMEWHERE] else SERVABLE
+    scope = ANY_PENDING if v.counts[HDRF_SOMEWHERE] else SERVABLE
     placed = 0
-    b = find_next(v, whom)
+    b = find_next(v, scope)
     while b != NONE and placed < most and (not v.groups[b].is_framework or v.counts[OFFERED] < v.len_offered_rest):
-        why = over_limits(v, b) if whom == ANYBODY else NOT_REACHED
+        why = over_limits(v, b) if scope == ANY_PENDING else NOT_REACHED
         if why == MAX_JOBS and v.groups[b].started > 0 and skip_to_started(v, b):
-            b = find_next(v, whom)
+            b = find_next(v, scope)
             continue
         count = tasks_left(v, b) if v.groups[b].gang > 0 else 1
         if why == NOT_REACHED:
             if v.groups[b].is_framework:
-                found = whom == SERVABLE or find_offer(v, b)
-            elif whom == SERVABLE and is_single(v, b):
+                found = scope == SERVABLE or find_offer(v, b)
+            elif scope == SERVABLE and places_singly(v, b):
                 take_found(v, b, placed)
                 found = True
             else:
@@ -176,22 +179,22 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most) noexcept nogil:
                 rebuild(v)
         else:
             if v.groups[b].is_framework:
-                remember(v, b)
+                list_for_update(v, b)
             elif current_job(v, b) == NONE:
-                take_out(v, b, EXHAUSTED)
+                exclude_group(v, b, EXHAUSTED)
             elif v.planned_begins[placed - count] or v.group_cache[b].number != v.jobs[current_job(v, b)].id:
                 wake_if_shorter(v, b)
                 set_group(v, b)
             climb(v, v.groups[b].leaf)
-        b = find_next(v, whom)
+        b = find_next(v, scope)
     more = b != NONE
-    if thorough and whom != ANYBODY:
+    if thorough and scope != ANY_PENDING:
         _try_the_rest(v)
     return placed, more
 
 
 cdef void _try_the_rest(View v) noexcept nogil:
-    """Go through all that could not be served in the order in which they would be, and write down what stops each."""
+    """Go through all groups that were not served, in serving order, and record what stops each."""
     v.counts[STOPS] = 0
     for k in range(v.counts[OUT]):
         b = v.group_cache[k].out_list
@@ -199,16 +202,16 @@ cdef void _try_the_rest(View v) noexcept nogil:
             v.group_cache[b].out = v.queue_cache[v.groups[b].leaf].shut = False
             if set_group(v, b) or v.queues[v.groups[b].leaf].strict:
                 climb(v, v.groups[b].leaf)
-    b = find_next(v, ANYBODY)
+    b = find_next(v, ANY_PENDING)
     while b != NONE:
         why = over_limits(v, b)
         if why != MAX_JOBS or v.groups[b].started == 0 or not skip_to_started(v, b):
             stop(v, b, why if why != NOT_REACHED else NO_NODE)
-        b = find_next(v, ANYBODY)
+        b = find_next(v, ANY_PENDING)
 
 
 cdef void _take_share(View v, i64 b, i64 count, i64 jobs) noexcept nogil:
-    """So many tasks of a group more, or less, count for its leaf and the queues above it; room is another matter."""
+    """Add tasks and jobs of a group (negative: remove them) to its leaf and all queues above; nodes are unchanged."""
     cdef i64 m = v.len_total
     shape, q, turn = v.groups[b].shape_row, v.groups[b].leaf, v.queue_cache[0].last_served + 1
     while q != NONE:
@@ -226,18 +229,18 @@ cdef void _take_share(View v, i64 b, i64 count, i64 jobs) noexcept nogil:
         v.queues[q].jobs += jobs
         q = v.queues[q].parent
     if v.queues[0].has_nonlendable:
-        set_withheld(v, v.groups[b].leaf)
+        set_idle_nonlendable(v, v.groups[b].leaf)
 
 
 cdef void _place(View v, i64 b, i64 count, i64 placed) noexcept nogil:
-    """Write down what was placed; the nodes are written down, and their room is taken, already."""
+    """Record the placed tasks; their nodes are recorded, and their room is taken, already."""
     job, left, new = current_job(v, b), tasks_left(v, b), not is_started(v, b)
     first = v.jobs[job].next + startable(v, job) - left
     for k in range(count):
         v.planned_job[placed + k], v.planned_index[placed + k], v.planned_begins[placed + k] = job, first + k, 0
     v.planned_begins[placed] = new
     _take_share(v, b, count, new)
-    remember(v, b)
+    list_for_update(v, b)
     v.group_cache[b].taken += count
     v.group_cache[b].begun += new
     if left == count:
@@ -247,8 +250,11 @@ cdef void _place(View v, i64 b, i64 count, i64 placed) noexcept nogil:
         v.group_cache[b].left = left - count
 
 
-cdef bint _is_passed(View v, i64 line, i64 placed) noexcept nogil:
-    """Whether others were served than queues that go before all the same, which have reservations, and so no place in line."""
+cdef bint _is_bypassed(View v, i64 line, i64 placed) noexcept nogil:
+    """Return True if a queue was served that does not go before `line`'s queue anyway.
+
+    A queue with a reservation is not in line, but may still go before it.
+    """
     leaf = v.groups[line].leaf
     for k in range(placed):
         job = v.planned_job[k]
@@ -259,13 +265,13 @@ cdef bint _is_passed(View v, i64 line, i64 placed) noexcept nogil:
 
 
 cdef bint _was_served(View v, i64 b) noexcept nogil:
-    """Whether a group has less waiting than when the cycle began."""
+    """Return True if fewer tasks of a group wait than at the start of the cycle."""
     job = current_job(v, b)
     return job != v.groups[b].head or tasks_left(v, b) < startable(v, job)
 
 
-cdef bint _give_back(View v, i64 placed) noexcept nogil:
-    """Undo what the cycle took; whether it served one that nodes are kept for, so that there may be more to decide at once."""
+cdef bint _undo_cycle(View v, i64 placed) noexcept nogil:
+    """Undo what the cycle took; return True if it served a group with a reservation, so there may be more to decide."""
     cdef bint served_kept
     served_kept, cache = False, v.group_cache
     for k in range(v.counts[OFFERED]):
@@ -285,12 +291,12 @@ cdef bint _give_back(View v, i64 placed) noexcept nogil:
             v.queue_cache[v.groups[b].leaf].shut = False
             touch_queue(v, v.groups[b].leaf)
         touch_group(v, b)
-    v.counts[CYCLE] += 1  # what was next in it is so no more
+    v.counts[CYCLE] += 1  # invalidates the groups' `current` and `left`
     return served_kept
 
 
 cpdef void settle(View v, bint more) noexcept nogil:
-    """Keep what the last cycle learned, now that what it placed has happened: who has room on no node."""
+    """Keep what the last cycle learned, now that its placements have happened: which groups fit on no node."""
     _park(v)
     if more:
         return
@@ -311,7 +317,7 @@ cpdef void settle(View v, bint more) noexcept nogil:
 
 
 cdef void _park(View v) noexcept nogil:
-    """Note of the groups that the last cycle stopped for want of room that they have none."""
+    """Mark as parked the groups that the last cycle stopped because no node had room."""
     cache = v.group_cache
     for k in range(v.counts[OUT]):
         b = v.group_cache[k].out_list
@@ -324,7 +330,7 @@ cdef void _park(View v) noexcept nogil:
 
 
 cdef bint _is_out(View v, i64 b) noexcept nogil:
-    """Whether a group is not served any more in this cycle."""
+    """Return True if a group is not served any more in this cycle."""
     leaf = v.groups[b].leaf
     if v.queues[leaf].strict:
         return v.queue_cache[leaf].shut or v.best[v.queue_cache[leaf].base + 1] != b
@@ -332,7 +338,7 @@ cdef bint _is_out(View v, i64 b) noexcept nogil:
 
 
 cdef bint _leave_out_saturated(View v, i64 stopped) noexcept nogil:
-    """Count no resource of which no node has what anybody needs who can still be served; whether that is news.
+    """Stop counting each resource of which no node has enough for any group that can still be served; True if that is news.
 
     `stopped` is a group that was just found to have no room, or NONE.
     """
@@ -344,14 +350,14 @@ cdef bint _leave_out_saturated(View v, i64 stopped) noexcept nogil:
             for n in range(v.counts[NODES]):
                 if v.nodes[n].up and not v.nodes[n].draining:
                     most = max(most, v.free[n * m + r] - v.held[n * m + r])
-            least = NOBODY
+            least = INFINITE
             for b in range(v.counts[GROUPS]):
                 need = v.demand[v.groups[b].shape_row * m + r]
                 if need > 0 and not _is_out(v, b) and current_job(v, b) != NONE:
                     least = min(least, need)
-            if least == NOBODY and stopped != NONE and v.demand[v.groups[stopped].shape_row * m + r] > 0:
+            if least == INFINITE and stopped != NONE and v.demand[v.groups[stopped].shape_row * m + r] > 0:
                 least = v.demand[v.groups[stopped].shape_row * m + r]
-            if most == 0 or (least < NOBODY and most < least):
+            if most == 0 or (least < INFINITE and most < least):
                 v.counted[r] = False
                 news = True
     return news

@@ -1,13 +1,13 @@
-"""What kernels know of Python: constants as a C header, arrays as structs and extension types. Run when the kernels are built.
+"""Generates what kernels know of Python: constants as a C header, arrays as structs and extension types. Run by the build.
 
-A constant is declared once, in Python, and so is each column of a table. From these come
+Each constant and each column of a table is declared once, in Python. This writes
 
     NAME.h, NAME.pxd    constants: integers, floats, and tables of them; ``from NAME cimport *`` in a kernel
     NAME.pxi            for a `.pxd`: the structs, and an extension type for each set of arrays
-    NAME_types.pxi      for the `.pyx` beside it: how such a type finds where its arrays lie
+    NAME_types.pxi      for the `.pyx` beside it: how such a type finds its arrays' addresses
 
-An extension type holds, of each array, a pointer, `len_NAME` and, in two dimensions, `cols_NAME`. It keeps the arrays themselves
-as Python attributes of the same names.
+An extension type holds for each array a pointer, `len_NAME` and, in two dimensions, `cols_NAME`. The arrays themselves
+are Python attributes of the same names.
 """
 
 import re
@@ -22,7 +22,7 @@ _C = {"i8": "i64", "i4": "int32_t", "i2": "int16_t", "i1": "int8_t", "f8": "doub
 
 
 def write_if_new(path: Path, text: str) -> None:
-    """Write a file unless it says that already, so that nothing is compiled anew for it."""
+    """Write a file unless it has that text already, so that nothing is compiled again for it."""
     if not path.is_file() or path.read_text() != text:
         path.write_text(text)
 
@@ -52,7 +52,7 @@ def _as_c(value: Any) -> str:
 
 
 def constants_of(*modules: Any) -> dict[str, Any]:
-    """The constants of modules: all names in capitals that stand for a number, or a tuple of numbers."""
+    """Return the constants of modules: all names in capitals for a number or a tuple of numbers."""
     found: dict[str, Any] = {}
     for module in modules:
         for name, value in vars(module).items():
@@ -106,7 +106,7 @@ def _constant(kind: str) -> str:
 
 
 def _row(kind: str, array: str) -> str:
-    """What the struct of an array's rows is called."""
+    """Return the name of the struct of an array's rows."""
     return f"{kind}_{array}"
 
 
@@ -118,7 +118,7 @@ def _columns(columns: np.dtype[Any]) -> Iterable[str]:
 
 
 def write(folder: Path) -> None:
-    """Write all that kernels need: what the `declared` of each folder of kernels says, by names of files."""
+    """Write the declarations that the `declared` module of each kernel folder lists by file name."""
     folder.mkdir(parents=True, exist_ok=True)
     package = Path(__file__).parents[2]
     for file in sorted(package.glob("**/kernel/declared.py")):

@@ -1,15 +1,17 @@
-"""What is kept of how long tasks lasted: counts by duration, of a job, of a family of jobs, of a leaf queue.
+"""Duration histograms: how long tasks lasted, by job, by family of jobs and by leaf queue, and the forecasts made from them.
 
-Of a job with very many tasks only some count for its family and its queue, evenly chosen by their index: not those that end
-first, which are the short ones. A histogram that is full is halved, so that old durations weigh less and less.
-
-Only so many histograms are kept. Each has its place in one set of a few, and a new one takes there that of a job that has ended,
-or one that is free, or of the one that was added to longest ago; a queue's goes last. All of it follows from the facts alone.
+- **Sampling**: of a large job, only tasks at even steps of the index count for its family and queue. The first to end
+  would be the short ones.
+- **Ageing**: a full histogram is halved, so old durations count less.
+- **Room**: the table is a set-associative cache of SETS x WAYS places. A new histogram replaces one of an ended job,
+  takes a free place, or replaces the least recently updated; queues' go last. It depends on the facts alone.
+- **p90**: nine in ten durations are at most this. Entering held room relies on it.
+- **duration()**: any quantile of the time that a task still runs, from all three histograms with priors.
 """
 
 
 cpdef i64 bin_of(double seconds) noexcept nogil:
-    """The bin of a duration, from the digits of the number, so that it is the same on every machine."""
+    """Return a duration's bin, from the bits of the number: the same on every machine."""
     if seconds < EDGES[1] or seconds >= EDGES[BINS]:
         return 0 if seconds < EDGES[1] else BINS - 1
     cdef int octave
@@ -18,38 +20,38 @@ cpdef i64 bin_of(double seconds) noexcept nogil:
 
 
 cpdef i64 note_duration(View v, i64 j, i64 index, double seconds, double at) noexcept nogil:
-    """A task of job row j ended by itself after so many seconds, NaN where it never ran.
+    """Count the duration of a task of job row j that ended by itself; NaN if it never ran.
 
-    Returns whose usual duration may be another now: NOBODYS, FAMILYS (or the job's own), QUEUES or EVERYBODYS; FORGIVEN,
-    where the queue may be trusted again as well.
+    Return whose p90 may have changed: P90_SAME, P90_OF_FAMILY (or of the job), P90_OF_QUEUE or P90_OF_ANY; P90_FORGIVEN
+    if the queue may also be trusted again.
     """
     cdef bint full
-    whose = NOBODYS
+    whose = P90_SAME
     if not seconds >= 0.0:
         return whose
     jobs, forgotten = v.jobs, v.counts[FORGOTTEN_HISTOGRAMS]
     b = bin_of(seconds)
     if jobs[j].tasks > 1 and _count(v, _row_for(v, OF_JOB, jobs[j].id, at), b, at):
-        whose = FAMILYS
-    if index % max(1, jobs[j].tasks // OF_ONE_JOB) == 0:
+        whose = P90_OF_FAMILY
+    if index % max(1, jobs[j].tasks // SAMPLES_PER_JOB) == 0:
         if jobs[j].family != 0 and _count(v, _row_for(v, OF_FAMILY, jobs[j].family, at), b, at):
-            whose = FAMILYS
+            whose = P90_OF_FAMILY
         row = _row_for(v, OF_QUEUE, jobs[j].queue, at)
-        full = v.histograms[row].total == FULL
+        full = v.histograms[row].total == HISTOGRAM_CAPACITY
         if _count(v, row, b, at):
-            whose = FORGIVEN if full else LEAFS
-    return EVERYBODYS if v.counts[FORGOTTEN_HISTOGRAMS] > forgotten else whose
+            whose = P90_FORGIVEN if full else P90_OF_QUEUE
+    return P90_OF_ANY if v.counts[FORGOTTEN_HISTOGRAMS] > forgotten else whose
 
 
-cdef void let_go(View v, i64 job) noexcept nogil:
-    """A job has ended: its own histogram makes room first."""
+cdef void expire_histogram(View v, i64 job) noexcept nogil:
+    """Let an ended job's own histogram be replaced first."""
     row = find(v, OF_JOB, job)
     if row != NONE:
         v.histograms[row].used = -INFINITY
 
 
 cdef i64 find(View v, i64 about, i64 key) noexcept nogil:
-    """The row of a histogram, NONE where there is none."""
+    """Return a histogram's row, NONE if there is none."""
     histograms, places, s = v.histograms, v.histogram_places, set_of(about, key)
     for way in range(WAYS):
         row = places[s * WAYS + way]
@@ -59,12 +61,12 @@ cdef i64 find(View v, i64 about, i64 key) noexcept nogil:
 
 
 cpdef i64 set_of(i64 about, i64 key) noexcept nogil:
-    """The set that a histogram has its place in."""
-    return (((4 * key + about) * SPREAD_KEYS) >> 40) & (SETS - 1)
+    """Return the set of the cache that a histogram belongs to."""
+    return (((4 * key + about) * HASH_FACTOR) >> 40) & (SETS - 1)
 
 
 cdef i64 _row_for(View v, i64 about, i64 key, double at) noexcept nogil:
-    """The row of a histogram, which is made where there is none."""
+    """Return a histogram's row; create it if there is none."""
     row = find(v, about, key)
     if row != NONE:
         return row
@@ -90,7 +92,7 @@ cdef i64 _row_for(View v, i64 about, i64 key, double at) noexcept nogil:
 
 
 cdef bint _makes_room_before(View v, i64 row, i64 other) noexcept nogil:
-    """Whether a histogram makes room before another."""
+    """Return True if a histogram is replaced before another."""
     cdef bint last, other_last
     histograms = v.histograms
     last, other_last = histograms[row].about == OF_QUEUE, histograms[other].about == OF_QUEUE
@@ -102,9 +104,9 @@ cdef bint _makes_room_before(View v, i64 row, i64 other) noexcept nogil:
 
 
 cdef bint _count(View v, i64 row, i64 b, double at) noexcept nogil:
-    """Count a duration in a histogram; whether what is usual is another now, or who did not keep to it is forgiven."""
+    """Count a duration in a histogram; True if its p90 changed, or if it was halved, which forgives overruns."""
     cdef bint full
-    histograms, full = v.histograms, v.histograms[row].total == FULL
+    histograms, full = v.histograms, v.histograms[row].total == HISTOGRAM_CAPACITY
     if full:
         _halve(v, row)
     histograms[row].counts[b] += 1
@@ -113,18 +115,18 @@ cdef bint _count(View v, i64 row, i64 b, double at) noexcept nogil:
     was = histograms[row].p90
     if was != NONE and b > was:
         histograms[row].beyond += 1
-    _set_usual(v, row)
+    _set_p90(v, row)
     return full or histograms[row].p90 != was
 
 
-cdef void _set_usual(View v, i64 row) noexcept nogil:
-    """Go from what was usual to what is.
+cdef void _set_p90(View v, i64 row) noexcept nogil:
+    """Move a histogram's p90 from its last value to the current one.
 
-    Of N durations and one to come each is equally likely to be the k-th longest, so the next is longer than the k-th longest of N
-    with a chance of k in N + 1, whatever they are like; k is the most for which that is no more than one in ten.
+    Of N durations and the next, each is equally likely to be the k-th longest. So the next is longer than the k-th
+    longest of N with probability k / (N + 1), for any distribution. k is the largest with at most one in ten.
     """
     histograms, counts = v.histograms, v.histograms[row].counts
-    allowed = (histograms[row].total + 1) // IN_TEN
+    allowed = (histograms[row].total + 1) // P90_ONE_IN
     if allowed == 0:
         histograms[row].p90, histograms[row].beyond = NONE, 0
         return
@@ -141,14 +143,14 @@ cdef void _set_usual(View v, i64 row) noexcept nogil:
 
 
 cpdef void find_p90s(View v) noexcept nogil:
-    """Work out what is usual in all histograms."""
+    """Compute the p90 of all histograms."""
     for row in range(v.counts[HISTOGRAMS]):
         v.histograms[row].p90, v.histograms[row].beyond = NONE, 0
-        _set_usual(v, row)
+        _set_p90(v, row)
 
 
-cdef double usual(View v, i64 about, i64 key) noexcept nogil:
-    """The seconds that nine in ten of a histogram lasted no longer than; NaN where there are too few, or none."""
+cdef double p90_of(View v, i64 about, i64 key) noexcept nogil:
+    """Return a histogram's p90, seconds; NaN if it has too few durations or does not exist."""
     row = find(v, about, key)
     if row == NONE or v.histograms[row].p90 == NONE:
         return NAN
@@ -156,7 +158,7 @@ cdef double usual(View v, i64 about, i64 key) noexcept nogil:
 
 
 cdef void _halve(View v, i64 row) noexcept nogil:
-    """Keep half of the durations; of those longer than any, half as well, but for one."""
+    """Halve the counts, carrying remainders to shorter bins: the number of durations longer than any is halved, rounded down."""
     counts, rest = v.histograms[row].counts, 0
     for b in range(BINS - 1, -1, -1):
         both = counts[b] + rest
@@ -164,14 +166,14 @@ cdef void _halve(View v, i64 row) noexcept nogil:
         rest = both % 2
     v.histograms[row].total //= 2
     v.histograms[row].p90, v.histograms[row].beyond = NONE, 0
-    if v.histograms[row].about == OF_QUEUE:  # who did not keep to forecasts that were made of them is forgiven by and by
+    if v.histograms[row].about == OF_QUEUE:  # forgives overruns gradually
         q = v.histograms[row].key
         v.queues[q].trusted //= 2
         v.queues[q].overran //= 2
 
 
 cpdef void find_places(View v) noexcept nogil:
-    """Give all histograms their places anew."""
+    """Compute the places of all histograms."""
     places = v.histogram_places
     for place in range(SETS * WAYS):
         places[place] = NONE
@@ -183,9 +185,9 @@ cpdef void find_places(View v) noexcept nogil:
 
 
 cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
-    """Set `tails[about * TAIL + b]` to how many durations in each histogram of job row j are in bin b or longer ones.
+    """Set `tails[about * TAIL + b]` to the number of durations in bin b or longer, for each histogram of job row j.
 
-    Returns what none is longer than.
+    Return an upper bound of all of them, seconds.
     """
     longest = 0
     for about in range(3):
@@ -201,9 +203,9 @@ cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
 
 
 cdef double duration(double *tails, double longest, double age, double part, double far) noexcept nogil:
-    """The seconds that only a part of those last longer than that last longer than `age`, by tails as `set_tails` makes them.
+    """Return the duration, seconds, that a fraction `part` of tasks older than `age` exceeds, by tails from :func:`set_tails`.
 
-    Infinite where it would be more than `far` times as long as anything that was seen.
+    inf if it would exceed `far` times the longest duration seen.
     """
     cdef double[3] weight
     b = bin_of(age)
@@ -211,8 +213,8 @@ cdef double duration(double *tails, double longest, double age, double part, dou
     rest = 1.0
     for about in range(3):
         longer = tails[about * TAIL + b + 1] + within * (tails[about * TAIL + b] - tails[about * TAIL + b + 1])
-        weight[about] = rest / (longer + BELIEF[about])
-        rest *= BELIEF[about] / (longer + BELIEF[about])
+        weight[about] = rest / (longer + PRIOR_DURATIONS[about])
+        rest *= PRIOR_DURATIONS[about] / (longer + PRIOR_DURATIONS[about])
     if rest >= part:
         return max(age, longest) * rest / part if rest <= far * part else INFINITY
     begin, before = age, 1.0
@@ -227,7 +229,7 @@ cdef double duration(double *tails, double longest, double age, double part, dou
 
 
 cdef void set_durations(View v, i64 count, i64 *jobs, double *ages, double *parts, double far, double *found) noexcept nogil:
-    """`duration` of tasks of these job rows, never beyond their time limit. Cheapest where tasks of a job lie together."""
+    """Set `found` to :func:`duration` of tasks, at most their time limits. Cheapest if a job's tasks are adjacent."""
     cdef double[TAILS] tails
     known, longest = NONE, 0.0
     for k in range(count):
@@ -237,22 +239,22 @@ cdef void set_durations(View v, i64 count, i64 *jobs, double *ages, double *part
         found[k] = max(ages[k], most)
 
 
-cdef double usual_duration(View v, i64 j) noexcept nogil:
-    """How long a task of job row j lasts in nine of ten cases, or at most; infinite: not known.
+cdef double p90_duration(View v, i64 j) noexcept nogil:
+    """Return the p90 of a task of job row j, at most its time limit, seconds; the time limit (or inf) if unknown.
 
-    By its job's own, else by its family's, else by its queue's: the first of them that have as many as it takes to say it. It
-    changes only when one of few numbers does, so that those who wait can be told when it has; `duration` with every end.
+    It is the job's own, else its family's, else its queue's: the first with enough durations. Unlike :func:`duration`
+    it changes rarely, so that pending groups can be checked again when it does.
     """
-    seconds = usual(v, OF_JOB, v.jobs[j].id) if v.jobs[j].tasks > 1 else NAN
+    seconds = p90_of(v, OF_JOB, v.jobs[j].id) if v.jobs[j].tasks > 1 else NAN
     if isnan(seconds) and v.jobs[j].family != 0:
-        seconds = usual(v, OF_FAMILY, v.jobs[j].family)
+        seconds = p90_of(v, OF_FAMILY, v.jobs[j].family)
     if isnan(seconds):
-        seconds = usual(v, OF_QUEUE, v.jobs[j].queue)
+        seconds = p90_of(v, OF_QUEUE, v.jobs[j].queue)
     return v.jobs[j].time_limit if isnan(seconds) else min(v.jobs[j].time_limit, seconds)
 
 
 def durations(View v, const i64[::1] jobs, const double[::1] ages, const double[::1] parts, double far):
-    """:func:`set_durations` as an array."""
+    """Return :func:`set_durations` as an array."""
     found = np.empty(jobs.shape[0])
     cdef double[::1] to = found
     set_durations(v, jobs.shape[0], <i64 *>&jobs[0], <double *>&ages[0], <double *>&parts[0], far, &to[0])

@@ -1,20 +1,20 @@
-"""Dominant Resource Fairness divided down a tree of queues, each of which may have weights, guarantees and limits.
+"""Dominant Resource Fairness over a tree of queues by progressive filling, with weights, guarantees and limits at all levels.
 
-All levels (dominant shares over weights) rise together from one event to the next: at each inner queue the lowest of the children
-that can still rise do so, those below a guarantee of something that they need before the others. What happens between is linear:
+All levels (dominant share / weight) rise together. At each inner queue the lowest children that can rise do so; those
+below a guarantee of something they need go first. Between two events everything is linear. Events:
 
-- a leaf has all that it can use, a queue is at a limit, or a resource is used up: whoever needs it is blocked;
-- a queue has what it is guaranteed;
-- a queue that waited is reached by its siblings;
-- another resource becomes the dominant one of an inner queue.
+- a leaf has all it can use, a queue reaches a limit, or a resource is used up: those that need it are blocked;
+- a queue reaches its guarantee;
+- rising siblings reach a queue that waited;
+- the dominant resource of an inner queue changes.
 
-It is what :mod:`fairlead.policies.tree_filling` divides for the naive tree, with weights, guarantees and limits at all levels; in
-floating point, and compiled. Each event looks at all queues, so it takes O(queues² x resources): milliseconds for hundreds.
+This is the compiled floating-point form of :mod:`fairlead.policies.tree_filling` for the naive tree. Each event visits
+all queues: O(queues² x resources), milliseconds for hundreds of queues.
 """
 
 
 cpdef bint fill_tree(Tree t) noexcept nogil:
-    """Give all leaves their tasks. Returns whether it came to an end, as it does but for a fault of its own."""
+    """Fill all leaves; return True if it converged, False only after a bug."""
     cdef i64 m = t.cols_demand
     n = t.len_queues
     _begin_tree(t)
@@ -25,19 +25,19 @@ cpdef bint fill_tree(Tree t) noexcept nogil:
         for q in range(n - 1, -1, -1):
             t.queues[q].below = t.queues[q].free and _is_below_guarantee(t, q)
             if t.queues[q].free:
-                _look(t, q)
+                _set_growth(t, q)
         t.queues[ROOT].rate = 1.0
         for q in range(1, n):
             up = t.queues[q].parent
             rises = t.queues[q].free and t.queues[q].rising
             t.queues[q].rate = t.queues[up].rate * t.queues[up].pace if rises else 0.0
-        _pass(t, _next_event(t))
+        _advance_time(t, _next_event(t))
         _block_what_is_reached(t)
     return False
 
 
 cdef void _begin_tree(Tree t) noexcept nogil:
-    """Set the leaves' speeds, and count who needs what."""
+    """Set the leaves' speeds, and count which leaves need what."""
     cdef i64 m = t.cols_demand
     cdef bint hopeless
     n = t.len_queues
@@ -63,16 +63,16 @@ cdef double _share_of(Tree t, i64 q, i64 r, double amount) noexcept nogil:
 
 
 cdef bint _is_below_guarantee(Tree t, i64 q) noexcept nogil:
-    """Whether a queue has less than it is guaranteed of something that it needs."""
+    """Return True if a queue is below its guarantee of something it needs."""
     cdef i64 m = t.cols_demand
     for r in range(t.len_capacity):
-        if t.needs[q * m + r] > 0 and t.used[q * m + r] < t.guarantee[q * m + r] * (1 - CLOSE_LEVELS):
+        if t.needs[q * m + r] > 0 and t.used[q * m + r] < t.guarantee[q * m + r] * (1 - LEVEL_TOLERANCE):
             return True
     return False
 
 
-cdef void _look(Tree t, i64 q) noexcept nogil:
-    """Work out a queue's level, and how it and what the queue uses grow in one unit of its time; its children's are known."""
+cdef void _set_growth(Tree t, i64 q) noexcept nogil:
+    """Compute a queue's level, and how it and the queue's use grow per unit of its time. Its children are computed already."""
     cdef i64 m = t.cols_demand
     m = t.len_capacity
     if t.queues[q].speed > 0:
@@ -92,7 +92,7 @@ cdef void _look(Tree t, i64 q) noexcept nogil:
                 t.growth[q * m + r] += t.growth[c * m + r]
     fastest = 0.0
     for r in range(m):
-        if _share_of(t, q, r, t.used[q * m + r]) >= level * (1 - CLOSE_LEVELS):
+        if _share_of(t, q, r, t.used[q * m + r]) >= level * (1 - LEVEL_TOLERANCE):
             fastest = max(fastest, _share_of(t, q, r, t.growth[q * m + r]))
     t.queues[q].level = level
     t.queues[q].climb = 1.0 if fastest > 0 else 0.0
@@ -102,7 +102,7 @@ cdef void _look(Tree t, i64 q) noexcept nogil:
 
 
 cdef void _choose_rising(Tree t, i64 q) noexcept nogil:
-    """Of a queue's children the lowest rise, of those below a guarantee if there are any; those whose level stands, alone."""
+    """Choose a queue's rising children: the lowest, those below a guarantee first; those with a standing level rise alone."""
     cdef bint eligible, promised, standing
     first, last = t.queues[q].first, t.queues[q].last
     promised, lowest, standing = False, INFINITY, False
@@ -115,7 +115,7 @@ cdef void _choose_rising(Tree t, i64 q) noexcept nogil:
     for k in range(first, last):
         c = t.children[k]
         eligible = t.queues[c].free and t.queues[c].below == promised
-        t.queues[c].rising = eligible and t.queues[c].level <= lowest * (1 + CLOSE_LEVELS)
+        t.queues[c].rising = eligible and t.queues[c].level <= lowest * (1 + LEVEL_TOLERANCE)
         standing |= t.queues[c].rising and t.queues[c].climb == 0
     for k in range(first, last):
         c = t.children[k]
@@ -125,7 +125,7 @@ cdef void _choose_rising(Tree t, i64 q) noexcept nogil:
 
 
 cdef double _next_event(Tree t) noexcept nogil:
-    """The time until something else happens than that all rise."""
+    """Return the root's time until the next event."""
     cdef i64 m = t.cols_demand
     cdef bint waits
     n = t.len_queues
@@ -140,10 +140,10 @@ cdef double _next_event(Tree t) noexcept nogil:
                 continue
             if t.bound[q * m + r] < INFINITY:
                 step = min(step, (t.bound[q * m + r] - used) / grows)
-            if t.queues[q].below and used < t.guarantee[q * m + r] * (1 - CLOSE_LEVELS):
+            if t.queues[q].below and used < t.guarantee[q * m + r] * (1 - LEVEL_TOLERANCE):
                 step = min(step, (t.guarantee[q * m + r] - used) / grows)
             share, slope = _share_of(t, q, r, used), _share_of(t, q, r, t.growth[q * m + r])
-            if t.queues[q].speed == 0 and share < level * (1 - CLOSE_LEVELS) and slope > climb * (1 + CLOSE_LEVELS):
+            if t.queues[q].speed == 0 and share < level * (1 - LEVEL_TOLERANCE) and slope > climb * (1 + LEVEL_TOLERANCE):
                 step = min(step, (level - share) / ((slope - climb) * rate))
         up = t.queues[q].parent
         waits = up >= 0 and t.queues[q].free and not t.queues[q].rising
@@ -152,31 +152,31 @@ cdef double _next_event(Tree t) noexcept nogil:
     return max(step, 0.0)
 
 
-cdef void _pass(Tree t, double step) noexcept nogil:
-    """Let so much of the root's time pass."""
+cdef void _advance_time(Tree t, double step) noexcept nogil:
+    """Advance by `step` of the root's time."""
     cdef i64 m = t.cols_demand
     n = t.len_queues
     for q in range(n):
-        passed = t.queues[q].rate * step
-        if passed > 0:
+        elapsed = t.queues[q].rate * step
+        if elapsed > 0:
             for r in range(m):
-                t.used[q * m + r] += t.growth[q * m + r] * passed
-            t.queues[q].tasks += t.queues[q].speed * passed
+                t.used[q * m + r] += t.growth[q * m + r] * elapsed
+            t.queues[q].tasks += t.queues[q].speed * elapsed
 
 
 cdef void _block_what_is_reached(Tree t) noexcept nogil:
-    """Block the leaves that have all they can use, or need what a queue above them may have no more of."""
+    """Block leaves that have all they can use, or need something that a queue above has no more of."""
     cdef i64 m = t.cols_demand
     cdef bint blocked
     n = t.len_queues
     for leaf in range(n - 1, -1, -1):
         if not t.queues[leaf].free or t.queues[leaf].speed == 0:
             continue
-        blocked = t.queues[leaf].tasks >= t.queues[leaf].most * (1 - CLOSE_LEVELS)
+        blocked = t.queues[leaf].tasks >= t.queues[leaf].most * (1 - LEVEL_TOLERANCE)
         q = leaf
         while q >= 0 and not blocked:
             for r in range(m):
-                blocked |= t.demand[leaf * m + r] > 0 and t.used[q * m + r] >= t.bound[q * m + r] * (1 - CLOSE_LEVELS)
+                blocked |= t.demand[leaf * m + r] > 0 and t.used[q * m + r] >= t.bound[q * m + r] * (1 - LEVEL_TOLERANCE)
             q = t.queues[q].parent
         q = leaf
         while q >= 0 and blocked:

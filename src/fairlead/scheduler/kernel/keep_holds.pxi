@@ -1,22 +1,22 @@
-"""What facts about reservations do to the state: holds made, made anew, and dropped."""
+"""Accounting for holds: how facts about reservations and claims make, replace, use and drop them."""
 
 
 cdef void keep_room(
     View v, i64 group, i64 job, i64 count, i64 *nodes, i64 *tasks, i64 kind, double start, i64 slips, i64 aparts, i64 *apart,
     double at,
 ) noexcept nogil:
-    """Keep room on nodes, which rise, for tasks of a job row, and not what was kept for it before. There are rows for that.
+    """Keep room on nodes (rising rows) for tasks of a job row, in place of the group's earlier holds. There are rows for that.
 
-    Nothing is counted on that tasks of the leaves `apart` give back.
+    Ends of tasks of the leaves in `apart` are not counted on.
 
-    Claims come before all reservations, which are planned anew around them. Where no more came of a new plan than of the one
-    before, those that were made beside it hold as they are.
+    Claims come before all reservations, which are replanned around them. If the new plan equals the old one, the other
+    reservations stay as they are.
     """
     cdef i64 m = v.len_total
     cdef bint claimed
     rank = next_rank(v) if kind == RESERVATION else first_rank(v)
-    end = start + usual_duration(v, job) if kind == RESERVATION else INFINITY
-    news = not _is_kept(v, group, count, nodes, tasks, start, end)
+    end = start + p90_duration(v, job) if kind == RESERVATION else INFINITY
+    has_changed = not _is_kept(v, group, count, nodes, tasks, start, end)
     mark = v.scratches
     made, since, idled, ran = at, at, floats(v, m), v.queues[v.groups[group].leaf].tasks
     changed, claimed = flags(v, v.counts[NODES]), kind != RESERVATION
@@ -30,7 +30,7 @@ cdef void keep_room(
             count_idle(v, v.holds[h].node, at)
             for r in range(m):
                 idled[r] += v.idled[h * m + r]
-    _take_out(v, group, NONE)
+    _remove_holds(v, group, NONE)
     for k in range(count):
         count_idle(v, nodes[k], at)
     unlink_holds(v)
@@ -56,15 +56,15 @@ cdef void keep_room(
     for r in range(m):
         v.idled[first * m + r] = idled[r]
     link_holds(v)
-    _withhold(v, group)
-    if kind == RESERVATION and isnan(v.groups[group].passed_since):
-        pass_over(v, group, at)
-    if news:
-        _break(v, changed, rank)
+    _update_nonlendable(v, group)
+    if kind == RESERVATION and isnan(v.groups[group].bypassed_since):
+        note_bypassed(v, group, at)
+    if has_changed:
+        _note_changed(v, changed, rank)
     for n in range(v.counts[NODES]):
         if changed[n]:
-            _look_ahead(v, n, at)
-    _set_again(v, changed)
+            _set_expected_ends(v, n, at)
+    _update_nodes(v, changed)
     release(v, mark)
     if v.counts[IN_ORDER]:
         v.group_cache[group].keeping = v.queue_cache[v.groups[group].leaf].keeping = True
@@ -72,7 +72,7 @@ cdef void keep_room(
 
 
 cdef i64 _free_place(View v) noexcept nogil:
-    """The first place that no reservation has."""
+    """Return the first bit that no reservation uses in `apart`."""
     taken = 0
     for h in range(v.counts[HOLDS]):
         if v.holds[h].place != NONE:
@@ -83,14 +83,14 @@ cdef i64 _free_place(View v) noexcept nogil:
     return place
 
 
-cdef void _withhold(View v, i64 group) noexcept nogil:
-    """What is kept for a group has changed, and so may have what its queues do not lend."""
+cdef void _update_nonlendable(View v, i64 group) noexcept nogil:
+    """Update the idle non-lendable quota of a group's queues after its holds changed."""
     if v.queues[0].has_nonlendable:
-        set_withheld(v, v.groups[group].leaf)
+        set_idle_nonlendable(v, v.groups[group].leaf)
 
 
 cdef bint _is_kept(View v, i64 group, i64 count, i64 *nodes, i64 *tasks, double start, double end) noexcept nogil:
-    """Whether just that is kept for a group: so many tasks on each of these nodes, from a start to an end."""
+    """Return True if a group's holds are exactly these: tasks by node, start and end."""
     cdef i64 m = v.len_total
     cdef bint same
     k, same = 0, True
@@ -103,7 +103,7 @@ cdef bint _is_kept(View v, i64 group, i64 count, i64 *nodes, i64 *tasks, double 
 
 
 cpdef bint drop_holds(View v, i64 group, double at) noexcept nogil:
-    """Keep nothing for a group any more; whether there was something."""
+    """Drop all holds of a group; return True if there were any."""
     cdef i64 m = v.len_total
     cdef bint claimed
     mark = v.scratches
@@ -117,11 +117,11 @@ cpdef bint drop_holds(View v, i64 group, double at) noexcept nogil:
             for r in range(m):
                 v.idled_before[leaf * m + r] += v.idled[h * m + r]
     if found:
-        _take_out(v, group, NONE)
-        _withhold(v, group)
-        _break(v, changed, rank)
-        _set_again(v, changed)
-        v.groups[group].passed_since = NAN
+        _remove_holds(v, group, NONE)
+        _update_nonlendable(v, group)
+        _note_changed(v, changed, rank)
+        _update_nodes(v, changed)
+        v.groups[group].bypassed_since = NAN
         if claimed:
             v.times[CLAIM_DUE] = -INFINITY
         if v.counts[IN_ORDER]:
@@ -133,7 +133,7 @@ cpdef bint drop_holds(View v, i64 group, double at) noexcept nogil:
 
 
 cdef bint _keeps(View v, i64 leaf) noexcept nogil:
-    """Whether something is kept for a leaf."""
+    """Return True if a leaf has any hold."""
     for h in range(v.counts[HOLDS]):
         if v.groups[v.holds[h].group].leaf == leaf:
             return True
@@ -141,46 +141,46 @@ cdef bint _keeps(View v, i64 leaf) noexcept nogil:
 
 
 cdef bint use_hold(View v, i64 group, i64 node, double at) noexcept nogil:
-    """A task of a group is placed on a node: its reservation is over, or, of what is kept for claims there, so much.
+    """Use a group's holds for a task placed on a node: end its reservation, or shrink its claims' hold there by a task.
 
-    Whether the reservation stays: it does not count on what its leaf's tasks give back, and such room was taken.
+    Return True if the reservation stays: it does not count on its leaf's tasks, and such room was taken.
     """
     for h in range(v.counts[HOLDS]):
         if v.holds[h].group == group:
             if is_beside(v, h, node, v.queues[v.groups[group].leaf].tasks, at):
                 return True
             if v.holds[h].kind == RESERVATION or v.groups[group].gang > 0 or served_tasks(v, group) == 1:
-                since = v.groups[group].passed_since
+                since = v.groups[group].bypassed_since
                 drop_holds(v, group, at)
-                v.groups[group].passed_since = since
+                v.groups[group].bypassed_since = since
                 return False
             if v.holds[h].node == node:
-                _use_one(v, h, at)
+                _shrink_hold(v, h, at)
                 return False
     return False
 
 
 cdef void hand_on(View v, i64 group) noexcept nogil:
-    """A group's reservation is for the job that is first in it now."""
+    """Give a group's reservation to the job that is first in it now."""
     for h in range(v.counts[HOLDS]):
         if v.holds[h].group == group and v.holds[h].kind == RESERVATION:
             v.holds[h].job = v.jobs[v.groups[group].head].id
 
 
-cdef void _use_one(View v, i64 h, double at) noexcept nogil:
-    """A hold keeps room for one task less."""
+cdef void _shrink_hold(View v, i64 h, double at) noexcept nogil:
+    """Shrink a hold by one task."""
     cdef i64 m = v.len_total
     n, group = v.holds[h].node, v.holds[h].group
     count_idle(v, n, at)
     v.holds[h].tasks -= 1
     count_claim(v, h, -1)
-    _withhold(v, group)
+    _update_nonlendable(v, group)
     for r in range(m):
         v.amount[h * m + r] -= v.demand[v.groups[group].shape_row * m + r]
     if v.holds[h].tasks == 0:
         for r in range(m):
             v.idled_before[v.groups[group].leaf * m + r] += v.idled[h * m + r]
-        _take_out(v, group, n)
+        _remove_holds(v, group, n)
     set_held(v, n)
     set_idle(v, n)
     if v.counts[IN_ORDER]:
@@ -190,19 +190,19 @@ cdef void _use_one(View v, i64 h, double at) noexcept nogil:
 
 
 cpdef void drop_holds_on(View v, i64 node, double at) noexcept nogil:
-    """A node takes nobody any more: whoever had room kept there has none kept, but is due at once for a new plan."""
+    """Drop all holds on a node that is no longer available; their groups stay in line, and are due for a new plan at once."""
     while v.nodes[node].hold != NONE:
         owner = v.holds[v.nodes[node].hold].group
-        since = v.groups[owner].passed_since
+        since = v.groups[owner].bypassed_since
         drop_holds(v, owner, at)
-        v.groups[owner].passed_since = since
+        v.groups[owner].bypassed_since = since
 
 
 cdef void note_end(View v, i64 j, i64 t, double at) noexcept nogil:
-    """A task on a node with holds ends: whether it did what was counted on.
+    """Note whether a task that ends on a node with holds did what they counted on.
 
-    Where it was to have ended before a start, there was not enough at that later moment, with its room and all else: so there is
-    not now, and a new plan would be the same.
+    A task that was expected before a start changes no plan: its end is included there already, and a new plan would be
+    the same.
     """
     h, until = v.nodes[v.tasks[t].node].hold, v.tasks[t].until
     _note_overrun(v, j, t, at)
@@ -213,14 +213,14 @@ cdef void note_end(View v, i64 j, i64 t, double at) noexcept nogil:
 
 
 cdef void _note_overrun(View v, i64 j, i64 t, double at) noexcept nogil:
-    """A task that is not over when its cautious forecast is counts against its queue, once."""
+    """Count a task that outlasts its cautious forecast against its queue, once."""
     if v.tasks[t].trusted and at > v.tasks[t].until:
         v.queues[v.jobs[j].queue].overran += 1
         v.tasks[t].trusted = False
 
 
-cdef void _take_out(View v, i64 group, i64 node) noexcept nogil:
-    """Take the rows of a group's holds out of the table, or of that on a node; what is charged for them is so no more."""
+cdef void _remove_holds(View v, i64 group, i64 node) noexcept nogil:
+    """Remove a group's holds (on one node, or NONE: all) from the table, with their charges."""
     cdef i64 m = v.len_total
     unlink_holds(v)
     left = 0
@@ -247,16 +247,16 @@ cdef void _take_out(View v, i64 group, i64 node) noexcept nogil:
         touch_queue(v, v.groups[group].leaf)
 
 
-cdef void _break(View v, flag *changed, i64 rank) noexcept nogil:
-    """What a reservation kept on some nodes is another now: those after it there are to be planned anew, those before may be."""
+cdef void _note_changed(View v, flag *changed, i64 rank) noexcept nogil:
+    """Note that a reservation's holds on some nodes changed: higher ranks there must be replanned, lower ones may be."""
     for h in range(v.counts[HOLDS]):
         if changed[v.holds[h].node] and v.holds[h].rank != rank:
             change = BROKEN if v.holds[h].rank > rank else CHANGED
             v.holds[h].change = max(v.holds[h].change, change)
 
 
-cdef void _look_ahead(View v, i64 n, double at) noexcept nogil:
-    """Say of what runs on a node when it is taken to have ended, and what that gives back for all holds there."""
+cdef void _set_expected_ends(View v, i64 n, double at) noexcept nogil:
+    """Set when a node's tasks are expected to end, and what they give back to its holds."""
     cdef i64 m = v.len_total
     cdef double[TAILS] tails
     h = v.nodes[n].hold
@@ -277,7 +277,7 @@ cdef void _look_ahead(View v, i64 n, double at) noexcept nogil:
 
 
 cdef void _count_on(View v, i64 j, i64 t) noexcept nogil:
-    """Count a task for the holds on its node: what it gives back until their starts, and when that is to be seen."""
+    """Count a task for the holds on its node that start after its expected end, and set when to review them."""
     cdef i64 m = v.len_total
     h = v.nodes[v.tasks[t].node].hold
     while h != NONE:
@@ -288,8 +288,8 @@ cdef void _count_on(View v, i64 j, i64 t) noexcept nogil:
         h = v.holds[h].after
 
 
-cdef void _set_again(View v, flag *changed) noexcept nogil:
-    """Work out what is held on some nodes; whoever waits may have more room there, or may enter what is kept."""
+cdef void _update_nodes(View v, flag *changed) noexcept nogil:
+    """Compute what some nodes hold, and note that pending groups may have more room there."""
     for n in range(v.counts[NODES]):
         if changed[n]:
             set_held(v, n)
@@ -302,7 +302,7 @@ def keep_nodes(
     View v, i64 group, i64 job, const i64[::1] nodes, const i64[::1] tasks, i64 kind, double start, i64 slips,
     const i64[::1] apart, double at,
 ):
-    """:func:`keep_room`."""
+    """Call :func:`keep_room`."""
     keep_room(
         v, group, job, nodes.shape[0], <i64 *>&nodes[0], <i64 *>&tasks[0], kind, start, slips,
         apart.shape[0], <i64 *>&apart[0], at,

@@ -1,14 +1,17 @@
-"""Who goes before whom: the keys of queues, and how they are compared.
+"""The keys of queues, and how they are compared: which sibling goes before which.
 
-Under a policy whose key is a largest share (drf, maxmin) keys are exact: two that floats may not tell apart are compared as
-products of whole numbers; so are those of YARN's policies, which go on to the next largest where the largest are the same. The
-other policies' levels are rounded to 40 binary digits, and two that are the same then are a tie;
-so the order is one order, whoever is compared with whom first.
+| policy | key | comparison |
+| --- | --- | --- |
+| drf, maxmin | largest share | exact: products of integers where floats are too close |
+| YARN's | share or part of the minimum, by resource | exact; then by the next largest |
+| others | one level | rounded to 40 binary digits; equal levels tie |
+
+So the order is total, whichever two siblings are compared first.
 """
 
 
 cpdef i64 compare_shares(View v, i64 a, i64 ra, i64 b, i64 rb) noexcept nogil:
-    """Compare queue a's weighed share of resource ra with b's of rb, exactly: -1, 0 or 1."""
+    """Compare queue a's weighted share of resource ra with b's of rb, exactly: -1, 0 or 1."""
     cdef i64 m = v.len_total
     x, y = v.charged[a * m + ra], v.charged[b * m + rb]
     if x == 0 or y == 0:
@@ -21,13 +24,13 @@ cpdef i64 compare_shares(View v, i64 a, i64 ra, i64 b, i64 rb) noexcept nogil:
 
 
 cdef double _share(View v, i64 q, i64 r) noexcept nogil:
-    """The weighed share of a resource that a queue is charged."""
+    """Return the weighted share of a resource that a queue is charged."""
     cdef i64 m = v.len_total
     return <double>v.charged[q * m + r] / (max(1, v.total[r]) << v.fine[r]) / v.weight[q * m + r]
 
 
 cdef double dominant_share(i64 m, i64 *used, i64 *capacity, double *weight) noexcept nogil:
-    """The largest of used / capacity / weight; a resource that the cluster has none of has no share."""
+    """Return the largest used / capacity / weight; a resource without capacity has no share."""
     largest = 0.0
     for r in range(m):
         if capacity[r] > 0:
@@ -36,7 +39,7 @@ cdef double dominant_share(i64 m, i64 *used, i64 *capacity, double *weight) noex
 
 
 cdef double _times_priority(double used, double priority) noexcept nogil:
-    """See :func:`fairlead.policies.htcondor`: slots in inverse proportion to the priority."""
+    """Return use times priority, see :func:`fairlead.policies.htcondor`: slots in inverse proportion to priority."""
     return used * priority if used > 0 else -1.0 / priority
 
 
@@ -44,22 +47,22 @@ cdef double _rounded(double x) noexcept nogil:
     """Round to 40 binary digits."""
     if not isfinite(x):
         return x
-    t = x * SPLIT
+    t = x * ROUNDING_FACTOR
     return t - (t - x)
 
 
 cdef bint compares_shares(i64 policy) noexcept nogil:
-    """Whether what queues used before is a part of their keys under a policy."""
+    """Return True if past use is part of the keys under a policy."""
     return policy == DRF or policy == ASSET or policy == HDRF or MAXMIN <= policy < YARN_FAIR
 
 
 cdef bint has_history(i64 policy) noexcept nogil:
-    """Whether keys under a policy change when what queues used before does."""
+    """Return True if keys under a policy change when past use does."""
     return compares_shares(policy) or policy == SDRF or policy >= FAIRTREE
 
 
 cpdef void set_key(View v, i64 q) noexcept nogil:
-    """Work out queue q's key among its siblings, from what it is charged; for hdrf and divisions see :func:`set_level`."""
+    """Compute queue q's key among its siblings from its charge; hdrf and divisions also need :func:`set_level`."""
     cdef i64 m = v.len_total
     cache = v.queue_cache
     p = v.queues[q].parent
@@ -71,7 +74,7 @@ cpdef void set_key(View v, i64 q) noexcept nogil:
         charge(v, q)
     if policy == DRF:
         _set_dominant(v, q, v.queues[p].exact)
-    elif policy == MESOS:  # what was used before is nothing to it
+    elif policy == MESOS:  # ignores past use
         for r in range(m):
             v.charged[q * m + r] = (v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]
         _set_dominant(v, q, v.queues[p].exact)
@@ -97,7 +100,7 @@ cpdef void set_key(View v, i64 q) noexcept nogil:
             level += _share(v, q, r) if v.total[r] > 0 else 0.0
         cache[q].level = _rounded(level)
     elif policy == FIFO or policy == BY_PRIORITY:
-        # The least that anything below has: what is really served is looked up when it is found.
+        # The least of anything below; the exact key is known when the search finds the group.
         least = &v.least[(v.queue_cache[q].base + 1) * v.cols_least]
         resources = m
         cache[q].first = least[resources + NEGATIVE_PRIORITY] if policy == BY_PRIORITY else 0
@@ -105,12 +108,12 @@ cpdef void set_key(View v, i64 q) noexcept nogil:
 
 
 cdef i64 needs_bit(i64 r) noexcept nogil:
-    """The bit of a resource in a tree's `needs`; the last is that of all the rest."""
+    """Return a resource's bit in a tree's `needs`; all resources from the last bit on share it."""
     return <i64>1 << min(r, LAST_BIT)
 
 
 cdef bint may_go_first(View v, i64 q, i64 node) noexcept nogil:
-    """Whether :func:`exact_below` may be 0 for queue q and anybody below a node of its tree."""
+    """Return True if :func:`exact_below` may be 0 for queue q and some group below a node of its tree."""
     if v.queue_cache[q].column == AS_YARN and v.queues[q].guaranteed:
         return v.queue_cache[q].below == 0
     return _may_go_first(v, q, node)
@@ -129,13 +132,13 @@ cdef bint _child_may_go_first(View v, i64 q, i64 node) noexcept nogil:
 
 
 cdef i64 _has(View v, i64 q, i64 r) noexcept nogil:
-    """What a queue has of what it is guaranteed: what is kept for its claims is theirs, and for nobody else in it missing."""
+    """Return what a queue has towards its guarantee: its use, and what is kept for its claims."""
     cdef i64 m = v.len_total
     return v.used[q * m + r] + v.claimed[q * m + r]
 
 
 cdef double _stateful_share(View v, i64 q) noexcept nogil:
-    """The dominant share, and the largest commitment, which is what history is made of under sdrf."""
+    """Return the dominant share plus the largest commitment, which is the history under sdrf."""
     cdef i64 m = v.len_total
     share, committed = 0.0, 0.0
     for r in range(m):
@@ -146,16 +149,16 @@ cdef double _stateful_share(View v, i64 q) noexcept nogil:
 
 
 cdef void _set_dominant(View v, i64 q, bint exact) noexcept nogil:
-    """The dominant share, and at which resource it is reached; where floats are not sure, decided exactly."""
+    """Set the dominant share and its resource; decide exactly where floats are too close."""
     cdef i64 m = v.len_total
     cdef bint larger
     largest, column = 0.0, NONE
     for r in range(m):
         if v.total[r] > 0 and v.charged[q * m + r] > 0:
             share = _share(v, q, r)
-            if column == NONE or share > largest * (1.0 + SURE):
+            if column == NONE or share > largest * (1.0 + SHARE_TOLERANCE):
                 larger = True
-            elif share < largest * (1.0 - SURE) or not exact:
+            elif share < largest * (1.0 - SHARE_TOLERANCE) or not exact:
                 larger = share > largest
             else:
                 larger = compare_shares(v, q, r, q, column) > 0
@@ -166,7 +169,7 @@ cdef void _set_dominant(View v, i64 q, bint exact) noexcept nogil:
 
 
 cdef void _set_as_yarn(View v, i64 q, i64 policy) noexcept nogil:
-    """YARN's key: whether it is below its minimum of what it goes by, and the part of that which it has; else its share."""
+    """Set YARN's key: below its minimum and the part of it that it has; else its share."""
     cdef i64 m = v.len_total
     cache = v.queue_cache
     for r in range(m):
@@ -183,13 +186,13 @@ cdef void _set_as_yarn(View v, i64 q, i64 policy) noexcept nogil:
 
 
 cdef bint compares_as_yarn(View v, i64 q) noexcept nogil:
-    """Whether a queue and its siblings are compared as YARN does it."""
+    """Return True if a queue and its siblings are compared by YARN's rule."""
     policy = v.queues[v.queues[q].parent].policy
     return policy == YARN_DRF or YARN_FAIR <= policy < FAIRTREE
 
 
 cdef bint misses_as_compared(View v, i64 q, i64 *kept) noexcept nogil:
-    """Whether a queue misses what its siblings are compared by, so much being kept for claims: YARN compares one minimum."""
+    """Return True if a queue is below the minimum that it is compared by, with `kept` for claims; YARN compares one minimum."""
     cdef i64 m = v.len_total
     policy = v.queues[v.queues[q].parent].policy
     if not compares_as_yarn(v, q):
@@ -201,7 +204,7 @@ cdef bint misses_as_compared(View v, i64 q, i64 *kept) noexcept nogil:
 
 
 cdef i64 _next_by_dominance(View v, i64 q, i64 last) noexcept nogil:
-    """The resource after another (NONE: the first) by shares, the largest first; of equals the least part of a minimum."""
+    """Return the resource after `last` (NONE: first) by share, largest first; ties by the smaller part of a minimum."""
     cdef i64 m = v.len_total
     cdef bint later
     found = NONE
@@ -221,7 +224,7 @@ cdef bint _is_more_dominant(View v, i64 q, i64 r, i64 s) noexcept nogil:
 
 
 cdef i64 _compare_weighed(View v, i64 a, i64 ra, i64 b, i64 rb) noexcept nogil:
-    """Compare weighed shares exactly where the weights allow that, else rounded: -1, 0 or 1."""
+    """Compare weighted shares: -1, 0 or 1; exactly where the weights allow it, else rounded."""
     if v.queues[v.queues[a].parent].exact:
         return compare_shares(v, a, ra, b, rb)
     x = _rounded(_share(v, a, ra))
@@ -230,7 +233,7 @@ cdef i64 _compare_weighed(View v, i64 a, i64 ra, i64 b, i64 rb) noexcept nogil:
 
 
 cdef i64 _compare_parts_of_minimum(View v, i64 a, i64 ra, i64 b, i64 rb) noexcept nogil:
-    """Compare what part of its minimum of resource ra queue a uses with b's of rb, exactly; that of no minimum is the largest."""
+    """Compare which part of their minimums a uses of ra and b of rb, exactly; no minimum counts as the largest part."""
     cdef i64 m = v.len_total
     least_a, least_b = v.guarantee[a * m + ra], v.guarantee[b * m + rb]
     if least_a == 0 or least_b == 0:
@@ -240,7 +243,7 @@ cdef i64 _compare_parts_of_minimum(View v, i64 a, i64 ra, i64 b, i64 rb) noexcep
 
 
 cdef i64 _compare_as_yarn(View v, i64 a, i64 b, bint needy) noexcept nogil:
-    """Compare queue a with its sibling b by YARN's rule, both being below their minimums or neither: -1, 0 or 1."""
+    """Compare queue a with its sibling b by YARN's rule, both below their minimums or neither: -1, 0 or 1."""
     cdef i64 m = v.len_total
     policy = v.queues[v.queues[a].parent].policy
     if policy != YARN_DRF:
@@ -257,7 +260,7 @@ cdef i64 _compare_as_yarn(View v, i64 a, i64 b, bint needy) noexcept nogil:
 
 
 cdef void set_level(View v, i64 q, bint leaf) noexcept nogil:
-    """The rest of the key under policies that look at more than what queue q uses: hdrf, and those that divide."""
+    """Set the rest of the key under policies that need more than queue q's use: hdrf, and divisions."""
     cdef i64 m = v.len_total
     level = now = 0.0
     if v.queues[v.queues[q].parent].policy == HDRF:
@@ -276,7 +279,7 @@ cdef void set_level(View v, i64 q, bint leaf) noexcept nogil:
 
 
 cdef i64 turn_of(View v, i64 q) noexcept nogil:
-    """What breaks ties between queue q and its siblings: when it was served last; under Mesos' policy, how often."""
+    """Return the tie-breaker of queue q among its siblings: when it was last served; under Mesos' policy, how often."""
     p = v.queues[q].parent
     if p != NONE and v.queues[p].policy == MESOS:
         return v.queues[q].allocations
@@ -286,7 +289,7 @@ cdef i64 turn_of(View v, i64 q) noexcept nogil:
 cpdef bint queue_goes_before(
     View v, i64 a, i64 a_below, i64 a_first, double a_level, i64 b, i64 b_below, i64 b_first, double b_level
 ) noexcept nogil:
-    """Whether queue a goes before its sibling b, their keys being these."""
+    """Return True if queue a goes before its sibling b with these keys."""
     order = compare_queues(v, a, a_below, a_first, a_level, b, b_below, b_first, b_level)
     if order != 0:
         return order < 0
@@ -299,31 +302,33 @@ cpdef bint queue_goes_before(
 cdef i64 compare_queues(
     View v, i64 a, i64 a_below, i64 a_first, double a_level, i64 b, i64 b_below, i64 b_first, double b_level
 ) noexcept nogil:
-    """Compare two siblings by these keys alone, not by whose turn it is: -1 where a goes first, 0 or 1."""
+    """Compare two siblings by these keys alone, without the tie-breaker: -1 if a goes first, 0 or 1."""
     if a_below != b_below:
         return -1 if a_below < b_below else 1
     if a_first != b_first:
         return -1 if a_first < b_first else 1
     ra, rb = v.queue_cache[a].column, v.queue_cache[b].column
-    if ra != NONE and rb != NONE and abs(a_level - b_level) <= SURE * (a_level + b_level):
+    if ra != NONE and rb != NONE and abs(a_level - b_level) <= SHARE_TOLERANCE * (a_level + b_level):
         return compare_shares(v, a, ra, b, rb) if ra > NONE else _compare_as_yarn(v, a, b, a_below == 0)
     return (a_level > b_level) - (a_level < b_level)
 
 
-cdef bint bucket_goes_before(View v, i64 a, i64 b) noexcept nogil:
-    """Whether group a goes before another of its leaf: by priority, then by the number of the job that is next."""
+cdef bint group_goes_before(View v, i64 a, i64 b) noexcept nogil:
+    """Return True if group a goes before b of the same leaf: by priority, then by the number of the next job."""
     if v.groups[a].priority != v.groups[b].priority:
         return v.groups[a].priority > v.groups[b].priority
     return v.group_cache[a].number < v.group_cache[b].number
 
 
 cpdef i64 exact_below(View v, i64 q, i64 shape, i64 under) noexcept nogil:
-    """0 where queue q goes first with a task of the shape, for it is below its guarantee of something that this needs, else 1.
+    """Return 0 if queue q goes first with a task of the shape, being below its guarantee of something the task needs; else 1.
 
-    A queue that is guaranteed nothing of what the task needs goes as the one on the way down from it does (`under`; 1 for a
-    leaf): so a guarantee is one among the siblings of all above it too, as far as they name nothing. So goes whoever has others
-    revoked for a guarantee, with what these give up: `kernel/claims.pxi` asks along the same
-    way. Who has a minimum under YARN's key goes by that. Who needs nothing in particular, a framework, needs anything.
+    A queue that is guaranteed nothing the task needs takes the value `under` of the queue below it on the path (1 for a
+    leaf). So a guarantee counts among the siblings of all queues above it, until one of them names its own.
+    `kernel/claims.pxi` preempts along the same path, so a claim is served with what is preempted for it.
+
+    A queue with a minimum under YARN's key uses that minimum. A task without demands, of a framework, counts as needing
+    everything.
     """
     cdef i64 m = v.len_total
     cdef bint anything
@@ -341,7 +346,7 @@ cpdef i64 exact_below(View v, i64 q, i64 shape, i64 under) noexcept nogil:
 
 
 cdef i64 below_on_path(View v, i64 q, i64 leaf, i64 shape) noexcept nogil:
-    """The same, for a task that waits in a leaf below the queue."""
+    """Return :func:`exact_below` of queue q for a task that waits in a leaf below it."""
     below, x = exact_below(v, leaf, shape, 1), leaf
     while x != q:
         x = v.queues[x].parent

@@ -1,12 +1,20 @@
-"""What stops a group: which bound of a queue above it its next task, or whole gang, would break."""
+"""Limits: which bound of a queue on its path a group's next task, or whole gang, would exceed.
+
+Three kinds of bounds stop a group, in this order:
+
+1. **limit** of a queue, by resource: LIMIT. Use by revocable jobs does not count against others. In an over-limit
+   cycle, revocable jobs ignore limits.
+2. **max_tasks, max_jobs** of a queue: MAX_TASKS, MAX_JOBS.
+3. **non-lendable quota** of other queues: NONLENDABLE. It is guaranteed to them, idle, and not lent.
+
+What is kept for claims of other groups counts as used in all three.
+
+The file ends with :func:`below_guarantee`, a measure that reports use: queues with an open claim for their guarantee.
+"""
 
 
 cpdef i64 over_limits(View v, i64 b) noexcept nogil:
-    """Which bound of a queue on the path to the root a group's next task, or whole gang, would break; NOT_REACHED for none.
-
-    A limit is named before a bound on how many tasks or jobs there are. What revocable jobs use is nothing to others' limits; and
-    in a cycle for these alone, limits are nothing to them. What is kept for others' claims counts as used.
-    """
+    """Return which bound on the path to the root a group's next task, or whole gang, would exceed; NOT_REACHED if none."""
     cdef i64 m = v.len_total
     cdef bint beyond
     demand, beyond = &v.demand[v.groups[b].shape_row * m], v.counts[OVER_LIMIT_PASS] and v.groups[b].revocable
@@ -16,17 +24,17 @@ cpdef i64 over_limits(View v, i64 b) noexcept nogil:
         for r in range(m):
             if demand[r] > 0 and v.limit[q * m + r] != UNLIMITED:
                 room = v.limit[q * m + r] - v.used[q * m + r] + (0 if v.groups[b].revocable else v.spare[q * m + r])
-                if demand[r] > floor_div(room - _kept_for_others(v, b, q, r), count):  # a product might be too large
+                if demand[r] > floor_div(room - _kept_for_others(v, b, q, r), count):  # avoids overflow
                     return LIMIT
         q = v.queues[q].parent
     why = over_counts(v, b)
-    if why == NOT_REACHED and v.queues[0].has_nonlendable and _is_withheld(v, b, count):
-        why = WITHHELD
+    if why == NOT_REACHED and v.queues[0].has_nonlendable and _needs_nonlendable(v, b, count):
+        why = NONLENDABLE
     return why
 
 
 cdef i64 _kept_for_others(View v, i64 b, i64 q, i64 r) noexcept nogil:
-    """How much of a resource is kept for claims below a queue that are not a group's own, it being below that queue."""
+    """Return how much of a resource is kept for claims below a queue on the group's path, less the group's own."""
     cdef i64 m = v.len_total
     kept = v.claimed[q * m + r]
     if kept > 0:
@@ -35,9 +43,9 @@ cdef i64 _kept_for_others(View v, i64 b, i64 q, i64 r) noexcept nogil:
 
 
 cdef i64 over_counts(View v, i64 b) noexcept nogil:
-    """Which bound on how many tasks or jobs there are a group's next task, or whole gang, would break; NOT_REACHED for none.
+    """Return which bound on tasks or jobs a group's next task, or whole gang, would exceed; NOT_REACHED if none.
 
-    What room is kept for, for the claims of others, counts as if it ran.
+    Tasks that room is kept for, for claims of other groups, count as running.
     """
     cdef bint kept
     started, kept = is_started(v, b), v.counts[HOLDS] > 0
@@ -57,31 +65,31 @@ cdef i64 over_counts(View v, i64 b) noexcept nogil:
 
 
 cdef bint _is_counted(View v, i64 q) noexcept nogil:
-    """Whether there is a bound on how many tasks or jobs of a queue run."""
+    """Return True if a queue has a bound on running tasks or jobs."""
     return v.queues[q].max_tasks < UNLIMITED or v.queues[q].max_jobs < UNLIMITED
 
 
 cpdef (i64, i64) kept_beside(View v, i64 b, i64 q) noexcept nogil:
-    """How many tasks and new jobs below a queue room is kept for, for claims of other groups than this."""
+    """Return for how many tasks and new jobs below a queue room is kept, for claims of groups other than b."""
     tasks, jobs = 0, 0
     for h in range(v.counts[HOLDS]):
         other = v.holds[h].group
         if other != b and v.holds[h].kind != RESERVATION and _is_below(v, v.groups[other].leaf, q):
             tasks += v.holds[h].tasks
-            if h == 0 or v.holds[h - 1].group != other:  # the holds of a group lie together
+            if h == 0 or v.holds[h - 1].group != other:  # the holds of a group are adjacent
                 jobs += _jobs_to_begin(v, other, served_tasks(v, other))
     return tasks, jobs
 
 
 cdef bint _is_below(View v, i64 leaf, i64 q) noexcept nogil:
-    """Whether a leaf is a queue, or below it."""
+    """Return True if a leaf is q or below it."""
     while leaf != NONE and leaf != q:
         leaf = v.queues[leaf].parent
     return leaf != NONE
 
 
 cdef i64 _jobs_to_begin(View v, i64 b, i64 tasks) noexcept nogil:
-    """How many jobs begin with so many tasks of a group, from its next on."""
+    """Return how many jobs start with the next `tasks` tasks of a group."""
     cdef bint started
     count, j = 0, current_job(v, b)
     left, started = tasks_left(v, b), is_started(v, b)
@@ -95,13 +103,13 @@ cdef i64 _jobs_to_begin(View v, i64 b, i64 tasks) noexcept nogil:
 
 
 cdef i64 startable_of(View v, i64 b, i64 most, i64 *kept) noexcept nogil:
-    """How many tasks of a group may start, at most so many, by bounds on how many tasks and jobs there are.
+    """Return how many tasks of a group, at most `most`, may start by bounds on running tasks and jobs. Not valid in a cycle.
 
-    `kept`, shape (groups,), says for how many tasks of each room is kept for claims: those of others count as if they ran.
-    Not to be asked in a cycle.
+    `kept`, shape (groups,), is for how many tasks of each group room is kept for claims; those of other groups count as
+    running.
     """
     cdef i64 m = v.len_total
-    tasks, jobs, q = most, NOBODY, v.groups[b].leaf
+    tasks, jobs, q = most, INFINITE, v.groups[b].leaf
     while q != NONE:
         if _is_counted(v, q):
             others, begun = 0, 0
@@ -124,8 +132,8 @@ cdef i64 startable_of(View v, i64 b, i64 most, i64 *kept) noexcept nogil:
     return max(0, min(found, tasks))
 
 
-cdef bint _is_withheld(View v, i64 b, i64 count) noexcept nogil:
-    """Whether so many tasks of a group would use what others do not lend."""
+cdef bint _needs_nonlendable(View v, i64 b, i64 count) noexcept nogil:
+    """Return True if `count` tasks of a group would use non-lendable quota of other queues."""
     cdef i64 m = v.len_total
     demand = &v.demand[v.groups[b].shape_row * m]
     for r in range(m):
@@ -137,12 +145,12 @@ cdef bint _is_withheld(View v, i64 b, i64 count) noexcept nogil:
 
 
 def may_start(View v, i64 b, i64 most, const i64[::1] kept):
-    """:func:`startable_of`."""
+    """Return :func:`startable_of`."""
     return startable_of(v, b, most, <i64 *>&kept[0])
 
 
-cdef void set_withheld(View v, i64 leaf) noexcept nogil:
-    """After what a leaf uses, or is kept for its claims, has changed: work out what it, and the queues above it, withhold."""
+cdef void set_idle_nonlendable(View v, i64 leaf) noexcept nogil:
+    """Update the idle non-lendable quota of a leaf and all queues above, after its use or what is kept for its claims changed."""
     cdef i64 m = v.len_total
     q = leaf
     while q != NONE:
@@ -156,7 +164,7 @@ cdef void set_withheld(View v, i64 leaf) noexcept nogil:
 
 
 cpdef i64 nonlendable_for(View v, i64 leaf, i64 r) noexcept nogil:
-    """How much of a resource others than a leaf withhold from it."""
+    """Return how much idle quota of a resource other queues do not lend to a leaf."""
     cdef i64 m = v.len_total
     amount, q = 0, leaf
     while v.queues[q].parent != NONE:
@@ -166,11 +174,11 @@ cpdef i64 nonlendable_for(View v, i64 leaf, i64 r) noexcept nogil:
 
 
 cpdef i64 below_guarantee(View v) noexcept nogil:
-    """How many queues miss what they are guaranteed: a claim for it is open in them, whether room is coming back for it or not.
+    """Return how many queues miss their guarantee and have an open claim for it, whether served yet or not.
 
-    It is so of the lowest queue on the way from a claim's leaf that is guaranteed some of what it needs; one with others below
-    it counts where none of those does. What could not start whatever were revoked is no claim: what no node could hold, what is
-    not the first of a strict leaf, and what a bound on how many tasks or jobs there are keeps waiting. With the order made.
+    A claim counts for the lowest queue on its path with a guarantee of something it needs. A queue with such queues
+    below it counts only if none of them does. Claims that preemption cannot serve are ignored: tasks that fit no empty
+    node, tasks behind the first of a strict leaf, and tasks stopped by max_tasks or max_jobs. The order must exist.
     """
     cdef i64 m = v.len_total
     queues = v.counts[QUEUES]
@@ -193,7 +201,7 @@ cpdef i64 below_guarantee(View v) noexcept nogil:
         if q != NONE and not below[q] and startable_of(v, b, tasks, NULL) == tasks:
             below[q] = True
     count = 0
-    for q in range(queues - 1, 0, -1):  # the rows of queues below come after it
+    for q in range(queues - 1, 0, -1):  # children have larger rows
         count += (below[q] and not above[q])
         above[v.queues[q].parent] |= below[q] or above[q]
     release(v, mark)
@@ -201,7 +209,7 @@ cpdef i64 below_guarantee(View v) noexcept nogil:
 
 
 cdef i64 *_first_in_line(View v) noexcept nogil:
-    """Of each strict leaf, the group of the first that waits: by priority, then by number. It is scratch."""
+    """Return the first pending group of each strict leaf, by priority, then job number; NONE elsewhere. It is scratch."""
     cdef bint ahead
     found = integers(v, v.counts[QUEUES])
     for q in range(v.counts[QUEUES]):

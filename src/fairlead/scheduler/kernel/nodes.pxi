@@ -1,12 +1,12 @@
-"""Where there is room: first fit over the nodes, past blocks of them that have none; and which of those that have a job chose.
+"""First fit: the nodes with room for a task, skipping full blocks of nodes; and the choice among them (`fit`).
 
-A bound is at least what any node of its block has of each resource. It is raised when room comes back, and brought down to what
-is true when a block was looked through in vain.
+A bound is at least what any node of its block has free of each resource. It rises when room is freed. It falls to the
+exact value after the whole block was searched in vain.
 """
 
 
 cdef bint holds_task(View v, i64 n, i64 shape) noexcept nogil:
-    """Whether a node takes tasks of a shape, and has room for one now."""
+    """Return True if a node accepts tasks of a shape and has room for one."""
     cdef i64 m = v.len_total
     if not v.nodes[n].up or v.nodes[n].draining or not v.masks[v.shapes[shape].mask * v.cols_masks + n]:
         return False
@@ -16,7 +16,7 @@ cdef bint holds_task(View v, i64 n, i64 shape) noexcept nogil:
     return True
 
 
-cdef bint _may_hold(View v, i64 *bound, i64 shape) noexcept nogil:
+cdef bint _block_may_hold(View v, i64 *bound, i64 shape) noexcept nogil:
     cdef i64 m = v.len_total
     for r in range(m):
         if v.demand[shape * m + r] > 0 and v.demand[shape * m + r] > bound[r]:
@@ -25,21 +25,21 @@ cdef bint _may_hold(View v, i64 *bound, i64 shape) noexcept nogil:
 
 
 cdef i64 first_fit(View v, i64 shape) noexcept nogil:
-    """Find the first node with room for a task of a shape; the number of nodes if there is none.
+    """Return the first node with room for a task of a shape, or the number of nodes if there is none.
 
-    Within a cycle room only shrinks, so a shape goes on from where it was.
+    Within a cycle room only shrinks, so the search continues from the shape's cursor.
     """
     cdef i64 m = v.len_total
     n, count = 0, v.counts[NODES]
     if v.shape_cache[shape].cycle == v.counts[CYCLE]:
         n = v.shape_cache[shape].cursor
-    whole = -1  # the block that was looked through from its first node on
+    whole = -1  # the block that was searched from its first node on
     while n < count:
-        if n % (BLOCK * BLOCK) == 0 and not _may_hold(v, &v.large_bounds[(n // (BLOCK * BLOCK)) * m], shape):
+        if n % (BLOCK * BLOCK) == 0 and not _block_may_hold(v, &v.large_bounds[(n // (BLOCK * BLOCK)) * m], shape):
             n += BLOCK * BLOCK
             continue
         if n % BLOCK == 0:
-            if not _may_hold(v, &v.bounds[(n // BLOCK) * m], shape):
+            if not _block_may_hold(v, &v.bounds[(n // BLOCK) * m], shape):
                 n += BLOCK
                 continue
             whole = n // BLOCK
@@ -54,9 +54,9 @@ cdef i64 first_fit(View v, i64 shape) noexcept nogil:
 
 
 cdef i64 by_fit(View v, i64 shape, i64 first) noexcept nogil:
-    """Where a task of a shape goes, when `first` is the first node with room for it.
+    """Return the node for a task of a shape, by the shape's `fit`; `first` is the first node with room.
 
-    The nodes are compared by how much of the resource that the task needs most of, by its part of all that there is, lies open.
+    PACK takes the smallest, SPREAD the largest free part of the task's dominant resource.
     """
     cdef i64 m = v.len_total
     fit, r = v.shapes[shape].fit, _dominant(v, shape)
@@ -64,7 +64,7 @@ cdef i64 by_fit(View v, i64 shape, i64 first) noexcept nogil:
         return first
     n, best, least = first, first, _open_part(v, first, r)
     while n < v.counts[NODES]:
-        if n % BLOCK == 0 and not _may_hold(v, &v.bounds[(n // BLOCK) * m], shape):
+        if n % BLOCK == 0 and not _block_may_hold(v, &v.bounds[(n // BLOCK) * m], shape):
             n += BLOCK
             continue
         part = _open_part(v, n, r)
@@ -75,7 +75,7 @@ cdef i64 by_fit(View v, i64 shape, i64 first) noexcept nogil:
 
 
 cdef i64 _dominant(View v, i64 shape) noexcept nogil:
-    """The resource that a task of a shape needs most of, by its part of all that there is; NONE where it needs nothing."""
+    """Return the resource with a task's largest demand / total; NONE if it needs nothing."""
     cdef i64 m = v.len_total
     found, most = NONE, 0.0
     for r in range(m):
@@ -85,13 +85,13 @@ cdef i64 _dominant(View v, i64 shape) noexcept nogil:
 
 
 cdef double _open_part(View v, i64 n, i64 r) noexcept nogil:
-    """The part of what a node has of a resource that nobody has, and that is kept for nobody."""
+    """Return the part of a node's capacity of a resource that is free and not held."""
     cdef i64 m = v.len_total
     return <double>(v.free[n * m + r] - v.held[n * m + r]) / max(1, v.capacity[n * m + r])
 
 
 cdef void _lower(View v, i64 block) noexcept nogil:
-    """Have a block's bound say what is true, and that of the large block which it is in."""
+    """Lower a block's bound, and that of its large block, to the exact values."""
     cdef i64 m = v.len_total
     bound = &v.bounds[block * m]
     for r in range(m):
@@ -108,13 +108,13 @@ cdef void _lower(View v, i64 block) noexcept nogil:
 
 
 cpdef void set_bounds(View v) noexcept nogil:
-    """Work out all bounds."""
+    """Compute all bounds."""
     for block in range((v.counts[NODES] + BLOCK - 1) // BLOCK):
         _lower(v, block)
 
 
 cdef void raise_bounds(View v, i64 n) noexcept nogil:
-    """Have the bounds of a node's blocks hold for it, that has more room than it had; or has it again, that had less on paper."""
+    """Raise the bounds of a node's blocks to what the node has free, after an increase or an undone placement."""
     cdef i64 m = v.len_total
     block, large = n // BLOCK, n // (BLOCK * BLOCK)
     for r in range(m):
@@ -125,7 +125,7 @@ cdef void raise_bounds(View v, i64 n) noexcept nogil:
 
 
 cdef void room_came_back(View v, i64 n) noexcept nogil:
-    """Note that a node has more room than it had."""
+    """Note that a node has more free than before: it is freed."""
     raise_bounds(v, n)
     if not v.node_cache[n].is_freed:
         v.node_cache[n].is_freed = True
@@ -133,12 +133,12 @@ cdef void room_came_back(View v, i64 n) noexcept nogil:
         v.counts[FREED] += 1
 
 
-cdef i64 could_hold(View v, i64 n, i64 shape) noexcept nogil:
-    """How many tasks of a shape a node could hold, were it empty; 0 where it takes none of them."""
+cdef i64 capacity_for(View v, i64 n, i64 shape) noexcept nogil:
+    """Return how many tasks of a shape a node could hold if empty; 0 if it accepts none."""
     cdef i64 m = v.len_total
     if not v.nodes[n].up or v.nodes[n].draining or not v.masks[v.shapes[shape].mask * v.cols_masks + n]:
         return 0
-    most = NOBODY
+    most = INFINITE
     for r in range(m):
         if v.demand[shape * m + r] > 0:
             most = min(most, v.capacity[n * m + r] // v.demand[shape * m + r])
@@ -146,22 +146,22 @@ cdef i64 could_hold(View v, i64 n, i64 shape) noexcept nogil:
 
 
 cpdef bint could_ever_hold(View v, i64 shape, i64 count) noexcept nogil:
-    """Whether the nodes that there are could hold so many tasks of a shape at once, were they empty."""
+    """Return True if the nodes, all empty, could hold `count` tasks of a shape at once."""
     for n in range(v.counts[NODES]):
-        count -= min(count, could_hold(v, n, shape))
+        count -= min(count, capacity_for(v, n, shape))
         if count <= 0:
             return True
     return False
 
 
 cpdef void mark_hopeless(View v) noexcept nogil:
-    """Say of each group whether the nodes that there are could never hold its task or gang."""
+    """Note for each group whether even empty nodes could not hold its task or gang."""
     for b in range(v.counts[GROUPS]):
         v.group_cache[b].hopeless = not could_ever_hold(v, v.groups[b].shape_row, max(1, v.groups[b].gang))
 
 
 cpdef i64 room_for(View v, i64 n, i64 shape, i64 count) noexcept nogil:
-    """How many of so many tasks of a shape a node has room for now."""
+    """Return how many tasks of a shape a node has room for now, at most `count`."""
     cdef i64 m = v.len_total
     if not holds_task(v, n, shape):
         return 0

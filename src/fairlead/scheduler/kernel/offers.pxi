@@ -1,17 +1,18 @@
-"""Offers: what is left of a node, kept for a framework until it answers.
+"""Offers: what a node has left, kept for a framework until it answers.
 
-An offer takes room of its node and counts as used by its leaf and all queues above, as a task does; but it is no task. It is the
-node's whole rest, less what would break a limit with what is kept for claims, what others do not lend, and what is more than one
-framework may be offered at once. Nodes are gone through in an order that is another for each offer and follows from its id: each
-comes once, from a place on, by steps that have no divisor in common with their number.
-
-A framework that no node has anything for is parked, as a group of jobs is, unless a limit bounds what it may have: it is asked
-for again when room came back on some node, or when something that it refused may be offered to it again.
+- **Accounting**: an offer takes room of its node and counts as used by its leaf and all queues above, like a task; but
+  it is no task.
+- **Amount**: all that the node has left. Bounds are limits (with what is kept for claims), others' non-lendable quotas,
+  and the most that one framework may be offered at once (`offer_most`).
+- **Node order**: from a start, by a step coprime to the number of nodes; both follow from the offer's id. So each node
+  comes once, in an order that differs by offer.
+- **Parking**: a framework that no node has anything for is parked like a group of jobs, unless a limit bounds its
+  offers. It is tried again when a node is freed, or when something it refused may be offered again.
 """
 
 
 cdef bint find_offer(View v, i64 b) noexcept nogil:
-    """Find a node with something to offer to the framework of a group, which is then where the group has `entered`."""
+    """Find a node with something to offer to a group's framework; set `entered` to it."""
     cdef bint refused
     v.group_cache[b].wake = INFINITY
     if not _set_room(v, b) or not _is_anything_left(v):
@@ -20,23 +21,23 @@ cdef bint find_offer(View v, i64 b) noexcept nogil:
     refused = v.queues[leaf].refusal > 0
     if refused:
         v.group_cache[b].wake = _note_refusals(v, leaf)
-    if v.group_cache[b].parked and not _is_unsure(v, leaf) and not _has_fresh(v, refused):
+    if v.group_cache[b].parked and not _may_be_stale(v, leaf) and not _has_freed_offer(v, refused):
         return False
     n, step = _first_and_step(v.counts[LAST_OFFER] + v.counts[OFFERED] + 1, count)
     nothing = True
     for _ in range(count):
-        if _is_to_be_had(v, n, refused):
+        if _can_be_offered(v, n, refused):
             v.group_cache[b].entered = n
             return True
         nothing &= not _is_worth(v, n)
         n = (n + step) % count
     if nothing and not v.group_cache[b].bounded:
-        set_bounds(v)  # so that others need not look
+        set_bounds(v)  # exact bounds spare others the search
     return False
 
 
-cdef bint _is_unsure(View v, i64 q) noexcept nogil:
-    """Whether what is parked in a leaf may have room on other nodes than those where some came back."""
+cdef bint _may_be_stale(View v, i64 q) noexcept nogil:
+    """Return True if parked groups of a leaf may have room on nodes that were not freed."""
     while q != NONE:
         if v.queue_cache[q].maybe_stale:
             return True
@@ -44,21 +45,21 @@ cdef bint _is_unsure(View v, i64 q) noexcept nogil:
     return False
 
 
-cdef bint _has_fresh(View v, bint refused) noexcept nogil:
-    """Whether one of the nodes where room came back has something to offer."""
+cdef bint _has_freed_offer(View v, bint refused) noexcept nogil:
+    """Return True if some freed node has something to offer."""
     for k in range(v.counts[FREED]):
-        if _is_to_be_had(v, v.node_cache[k].freed, refused):
+        if _can_be_offered(v, v.node_cache[k].freed, refused):
             return True
     return False
 
 
-cdef bint _is_to_be_had(View v, i64 n, bint refused) noexcept nogil:
+cdef bint _can_be_offered(View v, i64 n, bint refused) noexcept nogil:
     up = v.nodes[n].up and not v.nodes[n].draining
     return up and _is_worth(v, n) and not (refused and _is_refused(v, n))
 
 
 cdef void wake_frameworks(View v) noexcept nogil:
-    """Ask for those again who refused something that may be offered to them again by now."""
+    """Unpark frameworks whose refusals have expired."""
     v.times[OFFER_WAKE] = INFINITY
     for b in range(v.counts[GROUPS]):
         if v.groups[b].is_framework and v.group_cache[b].parked:
@@ -70,7 +71,7 @@ cdef void wake_frameworks(View v) noexcept nogil:
 
 
 cdef void park_framework(View v, i64 b) noexcept nogil:
-    """Nothing was found for a framework: ask for it again when there is something else."""
+    """Park a framework for which nothing was found, until something changes."""
     v.group_cache[b].parked = not v.group_cache[b].bounded
     if v.group_cache[b].parked:
         v.times[OFFER_WAKE] = min(v.times[OFFER_WAKE], v.group_cache[b].wake)
@@ -78,20 +79,20 @@ cdef void park_framework(View v, i64 b) noexcept nogil:
 
 
 cdef bint _set_room(View v, i64 b) noexcept nogil:
-    """Work out how much a framework may be offered, wherever it is; whether that is worth an offer."""
+    """Compute how much a framework may be offered on any node; return True if that is worth an offer."""
     cdef i64 m = v.len_total
     cdef bint beyond, worth
-    beyond = v.counts[OVER_LIMIT_PASS] > 0 and v.groups[b].revocable  # where a cycle asks anybody, it comes to others, too
+    beyond = v.counts[OVER_LIMIT_PASS] > 0 and v.groups[b].revocable  # a cycle that may serve any group serves others too
     v.group_cache[b].bounded, worth = set_bounded_room(v, b, beyond, v.offer_room), False
     for r in range(m):
-        worth |= v.offer_room[r] >= v.worth[r]
+        worth |= v.offer_room[r] >= v.min_offer[r]
     return worth
 
 
 cdef bint set_bounded_room(View v, i64 b, bint beyond, i64 *amount) noexcept nogil:
-    """Work out how much a framework may be offered, wherever it is; whether anything bounds that.
+    """Compute how much a framework may be offered on any node; return True if anything bounds it.
 
-    `amount`, shape (resources,), becomes that; `beyond` where limits are nothing to it, for it is revocable.
+    `amount`, shape (resources,), is set; `beyond` ignores limits, for a revocable framework.
     """
     cdef i64 m = v.len_total
     cdef bint bounded
@@ -116,27 +117,27 @@ cdef bint set_bounded_room(View v, i64 b, bint beyond, i64 *amount) noexcept nog
 
 
 cdef bint has_enough(View v, i64 leaf) noexcept nogil:
-    """Whether a framework has more than half of what it may be offered at once of something that offers are worth it for.
+    """Return True if a framework is offered more than half its maximum of a resource that makes offers worthwhile.
 
-    What it were offered then would be cut to what is left of that, to CPUs without memory in the end; and answered piece by
-    piece, the same pieces would be offered again for ever.
+    Otherwise its offers would be cut to what is left of the maximum, ending in CPUs without memory. Answered piece by
+    piece, the same pieces would be offered again forever.
     """
     cdef i64 m = v.len_total
     most = v.queues[leaf].offer_most
     for r in range(m):
-        if most > 0.0 and v.worth[r] <= v.total[r] and 2 * v.offered[leaf * m + r] > <i64>(v.total[r] * most):
+        if most > 0.0 and v.min_offer[r] <= v.total[r] and 2 * v.offered[leaf * m + r] > <i64>(v.total[r] * most):
             return True
     return False
 
 
 cdef i64 left_by_others(View v, i64 leaf, i64 r) noexcept nogil:
-    """How much of a resource is free that others than a leaf lend, and that is kept for no claim."""
+    """Return how much of a resource is unused, not kept for claims, and lent to a leaf."""
     cdef i64 m = v.len_total
     return v.total[r] - v.used[0 * m + r] - v.claimed[0 * m + r] - nonlendable_for(v, leaf, r)
 
 
 cpdef i64 left_under(View v, i64 b, i64 q, i64 r) noexcept nogil:
-    """How much more of a resource the limit of a queue lets a framework have."""
+    """Return how much more of a resource a queue's limit allows a framework."""
     cdef i64 m = v.len_total
     if v.limit[q * m + r] == UNLIMITED:
         return UNLIMITED
@@ -145,17 +146,17 @@ cpdef i64 left_under(View v, i64 b, i64 q, i64 r) noexcept nogil:
 
 
 cdef bint _is_anything_left(View v) noexcept nogil:
-    """Whether some node may have as much left as is offered at least."""
+    """Return True if some node may have as much left as the smallest offer."""
     cdef i64 m = v.len_total
     for block in range(v.len_large_bounds):
         for r in range(m):
-            if v.large_bounds[block * m + r] >= v.worth[r]:
+            if v.large_bounds[block * m + r] >= v.min_offer[r]:
                 return True
     return False
 
 
 cdef i64 _rest(View v, i64 n, i64 r) noexcept nogil:
-    """What there is to offer of a resource of a node, as far as the framework that was asked for may have it."""
+    """Return what a node has to offer of a resource, within `offer_room`."""
     cdef i64 m = v.len_total
     return max(0, min(v.free[n * m + r] - v.held[n * m + r], v.offer_room[r]))
 
@@ -163,13 +164,13 @@ cdef i64 _rest(View v, i64 n, i64 r) noexcept nogil:
 cdef bint _is_worth(View v, i64 n) noexcept nogil:
     cdef i64 m = v.len_total
     for r in range(m):
-        if _rest(v, n, r) >= v.worth[r]:
+        if _rest(v, n, r) >= v.min_offer[r]:
             return True
     return False
 
 
 cdef double _note_refusals(View v, i64 leaf) noexcept nogil:
-    """Note with the nodes what a leaf's framework refused of them and does still; until when at least."""
+    """Note with the nodes what a leaf's framework still refuses of them; return when the first refusal ends."""
     v.counts[OFFER_SEARCHES] += 1
     search, f, until = v.counts[OFFER_SEARCHES], v.queues[leaf].refusal, INFINITY
     while f > 0:
@@ -182,7 +183,7 @@ cdef double _note_refusals(View v, i64 leaf) noexcept nogil:
 
 
 cdef bint _is_refused(View v, i64 n) noexcept nogil:
-    """Whether all that a node has to offer was refused before."""
+    """Return True if all that a node has to offer was refused."""
     cdef i64 m = v.len_total
     cdef bint within
     f = v.node_cache[n].refusal if v.node_cache[n].refusal_search == v.counts[OFFER_SEARCHES] else 0
@@ -197,7 +198,7 @@ cdef bint _is_refused(View v, i64 n) noexcept nogil:
 
 
 cdef (i64, i64) _first_and_step(i64 offer, i64 count) noexcept nogil:
-    """Where to begin with so many nodes for an offer, and by which steps to go on so that each comes once."""
+    """Return the first node and the coprime step for an offer."""
     first = _mixed(2 * offer) % count
     step = _mixed(2 * offer + 1) % count
     while _common_divisor(step, count) != 1:
@@ -206,7 +207,7 @@ cdef (i64, i64) _first_and_step(i64 offer, i64 count) noexcept nogil:
 
 
 cdef i64 _mixed(i64 x) noexcept nogil:
-    """Scatter numbers: a product in 64 bits, of which the upper 31 are taken (Knuth's multiplicative hashing)."""
+    """Hash an integer: the upper 31 bits of a product in 64 bits (Knuth's multiplicative hashing)."""
     return (<u64>x * <u64>0x9E3779B97F4A7C15) >> <u64>33
 
 
@@ -217,12 +218,14 @@ cdef i64 _common_divisor(i64 a, i64 b) noexcept nogil:
 
 
 cdef void offer_found(View v, i64 b) noexcept nogil:
-    """Offer what :func:`find_offer` found, on paper."""
+    """Make the offer that :func:`find_offer` found, within the cycle."""
     cdef i64 m = v.len_total
     cdef bint counts
     k, leaf, n = v.counts[OFFERED], v.groups[b].leaf, v.group_cache[b].entered
     v.counts[OFFERED] += 1
-    v.offered_to[OFFERED_LEAF * v.cols_offered_to + k], v.offered_to[OFFERED_NODE * v.cols_offered_to + k], v.offered_to[OFFERED_REVOCABLE * v.cols_offered_to + k] = leaf, n, v.groups[b].revocable
+    v.offered_to[OFFERED_LEAF * v.cols_offered_to + k] = leaf
+    v.offered_to[OFFERED_NODE * v.cols_offered_to + k] = n
+    v.offered_to[OFFERED_REVOCABLE * v.cols_offered_to + k] = v.groups[b].revocable
     for r in range(m):
         v.offered_rest[k * m + r] = _rest(v, n, r)
     _move(v, leaf, n, &v.offered_rest[k * m], v.groups[b].revocable, 1, True)
@@ -234,7 +237,7 @@ cdef void offer_found(View v, i64 b) noexcept nogil:
 
 
 cdef void untake_offer(View v, i64 k) noexcept nogil:
-    """Undo an offer on paper."""
+    """Undo an offer of the cycle."""
     cdef i64 m = v.len_total
     q, n = v.offered_to[OFFERED_LEAF * v.cols_offered_to + k], v.offered_to[OFFERED_NODE * v.cols_offered_to + k]
     _move(v, q, n, &v.offered_rest[k * m], v.offered_to[OFFERED_REVOCABLE * v.cols_offered_to + k] > 0, -1, True)
@@ -246,7 +249,7 @@ cdef void untake_offer(View v, i64 k) noexcept nogil:
 
 
 cdef void _move(View v, i64 leaf, i64 n, i64 *amount, bint revocable, i64 sign, bint offered) noexcept nogil:
-    """An amount of a node is kept for a leaf, and used by it and those above (1); or no longer (-1); `offered`: as an offer."""
+    """Move an amount of a node to a leaf's use and that of all above (sign 1), or back (-1); `offered`: as an offer."""
     cdef i64 m = v.len_total
     q = leaf
     for r in range(m):
@@ -260,11 +263,11 @@ cdef void _move(View v, i64 leaf, i64 n, i64 *amount, bint revocable, i64 sign, 
                 v.spare[q * m + r] += sign * amount[r]
         q = v.queues[q].parent
     if v.queues[0].has_nonlendable:
-        set_withheld(v, leaf)
+        set_idle_nonlendable(v, leaf)
 
 
 cdef void note_happened(View v, i64 leaf, i64 n, i64 *amount, bint revocable, i64 sign, double at) noexcept nogil:
-    """An offer was made (1), or answered or taken back (-1)."""
+    """Account for an offer made (sign 1), or answered or rescinded (-1)."""
     _take_offer(v, leaf, n, amount, revocable, sign, True, at)
     q, turn = leaf, v.queues[0].served + 1
     while q != NONE and sign > 0:
@@ -279,7 +282,7 @@ cdef void note_happened(View v, i64 leaf, i64 n, i64 *amount, bint revocable, i6
 
 
 cdef void note_set_apart(View v, i64 leaf, i64 n, i64 *amount, i64 sign, double at) noexcept nogil:
-    """An amount of a node is set apart for the role that a leaf stands for (1), or no longer (-1)."""
+    """Account for an amount of a node reserved for the role of a leaf (sign 1), or unreserved (-1)."""
     _take_offer(v, leaf, n, amount, False, sign, False, at)
     _changed(v, leaf, n, sign)
 
@@ -287,7 +290,7 @@ cdef void note_set_apart(View v, i64 leaf, i64 n, i64 *amount, i64 sign, double 
 cdef void _take_offer(
     View v, i64 leaf, i64 n, i64 *amount, bint revocable, i64 sign, bint offered, double at
 ) noexcept nogil:
-    """What :func:`_move` does, in what is counted over time as well."""
+    """Do what :func:`_move` does, and count what is counted over time."""
     q = leaf
     while q != NONE:
         p = v.queues[q].parent
@@ -307,7 +310,7 @@ cdef void _take_offer(
 
 
 cdef void _changed(View v, i64 leaf, i64 n, i64 sign) noexcept nogil:
-    """Have the order know of it."""
+    """Note the change in the order."""
     if v.counts[IN_ORDER]:
         touch_queue(v, leaf)
         if sign < 0:
@@ -315,7 +318,7 @@ cdef void _changed(View v, i64 leaf, i64 n, i64 sign) noexcept nogil:
 
 
 cdef bint _fits_amount(View v, i64 n, i64 *amount) noexcept nogil:
-    """Whether a node has an amount free."""
+    """Return True if a node has an amount free."""
     cdef i64 m = v.len_total
     for r in range(m):
         if amount[r] < 0 or amount[r] > v.free[n * m + r]:
@@ -324,7 +327,7 @@ cdef bint _fits_amount(View v, i64 n, i64 *amount) noexcept nogil:
 
 
 cpdef void link_refusals(View v, i64 count) noexcept nogil:
-    """Link the refusals of each leaf, of which there are so many, the last first."""
+    """Link the first `count` refusals to their leaves, the last first."""
     for q in range(v.counts[QUEUES]):
         v.queues[q].refusal = 0
     for f in range(count):
@@ -338,20 +341,20 @@ cpdef void link_refusal(View v, i64 f) noexcept nogil:
 
 
 def bound_room(View v, i64 b, bint beyond, i64[::1] amount):
-    """:func:`set_bounded_room`."""
+    """Return :func:`set_bounded_room`."""
     return set_bounded_room(v, b, beyond, &amount[0])
 
 
 def happened(View v, i64 leaf, i64 n, const i64[::1] amount, bint revocable, i64 sign, double at):
-    """:func:`note_happened`."""
+    """Call :func:`note_happened`."""
     note_happened(v, leaf, n, <i64 *>&amount[0], revocable, sign, at)
 
 
 def set_apart(View v, i64 leaf, i64 n, const i64[::1] amount, i64 sign, double at):
-    """:func:`note_set_apart`."""
+    """Call :func:`note_set_apart`."""
     note_set_apart(v, leaf, n, <i64 *>&amount[0], sign, at)
 
 
 def amount_fits(View v, i64 n, const i64[::1] amount):
-    """Whether a node has an amount free."""
+    """Return True if a node has an amount free."""
     return _fits_amount(v, n, <i64 *>&amount[0])

@@ -1,12 +1,12 @@
-"""The order kept up to date: places in the queues' trees, from groups up to the root.
+"""The order: each queue's tree of its children, kept up to date from the groups to the root.
 
-Account and cycle only note which queues and groups they touched; :func:`refresh` brings the trees up to date along the paths
-from those to the root, and :func:`rebuild` makes them all anew. Both lead to the same.
+Accounting and cycles only mark the queues and groups that they touch. :func:`refresh` updates the trees along the paths
+from those to the root; :func:`rebuild` makes all trees from the tables. Both give the same result.
 """
 
 
 cpdef void touch_queue(View v, i64 q) noexcept nogil:
-    """Note that what a leaf uses has changed."""
+    """Note that a leaf's use has changed."""
     if not v.queue_cache[q].touched:
         v.queue_cache[q].touched = True
         v.queue_cache[v.counts[TOUCHED_QUEUES]].touched_list = q
@@ -22,27 +22,27 @@ cpdef void touch_group(View v, i64 b) noexcept nogil:
 
 
 cdef i64 current_job(View v, i64 b) noexcept nogil:
-    """The job of a group that is next: in a cycle, what that has come to."""
+    """Return a group's next job; in a cycle, what the cycle has advanced to."""
     if v.group_cache[b].cycle == v.counts[CYCLE]:
         return v.group_cache[b].current
     return v.groups[b].head
 
 
 cdef i64 startable(View v, i64 job) noexcept nogil:
-    """How many tasks of a job may start, as far as it says itself: all that wait, or as many as may run at once besides."""
+    """Return how many tasks of a job may start by its own bound: all that wait, or as many as may still run at once."""
     most, waiting = v.jobs[job].at_most, v.jobs[job].waiting
     return waiting if most == 0 else max(0, min(waiting, most - v.jobs[job].holding))
 
 
 cdef i64 tasks_left(View v, i64 b) noexcept nogil:
-    """How many tasks of that job may start."""
+    """Return how many tasks of a group's next job may start."""
     if v.group_cache[b].cycle == v.counts[CYCLE]:
         return v.group_cache[b].left
     return startable(v, v.groups[b].head)
 
 
 cdef bint is_started(View v, i64 b) noexcept nogil:
-    """Whether that job runs already, if only on paper."""
+    """Return True if a group's next job runs already, counting tasks placed in this cycle."""
     job = current_job(v, b)
     if job == NONE:
         return False
@@ -50,7 +50,7 @@ cdef bint is_started(View v, i64 b) noexcept nogil:
 
 
 cpdef bint set_group(View v, i64 b) noexcept nogil:
-    """Bring a group's place in its leaf's tree up to date; whether what its leaf has to offer may be another now."""
+    """Update a group's place in its leaf's tree; return True if the leaf's candidate may have changed."""
     cdef i64 m = v.len_total
     cdef bint changed
     cache, resources = v.group_cache, m
@@ -58,19 +58,17 @@ cpdef bint set_group(View v, i64 b) noexcept nogil:
     base, place = v.queue_cache[leaf].base, v.queue_cache[leaf].slots + cache[b].slot
     first, job = v.best[base + 1], current_job(v, b)
     if (job == NONE and not v.groups[b].is_framework) or cache[b].out:
-        cache[b].lasts_known = False  # nobody tells those who are not in the tree
+        cache[b].lasts_known = False  # not invalidated while the group is outside the tree
         if v.best[base + place] == NONE:
             return False
         _clear(v, base + place)
     else:
-        cache[b].number, shortest = v.groups[b].number, NOBODY
+        cache[b].number, shortest = v.groups[b].number, INFINITE
         if job != NONE:
             cache[b].number = v.jobs[job].id
-            shortest = max(0, <i64>min(1e15, 1e6 * lasts(v, b, job)) - 1)  # so that rounding leaves nobody out
+            shortest = max(0, <i64>min(1e15, 1e6 * lasts(v, b, job)) - 1)  # less 1 µs, so that rounding excludes no group
         if cache[b].keeping or v.queues[leaf].guarded:
-            shortest = (
-                -1
-            )  # however long it takes, it may go where room is kept for it, or for whom its guarantee comes before
+            shortest = -1  # any duration may use its own hold, or room of those that its guarantee precedes
         least, shape = &v.least[(base + place) * v.cols_least], v.groups[b].shape_row
         changed = v.best[base + place] != b or v.may_fit[base + place] == cache[b].parked
         for r in range(resources):
@@ -86,14 +84,14 @@ cpdef bint set_group(View v, i64 b) noexcept nogil:
         v.best[base + place], v.needs[base + place] = b, needs_of(v, shape)
     changed = _climb_tree(v, leaf, base, place, b)
     if v.queues[leaf].strict:
-        # The tree may be new, and the first not have been the first in it.
+        # The tree may be new, and its first group not the one that was first.
         _unpark_unless_first(v, leaf, base, first)
         _unpark_unless_first(v, leaf, base, b)
     return changed
 
 
 cdef i64 needs_of(View v, i64 shape) noexcept nogil:
-    """A bit for each resource that a task of a shape needs; all of them where that is nothing."""
+    """Return a bit for each resource that a task of a shape needs; all bits if it needs none."""
     cdef i64 m = v.len_total
     bits = 0
     for r in range(m):
@@ -103,7 +101,7 @@ cdef i64 needs_of(View v, i64 shape) noexcept nogil:
 
 
 cdef void _unpark_unless_first(View v, i64 leaf, i64 base, i64 b) noexcept nogil:
-    """Take it that a group may have room, for in a strict leaf nobody looks for any but for the first."""
+    """Unpark a group that is not the first of its strict leaf: only the first is searched for room."""
     if b == NONE or v.best[base + 1] == b or not v.group_cache[b].parked:
         return
     v.group_cache[b].parked = False
@@ -114,11 +112,11 @@ cdef void _unpark_unless_first(View v, i64 leaf, i64 base, i64 b) noexcept nogil
 
 
 cdef double lasts(View v, i64 b, i64 job) noexcept nogil:
-    """How long a task of a group's job lasts as is usual; notes where that, or its time limit, is less than it was."""
+    """Return the p90 duration of a task of a group's job, seconds; note if it or the job's time limit fell."""
     cache = v.group_cache
     before = cache[b].lasts_job
     if before != job or not cache[b].lasts_known:
-        seconds = usual_duration(v, job)
+        seconds = p90_duration(v, job)
         if before != NONE and (seconds < cache[b].lasts or v.jobs[job].time_limit < v.jobs[before].time_limit):
             cache[b].shorter = True
         cache[b].lasts, cache[b].lasts_job, cache[b].lasts_known = seconds, job, True
@@ -126,7 +124,7 @@ cdef double lasts(View v, i64 b, i64 job) noexcept nogil:
 
 
 cdef void wake_if_shorter(View v, i64 b) noexcept nogil:
-    """A group whose tasks last less long than when it was parked may enter room that it could not."""
+    """Unpark a group whose tasks have become shorter since it was parked: it may now fit before a hold."""
     cache, job, h = v.group_cache, current_job(v, b), 0
     if job != NONE:
         least = min(lasts(v, b, job), v.jobs[job].time_limit)
@@ -137,8 +135,8 @@ cdef void wake_if_shorter(View v, i64 b) noexcept nogil:
 
 
 cdef void invalidate_estimates(View v, i64 j, i64 whose) noexcept nogil:
-    """How long tasks like those of job row j usually last is another now: those who wait may be let in because of that."""
-    if whose == EVERYBODYS:
+    """Note that the duration estimate of a job's family, queue or of any queue changed: check parked groups again."""
+    if whose == P90_OF_ANY:
         for b in range(v.counts[GROUPS]):
             _forget_lasts(v, b)
         return
@@ -148,9 +146,9 @@ cdef void invalidate_estimates(View v, i64 j, i64 whose) noexcept nogil:
         b = v.best[place]
         if b != NONE:
             waits = v.groups[b].head
-            if whose != FAMILYS or (waits != NONE and (waits == j or v.jobs[waits].family == v.jobs[j].family)):
+            if whose != P90_OF_FAMILY or (waits != NONE and (waits == j or v.jobs[waits].family == v.jobs[j].family)):
                 _forget_lasts(v, b)
-                if whose == FORGIVEN:
+                if whose == P90_FORGIVEN:
                     v.group_cache[b].parked = False
 
 
@@ -160,7 +158,7 @@ cdef void _forget_lasts(View v, i64 b) noexcept nogil:
 
 
 cdef bint _put(i64 *row, i64 at, i64 value) noexcept nogil:
-    """Write down a number; whether it is another than before."""
+    """Store a number; return True if it changed."""
     cdef bint changed
     changed = row[at] != value
     row[at] = value
@@ -171,12 +169,12 @@ cdef void _clear(View v, i64 node) noexcept nogil:
     v.best[node] = NONE
     v.may_fit[node] = False
     for r in range(v.cols_least):
-        v.least[node * v.cols_least + r] = NOBODY
+        v.least[node * v.cols_least + r] = INFINITE
     v.needs[node] = 0
 
 
 cdef bint _set_node(View v, i64 q, i64 base, i64 i, bint is_leaf) noexcept nogil:
-    """Work out a node of queue q's tree from the two below it; whether it is another now."""
+    """Compute a node of queue q's tree from its two children; return True if it changed."""
     cdef bint changed
     left, right = base + 2 * i, base + 2 * i + 1
     a, b = v.best[left], v.best[right]
@@ -185,7 +183,7 @@ cdef bint _set_node(View v, i64 q, i64 base, i64 i, bint is_leaf) noexcept nogil
         best = b
     elif b != NONE:
         if is_leaf:
-            first = bucket_goes_before(v, a, b)
+            first = group_goes_before(v, a, b)
         else:
             cache = v.queue_cache
             first = queue_goes_before(
@@ -194,11 +192,11 @@ cdef bint _set_node(View v, i64 q, i64 base, i64 i, bint is_leaf) noexcept nogil
         best = a if first else b
     changed = v.best[base + i] != best
     v.best[base + i] = best
-    if v.queues[q].strict:  # the others do not pass it
+    if v.queues[q].strict:  # nothing behind the best is served
         left = right = left if best == a else right
-    able = v.may_fit[left] or v.may_fit[right]
-    changed |= v.may_fit[base + i] != able
-    v.may_fit[base + i] = able
+    may_fit = v.may_fit[left] or v.may_fit[right]
+    changed |= v.may_fit[base + i] != may_fit
+    v.may_fit[base + i] = may_fit
     needs = v.needs[left] | v.needs[right]
     changed |= v.needs[base + i] != needs
     v.needs[base + i] = needs
@@ -210,7 +208,7 @@ cdef bint _set_node(View v, i64 q, i64 base, i64 i, bint is_leaf) noexcept nogil
 
 
 cdef bint _climb_tree(View v, i64 q, i64 base, i64 place, i64 child) noexcept nogil:
-    """After a change at one place: the nodes above it, as far as it makes a difference; whether that is up to the top."""
+    """After a change at one place, update the tree nodes above it while they change; True if the root was reached."""
     cdef bint was
     leaf = is_leaf(v, q)
     i = place >> 1
@@ -223,12 +221,12 @@ cdef bint _climb_tree(View v, i64 q, i64 base, i64 place, i64 child) noexcept no
 
 
 cdef bint is_leaf(View v, i64 q) noexcept nogil:
-    """Whether a queue has groups, not queues, below it."""
+    """Return True if a queue has groups below it, not queues."""
     return not v.queue_cache[q].inner
 
 
 cpdef void set_queue(View v, i64 q) noexcept nogil:
-    """Work out a queue's key, and bring its place among its siblings up to date."""
+    """Compute a queue's key and update its place among its siblings."""
     cache = v.queue_cache
     p = v.queues[q].parent
     top = cache[q].base + 1
@@ -242,13 +240,13 @@ cpdef void set_queue(View v, i64 q) noexcept nogil:
     set_key(v, q)
     if v.queues[p].policy == HDRF or v.queues[p].policy == DIVIDED:
         set_level(v, q, is_leaf(v, q))
-    able = v.may_fit[top] or cache[q].maybe_stale
-    if v.best[base + place] == q and v.may_fit[base + place] == able and _is_same_least(v, base + place, top):
+    may_fit = v.may_fit[top] or cache[q].maybe_stale
+    if v.best[base + place] == q and v.may_fit[base + place] == may_fit and _is_same_least(v, base + place, top):
         _climb_by_key(v, base, place, q)
         return
     for r in range(v.cols_least):
         v.least[(base + place) * v.cols_least + r] = v.least[top * v.cols_least + r]
-    v.may_fit[base + place] = able
+    v.may_fit[base + place] = may_fit
     v.best[base + place], v.needs[base + place] = q, v.needs[top]
     _climb_tree(v, p, base, place, q)
 
@@ -263,7 +261,7 @@ cdef bint _is_same_least(View v, i64 one, i64 other) noexcept nogil:
 
 
 cdef void _climb_by_key(View v, i64 base, i64 place, i64 child) noexcept nogil:
-    """After a change of a queue's key and of nothing else, which is the usual: who comes first above it."""
+    """After a change of a queue's key alone, the usual case, update the best children above it."""
     cache, best, i = v.queue_cache, child, place
     while i > 1:
         other = v.best[base + (i ^ 1)]
@@ -280,28 +278,28 @@ cdef void _climb_by_key(View v, i64 base, i64 place, i64 child) noexcept nogil:
 
 
 cdef void climb(View v, i64 q) noexcept nogil:
-    """Bring the keys on the path from a queue to the root up to date."""
+    """Update the keys on the path from a queue to the root."""
     while q != 0:
         set_queue(v, q)
         q = v.queues[q].parent
 
 
 cpdef void refresh(View v) noexcept nogil:
-    """Bring the order up to date where something was touched, and where what is charged for what was used before has changed."""
+    """Update the order where something was touched, and where the charge for past use has changed."""
     for k in range(v.counts[TOUCHED_GROUPS]):
         b = v.group_cache[k].touched_list
         v.group_cache[b].touched = False
         leaf = v.groups[b].leaf
         wake_if_shorter(v, b)
-        # What a cycle took out of a tree may be gone for good by now, which changes nothing in the tree any more.
-        if set_group(v, b) or v.queue_cache[leaf].works != _is_at_work(v, leaf):
+        # A group that a cycle excluded may be gone for good, which leaves the tree unchanged.
+        if set_group(v, b) or v.queue_cache[leaf].active != _is_active(v, leaf):
             touch_queue(v, leaf)
     v.counts[TOUCHED_GROUPS] = 0
     for k in range(v.counts[TOUCHED_QUEUES]):
         q = v.queue_cache[k].touched_list
         v.queue_cache[q].touched = False
         while q != 0:
-            _set_works(v, q, _is_at_work(v, q))
+            _set_active(v, q, _is_active(v, q))
             set_queue(v, q)
             q = v.queues[q].parent
     v.counts[TOUCHED_QUEUES] = 0
@@ -317,19 +315,19 @@ cpdef void refresh(View v) noexcept nogil:
     v.counts[MOVED] = v.counts[HISTORY_MOVED] = 0
 
 
-cdef bint _is_at_work(View v, i64 q) noexcept nogil:
-    """Whether something below a queue waits or runs, as its tree and the tables say; not to be asked in a cycle."""
+cdef bint _is_active(View v, i64 q) noexcept nogil:
+    """Return True if something below a queue waits or runs, by its tree and the tables. Not valid in a cycle."""
     return v.queues[q].tasks > 0 or v.best[v.queue_cache[q].base + 1] != NONE
 
 
-cdef void _set_works(View v, i64 q, bint works) noexcept nogil:
-    """Note whether something below a queue waits or runs; not to be called in a cycle."""
+cdef void _set_active(View v, i64 q, bint active) noexcept nogil:
+    """Store whether something below a queue waits or runs. Not to be called in a cycle."""
     cdef i64 m = v.len_total
     cache, p = v.queue_cache, v.queues[q].parent
-    if cache[q].works != works:
-        cache[q].works = works
+    if cache[q].active != active:
+        cache[q].active = active
         for r in range(m):
-            v.at_work[p * m + r] += v.weighs[q * m + r] if works else -v.weighs[q * m + r]
+            v.active_weight[p * m + r] += v.scaled_weight[q * m + r] if active else -v.scaled_weight[q * m + r]
         if not cache[p].moved and compares_shares(v.queues[p].policy):
             cache[p].moved = True
             cache[v.counts[MOVED]].moved_list = p
@@ -337,16 +335,16 @@ cdef void _set_works(View v, i64 q, bint works) noexcept nogil:
 
 
 cdef bint _is_crowded(View v, i64 p) noexcept nogil:
-    """Whether so much is at work among a queue's children that what some of them used before may count in part only."""
+    """Return True if so much weight is active below a queue that part of some child's past use may not count."""
     cdef i64 m = v.len_total
     for r in range(m):
-        if v.at_work[p * m + r] > v.queue_cache[p].crowd:
+        if v.active_weight[p * m + r] > v.queue_cache[p].crowd:
             return True
     return False
 
 
 cdef void _set_children(View v, i64 p) noexcept nogil:
-    """Work out the keys of all of a queue's children that wait, and its tree."""
+    """Compute the keys of all pending children of a queue, and its tree."""
     v.queue_cache[p].crowd, v.queue_cache[p].crowded = INFINITY, False
     base, slots = v.queue_cache[p].base, v.queue_cache[p].slots
     for place in range(base + slots, base + 2 * slots):
@@ -357,11 +355,11 @@ cdef void _set_children(View v, i64 p) noexcept nogil:
 
 
 cpdef void rebuild(View v) noexcept nogil:
-    """Make all trees anew, from the groups up. Parents come before their children, so the last queue first."""
+    """Make all trees from the groups up. Parents precede their children in the rows, so the last queue comes first."""
     for i in range(v.len_best):
         v.best[i], v.may_fit[i], v.needs[i] = NONE, False, 0
     for i in range(v.len_least * v.cols_least):
-        v.least[i] = NOBODY
+        v.least[i] = INFINITE
     for k in range(v.counts[TOUCHED_GROUPS]):
         v.group_cache[v.group_cache[k].touched_list].touched = False
     for k in range(v.counts[TOUCHED_QUEUES]):
@@ -369,7 +367,7 @@ cpdef void rebuild(View v) noexcept nogil:
     for k in range(v.counts[MOVED]):
         v.queue_cache[v.queue_cache[k].moved_list].moved = False
     v.counts[TOUCHED_GROUPS] = v.counts[TOUCHED_QUEUES] = v.counts[MOVED] = v.counts[HISTORY_MOVED] = 0
-    _count_work(v)
+    _count_active(v)
     for b in range(v.counts[GROUPS]):
         if current_job(v, b) != NONE or v.groups[b].is_framework:
             set_group(v, b)
@@ -377,28 +375,28 @@ cpdef void rebuild(View v) noexcept nogil:
         set_queue(v, q)
 
 
-cdef void _count_work(View v) noexcept nogil:
-    """Work out who works from the tables, which say it in a cycle as well, and what follows from that."""
+cdef void _count_active(View v) noexcept nogil:
+    """Compute which queues are active from the tables, which are valid in a cycle too, and the weights that follow."""
     cdef i64 m = v.len_total
     cache = v.queue_cache
-    for i in range(v.len_at_work * m):
-        v.at_work[i] = 0
+    for i in range(v.len_active_weight * m):
+        v.active_weight[i] = 0
     for q in range(v.counts[QUEUES]):
-        cache[q].works = v.queues[q].tasks > 0
+        cache[q].active = v.queues[q].tasks > 0
         cache[q].crowd, cache[q].crowded = INFINITY, False
     for b in range(v.counts[GROUPS]):
         q = v.groups[b].leaf if v.groups[b].head != NONE or v.groups[b].is_framework else NONE
         while q != NONE:
-            cache[q].works = True
+            cache[q].active = True
             q = v.queues[q].parent
     for q in range(1, v.counts[QUEUES]):
-        if cache[q].works:
+        if cache[q].active:
             for r in range(m):
-                v.at_work[v.queues[q].parent * m + r] += v.weighs[q * m + r]
+                v.active_weight[v.queues[q].parent * m + r] += v.scaled_weight[q * m + r]
 
 
 cdef void _count_up(View v, i64 q) noexcept nogil:
-    """Work out what queue q counts as among siblings under hdrf, from its children's levels."""
+    """Compute what queue q counts as using among its siblings under hdrf, from its children's levels."""
     cdef i64 m = v.len_total
     for r in range(m):
         v.counts_as[q * m + r] = v.used[q * m + r]

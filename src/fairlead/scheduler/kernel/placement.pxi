@@ -1,11 +1,16 @@
-"""Room for a group's next task, or whole gang: where it is kept for it, then where anybody may go, and at last where it is kept
-for others until later: for tasks that are known to end in time, and for those who have a claim for a guarantee to what whoever
-has that reservation would take, for then that would be revoked for them again. Written to `chosen`.
+"""Placement of a group's next task, or whole gang, into the `planned_*` arrays.
+
+Room is tried in this order:
+
+1. the group's own holds;
+2. room open to everybody, by first fit;
+3. room held for others from a later start on. A task may enter if it ends in time, or if its group has a claim for a
+   guarantee against the holders: their tasks would be preempted for it.
 """
 
 
 cdef bint find_room(View v, i64 b, i64 count, i64 placed) noexcept nogil:
-    """Find nodes for all of so many tasks of a group and take their room, or change nothing."""
+    """Find nodes for `count` tasks of a group and take their room, or change nothing."""
     shape = v.groups[b].shape_row
     cursor, cycle = v.shape_cache[shape].cursor, v.shape_cache[shape].cycle
     found = _use_holds(v, b, count, placed) if v.group_cache[b].keeping else 0
@@ -27,7 +32,7 @@ cdef bint find_room(View v, i64 b, i64 count, i64 placed) noexcept nogil:
 
 
 cdef i64 _use_holds(View v, i64 b, i64 count, i64 placed) noexcept nogil:
-    """Place tasks where room is kept for them: how many. What is used is kept no longer, task by task."""
+    """Place tasks into the group's own holds; return how many. Each placed task shrinks its hold."""
     found = 0
     for h in range(v.counts[HOLDS]):
         if v.holds[h].group == b:
@@ -46,7 +51,7 @@ cdef i64 _use_holds(View v, i64 b, i64 count, i64 placed) noexcept nogil:
 
 
 cdef void _keep(View v, i64 h, i64 tasks) noexcept nogil:
-    """Have a hold keep room for so many tasks more, or less."""
+    """Grow a hold by a number of tasks (negative: shrink it)."""
     cdef i64 m = v.len_total
     shape = v.groups[v.holds[h].group].shape_row
     v.holds[h].tasks += tasks
@@ -57,46 +62,46 @@ cdef void _keep(View v, i64 h, i64 tasks) noexcept nogil:
 
 
 cdef i64 hold_to_enter(View v, i64 b, i64 h) noexcept nogil:
-    """The first hold from h on whose node a task of a group may enter; the number of holds, if there is none."""
+    """Return the first hold from h on whose node a task of a group may enter; the number of holds if none."""
     while h < v.counts[HOLDS] and not may_enter(v, b, v.holds[h].node):
         h += 1
     return h
 
 
 cpdef bint may_enter(View v, i64 b, i64 n) noexcept nogil:
-    """Whether a task of a group may enter room that is kept on a node for others.
+    """Return True if a task of a group may enter room that a node holds for others.
 
-    For it will have ended before, or would have revoked for its guarantee what they place there.
+    Either it ends in time, or its guarantee would preempt what the holders place there.
     """
     shape = v.groups[b].shape_row
     if v.nodes[n].hold == NONE or not is_free(v, n, shape):
         return False
     until = _ended_by(v, b, n)
-    if until < INFINITY and fits_beside(v, n, shape, until, ALL):
+    if until < INFINITY and fits_beside(v, n, shape, until, ABOVE_ANY_RANK):
         return True
     return v.queues[v.groups[b].leaf].guarded and fits_beside(v, n, shape, INFINITY, _first_to_pass(v, b, n))
 
 
 cdef i64 _first_to_pass(View v, i64 b, i64 n) noexcept nogil:
-    """The lowest rank of the reservations on a node whose owners a group has a claim to; all after that are planned anew."""
-    found, h = ALL, v.nodes[n].hold
+    """Return the lowest rank of the reservations on a node that a group has a claim against; those from it on are replanned."""
+    found, h = ABOVE_ANY_RANK, v.nodes[n].hold
     while h != NONE:
         other = v.holds[h].group
         if v.holds[h].kind == RESERVATION and other != b and claims_from(v, b, v.groups[other].leaf):
             found = min(found, v.holds[h].rank)
         h = v.holds[h].after
     h = v.nodes[n].hold
-    while h != NONE:  # who may not be passed is not, though it comes later
+    while h != NONE:  # a later one that it has no claim against blocks it too
         if v.holds[h].rank >= found and not claims_from(v, b, v.groups[v.holds[h].group].leaf):
-            return ALL
+            return ABOVE_ANY_RANK
         if v.holds[h].rank >= found and claims_from(v, v.holds[h].group, v.groups[b].leaf):
-            return ALL
+            return ABOVE_ANY_RANK
         h = v.holds[h].after
     return found
 
 
 cdef bint may_use_hold(View v, i64 b, i64 n) noexcept nogil:
-    """Whether a task of a group has room where it is kept for it on a node."""
+    """Return True if a group has room in its own hold on a node."""
     h = v.nodes[n].hold if v.group_cache[b].keeping else NONE
     while h != NONE and v.holds[h].group != b:
         h = v.holds[h].after
@@ -104,7 +109,7 @@ cdef bint may_use_hold(View v, i64 b, i64 n) noexcept nogil:
 
 
 cdef bint is_free(View v, i64 n, i64 shape) noexcept nogil:
-    """Whether a node has what a task of a shape needs, whoever it is kept for."""
+    """Return True if a node has a task's demand free, ignoring holds."""
     cdef i64 m = v.len_total
     for r in range(m):
         if v.demand[shape * m + r] > v.free[n * m + r]:
@@ -113,13 +118,13 @@ cdef bint is_free(View v, i64 n, i64 shape) noexcept nogil:
 
 
 cdef double _ended_by(View v, i64 b, i64 n) noexcept nogil:
-    """When a task of a group will have ended on a node with holds, if it is placed there now; infinite: not known."""
+    """Return when a group's task is expected to have ended if placed on a node with holds now; inf if unknown."""
     job = current_job(v, b)
     return v.times[NOW] + lasts_at_most(v, job, n, lasts(v, b, job))
 
 
 cdef void _take(View v, i64 b, i64 n, i64 h, i64 at) noexcept nogil:
-    """Take room on a node for a group's task, by a hold or NONE, and write it down."""
+    """Take room on a node for a group's task, by hold h or NONE, and record it."""
     v.planned_node[at], v.planned_hold[at], v.planned_until[at] = n, h, INFINITY
     if v.nodes[n].hold != NONE:
         v.planned_until[at] = _ended_by(v, b, n)
@@ -127,7 +132,7 @@ cdef void _take(View v, i64 b, i64 n, i64 h, i64 at) noexcept nogil:
 
 
 cdef void take_room(View v, i64 n, i64 q, i64 shape, double until, i64 sign) noexcept nogil:
-    """A task of a leaf that is taken to have ended at a time takes room on a node, or gives it back (-1)."""
+    """Take a task's room on a node (sign 1), or give it back (-1); `until` is when the task is assumed to have ended."""
     cdef i64 m = v.len_total
     for r in range(m):
         v.free[n * m + r] -= sign * v.demand[shape * m + r]
@@ -136,7 +141,7 @@ cdef void take_room(View v, i64 n, i64 q, i64 shape, double until, i64 sign) noe
 
 
 cdef void untake(View v, i64 q, i64 shape, i64 at) noexcept nogil:
-    """Undo what was written down of a task of a leaf."""
+    """Undo one recorded task of a leaf."""
     n, h = v.planned_node[at], v.planned_hold[at]
     take_room(v, n, q, shape, v.planned_until[at], -1)
     if h != NONE:
@@ -145,19 +150,19 @@ cdef void untake(View v, i64 q, i64 shape, i64 at) noexcept nogil:
 
 
 cdef void give_room_back(View v, i64 b, i64 count, i64 placed) noexcept nogil:
-    """Undo :func:`find_room`; the shape's cursor is the caller's."""
+    """Undo :func:`find_room`; the caller restores the shape's cursor."""
     for k in range(count):
         untake(v, v.groups[b].leaf, v.groups[b].shape_row, placed + k)
 
 
 cdef bint has_room(View v, i64 b) noexcept nogil:
-    """Whether there is room for a group's next task, or whole gang; for a single task :func:`take_found` can take it then.
+    """Return True if a group's next task, or whole gang, has room; a single task can then be taken by :func:`take_found`.
 
-    For a framework: whether there is something to offer.
+    For a framework: True if there is something to offer.
     """
     if v.groups[b].is_framework:
         return find_offer(v, b)
-    if is_single(v, b):
+    if places_singly(v, b):
         if first_fit(v, v.groups[b].shape_row) < v.counts[NODES]:
             return True
         h = hold_to_enter(v, b, 0)
@@ -174,13 +179,13 @@ cdef bint has_room(View v, i64 b) noexcept nogil:
     return True
 
 
-cdef bint is_single(View v, i64 b) noexcept nogil:
-    """Whether a group's tasks start one by one, and no nodes are kept for them."""
+cdef bint places_singly(View v, i64 b) noexcept nogil:
+    """Return True if a group's tasks start one by one and it has no holds."""
     return v.groups[b].gang == 0 and not v.group_cache[b].keeping
 
 
 cdef void take_found(View v, i64 b, i64 placed) noexcept nogil:
-    """Take the room for a single task that :func:`has_room` found: its shape's cursor stands there, or it may enter a node."""
+    """Take the room for a single task that :func:`has_room` found: at the shape's cursor, or a held node that it may enter."""
     shape = v.groups[b].shape_row
     n = v.shape_cache[shape].cursor
     _take(v, b, by_fit(v, shape, n) if n < v.counts[NODES] else v.group_cache[b].entered, NONE, placed)

@@ -1,4 +1,4 @@
-"""What other modules of kernels may use of the scheduler's."""
+"""What other kernel modules may use of the scheduler's."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint64_t
 
@@ -50,7 +50,7 @@ cpdef void enter_group(View v, i64 job, i64 group, double at) noexcept nogil
 cpdef void end_job(View v, i64 j, double at) noexcept nogil
 cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *node, double at) noexcept nogil
 cdef i64 apply_started(View v, i64 count, i64 *job, i64 *index, i64 *attempt, double at) noexcept nogil
-cpdef void pass_over(View v, i64 b, double at) noexcept nogil
+cpdef void note_bypassed(View v, i64 b, double at) noexcept nogil
 cdef i64 startable(View v, i64 job) noexcept nogil
 cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_since) noexcept nogil
 cpdef bint drop_holds(View v, i64 group, double at) noexcept nogil

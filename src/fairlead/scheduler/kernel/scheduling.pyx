@@ -1,10 +1,11 @@
-"""The scheduler's kernels: all that is included here is one module.
+"""The scheduler's kernels: one module made of the `.pxi` files included below.
 
-A kernel is a C function without the interpreter's lock, over a view of the state. No index is checked in it, and a negative one
-does not count from the end: `make check-memory` runs the tests over kernels built with AddressSanitizer, which reports an access
-outside an array. A division of whole numbers rounds towards zero; where the dividend may be negative, `floor_div` rounds down.
+A kernel is a C function over a view of the state that runs without the GIL.
 
-Arrays that a kernel works in are scratch: they belong to the view, last until whoever took them releases them, and are zeros.
+- **Indices** are unchecked, and a negative one does not count from the end. `make check-memory` runs the tests over
+  kernels built with AddressSanitizer.
+- **Integer division** rounds towards zero; `floor_div` rounds down where the dividend may be negative.
+- **Scratch** arrays belong to the view, last until the function that took them releases them, and start as zeros.
 """
 
 from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
@@ -24,14 +25,14 @@ cdef extern from *:
     ctypedef unsigned long long u128 "unsigned __int128"
 
 cdef enum:
-    TAIL = 129  # a histogram's bins, and one
+    TAIL = 129  # the bins of a histogram, plus one
     TAILS = 3 * 129
 
 
 cdef class Arrays:
-    """Arrays by the names in `ARRAYS`, all of them in the order of memory that C has, handed to kernels as one thing.
+    """The arrays named in `ARRAYS`, C-contiguous, passed to kernels as one object.
 
-    They are attributes, by the same names; to be made anew when an array is replaced by another.
+    They are attributes of the same names. If an array is replaced, make a new object.
     """
 
     def __init__(self, **arrays):
@@ -52,7 +53,7 @@ cdef class Arrays:
 
 
 cdef void *address_of(array) except *:
-    """Where an array's numbers lie; whoever asks keeps the array."""
+    """Return the address of an array's data; the caller keeps the array alive."""
     cdef Py_buffer buffer
     PyObject_GetBuffer(array, &buffer, PyBUF_ANY_CONTIGUOUS)
     PyBuffer_Release(&buffer)
@@ -63,7 +64,7 @@ include "scheduling_types.pxi"
 
 
 cdef void *scratch(Arrays v, size_t size) noexcept nogil:
-    """So many bytes of zeros, until they are released."""
+    """Return `size` bytes of zeros that last until they are released."""
     cdef void *block = calloc(1, max(size, <size_t>1))
     if block == NULL or v.scratches == 64:
         fputs("fairlead: a kernel found no memory to work in\n", stderr)
@@ -86,19 +87,19 @@ cdef flag *flags(Arrays v, i64 count) noexcept nogil:
 
 
 cdef void release(Arrays v, int mark) noexcept nogil:
-    """Give up the scratch that was taken since there were `mark` blocks of it."""
+    """Release all scratch blocks after the first `mark`."""
     while v.scratches > mark:
         v.scratches -= 1
         free(v.blocks[v.scratches])
 
 
 cdef i64 floor_div(i64 a, i64 b) noexcept nogil:
-    """a / b for a positive b, rounded down."""
+    """Return a / b for a positive b, rounded down."""
     return a // b - (a % b < 0)
 
 
 cdef int compare_ranked(const void *a, const void *b) noexcept nogil:
-    """For qsort: by key, then by place."""
+    """Compare by key, then by place, for qsort."""
     x, y = <const Ranked *>a, <const Ranked *>b
     if x.key != y.key:
         return -1 if x.key < y.key else 1

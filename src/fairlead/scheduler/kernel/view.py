@@ -1,22 +1,21 @@
-"""What kernels see of a state: one record of arrays, so that a call hands over one thing.
+"""What kernels see of a state: one record of arrays, passed as one object.
 
-The tables are the state. The rest is the **order**: who goes next, kept between cycles and changed where something happened. It
-is a cache beside the state: made anew from the tables at any time, it would decide the same.
+The tables are the state. The rest is the **order**: which job is next, kept between cycles and updated where something
+happened. It is a cache: rebuilt from the tables at any time, it gives the same decisions.
 
-A **tree** is what a queue keeps of its children (an inner queue's child queues, a leaf's groups): a binary tree whose ends are
-the children's places and whose nodes say of all that is below them
+Each queue has a **tree** of its children (child queues of an inner queue, groups of a leaf). It is a binary tree with
+the children's places as leaves. Each node says about everything below it:
 
-    best    the child with the smallest key; NONE where nothing waits
-    least   the least that anybody who waits there needs: of each resource; of jobs (0 where one that runs already waits), and the
-            smallest of the negative priorities, of the job numbers and of the durations, in microseconds; of a strict leaf, what
-            the best of them needs
-    needs   a bit for each resource that anybody there needs; all of them for who needs nothing in particular
-    able    whether something there may have room anywhere: else all of it is **parked**, known to have room on no node but those
-            where some came back since (the **fresh** ones), and no queue in it is **unsure** of that
+    best      the child with the smallest key; NONE if nothing waits
+    least     the minimum over pending tasks of: demand by resource, jobs that must start (0 if one runs), negative
+              priority, job number, duration in µs; for a strict leaf, the values of its first
+    needs     a bit for each resource that some task needs; all bits for a task that needs none
+    may_fit   False if everything below is **parked**: known to fit on no node but **freed** ones, where room was
+              freed since; and no queue below is `maybe_stale`, which means that it does not know that
 
-so the next to be served is found from the root down, past all that cannot be served, in steps that grow with the logarithm of
-what waits. Queue q's tree has its root at `base[q] + 1`, what is below its node `base[q] + i` at `base[q] + 2 i` and one further,
-and the place of the child with slot s at `base[q] + slots[q] + s`.
+So the next group is found from the root down, skipping what cannot be served, in time logarithmic in what waits. Queue
+q's tree has its root at `base[q] + 1`; the children of node `base[q] + i` are `base[q] + 2 i` and the next. The child
+with slot s is at `base[q] + slots[q] + s`.
 """
 
 from typing import Any, Final
@@ -44,82 +43,82 @@ from fairlead.scheduler.tables import (
 
 
 class NodeCache(Table):
-    """The list of the nodes where room came back since all that is parked was parked; `counts[FREED]` says how long it is."""
+    """The freed nodes: those where room was freed since all parked groups were parked."""
 
-    freed: I64  # from the first row on: the list of fresh nodes; counts[FREED] is its length
+    freed: I64  # rows 0 to counts[FREED]: list of freed nodes
     is_freed: Bools  # the row's node is in that list
     refusal: I64  # in the search `refusal_search`: 1 + row of the first refusal for the node
     refusal_search: I64
 
 
 class QueueCache(Table):
-    """A queue's key among its siblings (below, first, level), compared left to right, and where its tree is."""
+    """A queue's key among its siblings (below, first, level), compared left to right, and the place of its tree."""
 
-    base: I64  # its tree begins here
-    slots: I64  # places of its children
+    base: I64  # where its tree begins
+    slots: I64  # number of places of its children
     slot: I64  # its own place in its parent's tree
-    children: I64  # that have a slot
-    column: I64  # resource at which the level is reached; NONE: none
+    children: I64  # number of children with a slot
+    column: I64  # resource at which the level is reached; NONE if none
     first: I64  # second part of the key
     level: F64  # third part of the key
-    entitled: F64  # dominant share due to it, where siblings share by a division
+    entitled: F64  # dominant share it is entitled to, if its siblings share by a division
     limited: I64  # cycle in which something below was skipped for a limit; NONE
-    limited_list: I64  # queues with `limited`
-    touched_list: I64  # queues with `touched`
-    last_served: I64  # `served` of the table of queues, within a cycle: breaks ties
-    moved_list: I64  # queues with `moved`
-    level_now: F64  # under hdrf: its level without what it used before
-    crowd: F64  # with more weight at work, only a part of past use counts
-    below: I8  # first part of the key: 0 where it is below its guarantee and may come first
-    inner: Bools  # it has queues below it, and no groups
-    keeping: Bools  # nodes are kept for a job of it
-    maybe_stale: Bools  # something below was skipped: what is parked there may have room on nodes that are not fresh
+    limited_list: I64  # list of queues with `limited`
+    touched_list: I64  # list of queues with `touched`
+    last_served: I64  # `served` of the queues table, within a cycle: breaks ties
+    moved_list: I64  # list of queues with `moved`
+    level_now: F64  # hdrf: its level without past use
+    crowd: F64  # active weight above which some child's past use is capped
+    below: I8  # first part of the key: 0 if below its guarantee, and it may go first
+    inner: Bools  # has queues below it, not groups
+    keeping: Bools  # has a group with holds
+    maybe_stale: Bools  # something below was skipped: parked groups may have room on nodes that were not freed
     touched: Bools  # its use has changed
-    works: Bools  # something below waits or runs
-    crowded: Bools  # more than `crowd` is at work
-    moved: Bools  # who is at work among its children has changed
+    active: Bools  # something below waits or runs: it is active
+    crowded: Bools  # more than `crowd` is active
+    moved: Bools  # which of its children are active has changed
     shut: Bools  # a strict leaf whose first was stopped in this cycle
-    apart: Bools  # a leaf: the latest plan for a reservation relies on none of its tasks' ends
-    counts_as: Floats  # under hdrf: what it counts as using
-    charged: Amounts  # what its key is made of: use, and what counts of past use; fixed point, see `fine`
-    weighs: Amounts  # its weight, in 2**-40 of its siblings' largest
-    at_work: Amounts  # sum of `weighs` of its children at work
+    apart: Bools  # a leaf: the latest reservation plan ignores the ends of its tasks
+    counts_as: Floats  # hdrf: what it counts as using
+    charged: Amounts  # what its key is made of: use and charged past use; fixed point, see `fine`
+    scaled_weight: Amounts  # its weight, in 2**-40 of its siblings' largest
+    active_weight: Amounts  # sum of `scaled_weight` of its active children
     largest: Floats  # largest weight among its children
 
 
 class GroupCache(Table):
-    """A group's place among its leaf's, and what became of it in a cycle."""
+    """A group's place in its leaf's tree, and what happened to it in a cycle."""
 
     slot: I64
     cycle: I64  # `current` and `left` are valid in this cycle
-    current: I64  # job that is next, by row
-    left: I64  # of its tasks
-    number: I64  # of the job that is next
+    current: I64  # row of the next job
+    left: I64  # tasks of it left
+    number: I64  # number of the next job
     taken: I64  # tasks this cycle placed; 0 between cycles
-    begun: I64  # jobs this cycle began; 0 between cycles
-    stop: I64  # why it was not served further in `stop_cycle`; see limits.pxi
+    begun: I64  # jobs this cycle started; 0 between cycles
+    stop: I64  # why it was stopped in `stop_cycle`; see limits.pxi
     stop_cycle: I64
-    stop_order: I64  # after how many others that was
+    stop_order: I64  # how many were stopped before it
     stop_job: I64  # the job that was tried
-    out_list: I64  # groups with `listed`
-    touched_list: I64  # groups with `touched`
-    lasts: F64  # p90 of a task's duration, of job `lasts_job`
+    out_list: I64  # list of groups with `listed`
+    touched_list: I64  # list of groups with `touched`
+    lasts: F64  # p90 of a task of job `lasts_job`, seconds
     lasts_job: I64
-    entered: I64  # node where its next task may enter kept room; of a framework: the node to offer
+    entered: I64  # held node its next task may enter; framework: the node to offer
     lasts_known: Bools  # `lasts` is up to date
-    shorter: Bools  # `lasts` fell since it was last asked for
-    parked: Bools  # no node had room, except fresh ones
+    shorter: Bools  # `lasts` fell since the last check
+    parked: Bools  # fits on no node, except freed ones
     out: Bools  # not tried again in this cycle
-    listed: Bools  # to be brought up to date when the cycle is over
+    listed: Bools  # to be updated at the end of the cycle
     touched: Bools  # what waits in it has changed
-    keeping: Bools  # nodes are kept for it
-    hopeless: Bools  # its task or gang fits no empty nodes
-    wake: F64  # of a framework: when it may have what it refused
-    bounded: Bools  # of a framework: a limit bounds its offers
+    keeping: Bools  # has holds
+    hopeless: Bools  # its task or gang does not fit on empty nodes
+    wake: F64  # framework: when its first refusal ends, seconds
+    bounded: Bools  # framework: a limit bounds its offers
 
 
 class ShapeCache(Table):
-    """How far a shape has come."""
+    """A shape's first-fit cursor."""
 
     cycle: I64
     cursor: I64  # in the cycle `cycle`, no node before it has room
@@ -128,52 +127,68 @@ class ShapeCache(Table):
 FRAME: Final = fields(
     queue="i8", bottom="i8", group="i8", child="i8", below="i8", first="i8", level="f8", maybe_stale="?", only="?"
 )  # fmt: skip
-"""One queue of the path that a search is on: where its part of the stack begins, and the best that was found below it so far.
+"""One queue of the path that a search is on: where its part of the stack begins, and the best found below it so far.
 
-`only` while it looks for nobody but whom the queue goes first with, for they need what it is below its guarantee of."""
+`only`: consider only groups that would use the queue's unmet guarantee.
+"""
 
-# Numbers in `counts`.
+# Indices of `counts`.
 (
     NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
     FORGOTTEN_HISTOGRAMS, OVER_LIMIT_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER,
 ) = range(23)  # fmt: skip
 COUNTS: Final = 23
-"""OFFERED : how many offers the last cycle made, on paper; LAST_OFFER is the id of the last that was made
-OFFER_SEARCHES : how often a node was looked for to be offered
-FORGOTTEN_HISTOGRAMS : how often a histogram that somebody may rely on made room for another
-OVER_LIMIT_PASS : in a cycle that serves revocable jobs alone, above limits
-HISTORY_MOVED : whether what queues used before has faded since the trees were brought up to date
-IN_ORDER : whether there is an order to keep; without, only the tables are changed, and it is made when it is needed"""
+"""OFFERED : number of offers the last cycle made; LAST_OFFER : id of the last offer made
+OFFER_SEARCHES : number of searches for a node to offer
+FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
+OVER_LIMIT_PASS : 1 in a cycle that serves only revocable jobs, above limits
+HISTORY_MOVED : 1 if past use has faded since the trees were updated
+IN_ORDER : 1 if there is an order to keep; otherwise only the tables change, and the order is made when needed
+"""
 
-# Numbers in `times`: when the first fact happened, when the next tick of some queue's history is over, when the cycle is that
-# runs, and the last start of those for whom room is kept on fresh nodes; seconds. CLAIM_DUE: no claim is due before; it follows
-# from the tables, and is worked out when that moment comes. OFFER_WAKE: no parked framework may have what it refused before then.
-BEGAN, NEXT_TICK, NOW, LAST_START, CLAIM_DUE, OFFER_WAKE = range(6)
+# Indices of `times`, seconds:
+# BEGAN, NEXT_TICK : first fact; end of the next tick of any queue's history
+# NOW, LAST_HOLD_START : time of the running cycle; last start of a hold on a freed node
+# CLAIM_DUE : no claim is due before; it follows from the tables, and is computed at that moment
+# OFFER_WAKE : no parked framework may be offered what it refused before
+BEGAN, NEXT_TICK, NOW, LAST_HOLD_START, CLAIM_DUE, OFFER_WAKE = range(6)
 
-# After the resources, what a tree's `least` says.
+# Columns of a tree's `least` after the resources.
 JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER, SHORTEST = 0, 1, 2, 3
-MORE_COLUMNS: Final = 4
+LEAST_COLUMNS: Final = 4
 LAST_BIT: Final = 62
-"""Of those in `needs`."""
+"""Bit of `needs` that all resources from this index on share."""
 
-NOBODY: Final = 2**62
-"""More than anything that is there: what is needed where nobody needs anything."""
+INFINITE: Final = 2**62
+"""Infinity for integers: the need of an empty tree."""
 
 BLOCK: Final = 32
-"""Nodes of a block, and blocks of a large block: `bounds` says of each the most that is there of each resource on one node."""
+"""Nodes per block, and blocks per large block. `bounds` holds the most that one node of a block has free, by resource."""
 
-WORTH = {"cpu": 10, "memory": 32 * 2**20}
-"""What is left of a node is offered if there is so much of one of these."""
+MIN_OFFER = {"cpu": 10, "memory": 32 * 2**20}
+"""A node is offered if it has this much left of one of these: milli-cpu, bytes."""
 
 _I64_1, _I64_2 = ("i8", 1), ("i8", 2)
 PLANNED: Final[dict[str, tuple[Any, int]]] = {
     "planned_job": _I64_1, "planned_index": _I64_1, "planned_node": _I64_1, "planned_begins": ("?", 1), "planned_hold": _I64_1,
     "planned_until": ("f8", 1), "planned_tasks": _I64_1,
 }  # fmt: skip
-"""What a cycle planned. For each task placed: the rows of its job and node, its index counted on from the job's `next`, True if
-the job ran nothing before, the row of the hold it used or NONE, when it is expected to have ended. For each node that a
-reservation keeps: its row, and how many tasks."""
+"""What a cycle planned.
+
+For each placed task:
+
+job, node : rows
+index : counted from the job's `next`
+begins : True if the job ran nothing before
+hold : row of the hold it used; NONE
+until : when it is expected to have ended, seconds
+
+For each node that a reservation keeps:
+
+node : row
+tasks : number of tasks
+"""
 _TABLES: Final = {
     "nodes": Nodes, "queues": Queues, "shapes": Shapes, "groups": PendingGroups, "jobs": Jobs, "tasks": Tasks, "holds": Holds,
     "offers": Offers, "refusals": Refusals,
@@ -188,8 +203,8 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "stack": _I64_1,
     "best": _I64_1, "needs": _I64_1,
     "histogram_places": ("i4", 2), "masks": ("?", 2), "may_fit": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
-    "worth": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
+    "min_offer": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2,
 }  # fmt: skip
-"""What a view holds, each with its type and its number of dimensions: the tables' rows by the tables' names, their wide arrays by
-theirs, then the rest of the order."""
+"""A view's arrays, each with type and number of dimensions: the tables' rows and wide arrays by their names, then the
+rest of the order."""

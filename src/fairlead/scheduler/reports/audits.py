@@ -25,7 +25,7 @@ from fairlead.scheduler.effects import apply
 from fairlead.scheduler.entitlements import Parts, parts_of, problem_of, wanted_by
 from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished, TasksRevoked
 from fairlead.scheduler.feasibility import never_starting
-from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, WITHHELD
+from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NONLENDABLE
 from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.reports.reservations import Promises, describe_holds
 from fairlead.scheduler.reports.why import SHARE_TOLERANCE, Served, Short, Shortfalls, Started
@@ -460,7 +460,7 @@ def _why(state: State, q: int, result: Cycle, free: I64, never: Bools) -> str:
     if np.isin(jobs.queue[result.job], q).any():
         return "about to start"
     stops = result.stop[mine]
-    if np.isin(stops, (LIMIT, MAX_TASKS, MAX_JOBS, WITHHELD)).all():
+    if np.isin(stops, (LIMIT, MAX_TASKS, MAX_JOBS, NONLENDABLE)).all():
         return "limit"
     full = mine[stops == NO_NODE]
     for b in full[np.argsort(result.stop_order[full])]:

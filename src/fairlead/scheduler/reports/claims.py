@@ -38,7 +38,7 @@ def safety(state: State, row: int) -> dict[str, Any]:
     demand = state.shapes.demand[state.jobs.shape_row[row]]
     path = up_to_root(queues, leaf)[:-1]
     v, preemption_plan, beyond = state.view(), preemption_plan_of(state, 0.0), np.zeros_like(demand)
-    mine = scheduling.gives_up(v, preemption_plan, leaf, row, beyond)
+    mine = scheduling.releasable(v, preemption_plan, leaf, row, beyond)
     beyond *= demand > 0
     if not mine:
         said = ["its queue is within its guarantee: it is not preempted for others' guarantees"]
@@ -82,7 +82,7 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     begin = begin or _short_of(state, group, kind)
     if seconds == inf:
         return {"claim": f"{begin}; nobody is revoked for it"}
-    if state.groups.put_off[group] > state.groups.since[group] and kind >= state.groups.put_off_from[group]:
+    if state.groups.retry_at[group] > state.groups.since[group] and kind >= state.groups.retry_from[group]:
         return {
             "claim": f"{begin}, and nothing that may be revoked makes room so far: {_prevented(state, group, kind, now)}"
         }
@@ -122,7 +122,7 @@ def _prevented(state: State, group: int, kind: int, now: float) -> str:
     """Return why no victims make room for a claim: by reason, how many tasks of others are not eligible."""
     v, preemption_plan = state.view(), preemption_plan_of(state, now)
     first, last = asking_queues(state, preemption_plan, Due(kind, now, group))
-    scheduling.ask(v, preemption_plan, group, kind, first, last)
+    scheduling.find_eligible(v, preemption_plan, group, kind, first, last)
     own, demand = int(state.groups.leaf[group]), state.shapes.demand[state.groups.shape_row[group]]
     found: Counter[str] = Counter()
     for k, run in enumerate(preemption_plan.runs):
@@ -133,7 +133,7 @@ def _prevented(state: State, group: int, kind: int, now: float) -> str:
             found["eligible, but not enough on any node"] += 1  # rule: enough
         elif not state.queues.revocable[q]:
             found["in queues that are not revocable"] += 1  # rule: revocable
-        elif run["safe"]:
+        elif run["protected"]:
             found[f"started less than {state.queues.min_runtime[q]:g} s ago"] += 1  # rule: min-runtime
         elif kind == PRIORITY and state.jobs.priority[run["job"]] >= state.groups.priority[group]:
             found["of no lower priority"] += 1  # rule: lower-priority

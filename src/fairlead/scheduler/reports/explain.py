@@ -20,7 +20,7 @@ from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.history import goes_by_history, share_over_time
 from fairlead.scheduler.job_caps import cap_of, waits_for_cap
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED, WITHHELD
+from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NONLENDABLE, NOT_REACHED
 from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for
 from fairlead.scheduler.reports.claims import claim, safety
 from fairlead.scheduler.reports.reservations import RESERVED, holds_by_job
@@ -91,7 +91,7 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
     tried = int(result.stop_job[group])
     if stop == LIMIT:
         return _over_a_limit(state, row)
-    if stop == WITHHELD:
+    if stop == NONLENDABLE:
         return _withheld(state, row)
     if stop in (MAX_TASKS, MAX_JOBS):
         return _over_a_count(state, row, stop == MAX_TASKS)

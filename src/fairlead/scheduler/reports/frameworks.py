@@ -84,7 +84,7 @@ def _why_nothing(state: State, leaf: int, now: float) -> str:
     group = int(np.flatnonzero((b.leaf[: b.n] == leaf) & b.is_framework[: b.n])[0])
     may_exceed = bool(b.revocable[group] and state.settings.revoke)
     scheduling.bound_room(state.order.ready(state, 1), group, may_exceed, room)
-    worth = state.order.worth
+    worth = state.order.min_offer
     if not (room >= worth).any():
         return _bounded(state, group, may_exceed)
     n = state.nodes.n
@@ -107,7 +107,7 @@ def _why_nothing(state: State, leaf: int, now: float) -> str:
 
 def _bounded(state: State, group: int, may_exceed: bool) -> str:
     """Return what keeps the framework of a group from anything worth an offer."""
-    queues, leaf, view, worth = state.queues, int(state.groups.leaf[group]), state.view(), state.order.worth
+    queues, leaf, view, worth = state.queues, int(state.groups.leaf[group]), state.view(), state.order.min_offer
     for q in up_to_root(queues, leaf) if not may_exceed else []:
         for r, name in enumerate(state.resources):
             if scheduling.left_under(view, group, q, r) < worth[r]:

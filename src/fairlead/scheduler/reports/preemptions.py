@@ -201,8 +201,8 @@ def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: s
         if first == NONE:
             continue
         runs = preemption_plan.runs
-        runs["safe"] = ~np.isin(runs["task"], new)
-        scheduling.ask(v, preemption_plan, group, GUARANTEE, first, last)
+        runs["protected"] = ~np.isin(runs["task"], new)
+        scheduling.find_eligible(v, preemption_plan, group, GUARANTEE, first, last)
         count = int(scheduling.plan_claim(v, preemption_plan, group, GUARANTEE))
         job = int(state.jobs.id[b.head[group]])
         _must(count <= 0, f"what is placed at {placed.at:g} is to be revoked again for job {job}, for its guarantee")

@@ -1,4 +1,4 @@
-"""What the simulator has before it."""
+"""The extension type of a simulation's tape."""
 
 from libc.stdint cimport int64_t
 

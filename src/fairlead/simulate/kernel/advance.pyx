@@ -1,34 +1,34 @@
-"""Many steps of a simulation in compiled code, where all that happens is plain: jobs arrive, tasks end.
+"""Many steps of a simulation in compiled code, while only plain things happen: jobs arrive, tasks end.
 
-It does what :class:`fairlead.engines.step.Scheduler` does step by step over a simulated cluster, with the very same kernels
-that account, plan and settle, and comes back as soon as something is to be done that only that can do. A test holds the two to
-the same facts: what would have been one is written to a log of whole numbers, where that is asked for.
+It does what :class:`fairlead.engines.step.Scheduler` does step by step over a simulated cluster, with the same kernels
+for accounting, planning and settling. It returns as soon as something needs Python. A test compares the facts of both:
+on request, each fact is written to a log of integers.
 """
 
 from advance_constants cimport *
 from libc.math cimport INFINITY
 from libc.stdlib cimport qsort
 from scheduler_constants cimport (
-    BINS, GROUPS, BELIEF, CLAIM_DUE, DROP, ENDED, HOLDS, KEEP, NONE, OF_JOB, QUEUES, RESERVATION, SERVE, WAITING,
+    BINS, GROUPS, PRIOR_DURATIONS, CLAIM_DUE, DROP, ENDED, HOLDS, KEEP, NONE, OF_JOB, QUEUES, RESERVATION, SERVE, WAITING,
 )
 
 from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, next_end, start, submit
 from fairlead.scheduler.kernel.scheduling cimport (
     Arrays, View, address_of, apply_finished, apply_placed, apply_started, drop_holds, duration, end_job, enter_group, fade,
-    find_due, flag, floats, i64, integers, keep_room, next_review, pass_over, plan_cycle, plan_over_limit_cycle, release, set_tails,
-    settle, startable,
+    find_due, flag, floats, i64, integers, keep_room, next_review, note_bypassed, plan_cycle, plan_over_limit_cycle, release,
+    set_tails, settle, startable,
 )
 
 from fairlead.simulate.kernel.tape import TAPE
 
 cdef enum:
-    TAIL = 129  # a histogram's bins, and one
+    TAIL = 129  # the bins of a histogram, plus one
 
 include "advance_types.pxi"
 
 
 cdef int compare(const void *a, const void *b) noexcept nogil:
-    """For qsort: by number."""
+    """Compare by number, for qsort."""
     x, y = (<const i64 *>a)[0], (<const i64 *>b)[0]
     return -1 if x < y else x > y
 
@@ -37,7 +37,7 @@ cdef int compare(const void *a, const void *b) noexcept nogil:
 def advance(
     View v, Truth truth, Runs runs, Tape tape, double until, i64 most, double reserve_after, i64 max_losses, i64 keep_jobs
 ):
-    """Go on to the last moment at or before `until`, or to where something else is to be done; says which."""
+    """Advance to the last moment at or before `until`, or to where Python must act; return which."""
     cdef i64 why
     with nogil:
         why = _advance(v, truth, runs, tape, until, most, reserve_after, max_losses, keep_jobs)
@@ -47,8 +47,7 @@ def advance(
 cdef i64 _advance(
     View v, Truth truth, Runs runs, Tape tape, double until, i64 most, double reserve_after, i64 max_losses, i64 keep_jobs
 ) noexcept nogil:
-    """Each round is a step, as the live scheduler takes them: what ends and arrives, one decision, and what is placed starts.
-    """
+    """Run steps as the live scheduler does: apply what ends and arrives, decide once, start what was placed."""
     numbers = tape.numbers
     while True:
         if numbers[ARRIVED] == numbers[COMING] and numbers[COMING] < tape.len_submit:
@@ -63,20 +62,20 @@ cdef i64 _advance(
                 return OVER
             if numbers[SERVES_CLAIMS]:
                 now = min(now, _next_due(v, tape.at[0]))
-            looks = next_review(v, tape.at[0], tape.at[2])
-            if min(now, looks) > until:
-                tape.at[1] = min(now, looks)
+            review = next_review(v, tape.at[0], tape.at[2])
+            if min(now, review) > until:
+                tape.at[1] = min(now, review)
                 return UNTIL
-            if now <= looks:
+            if now <= review:
                 tape.at[2] = now
-            now = min(now, looks)
+            now = min(now, review)
             tape.at[0] = now
         if next_end(truth, runs) <= now:
-            _end(v, truth, runs, tape, now, max_losses)
+            _apply_ends(v, truth, runs, tape, now, max_losses)
             if numbers[RETURNED] > 0:
                 numbers[GOES_ON] = 1
                 return GANGS_BACK
-        if not _arrive(v, truth, tape, now):
+        if not _apply_arrivals(v, truth, tape, now):
             return MORE_JOBS
         if numbers[SERVES_CLAIMS] and _keeps_for_claims(v):
             return CLAIMS
@@ -88,7 +87,7 @@ cdef i64 _advance(
 
 
 cdef bint _keeps_for_claims(View v) noexcept nogil:
-    """Whether room is kept for claims: whether these are any yet is looked at before each decision."""
+    """Return True if room is kept for claims: before each decision these must be checked."""
     for h in range(v.counts[HOLDS]):
         if v.holds[h].kind != RESERVATION:
             return True
@@ -96,22 +95,22 @@ cdef bint _keeps_for_claims(View v) noexcept nogil:
 
 
 cdef double _next_due(View v, double now) noexcept nogil:
-    """When the first claim is due, as :func:`fairlead.scheduler.preemption.next_due` says."""
+    """Return when the first claim is due, as :func:`fairlead.scheduler.preemption.next_due` does."""
     if v.times[CLAIM_DUE] <= now:
         _are_due(v, now)
     return max(now, v.times[CLAIM_DUE])
 
 
 cdef bint _are_due(View v, double now) noexcept nogil:
-    """Whether claims are due."""
+    """Return True if claims are due."""
     length, mark = v.counts[GROUPS] + 1, v.scratches
     due = find_due(v, now, integers(v, length), integers(v, length), floats(v, length))
     release(v, mark)
     return due > 0
 
 
-cdef void _end(View v, Truth truth, Runs runs, Tape tape, double now, i64 max_losses) noexcept nogil:
-    """What ends at this moment has ended."""
+cdef void _apply_ends(View v, Truth truth, Runs runs, Tape tape, double now, i64 max_losses) noexcept nogil:
+    """Apply what ends at this moment."""
     fade(v, now)
     ends = tape.ends
     cdef i64 room = tape.cols_ends
@@ -129,7 +128,7 @@ cdef void _end(View v, Truth truth, Runs runs, Tape tape, double now, i64 max_lo
             touched[gangs] = touched[k]
             gangs += 1
     if gangs > 0:
-        qsort(touched, gangs, sizeof(i64), compare)  # as fairlead.scheduler.state goes through them
+        qsort(touched, gangs, sizeof(i64), compare)  # the order in which fairlead.scheduler.state goes through them
         for k in range(gangs):
             j = touched[k]
             if v.jobs[j].waiting > 0:
@@ -137,16 +136,16 @@ cdef void _end(View v, Truth truth, Runs runs, Tape tape, double now, i64 max_lo
                     tape.returned[tape.numbers[RETURNED]] = j
                     tape.numbers[RETURNED] += 1
                 else:
-                    _wait_again(v, j, now)
+                    _requeue(v, j, now)
             elif v.jobs[j].holding == 0:
                 end_job(v, j, now)
-                _let_follow(v, tape, j, now)
+                _release_dependents(v, tape, j, now)
     _log(tape, FINISHED, now, 0, count, 5)
     _log_columns(tape, ends, 5, room, count)
 
 
-cdef void _wait_again(View v, i64 j, double at) noexcept nogil:
-    """Tasks of a job that is not plain came back: a gang waits for all of those."""
+cdef void _requeue(View v, i64 j, double at) noexcept nogil:
+    """Let returned tasks of a job that is not plain wait again; a gang waits for all of its tasks."""
     jobs = v.jobs
     if (
         jobs[j].group == NONE
@@ -158,8 +157,8 @@ cdef void _wait_again(View v, i64 j, double at) noexcept nogil:
         enter_group(v, j, jobs[j].home, at)
 
 
-cdef void _let_follow(View v, Tape tape, i64 ended, double now) noexcept nogil:
-    """A job has ended: those that come after it, and after no other any more, wait from now on."""
+cdef void _release_dependents(View v, Tape tape, i64 ended, double now) noexcept nogil:
+    """Let jobs wait that depended on the ended job and on no other."""
     after = tape.after
     begin, end = 0, tape.len_after
     while begin < end:
@@ -176,8 +175,8 @@ cdef void _let_follow(View v, Tape tape, i64 ended, double now) noexcept nogil:
         begin += 1
 
 
-cdef bint _arrive(View v, Truth truth, Tape tape, double now) noexcept nogil:
-    """What arrives at this moment waits; whether the jobs that arrive are all there."""
+cdef bint _apply_arrivals(View v, Truth truth, Tape tape, double now) noexcept nogil:
+    """Apply what arrives at this moment; False if more jobs must be loaded first."""
     numbers = tape.numbers
     while numbers[ARRIVED] < tape.len_submit and tape.submit[numbers[ARRIVED]] == now:
         if numbers[ARRIVED] == numbers[COMING]:
@@ -198,7 +197,7 @@ cdef bint _arrive(View v, Truth truth, Tape tape, double now) noexcept nogil:
 cdef bint _decide(
     View v, Truth truth, Runs runs, Tape tape, double now, i64 most, double reserve_after, i64 keep_jobs
 ) noexcept nogil:
-    """Decide once, and let it happen; whether there is more to decide at this moment, or something to see: that tasks started."""
+    """Decide once and apply it; return True if there is more to do at this moment: another decision, or started tasks."""
     plan = plan_cycle(v, False, most, now, reserve_after)
     what, count, about, more = plan.what, plan.count, plan.about, plan.more
     if what != SERVE or count > 0:
@@ -220,7 +219,7 @@ cdef bint _decide(
         drop_holds(v, v.holds[about].group, now)
     elif count > 0:
         if about != NONE:
-            _pass_over(v, tape, now, about)
+            _note_bypassed(v, tape, now, about)
         _place(v, tape, now, count)
         settle(v, more)
     else:
@@ -238,7 +237,7 @@ cdef bint _decide(
 
 
 cdef void _place(View v, Tape tape, double now, i64 count) noexcept nogil:
-    """What was planned is placed."""
+    """Place what was planned."""
     _skip_gaps(v, count)
     rows, index, node = v.planned_job, v.planned_index, v.planned_node
     attempts, jobs = tape.attempts, tape.rows
@@ -252,14 +251,14 @@ cdef void _place(View v, Tape tape, double now, i64 count) noexcept nogil:
     tape.numbers[DECISIONS] += count
 
 
-cdef void _pass_over(View v, Tape tape, double now, i64 about) noexcept nogil:
-    """Others are placed though it is the turn of a job."""
+cdef void _note_bypassed(View v, Tape tape, double now, i64 about) noexcept nogil:
+    """Note that a job first in line is bypassed."""
     _log(tape, PASSED_OVER, now, v.jobs[about].id, 0, 0)
-    pass_over(v, v.jobs[about].group, now)
+    note_bypassed(v, v.jobs[about].group, now)
 
 
 cdef void _skip_gaps(View v, i64 count) noexcept nogil:
-    """Which tasks are placed of jobs whose waiting tasks have gaps between: the first that wait."""
+    """Replace planned indices of jobs with gaps by the first tasks that wait."""
     gaps = False
     for k in range(count):
         if v.jobs[v.planned_job[k]].irregular:
@@ -278,7 +277,7 @@ cdef void _skip_gaps(View v, i64 count) noexcept nogil:
 
 
 cdef void _start(View v, Truth truth, Runs runs, Tape tape, double now, i64 count) noexcept nogil:
-    """What was placed starts."""
+    """Start what was placed."""
     index, node = v.planned_index, v.planned_node
     attempts, jobs = tape.attempts, tape.rows
     _log(tape, STARTED, now, 0, count, 3)
@@ -290,7 +289,7 @@ cdef void _start(View v, Truth truth, Runs runs, Tape tape, double now, i64 coun
 
 
 cpdef void forget(View v, Tape tape, double now, i64 keep_jobs) noexcept nogil:
-    """Nobody asks any more for what ended long ago, as :func:`fairlead.scheduler.decide.decide` says; the tables have it yet."""
+    """Log the ended jobs that are forgotten, as in :func:`fairlead.scheduler.decide.decide`; the tables still have them."""
     first = tape.numbers[FORGOTTEN]
     surplus = v.counts[ENDED] - first - keep_jobs
     if surplus > max(0, keep_jobs // 20):
@@ -301,8 +300,8 @@ cpdef void forget(View v, Tape tape, double now, i64 keep_jobs) noexcept nogil:
 
 
 cdef bint _is_full(Tape tape) noexcept nogil:
-    """Whether what may happen in one step may not fit into the log."""
-    at_once = LONGEST * (tape.len_rows + tape.len_submit)
+    """Return True if one more step might not fit into the log."""
+    at_once = MAX_LOG_NUMBERS * (tape.len_rows + tape.len_submit)
     numbers = tape.numbers
     return tape.len_log - numbers[LOGGED] < at_once or tape.len_moments - numbers[FACTS] < at_once // 4
 
@@ -317,7 +316,7 @@ cdef void _log(Tape tape, i64 kind, double now, i64 about, i64 count, i64 column
 
 
 cdef void _log_columns(Tape tape, i64 *columns, i64 number, i64 apart, i64 count) noexcept nogil:
-    """So many columns of `count` numbers each, the next one so far behind the one before."""
+    """Log `number` columns of `count` numbers each, `apart` numbers from one to the next."""
     cdef i64 c, k
     if tape.len_log > 0:
         for c in range(number):
@@ -330,7 +329,7 @@ cdef void _log_columns(Tape tape, i64 *columns, i64 number, i64 apart, i64 count
 cdef void _log_reserved(
     Tape tape, double now, i64 job, i64 count, i64 *nodes, i64 *tasks, double start, i64 slips, i64 alone, i64 *apart
 ) noexcept nogil:
-    """Room is kept: where, when that is to start, how often it slipped, and without whose tasks; columns are filled with NONE."""
+    """Log a reservation: nodes, tasks, start, slips, and the leaves whose tasks it ignores; columns are padded with NONE."""
     if tape.len_log > 0:
         length = max(count, alone)
         _log(tape, RESERVED, now, job, length, 4)
@@ -350,31 +349,31 @@ cdef void _log_filled(Tape tape, i64 *column, i64 count, i64 length) noexcept no
 
 
 cdef void _log_attempts(View v, Tape tape, i64 count) noexcept nogil:
-    """Jobs' numbers, indices and attempts of what was just planned."""
+    """Log job numbers, indices and attempts of what was just planned."""
     _log_columns(tape, tape.rows, 1, 0, count)
     _log_columns(tape, v.planned_index, 1, 0, count)
     _log_columns(tape, tape.attempts, 1, 0, count)
 
 
-# How long tasks last in one run on paper, drawn. Tasks of one job are alike, whether much is known of it or not. So of a job each
-# draw is, with the chance that its own durations have against what is believed without them (see the scheduler's forecasts), one of
-# those that were drawn for it before: an urn to which each draw is added (Blackwell and MacQueen, Annals of Statistics 1973).
+# Durations drawn for one dry run. Tasks of one job are alike, known or not. So each draw for a job repeats an earlier
+# draw of that job with the probability that its own durations would have against the prior (see the scheduler's
+# forecasts). This is an urn to which each draw is added (Blackwell and MacQueen, Annals of Statistics 1973).
 
 
 def draw(View v, const i64[::1] jobs, const double[::1] ages, const double[:, ::1] chances, double[::1] found):
-    """Draw how long tasks last in all that have run so long.
+    """Draw how long tasks last in all that have run for `ages`.
 
     Parameters
     ----------
     v : View
     jobs : int64, shape (n,)
-        Rows of their jobs, those of the same job together.
+        Rows of their jobs, those of one job adjacent.
     ages : float64, shape (n,)
-        Seconds; 0 for one that does not run yet.
+        Seconds; 0 for a task that does not run yet.
     chances : float64, shape (n, 3)
-        Even between 0 and 1.
+        Uniform in [0, 1).
     found : float64, shape (n,)
-        Is set: seconds. 0 where nothing is known of such tasks, and they do not run yet.
+        Set to seconds; 0 if nothing is known of such tasks and they do not run yet.
     """
     cdef double[3 * TAIL] tails
     cdef i64 k, known = NONE, begin = 0, before
@@ -385,14 +384,14 @@ def draw(View v, const i64[::1] jobs, const double[::1] ages, const double[:, ::
                 known, begin, longest = jobs[k], k, set_tails(v, jobs[k], tails)
             before, limit = k - begin, v.jobs[jobs[k]].time_limit
             found[k] = -1.0
-            if chances[k, 0] * (before + tails[OF_JOB * TAIL] + BELIEF[OF_JOB]) < before:
+            if chances[k, 0] * (before + tails[OF_JOB * TAIL] + PRIOR_DURATIONS[OF_JOB]) < before:
                 found[k] = found[begin + <i64>(chances[k, 1] * before)]
             if found[k] < ages[k] or (ages[k] > 0.0 and found[k] == ages[k]):
                 found[k] = max(ages[k], min(limit, duration(tails, longest, ages[k], 1.0 - chances[k, 2], INFINITY)))
 
 
 def fill_in(View v, const i64[::1] jobs, const double[:, ::1] chances, const double[::1] pool, double[::1] found):
-    """Where nothing is known, tasks last as others of their job were drawn to, or as one of a pool, or for ever."""
+    """Fill in unknown durations: from draws of the same job, else from a pool, else infinite."""
     cdef i64 k, begin = 0
     cdef double lasts
     with nogil:

@@ -1,4 +1,4 @@
-"""All jobs in one line."""
+"""The extension type of a single line of jobs."""
 
 from libc.stdint cimport int64_t
 

@@ -1,11 +1,11 @@
-"""All jobs in one line: first come, first served, and EASY backfill, the baselines of the literature.
+"""The baselines of the literature with all jobs in one line: first come, first served, and EASY backfill.
 
-Nobody passes the first of the line; but under EASY (Lifka 1995; Mu'alem and Feitelson 2001) it has a reservation, at the earliest
-moment at which by the limits of what runs all of it fits, and others start before it where that does not delay it: they end by
-then, or take nothing there that it needs. Nobody behind the first is promised anything. What the first is: its next task, or all
-of it where it is a gang. Tasks go where they first fit.
+Nobody bypasses the first of the line. Under EASY (Lifka 1995; Mu'alem and Feitelson 2001) the first has a reservation:
+the earliest moment at which all of it fits, by the limits of what runs. Others start before it if they do not delay it:
+they end by then, or use only resources there that it does not need. Jobs behind the first have no reservation. The
+first is its next task, or the whole gang. Tasks are placed by first fit.
 
-It drives the same simulated machines as the scheduler does, and shares none of its code.
+It drives the same simulated machines as the scheduler, and shares none of its code.
 """
 
 from in_line_constants cimport *
@@ -21,7 +21,7 @@ include "in_line_types.pxi"
 
 
 def advance(Truth truth, Runs runs, Line line, double until, bint backfill, double longer):
-    """Go on to the last moment at or before `until`; whether there is anything after that. Limits are `longer` than durations."""
+    """Advance to the last moment at or before `until`; True if anything follows. Limits are durations times `longer`."""
     cdef bint more
     with nogil:
         more = _advance(truth, runs, line, until, backfill, longer)
@@ -42,9 +42,9 @@ cdef bint _advance(Truth truth, Runs runs, Line line, double until, bint backfil
         line.at[NOW] = now
         ended = end_into(truth, runs, now, line.ends, line.cols_ends)
         while numbers[CAME] < line.len_submit and line.submit[numbers[CAME]] <= now:
-            _come(truth, line, numbers[CAME], now)
+            _append(truth, line, numbers[CAME], now)
         if ended > 0 and longer != 1.0:
-            numbers[PROMISED] = 0  # it ended before its limit
+            numbers[PROMISED] = 0  # a task ended before its limit
         _start_first(truth, runs, line, now)
         if backfill and numbers[HEAD] != NONE:
             if not numbers[PROMISED]:
@@ -54,7 +54,7 @@ cdef bint _advance(Truth truth, Runs runs, Line line, double until, bint backfil
 
 
 cdef void _count_idle(Truth truth, Line line, double seconds) noexcept nogil:
-    """Add up what is free and kept for the first, and so for nobody who would run beyond the promised moment."""
+    """Add up free room that is kept for the first: unused by tasks that would run beyond its start."""
     cdef i64 m = truth.cols_demand
     if not line.numbers[PROMISED]:
         return
@@ -65,8 +65,8 @@ cdef void _count_idle(Truth truth, Line line, double seconds) noexcept nogil:
                 line.idled[r] += seconds * max(0, free - line.spare[n * m + r])
 
 
-cdef void _come(Truth truth, Line line, i64 j, double now) noexcept nogil:
-    """A job comes, and stands behind all others."""
+cdef void _append(Truth truth, Line line, i64 j, double now) noexcept nogil:
+    """Append an arriving job to the line."""
     line.numbers[CAME] += 1
     if not line.comes[j]:
         return
@@ -80,7 +80,7 @@ cdef void _come(Truth truth, Line line, i64 j, double now) noexcept nogil:
 
 
 cdef void _start_first(Truth truth, Runs runs, Line line, double now) noexcept nogil:
-    """Start whoever is first, as long as there is room for that."""
+    """Start the first of the line while it has room."""
     numbers = line.numbers
     while numbers[HEAD] != NONE:
         j = numbers[HEAD]
@@ -92,7 +92,7 @@ cdef void _start_first(Truth truth, Runs runs, Line line, double now) noexcept n
 
 
 cdef void _start_others(Truth truth, Runs runs, Line line, double now, double longer) noexcept nogil:
-    """Start, in the order of the line, whoever does not delay the first."""
+    """Start, in the order of the line, jobs that do not delay the first."""
     line.numbers[PASS] += 1
     before = line.numbers[HEAD]
     if not line.gang[before]:
@@ -114,7 +114,7 @@ cdef void _start_others(Truth truth, Runs runs, Line line, double now, double lo
 cdef bint _start_where_free(
     Truth truth, Runs runs, Line line, i64 j, double now, double longer, bint beside
 ) noexcept nogil:
-    """Start a job's next task, or the whole gang, perhaps beside what is promised; or nothing, where not all of it has room."""
+    """Start a job's next task, or whole gang, or nothing if it does not fit; `beside`: without delaying the first."""
     room, count = line.cols_one, line.left[j] if line.gang[j] else 1
     index = line.tasks[j] - line.left[j]
     found = 0
@@ -144,7 +144,7 @@ cdef double _duration(Truth truth, i64 j, i64 index) noexcept nogil:
 
 
 cdef i64 _first_fit(Truth truth, Line line, i64 j, double until, bint beside) noexcept nogil:
-    """The first node that has room for a task of a job, perhaps beside what is promised; NONE."""
+    """Return the first node with room for a task of a job; `beside`: without delaying the first; NONE."""
     cdef i64 m = truth.cols_demand
     cdef bint free_somewhere = False, fits, spares
     for n in range(line.len_kept):
@@ -169,7 +169,7 @@ cdef i64 _first_fit(Truth truth, Line line, i64 j, double until, bint beside) no
 
 
 cdef void _take(Truth truth, Line line, i64 j, i64 n, double until, bint beside, i64 sign) noexcept nogil:
-    """A task takes room on a node, or gives it back (-1); and, running beyond the promised moment, of what is to spare then."""
+    """Take a task's room on a node (sign 1), or give it back (-1); beyond the first's start, also what is spare then."""
     cdef i64 m = truth.cols_demand
     cdef bint runs_beyond = beside and line.kept[n] and until > line.at[PROMISE]
     for r in range(m):
@@ -179,7 +179,7 @@ cdef void _take(Truth truth, Line line, i64 j, i64 n, double until, bint beside,
 
 
 cdef void _promise(Truth truth, Runs runs, Line line, double now, double longer) noexcept nogil:
-    """Find the earliest moment at which, by the limits of what runs, all of the first fits; and where that is."""
+    """Find the earliest start of the first, by the limits of what runs, and its nodes."""
     cdef i64 m = truth.cols_demand
     j = line.numbers[HEAD]
     count = line.left[j] if line.gang[j] else 1
@@ -223,7 +223,7 @@ cdef void _promise(Truth truth, Runs runs, Line line, double now, double longer)
 
 
 cdef i64 _how_many(Truth truth, Line line, i64 j, i64 n, i64 *free) noexcept nogil:
-    """How many tasks of a job a node has room for, of so many that it has."""
+    """Return how many of a job's tasks fit on a node."""
     cdef i64 m = truth.cols_demand
     if not line.allowed[line.shape[j] * line.cols_allowed + n]:
         return 0
@@ -235,7 +235,7 @@ cdef i64 _how_many(Truth truth, Line line, i64 j, i64 n, i64 *free) noexcept nog
 
 
 cdef void _sink(double *keys, i64 *rows, i64 place, i64 size) noexcept nogil:
-    """Move what is at a place of a heap, whose least is first, down to where it belongs."""
+    """Sift down the entry at a place of a heap with the smallest key first."""
     while 2 * place + 1 < size:
         down = 2 * place + 1
         if down + 1 < size and keys[down + 1] < keys[down]:
