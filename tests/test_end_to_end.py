@@ -85,7 +85,7 @@ def test_a_job_is_held_explained_released_and_waited_for(idle):
     assert idle.ok("hold", f"{job}") == f"job {job} is held\n"
     assert idle.ok("hold", f"{job}") == f"job {job} was held already\n"
     why = idle.ok("why", f"{job}").splitlines()
-    assert why[0] == f"job {job}: it is held: `fairlead release {job}` lets it go"
+    assert why[0] == f"job {job}: it is held: `fairlead release {job}` releases it"
     assert why[1].startswith("expected: ")
     assert " from when it is released" in why[1]
     (idle.folder / "go").touch()

@@ -23,7 +23,7 @@ def test_over_and_running():
     world = World([Queue("A")], {"cpu": 2000})
     job = world.submit("A", {"cpu": 1000})
     assert explain(world.state, job)["reason"] == "about to start"
-    assert why(world, job) == ("running", "all its tasks run: nothing of it waits")
+    assert why(world, job) == ("running", "all its tasks run")
     world.end(job)
     assert why(world, job)[0] == "over"
     with pytest.raises(Refused, match="no job 9"):
@@ -35,7 +35,7 @@ def test_a_hold():
     job = world.submit("A", {"cpu": 1000}, 2)
     world.happen(admission.hold(world.state, job, 0.0))
     assert admission.hold(world.state, job, 0.0) is None
-    assert why(world, job) == ("held", "it is held: `fairlead release 1` lets it go")
+    assert why(world, job) == ("held", "it is held: `fairlead release 1` releases it")
     assert world.running() == {}
     assert isinstance(admission.release(world.state, job, 0.0), JobReleased)
     world.happen(JobReleased(at=0.0, id=job))

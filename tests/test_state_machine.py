@@ -78,7 +78,7 @@ rarely = st.sampled_from([False] * 9 + [True])
 bounds = st.sampled_from([{}, {}, {}, {"k": 2, "*": 5}])
 
 
-asking_queues = st.fixed_dictionaries(
+asked_for = st.fixed_dictionaries(
     {
         "queue": st.sampled_from([*LEAVES, "users"]),
         "user": st.sampled_from("kl"),
@@ -176,7 +176,7 @@ class Histories(RuleBasedStateMachine):
         make = admission.drain if away else admission.resume
         self.happen(make(self.state, f"n{i}", self.now))
 
-    @rule(jobs=st.lists(asking_queues, min_size=1, max_size=8))
+    @rule(jobs=st.lists(asked_for, min_size=1, max_size=8))
     def submit(self, jobs):
         for job in jobs:
             self.submit_one(**job)
@@ -216,7 +216,7 @@ class Histories(RuleBasedStateMachine):
     def decide_soon(self, seconds):
         self.decide(seconds)
 
-    @rule(jobs=st.lists(asking_queues, min_size=3, max_size=8), data=st.data())
+    @rule(jobs=st.lists(asked_for, min_size=3, max_size=8), data=st.data())
     def a_busy_moment(self, jobs, data):
         self.submit(jobs)
         self.decide(1.0)
@@ -292,7 +292,7 @@ class Histories(RuleBasedStateMachine):
             self.happen(make(self.state, job, self.now))
 
     @precondition(lambda self: self.state.index.last)
-    @rule(data=st.data(), asked=asking_queues)
+    @rule(data=st.data(), asked=asked_for)
     def edit(self, data, asked):
         known = sorted(self.state.index.specs)
         if known:

@@ -357,7 +357,7 @@ def test_at_most_so_many_run_and_edits_change_that(idle):
     gate = "until test -e go; do sleep 0.05; done"
     job = idle.submit("-q", "A", "-n", "6", "--cpu", "0.5", "--memory", "1Mi", "--at-most", "2", "--", "sh", "-c", gate)
     idle.until(lambda: idle.job(job)["running"] == 2)
-    assert idle.ok("why", f"{job}").startswith(f"job {job}: as many of it run as it asked for at once, 2")
+    assert idle.ok("why", f"{job}").startswith(f"job {job}: it runs as many tasks as it asked for at once, 2")
     assert idle.ok("edit", f"{job}", "--at-most", "4") == f"job {job} is changed\n"
     idle.until(lambda: idle.job(job)["running"] == 4)
     refused = idle.call("edit", f"{job}", "--memory", "2Mi")

@@ -83,7 +83,7 @@ class Kept:
     """Room that is kept on a node, as a cycle goes on: see fairlead.scheduler.kernel."""
 
     node: int
-    bucket: int
+    group: int
     tasks: int
     amount: np.ndarray
     start: float

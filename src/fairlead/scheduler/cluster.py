@@ -36,7 +36,6 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self._fit_masks()
 
     def copy(self) -> "Cluster":
-        """Return a copy."""
         found = Cluster()
         found.specs, found.rows, found.constraints = list(self.specs), dict(self.rows), list(self.constraints)
         found.total, found.masks, found._masks_of = self.total.copy(), self.masks.copy(), dict(self._masks_of)

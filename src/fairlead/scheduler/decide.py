@@ -252,7 +252,6 @@ def _choose_forgotten(state: State, surplus: int) -> list[int]:
 
 
 def _placed(state: State, count: int, now: float) -> TasksPlaced:
-    """Return the placements of the last cycle as a fact."""
     columns, gaps = scheduling.chosen_attempts(state.view(), count)
     job, index, attempt, node = columns
     if gaps:
@@ -263,7 +262,6 @@ def _placed(state: State, count: int, now: float) -> TasksPlaced:
 
 
 def _offered(state: State, now: float) -> list[Fact]:
-    """Return the offers of the last cycle as a fact, if it made any."""
     count = int(state.order.counts[OFFERED])
     if not count:
         return []

@@ -26,7 +26,6 @@ class Dependencies(Struct, dict=True, forbid_unknown_fields=True):
     followers: dict[int, list[int]] = field(default_factory=dict)
 
     def copy(self) -> "Dependencies":
-        """Return a copy."""
         waits_for, followers = (
             {job: list(others) for job, others in links.items()} for links in (self.waits_for, self.followers)
         )
@@ -84,7 +83,6 @@ class Deadlines:
         return sorted(attempt for at, attempt in self._heap if at <= now and runs(attempt))
 
     def copy(self) -> "Deadlines":
-        """Return a copy."""
         found = Deadlines()
         found._heap = list(self._heap)
         return found
@@ -102,5 +100,4 @@ class JobCaps(Struct):
     waits: dict[str, set[int]] = field(default_factory=dict)
 
     def copy(self) -> "JobCaps":
-        """Return a copy."""
         return JobCaps(*({who: set(jobs) for who, jobs in some.items()} for some in (self.inside, self.waits)))

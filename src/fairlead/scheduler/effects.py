@@ -253,7 +253,6 @@ def _job_submitted(state: State, fact: JobSubmitted) -> None:
 
 
 def _add_dependencies(state: State, row: int, fact: JobSubmitted) -> None:
-    """Make a new job wait for others, some of which may have ended already."""
     others = [after.job for after in fact.job.after]
     state.dependencies.add(fact.id, others)
     state.jobs.plain[row] = False
@@ -524,7 +523,6 @@ def _leave_group(state: State, row: int, at: float) -> None:
 
 
 def _finish(state: State, attempts: Attempts, outcome: Ints, code: Ints, at: float) -> None:
-    """End attempts."""
     rows, touched = state.job_rows(attempts.job), np.empty(len(outcome), np.int64)
     was = state.tasks.status[state.jobs.first[rows]] if state.frameworks.have_tasks else None
     most = state.settings.max_losses
@@ -575,7 +573,6 @@ def has_leader_ended(state: State, row: int) -> bool:
 
 
 def _release_dependents(state: State, ended: int, at: float) -> None:
-    """Let the jobs that wait for an ended job start, or doom them."""
     row = state.job_row(ended)
     success = bool(state.jobs.failed[row] == 0 and state.jobs.cancelled[row] == 0)
     for job in state.dependencies.ended(ended, success, state.index.specs):

@@ -197,7 +197,6 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         self.task_of = {t.job: (who, task) for who, tasks in self.tasks.items() for task, t in tasks.items()}
 
     def copy(self) -> "Frameworks":
-        """Return a copy."""
         members = {
             who: replace(m, leaves=dict(m.leaves), suppressed=list(m.suppressed)) for who, m in self.members.items()
         }

@@ -250,7 +250,6 @@ def _check_lending(state: State) -> None:
 
 
 def _listed(first: int, after: I32 | I64) -> list[int]:
-    """Return the rows of a linked list."""
     found = []
     while first != NONE:
         found.append(int(first))

@@ -58,7 +58,6 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         self.row_of: I64 = np.zeros(0, np.int64)
 
     def copy(self) -> "JobIndex":
-        """Return a copy."""
         found = JobIndex(last=self.last)
         found.specs, found.keys, found.heavy = dict(self.specs), dict(self.keys), dict(self.heavy)
         found.first, found.row_of, found.heavier = self.first, self.row_of.copy(), self.heavier

@@ -119,7 +119,6 @@ class Order:
         )  # fmt: skip
 
     def _resize_plan(self, count: int) -> None:
-        """Allocate a plan of this many placements or nodes."""
         self.planned = {name: np.zeros(count, kind) for name, (kind, _) in PLANNED.items()}
         self._moves[0] += 1
 
@@ -188,7 +187,6 @@ class Order:
         scheduling.rebuild(v)
 
     def add_shape(self) -> None:
-        """Add a shape."""
         if self.counts[IN_ORDER]:
             row = self.shapes.extend(1)
             self.shapes.cycle[row] = NONE

@@ -28,12 +28,10 @@ passed                A job gets a reservation if it is first in line again `res
 rank                  A reservation is planned around those of lower rank, and delays none of them.
 ====================  ==========================================================================================================
 
-Preemption ends. By `stays`, a claim for a guarantee goes before all tasks it would preempt, also within one group
-(:func:`~fairlead.scheduler.kernel.scheduling.exact_below`) and on reserved nodes
-(:func:`~fairlead.scheduler.kernel.scheduling.may_enter`). So between outside facts each task is preempted at most once for a
-claim. Each plan serves a claim of its class, and by `keeps-guarantee`, `keeps-share` and `no-counter-claim` opens none of that
-class or a more urgent one. So the numbers of open claims, most urgent class first, decrease lexicographically, and only outside
-facts increase them.
+Preemption ends. By `stays` (:func:`~fairlead.scheduler.kernel.scheduling.exact_below`,
+:func:`~fairlead.scheduler.kernel.scheduling.may_enter`), each task is preempted at most once for a claim between outside facts.
+Each plan serves a claim of its class, and opens none of that class or a more urgent one. So the numbers of open claims, most
+urgent class first, decrease lexicographically; only outside facts increase them.
 """
 
 from typing import Any, NamedTuple
@@ -382,7 +380,6 @@ def _claimed(state: State, group: int, where: dict[int, int], why: str, now: flo
 
 
 def _rescinded(state: State, preemption_plan: PreemptionPlan, now: float) -> list[Fact]:
-    """Return the offers rescinded for a claim as a fact, if any."""
     rows = np.flatnonzero(preemption_plan.rescinded == NOW_RESCINDED)
     preemption_plan.rescinded[rows] = RESCINDED
     return [OffersRescinded(at=now, ids=state.offers.id[rows].tolist(), why="claimed")] if len(rows) else []

@@ -64,7 +64,6 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         self.inner_rows = {self.rows[ancestors(name)[0]] for name in self.names if name}
 
     def copy(self) -> "QueueTree":
-        """Return a copy."""
         found = QueueTree()
         found.names, found.rows = list(self.names), dict(self.rows)
         found.declared, found.removed = dict(self.declared), dict(self.removed)
@@ -166,7 +165,6 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         table.revocable[row] = self.spec_of(name).revocable and (up == NONE or table.revocable[up])
 
     def _write_guards(self, row: int, table: Queues) -> None:
-        """Write whether a queue, or one above it, has a guarantee."""
         up = table.parent[row]
         table.guaranteed[row] = row != 0 and table.guarantee[row].any()
         table.guarded[row] = table.guaranteed[row] or (up != NONE and table.guarded[up])

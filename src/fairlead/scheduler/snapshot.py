@@ -176,7 +176,6 @@ def load(pieces: Iterable[bytes]) -> State:
 
 
 def _rebuild_derived(state: State, ended: list[int]) -> None:
-    """Recompute the derived data."""
     jobs, counts = state.jobs, state.order.counts
     state.index.renumber(jobs)
     state.cluster.count(state.nodes)
@@ -210,7 +209,6 @@ def _refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> No
 
 
 def _columns(table: Table) -> dict[str, str]:
-    """Return the stored columns by their stored names."""
     names = [name for name in (*(table.FIELDS.names or ()), *table.WIDE) if name not in table.FOLLOWS]
     return {STORED_COLUMNS.get(name, name): name for name in names}
 

@@ -198,7 +198,6 @@ def note_placed(state: State, rows: I64, nodes: I64, at: float) -> None:
 
 
 def _enter(state: State, launched: Launched) -> None:
-    """Place a task in its executor."""
     f = state.frameworks
     within = f.executor_on(f.task_of[launched.job][0], launched.executor, launched.node)
     if within is None or f.executors[within].over:
@@ -266,7 +265,6 @@ def queues_configured(state: State) -> None:
 
 
 def _update_wants(state: State, who: str, role: str) -> None:
-    """Update whether a framework waits for offers in a role."""
     member, row = _member(state, who), _leaf_row(state, who, role)
     _want_no_offers(state, member.leaves[role], forget=False)
     if wants_offers(state, who, role):

@@ -431,7 +431,6 @@ def shut_down(state: State, executor: int, now: float, by_framework: bool = Fals
 
 
 def _stopped(state: State, job: int, now: float, by_framework: bool) -> list[Fact]:
-    """Return the fact that stops a job, unless it is stopping or over."""
     grace, stopped = state.index.specs[job].grace, cancel(state, job, None, now)
     if stopped is not None and by_framework and grace is not None:
         stopped = replace(stopped, grace=min(grace, LONGEST_GRACE_SECONDS))
@@ -565,7 +564,6 @@ def exceeded(state: State, role: str, limit: Quantities) -> Quantities | None:
 
 
 def _rescinded(state: State, who: str, why: str, now: float, roles: set[str] | None = None) -> list[Fact]:
-    """Rescind a framework's offers, all or those of some roles."""
     f, offers = state.frameworks, state.offers
     if who not in f.members:
         return []

@@ -246,7 +246,6 @@ def _leaves_in_turn(state: State) -> Iterator[str]:
 
 
 def _is_refused(refusals: Sequence[RefusedReservation], node: str, apart: ReservedAmounts, now: float) -> bool:
-    """True if all of it was refused before."""
     return any(
         each.node == node
         and each.until > now
@@ -310,7 +309,6 @@ def free_on(state: State, node: str) -> Ranges:
 
 
 def _used_ports(state: State, node: str) -> list[Ranges]:
-    """Return the ports of a node that are used or offered."""
     f = state.frameworks
     return [*f.ports.get(node, {}).values(), *f.offered_ports.get(node, {}).values()]
 

@@ -435,7 +435,6 @@ def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:
 
 
 def _shares(problem: Problem, amounts: Numbers) -> Numbers:
-    """Return unweighted dominant shares of the cluster."""
     there = problem.capacity > 0
     shares: Numbers = (amounts[:, there] / problem.capacity[there]).max(axis=1, initial=0.0)
     return shares

@@ -58,9 +58,9 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
     if not np.isnan(jobs.finished_at[row]):
         return _ended(state, job, row)
     if jobs.waiting[row] == 0:
-        return {**_answer(job, "running", "all its tasks run: nothing of it waits"), **safety(state, row)}
+        return {**_answer(job, "running", "all its tasks run"), **safety(state, row)}
     if jobs.held[row]:
-        return _answer(job, "held", f"it is held: `fairlead release {job}` lets it go")
+        return _answer(job, "held", f"it is held: `fairlead release {job}` releases it")
     if job in state.dependencies.waits_for:
         words = {"success": "to succeed", "failure": "to fail", "end": "to end"}
         others = [after for after in state.index.specs[job].after if after.job in state.dependencies.waits_for[job]]
@@ -71,7 +71,7 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
     group = int(jobs.group[row])
     if 0 < jobs.at_most[row] <= jobs.holding[row]:
         most = int(jobs.at_most[row])
-        text = f"as many of it run as it asked for at once, {most}: `fairlead edit {job} --at-most` changes that"
+        text = f"it runs as many tasks as it asked for at once, {most}: `fairlead edit {job} --at-most` changes that"
         return _answer(job, "at most", text, limit=most)
     if group == NONE:
         text = "one task of the gang was lost: it starts again when the others have stopped"
@@ -143,7 +143,7 @@ def _ended(state: State, job: int, row: int) -> dict[str, Any]:
             words = {"success": "to succeed", "failure": "to fail"}[each.how]
             text = f"it was cancelled: it came after job {each.job}, which had {words}, and {was}"
             return _answer(job, "over", text, after=[each.job])
-    return _answer(job, "over", "it has ended: nothing of it waits")
+    return _answer(job, "over", "it has ended")
 
 
 def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
@@ -270,7 +270,6 @@ def _over_job_cap(state: State, job: int) -> dict[str, Any]:
 
 
 def _job_list(numbers: list[int]) -> str:
-    """Format jobs by number, the first few of many."""
     return f"job{'s' * (len(numbers) > 1)} {listed([str(number) for number in numbers])}"
 
 
@@ -381,7 +380,6 @@ def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, A
 
 
 def _reserved(state: State, row: int) -> dict[str, Any] | None:
-    """Return the reservation of the job itself, if any."""
     for kept in holds_by_job(state, 0.0):
         if kept.job == state.jobs.id[row] and kept.why == RESERVED:
             end = kept.end if kept.end < inf else None

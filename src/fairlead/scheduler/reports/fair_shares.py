@@ -141,7 +141,6 @@ def share_changes(old: Configuration, new: Configuration) -> list[Change]:
 
 
 def _shares(configuration: Configuration) -> dict[str, dict[str, int]]:
-    """Return the steady fair share of each queue, by resource."""
     state = new_state()
     apply(state, Configured(at=0.0, queues=configuration.queues, settings=configuration.settings))
     for node in configuration.nodes:

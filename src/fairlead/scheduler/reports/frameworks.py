@@ -80,7 +80,6 @@ def _others_want(state: State, leaves: I64) -> bool:
 
 
 def _why_nothing(state: State, leaf: int, now: float) -> str:
-    """Return why a framework that wants offers has none in this leaf."""
     b, room = state.groups, np.zeros(len(state.resources), np.int64)
     group = int(np.flatnonzero((b.leaf[: b.n] == leaf) & b.is_framework[: b.n])[0])
     may_exceed = bool(b.revocable[group] and state.settings.revoke)

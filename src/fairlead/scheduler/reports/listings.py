@@ -169,7 +169,6 @@ def describe_task(
 
 
 def _reason(outcome: Outcome, code: int) -> str:
-    """Return how an attempt ended, as text."""
     if outcome == Outcome.SIGNALLED and code == SIGXFSZ:
         return "output limit"
     return outcome.name.lower().replace("_", " ")
@@ -246,7 +245,6 @@ def _merged_leaves(state: State, there: Bools) -> list[tuple[int, int]]:
 
 
 def _framework_in(state: State, leaf: str) -> str | None:
-    """Return the name of the framework that a leaf is for, if any."""
     whose = state.frameworks.at.get(leaf)
     return None if whose is None else state.frameworks.members[whose[0]].framework.name
 

@@ -85,7 +85,6 @@ class Usage:
                 sums.peak = max(sums.peak, int(fact.peak[k]))
 
     def _lost(self, fact: NodeLost) -> None:
-        """Count what ran on a lost node as lost."""
         rows = self.state.held_rows()
         rows = rows[self.state.tasks.node[rows] == self.state.cluster.rows[fact.node]]
         hours = self._hours(self.state.tasks.started_at[rows], fact.at).tolist()

@@ -270,7 +270,6 @@ class Shortfalls:
 
     @cached_property
     def _offered(self) -> I64:
-        """What is offered on each node and unanswered."""
         return offered_of(self._state.offers, self._state.nodes.n)
 
     @cached_property
