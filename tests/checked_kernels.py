@@ -90,7 +90,7 @@ def use() -> None:
     from fairlead.scheduler.order import Order
     from fairlead.scheduler.tables import Table
 
-    extend, allot = Table.extend, Order._allot
+    extend, allot = Table.extend, Order._allocate_slots
 
     def extend_exactly(table: Table, count: int) -> int:
         first = extend(table, count)
@@ -100,10 +100,10 @@ def use() -> None:
 
     def allot_exactly(order: Order, slots: int) -> int:
         base = allot(order, slots)
-        order._use_places(order.places, order.places)
+        order._resize_trees(order.places, order.places)
         return base
 
-    Table.extend, Order._allot = extend_exactly, allot_exactly
+    Table.extend, Order._allocate_slots = extend_exactly, allot_exactly
 
 
 if "libasan" in os.environ.get("LD_PRELOAD", ""):

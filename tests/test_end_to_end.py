@@ -342,7 +342,7 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on(live_on_a_small_di
     live.until(lambda: live.call("submit", "-q", "B", "--", "true").returncode == 1)
     refused = live.call("submit", "-q", "B", "--", "true")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert "free space on the disk" in refused.stderr
+    assert "free space on" in refused.stderr
     time.sleep(1.5)  # what ran has ended meanwhile
     assert live.call("queues").returncode == 0, "listings still answer"
     begun = len([line for line in ledger(live) if line.startswith("start")])
@@ -395,7 +395,7 @@ def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
     # The supervisor may see it a moment earlier than the scheduler.
     live.until(lambda: live.http("GET", "/readyz")[0] == 503)
     assert "1 tasks are paused" in live.http("GET", "/readyz")[1]["error"]
-    assert "free space on the disk" in live.call("jobs").stderr
+    assert "free space on" in live.call("jobs").stderr
     status, told = live.http("POST", "/v1/jobs", {"argv": ["true"], "demand": {"cpu": 1}, "queue": "B"})
     assert (status, told["may_happen"]) == (503, False)
     assert live.http("POST", f"/v1/jobs/{waits}/hold", {})[0] == 200

@@ -316,7 +316,7 @@ class SqlStore:
                 if self.writer != fairlead.__version__:
                     writing.execute("UPDATE meta SET value = ? WHERE key = 'fairlead'", (fairlead.__version__,))
         except sqlite3.OperationalError as error:
-            remedy = "end the program that has locked it" if sqlite.is_locked(error) else "make room on its disk"
+            remedy = "end the program that has locked it" if sqlite.is_locked(error) else "free space on its disk"
             raise JournalFull(f"{self.name}: cannot be written: {error}: {remedy}") from None
         except sqlite3.DatabaseError as error:
             raise sqlite.refusal(self.name, error) from None

@@ -65,7 +65,7 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
             fill(connection)
     except sqlite3.OperationalError as error:
         fresh.unlink(missing_ok=True)
-        raise JournalError(f"{path}: cannot be made: {error}: make room on its disk") from None
+        raise JournalError(f"{path}: cannot be made: {error}: free space on its disk") from None
     fresh.rename(path)
 
 
