@@ -573,7 +573,7 @@ def test_a_full_database_loses_nothing_and_goes_on(path):
     journal._store._writing.execute(f"pragma max_page_count = {pages}")
     big = [Configured(at=1, queues=[Queue(f"q{i}") for i in range(3000)], settings=Settings())]
     for _ in range(3):
-        with pytest.raises(JournalFull, match="make room"):
+        with pytest.raises(JournalFull, match="free space"):
             journal.append(big)
     assert journal.position == 4
     assert same(journal.recover()) == same(state)
@@ -596,7 +596,7 @@ def test_a_full_disk_loses_nothing_and_goes_on(small_disk):
             file.write(bytes(4096))
     facts = [Configured(at=1, queues=[Queue(f"q{i}") for i in range(500)], settings=Settings())]
     for _ in range(3):
-        with pytest.raises(JournalFull, match="make room"):
+        with pytest.raises(JournalFull, match="free space"):
             journal.append(facts)
     ballast.unlink()
     journal.append(facts)

@@ -1,6 +1,7 @@
 """The rooms of the architecture: each may import those above it in the list, never one below. No circles; short functions."""
 
 import ast
+import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -129,3 +130,13 @@ def test_a_function_fits_on_a_screen(path):
     allowed = str(path.relative_to(SOURCE)) in TOO_LONG
     assert not long or allowed, f"{path}: longer than {LINES} lines: {', '.join(long)}"
     assert long or not allowed, f"{path} has no long function any more: take it from TOO_LONG"
+
+
+def test_each_rule_of_preemption_is_cited_where_it_is_applied():
+    table = ast.get_docstring(ast.parse((SOURCE / "scheduler" / "preemption.py").read_text()))
+    rules = re.findall(r"^([a-z]+(?:-[a-z]+)*)  +[A-Z]", table, re.MULTILINE)
+    assert len(rules) == 18
+    scheduler = [path for path in (SOURCE / "scheduler").rglob("*") if path.suffix in (".py", ".pxi")]
+    cited = " ".join(re.sub(r'^"""The code cites.*', "", path.read_text()) for path in scheduler)
+    found = {rule for some in re.findall(r"[Rr]ules?: ([a-z, -]+)", cited) for rule in some.replace(" ", "").split(",")}
+    assert not {*rules} - found

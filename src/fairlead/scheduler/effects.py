@@ -286,27 +286,33 @@ def _job_cancelled(state: State, fact: JobCancelled) -> None:
         _after_tasks_changed(state, row, fact.at)
 
 
+def _row_of_job(state: State, job: int, event: str) -> int:
+    """Return the row of a job to which an event happens; refuse one that its lifecycle does not allow."""
+    row = state.job_row(job)
+    status = state.job_status(row)
+    if not JOB.allows(event, status):
+        raise Contradiction(f"job {job} is {status}: it cannot be {event}")
+    return row
+
+
 def _job_held(state: State, fact: JobHeld) -> None:
-    row = state.job_row(fact.id)
+    row = _row_of_job(state, fact.id, "held")
     state.jobs.held[row] = True
     _leave_group(state, row, fact.at)
     _admit_others(state, row, fact.at)
 
 
 def _job_released(state: State, fact: JobReleased) -> None:
-    row = state.job_row(fact.id)
+    row = _row_of_job(state, fact.id, "released")
     state.jobs.held[row] = False
     _after_tasks_changed(state, row, fact.at)
 
 
 def _job_edited(state: State, fact: JobEdited) -> None:
-    row, spec = state.job_row(fact.id), state.index.specs[fact.id]
+    row, spec = _row_of_job(state, fact.id, "edited"), state.index.specs[fact.id]
     job = fact.edited(spec)
-    runs = bool(state.jobs.holding[row])
-    if not JOB.allows("edited", state.job_status(row)) or (
-        runs and any(getattr(job, name) != getattr(spec, name) for name in FIXED_WHILE_RUNNING)
-    ):
-        raise Contradiction(f"job {fact.id} cannot be edited so: it has ended, or runs")
+    if state.jobs.holding[row] and any(getattr(job, name) != getattr(spec, name) for name in FIXED_WHILE_RUNNING):
+        raise Contradiction(f"job {fact.id} cannot be edited: the field is fixed while it runs")
     _leave_group(state, row, fact.at)
     (new,), _ = rows_of_kinds(state, [job])
     for name in ("queue", "shape_row", "priority", "retries", "home", "time_limit", "family", "at_most"):

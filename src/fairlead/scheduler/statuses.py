@@ -1,7 +1,8 @@
 """The lifecycles of tasks, jobs, offers, reservations and claims: their statuses, and what each event makes of them.
 
-What is not listed cannot happen. Requests and facts are refused by these tables, the docs show them, and tests compare them with
-what a state does. A task's lifecycle comes first, as numbers, because kernels compile it in.
+What is not listed cannot happen. Requests and facts about jobs and offers are refused by these tables. Those of reservations and
+claims say what the kernel does. The docs show all of them, and tests compare them with what a state does. A task's lifecycle comes
+first, as numbers, because kernels compile it in.
 """
 
 from typing import Final, NamedTuple
@@ -93,7 +94,7 @@ JOB: Final = Lifecycle(
     {
         "placed": {"waiting": ("running",), "held": ("running",), "running": ("running",)},
         "held": {"waiting": ("held",), "held": ("held",), "running": ("running",)},
-        "released": {"held": ("waiting",), "running": ("running",)},
+        "released": {"held": ("waiting",), "running": ("running",), **{status: (status,) for status in _ENDED}},
         "edited": {status: (status,) for status in JOB_STATUSES[:3]},
         "cancelled": {
             "waiting": ("waiting", *_ENDED),

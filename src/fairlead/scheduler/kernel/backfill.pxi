@@ -69,6 +69,7 @@ cdef (i64, double) plan_anew(View v, i64 b, i64 slips, double now) noexcept nogi
     """Replan a group's reservation, on its own nodes if these are fixed; see `_plan`."""
     cdef bint own
     mark = v.scratches
+    # rules: rank, one-reservation
     rank, place, most = 0, NONE, integers(v, v.counts[NODES])
     for h in range(v.counts[HOLDS]):
         if v.holds[h].group == b:

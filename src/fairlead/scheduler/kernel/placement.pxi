@@ -79,6 +79,7 @@ cpdef bint may_enter(View v, i64 b, i64 n) noexcept nogil:
     until = _ended_by(v, b, n)
     if until < INFINITY and fits_beside(v, n, shape, until, ABOVE_ANY_RANK):
         return True
+    # rule: stays
     return v.queues[v.groups[b].leaf].guarded and fits_beside(v, n, shape, INFINITY, _first_to_pass(v, b, n))
 
 

@@ -48,6 +48,7 @@ cpdef void gather(View v, PreemptionPlan g, double now) noexcept nogil:
             runs[k].first, runs[k].last, runs[k].count, runs[k].begun = k, k + 1, 1, started
             runs[k].lost = max(0.0, now - max(started, v.tasks[t].kept_at)) * _largest(v, &v.demand[shape * m])
             runs[k].revocable = v.jobs[j].revocable
+            # rule: min-runtime
             runs[k].protected = now - started < v.queues[leaf].min_runtime
             protected |= runs[k].protected
             lost += runs[k].lost
@@ -201,23 +202,23 @@ cpdef bint is_eligible_victim(View v, PreemptionPlan g, i64 k, i64 b, i64 kind) 
     """Return True if a run may be preempted for a group's claim, given the preemptions already in the plan."""
     cdef i64 m = v.len_total
     cdef bint shared
-    if g.runs[k].preempted or g.runs[k].protected or not g.is_eligible_victim[g.runs[k].leaf]:
+    if g.runs[k].preempted or g.runs[k].protected or not g.is_eligible_victim[g.runs[k].leaf]:  # rules: min-runtime, revocable
         return False
     job, count = g.runs[k].job, g.runs[k].count
     demand, q = &v.demand[v.jobs[job].shape_row * m], g.runs[k].leaf
-    if kind == PRIORITY and v.jobs[job].priority >= v.groups[b].priority:
+    if kind == PRIORITY and v.jobs[job].priority >= v.groups[b].priority:  # rule: lower-priority
         return False
-    if kind == IDLE and not (g.runs[k].revocable and _is_above_limit(v, g, q, demand)):
+    if kind == IDLE and not (g.runs[k].revocable and _is_above_limit(v, g, q, demand)):  # rule: above-limit
         return False
     shared = kind == FAIR_SHARE or (kind == IDLE and v.queues[q].share_timeout < INFINITY)
-    while v.queues[q].parent != NONE:
+    while v.queues[q].parent != NONE:  # rules: keeps-guarantee, keeps-share
         if q == v.groups[b].leaf or g.own_child[q] != NONE:
             if falls_further(v, g, q, demand, count, b) or (shared and _loses_fair_share(v, g, q, demand, count, b)):
                 return False
         elif falls_below(v, g, q, demand, count) or (shared and not keeps_fair_share(v, g, q, demand, count)):
             return False
         q = v.queues[q].parent
-    return not would_claim(v, g, k, b, kind) and (kind != GUARANTEE or _stays_behind(v, g, k, b))
+    return not would_claim(v, g, k, b, kind) and (kind != GUARANTEE or _stays_behind(v, g, k, b))  # rule: no-counter-claim
 
 
 cdef bint _stays_behind(View v, PreemptionPlan g, i64 k, i64 b) noexcept nogil:

@@ -312,7 +312,7 @@ cdef i64 _spare_unneeded(View v, PreemptionPlan g, i64 b, i64 count) noexcept no
     shape, wanted, kept = v.groups[b].shape_row, max(1, v.groups[b].gang), count
     for i in range(count - 1, -1, -1):
         preempt(v, g, g.picked[i], -1)
-        if all_fitting(v, g, shape, wanted) < wanted or blocking_queue(v, g, b) != NONE:
+        if all_fitting(v, g, shape, wanted) < wanted or blocking_queue(v, g, b) != NONE:  # rule: none-spared
             preempt(v, g, g.picked[i], 1)
         else:
             g.picked[i] = NONE
