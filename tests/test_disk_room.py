@@ -96,7 +96,7 @@ def test_what_must_be_recorded_is_while_the_reserve_lasts(disk):
         journal.append([fact] * 8)
     assert reserve.held == 0
     fill(disk)
-    with pytest.raises(JournalFull, match="make room"):
+    with pytest.raises(JournalFull, match="free space"):
         journal.append([fact] * 100)
     journal.close()
     with_it = Journal(SqlStore(disk / "journal.db", to_read=True))

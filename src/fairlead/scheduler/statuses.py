@@ -1,8 +1,8 @@
 """The lifecycles of tasks, jobs, offers, reservations and claims: their statuses, and what each event makes of them.
 
 What is not listed cannot happen. Requests and facts about jobs and offers are refused by these tables. Those of reservations and
-claims say what the kernel does. The docs show all of them, and tests compare them with what a state does. A task's lifecycle comes
-first, as numbers, because kernels compile it in.
+claims say what the kernel does. The docs show all of them, and tests compare them with what a state does. A task's lifecycle
+comes first, as numbers, because kernels compile it in.
 """
 
 from typing import Final, NamedTuple
