@@ -7,6 +7,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from fastapi import APIRouter, FastAPI
 
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
@@ -17,6 +18,10 @@ from fairlead.people.rules import Caller, Rules
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.facts import JobSubmitted, NodeDrained
 from fairlead.service import feed as feeds
+from fairlead.service.api import app as apps
+from fairlead.service.api import state_client
+from fairlead.service.api.cluster import add_facts
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.feed import Feed
 from fairlead.service.wakeups import Wakeups
 
@@ -226,3 +231,47 @@ def test_one_who_waits_hears_that_the_line_is_there(journal, monkeypatch):
         await reader.aclose()
 
     asyncio.run(main())
+
+
+async def request(app, path, caller=ADA, on_head=None):
+    """Make a request without a web server; return the status and the body."""
+    sent, gone = [], asyncio.Event()
+
+    async def send(message):
+        sent.append(message)
+        if on_head is not None and message["type"] == "http.response.start":
+            await on_head()
+
+    path, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [],
+        "caller": caller,
+    }
+    await app({**scope, "asgi": {"version": "3.0", "spec_version": "2.4"}}, gone.wait, send)
+    head = next(message for message in sent if message["type"] == "http.response.start")
+    return head["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def test_a_stream_beyond_the_limit_is_refused_before_its_head(journal, monkeypatch):
+    monkeypatch.setattr(state_client, "MOST_WAITERS", 1)
+    feed, wakeups, loop, authenticator = make(journal, Rules({}, personal=True))
+    client = StateClient(loop, wakeups, authenticator, None)
+    app, api = FastAPI(), APIRouter()
+    apps._answer_errors_in_one_line(app)
+    add_facts(api, client, feed)
+    app.include_router(api)
+    path, refused = "/v1/facts?after=1000&follow=false", []
+
+    async def ask_too():
+        refused.append(await request(app, path))
+
+    status, text = asyncio.run(request(app, path, on_head=ask_too))
+    assert (status, len(events(text))) == (200, 200)
+    ((status, text),) = refused
+    assert status == 429
+    assert "wait for something to happen already" in json.loads(text)["error"]
+    assert not client._waiters

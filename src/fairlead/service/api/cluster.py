@@ -4,12 +4,13 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Header, HTTPException, Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 import fairlead
 from fairlead.audit.over_time import LONGEST, STARVED_AFTER
@@ -229,6 +230,20 @@ EVENT = {
 }
 
 
+class _Events(StreamingResponse):
+    """A stream of events that counts as a waiting request from before its head, when it can still be refused, to its end."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, text: AsyncIterator[bytes], waiter: AbstractContextManager[None]) -> None:
+        super().__init__(text, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        self._waiter = waiter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._waiter:
+            await super().__call__(scope, receive, send)
+
+
 def add_facts(api: APIRouter, client: StateClient, feed: Feed) -> None:
     told: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"itemSchema": EVENT}}}}
 
@@ -252,16 +267,9 @@ def add_facts(api: APIRouter, client: StateClient, feed: Feed) -> None:
         """
         chosen = last_event_id if last_event_id is not None else after
         position = chosen if chosen is not None else client.loop.position
-        with client.waiter(caller):  # refuse before the stream begins
+        with client.waiter(caller):
             await feed.check(position)
-
-        async def text() -> AsyncIterator[bytes]:
-            with client.waiter(caller):
-                async for page in feed.read(caller, position, follow):
-                    yield page
-
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        return StreamingResponse(text(), media_type="text/event-stream", headers=headers)
+        return _Events(feed.read(caller, position, follow), client.waiter(caller))
 
 
 def add_health(api: APIRouter, loop: Loop, engine: LiveEngine, archive: OutputArchive | None = None) -> None:
