@@ -108,7 +108,7 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
     add_reports(api, client, parts.reports)
     add_facts(api, client, Feed(parts.journal, client.authenticator, client.wakeups, client.loop))
     add_calls(api, client, submitter, parts.sessions)
-    add_tokens(api, client.authenticator, parts.audit_records)
+    add_tokens(api, client, parts.audit_records)
     add_log(api, client, parts.journal, parts.audit_records)
     open_to_all = APIRouter(route_class=HeldRoute, default_response_class=Json)
     add_health(open_to_all, client.loop, parts.engine, parts.archive)
