@@ -151,8 +151,44 @@ def test_a_scheduler_that_stands_still_was_not_killed(home):
 
 def test_a_copy_is_told_as_one(home, tmp_path, capsys):
     copy = shutil.copytree(home, tmp_path / "copy")
-    assert found(copy)["journal"][1:] == ("look", "3 facts proved; it is a copy", "fairlead journal adopt")
+    assert found(copy)["journal"][1:] == (
+        "look",
+        "3 facts proved; it is a copy",
+        f"fairlead journal adopt --home {copy}",
+    )
     check_journal(copy, as_json=False)
     assert "until you run `fairlead journal adopt`" in capsys.readouterr().out
     check_journal(home, as_json=False)
     assert "adopt" not in capsys.readouterr().out
+
+
+def test_a_journal_that_was_moved_away_is_missed(home):
+    (home / "journal.db").rename(home / "elsewhere")
+    seen = found(home)
+    assert seen["journal"][1:] == (
+        "wrong",
+        f"{home}/journal.db is missing, and journal.db.head records 3 facts of it",
+        "put it back; to start afresh instead, without its jobs, move journal.db.head away as well",
+    )
+    (home / "journal.db.head").rename(home / "elsewhere.head")
+    seen = found(home)
+    assert seen["journal"][1:] == (
+        "look",
+        f"{home}/journal.db is missing, though a scheduler ran here",
+        f"put it back, with journal.db.head; `fairlead up --home {home}` starts afresh, without its jobs",
+    )
+
+
+def test_a_folder_that_was_renamed_is_looked_for_and_found_under_its_new_name(home, monkeypatch):
+    new = home.rename(home.with_name("re named"))
+    seen = found(home)
+    for thing in "home", "journal":
+        assert seen[thing][1:] == (
+            "look",
+            "does not exist yet",
+            f"`fairlead up --home {home}` makes it; one that was moved is named with --home",
+        )
+    seen = found(new)
+    assert (seen["journal"].what, seen["scheduler"].help) == ("3 facts proved", f"fairlead up --home '{new}'")
+    monkeypatch.setenv("FAIRLEAD_HOME", str(new))
+    assert found(new)["scheduler"].help == "fairlead up", "it is the one that commands use by default"

@@ -6,6 +6,7 @@ Each check is a function that returns a Finding; one that fails hides no other.
 import os
 import platform
 import resource
+import shlex
 import sqlite3
 import stat
 import time
@@ -116,7 +117,7 @@ def _home(home: Path) -> Finding:
     try:
         found = home.lstat()
     except FileNotFoundError:
-        return Finding("home", "look", "does not exist yet", "`fairlead up` makes it")
+        return Finding("home", "look", "does not exist yet", _makes(home))
     if stat.S_ISLNK(found.st_mode):
         found = home.stat()
     if not stat.S_ISDIR(found.st_mode):
@@ -131,17 +132,42 @@ def _home(home: Path) -> Finding:
 
 def _journal(home: Path) -> Finding:
     path = home / "journal.db"
-    if not path.exists():
-        return Finding("journal", "look", "does not exist yet", "`fairlead up` makes it")
     try:
+        if not path.exists():
+            return _missing(path)
         found = examine(path)
     except JournalError as error:
         return Finding("journal", "wrong", str(error).removeprefix(f"{path}: "))
     if found.wrong:
-        return Finding("journal", "wrong", f"damaged: {found.wrong}", "fairlead journal check")
+        return Finding("journal", "wrong", f"damaged: {found.wrong}", _command("journal check", home))
     if head.is_of_another(found.head, path):
-        return Finding("journal", "look", f"{found.position:,} facts proved; it is a copy", "fairlead journal adopt")
+        what = f"{found.position:,} facts proved; it is a copy"
+        return Finding("journal", "look", what, _command("journal adopt", home))
     return Finding("journal", "well", f"{found.position:,} facts proved")
+
+
+def _missing(path: Path) -> Finding:
+    """Report a journal that is not there: it may have been moved."""
+    known, name = head.read(path), head.path_of(path).name
+    if known and known.epoch:
+        what = f"{path} is missing, and {name} records {known.sequence:,} facts of it"
+        helps = f"put it back; to start afresh instead, without its jobs, move {name} away as well"
+        return Finding("journal", "wrong", what, helps)
+    if not (path.parent / "clock.json").exists():
+        return Finding("journal", "look", "does not exist yet", _makes(path.parent))
+    helps = f"put it back, with {name}; `{_command('up', path.parent)}` starts afresh, without its jobs"
+    return Finding("journal", "look", f"{path} is missing, though a scheduler ran here", helps)
+
+
+def _makes(home: Path) -> str:
+    return f"`{_command('up', home)}` makes it; one that was moved is named with --home"
+
+
+def _command(words: str, home: Path) -> str:
+    """Return a command for a data folder, to be pasted into a shell."""
+    if words == "up" and home == SYSTEM_HOME:
+        return "fairlead up --system"
+    return f"fairlead {words}" if home == home_folder() else f"fairlead {words} --home {shlex.quote(str(home))}"
 
 
 def _scheduler(home: Path) -> Finding:
@@ -158,8 +184,8 @@ def _scheduler(home: Path) -> Finding:
         if error.status:  # it answers with an error
             return Finding("scheduler", "wrong", str(error), f"see {home}/log")
         left = "a scheduler was killed here; " if socket_of(home).exists() else ""
-        system = " --system, as root, or: systemctl start fairlead" if home == SYSTEM_HOME else ""
-        return Finding("scheduler", "look", f"{left}none runs", f"fairlead up{system}")
+        system = ", as root, or: systemctl start fairlead" if home == SYSTEM_HOME else ""
+        return Finding("scheduler", "look", f"{left}none runs", f"{_command('up', home)}{system}")
     if version != fairlead.__version__:
         return Finding("scheduler", "look", f"runs, but is fairlead {version}", "restart it: its tasks run on")
     return Finding("scheduler", "well", f"runs; its last step ended {ready['step']:.1f} s ago")
