@@ -192,3 +192,26 @@ def test_a_folder_that_was_renamed_is_looked_for_and_found_under_its_new_name(ho
     assert (seen["journal"].what, seen["scheduler"].help) == ("3 facts proved", f"fairlead up --home '{new}'")
     monkeypatch.setenv("FAIRLEAD_HOME", str(new))
     assert found(new)["scheduler"].help == "fairlead up", "it is the one that commands use by default"
+
+
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [
+        ("rw", "look"),
+        ("rw,hidepid=off", "look"),
+        ("rw,hidepid=1", "well"),
+        ("rw,gid=5,hidepid=invisible", "well"),
+        ("rw,hidepid=ptraceable", "well"),
+    ],
+)
+def test_on_a_shared_scheduler_it_says_who_sees_the_arguments_of_commands(home, monkeypatch, tmp_path, options, how):
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        f"21 1 8:1 / / rw - ext4 /dev/sda1 rw\n22 27 0:21 / /proc rw,relatime shared:5 - proc proc {options}\n"
+    )
+    monkeypatch.setattr("fairlead.cli.doctor.MOUNTS", mounts)
+    (finding,) = (each for each in examine_all(home, shared=True) if each.thing == "arguments")
+    assert finding.how == how
+    assert finding.help == ("mount -o remount,hidepid=2 /proc, and in /etc/fstab" if how == "look" else "")
+    assert ("every account sees the arguments of all commands" in finding.what) == (how == "look")
+    assert "arguments" not in found(home)

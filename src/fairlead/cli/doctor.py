@@ -5,6 +5,7 @@ Each check is a function that returns a Finding; one that fails hides no other.
 
 import os
 import platform
+import re
 import resource
 import shlex
 import sqlite3
@@ -44,6 +45,8 @@ CLOCK_STEP_SECONDS = 60.0
 SLOW_DETECTION_SECONDS = 30.0
 """Time until Ray declares a silent node dead above which doctor warns."""
 
+MOUNTS = Path("/proc/self/mountinfo")
+
 How = Literal["well", "look", "wrong"]
 
 
@@ -59,7 +62,7 @@ class Finding(NamedTuple):
 def print_findings(home: Path | None, system: bool, as_json: bool) -> None:
     """Run all checks and print the findings; exit status 1 if something is wrong."""
     folder = (home or (SYSTEM_HOME if system else home_folder())).absolute()
-    found = examine_all(folder)
+    found = examine_all(folder, system)
     if as_json:
         print_json({"home": str(folder), "found": [finding._asdict() for finding in found]})
     else:
@@ -69,8 +72,8 @@ def print_findings(home: Path | None, system: bool, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def examine_all(home: Path) -> list[Finding]:
-    """Run all checks on the scheduler of a data folder and on this machine."""
+def examine_all(home: Path, shared: bool = False) -> list[Finding]:
+    """Run all checks on the scheduler of a data folder and on this machine; `shared` is True for one that serves everybody."""
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("versions", _versions),
         ("home", partial(_home, home)),
@@ -83,9 +86,12 @@ def examine_all(home: Path) -> list[Finding]:
         ("disk", partial(_disk, home)),
         ("clocks", partial(_clocks, home)),
         ("limits", _limits),
+        *([("arguments", _arguments)] if shared or home == SYSTEM_HOME else []),
     ]
     if home == SYSTEM_HOME and os.geteuid() != 0:  # only root may read the rest
-        checks = [check for check in checks if check[0] in ("versions", "scheduler", "output", "disk", "limits")]
+        checks = [
+            check for check in checks if check[0] in ("versions", "scheduler", "output", "disk", "limits", "arguments")
+        ]
     found = []
     for thing, check in checks:
         try:
@@ -307,3 +313,13 @@ def _limits() -> Finding:
         if many != resource.RLIM_INFINITY and many < few:
             return Finding("limits", "look", f"at most {many} {name}", f"ulimit -{option} {few}, as root")
     return Finding("limits", "well", "enough files and processes")
+
+
+def _arguments() -> Finding:
+    """Check whether accounts see each other's processes: `ps` shows the arguments of commands."""
+    lines = (line.partition(" - ") for line in MOUNTS.read_text().splitlines())
+    (options,) = [right.split()[-1] for left, _, right in lines if left.split()[4] == "/proc"][-1:] or [""]
+    if re.search("(^|,)hidepid=(1|2|4|noaccess|invisible|ptraceable)(,|$)", options):
+        return Finding("arguments", "well", "of commands are hidden from other accounts")
+    what = "every account sees the arguments of all commands in `ps`: /proc is mounted without hidepid"
+    return Finding("arguments", "look", what, "mount -o remount,hidepid=2 /proc, and in /etc/fstab")
