@@ -58,7 +58,9 @@ class Connection:
         length = int(answer.lower().split(b"content-length:")[1].split(b"\r\n")[0])
         text = await self.reader.readexactly(length)
         if answer.startswith(b"HTTP/1.1 429"):
+            self.writer.close()  # the scheduler may close it meanwhile
             await asyncio.sleep(int(answer.lower().split(b"retry-after:")[1].split(b"\r\n")[0]))
+            await self.open()
             return await self.ask(method, path, body)
         if not answer.startswith(b"HTTP/1.1 2"):
             raise RuntimeError(text.decode())

@@ -1,5 +1,6 @@
 """The benchmarks in short: they run, and what they measure is right. How fast is for `make bench` to say."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -71,6 +72,26 @@ def test_the_service_answers_many_clients(capsys):
     shown = capsys.readouterr().out
     assert "8 clients  submit" in shown
     assert "40 jobs in a request" in shown
+
+
+def test_a_connection_that_is_closed_after_429_is_opened_again(tmp_path):
+    answers = [b"429 Too Many Requests\r\nretry-after: 0\r\nconnection: close", b"200 OK"]
+
+    async def answer(reader, writer):
+        while answers and await reader.readuntil(b"\r\n\r\n"):
+            head = answers.pop(0)
+            writer.write(b"HTTP/1.1 " + head + b"\r\ncontent-length: 2\r\n\r\n{}")
+            if b"close" in head:
+                break
+        writer.close()
+
+    async def main():
+        async with await asyncio.start_unix_server(answer, tmp_path / "socket"):
+            connection = service.Connection(f"unix://{tmp_path}/socket", "")
+            await connection.open()
+            return await connection.ask("GET", "/")
+
+    assert asyncio.run(main()) == b"{}"
 
 
 def test_calls_beside_a_process_pool(capsys, monkeypatch):

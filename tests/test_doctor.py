@@ -151,8 +151,67 @@ def test_a_scheduler_that_stands_still_was_not_killed(home):
 
 def test_a_copy_is_told_as_one(home, tmp_path, capsys):
     copy = shutil.copytree(home, tmp_path / "copy")
-    assert found(copy)["journal"][1:] == ("look", "3 facts proved; it is a copy", "fairlead journal adopt")
+    assert found(copy)["journal"][1:] == (
+        "look",
+        "3 facts proved; it is a copy",
+        f"fairlead journal adopt --home {copy}",
+    )
     check_journal(copy, as_json=False)
     assert "until you run `fairlead journal adopt`" in capsys.readouterr().out
     check_journal(home, as_json=False)
     assert "adopt" not in capsys.readouterr().out
+
+
+def test_a_journal_that_was_moved_away_is_missed(home):
+    (home / "journal.db").rename(home / "elsewhere")
+    seen = found(home)
+    assert seen["journal"][1:] == (
+        "wrong",
+        f"{home}/journal.db is missing, and journal.db.head records 3 facts of it",
+        "put it back; to start afresh instead, without its jobs, move journal.db.head away as well",
+    )
+    (home / "journal.db.head").rename(home / "elsewhere.head")
+    seen = found(home)
+    assert seen["journal"][1:] == (
+        "look",
+        f"{home}/journal.db is missing, though a scheduler ran here",
+        f"put it back, with journal.db.head; `fairlead up --home {home}` starts afresh, without its jobs",
+    )
+
+
+def test_a_folder_that_was_renamed_is_looked_for_and_found_under_its_new_name(home, monkeypatch):
+    new = home.rename(home.with_name("re named"))
+    seen = found(home)
+    for thing in "home", "journal":
+        assert seen[thing][1:] == (
+            "look",
+            "does not exist yet",
+            f"`fairlead up --home {home}` makes it; one that was moved is named with --home",
+        )
+    seen = found(new)
+    assert (seen["journal"].what, seen["scheduler"].help) == ("3 facts proved", f"fairlead up --home '{new}'")
+    monkeypatch.setenv("FAIRLEAD_HOME", str(new))
+    assert found(new)["scheduler"].help == "fairlead up", "it is the one that commands use by default"
+
+
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [
+        ("rw", "look"),
+        ("rw,hidepid=off", "look"),
+        ("rw,hidepid=1", "well"),
+        ("rw,gid=5,hidepid=invisible", "well"),
+        ("rw,hidepid=ptraceable", "well"),
+    ],
+)
+def test_on_a_shared_scheduler_it_says_who_sees_the_arguments_of_commands(home, monkeypatch, tmp_path, options, how):
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        f"21 1 8:1 / / rw - ext4 /dev/sda1 rw\n22 27 0:21 / /proc rw,relatime shared:5 - proc proc {options}\n"
+    )
+    monkeypatch.setattr("fairlead.cli.doctor.MOUNTS", mounts)
+    (finding,) = (each for each in examine_all(home, shared=True) if each.thing == "arguments")
+    assert finding.how == how
+    assert finding.help == ("mount -o remount,hidepid=2 /proc, and in /etc/fstab" if how == "look" else "")
+    assert ("every account sees the arguments of all commands" in finding.what) == (how == "look")
+    assert "arguments" not in found(home)

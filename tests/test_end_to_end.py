@@ -223,6 +223,48 @@ def test_the_configuration_is_reloaded_or_refused_whole(live):
     assert live.job(1)["running"] == 4
 
 
+def test_a_reload_takes_what_nodes_have_and_says_what_it_does_not_take(live):
+    def has():
+        (node,) = live.ask("nodes")["nodes"]
+        return node["capacity"]["cpu"], node["status"]
+
+    before = live.config.read_text()
+    number = live.submit("-q", "A", "--cpu", "1", "--memory", "1Mi", "--tasks", "12", "--", "sh", "-c", GATE)
+    live.until(lambda: live.job(number)["running"] == 9)
+    live.config.write_text(before.replace("cpu = 9", "cpu = 11"))
+    assert live.ok("reload") == "the configuration is in force\n"
+    live.until(lambda: live.job(number)["running"] == 11)
+    live.ok("drain", "n1")
+    live.config.write_text(before.replace("cpu = 9", "cpu = 4"))
+    assert live.ok("reload") == "the configuration is in force\n"
+    assert live.ok("reload") == "the configuration has not changed\n"
+    assert has() == (4000, "draining"), "it is what an operator made it"
+    live.ok("resume", "n1")
+    (supervisor,) = live.supervisor()
+    supervisor.kill()  # its tasks start again, as many as there is room for; the node is known as it is now
+    live.until(lambda: live.job(number)["running"] == 4)
+    assert has() == (4000, "up")
+    live.config.write_text(before.replace("cpu = 9", "cpu = 11"))
+    live.ok("reload")
+    live.until(lambda: live.job(number)["running"] == 11)
+    live.config.write_text(before.replace("cpu = 9", "cpu = 4"))
+    live.ok("reload")
+    assert live.job(number)["running"] == 11, "what runs goes on"
+    text = before.replace('"n1"', '"n2"').replace('name = "B"', 'name = "B"\nweight = 2')
+    live.config.write_text("output = 'file:///tmp/elsewhere'\n" + text)
+    done = live.call("reload")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "fairlead: node 'n2' is new in the file: restart the scheduler to add it",
+        "fairlead: node 'n1' is gone from the file, and still up: drain it, and restart the scheduler",
+        "fairlead: output = 'file:///tmp/elsewhere' takes effect when the scheduler is restarted",
+    ]
+    assert done.stdout == "the rest of the configuration is in force\n"
+    assert has() == (4000, "up")
+    assert next(queue for queue in live.ask("queues")["queues"] if queue["name"] == "B")["weight"]["cpu"] == 2
+    (live.folder / "go").touch()
+
+
 def ledger(live):
     path = live.folder / "ledger"
     return path.read_text().splitlines() if path.exists() else []

@@ -7,16 +7,23 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from fastapi import APIRouter, FastAPI
 
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Queue, Work
-from fairlead.people.accounts import Person
+from fairlead.people.accounts import Person, myself
 from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import Caller, Rules
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.facts import JobSubmitted, NodeDrained
 from fairlead.service import feed as feeds
+from fairlead.service.api import app as apps
+from fairlead.service.api import jobs, state_client
+from fairlead.service.api.calls import add_calls
+from fairlead.service.api.cluster import add_facts
+from fairlead.service.api.people import add_tokens
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.feed import Feed
 from fairlead.service.wakeups import Wakeups
 
@@ -226,3 +233,108 @@ def test_one_who_waits_hears_that_the_line_is_there(journal, monkeypatch):
         await reader.aclose()
 
     asyncio.run(main())
+
+
+RECORDS = SimpleNamespace(refused=lambda *_, **more: None, done=lambda *_: None)
+"""An audit log that keeps nothing."""
+
+
+async def request(app, path, caller=ADA, on_head=None, method="GET"):
+    """Make a request without a web server; return the status and the body."""
+    sent, gone = [], asyncio.Event()
+
+    async def send(message):
+        sent.append(message)
+        if on_head is not None and message["type"] == "http.response.start":
+            await on_head()
+
+    path, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [],
+        "caller": caller,
+    }
+    scope |= {"asgi": {"version": "3.0", "spec_version": "2.4"}, "audit_records": RECORDS}
+    await app(scope, gone.wait, send)
+    head = next(message for message in sent if message["type"] == "http.response.start")
+    return head["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def test_a_stream_beyond_the_limit_is_refused_before_its_head(journal, monkeypatch):
+    monkeypatch.setattr(state_client, "MOST_WAITERS", 1)
+    feed, wakeups, loop, authenticator = make(journal, Rules({}, personal=True))
+    client = StateClient(loop, wakeups, authenticator, None)
+    app, api = FastAPI(), APIRouter()
+    apps._answer_errors_in_one_line(app)
+    add_facts(api, client, feed)
+    app.include_router(api)
+    path, refused = "/v1/facts?after=1000&follow=false", []
+
+    async def ask_too():
+        refused.append(await request(app, path))
+
+    status, text = asyncio.run(request(app, path, on_head=ask_too))
+    assert (status, len(events(text))) == (200, 200)
+    ((status, text),) = refused
+    assert status == 429
+    assert "wait for something to happen already" in json.loads(text)["error"]
+    assert not client._waiters
+
+
+class Sessions:
+    """Sessions without events."""
+
+    epoch = ""
+
+    def touch(self, session, uid):
+        return None
+
+    def events(self, *asked):
+        return 0, []
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "says"),
+    [
+        ("/v1/facts?after=1200", 200, b""),
+        ("/v1/jobs/1?wait=50", 401, b"is revoked or expired"),
+        (f"/v1/sessions/{'0' * 32}/events?wait=50", 401, b"is revoked or expired"),
+    ],
+)
+def test_what_waits_ends_when_its_token_is_revoked(journal, monkeypatch, tmp_path, path, status, says):
+    monkeypatch.setattr(feeds, "PING_SECONDS", 3600)
+    feed, wakeups, loop, _ = make(journal)
+    feed._authenticator = authenticator = Authenticator(Tokens(tmp_path / "tokens.json"), personal=True)
+    client = StateClient(loop, wakeups, authenticator, None)
+    app, api = FastAPI(), APIRouter()
+    apps._answer_errors_in_one_line(app)
+    add_facts(api, client, feed)
+    add_tokens(api, client, RECORDS)
+    add_calls(api, client, None, Sessions())
+    jobs._add_looking(api, client, None, None)
+    app.include_router(api)
+
+    async def read_job(caller, job):
+        return {"finished_at": None}
+
+    client.read_job = read_job
+    mine, other = (Caller(myself(), None, False, authenticator.tokens.new(myself())[0].id) for _ in range(2))
+
+    async def main():
+        wakeups.attach(asyncio.get_running_loop())
+        waiting, goes_on = (asyncio.create_task(request(app, path, caller)) for caller in (mine, other))
+        while client._waiters.total() < 2:
+            await asyncio.sleep(0)
+        revoked, _ = await request(app, f"/v1/tokens/{mine.token}", other, method="DELETE")
+        assert revoked == 200
+        found = await asyncio.wait_for(waiting, 20)
+        assert not goes_on.done(), "another token's request waits on"
+        goes_on.cancel()
+        return found
+
+    found, text = asyncio.run(main())
+    assert found == status
+    assert text == says or (says and says in text)

@@ -140,6 +140,19 @@ def test_what_is_no_http_is_refused_as_all_is(serving):
     assert set(json.loads(body)) == {"error"}
 
 
+@pytest.mark.parametrize("hosts", [b"Host: x\r\nHost: x\r\n", b"HOST: x\r\nX: y\r\nhost: evil.example\r\n"])
+def test_a_request_has_one_host(serving, hosts):
+    wire = serving()
+    wire.sendall(b"GET / HTTP/1.1\r\n" + hosts + b"\r\n")
+    head, _, body = answer(wire).partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 400 ")
+    assert json.loads(body) == {"error": "the request has several Host headers: send one"}
+    wire = serving()
+    for _ in range(2):
+        wire.sendall(GET)
+        assert answer(wire).startswith("HTTP/1.1 200 ")
+
+
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 

@@ -414,6 +414,55 @@ def test_whoever_takes_a_port_of_this_machine_gets_no_token(monkeypatch):
 
 
 @needs_root
+@pytest.mark.parametrize(
+    ("mine", "others"),
+    [
+        ("127.0.0.1", ["127.0.0.2"]),
+        ("127.0.0.1", ["::1"]),
+        ("127.0.0.1", ["::"]),
+        ("::1", ["127.0.0.1"]),
+        ("0.0.0.0", ["::"]),
+        ("::ffff:127.0.0.1", ["127.0.0.2", "::1"]),
+    ],
+)
+def test_who_listens_on_another_address_of_the_port_stops_no_client(mine, others):
+    def listen(host, port=0):
+        made = socket.socket(family_of(host))
+        if ":" in host:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, "ffff" not in host)
+        made.bind((host, port))
+        made.listen()
+        return made
+
+    with contextlib.ExitStack() as opened:
+        try:
+            port = opened.enter_context(listen(mine)).getsockname()[1]
+            for host in others:
+                opened.enter_context(listener_of(60002, lambda host=host: listen(host, port)))
+        except OSError as error:
+            pytest.skip(f"there is no such address here: {error}")
+        where = "::1" if mine == "::1" else "127.0.0.1"
+        check_port(where, port)
+        for host in others:
+            if host not in ("::", where):
+                with pytest.raises(NotTrusted, match="uid 60002 listens there"):
+                    check_port(host, port)
+
+
+@needs_root
+def test_whoever_takes_all_addresses_gets_no_token():
+    for host in ("0.0.0.0", "::"):
+        with listener_of(60002, lambda host=host: socket.create_server((host, 0), family=family_of(host))) as taken:
+            for where in ("127.0.0.1", "127.0.0.2", "localhost"):
+                with pytest.raises(NotTrusted, match=f"{where}:.* uid 60002 listens there"):
+                    check_port(where, taken.getsockname()[1])
+
+
+def family_of(host):
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+@needs_root
 def test_whoever_takes_the_place_of_a_socket_hears_nothing(tmp_path, monkeypatch):
     path = tmp_path / "socket"
     for folder in tmp_path.parents:

@@ -66,7 +66,7 @@ def _row_of(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, .
     """Return the row of the other end in the kernel's tables: the columns from its address on."""
     if not (is_loopback(here[0]) and is_loopback(there[0])):
         return None
-    ends = f" {_in_table(*there)} {_in_table(*here)} {_ESTABLISHED} "
+    ends = f" {in_table(*there)} {in_table(*here)} {_ESTABLISHED} "
     for table in tables:
         try:
             text = table.read_text("ascii")
@@ -78,7 +78,7 @@ def _row_of(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, .
     return None
 
 
-def _in_table(host: str, port: int) -> str:
+def in_table(host: str, port: int) -> str:
     """Format an address and a port as in the kernel's tables: words of four bytes in reverse order."""
     address = ipaddress.ip_address(host)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:

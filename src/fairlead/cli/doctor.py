@@ -5,7 +5,9 @@ Each check is a function that returns a Finding; one that fails hides no other.
 
 import os
 import platform
+import re
 import resource
+import shlex
 import sqlite3
 import stat
 import time
@@ -43,6 +45,8 @@ CLOCK_STEP_SECONDS = 60.0
 SLOW_DETECTION_SECONDS = 30.0
 """Time until Ray declares a silent node dead above which doctor warns."""
 
+MOUNTS = Path("/proc/self/mountinfo")
+
 How = Literal["well", "look", "wrong"]
 
 
@@ -58,7 +62,7 @@ class Finding(NamedTuple):
 def print_findings(home: Path | None, system: bool, as_json: bool) -> None:
     """Run all checks and print the findings; exit status 1 if something is wrong."""
     folder = (home or (SYSTEM_HOME if system else home_folder())).absolute()
-    found = examine_all(folder)
+    found = examine_all(folder, system)
     if as_json:
         print_json({"home": str(folder), "found": [finding._asdict() for finding in found]})
     else:
@@ -68,8 +72,8 @@ def print_findings(home: Path | None, system: bool, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def examine_all(home: Path) -> list[Finding]:
-    """Run all checks on the scheduler of a data folder and on this machine."""
+def examine_all(home: Path, shared: bool = False) -> list[Finding]:
+    """Run all checks on the scheduler of a data folder and on this machine; `shared` is True for one that serves everybody."""
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("versions", _versions),
         ("home", partial(_home, home)),
@@ -82,9 +86,12 @@ def examine_all(home: Path) -> list[Finding]:
         ("disk", partial(_disk, home)),
         ("clocks", partial(_clocks, home)),
         ("limits", _limits),
+        *([("arguments", _arguments)] if shared or home == SYSTEM_HOME else []),
     ]
     if home == SYSTEM_HOME and os.geteuid() != 0:  # only root may read the rest
-        checks = [check for check in checks if check[0] in ("versions", "scheduler", "output", "disk", "limits")]
+        checks = [
+            check for check in checks if check[0] in ("versions", "scheduler", "output", "disk", "limits", "arguments")
+        ]
     found = []
     for thing, check in checks:
         try:
@@ -116,7 +123,7 @@ def _home(home: Path) -> Finding:
     try:
         found = home.lstat()
     except FileNotFoundError:
-        return Finding("home", "look", "does not exist yet", "`fairlead up` makes it")
+        return Finding("home", "look", "does not exist yet", _makes(home))
     if stat.S_ISLNK(found.st_mode):
         found = home.stat()
     if not stat.S_ISDIR(found.st_mode):
@@ -131,17 +138,42 @@ def _home(home: Path) -> Finding:
 
 def _journal(home: Path) -> Finding:
     path = home / "journal.db"
-    if not path.exists():
-        return Finding("journal", "look", "does not exist yet", "`fairlead up` makes it")
     try:
+        if not path.exists():
+            return _missing(path)
         found = examine(path)
     except JournalError as error:
         return Finding("journal", "wrong", str(error).removeprefix(f"{path}: "))
     if found.wrong:
-        return Finding("journal", "wrong", f"damaged: {found.wrong}", "fairlead journal check")
+        return Finding("journal", "wrong", f"damaged: {found.wrong}", _command("journal check", home))
     if head.is_of_another(found.head, path):
-        return Finding("journal", "look", f"{found.position:,} facts proved; it is a copy", "fairlead journal adopt")
+        what = f"{found.position:,} facts proved; it is a copy"
+        return Finding("journal", "look", what, _command("journal adopt", home))
     return Finding("journal", "well", f"{found.position:,} facts proved")
+
+
+def _missing(path: Path) -> Finding:
+    """Report a journal that is not there: it may have been moved."""
+    known, name = head.read(path), head.path_of(path).name
+    if known and known.epoch:
+        what = f"{path} is missing, and {name} records {known.sequence:,} facts of it"
+        helps = f"put it back; to start afresh instead, without its jobs, move {name} away as well"
+        return Finding("journal", "wrong", what, helps)
+    if not (path.parent / "clock.json").exists():
+        return Finding("journal", "look", "does not exist yet", _makes(path.parent))
+    helps = f"put it back, with {name}; `{_command('up', path.parent)}` starts afresh, without its jobs"
+    return Finding("journal", "look", f"{path} is missing, though a scheduler ran here", helps)
+
+
+def _makes(home: Path) -> str:
+    return f"`{_command('up', home)}` makes it; one that was moved is named with --home"
+
+
+def _command(words: str, home: Path) -> str:
+    """Return a command for a data folder, to be pasted into a shell."""
+    if words == "up" and home == SYSTEM_HOME:
+        return "fairlead up --system"
+    return f"fairlead {words}" if home == home_folder() else f"fairlead {words} --home {shlex.quote(str(home))}"
 
 
 def _scheduler(home: Path) -> Finding:
@@ -158,8 +190,8 @@ def _scheduler(home: Path) -> Finding:
         if error.status:  # it answers with an error
             return Finding("scheduler", "wrong", str(error), f"see {home}/log")
         left = "a scheduler was killed here; " if socket_of(home).exists() else ""
-        system = " --system, as root, or: systemctl start fairlead" if home == SYSTEM_HOME else ""
-        return Finding("scheduler", "look", f"{left}none runs", f"fairlead up{system}")
+        system = ", as root, or: systemctl start fairlead" if home == SYSTEM_HOME else ""
+        return Finding("scheduler", "look", f"{left}none runs", f"{_command('up', home)}{system}")
     if version != fairlead.__version__:
         return Finding("scheduler", "look", f"runs, but is fairlead {version}", "restart it: its tasks run on")
     return Finding("scheduler", "well", f"runs; its last step ended {ready['step']:.1f} s ago")
@@ -281,3 +313,13 @@ def _limits() -> Finding:
         if many != resource.RLIM_INFINITY and many < few:
             return Finding("limits", "look", f"at most {many} {name}", f"ulimit -{option} {few}, as root")
     return Finding("limits", "well", "enough files and processes")
+
+
+def _arguments() -> Finding:
+    """Check whether accounts see each other's processes: `ps` shows the arguments of commands."""
+    lines = (line.partition(" - ") for line in MOUNTS.read_text().splitlines())
+    (options,) = [right.split()[-1] for left, _, right in lines if left.split()[4] == "/proc"][-1:] or [""]
+    if re.search("(^|,)hidepid=(1|2|4|noaccess|invisible|ptraceable)(,|$)", options):
+        return Finding("arguments", "well", "of commands are hidden from other accounts")
+    what = "every account sees the arguments of all commands in `ps`: /proc is mounted without hidepid"
+    return Finding("arguments", "look", what, "mount -o remount,hidepid=2 /proc, and in /etc/fstab")

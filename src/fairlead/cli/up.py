@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import typer
 
-from fairlead.cli.background import Background, BackgroundHandler
+from fairlead.cli.background import Background, BackgroundHandler, append
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, make_home, socket_of
 from fairlead.engines.contract import EngineError, LiveEngine
 from fairlead.engines.local.machine import kept, this_machine
@@ -253,7 +253,7 @@ class _OneLine(logging.Formatter):
 @contextlib.contextmanager
 def _logging(home: Path) -> Iterator[Callable[[str], None]]:
     """Log to the terminal and to the data folder; yield the function that prints a line on the terminal."""
-    terminal, file = Background(_write), Background(partial(_append, home / "log"))
+    terminal, file = Background(_write), Background(partial(append, home / "log"))
     handlers = [
         BackgroundHandler(terminal, _OneLine("fairlead: %(message)s")),
         BackgroundHandler(file, logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")),
@@ -264,13 +264,10 @@ def _logging(home: Path) -> Iterator[Callable[[str], None]]:
     try:
         yield lambda line: terminal.say(f"fairlead: {line}")
     finally:
+        for handler in handlers:
+            handler.close()
         for each in (terminal, file):
             each.close()
-
-
-def _append(path: Path, line: str) -> None:
-    with path.open("a") as file:
-        file.write(line + "\n")
 
 
 def _write(line: str) -> None:

@@ -9,16 +9,20 @@ import os
 import socket
 import ssl
 import struct
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from fairlead.data_folder import SYSTEM_SOCKET, home_folder, mark_of, socket_of
 from fairlead.locks import holding
-from fairlead.sockets import is_loopback, socket_name, uid_of_peer
+from fairlead.sockets import in_table, is_loopback, socket_name, uid_of_peer
 
 LISTENING = "0A"
 """State of a listening socket in /proc/net/tcp."""
+MAPPED = "0000000000000000FFFF0000"
+"""Prefix of IPv4 addresses in /proc/net/tcp6."""
 
 
 class NotTrusted(RuntimeError):
@@ -91,8 +95,8 @@ def connect_to(path: Path, timeout: float | None) -> socket.socket:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise NotTrusted unless root or you listen on a port of this machine."""
-    owners = _listeners(port)
+    """Raise NotTrusted unless root or you listen at a loopback address and port."""
+    owners = _listeners(host, port)
     if not owners:
         raise NotTrusted(f"{host}:{port}: nothing listens there: check the port, and that the scheduler runs")
     if strangers := owners - {0, os.geteuid()}:
@@ -133,9 +137,12 @@ def is_local_port(address: Address) -> bool:
     return address.socket is None and not address.tls and is_loopback(address.host)
 
 
-def _listeners(port: int) -> set[int]:
-    """Return the uids of the processes that listen on a port of this machine, on any address."""
-    found = set()
+def _listeners(host: str, port: int) -> set[int]:
+    """Return the uids of the processes that get connections to a loopback address and port.
+
+    The kernel prefers a listener on the address itself to one on all addresses, so other listeners on the port do not matter.
+    """
+    found: dict[str, set[int]] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = Path(table).read_text().splitlines()[1:]
@@ -143,6 +150,23 @@ def _listeners(port: int) -> set[int]:
             continue
         for line in lines:
             fields = line.split()
-            if fields[3] == LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
-                found.add(int(fields[7]))
-    return found
+            if fields[3] == LISTENING:
+                found.setdefault(fields[1], set()).add(int(fields[7]))
+    if host == "localhost":  # either may be tried first
+        return _first(found, _candidates("127.0.0.1", port)) | _first(found, _candidates("::1", port))
+    return _first(found, _candidates(host, port))
+
+
+def _candidates(host: str, port: int) -> list[list[str]]:
+    """Return the local addresses of listeners that get connections to an address, as the kernel writes them, preferred first."""
+    address = ip_address(host)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return [[in_table(host, port)], [in_table("::", port)]]
+    exact, every = in_table(host, port), in_table("0.0.0.0", port)  # noqa: S104
+    return [[exact, MAPPED + exact], [every, MAPPED + every], [in_table("::", port)]]
+
+
+def _first(found: Mapping[str, set[int]], candidates: Iterable[Iterable[str]]) -> set[int]:
+    """Return the uids at the first candidates with any."""
+    owners = (set().union(*(found.get(each, ()) for each in same)) for same in candidates)
+    return next(filter(None, owners), set())

@@ -479,10 +479,13 @@ class Edited(Changed):
 
 
 class Reloaded(Changed):
-    """Also `looked_up`: accounts and groups are looked up again; `doubts`: probable mistakes in the configuration."""
+    """Also `looked_up`: accounts and groups are looked up again; `doubts`: probable mistakes in the configuration; `not_taken`:
+    what of it takes a restart.
+    """
 
     looked_up: bool
     doubts: list[str]
+    not_taken: list[str]
 
 
 class InputTaken(TypedDict):

@@ -10,6 +10,7 @@ from fairlead.model.specs import (
     ROOT,
     USERS,
     Job,
+    Node,
     Queue,
     Settings,
     ancestors,
@@ -21,6 +22,7 @@ from fairlead.scheduler.cluster import meets, tasks_that_fit
 from fairlead.scheduler.facts import (
     FIXED_WHILE_RUNNING,
     Configured,
+    Fact,
     JobCancelled,
     JobEdited,
     JobHeld,
@@ -28,6 +30,7 @@ from fairlead.scheduler.facts import (
     JobSubmitted,
     NodeDrained,
     NodeForgotten,
+    NodeJoined,
     NodeResumed,
 )
 from fairlead.scheduler.feasibility import blocked_forever_by, bound_over, over_bound
@@ -388,6 +391,24 @@ def configure(state: State, queues: Sequence[Queue], settings: Settings, now: fl
                 f"queue {name!r} has jobs and cannot get queues below it: wait until they end, or cancel them"
             )
     return Configured(at=now, queues=list(queues), settings=settings)
+
+
+def change_nodes(state: State, nodes: Sequence[Node], now: float) -> list[Fact]:
+    """Accept other specs of nodes that are up. One that drains keeps draining."""
+    facts: list[Fact] = []
+    total = dict(zip(state.resources, state.cluster.total.tolist(), strict=True))
+    for node in nodes:
+        _known_node(state, node.name)
+        row = state.cluster.rows[node.name]
+        for name in {*node.capacity, *state.cluster.specs[row].capacity}:
+            more = node.capacity.get(name, 0) - state.cluster.specs[row].capacity.get(name, 0)
+            total[name] = total.get(name, 0) + more
+            if total[name] >= LARGEST:
+                raise Refused(f"node {node.name!r}: with it there is more {name} than can be counted: write less")
+        facts.append(NodeJoined(at=now, node=node))
+        if state.nodes.draining[row]:
+            facts.append(NodeDrained(at=now, node=node.name))
+    return facts
 
 
 def drain(state: State, node: str, now: float) -> NodeDrained:

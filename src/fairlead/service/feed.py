@@ -58,7 +58,7 @@ class Feed:
         """
         self._readers += 1
         try:
-            with self._wakeups.listen(["facts"]) as heard:
+            with self._wakeups.listen(["facts", ("token", caller.token)]) as heard:
                 while True:
                     now = await self._authenticator.reauthenticate(caller)
                     if now is None:

@@ -47,7 +47,6 @@ from fairlead.service import metrics
 from fairlead.service.api.access import Entrance
 from fairlead.service.api.app import Parts, TooLargeInJson, make_api
 from fairlead.service.api.calls import close_silent_sessions
-from fairlead.service.api.cluster import configure
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
 from fairlead.service.connections.host_names import accepted_names
@@ -65,6 +64,7 @@ from fairlead.service.journal_reports import JournalReports
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.output.archive import OutputArchive
+from fairlead.service.reloading import Reloading, configure
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 from fairlead.service.wakeups import Wakeups
@@ -182,8 +182,9 @@ def serve(
         urls = [listener.url for listener in listeners]
         reports = JournalReports(home / "journal.db", clock)
         parts = Parts(
-            journal, sessions, unfinished, engine, audit_records, stop, read_again, urls, reports, outlooks, archive
-        )
+            journal, sessions, unfinished, engine, audit_records, stop, read_again, Reloading(configuration, engine), urls,
+            reports, outlooks, archive,
+        )  # fmt: skip
         app = Entrance(TooLargeInJson(make_api(client, parts)), authenticator, audit_records, accepted_names(where))
         slots = ConnectionSlots(most, personal, authenticator.knows)
         servers = [WebServer(app, listener.tls, slots) for listener in listeners]

@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 
 
 class Wakeups:
-    """Waiters by key: ("job", number) for a job's end, ("session", id) for events of calls, "facts" for more facts."""
+    """Waiters by key: ("job", number) for a job's end, ("session", id) for events of calls, "facts" for more facts,
+    ("token", id) for the end of a token.
+    """
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -138,12 +138,20 @@ def forget(node: NodeName) -> None:
 
 
 def reload() -> None:
-    """Reload the scheduler's configuration file. Queues and settings change; a file with an error changes nothing."""
+    """Reload the scheduler's configuration file. A file with an error changes nothing.
+
+    Queues, settings, and the capacity and labels of nodes change. What runs on a node that shrinks goes on. What takes a restart
+    is reported, with exit status 1.
+    """
     with connect() as connection:
         done = connection.post("/v1/reload", {})
-    for doubt in done["doubts"]:
+    not_taken = done.get("not_taken", [])  # a scheduler of an older version reports none
+    for doubt in [*done["doubts"], *not_taken]:
         print(f"fairlead: {plain(doubt)}", file=sys.stderr)
     same = "the configuration has not changed" + "; accounts and groups are looked up again" * done["looked_up"]
+    if not_taken:
+        print("the rest of the configuration is in force")
+        raise typer.Exit(1)
     print("the configuration is in force" if done["changed"] else same)
 
 

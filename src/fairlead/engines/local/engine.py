@@ -114,6 +114,16 @@ class LocalEngine:
         self._connections.begin()
         self._connections.connect(SUPERVISOR, LocalEndpoint(self.folder))
 
+    def change_nodes(self, changed: Iterable[Node]) -> None:
+        """Replace nodes by others of the same names. For the scheduler's thread, which records the change."""
+        new = {node.name: node for node in changed}
+        with self._lock:
+            self.nodes = [new.get(node.name, node) for node in self.nodes]
+            self._seen.nodes = [
+                NodeUp(new.get(up.node.name, up.node)) for up in self._seen.nodes if isinstance(up, NodeUp)
+            ]
+            self._gpus = gpu_indices(self.nodes)
+
     def expect(self, names: Iterable[str]) -> None:
         """No-op: the only node is this machine."""
 

@@ -48,6 +48,7 @@ from fairlead.service.journal_reports import JournalReports
 from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.output.archive import OutputArchive
+from fairlead.service.reloading import Reloading
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 
@@ -61,7 +62,8 @@ class Parts(NamedTuple):
     engine : where tasks run; for output and health.
     audit_records : logs actions that are not facts.
     down : stops the scheduler, given whether to stop running tasks, and the caller's name.
-    read_again : reloads the configuration; raises DocumentError.
+    read_again : reads the configuration again; raises DocumentError.
+    reloading : applies it.
     urls : where the API listens.
     reports : reports from the journal.
     outlooks : predictions of job starts.
@@ -75,6 +77,7 @@ class Parts(NamedTuple):
     audit_records: AuditRecords
     down: Callable[[bool, str], None]
     read_again: Callable[[], Configuration]
+    reloading: Reloading
     urls: list[str]
     reports: JournalReports
     outlooks: Outlooks
@@ -104,11 +107,11 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
     add_input(api, client, parts.engine)
     add_outlooks(api, client, parts.outlooks)
     add_cluster(api, client, parts.engine, parts.urls, parts.archive)
-    add_operating(api, client, parts.audit_records, parts.down, parts.read_again)
+    add_operating(api, client, parts.audit_records, parts.down, parts.read_again, parts.reloading)
     add_reports(api, client, parts.reports)
     add_facts(api, client, Feed(parts.journal, client.authenticator, client.wakeups, client.loop))
     add_calls(api, client, submitter, parts.sessions)
-    add_tokens(api, client.authenticator, parts.audit_records)
+    add_tokens(api, client, parts.audit_records)
     add_log(api, client, parts.journal, parts.audit_records)
     open_to_all = APIRouter(route_class=HeldRoute, default_response_class=Json)
     add_health(open_to_all, client.loop, parts.engine, parts.archive)

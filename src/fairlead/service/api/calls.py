@@ -162,7 +162,7 @@ async def _first_events(
 ) -> tuple[int, list[Event]]:
     """Return the available events, or wait up to `wait` seconds for the first."""
     until = time.monotonic() + wait
-    with client.waiter(caller), client.wakeups.listen([("session", session)]) as heard:
+    with client.listening(caller, ("session", session)) as heard:
         while True:
             following, found = look()
             if found and wait and all(event["status"] == "running" for event in found):
@@ -177,7 +177,7 @@ async def _first_events(
             left = until - time.monotonic()
             if found or left <= 0 or client.loop.stopped.is_set():
                 return following, found
-            await heard_within(heard, left)
+            caller = await client.heard_within(caller, heard, left)
 
 
 async def close_silent_sessions(client: StateClient, sessions: Sessions) -> None:

@@ -4,12 +4,13 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Header, HTTPException, Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 import fairlead
 from fairlead.audit.over_time import LONGEST, STARVED_AFTER
@@ -34,7 +35,7 @@ from fairlead.people.private_queues import used_as_seen
 from fairlead.people.rules import sees_framework, sees_names
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import Configured
+from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.audits import audit_state
 from fairlead.scheduler.reports.frameworks import list_frameworks
@@ -50,6 +51,7 @@ from fairlead.service.feed import Feed
 from fairlead.service.journal_reports import JournalReports, ReportFailed, ReportRunning
 from fairlead.service.loop import Loop
 from fairlead.service.output.archive import OutputArchive
+from fairlead.service.reloading import Reloading
 
 SLOW_SECONDS, STUCK_SECONDS = 10.0, 60.0
 """Duration of a step at which the scheduler is not ready, and at which it is not healthy."""
@@ -126,6 +128,7 @@ def add_operating(
     audit_records: AuditRecords,
     down: Callable[[bool, str], None],
     read_again: Callable[[], Configuration],
+    reloading: Reloading,
 ) -> None:
     @api.post("/v1/nodes/{node}/drain", response_model=Changed)
     async def drain(node: NodeName, caller: Known) -> Response:
@@ -144,20 +147,27 @@ def add_operating(
 
     @api.post("/v1/reload", response_model=Reloaded)
     async def reload_configuration(caller: Known) -> Response:
-        """Reload the queues and settings of the configuration file. An invalid file is refused as a whole; a suspicious one gives
-        warnings.
+        """Reload the configuration file: queues, settings, and what known nodes have. An invalid file is refused as a whole; a
+        suspicious one gives warnings. `not_taken` is what takes a restart.
         """
         try:
             configuration = await asyncio.to_thread(read_again)
+            nodes = await asyncio.to_thread(reloading.nodes, configuration)
         except DocumentError as error:
             raise Refused(str(error)) from None
         authenticator = client.authenticator
         authenticator.accounts.forget()
-        changed = await client.change(caller, lambda s, now: configure(s, configuration, now))
+
+        def question(state: State, now: float) -> tuple[list[Fact], tuple[bool, list[str]]]:
+            facts, not_taken = reloading.apply(state, configuration, nodes, now)
+            return facts, (bool(facts), not_taken)
+
+        changed, not_taken = await client.ask(question, changes=True, by=caller.person.name)
         has = await client.read(lambda s: s.quantities(s.cluster.total))
         accounts = None if authenticator.personal else authenticator.accounts
         found = await asyncio.to_thread(configuration_warnings, configuration, has, accounts)
-        return Json({"changed": changed, "looked_up": not authenticator.personal, "doubts": found})
+        looked_up = not authenticator.personal
+        return Json({"changed": changed, "looked_up": looked_up, "doubts": found, "not_taken": not_taken})
 
     @api.post("/v1/down", status_code=202, response_model=Changed)
     async def stop(request: DownRequest, caller: Known) -> Response:
@@ -216,17 +226,25 @@ def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) ->
         return Json({**found, **moments, "usage": used_as_seen(rules, caller, found["usage"])})
 
 
-def configure(state: State, configuration: Configuration, now: float) -> Configured | None:
-    """Return the fact that applies a configuration; None if it is in force already."""
-    same = list(state.tree.declared.values()) == configuration.queues and state.settings == configuration.settings
-    return None if same else admission.configure(state, configuration.queues, configuration.settings, now)
-
-
 EVENT = {
     "type": "object",
     "properties": {name: {"type": "string"} for name in ("event", "data", "id")},
     "required": ["event", "data", "id"],
 }
+
+
+class _Events(StreamingResponse):
+    """A stream of events that counts as a waiting request from before its head, when it can still be refused, to its end."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, text: AsyncIterator[bytes], waiter: AbstractContextManager[None]) -> None:
+        super().__init__(text, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        self._waiter = waiter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._waiter:
+            await super().__call__(scope, receive, send)
 
 
 def add_facts(api: APIRouter, client: StateClient, feed: Feed) -> None:
@@ -252,16 +270,9 @@ def add_facts(api: APIRouter, client: StateClient, feed: Feed) -> None:
         """
         chosen = last_event_id if last_event_id is not None else after
         position = chosen if chosen is not None else client.loop.position
-        with client.waiter(caller):  # refuse before the stream begins
+        with client.waiter(caller):
             await feed.check(position)
-
-        async def text() -> AsyncIterator[bytes]:
-            with client.waiter(caller):
-                async for page in feed.read(caller, position, follow):
-                    yield page
-
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        return StreamingResponse(text(), media_type="text/event-stream", headers=headers)
+        return _Events(feed.read(caller, position, follow), client.waiter(caller))
 
 
 def add_health(api: APIRouter, loop: Loop, engine: LiveEngine, archive: OutputArchive | None = None) -> None:

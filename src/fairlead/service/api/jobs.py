@@ -46,7 +46,6 @@ from fairlead.service.api.requests import (
 from fairlead.service.api.state_client import OnePerPerson, StateClient, spec_of
 from fairlead.service.api.submitting import JobSubmission, Submitter
 from fairlead.service.output.archive import OutputArchive, read_output
-from fairlead.service.wakeups import heard_within
 
 SHORT = 500
 """Jobs in a listing up to which one person may request several at once."""
@@ -116,13 +115,13 @@ def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archiv
     async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
         """One job. With `wait`, answers when it has ended, or after so long."""
         until = time.monotonic() + wait
-        with client.waiter(caller), client.wakeups.listen([("job", job)]) as heard:
+        with client.listening(caller, ("job", job)) as heard:
             while True:
                 found = await client.read_job(caller, job)
                 left = until - time.monotonic()
                 if found["finished_at"] is not None or left <= 0 or client.loop.stopped.is_set():
                     return Json(found)
-                await heard_within(heard, left)
+                caller = await client.heard_within(caller, heard, left)
 
     @api.get("/v1/jobs/{job}/tasks", response_model=TaskPage)
     async def tasks(

@@ -15,7 +15,6 @@ from fairlead.model.faults import shortened
 from fairlead.model.specs import Job
 from fairlead.people import audit_log
 from fairlead.people.audit_records import AuditRecords
-from fairlead.people.authenticator import Authenticator
 from fairlead.people.private_queues import hidden_leaves
 from fairlead.people.rules import Caller, Forbidden, is_queue, operates, rules_all
 from fairlead.people.tokens import Token
@@ -40,7 +39,9 @@ def _check_token(text: str) -> str:
 TokenId = Annotated[str, AfterValidator(_check_token), PathParameter()]
 
 
-def add_tokens(api: APIRouter, authenticator: Authenticator, audit_records: AuditRecords) -> None:
+def add_tokens(api: APIRouter, client: StateClient, audit_records: AuditRecords) -> None:
+    authenticator = client.authenticator
+
     @api.get("/v1/tokens", response_model=TokenList)
     async def tokens(caller: Known) -> Response:
         """The caller's tokens, or for root all, without their secrets."""
@@ -79,11 +80,12 @@ def add_tokens(api: APIRouter, authenticator: Authenticator, audit_records: Audi
 
     @api.delete("/v1/tokens/{token}", response_model=Changed)
     async def revoke(token: TokenId, caller: Known) -> Response:
-        """Revoke a token."""
+        """Revoke a token: its streams and waiting requests end."""
         if caller.queues is not None:
             raise Forbidden("this token is limited to some queues: it cannot revoke tokens")
         of = None if rules_all(authenticator.rules, caller) else caller.person
         gone = await asyncio.to_thread(authenticator.tokens.revoke, token, of)
+        client.wakeups.wake([("token", gone.id)])
         await asyncio.to_thread(audit_records.done, caller.person.name, f"revoked token {gone.id} of {gone.user}")
         return Json({"changed": True})
 

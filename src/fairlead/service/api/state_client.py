@@ -2,9 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from fastapi import HTTPException
 
 from fairlead.model.api_types import JobInfo
 from fairlead.model.specs import Job
@@ -19,7 +21,7 @@ from fairlead.scheduler.state import State
 from fairlead.service.api.answers import by_wall_clock
 from fairlead.service.clock import Clock
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
-from fairlead.service.wakeups import Wakeups
+from fairlead.service.wakeups import Wakeups, heard_within
 
 ANSWER_SECONDS = 30.0
 """After which a request without an answer is refused."""
@@ -108,6 +110,22 @@ class StateClient:
             self._waiters[uid] -= 1
             if not self._waiters[uid]:
                 del self._waiters[uid]
+
+    @contextmanager
+    def listening(self, caller: Caller, key: Hashable) -> Iterator[asyncio.Event]:
+        """Count a waiting request, and yield an event that is set with `key`, and when the caller's token is revoked."""
+        with self.waiter(caller), self.wakeups.listen([key, ("token", caller.token)]) as heard:
+            yield heard
+
+    async def heard_within(self, caller: Caller, heard: asyncio.Event, seconds: float) -> Caller:
+        """Wait up to `seconds` to be woken. Return the caller as they are now; raises HTTPException if they have no access."""
+        await heard_within(heard, seconds)
+        now = await self.authenticator.reauthenticate(caller)
+        if now is None:
+            raise HTTPException(
+                401, "the token of this request is revoked or expired, or its account is gone: use another"
+            )
+        return now
 
 
 class OnePerPerson:

@@ -162,7 +162,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["peer"] = self.peer  # type: ignore[typeddict-unknown-key]
         self.scope["noted"] = self.noted  # type: ignore[typeddict-unknown-key]
-        self._in_head, self._told = True, 0
+        self._in_head, self._told, self._has_host = True, 0, False
         if self._timer is None:
             self._wait_for_head()
 
@@ -172,6 +172,11 @@ class Connection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._tell(len(name) + len(value) + 4)
+        if name.lower() == b"host":
+            if self._has_host:  # a proxy might go by the other one
+                self._refusal = (400, "the request has several Host headers: send one")
+                raise ValueError("several Host headers")  # as in `_tell`
+            self._has_host = True
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:

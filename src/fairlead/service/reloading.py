@@ -1,0 +1,71 @@
+"""Reloads of the configuration: what of a file is applied at once, and what takes a restart.
+
+Queues, settings, and the capacity and labels of known nodes are applied. What runs on a node that shrinks goes on; nothing new
+starts there until there is room again. Nodes are neither added nor removed: one under another name would be counted twice.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from fairlead.engines.contract import LiveEngine
+from fairlead.engines.local.engine import LocalEngine
+from fairlead.engines.local.machine import this_machine
+from fairlead.model.documents import Configuration
+from fairlead.model.specs import Node
+from fairlead.scheduler import admission
+from fairlead.scheduler.facts import Configured, Fact
+from fairlead.scheduler.state import State
+
+
+class Reloading:
+    """Applies a configuration to a running scheduler.
+
+    Parameters
+    ----------
+    started : Configuration
+        The one with which the scheduler was started.
+    """
+
+    def __init__(self, started: Configuration, engine: LiveEngine) -> None:
+        self._started, self._engine = started, engine
+
+    def nodes(self, configuration: Configuration) -> Sequence[Node]:
+        """Return the nodes of a configuration; this machine's look-up may block."""
+        if configuration.nodes or self._engine.elastic:
+            return configuration.nodes
+        found = this_machine(configuration.system)
+        return [found if self._started.nodes else replace(found, name=self._engine.nodes[0].name)]
+
+    def apply(
+        self, state: State, configuration: Configuration, nodes: Sequence[Node], now: float
+    ) -> tuple[list[Fact], list[str]]:
+        """Return the facts that apply a configuration, and what of it takes a restart. For the scheduler's thread."""
+        configured = configure(state, configuration, now)
+        facts: list[Fact] = [configured] if configured else []
+        missing = []
+        if isinstance(self._engine, LocalEngine):
+            here, there = ({node.name: node for node in some} for some in (self._engine.nodes, nodes))
+            changed = [node for node in nodes if node.name in here and node != here[node.name]]
+            facts += admission.change_nodes(state, changed, now)
+            self._engine.change_nodes(changed)
+            missing += [
+                f"node {name!r} is new in the file: restart the scheduler to add it"
+                for name in sorted(there.keys() - here)
+            ]
+            gone = sorted(here.keys() - there)
+            missing += [
+                f"node {name!r} is gone from the file, and still up: drain it, and restart the scheduler"
+                for name in gone
+            ]
+        elif nodes:
+            missing.append("[[node]]: with --engine ray the nodes are Ray's: remove these")
+        if configuration.output != self._started.output:
+            missing.append(f"output = {configuration.output!r} takes effect when the scheduler is restarted")
+        return facts, missing
+
+
+def configure(state: State, configuration: Configuration, now: float) -> Configured | None:
+    """Return the fact that applies the queues and settings of a configuration; None if they are in force already."""
+    same = list(state.tree.declared.values()) == configuration.queues and state.settings == configuration.settings
+    return None if same else admission.configure(state, configuration.queues, configuration.settings, now)
