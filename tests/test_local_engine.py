@@ -474,6 +474,28 @@ def test_gpus_are_given_by_index_and_to_one_task_each(bench):
     assert [bench.wrote(a).strip() for a in attempts] == ["0", "1,2", "3"]
 
 
+def test_a_task_sees_its_own_cards_and_one_without_sees_none(bench):
+    """Whatever the person sets or exports. Empty hides nothing from oneAPI, so it gets an index that no card has."""
+    names = [
+        "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
+        "ONEAPI_DEVICE_SELECTOR",
+    ]  # fmt: skip
+    show = "import os\nprint([os.environ.get(name) for name in %r])\nimport time; time.sleep(0.5)" % names
+    exported = bench.folder / "exports" / "kept"
+    exported.parent.mkdir()
+    exported.write_text('{"ROCR_VISIBLE_DEVICES": "0,1,2,3"}')
+    job = bench.job("python3", "-c", show, env={"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
+    none = replace(job, work=replace(job.work, export="kept"))
+    two = replace(none, demand={**job.demand, "gpu": 2000})
+    first, a, b = Attempt(1, 0, 1), Attempt(2, 0, 1), Attempt(3, 0, 1)
+    bench.start_all([first], replace(two, demand={**job.demand, "gpu": 1000}))
+    bench.start_all([a], two)
+    bench.start_all([b], none)
+    assert [bench.end_of(each) for each in (first, a, b)] == [(Outcome.EXITED, 0)] * 3
+    assert eval(bench.wrote(a)) == ["1,2", "PCI_BUS_ID", "1,2", "0,1", "1,2", None], "HIP counts what ROCR left"
+    assert eval(bench.wrote(b)) == ["", "PCI_BUS_ID", "", "", "65535", "!*:gpu"]
+
+
 def test_tasks_outlive_the_scheduler_and_are_adopted(bench):
     """The engine's side goes away without a word; statuses that came meanwhile are found."""
     quick = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
