@@ -33,6 +33,7 @@ from fairlead.engines.contract import Launches, NodeUp, Superseded
 from fairlead.engines.local import cgroups
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import kept, this_machine
+from fairlead.model.cards import cards_of
 from fairlead.model.documents import KEPT_BY_DEFAULT
 from fairlead.model.quantity import Percent
 from fairlead.model.specs import Call, Job, Node, Work
@@ -51,7 +52,7 @@ class Bench:
         self.folder = folder
         self.engine = LocalEngine(folder, [NODE], **more)
         self.engine.serve("bench", time.monotonic_ns())
-        self.started, self.ended, self.nodes = set(), {}, []
+        self.started, self.ended, self.nodes, self.cards = set(), {}, [], {}
         self.known = None
         self.until(lambda: self.known is not None)
 
@@ -78,6 +79,7 @@ class Bench:
         if seen.known is not None:
             self.known = set(rows(seen.known))
         self.started.update(rows(seen.started))
+        self.cards.update(zip(rows(seen.started), map(cards_of, seen.cards.tolist()), strict=True))
         outcomes = zip(seen.ended.outcome.tolist(), seen.ended.code.tolist(), strict=True)
         self.ended.update(zip(rows(seen.ended.attempts), outcomes, strict=True))
         self.nodes += seen.nodes
@@ -472,6 +474,7 @@ def test_gpus_are_given_by_index_and_to_one_task_each(bench):
     for a in attempts:
         bench.end_of(a)
     assert [bench.wrote(a).strip() for a in attempts] == ["0", "1,2", "3"]
+    assert [bench.cards[a] for a in attempts] == [[0], [1, 2], [3]]
 
 
 def test_a_task_sees_its_own_cards_and_one_without_sees_none(bench):
@@ -480,7 +483,7 @@ def test_a_task_sees_its_own_cards_and_one_without_sees_none(bench):
         "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
         "ONEAPI_DEVICE_SELECTOR",
     ]  # fmt: skip
-    show = "import os\nprint([os.environ.get(name) for name in %r])\nimport time; time.sleep(0.5)" % names
+    show = f"import os, time\nprint([os.environ.get(name) for name in {names!r}])\ntime.sleep(0.5)"
     exported = bench.folder / "exports" / "kept"
     exported.parent.mkdir()
     exported.write_text('{"ROCR_VISIBLE_DEVICES": "0,1,2,3"}')
