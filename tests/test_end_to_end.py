@@ -175,6 +175,30 @@ def test_a_node_is_drained_and_resumed(live):
     assert live.call("drain", "n9").stderr == "fairlead: there is no node 'n9': there is n1\n"
 
 
+def test_it_is_said_whose_each_card_is(live):
+    live.config.write_text(live.config.read_text().replace("capacity = { ", "capacity = { gpu = 4, "))
+    live.end(signal.SIGTERM)
+    live.up()
+    live.ok("submit", "-q", "A", "--gpu", "2", "--", "sh", "-c", GATE)
+    live.ok("submit", "-q", "B", "--gpu", "1", "--", "sh", "-c", GATE)
+    live.until(lambda: [live.job(number)["running"] for number in (1, 2)] == [1, 1])
+    has = lambda: [(c["card"], c["status"], c["job"], c["queue"]) for c in live.ask("nodes")["nodes"][0]["cards"]]  # noqa: E731
+    assert has() == [(0, "used", 1, "A"), (1, "used", 1, "A"), (2, "used", 2, "B"), (3, "free", None, None)]
+    assert "0-1: 1.0, 2: 2.0, 3: free" in live.ok("nodes")
+    assert "n1 cards 0-1: 1.0, 2: 2.0, 3: free" in live.ok("top", "--once")
+    assert live.ask("jobs/1/tasks")["tasks"][0]["cards"] == [0, 1]
+    assert re.search(r"cards .*\n.*\n.* 0,1 ", live.ok("job", "1"))
+    one = 'fairlead_node_card{card="2",job="2",node="n1",queue="B",status="used"'
+    assert one in live.http("GET", "/metrics")[1]
+    live.kill()
+    live.up()
+    assert has()[2] == (2, "used", 2, "B"), "a restart does not forget it"
+    (live.folder / "go").write_text("")
+    live.until(lambda: live.job(2)["status"] == "succeeded")
+    assert has()[2] == (2, "free", None, None)
+    assert live.ask("jobs/2/tasks")["tasks"][0]["cards"] == [2], "which it had"
+
+
 def test_jobs_of_a_queue_that_others_were_below_are_called_by_its_name_everywhere(live):
     """In answers, facts, metrics and the log, of those who wait, run, claim and pay."""
     good = live.config.read_text()

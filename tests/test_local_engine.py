@@ -33,6 +33,7 @@ from fairlead.engines.contract import Launches, NodeUp, Superseded
 from fairlead.engines.local import cgroups
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import kept, this_machine
+from fairlead.model.cards import cards_of
 from fairlead.model.documents import KEPT_BY_DEFAULT
 from fairlead.model.quantity import Percent
 from fairlead.model.specs import Call, Job, Node, Work
@@ -51,7 +52,7 @@ class Bench:
         self.folder = folder
         self.engine = LocalEngine(folder, [NODE], **more)
         self.engine.serve("bench", time.monotonic_ns())
-        self.started, self.ended, self.nodes = set(), {}, []
+        self.started, self.ended, self.nodes, self.cards = set(), {}, [], {}
         self.known = None
         self.until(lambda: self.known is not None)
 
@@ -78,6 +79,7 @@ class Bench:
         if seen.known is not None:
             self.known = set(rows(seen.known))
         self.started.update(rows(seen.started))
+        self.cards.update(zip(rows(seen.started), map(cards_of, seen.cards.tolist()), strict=True))
         outcomes = zip(seen.ended.outcome.tolist(), seen.ended.code.tolist(), strict=True)
         self.ended.update(zip(rows(seen.ended.attempts), outcomes, strict=True))
         self.nodes += seen.nodes
@@ -472,6 +474,29 @@ def test_gpus_are_given_by_index_and_to_one_task_each(bench):
     for a in attempts:
         bench.end_of(a)
     assert [bench.wrote(a).strip() for a in attempts] == ["0", "1,2", "3"]
+    assert [bench.cards[a] for a in attempts] == [[0], [1, 2], [3]]
+
+
+def test_a_task_sees_its_own_cards_and_one_without_sees_none(bench):
+    """Whatever the person sets or exports. Empty hides nothing from oneAPI, so it gets an index that no card has."""
+    names = [
+        "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
+        "ONEAPI_DEVICE_SELECTOR",
+    ]  # fmt: skip
+    show = f"import os, time\nprint([os.environ.get(name) for name in {names!r}])\ntime.sleep(0.5)"
+    exported = bench.folder / "exports" / "kept"
+    exported.parent.mkdir()
+    exported.write_text('{"ROCR_VISIBLE_DEVICES": "0,1,2,3"}')
+    job = bench.job("python3", "-c", show, env={"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
+    none = replace(job, work=replace(job.work, export="kept"))
+    two = replace(none, demand={**job.demand, "gpu": 2000})
+    first, a, b = Attempt(1, 0, 1), Attempt(2, 0, 1), Attempt(3, 0, 1)
+    bench.start_all([first], replace(two, demand={**job.demand, "gpu": 1000}))
+    bench.start_all([a], two)
+    bench.start_all([b], none)
+    assert [bench.end_of(each) for each in (first, a, b)] == [(Outcome.EXITED, 0)] * 3
+    assert eval(bench.wrote(a)) == ["1,2", "PCI_BUS_ID", "1,2", "0,1", "1,2", None], "HIP counts what ROCR left"
+    assert eval(bench.wrote(b)) == ["", "PCI_BUS_ID", "", "", "65535", "!*:gpu"]
 
 
 def test_tasks_outlive_the_scheduler_and_are_adopted(bench):

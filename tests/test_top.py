@@ -44,6 +44,21 @@ SEEN = {
 }  # fmt: skip
 
 
+def test_it_says_whose_the_cards_of_nodes_are(monkeypatch):
+    cards = [card(0, "used", 7, 1), card(1, "used", 7, 1), card(2, "free"), card(3, "drained"), card(4, "used")]
+    node = {**SEEN["nodes"][0], "cards": cards}
+    monkeypatch.setitem(SEEN, "nodes", [node])
+    assert "n cards 0-1: 7.1, 2: free, 3: drained, 4: used" in screen(View())
+    monkeypatch.setitem(SEEN, "nodes", [node] * 9)
+    lines = screen(View(), height=40)
+    assert sum(line.startswith("n cards") for line in lines) == 4
+    assert "5 more nodes with cards: see `fairlead nodes`" in lines
+
+
+def card(number, status, job=None, task=None):
+    return {"card": number, "status": status, "job": job, "task": task, "queue": None, "user": None}
+
+
 def after(*keys, view=None):
     view = view or View()
     for key in keys:

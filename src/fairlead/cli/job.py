@@ -97,8 +97,10 @@ def _show_tasks(tasks: list[dict[str, Any]]) -> None:
     repeats = any(task["known_as"] != task["index"] for task in tasks)
     forecast = any(task["expected_end"] is not None for task in tasks)
     left = (">ends in", ">p90") if forecast else ()
+    cards = any(task.get("cards") for task in tasks)  # a scheduler of an older version reports none
+    which = (">repeats",) * repeats, ("cards",) * cards
     table = plain_table(
-        ">task", *([">repeats"] if repeats else []), "status", ">exit", "reason", "node", ">attempt", ">seconds", *left
+        ">task", *which[0], "status", ">exit", "reason", "node", *which[1], ">attempt", ">seconds", *left
     )
     for task in tasks:
         seconds = (task["finished_at"] or now) - task["started_at"] if task["started_at"] else None
@@ -109,6 +111,7 @@ def _show_tasks(tasks: list[dict[str, Any]]) -> None:
             "" if task["exit"] is None else str(task["exit"]),
             task["reason"] or "",
             task["node"] or "",
+            *([",".join(map(str, task["cards"]))] if cards else []),
             str(task["attempt"]),
             "" if seconds is None else f"{seconds:.1f}",
             *(_left(task, end, now) for end in ("expected_end", "cautious_end")[: len(left)]),

@@ -211,7 +211,8 @@ def framework_table(frameworks: list[dict[str, Any]]) -> Table:
 
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:
-    table = plain_table("node", "status", ">tasks", "used", "labels")
+    with_cards = any(node.get("cards") for node in nodes)  # a scheduler of an older version reports none
+    table = plain_table("node", "status", ">tasks", "used", *(["cards"] if with_cards else []), "labels")
     for node in nodes:
         used = " ".join(
             f"{name}={round_quantity(name, node['used'].get(name, 0))}/{round_quantity(name, amount)}"
@@ -219,8 +220,22 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
         )
         labels = " ".join(f"{k}={v}" for k, v in node["labels"].items())
         status = node["status"] if node["silent"] is None else f"{node['status']}, silent for {span(node['silent'])}"
-        table.add_row(node["name"], status, str(node["tasks"]), used, labels)
+        cards = [listed_cards(node.get("cards", []))] if with_cards else []
+        table.add_row(node["name"], status, str(node["tasks"]), used, *cards, labels)
     return table
+
+
+def listed_cards(cards: list[dict[str, Any]]) -> str:
+    """Say which task has which card: ``0-1: 12.0, 2: free, 3: drained``."""
+    runs: list[tuple[str, list[int]]] = []
+    for card in cards:
+        whose = card["status"] if card["job"] is None else f"{card['job']}.{card['task']}"
+        text = f"{whose} (draining)" if card["job"] is not None and card["status"] == "draining" else whose
+        if runs and runs[-1][0] == text and runs[-1][1][-1] == card["card"] - 1:
+            runs[-1][1].append(card["card"])
+        else:
+            runs.append((text, [card["card"]]))
+    return ", ".join(f"{these[0]}{f'-{these[-1]}' * (len(these) > 1)}: {text}" for text, these in runs)
 
 
 def quantities(values: dict[str, int]) -> str:

@@ -10,13 +10,15 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.tables import job_table, plain_table
+from fairlead.cli.tables import job_table, listed_cards, plain_table
 from fairlead.model.quantity import round_quantity
 from fairlead.plain_text import plain
 
 HISTORY = 600
 """Samples kept of each queue's share."""
 LEVELS = " ▁▂▃▄▅▆▇█"
+MOST_NODES = 4
+"""Nodes of which the cards are shown."""
 PAGE = 10
 """Rows that PageUp and PageDown scroll by."""
 
@@ -154,13 +156,15 @@ def frame(
     parts: list[Any] = [head]
     if status["stalled"]:
         parts.append(Text(plain(f"stalled: {status['stalled']}"), style="bold red"))
-    bars = _bars(up, root["used"], width)
+    bars, cards = _bars(up, root["used"], width), _cards(up)
     queues, jobs = chosen(view, seen)
-    left = max(6, height - bars.row_count - 9 - bool(status["stalled"]))  # lines for the rows of both tables
+    left = max(
+        6, height - bars.row_count - len(cards) - 9 - bool(status["stalled"])
+    )  # lines for the rows of both tables
     most = max(3, left // 2, left - len(jobs))
     queue_rows = _from(queues, view.first[0], most)
     job_rows = _from(jobs, view.first[1], max(3, left - min(len(queues), most)))
-    parts += [bars, Text(), _queue_table(queue_rows, history, view.order[0] == "name", width), Text()]
+    parts += [bars, *cards, Text(), _queue_table(queue_rows, history, view.order[0] == "name", width), Text()]
     parts.append(job_table(job_rows))
     foot = [
         _left_out(view, seen, len(queues) - len(queue_rows), len(jobs) - len(job_rows)),
@@ -187,6 +191,15 @@ def _bars(up: list[Any], used: dict[str, int], width: int) -> Table:
         text = f"{round_quantity(name, used.get(name, 0))}/{round_quantity(name, amount)}"
         bars.add_row(Text(plain(name)), bar(share, max(10, min(50, width - 40))), f"{share:4.0%}", text)
     return bars
+
+
+def _cards(up: list[Any]) -> list[Text]:
+    """Say whose the cards of nodes are, a line for each of a few nodes."""
+    with_cards = [node for node in up if node.get("cards")]
+    lines = [f"{node['name']} cards {listed_cards(node['cards'])}" for node in with_cards[:MOST_NODES]]
+    more = len(with_cards) - len(lines)
+    lines += [f"{more} more node{'s' * (more > 1)} with cards: see `fairlead nodes`"] if more else []
+    return [Text(plain(line), no_wrap=True, overflow="ellipsis") for line in lines]
 
 
 def _queue_table(queues: list[Any], history: History, as_tree: bool, width: int) -> Table:

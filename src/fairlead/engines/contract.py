@@ -123,6 +123,8 @@ class Seen(NamedTuple):
         The nodes that `known` covers; None for all.
     since : int64 array
         Milliseconds that each of `started` has run; empty if unknown.
+    cards : int64 array
+        The cards of each of `started`: bit i for card i; empty if unknown.
     """
 
     known: Attempts | None
@@ -133,6 +135,7 @@ class Seen(NamedTuple):
     ago: Ints = _NONE
     of: Set[str] | None = None
     since: Ints = _NONE
+    cards: Ints = _NONE
 
 
 NOWHERE = Where(_NONE, ())
@@ -216,10 +219,15 @@ class LiveEngine(Engine, Protocol):
         True if nodes come and go by themselves; else they are those of the configuration.
     ray : bool
         True if it is a Ray cluster that runs Ray programs.
+    gpus : mapping of str to sequence of int
+        Indices of the accelerator cards of each node, as its tasks see them.
     """
 
     elastic: bool
     ray: bool
+
+    @property
+    def gpus(self) -> Mapping[str, Sequence[int]]: ...
 
     @property
     def paused(self) -> int:

@@ -256,16 +256,17 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
     all_ended = seen.ended.attempts
     late, seen = _late_ends(state, seen, now)
     facts: list[Fact] = [*late]
-    started, since, (ended, outcome, code, *used) = seen.started, seen.since, seen.ended
+    started, since, cards, (ended, outcome, code, *used) = seen.started, seen.since, seen.cards, seen.ended
     strays = []
     if len(started.job):
         rows = state.current_tasks(started)
         chosen = first_mentions(state.view(), rows, PLACED)
         if len(chosen) < len(rows):
             strays.append(_pick(started, rows == NONE))
-            started, since = _pick(started, chosen), since[chosen] if len(since) else since
+            started, (since, cards) = _pick(started, chosen), _those([since, cards], chosen)
         if len(chosen):
-            facts.append(TasksStarted(at=now, **_columns(started), ago=since))
+            cards = cards if cards.any() else NO_ATTEMPTS.job
+            facts.append(TasksStarted(at=now, **_columns(started), ago=since, cards=cards))
     if len(seen.ago):
         rows = state.current_tasks(seen.checkpointed)
         news = (rows != NONE) & (state.tasks.kept_at[rows] < now - seen.ago / 1000)
@@ -321,8 +322,8 @@ def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished
     others = ~np.isin(rows, rows[late])  # an end may be reported twice
     rest = Ends(_pick(ends.attempts, others), *_those(ends[1:], others))
     goes_on = ~np.isin(state.current_tasks(seen.started), rows[late])
-    (since,) = _those([seen.since], goes_on)
-    return facts, seen._replace(ended=rest, started=_pick(seen.started, goes_on), since=since)
+    since, cards = _those([seen.since, seen.cards], goes_on)
+    return facts, seen._replace(ended=rest, started=_pick(seen.started, goes_on), since=since, cards=cards)
 
 
 def _those(columns: Sequence[I64], which: np.ndarray) -> list[I64]:

@@ -94,6 +94,7 @@ class TaskInfo(TypedDict):
     - `cpu_seconds`, `peak_memory`: sum and maximum (bytes) over its ended attempts; None if unknown.
     - `expected_end`, `cautious_end`: p50 and p90 of its end while it holds resources; None if unknown.
     - `checkpointed_at`: when the running task last reported a checkpoint.
+    - `cards`: the accelerator cards of its node that its last attempt has, or had.
     """
 
     index: int
@@ -101,6 +102,7 @@ class TaskInfo(TypedDict):
     status: TaskStatus
     attempt: int
     node: str | None
+    cards: list[int]
     exit: int | None
     reason: str | None
     cpu_seconds: float | None
@@ -409,10 +411,25 @@ class NodeInfo(TypedDict):
     tasks: int
 
 
+class CardInfo(TypedDict):
+    """An accelerator card of a node, by the number that tasks see, and the task that has it.
+
+    `draining` cards take no more tasks; `drained` ones are free of any. The job is None where the caller may not see it.
+    """
+
+    card: int
+    status: Literal["free", "used", "draining", "drained"]
+    job: int | None
+    task: int | None
+    queue: str | None
+    user: str | None
+
+
 class NodeListed(NodeInfo):
-    """A node; `silent` is for how many seconds it has not answered, if that is long. A silent node need not be lost."""
+    """A node and its cards; `silent` is for how many seconds it has not answered, if that is long. It need not be lost."""
 
     silent: float | None
+    cards: list[CardInfo]
 
 
 class NodeList(TypedDict):

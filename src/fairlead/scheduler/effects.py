@@ -325,6 +325,8 @@ def _tasks_placed(state: State, fact: TasksPlaced) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = scheduling.placed(view, rows, fact.index, fact.attempt, fact.node, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been placed")
+    if "gpu" in state.resources:
+        state.tasks.cards[state.jobs.first[rows] + fact.index] = 0  # those of the attempt before
     if state.frameworks.have_tasks:
         note_placed(state, rows, fact.node, fact.at)
 
@@ -335,6 +337,8 @@ def _tasks_started(state: State, fact: TasksStarted) -> None:
     _refuse(state, bad, fact.job, fact.index, "been started")
     if len(fact.ago):
         state.tasks.started_at[state.jobs.first[rows] + fact.index] -= fact.ago / 1000
+    if len(fact.cards):
+        state.tasks.cards[state.jobs.first[rows] + fact.index] = fact.cards
     if state.frameworks.have_tasks:
         note_started(state, rows, fact.at)
     for k in scheduling.limited(view, rows).tolist():

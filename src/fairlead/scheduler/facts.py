@@ -154,9 +154,13 @@ class TasksPlaced(TasksFact, frozen=True):
 
 
 class TasksStarted(TasksFact, frozen=True):
-    """They run; each started `ago` milliseconds before. Empty: at once."""
+    """They run; each started `ago` milliseconds before. Empty: at once.
+
+    cards : bit i is set if it has card i of its node; empty if none has any
+    """
 
     ago: Ints = field(default_factory=_unknown)
+    cards: Ints = field(default_factory=_unknown)
 
 
 class TasksFinished(TasksFact, frozen=True):

@@ -160,6 +160,7 @@ class Nodes(Table):
     up: Bools  # False once it is lost
     draining: Bools
     forgotten: Bools  # lost, and no longer listed
+    drained_cards: I64  # bit i: card i takes no more tasks, and is no part of capacity
     hold: Annotated[I64, DERIVED]  # first hold on it
     task: Annotated[I64, DERIVED]  # first task on it
     capacity: Amounts
@@ -320,6 +321,7 @@ class Tasks(Table):
     before: Annotated[I32, DERIVED]  # previous task on the node
     cpu: F32  # CPU seconds of all its attempts; 0: unknown
     peak: F32  # peak memory of any attempt, bytes; 0: unknown
+    cards: I64  # bit i: its attempt has card i; 0: none, or not known
     status: I8
     outcome: I8
     losses: I8

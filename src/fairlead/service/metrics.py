@@ -1,14 +1,15 @@
 """Prometheus metrics: counters and timings of the scheduler, and the current usage of queues and nodes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from fairlead.model.api_types import NodeInfo, QueueInfo, ReservationInfo
+from fairlead.model.api_types import CardInfo, NodeInfo, QueueInfo, ReservationInfo
 from fairlead.model.quantity import BYTE_RESOURCES
 from fairlead.model.specs import Quantities
 from fairlead.scheduler.facts import Fact, JobSubmitted, Outcome, TasksFinished, TasksPlaced, TasksRevoked
@@ -79,10 +80,12 @@ def exposition(
     nodes: Iterable[NodeInfo],
     idled: Iterable[dict[str, Any]] = (),
     reservations: Iterable[ReservationInfo] = (),
+    cards: Mapping[str, Iterable[CardInfo]] = MappingProxyType({}),
 ) -> bytes:
     """Return all metrics in Prometheus' text format; `idled` and `reservations` come from the scheduler's reports."""
     now = CollectorRegistry()
     now.register(_Shares(queues, nodes))
+    now.register(_Cards(cards))
     now.register(_Promises(idled, reservations))
     return generate_latest(registry) + generate_latest(now)
 
@@ -135,6 +138,22 @@ class _Shares:
                 capacity.add_metric([node["name"], resource], _in_units(resource, amount))
                 taken.add_metric([node["name"], resource], _in_units(resource, node["used"].get(resource, 0)))
         yield from (up, capacity, taken)
+
+
+class _Cards:
+    """Accelerator cards: whose each is."""
+
+    def __init__(self, cards: Mapping[str, Iterable[CardInfo]]) -> None:
+        self._cards = cards
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ["node", "card", "status", "queue", "user", "job"]
+        found = GaugeMetricFamily("fairlead_node_card", "1 for each card of a node, with who has it.", labels=labels)
+        for node, cards in self._cards.items():
+            for card in cards:
+                whose = [card["queue"] or "", card["user"] or "", str(card["job"] or "")]
+                found.add_metric([node, str(card["card"]), card["status"], *whose], 1)
+        yield found
 
 
 class _Promises:

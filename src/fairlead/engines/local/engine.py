@@ -52,6 +52,8 @@ class LocalEngine:
     ----------
     paused : int
         Tasks stopped until the disk has room for their output.
+    gpus : mapping of str to sequence of int
+        Indices of the cards of each node.
     """
 
     elastic, ray = False, False
@@ -73,7 +75,7 @@ class LocalEngine:
         self.nodes: Sequence[Node] = list(nodes)
         self.limits: Mapping[str, bool] = {}
         self.paused = 0
-        self._gpus = gpu_indices(nodes)
+        self.gpus: Mapping[str, Sequence[int]] = gpu_indices(nodes)
         self._wake, self._as_people = wake, as_people
         self._lock = threading.Lock()  # guards what follows; never held for long
         self._seen = Reports()
@@ -135,7 +137,7 @@ class LocalEngine:
         self._connections.send(SUPERVISOR, message)
 
     def start(self, launches: Launches) -> None:
-        for _, line, _ in starts(launches, self._gpus, self._folders, self._as_people, lambda job: "127.0.0.1"):
+        for _, line, _ in starts(launches, self.gpus, self._folders, self._as_people, lambda job: "127.0.0.1"):
             self._send(line)
 
     def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:

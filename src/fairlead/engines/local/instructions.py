@@ -36,9 +36,9 @@ def rows(attempts: Attempts) -> list[list[int]]:
     return np.stack(attempts, axis=1).tolist()
 
 
-def gpu_indices(nodes: Sequence[Node]) -> dict[str, list[int]]:
+def gpu_indices(nodes: Sequence[Node]) -> dict[str, Sequence[int]]:
     """Return the GPU indices of each node of one machine."""
-    found: dict[str, list[int]] = {}
+    found: dict[str, Sequence[int]] = {}
     for node in nodes:
         first = sum(map(len, found.values()))
         found[node.name] = list(range(first, first + node.capacity.get("gpu", 0) // 1000))
@@ -47,7 +47,7 @@ def gpu_indices(nodes: Sequence[Node]) -> dict[str, list[int]]:
 
 def starts(
     launches: Launches,
-    gpus: Mapping[str, list[int]],
+    gpus: Mapping[str, Sequence[int]],
     folders: Folders,
     as_people: bool,
     master_of: Callable[[int], str | None],

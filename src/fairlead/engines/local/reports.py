@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, NodeDown, NodeDraining, NodeUp, Seen
+from fairlead.model.cards import bits_of
 from fairlead.scheduler.facts import Outcome
 
 log = logging.getLogger("fairlead")
@@ -19,10 +20,11 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
 
 
 class Started(msgspec.Struct, tag_field="saw", tag="started"):
-    """It runs, since `ago` milliseconds; 0 if unknown, as from an older supervisor."""
+    """It runs, since `ago` milliseconds, on `cards`; 0 and none if unknown, as from an older supervisor."""
 
     task: Task
     ago: Number = 0
+    cards: list[Annotated[int, msgspec.Meta(ge=0, lt=2**16)]] = []
 
 
 class Checkpointed(msgspec.Struct, tag_field="saw", tag="checkpointed"):
@@ -143,7 +145,7 @@ class Reports:
         self.known: list[Task] | None = None
         self.started: list[
             int
-        ] = []  # 4 numbers each: the attempt, and its start in milliseconds of the monotonic clock
+        ] = []  # 5 numbers each: the attempt, its start in milliseconds of the monotonic clock, and its cards as bits
         self.checkpointed: dict[Task, int] = {}  # time in the same clock
         self.ended: list[int] = []  # 8 numbers each: the attempt, outcome, code, usage, run time
         self.nodes: list[NodeUp | NodeDown | NodeDraining] = []
@@ -151,8 +153,8 @@ class Reports:
     def add(self, message: Message) -> None:
         """Add a message about tasks; ignore others."""
         match message:
-            case Started(task, ago):
-                self.started += (*task, _now() - ago)
+            case Started(task, ago, cards):
+                self.started += (*task, _now() - ago, bits_of(cards))
             case Ended(task, outcome, code, cpu, peak, ran):
                 self.ended += (*task, outcome, code, cpu, peak, ran)
             case Checkpointed(task, ago):
@@ -172,7 +174,7 @@ class Reports:
 
     def seen(self) -> Seen:
         """Return them as columns."""
-        job, index, number, began = columns(self.started, 4)
+        job, index, number, began, cards = columns(self.started, 5)
         return Seen(
             None if self.known is None else Attempts(*columns(self.known, 3)),
             Attempts(job, index, number) if self.started else NO_ATTEMPTS,
@@ -181,6 +183,7 @@ class Reports:
             Attempts(*columns(list(self.checkpointed), 3)) if self.checkpointed else NO_ATTEMPTS,
             _now() - np.array(list(self.checkpointed.values()), np.int64),
             since=_now() - began,
+            cards=cards,
         )
 
 

@@ -7,7 +7,7 @@
 It carries out the scheduler's messages (:mod:`fairlead.engines.local.messages`) and reports in lines of JSON:
 
     {"saw": "inventory", "tasks": [...], "limits": {"memory": true, "cpu": true, "tracking": true}}
-    {"saw": "started", "task": [...], "ago": ms}
+    {"saw": "started", "task": [...], "ago": ms, "cards": [indices], if it has any}
     {"saw": "ended", "task": [...], "outcome": 0, "code": 0, "cpu": ms, "peak": bytes, "ran": ms}
     {"saw": "checkpointed", "task": [...], "ago": ms}
     {"saw": "fed", "task": [...], "taken": bytes, "over": true if it takes no more}
@@ -395,7 +395,9 @@ class Supervisor:
         self._report_started(task)
 
     def _report_started(self, task: Task) -> None:
-        self.scheduler.report("started", task=task, ago=self.tasks.running[task].age())
+        run = self.tasks.running[task]
+        more = {"cards": run.given.gpus} if run.given.gpus else {}
+        self.scheduler.report("started", task=task, ago=run.age(), **more)
 
     def _has_ended(self, task: Task, outcome: Outcome, code: int, used: Used = NOTHING) -> None:
         if task in self.fenced:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fairlead.disk_room import room_on
 from fairlead.engines.local import proc
+from fairlead.engines.local.cards import visible
 from fairlead.engines.local.checkpoints import VARIABLE, Checkpoints
 from fairlead.engines.local.child import open_output
 from fairlead.engines.local.messages import Call, Command, Feed, Program, Start, Task
@@ -121,7 +122,7 @@ class Tasks:
         if limits.gpus:
             taken = {gpu for run in self.running.values() for gpu in run.given.gpus}
             gpus = [gpu for gpu in limits.gpu_indices if gpu not in taken][: limits.gpus]
-            env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+        env |= visible(gpus)
         folder = f"{self._output}/{job}"
         if folder != self._made:
             os.makedirs(folder, mode=0o700, exist_ok=True)

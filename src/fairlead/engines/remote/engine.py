@@ -100,7 +100,7 @@ class RemoteEngine:
         self._lock = threading.Lock()  # guards what follows; never held for long
         self._members: dict[str, Member] = {}
         self._endpoints: dict[str, Endpoint] = {}
-        self._gpus: dict[str, list[int]] = {}
+        self.gpus: dict[str, Sequence[int]] = {}
         self._seen: dict[str, Reports] = {}
         self._on: dict[Task, str] = {}  # node of each attempt that was started or reported
         self._firsts: dict[int, tuple[int, str]] = {}  # by job: attempt number of its first task, and its node
@@ -194,7 +194,7 @@ class RemoteEngine:
             if member is None or member.standing is MemberState.LOST:
                 member = self._members[node.name] = Member(node.name, node, time.monotonic())
             changed, member.node = member.node != node, node
-            self._gpus |= gpu_indices([node])
+            self.gpus |= gpu_indices([node])
             reconnect = self._endpoints.get(node.name) != endpoint or member.gone_at is not None
             if member.gone_at is not None:
                 member.draining = False
@@ -268,7 +268,7 @@ class RemoteEngine:
 
     def _start(self, launches: Launches) -> None:
         self._note_sessions(launches)
-        more = (self._gpus, self._folders, self._as_people, self._master_of, self._exported, self._is_elsewhere)
+        more = (self.gpus, self._folders, self._as_people, self._master_of, self._exported, self._is_elsewhere)
         for node, line, tasks in starts(launches, *more):
             with self._lock:
                 for job, index, number in tasks:

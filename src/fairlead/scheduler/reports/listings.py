@@ -1,13 +1,14 @@
 """The state as plain dictionaries for people and programs: jobs, tasks, queues, nodes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite, nan
 from signal import SIGXFSZ, Signals
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from fairlead.model.api_types import (
+    CardInfo,
     JobInfo,
     JobPage,
     NodeInfo,
@@ -17,6 +18,7 @@ from fairlead.model.api_types import (
     TaskPage,
     TaskStatus,
 )
+from fairlead.model.cards import cards_of
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import Job, Work, path_to_root, written
 from fairlead.policies import drf
@@ -156,6 +158,7 @@ def describe_task(
         "status": STATUS_NAMES[status],
         "attempt": int(tasks.attempt[t]),
         "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,
+        "cards": cards_of(int(tasks.cards[t])) if placed or over else [],
         "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,
         "reason": _reason(Outcome(int(tasks.outcome[t])), int(tasks.code[t])) if over else None,
         "cpu_seconds": _known(tasks.cpu[t], 3),
@@ -269,6 +272,40 @@ def list_nodes(state: State) -> list[NodeInfo]:
             }
         )
     return found
+
+
+def list_cards(state: State, there: Mapping[str, Sequence[int]]) -> dict[str, list[CardInfo]]:
+    """Return the cards of each node; `there` has their numbers."""
+    rows = state.held_rows()
+    rows = rows[state.tasks.cards[rows] != 0]
+    attempts = zip(*(column.tolist() for column in state.attempts_of(rows)), strict=True)
+    whose: dict[tuple[int, int], tuple[int, int]] = {}
+    for (job, index, _), node, bits in zip(
+        attempts, state.tasks.node[rows].tolist(), state.tasks.cards[rows].tolist(), strict=True
+    ):
+        whose |= {(node, card): (job, index) for card in cards_of(bits)}
+    found: dict[str, list[CardInfo]] = {}
+    for row, spec in enumerate(state.cluster.specs):
+        drained = cards_of(int(state.nodes.drained_cards[row]))
+        cards = there.get(spec.name, ()) if state.nodes.up[row] else ()
+        found[spec.name] = [_card(state, card, whose.get((row, card)), card in drained) for card in cards]
+    return found
+
+
+def _card(state: State, card: int, task: tuple[int, int] | None, drained: bool) -> CardInfo:
+    if task is None:
+        status: Literal["free", "drained"] = "drained" if drained else "free"
+        return {"card": card, "status": status, "job": None, "task": None, "queue": None, "user": None}
+    job, index = task
+    spec = state.index.specs[job]
+    return {
+        "card": card,
+        "status": "draining" if drained else "used",
+        "job": job,
+        "task": index,
+        "queue": state.display_name(spec.queue),
+        "user": spec.user,
+    }
 
 
 def _beginning(work: Work, most: int | None) -> list[str]:

@@ -16,6 +16,7 @@ import fairlead
 from fairlead.audit.over_time import LONGEST, STARVED_AFTER
 from fairlead.engines.contract import LiveEngine
 from fairlead.model.api_types import (
+    CardInfo,
     Changed,
     FairnessInfo,
     FrameworkInfo,
@@ -32,7 +33,7 @@ from fairlead.model.documents import Configuration, DocumentError
 from fairlead.model.specs import Job
 from fairlead.people.audit_records import AuditRecords
 from fairlead.people.private_queues import used_as_seen
-from fairlead.people.rules import sees_framework, sees_names
+from fairlead.people.rules import Caller, acts_on, sees_framework, sees_names
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact
@@ -62,6 +63,17 @@ LookBack = Annotated[float, Query(gt=0, le=LONGEST, description="Seconds to look
 def add_cluster(
     api: APIRouter, client: StateClient, engine: LiveEngine, urls: list[str], archive: OutputArchive | None
 ) -> None:
+    def cards_as_seen(state: State, caller: Caller) -> dict[str, list[CardInfo]]:
+        """Return the cards of each node, with the jobs that the caller may act on."""
+        rules, hidden = client.authenticator.rules, dict.fromkeys(("job", "task", "queue", "user"))
+        found: dict[str, list[Any]] = {**report.list_cards(state, engine.gpus)}
+        for name, cards in found.items():
+            found[name] = [
+                card if card["job"] is None or acts_on(rules, caller, state.index.specs[card["job"]]) else card | hidden
+                for card in cards
+            ]
+        return found
+
     @api.get("/v1/status", response_model=Status)
     async def status(caller: Known) -> Response:
         """The scheduler's state: version, counts, and why it is stalled, if it is."""
@@ -103,10 +115,13 @@ def add_cluster(
         return Json({"frameworks": [by_wall_clock(each, client.clock) for each in found]})
 
     @api.get("/v1/nodes", response_model=NodeList)
-    async def nodes() -> Response:
-        """The nodes with their usage; for silent ones, how long."""
-        found, silence = await client.read(report.list_nodes), engine.silence
-        return Json({"nodes": [{**node, "silent": silence.get(node["name"])} for node in found]})
+    async def nodes(caller: Known) -> Response:
+        """The nodes with their usage, and whose their cards are; for silent ones, how long."""
+        found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller)))
+        silence = engine.silence
+        return Json(
+            {"nodes": [{**n, "silent": silence.get(n["name"]), "cards": cards.get(n["name"], [])} for n in found]}
+        )
 
     @api.get("/metrics", response_class=PlainTextResponse)
     async def prometheus(caller: Known) -> Response:
@@ -118,7 +133,8 @@ def add_cluster(
         shown = await client.read_seen(caller, report.list_queues)
         reserved = await client.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_holds(s, now)])
         idled, promised = reserved[0], [by_wall_clock(each, client.clock) for each in reserved[1]]
-        text = metrics.exposition(shown, await client.read(report.list_nodes), idled, promised)
+        found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller)))
+        text = metrics.exposition(shown, found, idled, promised, cards)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -1,0 +1,16 @@
+"""Sets of accelerator cards of a node as bits: bit i is card i, as the node's engine numbers them."""
+
+from collections.abc import Iterable
+
+MOST_CARDS = 63
+"""Cards from this index on are not in a set."""
+
+
+def bits_of(cards: Iterable[int]) -> int:
+    """Return cards as bits."""
+    return sum(1 << card for card in set(cards) if 0 <= card < MOST_CARDS)
+
+
+def cards_of(bits: int) -> list[int]:
+    """Return the cards of bits, in order."""
+    return [card for card in range(MOST_CARDS) if bits >> card & 1]
