@@ -23,6 +23,7 @@ from fairlead.cli.output import TaskOutput, print_all
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.engines.contract import Unreachable
+from fairlead.engines.local.engine import LocalEngine
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused, Unknown
@@ -87,6 +88,9 @@ class There:
         self.look()
         return b"0123456789"[offset : offset + most] if stream == "out" else None
 
+    def next_data(self, job, index, stream, offset, node):
+        return offset
+
 
 def keeping(url, home, engine=None, kept=(), journal="j"):
     """What keeps output there, with the tasks of job 3 of which `kept` says what is noted."""
@@ -95,9 +99,10 @@ def keeping(url, home, engine=None, kept=(), journal="j"):
     return found
 
 
-def copy(kept, index=0):
-    kept._add(3, index, "n")
-    due = kept._due.pop()
+def copy(kept, index=0, limit=None):
+    kept._add(3, index, "n", limit=limit)
+    ((due,),) = kept._due.values()
+    kept._due.clear()
     kept._done(due, kept._copy(due))
 
 
@@ -380,7 +385,8 @@ def test_trying_comes_to_an_end_and_what_was_given_up_is_said_and_not_let_go_of(
     kept = keeping("memory://kept/never", tmp_path, Gone())
     kept._add(3, 0, "n")
     for _ in range(output_archive.MOST_TRIES):
-        due = kept._due.pop()
+        ((due,),) = kept._due.values()
+        kept._due.clear()
         with pytest.raises(Unreachable) as error:
             kept._copy(due)
         kept._failed(due, str(error.value), counts=True)
@@ -412,9 +418,78 @@ def test_which_disk_is_full_is_said(small_disk, url, full):
     disk = small_disk("64k")
     kept = keeping(url.format(disk=disk), disk)
     (disk / "large").write_bytes(bytes(2**15))
-    kept._engine = SimpleNamespace(read_output=lambda *_: bytes(2**16))
+    kept._engine = SimpleNamespace(read_output=lambda *_: bytes(2**16), next_data=lambda *_: 0)
     with pytest.raises(OSError, match=f"^{disk / full}: the disk is full: make room"):
         copy(kept)
+
+
+def test_an_output_with_a_large_hole_is_kept_up_to_it_and_small_holes_cost_nothing(small_disk, caplog):
+    """A task may set the size of its own output file; the storage is smaller than its holes."""
+    disk = small_disk("4m")
+    output = disk / "home" / "output" / "3"
+    output.mkdir(parents=True)
+    with (output / "0.out").open("wb") as file:
+        file.write(b"begin")
+        file.seek(2**29)
+        file.write(b"middle")
+        file.truncate(5 * 2**40)
+        file.seek(0, 2)
+        file.write(b"end")
+    (output / "1.out").write_bytes(b"next")
+    engine = LocalEngine(disk / "home", [])
+    kept = keeping(f"file://{disk}/there", disk, engine)
+    copy(kept)
+    copy(kept, 1)
+    engine.close()
+    there = disk / "there" / "j" / "3"
+    assert sorted(path.name for path in there.iterdir()) == ["0.out", "1.out"]
+    assert (there / "1.out").read_bytes() == b"next"
+    found = (there / "0.out").stat()
+    assert (found.st_size, found.st_blocks * 512 <= 2**22) == (2**29 + 2**20, True)
+    with (there / "0.out").open("rb") as file:
+        assert file.read(5) == b"begin"
+        file.seek(2**29)
+        assert file.read(7) == b"middle\0"
+    said = f"the output of task 3.0 is stored at file://{disk}/there up to byte {2**29 + 2**20} of out: a hole follows"
+    assert said in kept.trouble(3)
+    assert said in caplog.text
+
+
+def test_no_more_of_an_output_is_kept_than_its_owner_may_write(tmp_path):
+    for url in ("memory://kept/bounded", f"file://{tmp_path}/there"):
+        kept = keeping(url, tmp_path, SimpleNamespace(read_output=lambda *_: b"x" * 2**20, next_data=lambda *_: 0))
+        copy(kept, limit=2**21 + 5)
+        size = 2**21 + 5
+        assert read_output(Gone(), kept, (3, 0), "out", size - 2, 5, "n") == b"xx"
+        assert read_output(Gone(), kept, (3, 0), "err", 0, 5, "n") == b"", "both streams together"
+        assert "up to byte 2097157 of out: its output_limit is reached" in kept.trouble(3)
+
+
+def test_an_output_that_is_too_large_for_the_storage_keeps_its_owners_from_it_alone(small_disk, hasty):
+    """It leaves nothing behind, and is given up; what others wrote is kept meanwhile."""
+    disk = small_disk("8m")
+    (disk / "home").mkdir()
+
+    def large_or_not(job, index, stream, offset, *_):
+        end = 2**25 if index == 0 else 10
+        return b"x" * min(2**20, end - offset) if stream == "out" else b""
+
+    engine = SimpleNamespace(read_output=large_or_not, next_data=lambda *_: 0)
+    kept = keeping(f"file://{disk}/there", disk / "home", engine, kept=[0] * 1000)
+    kept._add(3, 0, "n", "mallory")
+    run(kept)
+    for index in range(1, 1000):
+        with kept._changed:
+            kept._add(3, index, "n", "alice")
+            kept._changed.notify_all()
+        until(lambda: index not in kept._open[3])  # noqa: B023
+        if "given up" in kept.trouble(3):
+            break
+    assert "task 3.0 is not stored" in kept.trouble(3)
+    assert "is full: make room: given up" in kept.trouble(3)
+    assert (kept.describe()["trouble"], kept.away_for) == ("", 0.0)
+    assert "0.out.new" not in [path.name for path in (disk / "there" / "j" / "3").iterdir()]
+    kept.close()
 
 
 def test_notes_that_cannot_be_written_anew_end_nothing(tmp_path, caplog):

@@ -78,6 +78,12 @@ def test_a_decision_goes_to_each_machine_its_part_and_what_they_saw_comes_togeth
         assert many.engine.read_output(1, index, "out", 0, 1000, name) == expected
         assert many.engine.read_output(1, index, "out", 2, 3, name) == expected[2:5]
     assert many.engine.read_output(1, 0, "out", 0, 10, "n1") is None, "it ran elsewhere"
+    with (many.folder / "n0" / "output" / "1" / "0.out").open("ab") as file:
+        file.truncate(2**30)
+        file.write(b"end")
+    data = many.engine.next_data(1, 0, "out", 2**20, "n0")
+    assert (data, many.engine.next_data(1, 0, "out", data, "n0")) == (2**30, data), "a hole is not read"
+    assert many.engine.next_data(1, 0, "out", 2**30 + 3, "n0") == 2**30 + 3
     many.engine.acknowledge(columns([a, b]))
     many.engine.forget([1])
     many.engine.take_inventory()

@@ -255,6 +255,12 @@ class LiveEngine(Engine, Protocol):
     def wait_for_nodes(self) -> None:
         """Wait a while for nodes to come up; raises EngineError if their source does not answer."""
 
+    def next_data(self, job: int, index: int, stream: str, offset: int, node: str = "") -> int:
+        """Return where a task's output goes on at or after `offset`; more than `offset` if there is a hole.
+
+        The end of the output if no more follows. Otherwise as `read_output`.
+        """
+
     def feeding(
         self, task: tuple[int, int, int], offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
     ) -> AbstractContextManager[Callable[[], Taken | None]]:

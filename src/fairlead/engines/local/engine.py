@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fairlead.data_folder import NotPlain, remove_folder
-from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeUp, Seen, Superseded, Where
+from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeUp, Seen, Superseded, Unreachable, Where
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
-from fairlead.engines.local.output import read_piece
+from fairlead.engines.local.output import next_data, read_piece
 from fairlead.engines.local.reports import Fed, Inventory, Paused, Refused, Reports, Task, read_lines
 from fairlead.engines.local.supervisor_connections import LocalEndpoint, SupervisorConnections
 from fairlead.model.specs import Node, Quantities
@@ -172,6 +172,12 @@ class LocalEngine:
         except NotPlain as error:
             log.warning("the output of task %d.%d cannot be shown: %s", job, index, error)
             return None
+
+    def next_data(self, job: int, index: int, stream: str, offset: int, node: str = "") -> int:
+        try:
+            return next_data(self.output, job, index, stream, offset)
+        except OSError as error:
+            raise Unreachable(f"the output of task {job}.{index} cannot be read: {error}") from None
 
     def feeding(
         self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None

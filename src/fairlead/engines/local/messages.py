@@ -18,7 +18,8 @@ To a supervisor with a lease also:
 
     {"do": "lease", "lost_after": seconds, "grace": seconds}      {"do": "renew", "number": as received}      {"do":
     "fence"}
-    {"do": "read", "ask": id, "job": 1, "task": 0, "stream": "out", "offset": bytes, "most": bytes}
+    {"do": "read", "ask": id, "job": 1, "task": 0, "stream": "out", "offset": bytes, "most": bytes}, if 0
+        asks where data follows, answered in digits
     {"do": "forget", "jobs": [...]}
 
 and if it fetches Python calls:

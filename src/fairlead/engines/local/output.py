@@ -1,5 +1,6 @@
 """Reads the output of tasks on the machine where they ran: FOLDER/output/JOB/INDEX.out and .err. Standard library only."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -16,3 +17,19 @@ def read_piece(output: Path, job: int, index: int, stream: str, offset: int, mos
             return file.read(most)
     except FileNotFoundError:  # not started
         return None
+
+
+def next_data(output: Path, job: int, index: int, stream: str, offset: int) -> int:
+    """Return where a task's output has data at or after `offset`; its end if nowhere.
+
+    A hole was never written and takes no space: a task may set the size of its file. Raises NotPlain and other OSError.
+    """
+    with open_plain(output / str(job) / f"{index}.{stream}") as file:
+        try:
+            return os.lseek(file.fileno(), offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return max(offset, os.fstat(file.fileno()).st_size)
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # this file system knows of no holes
+                return offset
+            raise

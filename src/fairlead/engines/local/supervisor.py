@@ -68,7 +68,7 @@ from fairlead.engines.local.messages import (
     Stop,
     Task,
 )
-from fairlead.engines.local.output import read_piece
+from fairlead.engines.local.output import next_data, read_piece
 from fairlead.engines.local.process_groups import NOTHING, ProcessGroups, Used
 from fairlead.engines.local.scheduler_connection import SchedulerConnection
 from fairlead.engines.local.spool import End, Spool
@@ -269,13 +269,8 @@ class Supervisor:
                 self.fencing = True
                 self._end_all(self.lease.grace if self.lease is not None else 0.0)
                 self._report_if_fenced()
-            case Read(ask, job, index, stream, offset, most):
-                try:
-                    data = read_piece(self.output, job, index, stream, offset, min(most, MOST_READ))
-                except OSError as error:
-                    data = None
-                    _note(f"the output of task {job}.{index} cannot be shown: {error}")
-                self._report_piece(ask, data)
+            case Read() as asked:
+                self._report_piece(asked.ask, self._read(asked))
             case Forget(jobs):
                 self._remove_output(jobs)
             case Piece() as piece:
@@ -285,6 +280,14 @@ class Supervisor:
             case Close(sessions):
                 for session in sessions:
                     self._close_session(session)
+
+    def _read(self, asked: Read) -> bytes | None:
+        where = self.output, asked.job, asked.task, asked.stream, asked.offset
+        try:
+            return read_piece(*where, min(asked.most, MOST_READ)) if asked.most else b"%d" % next_data(*where)
+        except OSError as error:
+            _note(f"the output of task {asked.job}.{asked.task} cannot be shown: {error}")
+            return None
 
     def _report_piece(self, ask: int, data: bytes | None) -> None:
         self.scheduler.report("read", ask=ask, data=None if data is None else base64.b64encode(data).decode())

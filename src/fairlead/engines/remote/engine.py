@@ -387,6 +387,10 @@ class RemoteEngine:
             with self._lock:
                 self._reads.pop(ask, None)
 
+    def next_data(self, job: int, index: int, stream: str, offset: int, node: str = "") -> int:
+        found = self.read_output(job, index, stream, offset, 0, node)
+        return int(found) if found else offset  # an older supervisor knows of no holes
+
     def feeding(
         self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
     ) -> AbstractContextManager[Callable[[], Fed | None]]:

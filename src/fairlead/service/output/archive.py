@@ -5,7 +5,10 @@ always does. A file records what was copied, so a restart continues where the la
 after it was copied or given up. A task's output is URL/JOURNAL/JOB/INDEX.out and .err; an empty stream has no file.
 
 The storage may be unavailable at any time, for any time. Then everything waits, and one thread retries. So a failure counts
-against an output only if others succeeded since its last attempt.
+against an output only if others succeeded since its last attempt, or if the disk has room without it: then its owner waits.
+
+What a task wrote is bounded: no more is read than its job's `output_limit`, and a large hole ends it, since a task may set the
+size of its file. Outputs wait in a line for each owner, so that nobody waits for another's.
 """
 
 import heapq
@@ -15,6 +18,7 @@ import math
 import threading
 import time
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +27,7 @@ from typing import Any, NamedTuple
 from fairlead.engines.contract import LiveEngine, Unreachable
 from fairlead.engines.step import forgotten_by
 from fairlead.model.api_types import OutputInfo
+from fairlead.people.bounds import DEFAULT
 from fairlead.plain_text import plain
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact, TasksFinished
@@ -38,7 +43,10 @@ STREAMS = ("out", "err")
 _UNKNOWN = 2 ** len(STREAMS)
 """Instead of the bits of streams that have a file: unknown which have one."""
 PIECE_BYTES = 2**20
-THREADS = 4
+MOST_HOLES = 2**30
+"""Bytes of holes in an output; it ends with one that exceeds them, since most storages would keep zeros."""
+THREADS, MOST_OF_ONE = 4, 3
+"""Outputs copied at the same time, and those of one owner."""
 MOST_WRITES, MOST_READS = 32, 3
 """Concurrent calls: writes, some of which may hang, and reads."""
 START_SECONDS, READ_SECONDS = 5.0, 10.0
@@ -53,13 +61,15 @@ OVER = (SUCCEEDED, FAILED, CANCELLED)
 
 
 class _Due(NamedTuple):
-    """Output to be copied: when, and after how many tries."""
+    """Output to be copied: when, and after how many tries; whose, and how many bytes of it, None for all."""
 
     at: float
     job: int
     task: int
     node: str
     tries: int
+    owner: str
+    limit: int | None
 
 
 class _Away(NamedTuple):
@@ -69,6 +79,13 @@ class _Away(NamedTuple):
     why: str
     tries: int
     again_at: float
+
+
+class _Left:
+    """What is left of a task's bounds, over both streams, and where its output was cut."""
+
+    def __init__(self, data: float) -> None:
+        self.data, self.holes, self.cut = data, MOST_HOLES, ""
 
 
 class OutputArchive:
@@ -100,11 +117,14 @@ class OutputArchive:
         self._engine: LiveEngine | None = None
         self._changed = threading.Condition()  # guards what follows; held briefly
         self._kept: dict[int, array[int]] = {}  # by job, the location of each task's output: see _coded
-        self._due: list[_Due] = []
+        self._due: dict[str, list[_Due]] = {}  # by owner, heaps
+        self._at_work: Counter[str] = Counter()  # by owner, the threads that copy
+        self._held: dict[str, float] = {}  # by owner, until when none is copied
         self._open: dict[int, dict[int, str]] = {}  # by job, the tasks still to be copied, and their nodes
         self._forgotten: set[int] = set()  # forgotten jobs with tasks still to be copied
         self._let_go: list[int] = []  # jobs whose output nodes may remove now
         self._troubles: dict[int, str] = {}
+        self._cut: dict[int, str] = {}  # by job, which output is stored in part
         self._lines, self._said_at, self._closed = 0, -LOG_SECONDS, False
         try:
             self._calls.call(START_SECONDS, self._check)
@@ -128,11 +148,12 @@ class OutputArchive:
                 first = int(state.jobs.first[row])
                 for index in range(spec.tasks):
                     if int(state.tasks.status[first + index]) in OVER and not kept[index]:
-                        self._add(job, index, find_task(state, job, index)["node"] or "")
+                        node = find_task(state, job, index)["node"] or ""
+                        self._add(job, index, node, spec.user, spec.output_limit)
             for job, index, node in noted.pending:
                 if job not in self._kept:
                     self._forgotten.add(job)
-                    self._add(job, index, node)
+                    self._add(job, index, node, limit=DEFAULT.output_limit)
             self._write_notes()
         for number in range(THREADS):
             threading.Thread(target=self._work, name=f"keeping-{number}", daemon=True).start()
@@ -158,16 +179,19 @@ class OutputArchive:
         kept = self._kept.setdefault(job, array("H", bytes(2 * spec.tasks)))
         first = int(state.jobs.first[int(state.job_row(job))])
         if not kept[index] and int(state.tasks.status[first + index]) in OVER:
-            self._add(job, index, find_task(state, job, index)["node"] or "")
+            self._add(job, index, find_task(state, job, index)["node"] or "", spec.user, spec.output_limit)
 
     def _number(self, url: str) -> int:
         if url not in self._urls:
             self._urls.append(url)
         return self._urls.index(url)
 
-    def _add(self, job: int, index: int, node: str) -> None:
+    def _add(self, job: int, index: int, node: str, owner: str = "", limit: int | None = None) -> None:
         self._open.setdefault(job, {})[index] = node
-        heapq.heappush(self._due, _Due(0.0, job, index, node, 0))
+        self._wait(_Due(0.0, job, index, node, 0, owner, limit))
+
+    def _wait(self, due: _Due) -> None:
+        heapq.heappush(self._due.setdefault(due.owner, []), due)
 
     def forget(self, facts: Sequence[Fact]) -> list[int]:
         """Return the forgotten jobs whose output may be removed now; the others' is removed after copying."""
@@ -176,6 +200,7 @@ class OutputArchive:
             for job in jobs:
                 self._kept.pop(job, None)
                 self._troubles.pop(job, None)
+                self._cut.pop(job, None)
             waiting = self._open.keys() & jobs
             self._forgotten |= waiting
             if jobs and self._lines > MANY_LINES:
@@ -192,18 +217,31 @@ class OutputArchive:
         while (found := self._next()) is not None:
             due, again = found
             try:
-                what = self._check if due is None else partial(self._copy, due)
-                streams = self._calls.call(output_storage.CALL_SECONDS, what)
-            except Unreachable as error:  # the node, not the storage
-                self._is_unsure(again)
-                self._failed(due, _said(error), counts=True)
-            except Exception as error:  # fsspec raises many kinds
-                self._is_away(_said(error), again)
-                self._failed(due, _said(error), counts=not again)
-            else:
-                self._answers(again)
+                self._serve(due, again)
+            finally:
                 if due is not None:
-                    self._done(due, streams)
+                    self._has_served(due.owner)
+
+    def _serve(self, due: _Due | None, again: bool) -> None:
+        try:
+            what = self._check if due is None else partial(self._copy, due)
+            streams = self._calls.call(output_storage.CALL_SECONDS, what)
+        except Unreachable as error:  # the node, not the storage
+            self._is_unsure(again)
+            self._failed(due, _said(error), counts=True)
+        except output_storage.Full as error:
+            if error.is_full:
+                self._is_away(_said(error), again)
+            else:
+                self._is_unsure(again)
+            self._failed(due, _said(error), counts=not error.is_full, held=not error.is_full)
+        except Exception as error:  # fsspec raises many kinds
+            self._is_away(_said(error), again)
+            self._failed(due, _said(error), counts=not again)
+        else:
+            self._answers(again)
+            if due is not None:
+                self._done(due, streams)
 
     def _next(self) -> tuple[_Due | None, bool] | None:
         """Wait for the next output to copy; also return True if this checks whether the storage is available again.
@@ -213,7 +251,9 @@ class OutputArchive:
         with self._changed:
             while not self._closed:
                 again = self._away is not None
-                at = self._due[0].at if self._due else 0.0 if again else math.inf
+                owner, at = self._first()
+                if owner is None and again:
+                    at = 0.0
                 if self._away is not None:
                     at = max(at, self._away.again_at)
                 if (left := at - time.monotonic()) > 0:
@@ -221,8 +261,31 @@ class OutputArchive:
                     continue
                 if self._away is not None:  # one thread checks; the others wait
                     self._away = self._away._replace(again_at=math.inf)
-                return heapq.heappop(self._due) if self._due else None, again
+                if owner is None:
+                    return None, again
+                due = heapq.heappop(self._due[owner])
+                if not self._due[owner]:
+                    del self._due[owner]
+                self._at_work[owner] += 1
+                return due, again
             return None
+
+    def _first(self) -> tuple[str | None, float]:
+        """Return whose output is next, and when: among those whose time has come, the one with the fewest threads."""
+        now, found = time.monotonic(), []
+        for owner, heap in self._due.items():
+            if (threads := self._at_work[owner]) < MOST_OF_ONE:
+                at = max(heap[0].at, self._held.get(owner, 0.0))
+                found.append((threads if at <= now else THREADS, at, owner))
+        _, at, who = min(found, default=(0, math.inf, None))
+        return who, at
+
+    def _has_served(self, owner: str) -> None:
+        with self._changed:
+            self._at_work[owner] -= 1
+            if not self._at_work[owner]:
+                del self._at_work[owner]
+            self._changed.notify_all()
 
     def _storage(self, url: str) -> output_storage.Storage:
         """Return a storage opened for this thread; reopened after a failure."""
@@ -239,20 +302,44 @@ class OutputArchive:
 
     def _copy(self, due: _Due) -> int:
         """Copy the output of a task; return the streams that have a file, one bit each."""
-        streams = 0
+        streams, left = 0, _Left(math.inf if due.limit is None else due.limit)
         for bit, stream in enumerate(STREAMS if due.node else ()):
-            names, pieces = self._names(due.job, due.task, stream), self._pieces(due, stream)
+            names, pieces = self._names(due.job, due.task, stream), self._pieces(due, stream, left)
             if output_storage.put(self._storage(self._url), names, pieces, self._home, self._calls.allow):
                 streams |= 1 << bit
+        if left.cut:
+            self._was_cut(due, left.cut)
         return streams
 
-    def _pieces(self, due: _Due, stream: str) -> Iterator[bytes]:
+    def _pieces(self, due: _Due, stream: str, left: _Left) -> Iterator[bytes | int]:
+        """Yield what a task wrote, and the lengths of holes, as far as its bounds allow."""
         assert self._engine is not None
-        offset = 0
-        while piece := self._engine.read_output(due.job, due.task, stream, offset, PIECE_BYTES, due.node):
+        where, offset = (due.job, due.task, stream), 0
+        while piece := self._engine.read_output(*where, offset, PIECE_BYTES, due.node):
             self._calls.allow(output_storage.CALL_SECONDS)
-            yield piece
+            hole = 0 if piece.strip(b"\0") else self._engine.next_data(*where, offset, due.node) - offset
+            if hole > left.holes:
+                left.cut = left.cut or f"up to byte {offset} of {stream}: a hole follows"
+                return
+            if hole:
+                left.holes -= hole
+                offset += hole
+                yield hole
+                continue
+            piece = piece[: int(min(left.data, len(piece)))]
+            if not piece:
+                left.cut = left.cut or f"up to byte {offset} of {stream}: its output_limit is reached"
+                return
+            left.data -= len(piece)
             offset += len(piece)
+            yield piece
+
+    def _was_cut(self, due: _Due, where: str) -> None:
+        said = f"the output of task {due.job}.{due.task} is stored at {self._url} {where}"
+        with self._changed:
+            if due.job not in self._forgotten:
+                self._cut[due.job] = said
+        log.warning("%s", said)
 
     def _is_away(self, why: str, again: bool) -> None:
         """Mark the storage as unavailable for a while; `again` means that a check has failed."""
@@ -290,8 +377,11 @@ class OutputArchive:
         if away is not None and self._said_at >= away.since:
             log.warning("output = %r: available again; waiting output is copied", self._url)
 
-    def _failed(self, due: _Due | None, why: str, counts: bool) -> None:
-        """An output was not copied. Only failures that count against this output exhaust its tries."""
+    def _failed(self, due: _Due | None, why: str, counts: bool, held: bool = False) -> None:
+        """An output was not copied. Only failures that count against this output exhaust its tries.
+
+        `held` means that nothing else of its owner is copied until it is tried again.
+        """
         if due is None:
             return
         tries, name = due.tries + counts, f"{due.job}.{due.task}"
@@ -303,7 +393,9 @@ class OutputArchive:
                 self._troubles[due.job] = said
             if not last:
                 pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**due.tries)
-                heapq.heappush(self._due, due._replace(at=time.monotonic() + pause, tries=tries))
+                self._wait(due._replace(at=time.monotonic() + pause, tries=tries))
+                if held:
+                    self._held[due.owner] = time.monotonic() + pause
                 self._changed.notify_all()
             loud = counts and (last or time.monotonic() - self._said_at > LOG_SECONDS)
             if loud:
@@ -313,6 +405,7 @@ class OutputArchive:
 
     def _done(self, due: _Due, streams: int) -> None:
         with self._changed:
+            self._held.pop(due.owner, None)
             del self._open[due.job][due.task]
             if not self._open[due.job]:
                 del self._open[due.job]
@@ -330,7 +423,7 @@ class OutputArchive:
         """Return why the output of a job is not stored; empty if nothing is wrong."""
         with self._changed:
             waits = self._away is not None and job in self._open
-            return self._troubles.get(job, "") or (self._said_away() if waits else "")
+            return self._troubles.get(job) or (self._said_away() if waits else "") or self._cut.get(job, "")
 
     def describe(self) -> OutputInfo:
         """Return the storage's URL, the number of waiting outputs, and why they wait."""

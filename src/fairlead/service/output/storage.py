@@ -8,7 +8,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,10 +20,27 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRONG = (PermissionError, NotADirectoryError, FileExistsError)
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
+ROOM_BYTES = 2**20
+"""A disk with less than this free is full."""
 CALL_SECONDS = 60.0
 """For a small request, and between two signs of progress."""
 SLOWEST_BYTES_PER_SECOND = 2**17
 """A slower storage counts as unavailable."""
+
+
+class Full(OSError):
+    """A local disk was full while an output was written; what was written of it is removed.
+
+    Attributes
+    ----------
+    is_full : bool
+        True if it is still full without it; else only this output is too large.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path}: the disk is full: make room")
+        found = os.statvfs(path)
+        self.is_full = found.f_bavail * found.f_frsize < ROOM_BYTES
 
 
 class Storage(NamedTuple):
@@ -72,7 +89,7 @@ def check_storage(storage: Storage) -> None:
 
 
 def put(
-    storage: Storage, names: tuple[str, ...], pieces: Iterator[bytes], home: Path, allow: Callable[[float], None]
+    storage: Storage, names: tuple[str, ...], pieces: Iterator[bytes | int], home: Path, allow: Callable[[float], None]
 ) -> bool:
     """Write a file atomically, unless it would be empty; return True if there was anything to write.
 
@@ -80,12 +97,17 @@ def put(
     ----------
     names : tuple of str
         Folders below the storage, and the file name.
-    pieces : iterator of bytes
-        The first is kept in memory.
+    pieces : iterator of bytes or int
+        The first is kept in memory. An int is the length of a hole.
     home : Path
         A folder for larger files until they are sent.
     allow : callable
         Extends the deadline by these seconds once the size is known.
+
+    Raises
+    ------
+    Full
+        A local disk is full: the storage, or `home`.
     """
     first = next(pieces, None)
     if first is None:
@@ -98,14 +120,22 @@ def put(
     *folders, name = names
     folder = "/".join([storage.base, *folders])
     storage.files.makedirs(folder, exist_ok=True)
-    if second is None:
+    if second is None and isinstance(first, bytes):
         storage.files.pipe_file(f"{folder}/{name}", first)
         return True
-    with tempfile.TemporaryFile(dir=home, buffering=0) as here:  # has no name: a crash leaves nothing behind
-        _write(here, pieces, f"{home}: the disk is full: make room in the scheduler's data folder")
+    with (
+        _unless_full(home),
+        tempfile.TemporaryFile(dir=home, buffering=0) as here,
+    ):  # without a name: a crash leaves nothing
+        _write(here, pieces)
         allow(CALL_SECONDS + here.tell() / SLOWEST_BYTES_PER_SECOND)
         # With this process's number, since some file systems let another program send it.
-        storage.files.put_file(f"/proc/{os.getpid()}/fd/{here.fileno()}", f"{folder}/{name}")
+        try:
+            storage.files.put_file(f"/proc/{os.getpid()}/fd/{here.fileno()}", f"{folder}/{name}")
+        except BaseException:
+            with suppress(Exception):  # fsspec raises many kinds
+                storage.files.rm_file(f"{folder}/{name}")  # there may be a part of it
+            raise
     return True
 
 
@@ -141,7 +171,7 @@ def _make_folder(path: Path) -> Path:
     return here
 
 
-def _put_here(base: Path, names: tuple[str, ...], pieces: Iterator[bytes]) -> None:
+def _put_here(base: Path, names: tuple[str, ...], pieces: Iterator[bytes | int]) -> None:
     *folders, name = names
     with ExitStack() as closing:
         folder = os.open(_make_folder(base), _FOLDER)
@@ -154,23 +184,39 @@ def _put_here(base: Path, names: tuple[str, ...], pieces: Iterator[bytes]) -> No
         fresh = f"{name}.new"
         with suppress(FileNotFoundError):  # left by a scheduler that was killed
             os.unlink(fresh, dir_fd=folder)
-        with os.fdopen(os.open(fresh, _FRESH, 0o600, dir_fd=folder), "wb", buffering=0) as file:
-            _write(file, pieces, f"{path}: the disk is full: make room")
-            os.fsync(file.fileno())
-        os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+        with _unless_full(path):
+            try:
+                with os.fdopen(os.open(fresh, _FRESH, 0o600, dir_fd=folder), "wb", buffering=0) as file:
+                    _write(file, pieces)
+                    os.fsync(file.fileno())
+                os.rename(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(fresh, dir_fd=folder)
+                raise
 
 
-def _write(file: Any, pieces: Iterator[bytes], full: str) -> None:
-    """Write to an unbuffered file; `full` is the error message for a full disk."""
+@contextmanager
+def _unless_full(path: Path) -> Iterator[None]:
+    """Raise Full for a full disk; what was written there has been removed by then."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise Full(path) from None
+
+
+def _write(file: Any, pieces: Iterator[bytes | int]) -> None:
+    """Write to an unbuffered file; holes stay holes."""
     for piece in pieces:
+        if isinstance(piece, int):
+            file.seek(piece, os.SEEK_CUR)
+            continue
         left = memoryview(piece)
         while left:
-            try:
-                left = left[file.write(left) :]
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
-                raise OSError(full) from None
+            left = left[file.write(left) :]
+    file.truncate()  # it may end with a hole
 
 
 def _open_own(above: int, name: str, path: Path) -> int:
