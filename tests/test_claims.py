@@ -609,7 +609,7 @@ def test_revocable_jobs_go_above_their_limit_into_what_is_idle_and_give_it_back_
     story.until(10.0)
     assert [(at, len(jobs)) for at, jobs in story.revoked()] == [(10.0, 1)] * 4
     assert {fact.claim.why for fact in story.of(TasksRevoked)} == {"idle"}
-    assert describe_job(story.state, 1)["revoked"]["text"] == "revoked for job 2 of b, which needs what was idle"
+    assert describe_job(story.state, 1)["revoked"]["text"] == "revoked for job 2 of b, which reclaims idle resources"
     story.until(100.0)
     assert (story.runs("a"), story.runs("b")) == (2, 4), "what is within its limit is its own"
     assert explain(story.state, 1)["reason"] == "limit"
@@ -654,9 +654,9 @@ def test_why_a_claim_is_not_served_says_what_prevents_it():
     story.job(5.0, "a", 10.0, cpu=1)
     story.until(60.0)
     assert explain(story.state, 4, 60.0)["claim"] == (
-        "queue a has 0 of its 3m guaranteed cpu, and nothing that may be revoked makes room so far: "
-        "what others run is in queues that are not revocable (2 tasks), started less than 100 s ago (1 task), "
-        "within what is theirs (1 task)"
+        "queue a has 0 of its 3m guaranteed cpu; no eligible victims make room so far; "
+        "other tasks: in queues that are not revocable (2 tasks), started less than 100 s ago (1 task), "
+        "within their guarantee or share (1 task)"
     )
 
 
@@ -702,7 +702,7 @@ def test_why_tells_of_fair_shares_and_priorities_too():
     story.job(10.0, "b", 1000.0, 4, cpu=1000)
     story.until(50.0)
     assert explain(story.state, 2, 50.0)["claim"] == (
-        "queue b has 0 of its fair share of 2 cpu: others are revoked for it after 60 s of that"
+        "queue b has 0 of its fair share of 2 cpu: others are preempted for it once that has lasted 60 s"
     )
     story.until(80.0)
     text = describe_job(story.state, 1)["revoked"]["text"]
@@ -714,7 +714,7 @@ def test_why_tells_of_fair_shares_and_priorities_too():
     ranked.happen(JobSubmitted(at=1.0, id=2, job=Job("a", {"cpu": 1}, priority=1)))
     assert (
         explain(ranked.state, 2, 1.0)["claim"]
-        == "lower priorities in its queue are running: they are revoked for it now"
+        == "lower priorities in its queue are running: they are preempted for it now"
     )
 
 
@@ -787,7 +787,7 @@ def test_an_audit_finds_who_is_not_served_when_the_room_is_back(moments, faults)
     facts = [f for f in facts if f.at < 45.0 or isinstance(f, TasksFinished)]
     facts += [JobsPassedOver(at=50.0 + 10.0 * k, ids=[]) for k in range(moments)]
     found = audit_history(new_state(), facts, 0.0, 200.0, 100)["revocations"]["faults"]
-    told = [{"at": 80.0, "text": "room that was made for job 2 is back, and it is not served"}]
+    told = [{"at": 80.0, "text": "room freed for job 2 is available, but the job is not placed"}]
     assert found == told[:faults]
 
 
@@ -863,9 +863,11 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
         explain(story.state, 1)["safety"] == "others below their guarantee or fair share may preempt 4 cpu of its queue"
     )
     waits = explain(story.state, 2)
-    assert waits["claim"] == "queue a has 0 of its 2 guaranteed cpu: others are revoked for it after 30 s of that"
+    assert (
+        waits["claim"] == "queue a has 0 of its 2 guaranteed cpu: others are preempted for it once that has lasted 30 s"
+    )
     story.until(42.0)
-    assert explain(story.state, 2)["claim"] == "room for 2 of it was made by revoking others, and is coming back"
+    assert explain(story.state, 2)["claim"] == "tasks were preempted to make room for 2 of its tasks; they are stopping"
     told = describe_job(story.state, 1)["revoked"]
     assert told == {"at": 40.0, "tasks": 2, "queue": "a", "text": "revoked for a, which had 0 of its 2 guaranteed cpu"}
     assert describe_job(story.state, 2)["revoked"] is None
@@ -958,7 +960,7 @@ def test_what_somebody_gave_up_under_a_limit_is_for_whom_it_was_revoked():
     story.job(11.0, "a/x", 100.0, cpu=1000, gpu=1)
     story.until(14.0)
     assert explain(story.state, 2)["text"] == (
-        "queue a is limited to 2 cpu: it uses 2, 1 is kept for others, and this needs 1 more"
+        "queue a is limited to 2 cpu: it uses 2, and 1 is held for claims of others; the job needs 1 more"
     )
     story.until(50.0)
     assert story.revoked() == [(13.0, [1])]

@@ -51,7 +51,7 @@ def test_a_queue_above_both_is_not_taken_below_its_guarantee(batch, gang):
     story.until(400.0)
     assert story.revoked() == []
     told = explain(story.state, 3, 400.0)
-    assert "within what is theirs" in told["claim"]
+    assert "within their guarantee or share" in told["claim"]
 
 
 def test_a_queue_above_both_pays_what_it_gains():
@@ -201,7 +201,7 @@ def test_a_leaf_shortens_no_timeout_of_the_queue_above():
     story.job(10.0, "team/a", 50.0, cpu=1)
     story.until(105.0)
     assert story.revoked() == []
-    assert "after 100 s of that" in explain(story.state, 2, 105.0)["claim"]
+    assert "once that has lasted 100 s" in explain(story.state, 2, 105.0)["claim"]
     story.until(120.0)
     assert story.revoked() == [(110.0, [1])]
 

@@ -234,7 +234,7 @@ def test_the_configuration_is_reloaded_or_refused_whole(live):
     live.until(lambda: live.job(1)["running"] == 4)
     good = live.config.read_text()
     live.config.write_text(good + '[[queue]]\nname = "A/x"\n')
-    assert "queue 'A' has jobs and cannot get queues below it" in live.call("reload").stderr
+    assert "queue 'A' has jobs, so it must stay a leaf" in live.call("reload").stderr
     live.config.write_text(good + '[[queue]]\nname = "C"\nlimit = { cpu = -1 }\n')
     refused = live.call("reload")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)

@@ -66,7 +66,7 @@ def test_a_limit_of_its_queue_or_of_one_above():
     world.submit("a/x", {"cpu": 1000}, 2)
     world.decide()
     job = world.submit("a/y", {"cpu": 2000})
-    assert why(world, job) == ("limit", "queue a is limited to 3 cpu: it uses 2, and this needs 2 more")
+    assert why(world, job) == ("limit", "queue a is limited to 3 cpu: it uses 2; the job needs 2 more")
 
 
 def test_a_bound_on_running_tasks_and_jobs():
@@ -88,8 +88,8 @@ def test_no_node_with_room_and_whose_turn_it_is():
     world.decide()
     found = explain(world.state, 1)
     assert found["reason"] == "no room"
-    assert found["text"].startswith("no node has room: n0, the closest, lacks 1 cpu; when there is room, it is first")
-    assert "the turn of C at 16.7%" in found["text"]
+    assert found["text"].startswith("no node has room: n0, the closest, lacks 1 cpu; served first when there is room")
+    assert ": C at 16.7%" in found["text"]
     assert found["missing"] == {"cpu": 1000}
     assert found["ahead"][0] == {"queue": "C", "dominant_share": pytest.approx(1 / 6), "share_over_time": 0.0}
 
@@ -115,7 +115,7 @@ def test_a_gang_that_does_not_fit_at_once_and_one_that_stops():
     other = world.submit("B", {"cpu": 2000})
     world.decide()
     gang = world.submit("A", {"cpu": 1000}, 3, gang=True)
-    text = "a gang of 3 starts at once or not at all, and there is room for 2"
+    text = "a gang of 3 needs room for all its tasks at once: there is room for 2"
     assert why(world, gang) == ("gang does not fit", text)
     world.end(other)
     assert why(world, gang)[0] == "running"
@@ -129,7 +129,7 @@ def test_one_like_it_that_was_submitted_before():
     job = world.submit("A", {"cpu": 1000})
     reason, text = why(world, job)
     assert reason == "behind"
-    assert text.startswith("job 1, which is like it and was submitted before, is first: no node has room: n0")
+    assert text.startswith("job 1 of the same shape was submitted earlier and goes first: no node has room: n0")
 
 
 def test_room_that_is_kept_for_another():
@@ -159,14 +159,14 @@ def test_for_whom_room_is_kept_and_until_when():
     waits = world.submit("C", {"cpu": 1500})
     found = explain(world.state, waits)
     assert found["text"].startswith(
-        "no node has room: n0, the closest, lacks 1.5 cpu beside what is kept for job 3 of A"
+        "no node has room: n0, the closest, lacks 1.5 cpu, not counting what is held for job 3 of A"
     )
     (kept,) = found["kept"]
     assert (kept["job"], kept["queue"], kept["why"], kept["nodes"]) == (large, "A", "reservation", ["n0"])
     assert (kept["start"], kept["end"]) == (100.0, 150.0)
     gang = world.submit("C", {"cpu": 1000}, 3, gang=True)
     found = explain(world.state, gang)
-    assert "there is room for 1 beside what is kept for job 3 of A" in found["text"]
+    assert "there is room for 1, not counting what is held for job 3 of A" in found["text"]
     assert [each["job"] for each in found["kept"]] == [large]
     assert explain(world.state, large)["kept"] == [], "what is kept for a job does not keep it out"
 
@@ -176,7 +176,7 @@ def test_behind_the_first_of_a_strict_leaf():
     world.submit("A", {"cpu": 1000}, name="runs")
     large, small = world.submit("A", {"cpu": 2000}), world.submit("A", {"cpu": 1000})
     assert why(world, large) == ("no room", "no node has room: n0, the closest, lacks 1 cpu")
-    text = f"queue A is strict, so that job {large} goes first: no node has room: n0, the closest, lacks 1 cpu"
+    text = f"queue A is strict, and job {large} goes first: no node has room: n0, the closest, lacks 1 cpu"
     assert why(world, small) == ("behind", text)
     assert explain(world.state, small)["first"] == large
 
@@ -197,7 +197,7 @@ def test_jobs_that_go_first_in_the_same_queue():
 def test_a_gang_that_can_never_start():
     world = World([Queue("A")], {"cpu": 2000}, {"cpu": 2000})
     job = world.submit("A", {"cpu": 1500}, 3, gang=True)
-    text = "never, as things are: all nodes together hold 2 of its tasks at once, even empty, and it is a gang of 3"
+    text = "can never start as things are: a gang of 3, and all nodes, even empty, hold at most 2 of its tasks"
     assert why(world, job) == ("too large", text)
 
 
@@ -223,7 +223,7 @@ def test_a_gang_that_can_never_fit_is_in_nobodys_way():
     world.decide()
     gang = world.submit("r", {"cpu": 1000}, 5, gang=True)
     waits = world.submit("q", {"cpu": 1000})
-    text = "never, as things are: all nodes together hold 2 of its tasks at once, even empty, and it is a gang of 5"
+    text = "can never start as things are: a gang of 5, and all nodes, even empty, hold at most 2 of its tasks"
     assert why(world, gang) == ("too large", text)
     assert why(world, waits) == ("no room", "no node has room: n0, the closest, lacks 1 cpu")
     found = audit_state(world.state, 5.0)
@@ -239,11 +239,14 @@ def test_in_a_strict_leaf_nobody_starts_behind_a_gang_that_can_never_fit():
     gang = world.submit("s", {"cpu": 1000}, 5, gang=True)
     behind = world.submit("s", {"cpu": 1000})
     ahead = world.submit("s", {"cpu": 1000}, priority=1)
-    text = f"never, as things are: queue s is strict, so that job {gang} goes first: all nodes together hold 2 of its tasks"
-    assert why(world, behind) == ("behind", f"{text} at once, even empty, and it is a gang of 5")
+    text = f"can never start as things are: queue s is strict, and job {gang} goes first: a gang of 5, and all nodes"
+    assert why(world, behind) == ("behind", f"{text}, even empty, hold at most 2 of its tasks")
     assert "never" not in why(world, ahead)[1]
     said = outlook(world.state, behind, 5.0)
-    assert (said.reason, said.text.partition(":")[0]) == ("never", f"never while job {gang} is before it")
+    assert (said.reason, said.text.partition(":")[0]) == (
+        "never",
+        f"never while job {gang} is ahead in the strict queue s",
+    )
     doubt = admission.doubt(world.state, Job("s", {"cpu": 1000}))
     assert doubt.startswith(f"queue s is strict, and job {gang}, which goes first there, is too large for all nodes")
     assert admission.doubt(world.state, Job("s", {"cpu": 1000}, priority=1)) is None
@@ -261,8 +264,8 @@ def test_behind_one_that_never_starts_where_earlier_jobs_have_ended():
     world.end(1)
     gang = world.submit("s", {"cpu": 1000}, 3, gang=True, priority=7)
     behind = world.submit("s", {"cpu": 1000}, priority=1)
-    assert f"so that job {gang} goes first" in why(world, behind)[1]
-    assert outlook(world.state, behind, 5.0).text.startswith(f"never while job {gang} is before it")
+    assert f"and job {gang} goes first" in why(world, behind)[1]
+    assert outlook(world.state, behind, 5.0).text.startswith(f"never while job {gang} is ahead in the strict queue s")
 
 
 @pytest.mark.parametrize("queues", [[Queue("m", max_tasks=1)], [Queue("m", max_tasks=1), Queue("m/x", strict=True)]])
@@ -275,16 +278,16 @@ def test_a_gang_that_no_bound_of_its_queues_lets_start(queues):
     assert admission.doubt(world.state, spec) == f"{said}: the job waits until the bound is raised"
     assert admission.never_starts(world.state, Job(leaf, {"cpu": 1000}, 2)) is None
     gang = world.submit(leaf, {"cpu": 1000}, 2, gang=True)
-    assert why(world, gang) == ("max tasks", f"never, as things are: {said}")
+    assert why(world, gang) == ("max tasks", f"can never start as things are: {said}")
     assert outlook(world.state, gang, 5.0).text == f"never: {said}"
     assert audit_state(world.state, 5.0)["queues"] == []
     assert audit_history(world.state, [], 0.0, 100.0, 0)["queues"] == []
     behind = world.submit(leaf, {"cpu": 1000})
     if world.state.tree.spec_of(leaf).strict:
-        text = f"never, as things are: queue {leaf} is strict, so that job {gang} goes first: {said}"
+        text = f"can never start as things are: queue {leaf} is strict, and job {gang} goes first: {said}"
         assert why(world, behind) == ("behind", text)
         assert outlook(world.state, behind, 5.0).text == (
-            f"never while job {gang} is before it: queue {leaf} is strict, and of that, {said}"
+            f"never while job {gang} is ahead in the strict queue {leaf}: job {gang} can never start ({said})"
         )
         assert f"job {gang}, which goes first there, can never start ({said})" in admission.doubt(
             world.state, Job(leaf, {"cpu": 1000})
@@ -301,7 +304,7 @@ def test_a_gang_over_a_limit_that_was_lowered_never_starts():
     gang = world.submit("m", {"cpu": 2000}, 2, gang=True)
     world.happen(admission.configure(world.state, [Queue("m", limit={"cpu": 3000})], world.state.settings, 0.0))
     said = "a gang of 2 tasks needs 4 cpu at once, and queue m is limited to 3"
-    assert why(world, gang) == ("limit", f"never, as things are: {said}")
+    assert why(world, gang) == ("limit", f"can never start as things are: {said}")
     world.end(running)
     assert audit_state(world.state, 5.0)["queues"] == []
 
@@ -327,8 +330,8 @@ def test_what_room_is_kept_for_it():
     world.happen(NodesReserved(at=7.0, id=large, nodes=[0], tasks=[1], start=100.0))
     found = explain(world.state, large)
     assert found["text"] == (
-        "no node has room: n0, the closest, lacks 2 cpu; room is reserved for it on n0, which no other job gets, "
-        "and its queue is charged for it"
+        "no node has room: n0, the closest, lacks 2 cpu; room on n0 is reserved for it, "
+        "and its queue is charged for that room"
     )
     reserved = {"nodes": ["n0"], "made": 7.0, "start": 100.0, "end": 150.0, "slips": 0, "idle": {"cpu": 2000}}
     assert found["reserved"] == reserved
@@ -347,7 +350,9 @@ def test_room_that_another_is_about_to_have_is_not_called_kept():
     world.end(first)
     assert explain(world.state, 2)["reason"] == "about to start"
     text = explain(world.state, 3)["text"]
-    assert text.startswith("no node has room: n0, the closest, lacks 1 cpu beside what starts there now"), text
+    assert text.startswith("no node has room: n0, the closest, lacks 1 cpu, not counting tasks that start there now"), (
+        text
+    )
 
 
 @pytest.mark.parametrize("policy", ["fairtree", "drf"])

@@ -113,9 +113,7 @@ def test_room_in_offers_of_several_is_told_and_no_start_is_expected_now(nodes, t
     c.happen(*admission.submit(c.state, [Job("lab", {"cpu": cpu}, tasks, gang=tasks > 1)], c.now))
     c.decide()
     text = explain(c.state, 1, c.now)["text"]
-    assert text.endswith(
-        f"; what is offered on {on} to frameworks of org and web would suffice: they have not answered"
-    )
+    assert text.endswith(f"; the open offers on {on} to frameworks of org and web would be enough")
     when = outlook(c.state, 1, c.now)
     assert when.text.startswith("at once, when frameworks answer")
     assert (when.earliest, when.latest) == (0.0, None)
@@ -126,7 +124,7 @@ def test_why_says_how_much_of_what_a_queue_uses_is_only_offered():
     c.join("spark", "web")
     c.offers()
     c.happen(*admission.submit(c.state, [Job("web/./jobs", {"cpu": 1000})], c.now))
-    said = "queue web is limited to 3 cpu: it uses 3, 3 of that offered and not answered, and this needs 1 more"
+    said = "queue web is limited to 3 cpu: it uses 3, of which 3 is in open offers; the job needs 1 more"
     assert explain(c.state, 1, c.now)["text"] == said
 
 
@@ -137,12 +135,10 @@ def test_who_keeps_others_waiting_hoards():
     c.happen(*admission.submit(c.state, [Job("lab", {"cpu": 1000})], c.now))
     c.decide(5.0)
     assert not told(c, "spark")["hoards"], "it has had little time"
-    assert explain(c.state, 1, c.now)["text"].endswith(
-        "; what is offered on n0 to frameworks of web would suffice: they have not answered"
-    )
+    assert explain(c.state, 1, c.now)["text"].endswith("; the open offers on n0 to frameworks of web would be enough")
     c.decide(10.0)
     assert told(c, "spark")["hoards"]
-    assert told(c, "spark")["text"].endswith("for 15 s, and others wait for that: it hoards")
+    assert told(c, "spark")["text"].endswith("for 15 s; others wait for what is offered: it hoards")
     c.happen(*[fact for fact in [admission.cancel(c.state, 1, None, c.now)] if fact])
     assert not told(c, "spark")["hoards"], "nobody else wants it"
 
@@ -150,10 +146,10 @@ def test_who_keeps_others_waiting_hoards():
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("refused", "it refused what n0 has"),
-        ("refused one", "it refused what n0 has, and n1 has nothing left"),
-        ("full", "no node has anything left that is worth an offer"),
-        ("limit", "queue web has all the cpu that it may have, 1"),
+        ("refused", "it refused what is left on n0"),
+        ("refused one", "it refused what is left on n0; n1 has nothing left"),
+        ("full", "no node has enough left for an offer"),
+        ("limit", "queue web is at its limit of 1 cpu"),
         ("suppressed", "wants no offers: it has suppressed all of its roles"),
         ("away", "its connection is lost: its tasks are stopped in 20 s, unless it comes back"),
     ],
@@ -183,9 +179,9 @@ def test_why_a_framework_gets_nothing(how, said):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("not lent", "all that is free others are guaranteed and do not lend, or is kept for them"),
-        ("beyond its limit", "no node has anything left that is worth an offer"),
-        ("most", "it is offered as much as one framework may be at once"),
+        ("not lent", "all free resources are quota that others do not lend, or held for claims of others"),
+        ("beyond its limit", "no node has enough left for an offer"),
+        ("most", "its open offers have reached the maximum per framework"),
     ],
 )
 def test_why_a_framework_gets_nothing_is_what_the_scheduler_goes_by(how, said):

@@ -32,9 +32,7 @@ def test_a_person_has_so_many_jobs_in_all_queues_and_the_next_comes_in_when_one_
     story = crowd(ann=2).until(5.0)
     assert story.began == {1: [0.0], 2: [1.0], 4: [3.0]}
     assert explain(story.state, 3)["reason"] == "max jobs"
-    assert explain(story.state, 3)["text"] == (
-        "of the jobs of ann 2 may wait for room or run at once, and jobs 1 and 2 do"
-    )
+    assert explain(story.state, 3)["text"] == ("ann may have 2 admitted jobs at once: jobs 1 and 2 are admitted")
     assert outlook(story.state, 3, 5.0).reason == "unknown"
     assert same(replay(story.facts)) == same(story.state)
     assert snapshot.load(snapshot.dump(story.state)).job_caps == story.state.job_caps
@@ -76,7 +74,7 @@ def test_who_is_cancelled_or_held_makes_room_for_the_next():
     assert story.began[2] == [5.0]
     story.happen(admission.release(story.state, 1, 5.0))
     check_invariants(story.state)
-    assert explain(story.state, 3)["text"].endswith("at once, and job 2 does; 1 more of theirs comes before it")
+    assert explain(story.state, 3)["text"].endswith("at once: job 2 is admitted; 1 more of the same user is ahead")
 
 
 def test_the_key_is_read(tmp_path):

@@ -287,7 +287,7 @@ def test_tasks_that_no_executor_runs(framework):
     assert {framework.status(name)["state"] for name in wrong if name != "first"} == {"TASK_ERROR"}
     offer = offer_on(framework, "n1")
     framework.launch(offer, task("third", "", offer))
-    assert "another than" in framework.status("third")["message"]
+    assert "different description" in framework.status("third")["message"]
     framework.call("SHUTDOWN", executor_id={"value": "e"}, agent_id=offer["agent_id"])
     offer = offer_on(framework, "n1")
     framework.launch(offer, task("fourth", "", offer, executor=executor(command="sleep 60")))

@@ -154,14 +154,14 @@ def offer_without(framework):
 
 
 WRONG = [
-    (operation("RESERVE", reserved("cpus", 100)), "there is not so much of it in the offers"),
+    (operation("RESERVE", reserved("cpus", 100)), "the offers contain less than that"),
     (operation("RESERVE", reserved("cpus", 1, "A")), "it is reserved for role 'A', and was offered to 'B'"),
     (operation("RESERVE", {**reserved("cpus", 1), "role": "*"}), "reservations for role '*' are not possible"),
-    (operation("UNRESERVE", reserved("cpus", 1)), "there is not so much of it in the offers"),
+    (operation("UNRESERVE", reserved("cpus", 1)), "the offers contain less than that"),
     (operation("RESERVE", volume()), "a volume cannot be reserved or unreserved"),
     (operation("CREATE", reserved("disk", 1)), "it is not a volume"),
-    (operation("CREATE", volume()), "there is not so much of it in the offers"),
-    (operation("DESTROY", volume()), "there is not so much of it in the offers"),
+    (operation("CREATE", volume()), "the offers contain less than that"),
+    (operation("DESTROY", volume()), "the offers contain less than that"),
     (operation("CREATE", volume("a/b")), "is not a valid id of a volume"),
     (operation("CREATE", volume(path="../../x")), "is not a path in the sandbox"),
     (operation("CREATE", volume(path="/tmp/x")), "leave out the first /"),
@@ -208,7 +208,7 @@ def test_ports_are_given_by_number(live):
         ]
         assert answer(framework, offer, launch(*tasks)) == []
         for name, why in (
-            ("b", "ports 31001-31001; of the offers is left"),
+            ("b", "ports 31001-31001 are not offered"),
             ("c", "a range must go"),
             ("d", "reserved"),
         ):

@@ -211,9 +211,9 @@ def test_why_names_who_holds_what_a_job_could_have_and_does_not_answer():
     c.happen(*admission.submit(c.state, [Job("jobs", {"cpu": 1000})], c.now))
     text = explain(c.state, 1, c.now)["text"]
     assert "n0, the closest, lacks 1 cpu" in text
-    assert text.endswith("; what is offered on n0 to frameworks of default would suffice: they have not answered")
+    assert text.endswith("; the open offers on n0 to frameworks of default would be enough")
     (spark,) = list_frameworks(c.state, c.now)
-    assert "; it let 1 offer go by unanswered before, and others wait for that: it hoards" in spark["text"]
+    assert "; 1 earlier offer expired unanswered; others wait for what is offered: it hoards" in spark["text"]
     (queue,) = [each for each in list_queues(c.state) if each["name"] == "default/./1"]
     assert (queue["offered"], queue["status"]) == (WHOLE, "open")
     assert audit_state(c.state, c.now)["queues"]
@@ -435,7 +435,7 @@ def test_what_cannot_be_launched_is_refused_task_by_task():
     ]
     facts, refused = frameworks.accept(c.state, "f", [offer.id], jobs, 0.0, c.now)
     assert [invalid.task for invalid in refused] == ["large", "t", "odd", "empty", "", "v"]
-    assert "2 tasks at once" in str(refused[-1])
+    assert "maximum of 2 tasks" in str(refused[-1])
     c.happen(*facts)
     assert c.used("web") == {"cpu": 4000}
 
@@ -755,7 +755,7 @@ class TestExecutors:
         self.launch(cluster, cluster.offers()[0], "a")
         (number,) = cluster.state.frameworks.executors
         offer = next(offer for offer in cluster.offers() if cluster.state.tasks.node[0] == offer.node)
-        assert "is another than" in str(self.launch(cluster, offer, "b", info="of another kind")["b"])
+        assert "with a different description" in str(self.launch(cluster, offer, "b", info="of another kind")["b"])
         cluster.happen(*frameworks.shut_down(cluster.state, number, cluster.now))
         offer = next(offer for offer in cluster.offers() if cluster.state.tasks.node[0] == offer.node)
         assert isinstance(self.launch(cluster, offer, "c")["c"], frameworks.ExecutorEnds)

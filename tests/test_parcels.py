@@ -63,7 +63,7 @@ def test_tasks_run_in_it_and_give_it_back_to_their_role(c):
     inside = task("t", {"web": {"cpu": 2000}}, cpu=3000)
     too_much = task("u", {"web": {"cpu": 1000}}, cpu=1000)
     assert answer(c, offer, inside, too_much) == [
-        "task 'u' needs cpu=1, and of what it names is left cpu=1 memory=4Gi and memory=4Gi"
+        "task 'u' needs cpu=1; the reservation that it names has memory=4Gi left"
     ]
     assert c.used("web") == {"cpu": 3000, "memory": 4 * G}
     (offer,) = c.offers()
@@ -113,10 +113,7 @@ def test_it_can_be_given_back_and_used_in_the_same_answer(c):
 def test_moves_are_made_whole_and_in_order(c):
     (offer,) = c.offers()
     two = Moves(3, [Move({"cpu": 1000}, mark="web", role="web"), Move({"gpu": 1}, mark="web", role="web")])
-    assert (
-        answer(c, offer, two, Moves(4, [Move({"cpu": 3000}, of="web")]))
-        == ["there is not so much of it in the offers"] * 2
-    )
+    assert answer(c, offer, two, Moves(4, [Move({"cpu": 3000}, of="web")])) == ["the offers contain less than that"] * 2
     assert c.used("web") == HALF
 
 
@@ -124,7 +121,7 @@ def test_a_volume_is_made_used_and_destroyed_as_a_whole(c):
     (offer,) = c.offers()
     make = Moves(0, [Move({"memory": G}, of="web", mark="v", role="web", said="here", whole=True)])
     again = make._replace(number=1)
-    assert answer(c, offer, make, again) == ["there is such a volume already, or was before this call"]
+    assert answer(c, offer, make, again) == ["the volume exists already, or existed before this call"]
     (offer,) = c.offers()
     assert offer.apart == {"web": {"cpu": 2000, "memory": 3 * G}, "v": {"memory": G}}
     part = Moves(0, [Move({"memory": 1}, of="v", mark="web", role="web")])
@@ -132,7 +129,7 @@ def test_a_volume_is_made_used_and_destroyed_as_a_whole(c):
     user = task("t", {"v": {"memory": G}}, cpu=1000, memory=G)
     assert answer(c, offer, part, other, user) == [
         "a volume is destroyed as a whole",
-        "task 's' needs cpu=1 memory=1, and a volume is given as a whole; there is cpu=2 memory=4Gi and memory=1Gi",
+        "task 's' needs cpu=1 memory=1; a volume is indivisible, and this one has memory=1Gi",
     ]
     (offer,) = c.offers()
     assert "v" not in offer.apart, "one task at a time has it"
@@ -207,9 +204,7 @@ class TestPorts:
         assert offer.ports == [(100, 109), (200, 200)]
         tasks = self.task("a", (101, 102)), self.task("b", (102, 103)), self.task("c", (200, 201)), self.task("d")
         refused = answer(c, offer, *tasks)
-        assert refused[0].endswith(
-            "ports 102-103; of the offers is left 100-100,103-109,200-200 and cpu=3500m memory=8Gi"
-        )
+        assert refused[0].endswith("ports 102-102 are not offered; offered: 100-100,103-109,200-200")
         assert len(refused) == 2
         (offer,) = c.offers()
         assert offer.ports == [(100, 100), (103, 109), (200, 200)]

@@ -129,9 +129,9 @@ def test_what_cannot_be_launched_in_offers_is_refused():
             simulate(workload, policy, offers=Answers(only))
 
     refused("queue 'A' has gangs, and an offer is of one machine: leave it out", gang=True)
-    refused("queue 'A' has jobs that come after others", after=[0])
+    refused("queue 'A' has job dependencies", after=[0])
     refused("no job is in queue 'X'", only=frozenset({"X"}))
-    refused("queue 'a b' can be no role", queue="a b")
+    refused("queue 'a b' cannot be a role", queue="a b")
     refused("no machine has cpu or memory", policy="slots:2")
     refused("easy: makes no offers", kind=PolicyError, policy="easy")
     for text, why in (

@@ -535,7 +535,7 @@ def test_who_goes_first_by_a_minimum_of_memory_does_not_pay_with_its_cores():
     story.job(0.0, "b", 300.0, 2, cpu=1)
     story.until(200.0)
     assert (story.runs("a"), story.runs("b"), story.revoked()) == (1, 2, [])
-    assert "what others run is within what is theirs (2 tasks)" in explain(story.state, 1, 200.0)["claim"]
+    assert "other tasks: within their guarantee or share (2 tasks)" in explain(story.state, 1, 200.0)["claim"]
     story.until(300.0)
     assert story.runs("a") == 2
     more = Story([{"cpu": 4, "memory": 10}], [*queues[:2], Queue("b", guarantee={"memory": 1})])

@@ -1,6 +1,6 @@
 """Fairness over time: what each queue was entitled to and got, summed over the time in which it had work.
 
-A look is a sample: a moment, and the time that it stands for. A queue's entitlement and its use are dominant shares of the
+A sample is a moment, and the time that it stands for. A queue's entitlement and its use are dominant shares of the
 cluster. Both are summed per resource, in share x capacity x seconds, and reported for the resource that the share was mostly
 of. So amounts are resource-hours, and entitled - got = short exactly. Surplus at one time makes up for a shortfall at another.
 """

@@ -297,7 +297,7 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
 
 
 def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished], Seen]:
-    """Record tasks that ended while nobody listened in the second in which they ended, as far as known. Also return the rest.
+    """Backdate late ends to the second they happened, as far as known. Also return the rest.
 
     Else their queues would be charged for what nobody had. A task without a reported start counts from the last fact.
     """

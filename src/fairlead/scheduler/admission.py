@@ -125,7 +125,7 @@ def submit(state: State, jobs: Sequence[Job], now: float) -> list[JobSubmitted]:
         moved = replace(job, queue=leaf_beside_frameworks(state, job.queue))
         try:
             if moved.queue in state.tree.inner:
-                raise Refused(f"{job.queue!r} is not a leaf queue any more: ask again")
+                raise Refused(f"{job.queue!r} is no longer a leaf queue: submit again")
             check_job(state, moved)
         except Refused as refused:
             raise type(refused)(f"jobs.{number}: {refused}") if len(jobs) > 1 else refused from None
@@ -263,10 +263,10 @@ def _blocked_note(state: State, job: Job) -> str | None:
     number, name, bound = int(state.jobs.id[first]), state.display_name(job.queue), over_bound(state, first)
     before = f"queue {name} is strict, and job {number}, which goes first there,"
     if bound is not None:
-        return f"{before} can never start ({bound.text}): the job waits until that one is cancelled, or may have more"
-    return (
-        f"{before} is too large for all nodes that take tasks: the job waits until that one is cancelled, or more join"
-    )
+        return (
+            f"{before} can never start ({bound.text}): the job waits until that job is cancelled or its limit is raised"
+        )
+    return f"{before} is too large for all nodes that take tasks: the job waits until that job is cancelled or more nodes join"
 
 
 def doubt_about_memory(job: Job) -> str | None:
@@ -359,7 +359,7 @@ def again(state: State, number: int, failed: bool) -> Job:
         raise Refused(f"job {number} is calls of a Python program: only that program can make them again")
     if job.work.export:
         raise Refused(
-            f"job {number} used an environment that was kept only until it ended: submit it again from where that environment is"
+            f"job {number} used an environment kept only until it ended: submit it again from a shell with that environment"
         )
     tasks, work = job.tasks, replace(job.work, input="")
     if failed:
@@ -387,9 +387,7 @@ def configure(state: State, queues: Sequence[Queue], settings: Settings, now: fl
     for row in np.unique(live):
         name = state.tree.names[row]
         if name in inner:
-            raise Refused(
-                f"queue {name!r} has jobs and cannot get queues below it: wait until they end, or cancel them"
-            )
+            raise Refused(f"queue {name!r} has jobs, so it must stay a leaf: wait until they end, or cancel them")
     return Configured(at=now, queues=list(queues), settings=settings)
 
 

@@ -193,7 +193,9 @@ def _node_joined(state: State, fact: NodeJoined) -> None:
     row = state.cluster.rows.get(fact.node.name)
     before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
-        raise Contradiction(f"with node {fact.node.name} there would be more of a resource than can be counted")
+        raise Contradiction(
+            f"node {fact.node.name} would raise a resource's total above the largest that can be counted"
+        )
     row = state.cluster.join(fact.node, state.nodes, state.resources)
     if (state.nodes.free[row] < 0).any() or role_reservations.are_absent(state, fact.node.name):
         drop_offers_on(state, row, "node changed", fact.at)
@@ -401,7 +403,7 @@ def _claim_kind(why: str) -> int:
     for kind, known in WHY.items():
         if why == known:
             return kind
-    raise Contradiction(f"there are no claims for {why!r}")
+    raise Contradiction(f"unknown class of claims: {why!r}")
 
 
 def _keep_nodes(
@@ -474,7 +476,7 @@ def _facts_lost(state: State, fact: FactsLost) -> None:
 def _refuse(state: State, bad: int, job: Ints, index: Ints, what: str) -> None:
     state.count_rows()
     if bad >= 0:
-        raise Contradiction(f"task {job[bad]}.{index[bad]} cannot have {what} in this state")
+        raise Contradiction(f"task {job[bad]}.{index[bad]} cannot have {what}: its status does not allow it")
 
 
 def _current(state: State, fact: TasksFact, what: str) -> I64:

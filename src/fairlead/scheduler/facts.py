@@ -269,7 +269,7 @@ class NodesClaimed(Fact, frozen=True):
 
 
 class SharesLooked(Fact, frozen=True):
-    """Computed: exactly these leaf queues with pending jobs are below their fair share, or below a queue that is."""
+    """Computed: the complete list of leaves with pending jobs that are below their fair share, or below a queue that is."""
 
     short: list[str]
 

@@ -144,5 +144,10 @@ def _alone(state: State, row: int) -> str:
     if first == NONE:
         return ""
     name, bound = state.display_name(state.tree.names[leaf]), over_bound(state, first)
-    why = "the nodes that take tasks could not hold that, even empty" if bound is None else f"of that, {bound.text}"
-    return f" while job {jobs.id[first]} is before it: queue {name} is strict, and {why}"
+    ahead = f"job {jobs.id[first]}"
+    why = (
+        f"the nodes that take tasks could not hold {ahead}, even empty"
+        if bound is None
+        else f"{ahead} can never start ({bound.text})"
+    )
+    return f" while {ahead} is ahead in the strict queue {name}: {why}"

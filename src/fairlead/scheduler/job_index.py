@@ -40,7 +40,7 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     keys : dict of str to int
         Numbers by idempotency key.
     heavy, heavier : dict of int to int, int
-        By number, the pieces that a large job counts for beyond one; and their sum.
+        By number, the extra weight of large jobs; and its sum.
     led, in_executors : set of int
         Gangs that end with their first task, and tasks inside executors of frameworks.
     first : int

@@ -398,7 +398,7 @@ def _revoked(
 
 
 def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int) -> Claim:
-    """Return for whom and why, with the numbers of the resource of which the queue has the least part of its own.
+    """Return for whom and why, with the numbers of the resource with the lowest used / guarantee, or used / fair share.
 
     For a guarantee, of the queues up to `last`: those above it also contain the victims.
     """

@@ -133,7 +133,7 @@ class State(Records):
         return self.tree.spec_of(queue)
 
     def display_name(self, queue: str) -> str:
-        """Return a queue's name for people: for the leaf that a queue has for its own jobs, the queue's."""
+        """Return a queue's name for people; the jobs leaf of a role is shown as the role."""
         return written(holds_jobs_of(queue))
 
     def quantities(self, vector: I64) -> Quantities:

@@ -152,7 +152,7 @@ class Offers:
             raise TraceError(f"--offers: no job is in queue {unknown[0]!r}: name queues of the trace, or all")
         for name in self._waiting:
             if fault := frameworks.check_role(name):
-                raise TraceError(f"--offers: queue {name!r} can be no role: {fault}")
+                raise TraceError(f"--offers: queue {name!r} cannot be a role: {fault}")
         if not any(node.capacity.get(name) for node in seen.nodes for name in MIN_OFFER):
             raise TraceError(f"--offers: no machine has {' or '.join(MIN_OFFER)}, which an offer needs")
         for job in np.flatnonzero(seen.gang & (seen.tasks > 1)).tolist():
@@ -161,9 +161,7 @@ class Offers:
                 raise TraceError(f"--offers: queue {name!r} has gangs, and an offer is of one machine: leave it out")
         for job in {*seen.after, *(other for others in seen.after.values() for other in others)}:
             if self.launches(job):
-                raise TraceError(
-                    f"--offers: queue {seen.queue[job]!r} has jobs that come after others, or before: leave it out"
-                )
+                raise TraceError(f"--offers: queue {seen.queue[job]!r} has job dependencies: leave it out")
 
     def launches(self, job: int) -> bool:
         """True if a framework launches this job."""

@@ -1,4 +1,4 @@
-"""Requests of frameworks, checked against the state and turned into facts, or refused with a reason; and what time brings.
+"""Requests of frameworks, checked against the state and turned into facts, or refused with a reason; and facts due by time alone.
 
 Independent of any wire format; the caller knows who is connected. An offer that is no longer valid is not the framework's
 fault, which may not know yet: that is :class:`InvalidOffers`. A task that cannot be launched is :class:`InvalidTask`. Neither
@@ -236,7 +236,7 @@ def accept(
     """
     member, ids = _member(state, who), [*dict.fromkeys(offers)]
     if not ids or any(whose(state, offer) != who for offer in ids):
-        raise InvalidOffers(f"of offers {', '.join(map(str, ids))} some do not hold any more")
+        raise InvalidOffers(f"offers {', '.join(map(str, ids))}: some are no longer valid")
     rows = np.searchsorted(state.offers.id[: state.offers.n], ids).astype(np.int64)
     places = {*zip(state.offers.leaf[rows].tolist(), state.offers.node[rows].tolist(), strict=True)}
     if len(places) > 1:
@@ -363,12 +363,10 @@ def _new_executor(state: State, executor: Job, task: str, node: str) -> Job | No
         return executor
     if state.frameworks.executors[known].over or state.tasks.status[state.jobs.first[state.job_row(known)]] >= STOPPING:
         raise ExecutorEnds(
-            task, f"executor {executor.executor!r} is ending on {node}: launch the task again when it has"
+            task, f"executor {executor.executor!r} is ending on {node}: launch the task after it has ended"
         )
     if state.index.specs[known].info != executor.info:
-        raise InvalidTask(
-            task, f"executor {executor.executor!r} is on {node} already, and is another than the one that is described"
-        )
+        raise InvalidTask(task, f"executor {executor.executor!r} already runs on {node} with a different description")
     return None
 
 
@@ -380,7 +378,7 @@ def _without_task(
     if not job.task:
         raise InvalidTask(job.task, "a task has a name")
     if job.task in state.frameworks.tasks.get(job.framework, {}) or job.task in others:
-        raise InvalidTask(job.task, f"task {job.task!r} is there already")
+        raise InvalidTask(job.task, f"task {job.task!r} already exists")
     both = (job,) if executor is None else (job, executor)
     try:
         check_job(state, job, limits=False)  # offers are within limits
@@ -393,7 +391,7 @@ def _without_task(
         for kind, now, most in (("tasks", queues.tasks, queues.max_tasks), ("jobs", queues.jobs, queues.max_jobs)):
             if now[row] + len(others) + begun + len(both) > most[row]:
                 raise InvalidTask(
-                    job.task, f"queue {state.display_name(name)!r} may have {most[row]} {kind} at once, and has them"
+                    job.task, f"queue {state.display_name(name)!r} would exceed its maximum of {most[row]} {kind}"
                 )
     for each in both:
         left = _without(state, job.task, each, left)
@@ -405,9 +403,7 @@ def _without(state: State, task: str, job: Job, left: Left) -> Left:
     try:
         return left.without(job)
     except ValueError as lacks:
-        there = [left.free, *(left.apart.get(mark, {}) for mark in job.apart)]
-        says = " and ".join(format_quantities(amount) for amount in there if amount) or "nothing"
-        raise InvalidTask(task, f"task {task!r} needs {format_quantities(job.demand)}, and {lacks} {says}") from None
+        raise InvalidTask(task, f"task {task!r} needs {format_quantities(job.demand)}; {lacks}") from None
 
 
 def kill(state: State, who: str, task: str, now: float) -> list[Fact]:

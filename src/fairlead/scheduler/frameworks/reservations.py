@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairlead.model.quantity import format_quantities
 from fairlead.model.specs import Job, Offer, Quantities, Ranges
 from fairlead.scheduler.facts import Contradiction, Fact, OffersMade, ResourcesReserved
 from fairlead.scheduler.framework_index import RefusedReservation, RoleReservation, own_queue, plus
@@ -57,29 +58,35 @@ class Left(NamedTuple):
         """Return what is left after a task took what it needs. Raises ValueError with what is missing."""
         free = plus(self.free, job.taken, -1)
         if any(amount < 0 for amount in free.values()):
-            raise ValueError("of the offers is left")
+            raise ValueError(f"the offers have {self._text(job)} left")
         apart = dict(self.apart)
         for mark, amount in job.apart.items():
             if mark in self.whole and amount != apart.get(mark, amount):
-                raise ValueError("a volume is given as a whole; there is")
+                raise ValueError(f"a volume is indivisible, and this one has {format_quantities(apart[mark])}")
             apart[mark] = plus(apart.get(mark, {}), amount, -1)
             if any(each < 0 for each in apart[mark].values()):
-                raise ValueError("of what it names is left")
-        if without(job.ports, self.ports):
-            raise ValueError(f"ports {format_ports(job.ports)}; of the offers is left {format_ports(self.ports)} and")
+                has = format_quantities(self.apart.get(mark, {}))
+                raise ValueError(f"the reservation that it names has {has} left")
+        if missing := without(job.ports, self.ports):
+            raise ValueError(f"ports {format_ports(missing)} are not offered; offered: {format_ports(self.ports)}")
         apart = {mark: amount for mark, amount in apart.items() if amount}
         return self._replace(free=free, apart=apart, ports=without(self.ports, joined(job.ports)))
+
+    def _text(self, job: Job) -> str:
+        """Return the unreserved resources, and those of the job's reservations, as text."""
+        amounts = [self.free, *(self.apart.get(mark, {}) for mark in job.apart)]
+        return " and ".join(format_quantities(amount) for amount in amounts if amount) or "nothing"
 
     def after(self, move: Move) -> "Left":
         """Return what is left after a move. Raises ValueError with what is wrong."""
         here, apart = self.apart.get(move.of, {}) if move.of else self.free, dict(self.apart)
         if move.whole and move.mark in self.whole:
-            raise ValueError("there is such a volume already, or was before this call")
+            raise ValueError("the volume exists already, or existed before this call")
         if move.of in self.whole and move.amount != here:
             raise ValueError("a volume is destroyed as a whole")
         of = plus(here, move.amount, -1)
         if any(amount < 0 for amount in of.values()):
-            raise ValueError("there is not so much of it in the offers")
+            raise ValueError("the offers contain less than that")
         free = self.free if move.of else of
         if move.of:
             apart[move.of] = of
@@ -103,19 +110,19 @@ def may_have(reservation: RoleReservation, role: str) -> bool:
 def resources_reserved(state: State, fact: ResourcesReserved) -> None:
     """Move resources to another reservation."""
     if not 0 <= fact.node < state.nodes.n or not state.nodes.up[fact.node] or not (fact.of or fact.mark):
-        raise Contradiction(f"no room of node {fact.node} can be set apart")
+        raise Contradiction(f"nothing can be reserved on node {fact.node}")
     ensure_resources(state, fact.amount)
     here = state.frameworks.role_reservations.setdefault(state.cluster.specs[fact.node].name, {})
     if fact.of:
         reservation = here.get(fact.of)
         if reservation is None or not reservation.there or _is_more(fact.amount, reservation.idle):
-            raise Contradiction(f"of reservation {fact.of} there is not so much that nobody has")
+            raise Contradiction(f"reservation {fact.of} has less idle than that")
         _count(state, fact.node, reservation.role, fact.amount, -1, fact.at)
         reservation.amount = plus(reservation.amount, fact.amount, -1)
         if not reservation.amount:
             del here[fact.of]
     elif not scheduling.amount_fits(state.view(), fact.node, vector(fact.amount, state.resources)):
-        raise Contradiction(f"node {fact.node} has not so much free")
+        raise Contradiction(f"node {fact.node} has less free than that")
     if fact.mark:
         make_role(state, fact.role, fact.at)
         _count(state, fact.node, fact.role, fact.amount, 1, fact.at)
@@ -140,7 +147,7 @@ def offered(state: State, offer: Offer) -> None:
     here = state.frameworks.role_reservations.get(state.cluster.specs[offer.node].name, {})
     for mark, amount in offer.apart.items():
         if mark not in here or not here[mark].there or _is_more(amount, here[mark].idle):
-            raise Contradiction(f"offer {offer.id} is of more than there is of reservation {mark}")
+            raise Contradiction(f"offer {offer.id} exceeds reservation {mark}")
         here[mark].offered = plus(here[mark].offered, amount)
     if offer.apart:
         state.frameworks.offered_apart[offer.id] = offer.apart
@@ -167,7 +174,7 @@ def taken(state: State, job: Job, node: str, sign: int) -> None:
     here = state.frameworks.role_reservations.get(node, {})
     for mark, amount in job.apart.items():
         if mark not in here or (sign > 0 and (not here[mark].there or _is_more(amount, here[mark].idle))):
-            raise Contradiction(f"task {job.task!r} has more of reservation {mark} than there is")
+            raise Contradiction(f"task {job.task!r} exceeds reservation {mark}")
         here[mark].taken = plus(here[mark].taken, amount, sign)
 
 
@@ -323,7 +330,7 @@ def hold(state: State, held: dict[str, dict[int, Ranges]], node: str, number: in
     """Give ports of a node to an offer or a task. Raises Contradiction if they are taken."""
     if ranges:
         if any(without(ranges, other) != ranges for other in _used_ports(state, node)):
-            raise Contradiction(f"some of ports {ranges} of node {node} are somebody's already")
+            raise Contradiction(f"some of ports {ranges} of node {node} are in use")
         held.setdefault(node, {})[number] = ranges
 
 

@@ -91,8 +91,8 @@ cdef (i64, double) plan_anew(View v, i64 b, i64 slips, double now) noexcept nogi
 cdef (i64, double) plan_new(View v, i64 b, double now) noexcept nogil:
     """Plan a reservation for a group that has none; see `_plan`.
 
-    If its leaf was just served, is still first in line, and is short, the reservation must bring it more than it has.
-    If only its own tasks' ends could, nothing is planned until it is bypassed again.
+    For a leaf that is served in line and short, plan without the ends of its own tasks. If only these would make room,
+    plan nothing until the group is bypassed again.
     """
     mark = v.scratches
     own, most = _is_short(v, v.groups[b].leaf, now), integers(v, v.counts[NODES])
@@ -108,14 +108,14 @@ cdef (i64, double) plan_new(View v, i64 b, double now) noexcept nogil:
 cdef (i64, double) _plan(View v, i64 b, i64 rank, i64 *most, bint own, double now) noexcept nogil:
     """Plan a start (see `plan_start`), and mark in the cache the leaves whose tasks' ends it ignores (`apart`).
 
-    What such a leaf's tasks free is used by others of the leaf at once. These are leaves that
+    Room freed by the tasks of these leaves goes back to them at once:
 
-    - were in line when served, and are short;
-    - have a pending gang and would go before this group once as much as that has ended;
-    - have a reservation and would go before this group even with what is kept for them;
-    - are this group's own, if `own`.
+    - short: in line when served, and short (`_is_short`);
+    - coming back: a pending gang would precede this group if its demand were freed (`_comes_back`);
+    - staying before: has a reservation, and precedes this group even when charged for it (`_stays_before`);
+    - own: the leaf of this group, if `own`.
 
-    A plan that fails without them counts on them.
+    If there is no plan without their ends, plan with them.
     """
     cdef bint some
     cache, mine, some = v.queue_cache, v.groups[b].leaf, own
@@ -181,7 +181,7 @@ cdef bint _goes_before_another(View v, i64 x, i64 x_below, i64 shape) noexcept n
 
 
 cdef bint _comes_back(View v, i64 leaf, i64 b) noexcept nogil:
-    """Return True if a leaf with running tasks has a pending gang and goes before a group once as much as that has ended."""
+    """Return True if a leaf that runs tasks has a gang and would precede a group if its demand were freed from the use."""
     cdef i64 m = v.len_total
     best = v.best[v.queue_cache[leaf].base + 1] if is_leaf(v, leaf) and v.queues[leaf].tasks > 0 else NONE
     if best == NONE or v.groups[best].gang == 0:
@@ -462,8 +462,8 @@ cdef double expected_end(View v, i64 t, double now, double part, double *tails) 
 cdef i64 overtaken(View v, i64 line) noexcept nogil:
     """Return a hold of a reservation whose queue no longer goes before that of the group `line`; NONE.
 
-    `line` must go first even with what it waits for, and without the other's charge for its reservation. Otherwise the
-    two would drop each other's in turn.
+    Compare with `line`'s demand added and the other's charge for its reservation removed. Otherwise the two would drop
+    each other's in turn.
     """
     h = 0
     while h < v.counts[HOLDS]:

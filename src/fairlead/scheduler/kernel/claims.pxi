@@ -28,7 +28,7 @@ that may open a claim lower it (:func:`expect_claim`, :func:`note_fall`); :func:
 cdef void expect_claim(View v, i64 group, double at) noexcept nogil:
     """Note that a job waits in a group from now on: a claim may be due after its leaf's timeout.
 
-    If all that waited there is served, and waits for room being freed, it has waited as long as that.
+    If all earlier tasks of the group have holds, the claim is as old as the group's.
     """
     leaf = v.groups[group].leaf
     if v.groups[group].revocable:

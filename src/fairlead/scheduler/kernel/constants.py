@@ -34,7 +34,7 @@ EDGES: Final = (0.0, *(math.ldexp(1 + (b % 4) / 4, b // 4 - 4) for b in range(1,
 HISTOGRAM_CAPACITY: Final = 1024
 """Durations in a histogram at which it is halved."""
 SAMPLES_PER_JOB: Final = 32
-"""Tasks of one job that count for its family and its queue, at least; at most twice as many."""
+"""Samples per job for its family and its queue: from this many to twice as many."""
 P90_ONE_IN: Final = 10
 """One in this many durations may be longer than the p90."""
 P90_SAME, P90_OF_FAMILY, P90_OF_QUEUE, P90_FORGIVEN, P90_OF_ANY = range(5)
@@ -54,7 +54,7 @@ SLIPPED_P90_FACTOR: Final = 4.0
 """Multiple of the p90 that a task is assumed to last on nodes of a fixed reservation."""
 ABOVE_ANY_RANK: Final = 2**62
 OVERRUN_ALLOWANCE_TENTHS: Final = 10
-"""Tenths of a task that may overrun its p90 in a leaf that is trusted, besides one in ten."""
+"""Overruns of the p90 allowed beyond 10% in a trusted leaf, in tenths of a task."""
 
 # holds.pxi, the line
 IN_LINE_SECONDS: Final = 30.0

@@ -339,7 +339,7 @@ cdef bint _is_out(View v, i64 b) noexcept nogil:
 
 
 cdef bint _leave_out_saturated(View v, i64 stopped) noexcept nogil:
-    """Stop counting each resource of which no node has enough for any group that can still be served; True if that is news.
+    """Stop counting each resource of which no node has enough for any group that can still be served; True if any was counted.
 
     `stopped` is a group that was just found to have no room, or NONE.
     """

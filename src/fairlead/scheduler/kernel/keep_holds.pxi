@@ -143,7 +143,7 @@ cdef bint _keeps(View v, i64 leaf) noexcept nogil:
 cdef bint use_hold(View v, i64 group, i64 node, double at) noexcept nogil:
     """Use a group's holds for a task placed on a node: end its reservation, or shrink its claims' hold there by a task.
 
-    Return True if the reservation stays: it does not count on its leaf's tasks, and such room was taken.
+    Return True if the reservation stays: the task took room that the reservation does not rely on.
     """
     for h in range(v.counts[HOLDS]):
         if v.holds[h].group == group:

@@ -119,8 +119,7 @@ cdef bint set_bounded_room(View v, i64 b, bint beyond, i64 *amount) noexcept nog
 cdef bint has_enough(View v, i64 leaf) noexcept nogil:
     """Return True if a framework is offered more than half its maximum of a resource that makes offers worthwhile.
 
-    Otherwise its offers would be cut to what is left of the maximum, ending in CPUs without memory. Answered piece by
-    piece, the same pieces would be offered again forever.
+    Such a framework gets no more offers, which prevents ever smaller, one-sided ones such as CPUs without memory.
     """
     cdef i64 m = v.len_total
     most = v.queues[leaf].offer_most

@@ -11,7 +11,7 @@ the children's places as leaves. Each node says about everything below it:
               priority, job number, duration in µs; for a strict leaf, the values of its first
     needs     a bit for each resource that some task needs; all bits for a task that needs none
     may_fit   False if everything below is **parked**: known to fit on no node but **freed** ones, where room was
-              freed since; and no queue below is `maybe_stale`, which means that it does not know that
+              freed since; and that is up to date: no queue below is `maybe_stale`
 
 So the next group is found from the root down, skipping what cannot be served, in time logarithmic in what waits. Queue
 q's tree has its root at `base[q] + 1`; the children of node `base[q] + i` are `base[q] + 2 i` and the next. The child

@@ -382,12 +382,16 @@ def _with_parts(gap: Finding, problem: Problem, used: Numbers) -> Finding:
     if (problem.weight == problem.weight[0]).all():
         return gap
     if gap.user is None or gap.other is None:  # no gap if there is a margin; else no queue could use more
-        return replace(gap, text="all who could use more have as much for their parts") if gap.margin == 0 else gap
+        return (
+            replace(gap, text="all queues with unmet demand have the same share/entitlement")
+            if gap.margin == 0
+            else gap
+        )
     least, most = (problem.users.index(name) for name in (gap.user, gap.other))
     parts = problem.weight.max(axis=1) / len(problem.users)
     text = (
-        f"of those who could use more, {gap.user} has the least for its part, {used[least]:.1%} where that is "
-        f"{parts[least]:.1%}, and {gap.other} the most, {used[most]:.1%} where it is {parts[most]:.1%}"
+        f"share/entitlement of queues with unmet demand: lowest {gap.user}, {used[least]:.1%} of {parts[least]:.1%}; "
+        f"highest {gap.other}, {used[most]:.1%} of {parts[most]:.1%}"
     )
     return replace(gap, text=text)
 

@@ -47,7 +47,7 @@ def safety(state: State, row: int) -> dict[str, Any]:
         some = " and ".join(f"{round_quantity(resource, amount)} {resource}" for resource, amount in amounts)
         said = [f"others below their guarantee or fair share may preempt {some} of its queue"]
         if queues.min_runtime[leaf] > 0:
-            said.append(f"no task in its first {queues.min_runtime[leaf]:g} s")
+            said.append(f"tasks younger than {queues.min_runtime[leaf]:g} s are protected")
     if state.jobs.revocable[row]:
         said.append("it is revocable, so it is preempted before jobs that are not")
         if any((queues.used[q] > queues.limit[q])[demand > 0].any() for q in path):
@@ -68,7 +68,7 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     v, group = state.view(), int(state.jobs.group[row])
     served = int(scheduling.served_tasks(v, group))
     if served:
-        return {"claim": f"room for {served} of it was made by revoking others, and is coming back"}
+        return {"claim": f"tasks were preempted to make room for {served} of its tasks; they are stopping"}
     kind = _kind_of(state, group)
     if kind is None or not next_claim_may_start(state, group):
         return {}
@@ -81,13 +81,11 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     begin = {PRIORITY: "lower priorities in its queue are running", IDLE: "revocable jobs use what was idle"}.get(kind)
     begin = begin or _short_of(state, group, kind)
     if seconds == inf:
-        return {"claim": f"{begin}; nobody is revoked for it"}
+        return {"claim": f"{begin}; preemption for it is off"}
     if state.groups.retry_at[group] > state.groups.since[group] and kind >= state.groups.retry_from[group]:
-        return {
-            "claim": f"{begin}, and nothing that may be revoked makes room so far: {_prevented(state, group, kind, now)}"
-        }
-    when = f"after {seconds:g} s of that" if seconds else "now"
-    return {"claim": f"{begin}: {'others' if kind in (GUARANTEE, FAIR_SHARE) else 'they'} are revoked for it {when}"}
+        return {"claim": f"{begin}; no eligible victims make room so far; {_prevented(state, group, kind, now)}"}
+    when = f"once that has lasted {seconds:g} s" if seconds else "now"
+    return {"claim": f"{begin}: {'others' if kind in (GUARANTEE, FAIR_SHARE) else 'they'} are preempted for it {when}"}
 
 
 def _kind_of(state: State, group: int) -> int | None:
@@ -119,7 +117,7 @@ def _short_of(state: State, group: int, kind: int) -> str:
 
 
 def _prevented(state: State, group: int, kind: int, now: float) -> str:
-    """Return why no victims make room for a claim: by reason, how many tasks of others are not eligible."""
+    """Return why no victims make room for a claim: how many other tasks are not eligible, by reason."""
     v, preemption_plan = state.view(), preemption_plan_of(state, now)
     first, last = asking_queues(state, preemption_plan, Due(kind, now, group))
     scheduling.find_eligible(v, preemption_plan, group, kind, first, last)
@@ -136,18 +134,22 @@ def _prevented(state: State, group: int, kind: int, now: float) -> str:
         elif run["protected"]:
             found[f"started less than {state.queues.min_runtime[q]:g} s ago"] += 1  # rule: min-runtime
         elif kind == PRIORITY and state.jobs.priority[run["job"]] >= state.groups.priority[group]:
-            found["of no lower priority"] += 1  # rule: lower-priority
+            found["of the same or a higher priority"] += 1  # rule: lower-priority
         elif kind == PRIORITY:
-            found["what its queue would claim again"] += 1  # rule: no-counter-claim
+            found["their queue would preempt for them again"] += 1  # rule: no-counter-claim
         elif kind == IDLE:
-            found["not of revocable jobs above limits"] += 1  # rule: above-limit
+            found["not revocable, or within limits"] += 1  # rule: above-limit
         else:
             # rules: keeps-guarantee, keeps-share
-            found["within what is theirs" if preemption_plan.is_eligible_victim[q] else "where it may not ask"] += 1
+            found[
+                "within their guarantee or share"
+                if preemption_plan.is_eligible_victim[q]
+                else "outside the claim's path"
+            ] += 1
     if not found:
-        return "nobody else runs what it needs"
+        return "no other task uses what it needs"
     counts = ", ".join(f"{why} ({count} task{'s' * (count > 1)})" for why, count in found.most_common())
-    return f"what others run is {counts}"
+    return f"other tasks: {counts}"
 
 
 __all__ = ["WHY", "claim", "safety"]

@@ -31,6 +31,8 @@ LEAST_SHARE_SHOWN = 0.001
 """Shares over time below this are not shown, unless a policy goes by history alone."""
 MOST_AHEAD = 10
 """Maximum queues and jobs that are listed as ahead."""
+NEVER = "can never start as things are: "
+"""Begins the reason of a job that no node or limit allows to start."""
 
 
 def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
@@ -104,15 +106,13 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
     if tried != row:
         first = int(jobs.id[tried])
         found = _no_node(state, tried, result)
-        text = f"job {first}, which is like it and was submitted before, is first: {found['text']}"
+        text = f"job {first} of the same shape was submitted earlier and goes first: {found['text']}"
         return _answer(job, "behind", text, first=first, ahead=ahead, ahead_in_queue=before, kept=found.get("kept", []))
     found = _no_node(state, row, result)
     reserved = _reserved(state, row)
     if reserved is not None:
         where = listed(reserved["nodes"])
-        found["text"] += (
-            f"; room is reserved for it on {where}, which no other job gets, and its queue is charged for it"
-        )
+        found["text"] += f"; room on {where} is reserved for it, and its queue is charged for that room"
         return {**found, "ahead": ahead, "ahead_in_queue": before, "reserved": reserved}
     if found["reason"] == "no room" and before:
         other = job_row(state, before[0])
@@ -125,7 +125,7 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
         shown = (most := max(mine, *(a["share_over_time"] for a in ahead))) >= least and most > 0
         over_time = [f" ({format_share(a['share_over_time'])} over time)" if shown else "" for a in ahead]
         names = [f"{a['queue']} at {a['dominant_share']:.1%}{more}" for a, more in zip(ahead, over_time, strict=True)]
-        found["text"] += f"; when there is room, it is first the turn of {', '.join(names[:3])}"
+        found["text"] += f"; served first when there is room: {', '.join(names[:3])}"
         found["text"] += f"; its own queue had {format_share(mine)} over time" if shown else ""
     return {**found, "ahead": ahead, "ahead_in_queue": before}
 
@@ -161,15 +161,15 @@ def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
         why = _over_limits_forever(number, bound)
     else:
         why = _no_node(state, first, cycle) if never != NONE else _waiting(state, first, int(jobs.group[first]), cycle)
-    text = f"queue {name} is strict, so that job {number} goes first: {why['text']}"
+    text = f"queue {name} is strict, and job {number} goes first: {why['text']}"
     if never != NONE:
-        text = f"never, as things are: {text.replace(': never, as things are: ', ': ')}"
+        text = f"{NEVER}{text.replace(f': {NEVER}', ': ')}"
     return _answer(job, "behind", text, first=number, ahead=why["ahead"], kept=why.get("kept", []))
 
 
 def _over_limits_forever(job: int, bound: Bound) -> dict[str, Any]:
     """Explain that a job can never start, since it needs more at once than a queue may have."""
-    return _answer(job, bound.kind, f"never, as things are: {bound.text}", **bound.more)
+    return _answer(job, bound.kind, f"{NEVER}{bound.text}", **bound.more)
 
 
 def _answer(job: int, reason: str, text: str, **more: Any) -> dict[str, Any]:
@@ -195,14 +195,14 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
             if wanted and used + kept + wanted > limit:
                 queue = state.display_name(name)
                 offered = 0 if queues.spare[q, r] else int(queues.offered[q, r])  # else some may be of what is spare
-                only = f", {round_quantity(resource, offered)} of that offered and not answered" if offered else ""
+                only = f", of which {round_quantity(resource, offered)} is in open offers" if offered else ""
                 text = (
                     f"queue {queue} is limited to {format_quantity(resource, limit)} {resource}: it uses "
-                    f"{round_quantity(resource, used)}{only}, {_nonlendable_text(resource, kept)}and this needs "
+                    f"{round_quantity(resource, used)}{only}{_held_text(resource, kept)}; the job needs "
                     f"{round_quantity(resource, wanted)} more"
                 )
                 if jobs.revocable[row]:
-                    text += "; it is revocable, and nothing is idle that it could have beyond that"
+                    text += "; it is revocable, but no idle resources are available beyond the limit"
                 more = {"queue": queue, "resource": resource, "limit": limit, "used": used, "needed": wanted}
                 more["kept_for_others"] = kept
                 return _answer(int(jobs.id[row]), "limit", text, **more)
@@ -216,9 +216,9 @@ def _kept_for_others(state: State, row: int, q: int, r: int) -> int:
     return int(state.queues.claimed[q, r]) - own
 
 
-def _nonlendable_text(resource: str, amount: int) -> str:
-    """Return what is held for others as part of a sentence, if anything."""
-    return f"{round_quantity(resource, amount)} is kept for others, " if amount else ""
+def _held_text(resource: str, amount: int) -> str:
+    """Return what is held for claims of others as the end of a sentence, if anything."""
+    return f", and {round_quantity(resource, amount)} is held for claims of others" if amount else ""
 
 
 def _withheld(state: State, row: int) -> dict[str, Any]:
@@ -231,13 +231,13 @@ def _withheld(state: State, row: int) -> dict[str, Any]:
         others = _kept_for_others(state, row, 0, r)
         if demand[r] and free - kept - others < demand[r]:
             text = (
-                f"of the {round_quantity(resource, free)} {resource} that is free, others do not lend "
-                f"{round_quantity(resource, kept)}, {_nonlendable_text(resource, others)}and this needs "
+                f"of {round_quantity(resource, free)} free {resource}, {round_quantity(resource, kept)} is quota that other "
+                f"queues do not lend{_held_text(resource, others)}; the job needs "
                 f"{round_quantity(resource, int(demand[r]))}"
             )
             more = {"resource": resource, "withheld": kept, "free": free, "kept_for_others": others}
             return _answer(int(jobs.id[row]), "withheld", text, **more)
-    raise AssertionError("the kernel found something withheld that is not")
+    raise AssertionError("the kernel reports non-lendable quota, and there is none")
 
 
 def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
@@ -263,9 +263,9 @@ def _over_job_cap(state: State, job: int) -> dict[str, Any]:
     spec = state.index.specs[job]
     inside, most = sorted(state.job_caps.inside[spec.user]), cap_of(state.settings, spec)
     first = sum(other < job for other in state.job_caps.waits[spec.user])
-    capped = f"of the jobs of {spec.user or 'its person'} {most} may wait for room or run at once"
-    now = f", and {_job_list(inside)} {'does' if len(inside) == 1 else 'do'}" if inside else ""
-    before = f"; {first} more of theirs {'comes' if first == 1 else 'come'} before it" if first else ""
+    capped = f"{spec.user or 'its user'} may have {most} admitted job{'s' * (most != 1)} at once"
+    now = f": {_job_list(inside)} {'is' if len(inside) == 1 else 'are'} admitted" if inside else ""
+    before = f"; {first} more of the same user {'is' if first == 1 else 'are'} ahead" if first else ""
     return _answer(job, "max jobs", capped + now + before, limit=most, running=len(inside), first=inside[:MOST_AHEAD])
 
 
@@ -309,25 +309,25 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     if jobs.gang[row] and jobs.waiting[row] > 1:
         most = tasks_that_fit(nodes.capacity[:n][large], demand)
         if most < jobs.waiting[row]:
-            text = f"never, as things are: all nodes together hold {most} of its tasks at once, even empty, and it is a gang of"
-            return _answer(job, "too large", f"{text} {jobs.waiting[row]}", fits=most, needed=int(jobs.waiting[row]))
+            text = f"{NEVER}a gang of {jobs.waiting[row]}, and all nodes, even empty, hold at most {most} of its tasks"
+            return _answer(job, "too large", text, fits=most, needed=int(jobs.waiting[row]))
         fits = tasks_that_fit((free - kept)[large], demand)
-        text = f"a gang of {jobs.waiting[row]} starts at once or not at all, and there is room for {fits}"
+        text = f"a gang of {jobs.waiting[row]} needs room for all its tasks at once: there is room for {fits}"
         where = np.flatnonzero(large & (kept > 0).any(axis=1))
         owners, who = _owners(state, row, where)
-        text += f" beside what is kept for {who}" if owners else ""
+        text += f", not counting what is held for {who}" if owners else ""
         text += _in_offers(state, free - kept, demand, large, int(jobs.waiting[row]))
         return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
     owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
-        to_be_offered = "a framework goes first, and is offered it" if state.groups.is_framework.any() else ""
+        to_be_offered = "it is offered to a framework first" if state.groups.is_framework.any() else ""
         some = kept[closest].any()
-        why = f"it is kept for {who}" if who else to_be_offered or "it is kept for another job" * bool(some)
-        text = f"{name} has room, but {why}" if why else f"{name} has room, which the next decision uses"
+        why = f"it is held for {who}" if who else to_be_offered or "it is held for another job" * bool(some)
+        text = f"{name} has room, but {why}" if why else f"{name} has room: the job is placed at the next decision"
         return _answer(job, "no room", text, **more, kept=owners)
-    besides = ["what starts there now"] if starts[closest][demand > 0].any() else []
-    besides += [f"what is kept for {who}"] if owners else []
-    beside = f" beside {' and '.join(besides)}" if besides else ""
+    besides = ["tasks that start there now"] if starts[closest][demand > 0].any() else []
+    besides += [f"what is held for {who}"] if owners else []
+    beside = f", not counting {' and '.join(besides)}" if besides else ""
     text = (
         f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, free - kept, demand, large)}"
     )
@@ -349,7 +349,7 @@ def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.nda
     whose = {state.tree.names[leaf] for leaf in offers.leaf[:n][np.isin(offers.node[:n], nodes)].tolist()}
     roles = sorted({written(queue_of(state.frameworks.at[leaf][1])) for leaf in whose})
     names = listed([state.cluster.specs[node].name for node in nodes.tolist()])
-    return f"; what is offered on {names} to frameworks of {listed(roles)} would suffice: they have not answered"
+    return f"; the open offers on {names} to frameworks of {listed(roles)} would be enough"
 
 
 def _kept_from(state: State, group: int) -> np.ndarray:

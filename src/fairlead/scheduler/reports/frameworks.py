@@ -62,8 +62,8 @@ def _status_text(state: State, member: Member, leaves: I64, mine: I64, now: floa
         nodes = sorted({state.cluster.specs[n].name for n in state.offers.node[mine].tolist()})
         waits = now - float(state.offers.made[mine].min())
         text = f"has not answered {_count(len(mine), 'offer')} of {held} on {listed(nodes)} for {waits:.0f} s"
-        text += f"; it let {_count(member.unanswered, 'offer')} go by unanswered before" if member.unanswered else ""
-        return f"{text}, and others wait for that: it hoards" if hoards else text
+        text += f"; {_count(member.unanswered, 'earlier offer')} expired unanswered" if member.unanswered else ""
+        return f"{text}; others wait for what is offered: it hoards" if hoards else text
     wants = [role for role in member.framework.roles if role not in member.suppressed]
     if not wants:
         return "wants no offers: it has suppressed all of its roles"
@@ -93,13 +93,13 @@ def _why_nothing(state: State, leaf: int, now: float) -> str:
     has_some = takes & (rest >= worth).any(axis=1)
     refused = has_some & _refused(state, leaf, rest, now)
     if not has_some.any():
-        return "no node has anything left that is worth an offer"
+        return "no node has enough left for an offer"
     if (has_some & ~refused).any():
-        return "its turn comes with the next decision"
-    text = f"it refused what {_nodes(state, refused)} {'has' if refused.sum() == 1 else 'have'}"
+        return "it gets an offer at the next decision"
+    text = f"it refused what is left on {_nodes(state, refused)}"
     others = takes & ~has_some
     return (
-        f"{text}, and {_nodes(state, others)} {'has' if others.sum() == 1 else 'have'} nothing left"
+        f"{text}; {_nodes(state, others)} {'has' if others.sum() == 1 else 'have'} nothing left"
         if others.any()
         else text
     )
@@ -113,13 +113,13 @@ def _bounded(state: State, group: int, may_exceed: bool) -> str:
             if scheduling.left_under(view, group, q, r) < worth[r]:
                 limit = round_quantity(name, int(queues.limit[q, r]))
                 kept = int(queues.claimed[q, r])
-                text = f", {round_quantity(name, kept)} of that kept for others" if kept else ""
-                return f"queue {state.display_name(state.tree.names[q])} has all the {name} that it may have, {limit}{text}"
+                text = f", of which {round_quantity(name, kept)} is held for claims" if kept else ""
+                return f"queue {state.display_name(state.tree.names[q])} is at its limit of {limit} {name}{text}"
     if queues.offer_most[leaf] > 0.0:
         most = (state.cluster.total * queues.offer_most[leaf]).astype(np.int64)
         if (most - queues.offered[leaf] < worth).any():
-            return "it is offered as much as one framework may be at once"
-    return "all that is free others are guaranteed and do not lend, or is kept for them"
+            return "its open offers have reached the maximum per framework"
+    return "all free resources are quota that others do not lend, or held for claims of others"
 
 
 def _refused(state: State, leaf: int, rest: I64, now: float) -> Bools:

@@ -381,7 +381,7 @@ def whom(state: State, claim: Claim) -> str:
     """Return for whom tasks were revoked, as text."""
     queue = state.display_name(claim.queue)
     if not claim.resource:
-        why = "has a higher priority" if claim.why == WHY[PRIORITY] else "needs what was idle"
+        why = "has a higher priority" if claim.why == WHY[PRIORITY] else "reclaims idle resources"
         return f"for job {claim.job} of {queue}, which {why}"
     has, of = round_quantity(claim.resource, claim.has), format_quantity(claim.resource, claim.of)
     if claim.why == WHY[GUARANTEE]:

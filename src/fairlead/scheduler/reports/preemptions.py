@@ -89,7 +89,7 @@ class RevocationCheck:
             before, moments = self._waits.get(job, (0.0, 0))
             waits[job] = before + seconds, moments + 1
             if waits[job][0] >= UNSERVED_SECONDS and waits[job][1] >= UNSERVED_MOMENTS:
-                faults.append(f"room that was made for job {job} is back, and it is not served")
+                faults.append(f"room freed for job {job} is available, but the job is not placed")
                 waits[job] = -np.inf, 0  # reported once
         self._waits = waits
         return faults
@@ -151,7 +151,7 @@ def _check_guarantees(state: State, fact: TasksRevoked) -> None:
         job = int(state.job_rows_of(np.array([t]))[0])
         for q in up_to_root(state.queues, int(state.jobs.queue[job])):
             lost[q] = lost.get(q, 0) + state.shapes.demand[state.jobs.shape_row[job]]
-            _must(state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not to be revoked")
+            _must(state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not revocable")
     row = state.job_row(fact.claim.job)
     gains = max(1, int(state.groups.gang[state.jobs.group[row]])) * state.shapes.demand[state.jobs.shape_row[row]]
     for q, amounts in lost.items():
@@ -205,7 +205,7 @@ def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: s
         scheduling.find_eligible(v, preemption_plan, group, GUARANTEE, first, last)
         count = int(scheduling.plan_claim(v, preemption_plan, group, GUARANTEE))
         job = int(state.jobs.id[b.head[group]])
-        _must(count <= 0, f"what is placed at {placed.at:g} is to be revoked again for job {job}, for its guarantee")
+        _must(count <= 0, f"tasks placed at {placed.at:g} would be preempted at once for the guarantee of job {job}")
 
 
 def _check_enough(state: State, revoked: TasksRevoked, claimed: NodesClaimed) -> None:

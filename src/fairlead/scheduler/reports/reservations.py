@@ -1,4 +1,4 @@
-"""Reservations and what is held for claims, per job; and what that idles.
+"""Reservations and what is held for claims, per job; and the resources they idle.
 
 A hold is of one node (:mod:`fairlead.scheduler.tables`); all holds of a group are one promise to its first job.
 """

@@ -154,8 +154,8 @@ class Short(NamedTuple):
 
     reason : see :data:`fairlead.audit.over_time.REASONS`
     ready_at : seconds: since when its next job may start
-    others : rows of queues that had no less, and of which a running task was placed since its own use last changed and its
-        next job may start
+    others : rows of the queues served instead: they had no less, and a task placed since then still runs. "Since then" is
+        since this queue's use last changed, and since its next job may start.
     started : float64: start of the last such task of each; NaN: not started yet
     """
 
@@ -237,11 +237,14 @@ class Shortfalls:
         return WHOLE_TASKS if fits.any() else RUNNING_TASKS
 
     def _served_instead(self, q: int, tasks: I64) -> tuple[Bools, Bools, Bools]:
-        """Return, per task that holds resources, whether its queue had more than q before it was placed, or as much; and whether
-        the policy that served the two ignores shares.
+        """Compare q with the queue of each task, just before the task was placed; returns three arrays, one entry per task.
 
-        Compares the two siblings above them by the dominant shares of what they use now, less what was placed since. What ended
-        since is unknown, so some may have had more than is seen here.
+        more : the task's queue had more than q
+        equal : it had as much
+        ordered : the policy that chose between the two ignores shares
+
+        The two siblings above them are compared, by the dominant shares of their present use less what was placed since. Tasks
+        that ended since are unknown, so a queue may have had more than is seen here.
         """
         state, held, paths = self._state, self._holders, self._paths
         leaf, demand = held.leaf[tasks], held.demand[tasks]

@@ -205,9 +205,7 @@ class JobRequest(JobFields):
 
     note: Annotated[
         bool,
-        Field(
-            description="It reports how the jobs that it comes after ended: it is cancelled by number only, not with its queue."
-        ),
+        Field(description="A notification job: cancelling its queue spares it; it is cancelled by number only."),
     ] = False
 
     @model_validator(mode="after")

@@ -100,9 +100,9 @@ class StateClient:
         """Count a waiting request; raises Busy beyond the limits per person and in total."""
         uid, most = caller.person.uid, default_bounds(self.authenticator.rules, caller).streams
         if most is not None and self._waiters[uid] >= most:
-            raise Busy(f"{most} requests of yours wait for something to happen already: end some of them")
+            raise Busy(f"you have {most} pending long polls, the maximum: end some of them")
         if self._waiters.total() >= MOST_WAITERS:
-            raise Busy(f"{MOST_WAITERS} requests wait for something to happen already: try again in a moment")
+            raise Busy(f"{MOST_WAITERS} long polls are pending, the maximum: try again in a moment")
         self._waiters[uid] += 1
         try:
             yield
