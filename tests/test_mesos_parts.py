@@ -472,3 +472,24 @@ def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(sta
     asyncio.run(acknowledge())
     assert [len(fact.jobs) for fact in client.facts] == [2, 1]
     assert client.tries == 3
+
+
+def _command(said):
+    task = {"name": "t", "task_id": {"value": "t"}, "agent_id": {"value": "n"}, "resources": [], "command": said}
+    return {"operations": [{"type": "LAUNCH", "launch": {"task_infos": [task]}}]}
+
+
+@pytest.mark.parametrize(("said", "value"), [("true", True), (" false\n", False), (True, True), (None, True)])
+def test_a_boolean_may_be_text(said, value):
+    """As for Mesos' later reader; frameworks on avmesos send such."""
+    accept = _command({"value": "x", "shell": said, "uris": [{"value": "/x", "extract": "false"}]})
+    call = decode(JSON, json.dumps({"type": "ACCEPT", "accept": accept}).encode(), Call())
+    (info,) = call.accept.operations[0].launch.task_infos
+    assert (info.command.shell, info.command.uris[0].extract) == (value, False)
+
+
+@pytest.mark.parametrize("said", ["True", "yes", "1", "", 1, ["true"]])
+def test_other_text_is_no_boolean(said):
+    accept = _command({"value": "x", "shell": said})
+    with pytest.raises(Malformed, match="shell"):
+        decode(JSON, json.dumps({"type": "ACCEPT", "accept": accept}).encode(), Call())

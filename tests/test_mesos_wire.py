@@ -142,6 +142,21 @@ class TestStatuses:
         call = {"type": "SUBSCRIBE", "framework_id": {"value": "b"}, "subscribe": {"framework_info": info}}
         assert wire.post(call).status == 400
 
+    @pytest.mark.parametrize("missing", ["user", "name"])
+    def test_subscribe_without_a_user_or_a_name(self, wire, missing):
+        info = {"user": "", "name": "test", "roles": ["A"]}
+        for without in ({k: v for k, v in info.items() if k != missing}, {**info, missing: None}):
+            answer = wire.post({"type": "SUBSCRIBE", "subscribe": {"framework_info": without}})
+            assert answer.status == 400
+            assert f"Missing required fields: subscribe.framework_info.{missing}".encode() in answer.body
+        call = Call(type=Call.SUBSCRIBE)
+        call.subscribe.framework_info.roles.append("A")
+        answer = wire.ask(
+            "POST", "/api/v1/scheduler", call.SerializePartialToString(), {"Content-Type": PROTOBUF, "Accept": PROTOBUF}
+        )
+        assert answer.status == 400
+        assert b"subscribe.framework_info.user" in answer.body
+
     def test_an_unknown_framework(self, wire):
         answer = wire.post({"type": "TEARDOWN", "framework_id": {"value": "nobody"}}, {"Mesos-Stream-Id": "x"})
         assert (answer.status, answer.body) == (400, b"Framework cannot be found")
@@ -322,6 +337,19 @@ class TestTasks:
             sandbox = Path(world.ok("logs", str(job)).splitlines()[1])
             assert sandbox.is_dir()
             assert (sandbox / "stdout").read_text().startswith("here")
+
+    def test_booleans_as_text(self, wire):
+        """As frameworks on avmesos launch; what has a container is refused with the reason."""
+        with wire.subscribed({"checkpoint": "true"}) as framework:
+            offer = framework.welcome().offer()
+            docker = {"image": "x", "force_pull_image": "true", "privileged": "false"}
+            within = {"type": "DOCKER", "docker": docker}
+            plain = task("plain", {"shell": "true", "value": "test -n here"}, offer)
+            assert framework.launch(offer, plain, task("docker", "true", offer, container=within)).status == 202
+            refused = framework.last("docker")
+            assert (refused["state"], refused["reason"]) == ("TASK_ERROR", "REASON_TASK_INVALID")
+            assert "containers are not supported" in refused["message"]
+            assert framework.last("plain")["state"] == "TASK_FINISHED"
 
     def test_arguments_without_a_shell(self, wire, world):
         with wire.subscribed() as framework:

@@ -111,6 +111,9 @@ class Calls:
     async def subscribe(self, who: FrameworkCaller, call: Call, stream: Stream) -> Refusal | None:
         """Subscribe a framework to a stream; errors in its description are sent over the stream."""
         info = call.subscribe.framework_info
+        missing = [f"subscribe.framework_info.{name}" for name in ("user", "name") if not info.HasField(name)]
+        if missing:
+            return _invalid(f"Missing required fields: {', '.join(missing)}")
         named = {each.value for each in (info.id, call.framework_id) if each.value}
         if len(named) > 1:
             return _invalid("'framework_id' differs from 'subscribe.framework_info.id'")

@@ -22,6 +22,7 @@ KINDS = (JSON, PROTOBUF)
 
 _DEEPEST = 60
 """Maximum nesting of messages in received JSON."""
+_BOOLEANS = {"true": True, "false": False}
 
 M = TypeVar("M", bound=Message)
 
@@ -48,38 +49,45 @@ def decode(kind: str, body: bytes, into: M) -> M:
     if not isinstance(value, dict):
         raise Malformed(f"Failed to convert JSON into {name} protobuf: it is not an object")
     try:
-        _check_objects(value, into.DESCRIPTOR, _DEEPEST)
+        _prepare(value, into.DESCRIPTOR, _DEEPEST)
         json_format.ParseDict(value, into, ignore_unknown_fields=True, max_recursion_depth=_DEEPEST)
     except (json_format.ParseError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise Malformed(f"Failed to convert JSON into {name} protobuf: {error}") from None
     return into
 
 
-def _check_objects(value: dict[str, Any], message: Any, deepest: int) -> None:
-    """Raise ParseError if the value of a message field is neither an object nor null; protobuf would accept a string."""
-    known = _messages_in(message)
-    for name, part in value.items():
-        if part is None or name not in known:
+def _prepare(value: dict[str, Any], message: Any, deepest: int) -> None:
+    """Convert booleans sent as text, in place; raise ParseError if the value of a message field is neither an object nor null.
+
+    As Mesos' later reader does; protobuf's own refuses such booleans, and accepts a string for a message.
+    """
+    messages, booleans = _fields_of(message)
+    for name in booleans & value.keys():
+        said = value[name]
+        value[name] = _BOOLEANS.get(said.strip(" \t\r\n"), said) if isinstance(said, str) else said
+    for name in messages.keys() & value.keys():
+        part, (repeated, of) = value[name], messages[name]
+        if part is None:
             continue
-        repeated, of = known[name]
         if repeated and not isinstance(part, list):
             raise json_format.ParseError(f"{name} is not a list")
         for each in part if repeated else [part]:
             if not isinstance(each, dict):
                 raise json_format.ParseError(f"{name} is not an object")
             if deepest > 0:
-                _check_objects(each, of, deepest - 1)
+                _prepare(each, of, deepest - 1)
 
 
 @cache
-def _messages_in(message: Any) -> dict[str, tuple[bool, Any]]:
-    """Return the message fields of a message, by both of their names: whether repeated, and their type."""
-    return {
+def _fields_of(message: Any) -> tuple[dict[str, tuple[bool, Any]], set[str]]:
+    """Return, by both of their names, the message fields (whether repeated, and their type) and the single booleans."""
+    fields = [(name, field) for field in message.fields for name in (field.name, field.json_name)]
+    messages = {
         name: (field.is_repeated, field.message_type)
-        for field in message.fields
+        for name, field in fields
         if field.message_type is not None and not field.message_type.GetOptions().map_entry
-        for name in (field.name, field.json_name)
     }
+    return messages, {name for name, field in fields if field.type == field.TYPE_BOOL and not field.is_repeated}
 
 
 def type_is_unknown(kind: str, body: bytes, message: Message) -> bool:
