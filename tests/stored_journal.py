@@ -83,6 +83,8 @@ def every_fact() -> list[f.Fact]:
         f.NodeDrained(at=46.0, node="n1"),
         f.NodeResumed(at=47.0, node="n1"),
         f.NodeDrained(at=48.0, node="n1"),
+        f.NodeDrained(at=48.0, node="n2", cards=[0]),
+        f.NodeResumed(at=48.0, node="n2", cards=[0]),
         f.JobsForgotten(at=49.0, ids=[2]),
         f.JobReleased(at=50.0, id=5),
         f.JobEdited(at=50.0, id=5, queue="lab/al", demand={"cpu": 500}, priority=2, at_most=1),

@@ -181,8 +181,8 @@ def test_it_is_said_whose_each_card_is(live):
     live.up()
     live.ok("submit", "-q", "A", "--gpu", "2", "--", "sh", "-c", GATE)
     live.ok("submit", "-q", "B", "--gpu", "1", "--", "sh", "-c", GATE)
-    live.until(lambda: [live.job(number)["running"] for number in (1, 2)] == [1, 1])
     has = lambda: [(c["card"], c["status"], c["job"], c["queue"]) for c in live.ask("nodes")["nodes"][0]["cards"]]  # noqa: E731
+    live.until(lambda: has()[2][1] == "used")
     assert has() == [(0, "used", 1, "A"), (1, "used", 1, "A"), (2, "used", 2, "B"), (3, "free", None, None)]
     assert "0-1: 1.0, 2: 2.0, 3: free" in live.ok("nodes")
     assert "n1 cards 0-1: 1.0, 2: 2.0, 3: free" in live.ok("top", "--once")
@@ -197,6 +197,35 @@ def test_it_is_said_whose_each_card_is(live):
     live.until(lambda: live.job(2)["status"] == "succeeded")
     assert has()[2] == (2, "free", None, None)
     assert live.ask("jobs/2/tasks")["tasks"][0]["cards"] == [2], "which it had"
+
+
+def test_one_card_of_a_node_is_drained_and_resumed(live):
+    """What runs on it goes on; no task gets it until it is resumed, also after a restart."""
+    live.config.write_text(live.config.read_text().replace("capacity = { ", "capacity = { gpu = 2, "))
+    live.end(signal.SIGTERM)
+    live.up()
+    live.ok("submit", "-q", "A", "--gpu", "1", "--", "sh", "-c", GATE)
+    live.until(lambda: live.ask("jobs/1/tasks")["tasks"][0]["status"] == "running")
+    assert live.ok("drain", "n1", "--gpu", "0") == "card 0 of node n1 takes no new tasks\n"
+    assert live.ok("drain", "n1", "--gpu", "0") == "card 0 of node n1 takes no new tasks\n"
+    assert "0: 1.0 (draining), 1: free" in live.ok("nodes")
+    (live.folder / "go").write_text("")
+    live.ok("wait", "1")
+    assert "0: drained, 1: free" in live.ok("nodes")
+    assert live.ask("nodes")["nodes"][0]["capacity"]["gpu"] == 1000
+    live.kill()
+    live.up()
+    live.ok("submit", "-q", "A", "--gpu", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    live.ok("submit", "-q", "A", "--gpu", "2", "--", "true")
+    live.ok("wait", "2")
+    assert live.ok("logs", "2") == "1\n"
+    assert live.job(3)["status"] == "waiting"
+    assert "drained card 0 of node n1" in live.ok("log")
+    assert live.ok("resume", "n1", "--gpu", "0", "--gpu", "1") == "cards 0, 1 of node n1 take tasks again\n"
+    live.ok("wait", "3")
+    assert live.ask("jobs/3/tasks")["tasks"][0]["cards"] == [0, 1]
+    assert live.call("drain", "n1", "--gpu", "2").stderr == "fairlead: node 'n1' has no card 2: it has 0, 1\n"
+    live.config.write_text(live.config.read_text().replace("gpu = 2, ", ""))
 
 
 def test_jobs_of_a_queue_that_others_were_below_are_called_by_its_name_everywhere(live):

@@ -176,6 +176,11 @@ class Histories(RuleBasedStateMachine):
         make = admission.drain if away else admission.resume
         self.happen(make(self.state, f"n{i}", self.now))
 
+    @rule(i=st.integers(0, 1), card=st.integers(0, 7), away=st.booleans())
+    def drain_card(self, i, card, away):
+        make = admission.drain if away else admission.resume
+        self.happen(make(self.state, f"n{i}", self.now, [card], range(8)))
+
     @rule(jobs=st.lists(asked_for, min_size=1, max_size=8))
     def submit(self, jobs):
         for job in jobs:

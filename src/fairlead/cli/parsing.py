@@ -78,7 +78,7 @@ def describe(function: Any) -> None:
     """Give each option of a function its metavar, and have shells offer no file names for a value that is no file."""
     for name, (kind, info) in _declared(function).items():
         may_be_file = any(word in (info.metavar or "") for word in FILES)
-        if kind in (int, float, str, list[str]) and info.autocompletion is None and not may_be_file:
+        if kind in (int, float, str, list[str], list[int]) and info.autocompletion is None and not may_be_file:
             info.autocompletion = no_files
         if (
             info.metavar is None
@@ -122,6 +122,8 @@ def _read(kind: Any, info: ParameterInfo, value: Any) -> Any:
             return read_number(value, kind, info.min, info.max)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
+    if kind == list[int]:
+        return [_read(int, info, each) for each in value]
     if get_origin(kind) is Literal and value not in get_args(kind):
         raise typer.BadParameter(f"write {' or '.join(get_args(kind))}, not {value!r}")
     if kind is Path:

@@ -23,10 +23,10 @@ def _print_starting() -> None:
     print("fairlead: the scheduler is starting", file=sys.stderr)
 
 
-def change(path: str, done: str, nothing: str) -> None:
-    """Post a change; print `done`, or `nothing` if there was nothing to change."""
+def change(path: str, done: str, nothing: str, what: dict[str, Any] | None = None) -> None:
+    """Post a change, with `what` it asks for; print `done`, or `nothing` if there was nothing to change."""
     with connect() as connection:
-        print(plain(done if connection.post(path, {})["changed"] else nothing))
+        print(plain(done if connection.post(path, what or {})["changed"] else nothing))
 
 
 def print_json(value: Any) -> None:

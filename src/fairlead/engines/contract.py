@@ -19,6 +19,7 @@ come back. So
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -59,12 +60,15 @@ class Launches(NamedTuple):
         Names of nodes.
     jobs : mapping of int to Job
         By number, those of the attempts and maybe others. The scheduler's own: read it during the call, do not keep it.
+    drained : mapping of str to sequence of int
+        By node, the cards that take no more tasks; nodes without any may be absent.
     """
 
     attempts: Attempts
     node: Ints
     nodes: Sequence[str]
     jobs: Mapping[int, Job]
+    drained: Mapping[str, Sequence[int]] = MappingProxyType({})
 
 
 class Where(NamedTuple):

@@ -28,6 +28,7 @@ from fairlead.engines.contract import (
     Where,
 )
 from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
+from fairlead.model.cards import cards_of
 from fairlead.model.specs import Job
 from fairlead.scheduler.decide import decide, settle_first
 from fairlead.scheduler.effects import Learned, apply
@@ -546,7 +547,13 @@ def _launches(state: State, attempts: Attempts, node: Ints) -> Launches:
         here = state.frameworks.executors.keys() & {*attempts.job.tolist()}
         more = {number: replace(jobs[number], demand=demand_with_tasks(state, number)) for number in here}
         jobs = ChainMap(more, state.index.specs)
-    return Launches(attempts, *_places(state, node), jobs)
+    where = _places(state, node)
+    drained = {name: cards for name in where.nodes if (cards := cards_of(_drained_cards(state, name)))}
+    return Launches(attempts, *where, jobs, drained)
+
+
+def _drained_cards(state: State, node: str) -> int:
+    return int(state.nodes.drained_cards[state.cluster.rows[node]])
 
 
 def _pick(attempts: Attempts, which: np.ndarray) -> Attempts:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.journal import Envelope
 from fairlead.model.api_types import AuditEntry, AuditPage
+from fairlead.model.cards import named
 from fairlead.model.quantity import format_quantities
 from fairlead.model.specs import Job, path_to_root, written
 from fairlead.people.audit_records import AuditRecord
@@ -225,12 +226,12 @@ def _told(fact: Fact, job: Job | None) -> str:
         case JobEdited(id=number):
             changed = [name for name in EDITABLE if getattr(fact, name) is not None]
             return f"edited job {number}: {', '.join(name.replace('_', ' ') for name in changed)}"
-        case NodeDrained(node=node):
-            return f"drained node {node}"
+        case NodeDrained(node=node, cards=cards):
+            return f"drained {named(cards)} of node {node}" if cards else f"drained node {node}"
         case NodeForgotten(node=node):
             return f"forgot node {node}"
-        case NodeResumed(node=node):
-            return f"resumed node {node}"
+        case NodeResumed(node=node, cards=cards):
+            return f"resumed {named(cards)} of node {node}" if cards else f"resumed node {node}"
         case Configured(queues=queues):
             return f"changed the configuration: {len(queues)} queues"
         case TasksRevoked(job=jobs):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from fairlead.model.cards import MOST_CARDS, named
 from fairlead.model.quantity import LARGEST, format_quantities, format_quantity
 from fairlead.model.specs import (
     ROOT,
@@ -409,16 +410,25 @@ def change_nodes(state: State, nodes: Sequence[Node], now: float) -> list[Fact]:
     return facts
 
 
-def drain(state: State, node: str, now: float) -> NodeDrained:
-    """Drain a node: it finishes what it has and takes no more."""
+def drain(state: State, node: str, now: float, cards: Sequence[int] = (), there: Sequence[int] = ()) -> NodeDrained:
+    """Drain a node, or some of the cards `there`: it finishes what it has and takes no more."""
     _known_node(state, node)
-    return NodeDrained(at=now, node=node)
+    return NodeDrained(at=now, node=node, cards=_known_cards(node, cards, there))
 
 
-def resume(state: State, node: str, now: float) -> NodeResumed:
+def resume(state: State, node: str, now: float, cards: Sequence[int] = (), there: Sequence[int] = ()) -> NodeResumed:
     """Undo :func:`drain`."""
     _known_node(state, node)
-    return NodeResumed(at=now, node=node)
+    return NodeResumed(at=now, node=node, cards=_known_cards(node, cards, there))
+
+
+def _known_cards(node: str, cards: Sequence[int], there: Sequence[int]) -> list[int]:
+    there = [card for card in there if card < MOST_CARDS]
+    unknown = sorted({*cards} - {*there})
+    if unknown:
+        has = ", ".join(map(str, there)) or "none"
+        raise Unknown(f"node {node!r} has no {named(unknown)}: it has {has}")
+    return sorted({*cards})
 
 
 def forget(state: State, node: str, now: float) -> NodeForgotten:

@@ -63,6 +63,23 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self.total = self.total + capacity
         return row
 
+    def count_drained(self, row: int, in_use: int, table: Nodes, resources: list[str]) -> bool:
+        """Keep the drained cards of a node that are not `in_use` out of its capacity, as far as it is free.
+
+        So no task is placed for which no card is left. Returns True if that changed the capacity.
+        """
+        if "gpu" not in resources:
+            return False
+        gpu, whole = resources.index("gpu"), self.specs[row].capacity.get("gpu", 0)
+        free = whole - int(table.capacity[row, gpu] - table.free[row, gpu])
+        less = min(1000 * (int(table.drained_cards[row]) & ~in_use).bit_count(), max(0, free))
+        change = whole - less - int(table.capacity[row, gpu])
+        table.capacity[row, gpu] += change
+        table.free[row, gpu] += change
+        if change:
+            self.count(table)
+        return change != 0
+
     def count(self, table: Nodes) -> None:
         """Recompute the total capacity."""
         n = table.n

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from fairlead.model.cards import bits_of
 from fairlead.model.quantity import LARGEST
 from fairlead.model.specs import ROOT
 from fairlead.outcomes import Outcome
@@ -146,6 +147,8 @@ def apply(state: State, fact: Fact, learned: Learned | None = None) -> None:
             state.times[BEGAN] = fact.at
         scheduling.fade(state.view(), fact.at)
     effect(state, fact)
+    if state.drained:
+        _count_drained(state, fact.at)
     state.at = fact.at
     if (
         learned is not None
@@ -197,14 +200,23 @@ def _node_joined(state: State, fact: NodeJoined) -> None:
             f"node {fact.node.name} would raise a resource's total above the largest that can be counted"
         )
     row = state.cluster.join(fact.node, state.nodes, state.resources)
-    if (state.nodes.free[row] < 0).any() or role_reservations.are_absent(state, fact.node.name):
-        drop_offers_on(state, row, "node changed", fact.at)
-    role_reservations.node_joined(state, row, fact.at)
+    _capacity_changed(state, row, fact.at)
+
+
+def _capacity_changed(state: State, row: int, at: float) -> None:
+    if (state.nodes.free[row] < 0).any() or role_reservations.are_absent(state, state.cluster.specs[row].name):
+        drop_offers_on(state, row, "node changed", at)
+    role_reservations.node_joined(state, row, at)
     _nodes_changed(state)
 
 
 def _node_drained(state: State, fact: NodeDrained) -> None:
     row = _node_row(state, fact.node)
+    if fact.cards:
+        state.nodes.drained_cards[row] |= bits_of(fact.cards)
+        state.drained.add(row)
+        drop_offers_on(state, row, "node changed", fact.at)
+        return
     state.nodes.draining[row] = True
     scheduling.drop_holds_on(state.view(), row, fact.at)
     state.count_rows()
@@ -212,8 +224,25 @@ def _node_drained(state: State, fact: NodeDrained) -> None:
 
 
 def _node_resumed(state: State, fact: NodeResumed) -> None:
-    state.nodes.draining[_node_row(state, fact.node)] = False
+    row = _node_row(state, fact.node)
+    if fact.cards:
+        state.nodes.drained_cards[row] &= ~bits_of(fact.cards)
+        return
+    state.nodes.draining[row] = False
     state.order.invalidate()
+
+
+def _count_drained(state: State, at: float) -> None:
+    """Adjust the capacity of nodes with drained cards to which of these are in use now."""
+    for row in list(state.drained):
+        in_use, task = 0, int(state.nodes.task[row])
+        while task != NONE:
+            in_use |= int(state.tasks.cards[task])
+            task = int(state.tasks.after[task])
+        if state.cluster.count_drained(row, in_use, state.nodes, state.resources):
+            _capacity_changed(state, row, at)
+        if not state.nodes.drained_cards[row]:
+            state.drained.discard(row)
 
 
 def _node_lost(state: State, fact: NodeLost) -> None:

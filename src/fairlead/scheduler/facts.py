@@ -59,13 +59,23 @@ class NodeJoined(Fact, frozen=True):
 
 
 class NodeDrained(Fact, frozen=True):
-    """It takes no more tasks; those on it continue."""
+    """It takes no more tasks; those on it continue.
+
+    cards : if any, only these accelerator cards take no more
+    """
 
     node: str
+    cards: list[int] = []
 
 
 class NodeResumed(Fact, frozen=True):
+    """It takes tasks again.
+
+    cards : if any, only these accelerator cards do
+    """
+
     node: str
+    cards: list[int] = []
 
 
 class NodeLost(Fact, frozen=True):

@@ -144,6 +144,7 @@ def _check_sums(state: State) -> None:
         free, found = nodes.free[n].tolist(), (nodes.capacity[n] - used[n]).tolist()
         assert free == found, f"node {spec.name} has {found} free, not {free}"
         assert min(free, default=0) >= 0, f"node {spec.name} is oversubscribed: {free} free"
+        _check_drained_cards(state, n)
     for n, spec in enumerate(state.cluster.specs):
         listed, there = sorted(_listed(nodes.task[n], state.tasks.after)), tasks[state.tasks.node[tasks] == n].tolist()
         assert listed == there, f"node {spec.name} has tasks {there}, not {listed}"
@@ -247,6 +248,19 @@ def _check_lending(state: State) -> None:
         assert kept == found, f"queue {state.tree.names[q]!r} does not lend {found} to others, not {kept}"
         if q:
             below[queues.parent[q]] += queues.idle_nonlendable[q]
+
+
+def _check_drained_cards(state: State, node: int) -> None:
+    """Drained cards that nobody has are no part of the capacity, as far as there is room."""
+    drained, in_use = int(state.nodes.drained_cards[node]), 0
+    for task in _listed(state.nodes.task[node], state.tasks.after):
+        in_use |= int(state.tasks.cards[task])
+    whole = state.cluster.specs[node].capacity.get("gpu", 0)
+    there, free = (state.quantities(column[node]).get("gpu", 0) for column in (state.nodes.capacity, state.nodes.free))
+    less = 1000 * (drained & ~in_use).bit_count()
+    assert whole - there == min(less, free + whole - there), (
+        f"node {node} has {there} of {whole} gpu, drained {drained:b}"
+    )
 
 
 def _listed(first: int, after: I32 | I64) -> list[int]:

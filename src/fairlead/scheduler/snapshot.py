@@ -179,6 +179,7 @@ def _rebuild_derived(state: State, ended: list[int]) -> None:
     jobs, counts = state.jobs, state.order.counts
     state.index.renumber(jobs)
     state.cluster.count(state.nodes)
+    state.drained = {*np.flatnonzero(state.nodes.drained_cards[: state.nodes.n]).tolist()}
     counts[ENDED], counts[HOLDS], counts[HISTOGRAMS] = len(ended), state.holds.n, state.histograms.n
     set_ended(state, np.array(ended, np.int64))
     state.histograms.make_room()
@@ -254,6 +255,7 @@ def copy_of(state: State) -> State:
     found.dependencies, found.deadlines = state.dependencies.copy(), state.deadlines.copy()
     found.shape_keys, found.shape_rows = list(state.shape_keys), dict(state.shape_rows)
     found.group_rows, found.broken_gangs = dict(state.group_rows), set(state.broken_gangs)
+    found.drained = set(state.drained)
     found.any_revocable = state.any_revocable
     found.revocations, found.job_caps = dict(state.revocations), state.job_caps.copy()
     found.ended, found.times, found.grain = state.ended.copy(), state.times.copy(), state.grain.copy()

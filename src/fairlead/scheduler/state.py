@@ -41,6 +41,8 @@ class State(Records):
         True if some group is of revocable jobs.
     broken_gangs : set of int
         Jobs that lost a task while others of the gang run.
+    drained : set of int
+        Rows of nodes with drained cards; derived from the table.
     job_caps : JobCaps
         Jobs under the caps on users' jobs; derived from the tables.
     revocations : dict of int to Revocation
@@ -64,6 +66,7 @@ class State(Records):
         self.group_rows: dict[GroupKey, int] = {}
         self.any_revocable = False
         self.broken_gangs: set[int] = set()
+        self.drained: set[int] = set()
         self.job_caps = JobCaps()
         self.revocations: dict[int, Revocation] = {}
         self.at = -inf

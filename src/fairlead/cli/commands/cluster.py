@@ -18,6 +18,13 @@ NodeName = Annotated[
     str, typer.Argument(help="The node's name, as listed by `fairlead nodes`.", autocompletion=values.nodes)
 ]
 
+Cards = Annotated[
+    list[int],
+    typer.Option(
+        "--gpu", help="Only this card of the node, by its number in `fairlead nodes`; repeatable.", metavar="N", min=0
+    ),
+]
+
 Mesos = Annotated[
     str | None,
     typer.Option(
@@ -122,14 +129,22 @@ def doctor(
     print_findings(home, system, as_json)
 
 
-def drain(node: NodeName) -> None:
-    """Let a node finish its tasks and take no new ones."""
-    change(f"/v1/nodes/{node}/drain", f"node {node} takes no new tasks", "")
+def drain(node: NodeName, gpu: Cards = []) -> None:  # noqa: B006
+    """Let a node, or some of its cards, finish their tasks and take no new ones."""
+    change(f"/v1/nodes/{node}/drain", f"{_subject(node, gpu)} no new tasks", "", {"gpus": gpu} if gpu else {})
 
 
-def resume(node: NodeName) -> None:
-    """Let a drained node take tasks again."""
-    change(f"/v1/nodes/{node}/resume", f"node {node} takes tasks again", "")
+def resume(node: NodeName, gpu: Cards = []) -> None:  # noqa: B006
+    """Let a drained node, or drained cards of it, take tasks again."""
+    change(f"/v1/nodes/{node}/resume", f"{_subject(node, gpu)} tasks again", "", {"gpus": gpu} if gpu else {})
+
+
+def _subject(node: str, cards: list[int]) -> str:
+    """Begin a sentence about a node, or some of its cards."""
+    if not cards:
+        return f"node {node} takes"
+    several = len(cards) > 1
+    return f"card{'s' * several} {', '.join(map(str, cards))} of node {node} take{'s' * (not several)}"
 
 
 def forget(node: NodeName) -> None:

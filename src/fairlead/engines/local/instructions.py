@@ -77,7 +77,7 @@ def starts(
             "memory": job.demand.get("memory", 0),
             "output": job.output_limit or 0,
             "gpus": -(-job.demand.get("gpu", 0) // 1000),
-            "gpu_indices": gpus.get(node, []),
+            "gpu_indices": [gpu for gpu in gpus.get(node, ()) if gpu not in launches.drained.get(node, ())],
         }
         work, person = _work(job, limits, [index for _, index, _ in tasks], folders), _person(job, as_people)
         if job.work.call is not None and is_elsewhere(node):

@@ -328,4 +328,4 @@ def _some(launches: Launches, which: np.ndarray, jobs: Mapping[int, Job]) -> Lau
     """Select launches, with other jobs for some numbers."""
     attempts = Attempts(*(column[which] for column in launches.attempts))
     known = {number: jobs.get(number) or launches.jobs[number] for number in set(attempts.job.tolist())}
-    return Launches(attempts, launches.node[which], launches.nodes, known)
+    return launches._replace(attempts=attempts, node=launches.node[which], jobs=known)

@@ -107,7 +107,7 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
     add_input(api, client, parts.engine)
     add_outlooks(api, client, parts.outlooks)
     add_cluster(api, client, parts.engine, parts.urls, parts.archive)
-    add_operating(api, client, parts.audit_records, parts.down, parts.read_again, parts.reloading)
+    add_operating(api, client, parts.engine, parts.audit_records, parts.down, parts.read_again, parts.reloading)
     add_reports(api, client, parts.reports)
     add_facts(api, client, Feed(parts.journal, client.authenticator, client.wakeups, client.loop))
     add_calls(api, client, submitter, parts.sessions)

@@ -45,7 +45,7 @@ from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Json, by_wall_clock, errors, retry_after
-from fairlead.service.api.requests import DownRequest, NodeName
+from fairlead.service.api.requests import CardsRequest, DownRequest, NodeName
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.service.feed import Feed
@@ -57,23 +57,14 @@ from fairlead.service.reloading import Reloading
 SLOW_SECONDS, STUCK_SECONDS = 10.0, 60.0
 """Duration of a step at which the scheduler is not ready, and at which it is not healthy."""
 
+WHOLE_NODE = CardsRequest()
+
 LookBack = Annotated[float, Query(gt=0, le=LONGEST, description="Seconds to look back.")]
 
 
 def add_cluster(
     api: APIRouter, client: StateClient, engine: LiveEngine, urls: list[str], archive: OutputArchive | None
 ) -> None:
-    def cards_as_seen(state: State, caller: Caller) -> dict[str, list[CardInfo]]:
-        """Return the cards of each node, with the jobs that the caller may act on."""
-        rules, hidden = client.authenticator.rules, dict.fromkeys(("job", "task", "queue", "user"))
-        found: dict[str, list[Any]] = {**report.list_cards(state, engine.gpus)}
-        for name, cards in found.items():
-            found[name] = [
-                card if card["job"] is None or acts_on(rules, caller, state.index.specs[card["job"]]) else card | hidden
-                for card in cards
-            ]
-        return found
-
     @api.get("/v1/status", response_model=Status)
     async def status(caller: Known) -> Response:
         """The scheduler's state: version, counts, and why it is stalled, if it is."""
@@ -117,7 +108,9 @@ def add_cluster(
     @api.get("/v1/nodes", response_model=NodeList)
     async def nodes(caller: Known) -> Response:
         """The nodes with their usage, and whose their cards are; for silent ones, how long."""
-        found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller)))
+        found, cards = await client.read(
+            lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine))
+        )
         silence = engine.silence
         return Json(
             {"nodes": [{**n, "silent": silence.get(n["name"]), "cards": cards.get(n["name"], [])} for n in found]}
@@ -133,28 +126,45 @@ def add_cluster(
         shown = await client.read_seen(caller, report.list_queues)
         reserved = await client.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_holds(s, now)])
         idled, promised = reserved[0], [by_wall_clock(each, client.clock) for each in reserved[1]]
-        found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller)))
+        found, cards = await client.read(
+            lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine))
+        )
         text = metrics.exposition(shown, found, idled, promised, cards)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def cards_as_seen(state: State, caller: Caller, client: StateClient, engine: LiveEngine) -> dict[str, list[CardInfo]]:
+    """Return the cards of each node, with the jobs that the caller may act on."""
+    rules, hidden = client.authenticator.rules, dict.fromkeys(("job", "task", "queue", "user"))
+    found: dict[str, list[Any]] = {**report.list_cards(state, engine.gpus)}
+    for name, cards in found.items():
+        found[name] = [
+            card if card["job"] is None or acts_on(rules, caller, state.index.specs[card["job"]]) else card | hidden
+            for card in cards
+        ]
+    return found
 
 
 def add_operating(
     api: APIRouter,
     client: StateClient,
+    engine: LiveEngine,
     audit_records: AuditRecords,
     down: Callable[[bool, str], None],
     read_again: Callable[[], Configuration],
     reloading: Reloading,
 ) -> None:
     @api.post("/v1/nodes/{node}/drain", response_model=Changed)
-    async def drain(node: NodeName, caller: Known) -> Response:
-        """Drain a node: running tasks finish, no new ones start."""
-        return Json({"changed": await client.change(caller, lambda s, now: admission.drain(s, node, now))})
+    async def drain(node: NodeName, caller: Known, request: CardsRequest = WHOLE_NODE) -> Response:
+        """Drain a node, or some of its cards: running tasks finish, no new ones start."""
+        cards = request.gpus, engine.gpus.get(node, ())
+        return Json({"changed": await client.change(caller, lambda s, now: admission.drain(s, node, now, *cards))})
 
     @api.post("/v1/nodes/{node}/resume", response_model=Changed)
-    async def resume(node: NodeName, caller: Known) -> Response:
-        """Undo a drain."""
-        return Json({"changed": await client.change(caller, lambda s, now: admission.resume(s, node, now))})
+    async def resume(node: NodeName, caller: Known, request: CardsRequest = WHOLE_NODE) -> Response:
+        """Undo a drain of a node, or of some of its cards."""
+        cards = request.gpus, engine.gpus.get(node, ())
+        return Json({"changed": await client.change(caller, lambda s, now: admission.resume(s, node, now, *cards))})
 
     @api.post("/v1/nodes/{node}/forget", response_model=Changed)
     async def forget(node: NodeName, caller: Known) -> Response:

@@ -89,6 +89,15 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
+class CardsRequest(Body):
+    """Some cards of a node."""
+
+    gpus: Annotated[
+        list[Annotated[int, Field(ge=0, le=2**16)]],
+        Field(max_length=64, description="Only these accelerator cards. Default: the whole node."),
+    ] = []
+
+
 class AfterRequest(Body):
     """A job that must end first."""
 
