@@ -770,6 +770,17 @@ def test_a_scheduler_that_starts_is_said_to_and_waited_for(live):
     assert live.call("jobs").stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("wait", "said"), [("", ""), ("0s", ""), ("x", "FAIRLEAD_WAIT 'x' is not a duration"), ("-1", "FAIRLEAD_WAIT")]
+)
+def test_how_long_to_wait_is_said_by_the_environment(live, wait, said):
+    env = {**live.env, "FAIRLEAD_WAIT": wait}
+    done = subprocess.run([FAIRLEAD, "jobs"], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode != 0, said in done.stderr, done.stderr.count("\n")) == (bool(said), True, bool(said))
+    assert live.call("--wait", "0.5s", "jobs").returncode == 0
+    assert live.call("--wait", "soon", "jobs").stderr.startswith("fairlead: --wait")
+
+
 def test_a_scheduler_that_cannot_start_leaves_no_folder(tmp_path):
     command = [FAIRLEAD, "up", "--home", tmp_path / "new", "--tls-key", "x"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 1

@@ -12,6 +12,7 @@ from typer.main import get_command
 import fairlead
 from fairlead.cli import parsing
 from fairlead.cli.failure import Failure
+from fairlead.cli.job_options import seconds
 from fairlead.cli.streams import safe_streams
 from fairlead.client.service_error import ServiceError
 from fairlead.interrupts import handle_interrupts
@@ -104,20 +105,18 @@ def _fairlead(
         ),
     ] = None,
     wait: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            help="How long to wait for a scheduler that is starting or restarting. Default: 10 s.",
-            metavar="SECONDS",
-            envvar="FAIRLEAD_WAIT",
-            show_envvar=False,
-            min=0.0,
+            help="How long to wait for a scheduler that is starting or restarting. Default: $FAIRLEAD_WAIT, or 10s.",
+            metavar="TIME",
         ),
     ] = None,
 ) -> None:
     if url is not None:
         os.environ["FAIRLEAD_URL"] = url
     if wait is not None:
-        os.environ["FAIRLEAD_WAIT"] = str(wait)
+        seconds("--wait", wait)
+        os.environ["FAIRLEAD_WAIT"] = wait
     if version:
         print(f"fairlead {fairlead.__version__}")
         raise typer.Exit

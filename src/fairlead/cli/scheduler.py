@@ -5,6 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from fairlead.cli.job_options import seconds
 from fairlead.plain_text import plain
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ def connect(timeout: float | None = None) -> "Connection":
     """Connect to the scheduler; `timeout` bounds each answer, in seconds."""
     from fairlead.client.connection import RETRY_SECONDS, TIMEOUT_SECONDS, Connection
 
-    retry_seconds = float(os.environ.get("FAIRLEAD_WAIT", RETRY_SECONDS))
+    wait = seconds("FAIRLEAD_WAIT", os.environ.get("FAIRLEAD_WAIT") or None)
+    retry_seconds = RETRY_SECONDS if wait is None else wait
     return Connection(None, retry_seconds, TIMEOUT_SECONDS if timeout is None else timeout, _print_starting)
 
 
