@@ -171,7 +171,7 @@ def serve(
         if archive is not None:
             closing.callback(archive.close)
         unfinished = UnfinishedJobs(Exports(home / "exports"))
-        mesos = _mesos_door(where, for_frameworks, personal, clock) if for_frameworks is not None else None
+        mesos = _mesos_server(where, for_frameworks, personal, clock) if for_frameworks is not None else None
         loop = Loop(make, _announcing(wakeups, sessions, unfinished, authenticator, outlooks, mesos, archive), reserve)
         loop.start()
         loop.ready.result()
@@ -286,7 +286,7 @@ def _refuse_to_lose(state: State, known: Collection[str]) -> None:
             )
 
 
-def _mesos_door(where: Where, listener: Listener, personal: bool, clock: Clock) -> "MesosServer":
+def _mesos_server(where: Where, listener: Listener, personal: bool, clock: Clock) -> "MesosServer":
     """Return the server for Mesos frameworks, imported only if needed."""
     from fairlead.service.mesos.server import MesosServer
 

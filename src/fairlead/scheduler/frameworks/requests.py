@@ -394,11 +394,11 @@ def _without_task(
                     job.task, f"queue {state.display_name(name)!r} would exceed its maximum of {most[row]} {kind}"
                 )
     for each in both:
-        left = _without(state, job.task, each, left)
+        left = _without(job.task, each, left)
     return left
 
 
-def _without(state: State, task: str, job: Job, left: Left) -> Left:
+def _without(task: str, job: Job, left: Left) -> Left:
     """Return what is left of offers after the demand of a task or executor. Raises InvalidTask."""
     try:
         return left.without(job)
@@ -476,7 +476,7 @@ def demand_with_tasks(state: State, executor: int) -> Quantities:
     return total
 
 
-def ended_within(state: State, jobs: Sequence[int], outcome: Outcome, now: float) -> list[Fact]:
+def ended_within(jobs: Sequence[int], outcome: Outcome, now: float) -> list[Fact]:
     """End the tasks of an executor that has ended, or never received them."""
     number = np.array(jobs, np.int64)
     zeros, ones = np.zeros(len(jobs), np.int64), np.ones(len(jobs), np.int64)
@@ -524,7 +524,7 @@ def settled(state: State, now: float) -> list[Fact]:
                 left &= ~ended
     for executor in f.executors.values():
         if executor.over:
-            facts += ended_within(state, executor.tasks, Outcome.SIGNALLED, now)
+            facts += ended_within(executor.tasks, Outcome.SIGNALLED, now)
     for who, member in f.members.items():
         if member.gone_at <= now:
             facts += _gone(state, who, now)

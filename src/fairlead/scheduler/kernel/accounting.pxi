@@ -186,7 +186,6 @@ cdef void _unlink_task(View v, i64 n, i64 t) noexcept nogil:
 
 cdef i64 apply_started(View v, i64 count, i64 *job, i64 *index, i64 *attempt, double at) noexcept nogil:
     """Apply TasksStarted; `job` holds rows."""
-    cdef i64 m = v.len_total
     jobs, tasks = v.jobs, v.tasks
     for k in range(count):
         j = job[k]

@@ -65,7 +65,7 @@ cdef i64 slips_of(View v, i64 b, double now, double reserve_after) noexcept nogi
     return 0
 
 
-cdef (i64, double) plan_anew(View v, i64 b, i64 slips, double now) noexcept nogil:
+cdef (i64, double) replan(View v, i64 b, i64 slips, double now) noexcept nogil:
     """Replan a group's reservation, on its own nodes if these are fixed; see `_plan`."""
     cdef bint own
     mark = v.scratches

@@ -138,7 +138,6 @@ cdef (i64, i64, double) guarded(View v, i64 b, i64 *kept) noexcept nogil:
 
 cdef bint claims_from(View v, i64 b, i64 leaf) noexcept nogil:
     """Return True if a group's next claim for a guarantee could preempt tasks of another leaf."""
-    cdef i64 m = v.len_total
     cdef bint asks
     if not v.queues[v.groups[b].leaf].guarded:
         return False
@@ -218,7 +217,6 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
     int
         How many are due.
     """
-    cdef i64 m = v.len_total
     cdef bint shared
     count, due, shares = 0, INFINITY, INFINITY
     mark, kept, taken = v.scratches, kept_by_queue(v), is_idle_used(v, v.used)

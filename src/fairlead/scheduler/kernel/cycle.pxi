@@ -53,7 +53,7 @@ cdef Plan plan_cycle(
         if v.holds[h].kind == RESERVATION and over_limits(v, v.holds[h].group) != NOT_REACHED:
             return Plan(DROP, 0, h, True, now, 0)
         h = next_reservation(v, h)
-    _begin(v, thorough)
+    _begin(v)
     line = NONE
     if not thorough and (reserve_after < INFINITY or not nobody_can_be_served(v)):
         line = find_next(v, IN_LINE)
@@ -89,7 +89,7 @@ cdef (i64, bint) plan_over_limit_cycle(View v, i64 most, double now) noexcept no
         True if there is more to decide at once.
     """
     v.times[NOW], v.counts[OVER_LIMIT_PASS] = now, 1
-    _begin(v, False)
+    _begin(v)
     placed, more = _serve(v, False, most)
     _undo_cycle(v, placed)
     v.counts[OVER_LIMIT_PASS] = 0
@@ -104,7 +104,7 @@ cdef Plan _reserve(View v, i64 line, double now, double reserve_after) noexcept 
     b = next_to_plan(v, now) if v.counts[HOLDS] > 0 else NONE
     if b != NONE and not has_room(v, b):
         slips = slips_of(v, b, now, reserve_after)
-        count, start = plan_anew(v, b, slips, now)
+        count, start = replan(v, b, slips, now)
         if count == 0:
             return Plan(DROP, 0, _first_hold(v, b), True, now, 0)
         return Plan(KEEP, count, current_job(v, b), True, start, slips)
@@ -128,7 +128,7 @@ cdef i64 _first_hold(View v, i64 b) noexcept nogil:
     return NONE
 
 
-cdef void _begin(View v, bint thorough) noexcept nogil:
+cdef void _begin(View v) noexcept nogil:
     v.counts[CYCLE] += 1
     v.counts[OUT] = v.counts[STOPS] = v.counts[OFFERED] = 0
     if v.times[NOW] >= v.times[OFFER_WAKE]:
@@ -276,10 +276,10 @@ cdef bint _undo_cycle(View v, i64 placed) noexcept nogil:
     cdef bint served_kept
     served_kept, cache = False, v.group_cache
     for k in range(v.counts[OFFERED]):
-        untake_offer(v, k)
+        undo_offer(v, k)
     for k in range(placed):
         job = v.planned_job[k]
-        untake(v, v.jobs[job].queue, v.jobs[job].shape_row, k)
+        undo_placement(v, v.jobs[job].queue, v.jobs[job].shape_row, k)
     for k in range(v.counts[OUT]):
         b = cache[k].out_list
         if cache[b].taken > 0:

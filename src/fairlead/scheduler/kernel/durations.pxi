@@ -31,12 +31,12 @@ cpdef i64 note_duration(View v, i64 j, i64 index, double seconds, double at) noe
         return whose
     jobs, forgotten = v.jobs, v.counts[FORGOTTEN_HISTOGRAMS]
     b = bin_of(seconds)
-    if jobs[j].tasks > 1 and _count(v, _row_for(v, OF_JOB, jobs[j].id, at), b, at):
+    if jobs[j].tasks > 1 and _count(v, _row_for(v, OF_JOB, jobs[j].id), b, at):
         whose = P90_OF_FAMILY
     if index % max(1, jobs[j].tasks // SAMPLES_PER_JOB) == 0:
-        if jobs[j].family != 0 and _count(v, _row_for(v, OF_FAMILY, jobs[j].family, at), b, at):
+        if jobs[j].family != 0 and _count(v, _row_for(v, OF_FAMILY, jobs[j].family), b, at):
             whose = P90_OF_FAMILY
-        row = _row_for(v, OF_QUEUE, jobs[j].queue, at)
+        row = _row_for(v, OF_QUEUE, jobs[j].queue)
         full = v.histograms[row].total == HISTOGRAM_CAPACITY
         if _count(v, row, b, at):
             whose = P90_FORGIVEN if full else P90_OF_QUEUE
@@ -65,7 +65,7 @@ cpdef i64 set_of(i64 about, i64 key) noexcept nogil:
     return (((4 * key + about) * HASH_FACTOR) >> 40) & (SETS - 1)
 
 
-cdef i64 _row_for(View v, i64 about, i64 key, double at) noexcept nogil:
+cdef i64 _row_for(View v, i64 about, i64 key) noexcept nogil:
     """Return a histogram's row; create it if there is none."""
     row = find(v, about, key)
     if row != NONE:

@@ -91,7 +91,6 @@ cdef void _update_nonlendable(View v, i64 group) noexcept nogil:
 
 cdef bint _is_kept(View v, i64 group, i64 count, i64 *nodes, i64 *tasks, double start, double end) noexcept nogil:
     """Return True if a group's holds are exactly these: tasks by node, start and end."""
-    cdef i64 m = v.len_total
     cdef bint same
     k, same = 0, True
     for h in range(v.counts[HOLDS]):

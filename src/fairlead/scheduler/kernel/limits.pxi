@@ -74,18 +74,11 @@ cpdef (i64, i64) kept_beside(View v, i64 b, i64 q) noexcept nogil:
     tasks, jobs = 0, 0
     for h in range(v.counts[HOLDS]):
         other = v.holds[h].group
-        if other != b and v.holds[h].kind != RESERVATION and _is_below(v, v.groups[other].leaf, q):
+        if other != b and v.holds[h].kind != RESERVATION and _is_at_or_below(v, v.groups[other].leaf, q):
             tasks += v.holds[h].tasks
             if h == 0 or v.holds[h - 1].group != other:  # the holds of a group are adjacent
                 jobs += _jobs_to_begin(v, other, served_tasks(v, other))
     return tasks, jobs
-
-
-cdef bint _is_below(View v, i64 leaf, i64 q) noexcept nogil:
-    """Return True if a leaf is q or below it."""
-    while leaf != NONE and leaf != q:
-        leaf = v.queues[leaf].parent
-    return leaf != NONE
 
 
 cdef i64 _jobs_to_begin(View v, i64 b, i64 tasks) noexcept nogil:
@@ -108,13 +101,12 @@ cdef i64 startable_of(View v, i64 b, i64 most, i64 *kept) noexcept nogil:
     `kept`, shape (groups,), is for how many tasks of each group room is kept for claims; those of other groups count as
     running.
     """
-    cdef i64 m = v.len_total
     tasks, jobs, q = most, INFINITE, v.groups[b].leaf
     while q != NONE:
         if _is_counted(v, q):
             others, begun = 0, 0
             for other in range(v.counts[GROUPS] if kept != NULL else 0):
-                if kept[other] > 0 and other != b and _is_below(v, v.groups[other].leaf, q):
+                if kept[other] > 0 and other != b and _is_at_or_below(v, v.groups[other].leaf, q):
                     others += kept[other]
                     begun += _jobs_to_begin(v, other, kept[other])
             tasks = min(tasks, v.queues[q].max_tasks - v.queues[q].tasks - others)

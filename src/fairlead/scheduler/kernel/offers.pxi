@@ -235,7 +235,7 @@ cdef void offer_found(View v, i64 b) noexcept nogil:
         q = v.queues[q].parent
 
 
-cdef void untake_offer(View v, i64 k) noexcept nogil:
+cdef void undo_offer(View v, i64 k) noexcept nogil:
     """Undo an offer of the cycle."""
     cdef i64 m = v.len_total
     q, n = v.offered_to[OFFERED_LEAF * v.cols_offered_to + k], v.offered_to[OFFERED_NODE * v.cols_offered_to + k]

@@ -141,7 +141,7 @@ cdef void take_room(View v, i64 n, i64 q, i64 shape, double until, i64 sign) noe
         give_back_at(v, n, q, shape, until, sign)
 
 
-cdef void untake(View v, i64 q, i64 shape, i64 at) noexcept nogil:
+cdef void undo_placement(View v, i64 q, i64 shape, i64 at) noexcept nogil:
     """Undo one recorded task of a leaf."""
     n, h = v.planned_node[at], v.planned_hold[at]
     take_room(v, n, q, shape, v.planned_until[at], -1)
@@ -153,7 +153,7 @@ cdef void untake(View v, i64 q, i64 shape, i64 at) noexcept nogil:
 cdef void give_room_back(View v, i64 b, i64 count, i64 placed) noexcept nogil:
     """Undo :func:`find_room`; the caller restores the shape's cursor."""
     for k in range(count):
-        untake(v, v.groups[b].leaf, v.groups[b].shape_row, placed + k)
+        undo_placement(v, v.groups[b].leaf, v.groups[b].shape_row, placed + k)
 
 
 cdef bint has_room(View v, i64 b) noexcept nogil:

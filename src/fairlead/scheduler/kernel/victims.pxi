@@ -179,7 +179,6 @@ cdef void _close_up(PreemptionPlan g, i64 first, i64 end) noexcept nogil:
 
 cdef void _set_key(View v, PreemptionPlan g, i64 n, i64 first, i64 end) noexcept nogil:
     """Set a node's key by its victims: smaller comes first."""
-    cdef i64 m = v.len_total
     key = &g.keys[n * g.cols_keys]
     deepest = g.cols_keys - KEY_COLUMNS_AFTER_QUEUES
     for i in range(deepest):
@@ -376,7 +375,6 @@ cdef (i64, i64) _search_sets_of(
 
     For IDLE the order of preemptions matters: all orders are tried.
     """
-    cdef i64 m = v.len_total
     at, work, count = 0, 0, 0
     mark, places, gained = v.scratches, integers(v, size), integers(v, size + 1)
     while work < most:

@@ -340,7 +340,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     pareto = Finding("pareto-efficiency", not len(result.job), more)
     findings = [pareto if finding.property == pareto.property else finding for finding in findings]
     findings = [_with_parts(finding, problem, used) if finding.property == "gap" else finding for finding in findings]
-    largest = _largest_task(state, leaves)
+    largest = _largest_task(state)
     free = np.where(state.nodes.up & ~state.nodes.draining, 1, 0)[: state.nodes.n] @ state.nodes.free[: state.nodes.n]
     queues: list[FairQueue] = []
     turns = _turns(state, result)
@@ -444,7 +444,7 @@ def _shares(problem: Problem, amounts: Numbers) -> Numbers:
     return shares
 
 
-def _largest_task(state: State, leaves: I64) -> float:
+def _largest_task(state: State) -> float:
     """Return the dominant share of the largest task that runs or waits: the granularity of fairness."""
     jobs = state.jobs
     live = np.flatnonzero((jobs.waiting[: jobs.n] > 0) | (jobs.holding[: jobs.n] > 0))

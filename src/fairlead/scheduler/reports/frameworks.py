@@ -48,11 +48,11 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
         "offered": state.quantities(offered),
         "offered_since": since,
         "hoards": hoards,
-        "text": _status_text(state, member, leaves, mine, now, hoards),
+        "text": _status_text(state, member, mine, now, hoards),
     }
 
 
-def _status_text(state: State, member: Member, leaves: I64, mine: I64, now: float, hoards: bool) -> str:
+def _status_text(state: State, member: Member, mine: I64, now: float, hoards: bool) -> str:
     """Return what it waits for, or others wait for, as text."""
     if member.away_since is not None:
         left = member.gone_at - now

@@ -28,9 +28,9 @@ class PortsView(NamedTuple):
 
 
 class AgentView(NamedTuple):
-    """A node: its resources, used and offered ones, its parcels by mark, and its ports.
+    """A node: its resources, used and offered ones, its reservations by mark, and its ports.
 
-    told : the parcels of roles that are shown
+    told : the reservations of roles that are shown
     """
 
     row: int
@@ -46,8 +46,8 @@ class AgentView(NamedTuple):
     @property
     def unreserved(self) -> Quantities:
         found = self.capacity
-        for parcel in self.role_reservations.values():
-            found = plus(found, parcel.amount, -1)
+        for reservation in self.role_reservations.values():
+            found = plus(found, reservation.amount, -1)
         return found
 
 
@@ -124,9 +124,9 @@ def _agents(state: State, hidden: Hidden) -> list[AgentView]:
         here = {
             mark: each for mark, each in state.frameworks.role_reservations.get(node.name, {}).items() if each.there
         }
-        for parcel in here.values():
-            used = plus(used, plus(parcel.amount, parcel.taken, -1), -1)
-            promised = plus(promised, parcel.offered)
+        for reservation in here.values():
+            used = plus(used, plus(reservation.amount, reservation.taken, -1), -1)
+            promised = plus(promised, reservation.offered)
         told = {mark: each for mark, each in here.items() if not hidden(queue_of(each.role))}
         found.append(AgentView(row, node, active, capacity, used, promised, here, told, _ports(state, node.name)))
     return found

@@ -11,7 +11,7 @@ from fairlead.service.mesos.descriptions import Capability, has, info_of
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import Attribute, OperationState, TaskState, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Event
-from fairlead.service.mesos.reservations import resources_of_parcel
+from fairlead.service.mesos.reservations import resources_of_reservation
 from fairlead.service.mesos.resources import ports_of, resources_of
 from fairlead.service.mesos.streams import HEARTBEAT_SECONDS
 
@@ -63,7 +63,7 @@ def to_offer(
 ) -> mesos_pb2.Offer:
     """Convert an offer to a message.
 
-    `said` describes each of its parcels, by mark; `executors` are those of the framework on the node.
+    `said` describes each of its reservations, by mark; `executors` are those of the framework on the node.
     """
     made = mesos_pb2.Offer()
     made.id.value = offer_name(offer.id)
@@ -74,7 +74,7 @@ def to_offer(
     if offer.ports:
         made.resources.append(ports_of(offer.ports, role, known.refined))
     for mark, amount in offer.apart.items():
-        made.resources.extend(resources_of_parcel(mark, said.get(mark, ""), amount, role, known.refined))
+        made.resources.extend(resources_of_reservation(mark, said.get(mark, ""), amount, role, known.refined))
     made.attributes.extend(attributes_of(node.labels))
     made.executor_ids.extend(mesos_pb2.ExecutorID(value=name) for name in executors)
     if known.roles:

@@ -305,7 +305,7 @@ def acknowledged(status: TaskStatus) -> Event:
 def _never_told(state: State, job: int, now: float) -> list[Fact]:
     """Return the facts that end a task which was stopped before its executor got it."""
     stopped = job in state.frameworks.inside and _status(state, job) >= STOPPING
-    return frameworks.ended_within(state, [job], Outcome.STOPPED, now) if stopped else []
+    return frameworks.ended_within([job], Outcome.STOPPED, now) if stopped else []
 
 
 def _end_never_told(job: int, state: State, now: float) -> tuple[list[Fact], None]:

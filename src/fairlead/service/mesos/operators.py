@@ -31,7 +31,7 @@ from fairlead.service.mesos.descriptions import info_of
 from fairlead.service.mesos.encoding import as_json
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.master_pb2 import Call, Response
-from fairlead.service.mesos.reservations import resources_of_parcel
+from fairlead.service.mesos.reservations import resources_of_reservation
 from fairlead.service.mesos.resources import THEIRS, ports_of, resources_of, to_mesos
 
 BUILT = f"fairlead {fairlead.__version__}"
@@ -325,8 +325,8 @@ class Operators:
             made.agent_info.attributes.extend(events.attributes_of(agent.node.labels))
             made.registered_time.nanoseconds = int(self._since * NANOSECONDS)
             made.total_resources.extend(resources_of(agent.unreserved))
-            for mark, parcel in agent.told.items():
-                made.total_resources.extend(resources_of_parcel(mark, parcel.said, parcel.amount, None, refined=True))
+            for mark, its in agent.told.items():
+                made.total_resources.extend(resources_of_reservation(mark, its.said, its.amount, None, refined=True))
             made.allocated_resources.extend(resources_of(agent.used))
             made.offered_resources.extend(resources_of(agent.offered))
             told_of = (made.total_resources, made.allocated_resources, made.offered_resources)
@@ -344,7 +344,7 @@ class Operators:
             known = events.knows(each.member.framework)
             for offer in each.offers:
                 agent = agents[offer.node]
-                said = {mark: parcel.said for mark, parcel in agent.role_reservations.items()}
+                said = {mark: reservation.said for mark, reservation in agent.role_reservations.items()}
                 made.offers.append(events.to_offer(offer, agent.node, known, said))
             made.allocated_resources.extend(resources_of(each.used))
             made.offered_resources.extend(resources_of(each.offered))
@@ -434,8 +434,8 @@ def amounts(said: Quantities, ports: Ranges = NO_PORTS) -> dict[str, float | str
 def _reserved(agent: AgentView) -> dict[str, dict[str, float | str]]:
     """Return the reserved resources of an agent, by role."""
     by_role: dict[str, Quantities] = {}
-    for parcel in agent.told.values():
-        by_role[parcel.role] = plus(by_role.get(parcel.role, {}), parcel.amount)
+    for reservation in agent.told.values():
+        by_role[reservation.role] = plus(by_role.get(reservation.role, {}), reservation.amount)
     return {role: amounts(found) for role, found in by_role.items()}
 
 

@@ -1,7 +1,7 @@
-"""Mesos' reservations and volumes, and their conversion to parcels. Pure functions.
+"""Mesos' reservations and volumes, and their conversion to those of roles here. Pure functions.
 
-The mark of a parcel is what Mesos compares resources by: the role, principal and labels of its reservation, and the id of a
-volume. Further data of a volume, such as its container path, is kept beside the mark.
+The mark of a reservation is what Mesos compares resources by: its role, principal and labels, and the id of a volume.
+Further data of a volume, such as its container path, is kept beside the mark.
 """
 
 import json
@@ -36,7 +36,7 @@ class InvalidOperation(ValueError):
 
 
 class Mark(NamedTuple):
-    """A parcel's mark, its role, and further data."""
+    """A reservation's mark, its role, and further data."""
 
     text: str
     role: str
@@ -44,7 +44,7 @@ class Mark(NamedTuple):
 
 
 def mark_of(resource: Resource) -> Mark | None:
-    """Return the mark of a resource's parcel; None if it is not reserved. Raises NoResource."""
+    """Return the mark of a resource's reservation; None if it is not reserved. Raises NoResource."""
     kept = _reservation(resource)
     if kept is None:
         if resource.HasField("disk"):
@@ -103,7 +103,7 @@ def _volume(resource: Resource) -> tuple[str, str]:
 
 
 class ResourceRequest(NamedTuple):
-    """The resources of a task: in total, by parcel, the container paths of volumes by mark, and ports."""
+    """The resources of a task: in total, by reservation, the container paths of volumes by mark, and ports."""
 
     demand: Quantities
     apart: dict[str, Quantities]
@@ -147,8 +147,10 @@ def _ports(resource: Resource) -> Ranges:
     return found
 
 
-def resources_of_parcel(mark: str, said: str, amount: Quantities, role: str | None, refined: bool) -> list[Resource]:
-    """Convert a parcel to Mesos' resources, allocated to a role for clients that know roles; `refined` as in `resources_of`."""
+def resources_of_reservation(
+    mark: str, said: str, amount: Quantities, role: str | None, refined: bool
+) -> list[Resource]:
+    """Convert a reservation to Mesos' resources, allocated to `role` if clients know roles; `refined`: see `resources_of`."""
     told, found = json.loads(mark), []
     for ours, value in amount.items():
         name = THEIRS.get(ours, ours)

@@ -111,13 +111,13 @@ def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
     if info.HasField("health_check") or info.command.uris:
         env[TOKEN] = secrets.token_urlsafe(32)
     if info.HasField("health_check"):
-        before = _checking(info, home, env, kill["grace"])
+        before = _checking(info, home, kill["grace"])
     tell = [sys.executable, "-I", "-S", checks.__file__, checks.NEVER_RUN, json.dumps(_to_tell(info, home))]
     work = _work(info.command, person, env, job.demand, before, tell)
     return _checked(replace(job, work=work, **kill))
 
 
-def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | None) -> list[str]:
+def _checking(info: TaskInfo, home: Home, grace: float | None) -> list[str]:
     """Return the words before a command that run its health check. Raises InvalidTask."""
     check = info.health_check
     asked: dict[str, object] = {

@@ -48,7 +48,7 @@ cdef bint _advance(Truth truth, Runs runs, Line line, double until, bint backfil
         _start_first(truth, runs, line, now)
         if backfill and numbers[HEAD] != NONE:
             if not numbers[PROMISED]:
-                _promise(truth, runs, line, now, longer)
+                _promise(truth, runs, line, longer)
             _start_others(truth, runs, line, now, longer)
         numbers[STEPS] += 1
 
@@ -178,7 +178,7 @@ cdef void _take(Truth truth, Line line, i64 j, i64 n, double until, bint beside,
             line.spare[n * m + r] -= sign * truth.demand[j * m + r]
 
 
-cdef void _promise(Truth truth, Runs runs, Line line, double now, double longer) noexcept nogil:
+cdef void _promise(Truth truth, Runs runs, Line line, double longer) noexcept nogil:
     """Find the earliest start of the first, by the limits of what runs, and its nodes."""
     cdef i64 m = truth.cols_demand
     j = line.numbers[HEAD]
