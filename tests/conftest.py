@@ -23,6 +23,7 @@ from fairlead.client.address import connect_to
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.engines.local.engine import LocalEngine
+from fairlead.engines.local.member import supervisor_in
 from fairlead.processes import cores
 from forked import Fairlead, run
 
@@ -225,10 +226,11 @@ class Live:
 
 
 def supervisor_of(home: Path) -> list[psutil.Process]:
-    """The supervisor of a data folder, where one runs; not its child that has not yet become the program of a task."""
-    mine = str(home / "supervisor")
-    found = [each for each in psutil.process_iter(["cmdline", "ppid"]) if mine in (each.info["cmdline"] or [])]
-    return [each for each in found if each.info["ppid"] not in {other.pid for other in found}]
+    """The supervisor of a data folder, where one runs; neither its guardian nor its child that is not yet a task's program."""
+    found = supervisor_in(home / "supervisor")
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [psutil.Process(found.pid)] if found is not None else []
+    return []
 
 
 def end_tasks(home: Path) -> None:

@@ -237,7 +237,7 @@ def test_what_ended_before_it_was_told_to_stop_was_not_stopped(bench):
     """The supervisor is held while the task ends, so that the end and the stop reach it together."""
     a = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
     bench.until(lambda: a in bench.started)
-    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    supervisor = supervisor_of(bench.folder)[0].pid
     os.kill(supervisor, signal.SIGSTOP)
     time.sleep(0.6)
     bench.stop(a)
@@ -347,7 +347,7 @@ def test_a_worker_that_stands_still_ends_with_its_supervisor(bench):
     call = caller_of(bench)
     found = call(1)
     bench.until(lambda: found.status() == psutil.STATUS_STOPPED)
-    os.kill(int(alive(f"{bench.folder}/supervisor")[0]), signal.SIGKILL)
+    os.kill(supervisor_of(bench.folder)[0].pid, signal.SIGKILL)
     bench.until(lambda: not found.is_running() or found.status() == psutil.STATUS_ZOMBIE)
 
 
@@ -403,7 +403,7 @@ def test_a_cgroup_folder_that_was_taken_away_is_made_again(bench):
 
 
 def test_tasks_wait_where_there_are_no_more_files_and_none_fails(bench):
-    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    supervisor = supervisor_of(bench.folder)[0].pid
     job = bench.job("sleep", "0.2")
     attempts = [Attempt(1, index, 1) for index in range(15)]
     bench.start_all(attempts[:1], job)
@@ -418,7 +418,7 @@ def test_tasks_wait_where_there_are_no_more_files_and_none_fails(bench):
 @pytest.mark.parametrize("which", ["bench", "bench_without_cgroups"])
 def test_where_files_come_and_go_each_task_runs_once(which, tmp_path, request):
     bench = request.getfixturevalue(which)
-    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    supervisor = supervisor_of(bench.folder)[0].pid
     soft, hard = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
     job = bench.job("sh", "-c", f"echo $FAIRLEAD_INDEX >> {tmp_path}/ran")
     attempts = [Attempt(1, index, 1) for index in range(400)]
@@ -437,13 +437,13 @@ def test_where_files_come_and_go_each_task_runs_once(which, tmp_path, request):
     for attempt in attempts:
         assert bench.end_of(attempt, 60) == (Outcome.EXITED, 0)
     assert sorted(map(int, Path(tmp_path, "ran").read_text().split())) == list(range(400))
-    assert alive(f"{bench.folder}/supervisor") == [str(supervisor)]
+    assert supervisor_of(bench.folder)[0].pid == supervisor
 
 
 def test_who_connects_when_no_descriptor_is_left_harms_nobody(bench):
     runs = bench.start(Attempt(1, 0, 1), "sleep", "600")
     bench.until(lambda: runs in bench.started)
-    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    supervisor = supervisor_of(bench.folder)[0].pid
     there = {int(path.name) for path in Path(f"/proc/{supervisor}/fd").iterdir()}
     soft, hard = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
     resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (next(k for k in itertools.count() if k not in there), hard))
@@ -456,7 +456,7 @@ def test_who_connects_when_no_descriptor_is_left_harms_nobody(bench):
             time.sleep(0.02)
     resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (soft, hard))
     assert bench.end_of(bench.start(Attempt(2, 0, 1), "true")) == (Outcome.EXITED, 0)
-    assert alive(f"{bench.folder}/supervisor")[0] == str(supervisor)
+    assert supervisor_of(bench.folder)[0].pid == supervisor
 
 
 def test_a_task_cannot_use_more_cpu_than_it_asked_for(bench):
@@ -527,15 +527,57 @@ def test_when_the_supervisor_is_killed_its_tasks_are_ended_and_lost(which, reque
     bench.until(lambda: a in bench.started and len(alive(f"^sleep {LONG}[56]")) == 2)
     bench.unsee()
     bench.known = None
-    os.kill(int(alive(f"{bench.folder}/supervisor")[0]), signal.SIGKILL)
+    os.kill(supervisor_of(bench.folder)[0].pid, signal.SIGKILL)
     assert bench.end_of(a) == (Outcome.LOST, 0)
     assert bench.known == {a, done}, "it is told unasked by the supervisor that took over"
     assert bench.end_of(done) == (Outcome.EXITED, 4), "an end that was not acknowledged is told again"
     assert alive(f"^sleep {LONG}[56]") == []
 
 
+@pytest.mark.parametrize("which", ["bench", "bench_without_cgroups"])
+def test_when_scheduler_and_supervisor_are_killed_no_task_runs_on(which, request):
+    """Not even one that detached a child with an empty environment. The supervisor's whole process group is killed."""
+    bench = request.getfixturevalue(which)
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", f"(setsid env -i sleep {LONG}7 &); sleep {LONG}8")
+    bench.until(lambda: a in bench.started and len(alive(f"^sleep {LONG}[78]")) == 2)
+    bench.engine.close()
+    bench.engine.join(10)
+    guardian = supervisor_of(bench.folder)[0].parent()
+    assert guardian.cmdline()[0] == "guardian of tasks"
+    os.killpg(os.getpgid(supervisor_of(bench.folder)[0].pid), signal.SIGKILL)
+    bench.until(lambda: alive(f"^sleep {LONG}[78]") == [])
+    bench.until(lambda: not guardian.is_running() or guardian.status() == psutil.STATUS_ZOMBIE)
+
+
+@pytest.mark.parametrize("which", ["bench", "bench_without_cgroups"])
+def test_a_task_that_ended_unseen_before_the_supervisor_was_killed_has_ended(which, request):
+    bench = request.getfixturevalue(which)
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", "until test -e go; do sleep 0.01; done; exit 3")
+    stopped = bench.start(Attempt(2, 0, 1), "sh", "-c", "trap : TERM; until test -e go; do sleep 0.01; done; exit 0")
+    bench.until(lambda: {a, stopped} <= bench.started)
+    bench.stop(stopped, grace=60.0)
+    bench.inventory()  # so that it was asked to stop
+    (supervisor,) = supervisor_of(bench.folder)
+    supervisor.suspend()
+    (bench.folder / "go").touch()
+    bench.until(lambda: all(child.status() == psutil.STATUS_ZOMBIE for child in supervisor.children()))
+    supervisor.kill()
+    assert bench.end_of(a) == (Outcome.EXITED, 3)
+    assert bench.end_of(stopped) == (Outcome.LOST, 0), "what was asked to stop is not done"
+
+
+def test_when_the_supervisor_is_asked_to_end_its_tasks_are_asked_first(bench):
+    """As when the machine goes down. What they exit with then does not count: they may only have saved their work."""
+    script = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", script)
+    bench.until(lambda: a in bench.started and bench.wrote(a) == "ready\n")
+    supervisor_of(bench.folder)[0].terminate()
+    assert bench.end_of(a) == (Outcome.LOST, 0)
+    assert bench.wrote(a) == "ready\nsaved\n"
+
+
 def test_no_call_waits_for_a_supervisor_that_does_not_read(bench):
-    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    supervisor = supervisor_of(bench.folder)[0].pid
     attempts = [Attempt(1, i, 1) for i in range(20_000)]
     job = bench.job("true")
 
@@ -562,7 +604,7 @@ def test_no_call_waits_for_a_supervisor_that_does_not_read(bench):
 
 def test_what_waits_is_bounded_and_everything_is_asked_for_when_some_of_it_was_dropped(bench, monkeypatch):
     monkeypatch.setattr(bench.engine._connections, "most_unsent", 100_000)
-    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    supervisor = supervisor_of(bench.folder)[0].pid
     done = bench.start(Attempt(1, 0, 1), "true")
     bench.end_of(done)
     bench.known = None
@@ -772,7 +814,7 @@ def test_a_supervisor_that_says_nothing_is_noticed(request, monkeypatch):
     monkeypatch.setattr("fairlead.engines.local.engine.SILENT", 1.0)
     bench = request.getfixturevalue("bench")
     bench.end_of(bench.start(Attempt(1, 0, 1), "true"))
-    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    supervisor = supervisor_of(bench.folder)[0].pid
     for _ in range(15):  # it answers when it is asked, with nothing else to do
         assert bench.engine.trouble is None
         time.sleep(0.1)
@@ -786,7 +828,7 @@ def test_a_supervisor_that_says_nothing_is_noticed(request, monkeypatch):
 
 
 def test_a_supervisor_folder_that_was_taken_away_is_made_again(bench):
-    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    supervisor = supervisor_of(bench.folder)[0].pid
     shutil.rmtree(bench.folder / "supervisor")
     bench.known = None
     os.kill(supervisor, signal.SIGKILL)

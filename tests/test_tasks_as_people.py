@@ -222,10 +222,11 @@ def test_a_task_cannot_signal_the_supervisor_or_the_scheduler(machine):
     (supervisor,) = supervisor_of(machine.home)
     mallory = machine["mallory"]
     scheduler = mallory.http("GET", "/v1/status")[1]["pid"]
-    script = f"for pid in {supervisor.pid} {scheduler}; do kill -9 $pid && echo hit; kill -STOP $pid && echo hit; done"
+    pids = f"{supervisor.pid} {supervisor.ppid()} {scheduler}"  # and its guardian
+    script = f"for pid in {pids}; do kill -9 $pid && echo hit; kill -STOP $pid && echo hit; done"
     _code, out, err = mallory.task(*sh(script))
     assert out == ""
-    assert err.lower().count("not permitted") == 4
+    assert err.lower().count("not permitted") == 6
     others = machine["alice"].ok("submit", "-q", "people", "--", "sh", "-c", "sleep 1; echo whole").strip()
     job = mallory.ok("submit", "-q", "people", "--", "sh", "-c", "sleep 1; kill -9 -1").strip()  # his actor as well
     machine.actors.pop("mallory").close()

@@ -12,3 +12,4 @@ def test_each_fault_is_survived_or_said(tmp_path):
     assert {fault["injected"] for fault in record["faults"].values()} == {1}
     assert set(record["faults"]) == set(FAULTS)
     assert record["tasks"] > 0
+    assert record["twice"] == 0

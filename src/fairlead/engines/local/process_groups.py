@@ -167,8 +167,11 @@ class ProcessGroups:
         self._by_pid[group.pid] = group
         return group
 
-    def reap(self) -> list[ProcessGroup]:
-        """Reap first processes and orphans. The end of a first process that was not asked to stop ends its group."""
+    def reap(self, note: Callable[[os.waitid_result], None]) -> list[ProcessGroup]:
+        """Reap first processes and orphans. The end of a first process that was not asked to stop ends its group.
+
+        `note` is called before such a first process is reaped.
+        """
         reaped: list[ProcessGroup] = []
         while True:
             try:
@@ -179,6 +182,7 @@ class ProcessGroups:
                 return reaped
             group = self._by_pid.pop(child.si_pid, None)
             if group is not None and group.kill_at is None:
+                note(child)
                 signal_group(group, signal.SIGKILL)
             _, status, used = os.wait4(child.si_pid, 0)
             if group is not None:

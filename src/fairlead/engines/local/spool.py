@@ -1,20 +1,35 @@
 """The spool: a file with a JSON line before and after each action of the supervisor.
 
 From it, a supervisor that takes over from a killed one knows which tasks had begun and which ends were not acknowledged.
+
+    ["starting", *task]         before its first process exists
+    ["started", *task, pid]     its program runs; pid 0 once its exit status does not decide how it ended
+    ["exited", pid, status, 0]  its first process ended by itself; what it left is still to be ended
+    ["ended", *task, *end]      it ended; reported until ["acknowledged", *task]
 """
 
 import contextlib
 import json
 import os
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 
 from fairlead.engines.local.messages import Task
+from fairlead.outcomes import Outcome
 
 LARGE = 4 * 2**20
 
 End = tuple[int, int, int, int, int]
 """Outcome and code; CPU time in milliseconds, peak memory in bytes, run time in milliseconds: 0 if unknown."""
+
+
+def exit_line(ended: os.waitid_result) -> bytes:
+    """Return the line for a child that ended; empty for SIGKILL, which says nothing: we or the kernel may have sent it."""
+    by_signal = ended.si_code != os.CLD_EXITED
+    if by_signal and ended.si_status == signal.SIGKILL:
+        return b""
+    return b'["exited", %d, %d, 0]\n' % (ended.si_pid, ended.si_status if by_signal else ended.si_status << 8)
 
 
 class Spool:
@@ -29,25 +44,41 @@ class Spool:
         """Return the tasks that began and did not end, and unacknowledged ends."""
         begun: set[Task] = set()
         ended: dict[Task, End] = {}
+        pids: dict[Task, int] = {}
+        firsts: dict[int, Task] = {}
         for line in self._path.read_bytes().split(b"\n") if self._path.exists() else []:
             try:
                 what, job, index, number, *more = json.loads(line)
             except ValueError:  # the last line, torn when the last supervisor died
                 continue
             task = (job, index, number)
-            if what in ("starting", "started"):  # rewritten files and older supervisors have the latter
+            if what in ("starting", "started"):  # rewritten files and older supervisors have only the latter
                 begun.add(task)
+                pids[task] = more[0] if more else 0
+                firsts[pids[task]] = task
+            elif what == "exited":
+                known = firsts.pop(job, None)
+                if known in begun and pids[known] == job != 0:
+                    begun.discard(known)
+                    ended[known] = (*_how(index), 0, 0, 0)
             else:
                 begun.discard(task)
                 ended.pop(task, None)
                 if what == "ended":
-                    known = [*more, 0, 0, 0][:5]  # older supervisors wrote fewer fields
-                    ended[task] = (known[0], known[1], known[2], known[3], known[4])
+                    end = [*more, 0, 0, 0][:5]  # older supervisors wrote fewer fields
+                    ended[task] = (end[0], end[1], end[2], end[3], end[4])
         return begun, ended
 
     def note(self, what: str, task: Task, *more: int) -> None:
         """Write a line. On a full disk it is kept and written when there is room."""
-        self._unwritten += b'["%s"%s]\n' % (what.encode(), b", %d" * (3 + len(more)) % (*task, *more))
+        self._write(b'["%s"%s]\n' % (what.encode(), b", %d" * (3 + len(more)) % (*task, *more)))
+
+    def note_exit(self, ended: os.waitid_result) -> None:
+        """Write that a first process ended, before it is reaped: from then on nobody else can learn how."""
+        self._write(exit_line(ended))
+
+    def _write(self, line: bytes) -> None:
+        self._unwritten += line
         with contextlib.suppress(OSError):
             while self._unwritten:
                 del self._unwritten[: os.write(self._file, self._unwritten)]
@@ -73,3 +104,9 @@ class Spool:
         if self._file >= 0:
             os.close(self._file)
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def _how(status: int) -> tuple[int, int]:
+    """Return the outcome and code of a wait status."""
+    code = os.waitstatus_to_exitcode(status)
+    return (Outcome.EXITED, code) if code >= 0 else (Outcome.SIGNALLED, -code)

@@ -21,13 +21,13 @@ A supervisor with a lease (:mod:`fairlead.engines.local.lease`) also:
     {"saw": "wanted", "session": id, "name": ..., "at": 0, "offset": bytes}, requests a piece of a file for a call
     "sessions" in the inventory, and "session" in the end of a fetched call, whose result is to be collected
 
-FOLDER/spool logs each action before and after it. From it, a supervisor that takes over from a killed one knows what to clean
-up: it ends those tasks and reports them lost. Standard library only, since forks must be cheap.
+Its parent, :mod:`fairlead.engines.local.guardian`, ends what runs here when it is killed. FOLDER/spool logs each action before
+and after it. From it, a supervisor that takes over from a killed one knows what to clean up: it reports tasks lost, except those
+whose exit status is known. Standard library only, since forks must be cheap.
 """
 
 import base64
 import contextlib
-import ctypes
 import errno
 import fcntl
 import hashlib
@@ -40,7 +40,7 @@ import time
 from pathlib import Path
 
 from fairlead.data_folder import remove_folder
-from fairlead.engines.local import messages, proc
+from fairlead.engines.local import guardian, messages, proc
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
 from fairlead.engines.local.child import FILES, load_directory
@@ -160,7 +160,7 @@ class Supervisor:
         return CHECK_EVERY if self.tasks.running or self.postponed or self.workers.are_idle() else LINGER / 2
 
     def _reap(self) -> None:
-        for group in self.groups.reap():
+        for group in self.groups.reap(self.spool.note_exit):
             self.workers.ended(group)
 
     def _check(self) -> None:
@@ -208,7 +208,7 @@ class Supervisor:
         for task in self.tasks.running:
             if task not in self.fenced:
                 self.fenced.add(task)
-                self.tasks.stop(task, grace)
+                self._ask_to_stop(task, grace)
 
     def _close(self) -> None:
         """Leave no worker and no empty cgroup behind."""
@@ -357,7 +357,7 @@ class Supervisor:
 
     def _stop(self, task: Task, grace: float) -> None:
         if task in self.tasks.running:
-            self.tasks.stop(task, grace)
+            self._ask_to_stop(task, grace)
         elif task not in self.ended:
             self.postponed.pop(task, None)
             self.refused[task] = None
@@ -365,13 +365,17 @@ class Supervisor:
                 del self.refused[next(iter(self.refused))]
             self._has_ended(task, Outcome.SIGNALLED, signal.SIGTERM)
 
+    def _ask_to_stop(self, task: Task, grace: float) -> None:
+        self.spool.note("started", task, 0)  # its exit status no longer says whether it is done
+        self.tasks.stop(task, grace)
+
     def _forget(self, tasks: list[Task]) -> None:
         for task in tasks:
             if self.ended.pop(task, None) is not None:
                 self.spool.note("acknowledged", task)
                 self.fetched.acknowledge(task)
         if self.spool.is_large():
-            self.spool.rewrite([(task, run.group.pid) for task, run in self.tasks.running.items()], self.ended)
+            self.spool.rewrite([(task, run.deciding_pid()) for task, run in self.tasks.running.items()], self.ended)
 
     def _report_inventory(self) -> None:
         cgroups = self.groups.cgroups
@@ -395,6 +399,7 @@ class Supervisor:
     # -- reports on tasks ----------------------------------------------------------------------------------------
 
     def _has_started(self, task: Task, _pid: int) -> None:
+        self.spool.note("started", task, self.tasks.running[task].deciding_pid())
         self._report_started(task)
 
     def _report_started(self, task: Task) -> None:
@@ -452,11 +457,13 @@ def main() -> None:
     folder = Path(sys.argv[-1])
     if sys.argv[1] == "--apart" and os.fork():
         os._exit(0)
+    last = guardian.guard(folder)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return  # another supervisor runs
+    guardian.wait_for_last(last)
     forget_address(folder)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's actors block SIGINT, and tasks would inherit that
     for name in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
@@ -465,8 +472,7 @@ def main() -> None:
     wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if FILES != resource.RLIM_INFINITY and wanted > FILES:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    set_child_subreaper = 36
-    ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
+    guardian.adopt_orphans()
     proc.keep_spare()
     Supervisor(folder).run()
 

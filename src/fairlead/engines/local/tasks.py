@@ -44,6 +44,10 @@ class Running:
         """Return the milliseconds since its start."""
         return since_boot() - self.began
 
+    def deciding_pid(self) -> int:
+        """Return the pid whose exit status is the task's; 0 for a call, and once it was asked to stop."""
+        return self.group.pid if self.worker is None and self.group.kill_at is None else 0
+
     def ran(self) -> int:
         """Return its run time in milliseconds, at least 1; 0 if its program never started."""
         if self.group.failure is not None:

@@ -1,0 +1,100 @@
+"""The parent of the supervisor: waits for the supervisor's end, then ends what that left running, also without a scheduler.
+
+It survives what kills the supervisor: it has another session, hears no messages, and does nothing before. Every process of a
+task is its descendant then, since orphans go to the nearest subreaper. Exit statuses that the supervisor did not see go to its
+spool, so that a task that ended does not run again. Standard library only.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+
+from fairlead.engines.local import proc
+from fairlead.engines.local.spool import exit_line
+
+GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL, when the supervisor itself ended by SIGTERM, as when the machine goes down."""
+END_WITHIN = 10.0
+"""Seconds until it gives up on processes that survive SIGKILL, as in uninterruptible sleep."""
+PAUSE = 0.001
+"""Seconds between two rounds of killing."""
+TITLE = b"guardian of tasks"
+"""What `ps` shows: a supervisor is often ended by its command line, and this process is not to end with it."""
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all orphans among our descendants."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def guard(folder: Path) -> int:
+    """Fork, and return in the child only, which becomes the supervisor of this folder; this process becomes its guardian.
+
+    Returns the descriptor for `wait_for_last`. It is inherited by both, so that its lock outlives the supervisor.
+    """
+    lock = os.open(folder / "guardian", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    adopt_orphans()
+    supervisor = os.fork()
+    if supervisor == 0:
+        os.setsid()
+        return lock
+    for name in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(name, signal.SIG_IGN)
+    _rename()
+    _, status = os.waitpid(supervisor, 0)
+    asked = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
+    _end_descendants(folder / "spool", GRACE if asked else 0.0)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def wait_for_last(lock: int) -> None:
+    """Wait until the guardian of the last supervisor of this folder has ended; it is bounded by `END_WITHIN`."""
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def _rename() -> None:
+    """Overwrite the memory that holds the words of this process's command line."""
+    start, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
+    if end - start > len(TITLE):
+        ctypes.memset(start, 0, end - start)
+        ctypes.memmove(start, TITLE, len(TITLE))
+
+
+def _end_descendants(spool: Path, grace: float) -> None:
+    began = time.monotonic()
+    left = _reap(spool)
+    if grace:
+        _signal_descendants(signal.SIGTERM)
+    while left and (passed := time.monotonic() - began) < END_WITHIN:
+        if passed >= grace:
+            _signal_descendants(signal.SIGKILL)
+        left = _reap(None if grace else spool)  # what was asked to end may only have saved its work
+        time.sleep(PAUSE)
+
+
+def _signal_descendants(number: int) -> None:
+    for pid in proc.descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _reap(spool: Path | None) -> bool:
+    """Reap what has ended, and note how, given a spool. Return True if there are children left."""
+    lines = b""
+    try:
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)) is not None:
+            lines += exit_line(ended)
+        return True
+    except ChildProcessError:
+        return False
+    finally:
+        if lines and spool is not None:
+            with contextlib.suppress(OSError):  # a full disk: these tasks are lost
+                file = os.open(spool, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                os.write(file, b"\n" + lines)  # the last line may be torn
+                os.close(file)
