@@ -22,6 +22,7 @@ from conftest import FAIRLEAD, Live, supervisor_of
 from fairlead.cli.main import app
 from fairlead.engines.ray.agent import Agent
 from fairlead.engines.ray.engine import RayEngine
+from fairlead.engines.ray.health import lets_anybody_in
 from fairlead.engines.ray.nodes import seen_as
 from fairlead.engines.ray.trial import Trial
 
@@ -93,6 +94,27 @@ class Cluster(Live):
             if words[0].endswith(program) and (not word or word in words) and any(mark in each for each in words):
                 return process
         raise AssertionError(f"no {program} {word}")
+
+
+@pytest.mark.timeout(200)
+def test_a_token_of_ray_in_the_home_changes_nothing_for_a_trial(tmp_path):
+    """Ray 2.60 leaves one at any local `ray.init()`, and asks for it from then on unless its mode is set."""
+    token = tmp_path / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("0" * 64)
+    with Cluster(tmp_path) as cluster:
+        cluster.env["HOME"] = str(tmp_path)
+        cluster.env.pop("RAY_AUTH_MODE", None)
+        try:
+            cluster.up("--engine", "ray", "--try", "1", "--lost-after", "3")
+            cluster.until(lambda: cluster.nodes("up") == ["try-1"], 60)
+            assert lets_anybody_in(cluster.address)
+            assert cluster.ok("run", "--", "echo", "here") == "here\n"
+            assert cluster.end() == 0
+        finally:
+            cluster.kill()
+            Trial(cluster.home).end()
+            end_supervisors(cluster)
 
 
 @pytest.mark.timeout(400)

@@ -51,6 +51,8 @@ class Trial:
 
     def __init__(self, home: Path, sizes: Sequence[tuple[int, int]] = ()) -> None:
         self._home, self._sizes = home, sizes
+        # Else a token in the home, as any local `ray.init()` leaves one, would decide, for each process at its own start.
+        os.environ.setdefault("RAY_AUTH_MODE", "disabled")
         name = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:8]
         self._folder = Path(tempfile.gettempdir(), f"fairlead-{os.geteuid()}-{name}")
 
