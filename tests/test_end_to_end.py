@@ -1147,9 +1147,15 @@ def test_a_node_that_is_gone_or_renamed_loses_nothing_without_a_word(live):
         "fairlead: node 'n1' is gone from the configuration, and 1 task runs on it: put it back, and drain it before "
         "removing it; or stop what runs there, to start again elsewhere: fairlead up --drop-node n1"
     )
+    command[-1:] = [str(live.config), "--drop-node", "n1", "--drop-node", "n11"]
+    refused = subprocess.run(command, env=live.env, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        "fairlead: --drop-node n11: there is no such node: the journal knows n1; name one of these, or leave it out"
+    )
     live.config.write_text(before)
     live.up()
-    assert live.job(number)["running"] == 1
+    assert live.job(number)["running"] == 1, "nothing was dropped"
     live.end(signal.SIGTERM)
     live.config.write_text(before.replace('"n1"', '"renamed"'))
     live.up("--drop-node", "n1")

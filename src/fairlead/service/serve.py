@@ -249,6 +249,7 @@ def _start(
     try:
         if journal.position:
             check_outputs(home / "journal.db", scheduler.state)
+        _refuse_unknown(scheduler.state, drop)
         if there is not None:
             _refuse_to_lose(scheduler.state, {*drop, *there})
         begins: list[Request] = [lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]]
@@ -271,6 +272,19 @@ def _start(
             raise EngineError(str(error)) from None
         raise
     return scheduler
+
+
+def _refuse_unknown(state: State, drop: Sequence[str]) -> None:
+    """Refuse to drop a node that never was: its name is probably misspelt."""
+    for name in drop:
+        if name not in state.cluster.rows:
+            known = sorted(
+                spec.name for spec, gone in zip(state.cluster.specs, state.nodes.forgotten, strict=False) if not gone
+            )
+            some = ", ".join(known[:8]) + " and others" * (len(known) > 8) if known else "none"
+            raise EngineError(
+                f"--drop-node {name}: there is no such node: the journal knows {some}; name one of these, or leave it out"
+            )
 
 
 def _refuse_to_lose(state: State, known: Collection[str]) -> None:
