@@ -236,7 +236,7 @@ class ReservationInfo(TypedDict):
     """Resources kept since `made` for a job's `tasks` on `nodes` nodes; `start` is their expected start.
 
     - `why`: "reservation", or the reason to preempt others: "guarantee", "fair share" or "priority".
-    - `slips`: how often the start was postponed.
+    - `slips`: how often the start was postponed; `status`: planned, fixed once it was postponed twice, or kept for a claim.
     - `idle`: free resources kept from others now, in base units; `idled`: the same over time, base units x hours.
     """
 
@@ -246,6 +246,7 @@ class ReservationInfo(TypedDict):
     made: float
     start: float
     slips: int
+    status: str
     nodes: int
     tasks: int
     idle: dict[str, int]

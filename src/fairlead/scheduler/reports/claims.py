@@ -21,7 +21,10 @@ from fairlead.scheduler.preemption import (
 )
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import CLAIM
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, IDLE, NONE, PRIORITY, WHY
+
+DUE, KEPT, DEFERRED, _ = CLAIM.statuses
 
 
 def safety(state: State, row: int) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     """
     v, group = state.view(), int(state.jobs.group[row])
     served = int(scheduling.served_tasks(v, group))
-    if served:
+    if claim_status(state, group) == KEPT:
         return {"claim": f"tasks were preempted to make room for {served} of its tasks; they are stopping"}
     kind = _kind_of(state, group)
     if kind is None or not next_claim_may_start(state, group):
@@ -82,10 +85,18 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     begin = begin or _short_of(state, group, kind)
     if seconds == inf:
         return {"claim": f"{begin}; preemption for it is off"}
-    if state.groups.retry_at[group] > state.groups.since[group] and kind >= state.groups.retry_from[group]:
+    if claim_status(state, group, kind) == DEFERRED:
         return {"claim": f"{begin}; no eligible victims make room so far; {_prevented(state, group, kind, now)}"}
     when = f"once that has lasted {seconds:g} s" if seconds else "now"
     return {"claim": f"{begin}: {'others' if kind in (GUARANTEE, FAIR_SHARE) else 'they'} are preempted for it {when}"}
+
+
+def claim_status(state: State, group: int, kind: int = IDLE) -> str:
+    """Return the status of a group's claim, of a class, as the table of its lifecycle names it."""
+    if scheduling.served_tasks(state.view(), group):
+        return KEPT
+    groups = state.groups
+    return DEFERRED if groups.retry_at[group] > groups.since[group] and kind >= groups.retry_from[group] else DUE
 
 
 def _kind_of(state: State, group: int) -> int | None:

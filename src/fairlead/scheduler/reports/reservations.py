@@ -11,7 +11,10 @@ import numpy as np
 
 from fairlead.model.api_types import PromisesInfo, ReservationInfo, ReservationOverTime
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced
+from fairlead.scheduler.kernel.constants import FIXED_AFTER_SLIPS
 from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import CLAIM
+from fairlead.scheduler.statuses import RESERVATION as RESERVATION_LIFECYCLE
 from fairlead.scheduler.tables import F64, I64, RESERVATION, WHY
 
 RESERVED = "reservation"
@@ -78,6 +81,13 @@ def idled_by_queue(state: State, now: float) -> F64:
     return found
 
 
+def _status(kept: JobHolds) -> str:
+    """Return the status of a reservation, or of a claim that resources are held for, as its lifecycle names it."""
+    if kept.why != RESERVED:
+        return CLAIM.statuses[1]
+    return RESERVATION_LIFECYCLE.statuses[kept.slips >= FIXED_AFTER_SLIPS]
+
+
 def describe_holds(state: State, now: float) -> list[ReservationInfo]:
     """Return all that is held, for people and programs."""
     return [
@@ -88,6 +98,9 @@ def describe_holds(state: State, now: float) -> list[ReservationInfo]:
             "made": kept.made,
             "start": kept.start,
             "slips": kept.slips,
+            "status": RESERVATION_LIFECYCLE.statuses[kept.slips >= FIXED_AFTER_SLIPS]
+            if kept.why == RESERVED
+            else CLAIM.statuses[1],
             "nodes": len(kept.nodes),
             "tasks": sum(kept.tasks),
             "idle": state.quantities(kept.idle),
