@@ -280,7 +280,7 @@ def test_a_stream_beyond_the_limit_is_refused_before_its_head(journal, monkeypat
     assert (status, len(events(text))) == (200, 200)
     ((status, text),) = refused
     assert status == 429
-    assert "wait for something to happen already" in json.loads(text)["error"]
+    assert "long polls are pending" in json.loads(text)["error"]
     assert not client._waiters
 
 

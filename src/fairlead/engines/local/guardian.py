@@ -73,7 +73,7 @@ def _end_descendants(spool: Path, grace: float) -> None:
     while left and (passed := time.monotonic() - began) < END_WITHIN:
         if passed >= grace:
             _signal_descendants(signal.SIGKILL)
-        left = _reap(None if grace else spool)  # what was asked to end may only have saved its work
+        left = _reap(None if grace else spool, killing=True)  # what was asked to end may only have saved its work
         time.sleep(PAUSE)
 
 
@@ -83,12 +83,16 @@ def _signal_descendants(number: int) -> None:
             os.kill(pid, number)
 
 
-def _reap(spool: Path | None) -> bool:
-    """Reap what has ended, and note how, given a spool. Return True if there are children left."""
+def _reap(spool: Path | None, killing: bool = False) -> bool:
+    """Reap what has ended, and note how, given a spool. Return True if there are children left.
+
+    While `killing`, an exit status from 128 on is not noted: a shell reports so that what it ran was killed.
+    """
     lines = b""
     try:
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)) is not None:
-            lines += exit_line(ended)
+            if not killing or (ended.si_code == os.CLD_EXITED and ended.si_status < 128):
+                lines += exit_line(ended)
         return True
     except ChildProcessError:
         return False
