@@ -69,8 +69,8 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
         Empty if its queue has its guarantee and fair share, else ``claim`` as text.
     """
     v, group = state.view(), int(state.jobs.group[row])
-    served = int(scheduling.served_tasks(v, group))
     if claim_status(state, group) == KEPT:
+        served = int(scheduling.served_tasks(v, group))
         return {"claim": f"tasks were preempted to make room for {served} of its tasks; they are stopping"}
     kind = _kind_of(state, group)
     if kind is None or not next_claim_may_start(state, group):

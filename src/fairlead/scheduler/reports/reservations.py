@@ -12,8 +12,8 @@ import numpy as np
 from fairlead.model.api_types import PromisesInfo, ReservationInfo, ReservationOverTime
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced
 from fairlead.scheduler.kernel.constants import FIXED_AFTER_SLIPS
+from fairlead.scheduler.reports.claims import KEPT
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import CLAIM
 from fairlead.scheduler.statuses import RESERVATION as RESERVATION_LIFECYCLE
 from fairlead.scheduler.tables import F64, I64, RESERVATION, WHY
 
@@ -84,7 +84,7 @@ def idled_by_queue(state: State, now: float) -> F64:
 def _status(kept: JobHolds) -> str:
     """Return the status of a reservation, or of a claim that resources are held for, as its lifecycle names it."""
     if kept.why != RESERVED:
-        return CLAIM.statuses[1]
+        return KEPT
     return RESERVATION_LIFECYCLE.statuses[kept.slips >= FIXED_AFTER_SLIPS]
 
 
@@ -98,9 +98,7 @@ def describe_holds(state: State, now: float) -> list[ReservationInfo]:
             "made": kept.made,
             "start": kept.start,
             "slips": kept.slips,
-            "status": RESERVATION_LIFECYCLE.statuses[kept.slips >= FIXED_AFTER_SLIPS]
-            if kept.why == RESERVED
-            else CLAIM.statuses[1],
+            "status": _status(kept),
             "nodes": len(kept.nodes),
             "tasks": sum(kept.tasks),
             "idle": state.quantities(kept.idle),
