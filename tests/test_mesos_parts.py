@@ -36,18 +36,28 @@ from fairlead.scheduler.facts import (
     NodeLost,
     TasksFinished,
     TasksStarted,
+    UpdatesAcknowledged,
 )
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.service.loop import Busy
-from fairlead.service.mesos import acknowledgements, calls, events, fetch, groups, streams
+from fairlead.service.mesos import acknowledgements, calls, completed, events, fetch, groups, streams
 from fairlead.service.mesos.acknowledgements import Acknowledgements
 from fairlead.service.mesos.authenticator import FrameworkCaller
 from fairlead.service.mesos.calls import Calls
+from fairlead.service.mesos.completed import Completed
 from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_kind, as_json, decode, encode, record
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.fetch import CannotFetch, bring
 from fairlead.service.mesos.messages.master_pb2 import Call as MasterCall
-from fairlead.service.mesos.messages.mesos_pb2 import TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
+from fairlead.service.mesos.messages.mesos_pb2 import (
+    TASK_FINISHED,
+    TASK_RUNNING,
+    MasterInfo,
+    Offer,
+    Resource,
+    TaskStatus,
+    Value,
+)
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
 from fairlead.service.mesos.operators import Operators
 from fairlead.service.mesos.reservations import request_of
@@ -355,7 +365,7 @@ def test_an_offer_is_of_its_node_also_when_one_before_that_is_forgotten():
     apply_all(found, [NodeLost(at=0, node="gone"), NodeForgotten(at=0, node="gone")])
     apply_all(found, frameworks.subscribe(found, Framework("f", roles=["A"]), "F", [], 0.0))
     apply_all(found, decide(found, 0.0).facts)
-    me, operators = FrameworkCaller(Caller(myself())), Operators(Asks(found), MasterInfo(), None)
+    me, operators = FrameworkCaller(Caller(myself())), Operators(Asks(found), MasterInfo(), Completed(), None)
     for kind in (MasterCall.GET_FRAMEWORKS, MasterCall.GET_STATE):
         told = asyncio.run(operators.call(me, MasterCall(type=kind)))
         told = told.get_state if kind == MasterCall.GET_STATE else told
@@ -493,3 +503,25 @@ def test_other_text_is_no_boolean(said):
     accept = _command({"value": "x", "shell": said})
     with pytest.raises(Malformed, match="shell"):
         decode(JSON, json.dumps({"type": "ACCEPT", "accept": accept}).encode(), Call())
+
+
+def test_what_ended_is_kept_for_a_while_and_counted_for_ever(state, monkeypatch):
+    """Bounded in number and in time; the counters do not fall when tasks are acknowledged, forgotten or dropped."""
+    monkeypatch.setattr(completed, "MOST_TASKS", 2)
+    kept, one = Completed(), np.ones(1, np.int64)
+    kept.recorded(state, [])
+    jobs = [Job("", {"cpu": 100}, task=name, work=Work(["true"])) for name in "abc"]
+    facts, _ = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
+    kept.recorded(state, apply_all(state, facts))
+    numbers = [each.id for each in facts if isinstance(each, JobSubmitted)]
+    for number in numbers:
+        attempt = {"job": number * one, "index": 0 * one, "attempt": one}
+        ends = [TasksStarted(at=0, **attempt), TasksFinished(at=1.0, **attempt, outcome=0 * one, code=0 * one)]
+        kept.recorded(state, apply_all(state, ends))
+        apply(state, UpdatesAcknowledged(at=1.0, jobs=[number] * 3, updates=[1, 2, 3]))
+    assert [task.id for task in kept.tasks(2.0)["F"]] == ["b", "c"]
+    kept.recorded(state, apply_all(state, frameworks.tear_down(state, "F", 3.0)))
+    assert [each.id for each in kept.frameworks(4.0)] == ["F"]
+    later = 4.0 + completed.KEPT_SECONDS
+    assert (kept.tasks(later), kept.frameworks(later)) == ({}, [])
+    assert dict(kept.ended) == {TASK_FINISHED: 3}

@@ -673,7 +673,8 @@ class TestOperators:
                 state = wire.get(path)
                 assert [each["id"] for each in state["frameworks"]] == [framework.id]
                 assert {each["hostname"] for each in state["slaves"]} == {"n1", "n2"}
-            (found,) = wire.get("/tasks")["tasks"]
+            mine = f"/tasks?framework_id={framework.id}"  # those of frameworks that have gone stay for a while
+            (found,) = wire.get(mine)["tasks"]
             assert (found["id"], found["state"], found["role"], found["resources"]["cpus"]) == (
                 "seen",
                 "TASK_RUNNING",
@@ -694,7 +695,7 @@ class TestOperators:
                 ("limit=0", 0),
                 ("limit=x", 1),
             ):
-                assert len(wire.get(f"/tasks?{asked}")["tasks"]) == count, asked
+                assert len(wire.get(f"{mine}&{asked}")["tasks"]) == count, asked
             roles = {each["name"]: each for each in wire.get("/roles")["roles"]}
             assert roles["A"]["frameworks"] == [framework.id]
             assert roles["A"]["weight"] == 2.0
@@ -705,6 +706,51 @@ class TestOperators:
             assert wire.get("/metrics/snapshot")["master/tasks_running"] == 1.0
         assert wire.ask("GET", "/nothing").status == 404
         assert wire.ask("POST", "/state", b"").status == 405
+
+    def test_what_ended_stays_visible_and_counts(self, wire, world):
+        finished = wire.get("/metrics/snapshot")["master/tasks_finished"]
+        killed = wire.get("/metrics/snapshot")["master/tasks_killed"]
+        with wire.subscribed({"name": "ends"}) as framework:
+            offer = framework.welcome().offer()
+            assert framework.launch(offer, task("done", "true", offer), task("runs", "sleep 60", offer)).status == 202
+            assert framework.last("done")["state"] == "TASK_FINISHED"
+            while framework.status("runs")["state"] != "TASK_RUNNING":
+                pass
+            (found,) = wire.get("/frameworks")["frameworks"]
+            assert [(each["id"], each["state"]) for each in found["completed_tasks"]] == [("done", "TASK_FINISHED")]
+            (summary,) = wire.get("/state-summary")["frameworks"]
+            assert (summary["TASK_FINISHED"], summary["TASK_RUNNING"], "tasks" in summary) == (1, 1, False)
+            assert summary["slave_ids"] == [offer["agent_id"]["value"]]
+            slaves = {each["id"]: each for each in wire.get("/state-summary")["slaves"]}
+            assert slaves[offer["agent_id"]["value"]]["framework_ids"] == [framework.id]
+            assert slaves[offer["agent_id"]["value"]]["TASK_RUNNING"] == 1
+            assert framework.call("TEARDOWN").status == 202
+        for path in ("/state", "/frameworks", f"/frameworks?framework_id={framework.id}"):
+            state = wire.get(path)
+            assert state["frameworks"] == []
+            gone = state["completed_frameworks"][-1]
+            assert (gone["id"], gone["name"], gone["active"], gone["tasks"]) == (framework.id, "ends", False, [])
+            assert gone["unregistered_time"] > gone["registered_time"]
+            ends = {each["id"]: each["state"] for each in gone["completed_tasks"]}
+            assert ends == {"done": "TASK_FINISHED", "runs": "TASK_KILLED"}
+        told = wire.get(f"/tasks?framework_id={framework.id}")["tasks"]
+        assert {each["id"]: each["state"] for each in told} == ends
+        answer = wire.post({"type": "GET_STATE"}, path="/api/v1").json()["get_state"]
+        assert answer["get_frameworks"]["completed_frameworks"][-1]["framework_info"]["name"] == "ends"
+        world.until(lambda: not any(queue["running"] for queue in world.ask("queues")["queues"]))
+        metrics = wire.get("/metrics/snapshot")
+        assert (metrics["master/tasks_finished"], metrics["master/tasks_killed"]) == (finished + 1, killed + 1)
+        assert metrics["master/tasks_running"] == 0.0
+
+    def test_redirect_and_flags(self, wire):
+        for path in ("/redirect", "/master/redirect"):
+            answer = wire.ask("GET", path)
+            assert (answer.status, answer.headers["location"]) == (307, f"//127.0.0.1:{wire.port}")
+        flags = wire.get("/flags")["flags"]
+        assert flags == wire.get("/state")["flags"]
+        assert (flags["offer_timeout"], flags["port"]) == ("3600secs", str(wire.port))
+        told = wire.post({"type": "GET_FLAGS"}, path="/api/v1").json()["get_flags"]["flags"]
+        assert {each["name"]: each["value"] for each in told} == flags
 
     def test_the_log_tells_in_words_what_frameworks_do(self, wire, world):
         with wire.subscribed() as framework:

@@ -207,7 +207,8 @@ def test_why_names_who_holds_what_a_job_could_have_and_does_not_answer():
     c = Cluster(Queue("jobs"), offer_timeout=10.0)
     c.join("f", name_="spark")
     c.offers()
-    c.offers(10.0)
+    c.decide(10.0)
+    assert len(c.offers(10.0)) == 1
     c.happen(*admission.submit(c.state, [Job("jobs", {"cpu": 1000})], c.now))
     text = explain(c.state, 1, c.now)["text"]
     assert "n0, the closest, lacks 1 cpu" in text
@@ -780,3 +781,75 @@ class TestExecutors:
                 cluster.decide()
             assert not cluster.state.frameworks.executors
             assert cluster.state.frameworks.inside == {}
+
+
+def served(seconds, nodes=9):
+    """The tasks that a framework runs on average, each as large as a node, beside one that answers no offer."""
+    c = Cluster(Queue("silent"), Queue("busy"), nodes=nodes, offer_timeout=60.0)
+    c.join("silent", "silent")
+    c.join("busy", "busy")
+    ends, ran, number = {}, 0.0, 0
+    while c.now < seconds:
+        for job in [job for job, at in ends.items() if at <= c.now]:
+            del ends[job]
+            c.end(job)
+        for offer in c.offers():
+            if offer.framework == "busy":
+                number += 1
+                assert c.launch(offer, f"t{number}", demand=WHOLE) == {}
+                job = c.job("busy", f"t{number}")
+                ends[job] = c.now + 10.0
+        c.decide()
+        ran += 5.0 * len(ends)
+        c.now += 5.0
+    return ran / seconds
+
+
+def test_a_framework_that_never_answers_starves_no_other():
+    assert served(3600.0) > 7.0
+
+
+def silent(**options):
+    """A framework that has not answered an offer of one node yet."""
+    c = Cluster(Queue("web"), offer_timeout=60.0, **options)
+    c.join("f", "web")
+    assert len(c.offers()) == 1
+    return c
+
+
+def expired(c):
+    """The times from one offer of a node to the next, with none answered."""
+    made, found = [0.0], []
+    while len(found) < 7:
+        c.now += 30.0
+        if c.offers():
+            made.append(c.now)
+            found.append(made[-1] - made[-2])
+    return found
+
+
+def test_each_offer_that_expires_doubles_the_time_without_offers_of_its_node_up_to_a_bound():
+    times = [60.0 * 2**k for k in (0, 1, 2, 3, 4, 4, 4)]
+    assert expired(silent()) == [60.0 + each for each in times]
+
+
+def test_an_answer_ends_the_doubling_and_reviving_forgets_what_expired():
+    c = silent()
+    assert c.offers(60.0) == []
+    c.ask("revive", "f", ["web"])
+    (offer,) = c.offers()
+    c.ask("decline", "f", [offer.id], 0.0)
+    assert frameworks.tasks_of(c.state, "f") == {}
+    assert c.state.frameworks.members["f"].unanswered == 0
+    (offer,) = c.offers()
+    assert c.offers(60.0) == []
+    assert c.offers(59.0) == []
+    assert len(c.offers(1.0)) == 1
+
+
+def test_offers_that_expired_in_an_older_journal_refuse_nothing():
+    c = silent()
+    (made,) = [offer for fact in c.facts if isinstance(fact, OffersMade) for offer in fact.offers]
+    c.now = 60.0
+    c.happen(OffersRescinded(at=60.0, ids=[made.id], why="expired"))
+    assert len(c.offers()) == 1

@@ -254,3 +254,28 @@ def test_what_are_no_ports_is_said(tmp_path, said):
     path.write_text(f"[scheduler]\nports = {said}\n")
     with pytest.raises(DocumentError, match='is not a list of ports: write "31000-32000"'):
         read_configuration(path, find_policy)
+
+
+def test_what_is_reserved_and_what_is_free_make_one_offer_also_where_the_latter_was_refused_by_itself():
+    """As in Mesos, a refusal holds for all that it contains, and not for more."""
+    c = Cluster(Queue("web"))
+    c.join("f", "web")
+    (offer,) = c.offers()
+    c.ask("decline", "f", [offer.id], 60.0)
+    c.happen(*frameworks.reserve(c.state, "n0", [Move({"cpu": 1000}, mark="m", role="web")], c.now))
+    (both,) = c.offers()
+    assert (both.amount, both.apart) == ({"cpu": 3000, "memory": 8 * G}, {"m": {"cpu": 1000}})
+    c.ask("decline", "f", [both.id], 60.0)
+    assert c.offers() == []
+
+
+def test_what_goes_with_reservations_is_within_limits():
+    c = Cluster(Queue("web", limit={"cpu": 2500}), nodes=2)
+    c.join("f", "web")
+    while offers := c.offers():
+        c.ask("decline", "f", [each.id for each in offers], 60.0)
+    for k in range(2):
+        c.happen(*frameworks.reserve(c.state, f"n{k}", [Move({"cpu": 1000}, mark=f"m{k}", role="web")], c.now))
+    made = c.offers()
+    assert sum(each.amount.get("cpu", 0) for each in made) == 500
+    assert c.used("web")["cpu"] == 2500

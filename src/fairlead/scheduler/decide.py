@@ -175,7 +175,7 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
             facts, more = [_placed(state, count, now)] if count else [], more or over_limit_more
             facts += _offered(state, now)
     if state.frameworks.role_reservations and not facts and not more:  # those that no other offer included
-        facts = offers_of_reservations(state, MIN_OFFER, now)
+        facts, more = offers_of_reservations(state, MIN_OFFER, now)
     return Decision(facts, more, learned)
 
 

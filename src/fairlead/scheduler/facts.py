@@ -402,13 +402,15 @@ class OffersDeclined(Fact, frozen=True):
 
 
 class OffersRescinded(Fact, frozen=True):
-    """Offers are withdrawn; nothing was refused.
+    """Offers are withdrawn.
 
     why : "expired", "disconnected", "subscribed", "gone", "node lost", "node drained", "node changed", "limit" or "claimed"
+    until : of expired ones, their framework is offered nothing of these nodes until then; 0 in older journals
     """
 
     ids: list[int]
     why: str
+    until: float = 0.0
 
 
 class TaskSaid(Fact, frozen=True):

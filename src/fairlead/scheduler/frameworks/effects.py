@@ -132,9 +132,12 @@ def _offers_declined(state: State, fact: OffersDeclined) -> None:
 
 def _offers_rescinded(state: State, fact: OffersRescinded) -> None:
     held = [offer for offer in fact.ids if state.frameworks.void.pop(offer, None) is None]
-    leaves, *_ = _close(state, held, "rescinded", fact.at)
-    for leaf in leaves.tolist() if fact.why == "expired" else []:
+    apart = [state.frameworks.offered_apart.get(offer, {}) for offer in held]
+    leaves, nodes, _ = _close(state, held, "rescinded", fact.at)
+    for leaf, node, more in zip(leaves, nodes, apart, strict=True) if fact.why == "expired" else []:
         _member(state, state.frameworks.at[state.tree.names[leaf]][0]).unanswered += 1
+        _refuse(state, leaf, node, state.nodes.capacity[node], fact.until, fact.at)
+        role_reservations.refused(state, leaf, node, more, fact.until, fact.at)
 
 
 def _updates_acknowledged(state: State, fact: UpdatesAcknowledged) -> None:

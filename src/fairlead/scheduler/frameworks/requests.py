@@ -47,6 +47,8 @@ LONGEST_GRACE_SECONDS = 3600.0
 LONGEST_REFUSAL_SECONDS = 365 * 86400.0
 """Maximum seconds of a refusal."""
 NO_EXECUTORS: Mapping[str, Job] = {}
+MOST_TIMEOUTS = 16.0
+"""The longest time without offers of a node after one of it expired, in times of `offer_timeout`."""
 NOT_IN_ROLES = "\t\n\v\f\r \x7f"
 
 
@@ -517,11 +519,11 @@ def settled(state: State, now: float) -> list[Fact]:
         for why, ended in (
             ("node drained", state.nodes.draining[node]),
             ("limit", _over_a_limit(state)),
-            ("expired", offers.made[:n] + state.settings.offer_timeout <= now),
         ):
             if (left & ended).any():
                 facts.append(OffersRescinded(at=now, ids=offers.id[:n][left & ended].tolist(), why=why))
                 left &= ~ended
+        facts += _expired(state, left & (offers.made[:n] + state.settings.offer_timeout <= now), now)
     for executor in f.executors.values():
         if executor.over:
             facts += ended_within(executor.tasks, Outcome.SIGNALLED, now)
@@ -529,6 +531,18 @@ def settled(state: State, now: float) -> list[Fact]:
         if member.gone_at <= now:
             facts += _gone(state, who, now)
     return facts
+
+
+def _expired(state: State, rows: Bools, now: float) -> list[Fact]:
+    """Rescind these offers, and refuse their nodes for their frameworks, for twice as long each time in a row."""
+    f, offers, ids = state.frameworks, state.offers, dict[str, list[int]]()
+    for row in np.flatnonzero(rows).tolist():
+        ids.setdefault(f.at[state.tree.names[offers.leaf[row]]][0], []).append(int(offers.id[row]))
+    times = {who: min(2.0 ** min(f.members[who].unanswered, 10), MOST_TIMEOUTS) for who in ids}
+    return [
+        OffersRescinded(at=now, ids=each, why="expired", until=now + times[who] * state.settings.offer_timeout)
+        for who, each in ids.items()
+    ]
 
 
 def suppress_all(state: State, now: float) -> list[Fact]:

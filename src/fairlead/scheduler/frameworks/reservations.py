@@ -220,8 +220,12 @@ def idle_for(state: State, node: str, role: str, idle: ReservedAmounts) -> Reser
     return {mark: amount for mark, amount in idle.items() if may_have(here[mark], role)}
 
 
-def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -> list[Fact]:
-    """Return offers of idle reservations that are worth one, each to a framework that wants it and has not refused it."""
+def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -> tuple[list[Fact], bool]:
+    """Return offers of idle reservations that are worth one, each to a framework that wants it and has not refused it.
+
+    What else is free on the node goes with them. Such an offer is the last one, since it takes from the limits: the second
+    result is True if there may be more.
+    """
     f, made = state.frameworks, list[Offer]()
     for node in f.role_reservations:
         row, idle = state.cluster.rows[node], idle_on(state, node)
@@ -237,11 +241,21 @@ def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -
             if any(total.get(name, 0) >= least for name, least in worth.items()) and not _is_refused(
                 f.refused_apart.get(leaf, []), node, mine, now
             ):
-                numbers = for_offer(state, leaf, free)
-                made.append(Offer(f.last_offer + 1 + len(made), who, role, row, {}, mine, numbers))
+                numbers, rest = for_offer(state, leaf, free), _rest_for(state, leaf, row)
+                made.append(Offer(f.last_offer + 1 + len(made), who, role, row, rest, mine, numbers))
+                if rest:
+                    return [OffersMade(at=now, offers=made)], True
                 free = without(free, numbers)
                 idle = {mark: amount for mark, amount in idle.items() if mark not in mine}
-    return [OffersMade(at=now, offers=made)] if made else []
+    return ([OffersMade(at=now, offers=made)] if made else []), False
+
+
+def _rest_for(state: State, leaf: str, node: int) -> Quantities:
+    """Return what a framework may be offered of a node beside reservations."""
+    b, room = state.groups, np.zeros(len(state.resources), np.int64)
+    group = int(np.flatnonzero((b.leaf[: b.n] == state.tree.rows[leaf]) & b.is_framework[: b.n])[0])
+    scheduling.bound_room(state.order.ready(state, 1), group, False, room)
+    return state.quantities(np.minimum(room, np.maximum(0, state.nodes.free[node] - state.nodes.held[node])))
 
 
 def _leaves_in_turn(state: State) -> Iterator[str]:

@@ -104,6 +104,8 @@ class MesosApp:
                 await self._executor(scope, headers, receive, send)
             elif path == "/api/v1":
                 await self._operator(scope, headers, receive, send)
+            elif path == "/redirect":
+                raise Answer(307, headers={"Location": self._operators.leader})
             else:
                 await self._look(path, scope, headers, send)
         except Answer as known:

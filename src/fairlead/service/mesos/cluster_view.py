@@ -1,18 +1,18 @@
 """The cluster as Mesos operators see it: agents, frameworks with tasks and offers, roles. Pure functions over the state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from fairlead.model.specs import Node, Offer, Quantities, Queue, Ranges
-from fairlead.scheduler.framework_index import OWN, Launched, Member, RoleReservation, plus, queue_of
+from fairlead.scheduler.framework_index import OWN, Member, RoleReservation, plus, queue_of
 from fairlead.scheduler.frameworks.reservations import joined
 from fairlead.scheduler.reports.usage import listed_queues
 from fairlead.scheduler.state import State
+from fairlead.service.mesos.completed import Completed, TaskView, task_view
 from fairlead.service.mesos.messages.mesos_pb2 import TaskState
-from fairlead.service.mesos.statuses import latest
 
 Sees = Callable[[Member], bool]
 Hidden = Callable[[str], bool]
@@ -51,18 +51,11 @@ class AgentView(NamedTuple):
         return found
 
 
-class TaskView(NamedTuple):
-    """A task of a framework, and its state."""
-
-    id: str
-    name: str
-    launched: Launched
-    state: TaskState
-    ports: Ranges
-
-
 class FrameworkView(NamedTuple):
-    """A framework, with its tasks and offers."""
+    """A framework, with its tasks, ended ones included, and its offers.
+
+    gone_at : when it was removed; None for one that is here
+    """
 
     id: str
     member: Member
@@ -70,6 +63,7 @@ class FrameworkView(NamedTuple):
     offers: list[Offer]
     used: Quantities
     offered: Quantities
+    gone_at: float | None = None
 
 
 class RoleView(NamedTuple):
@@ -82,22 +76,33 @@ class RoleView(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """Agents, frameworks and roles."""
+    """Agents, frameworks, removed frameworks and roles; `ended` counts ended tasks by state."""
 
     agents: list[AgentView]
     frameworks: list[FrameworkView]
+    completed: list[FrameworkView]
     roles: list[RoleView]
+    ended: Mapping[TaskState, int]
 
 
-def cluster_view(state: State, sees: Sees, hidden: Hidden) -> ClusterView:
+def cluster_view(state: State, completed: Completed, sees: Sees, hidden: Hidden, now: float) -> ClusterView:
     """Return what a caller may see: `sees` selects frameworks, `hidden` excludes queues."""
     offers = _offers(state)
     by_framework: dict[str, list[Offer]] = {}
     for offer in offers:
         by_framework.setdefault(offer.framework, []).append(offer)
     seen = {who: member for who, member in state.frameworks.members.items() if sees(member)}
-    frameworks = [_framework(state, who, member, by_framework.get(who, []), hidden) for who, member in seen.items()]
-    return ClusterView(_agents(state, hidden), frameworks, _roles(state, seen, hidden))
+    ended = completed.tasks(now)
+    frameworks = [
+        _framework(state, who, member, by_framework.get(who, []), ended.get(who, []), hidden)
+        for who, member in seen.items()
+    ]
+    gone = [
+        _framework(state, each.id, each.member, [], ended.get(each.id, []), hidden)._replace(gone_at=each.at)
+        for each in completed.frameworks(now)
+        if sees(each.member)
+    ]
+    return ClusterView(_agents(state, hidden), frameworks, gone, _roles(state, seen, hidden), completed.ended)
 
 
 def _offers(state: State) -> list[Offer]:
@@ -138,14 +143,14 @@ def _ports(state: State, node: str) -> PortsView:
     return PortsView(state.settings.ports, used, offered)
 
 
-def _framework(state: State, who: str, member: Member, offers: list[Offer], hidden: Hidden) -> FrameworkView:
-    tasks = []
-    for task, launched in state.frameworks.tasks.get(who, {}).items():
-        if hidden(queue_of(launched.role)):  # a role that the framework no longer has
-            continue
-        spec = state.index.specs.get(launched.job)
-        name, ports = (spec.name, spec.ports) if spec else (task, [])
-        tasks.append(TaskView(task, name, launched, latest(state, launched, member.framework), ports))
+def _framework(
+    state: State, who: str, member: Member, offers: list[Offer], ended: list[TaskView], hidden: Hidden
+) -> FrameworkView:
+    known = state.frameworks.tasks.get(who, {})
+    tasks = [task_view(state, task, launched, member.framework) for task, launched in known.items()]
+    unacknowledged = {task.launched.job for task in tasks}
+    tasks = [each for each in ended if each.launched.job not in unacknowledged] + tasks
+    tasks = [task for task in tasks if not hidden(queue_of(task.launched.role))]  # a role that it no longer has
     used = _sum([task.launched.demand for task in tasks if not task.launched.over])
     return FrameworkView(who, member, tasks, offers, used, _sum(_of_offers(offers)))
 

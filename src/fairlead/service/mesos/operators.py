@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -26,7 +27,8 @@ from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.mesos import events, shares
 from fairlead.service.mesos.authenticator import FrameworkCaller
-from fairlead.service.mesos.cluster_view import AgentView, ClusterView, FrameworkView, RoleView, TaskView, cluster_view
+from fairlead.service.mesos.cluster_view import AgentView, ClusterView, FrameworkView, RoleView, cluster_view
+from fairlead.service.mesos.completed import MOST_FRAMEWORKS, MOST_TASKS, Completed, TaskView
 from fairlead.service.mesos.descriptions import info_of
 from fairlead.service.mesos.encoding import as_json
 from fairlead.service.mesos.messages import mesos_pb2
@@ -40,6 +42,16 @@ ALWAYS = ("cpu", "memory", "disk", "gpu")
 NANOSECONDS = 1_000_000_000
 NO_PORTS: Ranges = []
 
+GAUGES = (mesos_pb2.TASK_STAGING, mesos_pb2.TASK_STARTING, mesos_pb2.TASK_RUNNING)
+"""States of which the metrics show how many tasks are in them."""
+COUNTERS = (
+    mesos_pb2.TASK_FINISHED,
+    mesos_pb2.TASK_FAILED,
+    mesos_pb2.TASK_KILLED,
+    mesos_pb2.TASK_LOST,
+    mesos_pb2.TASK_GONE,
+)
+"""States of which the metrics count the tasks that ended in them since the scheduler started."""
 DEFAULT_TASKS = 100
 """Tasks in one answer, unless `limit` is given."""
 
@@ -57,15 +69,21 @@ class Operators:
     ----------
     views : mapping of str to callable
         GET endpoints by path.
+    leader : str
+        The URL of the leading master, without a scheme.
     """
 
-    def __init__(self, client: StateClient, master: mesos_pb2.MasterInfo, set_apart: SetApart) -> None:
+    def __init__(
+        self, client: StateClient, master: mesos_pb2.MasterInfo, completed: Completed, set_apart: SetApart
+    ) -> None:
         self._client, self._master, self._since, self._set_apart = client, master, time.time(), set_apart
+        self._completed, self.leader = completed, f"//{master.hostname}:{master.port}"
         self.views: Mapping[str, Handler] = {
             "/version": self._version,
             "/health": self._health,
             "/state": self._state,
-            "/state-summary": self._state,
+            "/state-summary": self._summary,
+            "/flags": self._flags,
             "/slaves": self._slaves,
             "/tasks": self._tasks,
             "/frameworks": self._frameworks,
@@ -93,7 +111,9 @@ class Operators:
         def hidden(queue: str) -> bool:
             return not reaches(caller, queue) or seen_queue(rules, caller, queue) != queue
 
-        found: ClusterView = await self._client.read(lambda state: cluster_view(state, sees, hidden))
+        found: ClusterView = await self._client.ask(
+            lambda state, now: ([], cluster_view(state, self._completed, sees, hidden, now))
+        )
         return found
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -117,7 +137,7 @@ class Operators:
             "leader": master.pid,
             "leader_info": {"id": master.id, "pid": master.pid, "port": master.port, "hostname": master.hostname},
             "capabilities": [],
-            "flags": {},
+            **await self._flags(who, query),
             "activated_slaves": active,
             "deactivated_slaves": len(found.agents) - active,
             "unreachable_slaves": 0,
@@ -125,6 +145,39 @@ class Operators:
             **self._frameworks_of(found),
             "orphan_tasks": [],
         }
+
+    async def _flags(self, who: FrameworkCaller | None, query: Query) -> Any:
+        """Return the settings that have a flag of Mesos'."""
+        timeout = await self._client.read(lambda state: state.settings.offer_timeout)
+        return {
+            "flags": {
+                "hostname": self._master.hostname,
+                "max_completed_frameworks": str(MOST_FRAMEWORKS),
+                "max_completed_tasks_per_framework": str(MOST_TASKS),
+                "offer_timeout": f"{timeout:g}secs",
+                "port": str(self._master.port),
+            }
+        }
+
+    async def _summary(self, who: FrameworkCaller | None, query: Query) -> Any:
+        """Return agents and frameworks with their numbers of tasks by state, without the tasks."""
+        found = await self._cluster_view(who)
+        of_agents: dict[str, dict[str, list[TaskView]]] = {}
+        for each in found.frameworks:
+            for task in each.tasks:
+                of_agents.setdefault(task.launched.node, {}).setdefault(each.id, []).append(task)
+        slaves = [
+            {**self._slave(agent), **_counts(chain(*tasks.values())), "framework_ids": list(tasks)}
+            for agent in found.agents
+            for tasks in [of_agents.get(agent.node.name, {})]
+        ]
+        lists = ("tasks", "unreachable_tasks", "completed_tasks", "executors", "offers")
+        told = []
+        for each in found.frameworks:
+            summary = {name: value for name, value in self._framework(each).items() if name not in lists}
+            agents = dict.fromkeys(task.launched.node for task in each.tasks if task.launched.node)
+            told.append({**summary, **_counts(each.tasks), "slave_ids": list(agents)})
+        return {"hostname": self._master.hostname, "slaves": slaves, "frameworks": told}
 
     async def _slaves(self, who: FrameworkCaller | None, query: Query) -> Any:
         found = await self._cluster_view(who)
@@ -156,9 +209,10 @@ class Operators:
 
     async def _tasks(self, who: FrameworkCaller | None, query: Query) -> Any:
         """Return tasks, latest first unless `order` is ``asc``, from `offset` on, at most `limit`."""
+        view = await self._cluster_view(who)
         found = [
             (each.id, task)
-            for each in (await self._cluster_view(who)).frameworks
+            for each in chain(view.frameworks, view.completed)
             for task in each.tasks
             if _is_asked(query, "framework_id", each.id) and _is_asked(query, "task_id", task.id)
         ]
@@ -186,16 +240,20 @@ class Operators:
     async def _frameworks(self, who: FrameworkCaller | None, query: Query) -> Any:
         found = await self._cluster_view(who)
         return self._frameworks_of(
-            found._replace(frameworks=[each for each in found.frameworks if _is_asked(query, "framework_id", each.id)])
+            found._replace(
+                frameworks=[each for each in found.frameworks if _is_asked(query, "framework_id", each.id)],
+                completed=[each for each in found.completed if _is_asked(query, "framework_id", each.id)],
+            )
         )
 
     def _frameworks_of(self, found: ClusterView) -> dict[str, Any]:
-        told = [self._framework(each) for each in found.frameworks]
-        return {"frameworks": told, "completed_frameworks": [], "unregistered_frameworks": []}
+        here, gone = ([self._framework(each) for each in of] for of in (found.frameworks, found.completed))
+        return {"frameworks": here, "completed_frameworks": gone, "unregistered_frameworks": []}
 
     def _framework(self, each: FrameworkView) -> dict[str, Any]:
         info, member = info_of(each.member.framework, each.id), each.member
-        connected = member.away_since is None
+        connected = each.gone_at is None and member.away_since is None
+        left_at = member.away_since if each.gone_at is None else each.gone_at
         used = amounts(each.used, joined(chain(*(task.ports for task in each.tasks if not task.launched.over))))
         return {
             "id": each.id,
@@ -213,7 +271,7 @@ class Operators:
             "connected": connected,
             "recovered": False,
             "registered_time": self._client.clock.wall(member.since),
-            "unregistered_time": 0.0 if member.away_since is None else self._client.clock.wall(member.away_since),
+            "unregistered_time": 0.0 if left_at is None else self._client.clock.wall(left_at),
             "resources": used,
             "used_resources": used,
             "offered_resources": amounts(each.offered, joined(chain(*(offer.ports for offer in each.offers)))),
@@ -280,7 +338,8 @@ class Operators:
             told.get_master.master_info.CopyFrom(self._master)
             told.get_master.start_time = told.get_master.elected_time = self._since
         elif call.type == Call.GET_FLAGS:
-            told.get_flags.SetInParent()
+            for flag, value in (await self._flags(who, {}))["flags"].items():
+                told.get_flags.flags.add(name=flag, value=value)
         else:
             self._fill(told, await self._cluster_view(who))
         return told
@@ -336,11 +395,14 @@ class Operators:
     def _fill_frameworks(self, told: Response.GetFrameworks, found: ClusterView) -> None:
         told.SetInParent()
         agents = {agent.row: agent for agent in found.agents}
-        for each in found.frameworks:
-            connected = each.member.away_since is None
-            made = told.frameworks.add(active=connected, connected=connected, recovered=False)
+        for each in chain(found.frameworks, found.completed):
+            connected = each.gone_at is None and each.member.away_since is None
+            rows = told.frameworks if each.gone_at is None else told.completed_frameworks
+            made = rows.add(active=connected, connected=connected, recovered=False)
             made.framework_info.CopyFrom(info_of(each.member.framework, each.id))
             made.registered_time.nanoseconds = int(self._client.clock.wall(each.member.since) * NANOSECONDS)
+            if each.gone_at is not None:
+                made.unregistered_time.nanoseconds = int(self._client.clock.wall(each.gone_at) * NANOSECONDS)
             known = events.knows(each.member.framework)
             for offer in each.offers:
                 agent = agents[offer.node]
@@ -351,7 +413,7 @@ class Operators:
 
     def _fill_tasks(self, told: Response.GetTasks, found: ClusterView) -> None:
         told.SetInParent()
-        for each in found.frameworks:
+        for each in chain(found.frameworks, found.completed):
             for task in each.tasks:
                 rows = told.completed_tasks if task.launched.over else told.tasks
                 made = rows.add(name=task.name, state=task.state)
@@ -463,6 +525,16 @@ def _role(role: RoleView) -> dict[str, Any]:
     return told
 
 
+def _counts(tasks: Iterable[TaskView]) -> dict[str, int]:
+    """Return the numbers of tasks by state."""
+    found = Counter(task.state for task in tasks)
+    return {mesos_pb2.TaskState.Name(state): found[state] for state in (*GAUGES, *COUNTERS)}
+
+
+def _metric(state: mesos_pb2.TaskState) -> str:
+    return f"master/{mesos_pb2.TaskState.Name(state).lower().replace('task_', 'tasks_')}"
+
+
 def _metrics_of(found: ClusterView, uptime: float) -> dict[str, float]:
     """Return metrics of the cluster, by Mesos' names."""
     told = {"master/uptime_secs": uptime, "master/elected": 1.0}
@@ -470,13 +542,11 @@ def _metrics_of(found: ClusterView, uptime: float) -> dict[str, float]:
     for agent in found.agents:
         told["master/slaves_active" if agent.active else "master/slaves_inactive"] += 1
         told["master/slaves_connected"] += 1
-    states: dict[str, float] = {}
-    for each in found.frameworks:
-        for task in each.tasks:
-            name = mesos_pb2.TaskState.Name(task.state).lower()
-            states[name] = states.get(name, 0.0) + 1
-    for state in ("task_starting", "task_running", "task_finished", "task_failed", "task_killed", "task_lost"):
-        told[f"master/{state.replace('task_', 'tasks_')}"] = states.get(state, 0.0)
+    now = Counter(task.state for each in found.frameworks for task in each.tasks if not task.launched.over)
+    for state in GAUGES:
+        told[_metric(state)] = float(now[state])
+    for state in COUNTERS:
+        told[_metric(state)] = float(found.ended.get(state, 0))
     connected = sum(each.member.away_since is None for each in found.frameworks)
     told["master/frameworks_active"] = told["master/frameworks_connected"] = float(connected)
     told["master/frameworks_disconnected"] = float(len(found.frameworks) - connected)

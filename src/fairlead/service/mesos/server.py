@@ -24,6 +24,7 @@ from fairlead.service.loop import Busy
 from fairlead.service.mesos.app import MesosApp
 from fairlead.service.mesos.authenticator import FrameworkAuthenticator
 from fairlead.service.mesos.calls import Calls
+from fairlead.service.mesos.completed import Completed
 from fairlead.service.mesos.events import VERSION
 from fairlead.service.mesos.executor_calls import ExecutorCalls
 from fairlead.service.mesos.executors import Executors
@@ -60,13 +61,14 @@ class MesosServer:
     def __init__(self, where: Where, listener: Listener, personal: bool, clock: Clock) -> None:
         self.listener, self._where, self._personal = listener, where, personal
         self._principals = Principals(where.principals, personal) if where.principals is not None else None
-        self._subscriptions, self._executors = Subscriptions(clock), Executors()
+        self._subscriptions, self._executors, self._completed = Subscriptions(clock), Executors(), Completed()
         self._executors.on_ended = self._subscriptions.executor_ended
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
         """Send what was recorded to frameworks and executors."""
         self._executors.recorded(state, facts)
         self._subscriptions.recorded(state, facts)
+        self._completed.recorded(state, facts)
 
     def end(self) -> None:
         self._executors.end()
@@ -87,7 +89,7 @@ class MesosServer:
         )
         self._executor_calls = ExecutorCalls(client, self._executors, self._subscriptions, self._calls.until_taken)
         authenticator = FrameworkAuthenticator(client.authenticator, self._principals)
-        operators = Operators(client, master, self._calls.set_apart)
+        operators = Operators(client, master, self._completed, self._calls.set_apart)
         app = MesosApp(authenticator, self._calls, self._executor_calls, operators, self._names())
         knows = client.authenticator.knows
         slots = ConnectionSlots(
