@@ -193,7 +193,7 @@ def _with_room(s: Simulation, tape: Tape) -> Tape:
 def _kinds(s: Simulation) -> Kinds:
     seen = s.seen
     which = s.cluster.truth.queue * len(seen.demands) + seen.shape
-    for column in (seen.tasks, seen.priority, seen.gang):
+    for column in (seen.tasks, seen.priority, seen.gang, seen.time_limit, seen.like):
         if (column != column[0]).any():
             _, which = np.unique(which, return_inverse=True)
             values, place = np.unique(column, return_inverse=True)

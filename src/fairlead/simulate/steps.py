@@ -189,14 +189,16 @@ def _withdrawal(s: Simulation, job: int) -> Request:
 
 def job_of(workload: Workload, j: int) -> Job:
     """Return job j as submitted."""
-    shape = workload.shape[j]
-    return Job(
+    shape, limit = workload.shape[j], float(workload.time_limit[j])
+    return msgspec.structs.replace(
+        workload.templates[workload.like[j]],
         queue=workload.queue[j],
         demand=workload.demands[shape],
         tasks=int(workload.tasks[j]),
         on=workload.places[shape],
         priority=int(workload.priority[j]),
         gang=bool(workload.gang[j]),
+        time_limit=limit if limit < np.inf else None,
     )
 
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model.documents import read_configuration
 from fairlead.model.quantity import format_quantities, parse_quantity
-from fairlead.model.specs import ROOT, Node, Quantities, Queue, ancestors, written
+from fairlead.model.specs import ROOT, Job, Node, Quantities, Queue, ancestors, written
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import some
 
@@ -20,6 +21,10 @@ I64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 MOST_KINDS = 5
 """Kinds of machines listed by capacity."""
+
+
+ANY = Job(queue="", demand={})
+"""The template of a job without a name, a user or options."""
 
 
 class TraceError(ValueError):
@@ -54,6 +59,12 @@ class Workload:
     priority : int64, shape (jobs,)
     withdrawn : float64, shape (jobs,)
         When a job's waiting tasks are cancelled; running ones go on. Infinite: never.
+    time_limit : float64, shape (jobs,)
+        Declared most seconds of a task, never less than it took. Infinite: none.
+    like : int64, shape (jobs,)
+        Index into `templates`.
+    templates : list of Job
+        Everything else about a job, such as its name, user and retries; the columns above override the template.
     after : dict of int to list of int
         By job: earlier jobs that must have ended before it.
     skipped : int
@@ -77,6 +88,9 @@ class Workload:
     gang: NDArray[np.bool_]
     priority: I64
     withdrawn: F64
+    time_limit: F64
+    like: I64
+    templates: list[Job]
     after: dict[int, list[int]] = field(default_factory=dict)
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
@@ -107,9 +121,10 @@ class Jobs:
     """Collects jobs into a workload."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[float, int, str, int, int, bool, int, float]] = []
+        self._rows: list[tuple[float, int, str, int, int, bool, int, float, float, int]] = []
         self._durations: list[list[float]] = []
         self._after: dict[int, list[int]] = {}
+        self._templates: dict[bytes, tuple[int, Job]] = {}
         self._shapes: dict[tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[str, ...]], ...]], int] = {}
 
     def __len__(self) -> int:
@@ -126,15 +141,31 @@ class Jobs:
         gang: bool = False,
         priority: int = 0,
         withdrawn: float = np.inf,
+        time_limit: float = np.inf,
         after: Sequence[int] = (),
+        like: Job = ANY,
     ) -> None:
         """Add a job; `duration` is one for all tasks or a list, `after` the indices of jobs in order of addition."""
         if after:
             self._after[len(self._rows)] = list(after)
         key = (tuple(sorted(demand.items())), tuple(sorted((k, tuple(v)) for k, v in (on or {}).items())))
         shape = self._shapes.setdefault(key, len(self._shapes))
-        self._durations.append(duration if isinstance(duration, list) else [duration])
-        self._rows.append((submit, len(self._rows), queue, tasks, shape, gang, priority, withdrawn))
+        template = self._templates.setdefault(msgspec.json.encode(like), (len(self._templates), like))[0]
+        durations = duration if isinstance(duration, list) else [duration]
+        row = (
+            submit,
+            len(self._rows),
+            queue,
+            tasks,
+            shape,
+            gang,
+            priority,
+            withdrawn,
+            max(time_limit, max(durations, default=0.0)),
+            template,
+        )
+        self._durations.append(durations)
+        self._rows.append(row)
 
     def workload(
         self, name: str, nodes: list[Node], queues: list[Queue], skipped: int = 0, notes: list[str] | None = None
@@ -160,6 +191,9 @@ class Jobs:
             gang=np.array([row[5] for row in rows], np.bool_),
             priority=np.array([row[6] for row in rows], np.int64),
             withdrawn=np.array([row[7] for row in rows], float),
+            time_limit=np.array([row[8] for row in rows], float),
+            like=np.array([row[9] for row in rows], np.int64),
+            templates=[job for _, job in self._templates.values()],
             after={place[job]: [place[other] for other in others] for job, others in self._after.items()},
             skipped=skipped,
             notes=list(notes or []),
@@ -202,6 +236,8 @@ def cut(
         gang=workload.gang[rows],
         priority=workload.priority[rows],
         withdrawn=(workload.withdrawn[rows] - begin) / speed,
+        time_limit=workload.time_limit[rows],
+        like=workload.like[rows],
         after=_after(workload.after, rows),
     )
 
