@@ -144,10 +144,9 @@ def _one_task(run: Run) -> F64:
     total = np.array([sum(node.capacity.get(r, 0) for node in workload.nodes) for r in run.resources], float)
     needs = np.array([[demand.get(r, 0) for r in run.resources] for demand in workload.demands], float)
     share = (needs / np.where(total > 0, total, 1)).max(axis=1, initial=0.0)[workload.shape]
-    began, number = ~np.isnan(run.begun), {name: k for k, name in enumerate(run.queues)}
-    queue = np.array([number[name] for name in workload.queue], np.int64)
+    began = ~np.isnan(run.begun)
     found = np.zeros(len(run.queues))
-    np.maximum.at(found, queue[began], one_task(share, longest_task(run))[began])
+    np.maximum.at(found, workload.leaf[began], one_task(share, longest_task(run))[began])
     return found
 
 

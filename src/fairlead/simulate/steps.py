@@ -192,7 +192,7 @@ def job_of(workload: Workload, j: int) -> Job:
     shape, limit = workload.shape[j], float(workload.time_limit[j])
     return msgspec.structs.replace(
         workload.templates[workload.like[j]],
-        queue=workload.queue[j],
+        queue=workload.leaves[workload.leaf[j]],
         demand=workload.demands[shape],
         tasks=int(workload.tasks[j]),
         on=workload.places[shape],
