@@ -39,12 +39,14 @@ def timed(case: Workload, policy: str = "drf", samples: int = 50) -> tuple[float
 
 
 def write_trace(path: Path, jobs: int) -> None:
-    """Write one-task jobs of 20 queues, each with its own demand, for 60 nodes with 16 CPUs and 64 GiB at 93% load."""
+    """Write one-task jobs of 20 queues, each with its own demand, for 100 nodes with 16 CPUs and 64 GiB, at 95% load."""
     rng = np.random.default_rng(0)
-    demand = [f"{cpu},{memory}GiB" for cpu, memory in rng.integers(1, (5, 9), (20, 2)).tolist()]
-    submit = np.cumsum(rng.exponential(0.95, jobs)).round().astype(int).tolist()
+    demand = rng.integers(1, (5, 9), (20, 2))
+    gap = demand[:, 0].mean() * 304.5 / (100 * 16 * 0.95)
+    submit = np.cumsum(rng.exponential(gap, jobs)).round().astype(int).tolist()
     queue, duration = rng.integers(20, size=jobs).tolist(), rng.integers(10, 600, jobs).tolist()
-    rows = (f"{at},q{q:02},{lasts},{demand[q]}\n" for at, q, lasts in zip(submit, queue, duration, strict=True))
+    texts = [f"{cpu},{memory}GiB" for cpu, memory in demand.tolist()]
+    rows = (f"{at},q{q:02},{lasts},{texts[q]}\n" for at, q, lasts in zip(submit, queue, duration, strict=True))
     path.write_text("submit,queue,duration,cpu,memory\n" + "".join(rows))
 
 
@@ -65,9 +67,9 @@ def reading(scale: float) -> None:
             began = time.process_time()
             read_trace(trace)
             took = time.process_time() - began
-            command = [str(Path(sys.executable).with_name("fairlead")), "simulate", str(trace), "--nodes", "60"]
+            command = [str(Path(sys.executable).with_name("fairlead")), "simulate", str(trace), "--nodes", "100"]
             ours, memory = child_seconds(*command, "--node", "cpu=16,memory=64GiB")
-            theirs, _ = child_seconds(sys.executable, "-m", "bench.plain_drf", str(trace), "60", "16", "64")
+            theirs, _ = child_seconds(sys.executable, "-m", "bench.plain_drf", str(trace), "100", "16", "64")
             print(
                 f"a table of {jobs:,} one-task rows: read in {took:.2f} CPU s; the whole command {ours:.2f} s, "
                 f"at most {memory:.0f} MiB; a plain Python loop {theirs:.2f} s: {ours / theirs:.2f} of that"

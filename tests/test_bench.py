@@ -125,9 +125,9 @@ def test_the_simulator_beside_simpy(capsys, monkeypatch):
 
 def test_the_plain_loop_starts_the_same_jobs_at_the_same_moments(tmp_path):
     simulator.write_trace(tmp_path / "t.csv", 3000)
-    case = replace(read_trace(tmp_path / "t.csv"), nodes=synthetic_nodes(60, "cpu=16,memory=64GiB"))
+    case = replace(read_trace(tmp_path / "t.csv"), nodes=synthetic_nodes(100, "cpu=16,memory=64GiB"))
     run = simulate(case, history=0.0, reserve_after=1e9, revoke=False)
-    assert run.begun.tolist() == plain_drf.run(str(tmp_path / "t.csv"), 60, 16, 64)
+    assert run.begun.tolist() == plain_drf.run(str(tmp_path / "t.csv"), 100, 16, 64)
 
 
 def test_the_heart(capsys):

@@ -23,7 +23,6 @@ from fairlead.simulate.measure import summary, write_parquet
 from fairlead.simulate.offers import Answers, parse_answers
 from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
 from fairlead.simulate.run import check_policy, simulate
-from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
 from fairlead.simulate.workload import TraceError, check_leaves, cut, on_machines, synthetic_nodes
 
@@ -113,6 +112,8 @@ def run_sweep(
     workers: int | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a grid of simulations, and print a line per point."""
+    from fairlead.simulate.sweep import Point, sweep
+
     _check_outputs(report)
     modes = _modes(revoke)
     try:
