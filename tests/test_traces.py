@@ -1,14 +1,17 @@
 """Traces of other systems, and tables: read by columns as they are read row by row."""
 
 import csv
+import itertools
 import math
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.quantity import parse_quantity
+from fairlead.simulate import sweep
 from fairlead.simulate.traces import read_trace, rows
 from fairlead.simulate.workload import TraceError, cut
 
@@ -146,3 +149,133 @@ def test_time_limits_of_swf_and_what_failed_before_it_ran(tmp_path):
         + row.format(4, 3, -1, 9, 5)
     )
     assert read_trace(path).time_limit.tolist() == [60, math.inf, 50]
+
+
+SHARE = Path(__file__).parent.parent / "share" / "fairlead" / "columns"
+EXCERPTS = Path(__file__).parent / "data" / "traces"
+GiB = 2**30
+
+
+def jobs_at(workload):
+    """Return submission, queue, number of tasks, demand and duration of each job."""
+    return [
+        (job[0], job[1], int(workload.tasks[j]), job[2], job[4][0]) for j, job in enumerate(jobs_of(workload))
+    ]  # fmt: skip
+
+
+def test_googles_events_become_jobs():
+    found = read_trace(EXCERPTS / "task_events.csv", columns=SHARE / "google.toml")
+    first, second = "70s3v5qRyCO_1PCdI6fVXnrW8FU_w+5CKRSa72xgcIo_", "_+bBzuD4hVDnWdyRdRGIsHPe6mMoRQLz7B5xMGvI0Jbg_"
+    assert jobs_at(found) == [
+        (0.0, first, 1, {"cpu": 4000, "memory": round(0.01587 * 256 * GiB)}, 60.0),
+        (10.0, second, 1, {"cpu": 1200, "memory": round(0.07959 * 256 * GiB)}, 100.5),
+    ], "the last start and end of a task that was evicted; one that never ends is left out"
+    assert found.priority.tolist() == [9, 2]
+    assert "1 rows are left out" in found.notes[-1]
+
+
+def test_alibabas_batch_tasks():
+    found = read_trace(EXCERPTS / "batch_task.csv", columns=SHARE / "alibaba.toml")
+    assert [job[:3] + job[4:] for job in jobs_at(found)] == [(0.0, "1", 1, 7.0), (8.0, "1", 3, 16.0)]
+    assert [found.demands[k]["cpu"] for k in found.shape] == [500, 1000]
+    assert found.demands[found.shape[0]]["memory"] == pytest.approx(0.002 * 384 * GiB)
+
+
+def test_azures_machines():
+    found = read_trace(EXCERPTS / "vmtable.csv", columns=SHARE / "azure.toml")
+    assert [job[0] for job in jobs_at(found)] == [0.0, 300.0]
+    assert [job[3] for job in jobs_at(found)] == [
+        {"cpu": 4000, "memory": 32 * GiB},
+        {"cpu": 32000, "memory": 112 * GiB},
+    ]
+    assert found.queue[1] == "BSXOcywx8pUU0DueDo6UMol1YzR6tn47KLEKaoXp0a1bf2PpzJ7n7lLlmhQ0OJf9"
+
+
+def test_phillys_jobs():
+    found = read_trace(EXCERPTS / "cluster_job_log", columns=SHARE / "philly.toml")
+    assert jobs_at(found) == [(0.0, "ee9e8c", 16, {"gpu": 1000}, 193182.0), (21.0, "6214e9", 1, {"gpu": 1000}, 600.0)]
+    assert found.gang.tolist() == [True, True]
+    assert [found.templates[k].user for k in found.like] == ["ce2f4c", "b2ab8f"]
+
+
+def test_slurms_accounting():
+    found = read_trace(EXCERPTS / "jobs.sacct")
+    assert jobs_at(found) == [
+        (0.0, "physics/ann", 2, {"cpu": 32000, "gpu": 4000, "memory": 250 * GiB}, 86410.0),
+        (30.0, "bio/bob", 1, {"cpu": 1000, "memory": 4000 * 2**20}, 725.0),
+    ]
+    assert found.gang.tolist() == [True, False]
+    assert found.time_limit.tolist() == [2 * 86400, math.inf]
+    assert [found.templates[k].name for k in found.like] == ["train", "eval"]
+    assert "3 rows are left out" in found.notes[-1]
+
+
+def test_yarns_applications():
+    found = read_trace(EXCERPTS / "apps.json", "yarn")
+    assert jobs_at(found) == [
+        (0.0, "default", 1, {"cpu": 1000, "memory": round(10240 / 3 * 2**20)}, 3.0),
+        (10.0, "research/vision", 4, {"cpu": 1000, "memory": 2 * GiB}, 100.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "said"),
+    [
+        ("nonsense", "--columns {}: "),
+        ("[columns]\nsubmit = {}\n", "--columns {}: columns.submit: write column, or start and end"),
+        ('[columns]\ncpu = { column = "c", unit = "x" }\n', "--columns {}: columns.cpu: unit: cpu: 'x' is not a quantity"),
+        ('[columns]\nsubmit = { column = "c", unit = "d" }\n', "--columns {}: columns.submit: unit 'd' is unknown: use"),
+        ('[columns]\nsubmit = { colum = "c" }\n', "--columns {}: Object contains unknown field `colum`"),
+        ('[columns]\nsubmit = "at"\n', "{trace}: has no column 'at', which --columns uses: it has a, b, c"),
+        ('[columns]\nsubmit = "a"\nduration = "b"\n', "{trace}:1: there is no resource"),
+        ('[columns]\nsubmit = "a"\nduration = "b"\ncpu = { column = "c", unit = "2" }\n', "{trace}:3: cpu: write a number"),
+        ('[columns]\nsubmit = "c"\nduration = "b"\ncpu = 1\n', "{trace}:3: c: write a number, or a date and time, not 'x'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_mapping_is_refused(tmp_path, mapping, said):
+    columns, trace = tmp_path / "m.toml", tmp_path / "t.csv"
+    columns.write_text(mapping)
+    trace.write_text("a,b,c\n1,2,3\n2,3,x\n")
+    with pytest.raises(TraceError) as error:
+        read_trace(trace, columns=columns)
+    assert str(error.value).startswith(said.replace("{trace}", str(trace)).replace("{}", str(columns)))
+    assert "\n" not in str(error.value)
+
+
+def test_a_mapping_ignores_other_columns_and_reads_parquet_and_gzip(tmp_path):
+    import gzip
+
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    (tmp_path / "m.toml").write_text(
+        '[columns]\nsubmit = "at"\nduration = { column = "ms", unit = "ms" }\ncpu = { column = "cores", unit = "500m" }\n'
+    )
+    columns = {
+        "walltime": [9, 9],
+        "at": ["2024-01-01T00:00:05Z", "2024-01-01 00:00:00"],
+        "ms": [1500, 3],
+        "cores": [3, 1],
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    text = "\n".join(",".join(map(str, row)) for row in [columns, *zip(*columns.values(), strict=True)])
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
+    for name in ("t.parquet", "t.csv.gz"):
+        found = read_trace(tmp_path / name, columns=tmp_path / "m.toml")
+        assert jobs_at(found) == [(0.0, "default", 1, {"cpu": 500}, 0.003), (5.0, "default", 1, {"cpu": 1500}, 1.5)]
+    with pytest.raises(TraceError, match=r"t\.csv\.gz is swf: leave it out, or add --format table"):
+        read_trace(tmp_path / "t.csv.gz", "swf", columns=tmp_path / "m.toml")
+
+
+def test_a_sweep_reads_a_trace_once(tmp_path, monkeypatch):
+    reads = []
+    monkeypatch.setattr(
+        sweep, "read_trace", lambda *given, **more: (reads.append(given), read_trace(*given, **more))[1]
+    )
+    trace = tmp_path / "t.csv"
+    trace.write_text("submit,duration,cpu\n0,1,1\n")
+    sweep._read.cache_clear()
+    for policy, seed in itertools.product(("drf", "fifo"), (0, 1)):
+        found = sweep.run_point(sweep.Point(str(trace), "", policy, 1.0, 1.0, 0.0, math.inf, 1, "cpu=1", seed))
+        assert found["numbers"]["ended"] == 1
+    assert len(reads) == 1

@@ -31,7 +31,8 @@ DEFAULT_ANSWERS = "hold=1s,refuse=5s"
 
 
 def run_simulations(
-    trace: Path, kind: str | None, policies: list[str], nodes: int, node: str, config: Path | None, history: str, revoke: str,
+    trace: Path, kind: str | None, columns: Path | None, policies: list[str], nodes: int, node: str, config: Path | None,
+    history: str, revoke: str,
     offers: str, framework: str, speed: float, scale: float, start: str, end: str, seed: int, skip_bad: bool, out: Path | None,
     report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -48,7 +49,7 @@ def run_simulations(
     framework = framework or DEFAULT_ANSWERS
     modes = list(itertools.product(_modes(revoke), _answers(offers, framework)))
     try:
-        workload = read_trace(trace, kind, skip_bad=skip_bad, derivation=Derivation(seed=seed))
+        workload = read_trace(trace, kind, skip_bad=skip_bad, derivation=Derivation(seed=seed), columns=columns)
         workload = cut(
             workload, _seconds("--from", start, 0.0), _seconds("--to", end, float("inf")), speed, scale, seed
         )
@@ -107,8 +108,8 @@ def _update(bars: Progress, bar: Any, part: float) -> None:
 
 
 def run_sweep(
-    trace: Path, kind: str | None, policies: list[str], loads: str, sizes: str, node: str, config: Path | None,
-    seeds: str, revoke: str, start: str, end: str, skip_bad: bool, out: Path, engine: str,
+    trace: Path, kind: str | None, columns: Path | None, policies: list[str], loads: str, sizes: str, node: str,
+    config: Path | None, seeds: str, revoke: str, start: str, end: str, skip_bad: bool, out: Path, engine: str,
     workers: int | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a grid of simulations, and print a line per point."""
@@ -121,12 +122,13 @@ def run_sweep(
             check_policy(policy)
         # Report what is wrong once, before the grid starts.
         machines = _numbers("--nodes", sizes, int)
-        workload = on_machines(read_trace(trace, kind, skip_bad=skip_bad), max(machines), node, config)
+        workload = on_machines(read_trace(trace, kind, skip_bad=skip_bad, columns=columns), max(machines), node, config)
         if not all(map(baseline_of, policies)):
             check_leaves(workload)
         loads_and_seeds = _numbers("--scale", loads, float), machines, _numbers("--seed", seeds, int)
         grid = itertools.product(policies, modes, *loads_and_seeds)
         tree = str(config.absolute()) if config else ""
+        mapping = str(columns.absolute() if columns.exists() else columns) if columns else ""
         begin, until = _seconds("--from", start, 0.0), _seconds("--to", end, float("inf"))
         points = [
             Point(
@@ -143,6 +145,7 @@ def run_sweep(
                 skip_bad,
                 tree,
                 revokes,
+                mapping,
             )
             for policy, revokes, scale, size, seed in grid
         ]

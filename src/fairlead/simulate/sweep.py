@@ -9,14 +9,15 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from fairlead.processes import on_all_cores
 from fairlead.simulate.measure import summary
 from fairlead.simulate.run import simulate
-from fairlead.simulate.traces import Derivation, read_trace
-from fairlead.simulate.workload import TraceError, cut, on_machines
+from fairlead.simulate.traces import Derivation, kind_of, read_trace
+from fairlead.simulate.workload import TraceError, Workload, cut, on_machines
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Point:
     nodes, node : number and capacity of identical machines; 0: those of the trace, or of `config`
     config : path of a fairlead.toml with machines and the queue tree; empty for none
     revoke : True to preempt for guarantees and fair shares
+    columns : where the columns of a table come from, as `--columns` names it
     """
 
     trace: str
@@ -42,6 +44,7 @@ class Point:
     skip_bad: bool = False
     config: str = ""
     revoke: bool = True
+    columns: str = ""
 
     @property
     def name(self) -> str:
@@ -49,7 +52,7 @@ class Point:
         there = Path(self.trace)
         files = [
             *(sorted(there.iterdir()) if there.is_dir() else [there]),
-            *([Path(self.config)] if self.config else []),
+            *(Path(name) for name in (self.config, self.columns) if name and Path(name).exists()),
         ]
         stamp = [[str(p), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
         digest = hashlib.sha256(json.dumps([asdict(self), stamp], sort_keys=True).encode()).hexdigest()[:20]
@@ -58,14 +61,23 @@ class Point:
 
 def run_point(point: Point) -> dict[str, Any]:
     """Run one simulation; return the point and its numbers."""
-    workload = read_trace(
-        Path(point.trace), point.kind or None, skip_bad=point.skip_bad, derivation=Derivation(seed=point.seed)
-    )
+    trace = Path(point.trace)
+    seed = (
+        point.seed if not point.columns and (point.kind or kind_of(trace)) == "swim" else 0
+    )  # what is drawn when it is read
+    workload = _read(trace, point.kind, point.skip_bad, seed, point.columns)
     workload = cut(workload, point.start, point.end, point.speed, point.scale, point.seed)
     workload = on_machines(workload, point.nodes, point.node, Path(point.config) if point.config else None)
     found = summary(simulate(workload, point.policy, revoke=point.revoke))
     del found["seconds"]  # the same point gives the same file
     return {"point": asdict(point), "numbers": found}
+
+
+@lru_cache(maxsize=1)
+def _read(trace: Path, kind: str, skip_bad: bool, seed: int, columns: str) -> Workload:
+    """Read a trace; each process of a sweep does once."""
+    file = Path(columns) if columns else None
+    return read_trace(trace, kind or None, skip_bad=skip_bad, derivation=Derivation(seed=seed), columns=file)
 
 
 def sweep(

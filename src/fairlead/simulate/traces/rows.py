@@ -4,7 +4,6 @@ import csv
 import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import accumulate, islice, zip_longest
 from pathlib import Path
 from typing import Any, TextIO
@@ -75,12 +74,12 @@ class Chunk:
         try:
             return number.column(values)
         except ValueError:
-            return np.array([self.attempt(row, partial(number.__getitem__, value)) for row, value in enumerate(values)])
+            return np.array([self.attempt(row, number.__getitem__, value) for row, value in enumerate(values)])
 
-    def attempt(self, row: int, read: Callable[[], Any]) -> Any:
-        """Return what `read` returns; its ValueError is a fault of the row."""
+    def attempt(self, row: int, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what `read` returns of these arguments; its ValueError is a fault of the row."""
         try:
-            return read()
+            return read(*arguments)
         except ValueError as error:
             self.refuse(row, str(error))
             return 0
@@ -136,15 +135,14 @@ class Rows:
         """Call `take` with each chunk, and what that returns with the rows that are good."""
         for chunk in chunks:
             keep = take(chunk)
-            if chunk.faults and not self._skip_bad:
-                row = min(chunk.faults)
-                raise TraceError(
-                    f"{self.path}:{chunk.lines[row]}: {shortened(chunk.faults[row])} (--skip-bad skips such rows)"
-                )
-            self.skipped += len(chunk.faults)
-            rows = chunk.good()
-            self.left_out += len(chunk.lines) - len(chunk.faults) - len(rows)
-            keep(rows)
+            faults = [row for row in chunk.faults if not chunk.left_out[row]]
+            if faults and not self._skip_bad:
+                row = min(faults)
+                why = shortened(chunk.faults[row])
+                raise TraceError(f"{self.path}:{chunk.lines[row]}: {why} (--skip-bad skips such rows)")
+            self.skipped += len(faults)
+            self.left_out += int(chunk.left_out.sum())
+            keep(chunk.good())
 
 
 def opened(path: Path, errors: str = "strict") -> TextIO:

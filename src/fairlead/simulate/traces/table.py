@@ -133,7 +133,8 @@ class _Table:
             chunk.refuse(row, f"duration: {lengths[row]} durations for {tasks[row]} tasks")
         priority = chunk.wholes("priority", -1_000_000, 1_000_000, 0)
         users = chunk.texts("user")
-        leaf = chunk.codes(chunk.texts("queue") if "queue" in chunk.cells else users, self._leaves)
+        queues = chunk.texts("queue") if "queue" in chunk.cells else [*map(as_queue, users)]
+        leaf = chunk.codes(queues, self._leaves)
         gang = chunk.codes(chunk.texts("gang"), self._switches) > 0
         limit = chunk.numbers("time_limit", 0, LONGEST, np.inf)
         who = [*zip(users, chunk.texts("name"), strict=True)] if {"user", "name"} & chunk.cells.keys() else []
@@ -205,6 +206,12 @@ def _durations(chunk: Chunk) -> tuple[F64, list[list[float]] | None, I64]:
     for place, why in flat.faults.items():
         chunk.refuse(rows[place], why)
     return np.zeros(0), [[next(values) for _ in each] for each in split], lengths
+
+
+def as_queue(user: str) -> str:
+    """Return a user, or another name, as a part of a queue's path: with _ for signs that it cannot have."""
+    name = user if user.isalnum() and user.isascii() else re.sub(r"[^A-Za-z0-9_.@+-]", "_", user)
+    return (name if name[:1].isalnum() else f"_{name}" if name else "")[:128]
 
 
 def _leaf(text: str) -> str:
