@@ -526,6 +526,8 @@ def test_a_data_folder_that_somebody_planted_is_refused(shared, tmp_path):
         make_home(team / "home")
     with pytest.raises(NotADirectoryError, match="is no folder: name another with --home"):
         make_home(filled / "tokens.json" / "home")
+    with pytest.raises(OSError, match="cannot be made: No such file or directory: name another"):
+        make_home(Path("/proc/none"))
     make_home(tmp_path / "new" / "home")
     assert (tmp_path / "new" / "home").stat().st_mode & 0o777 == 0o700
 
