@@ -31,7 +31,7 @@ GOOD = {
 BAD = {
     "submit": ["", "x", "-1", "nan", "1_0", "\uff11", "1e12"],
     "duration": ["", "-1", "1 x", "1e10"],
-    "cpu": ["lots", "0", "-1", "1_0", "1e-9"],
+    "cpu": ["lots", "-1", "1_0", "1e-9"],
     "memory": ["x"],
     "queue": ["a b", "*", "a//b"],
     "time_limit": ["x", "-1", "inf"],
