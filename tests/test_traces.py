@@ -153,6 +153,7 @@ def test_time_limits_of_swf_and_what_failed_before_it_ran(tmp_path):
 
 SHARE = Path(__file__).parent.parent / "share" / "fairlead" / "columns"
 EXCERPTS = Path(__file__).parent / "data" / "traces"
+SACCT = (EXCERPTS / "jobs.sacct").read_bytes()
 GiB = 2**30
 
 
@@ -171,7 +172,38 @@ def test_googles_events_become_jobs():
         (10.0, second, 1, {"cpu": 1200, "memory": round(0.07959 * 256 * GiB)}, 100.5),
     ], "the last start and end of a task that was evicted; one that never ends is left out"
     assert found.priority.tolist() == [9, 2]
-    assert "1 rows are left out" in found.notes[-1]
+    assert "left out 1 of its rows" in found.notes[-1]
+
+
+def test_a_broken_line_among_events_is_named(tmp_path):
+    path = tmp_path / "e.csv"
+    path.write_text((EXCERPTS / "task_events.csv").read_text() + "1," * 20 + "\n")
+    with pytest.raises(TraceError, match=r"e\.csv:12: has more cells than"):
+        read_trace(path, columns=SHARE / "google.toml")
+    found = read_trace(path, skip_bad=True, columns=SHARE / "google.toml")
+    assert (len(found.submit), found.skipped) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("t.csv.gz", b"\x1f\x8b\x08\x00", "cannot be unpacked"),
+        ("t.csv.gz", b"none", "cannot be read: Not a gzipped file"),
+        ("t.json", b"[" * 100_000, "not JSON"),
+        ("t.json", b'{"apps": null}', "has no list of objects at apps.app"),
+        ("t.json", b'{"apps": {"app": [{"startedTime": {}, "finishedTime": "x"}]}}', "finishedTime: write a number, not 'x'"),
+        ("t.sacct", b"JobID|User\n1|a\n", "has no field JobName: make it with sacct -a -X -P -o JobID,"),
+        ("t.sacct", SACCT.replace(b"|00:12:05", b"|soon"), "t.sacct:4: Elapsed: write days-hours"),
+        ("t.sacct", SACCT.replace(b"mem=500G", b"mem=x"), "t.sacct:2: ReqTRES: 'mem=x' is no amount"),
+        ("t.sacct", b"", "contains no jobs"),
+        ("t.csv", b"submit,duration,cpu\n0,1,\xff\n", "not UTF-8 text"),
+    ],
+)  # fmt: skip
+def test_a_broken_file_is_one_line(tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TraceError, match=re.escape(said)) as error:
+        read_trace(tmp_path / name)
+    assert "\n" not in str(error.value)
 
 
 def test_alibabas_batch_tasks():
@@ -207,7 +239,7 @@ def test_slurms_accounting():
     assert found.gang.tolist() == [True, False]
     assert found.time_limit.tolist() == [2 * 86400, math.inf]
     assert [found.templates[k].name for k in found.like] == ["train", "eval"]
-    assert "3 rows are left out" in found.notes[-1]
+    assert "left out 3 of its rows" in found.notes[-1]
 
 
 def test_yarns_applications():

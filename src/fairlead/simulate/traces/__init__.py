@@ -12,10 +12,12 @@
 A malformed row raises :class:`TraceError` with file and line, or is skipped and counted.
 """
 
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from fairlead.model.faults import shortened
 from fairlead.simulate.traces import openb, rows, sacct, yarn
 from fairlead.simulate.traces.journal import read_journal
 from fairlead.simulate.traces.mapping import mapped, read_mapping
@@ -67,7 +69,9 @@ def read_trace(
         else:
             found = read_swim(path, skip_bad, derivation) if kind == "swim" else READERS[kind](path, skip_bad)
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise TraceError(f"{path}: cannot be read: {shortened(error.strerror or str(error))}") from None
+    except (EOFError, zlib.error) as error:
+        raise TraceError(f"{path}: cannot be unpacked: {error}") from None
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: not UTF-8 text (byte {error.start})") from None
     if not len(found.submit):
@@ -109,7 +113,7 @@ def _read_jobs(path: Path, skip_bad: bool = False) -> Workload:
 def _joined(path: Path, chunks: Iterator[Chunk], skip_bad: bool, *notes: str) -> Workload:
     """Read chunks of a table whose times are dates, or from any start: they count from the first submission."""
     jobs, read = read_table(path, chunks, skip_bad)
-    left = f"{path}: {read.left_out:,} rows are left out: no jobs that ran and ended, or not to be used"
+    left = f"{path}: left out {read.left_out:,} of its rows: no jobs that ran and ended, or not to be used"
     found = jobs.workload(path.stem, [], [], read.skipped, [*notes, *([left] if read.left_out else [])])
     return replace(found, submit=found.submit - found.submit[:1])
 

@@ -156,13 +156,14 @@ class _Translator:
                 )
         for name, wanted in self._mapping.only.items():
             chunk.left_out |= ~np.isin(chunk.texts(name), wanted)
-        found = Chunk({}, chunk.lines, chunk.faults)
+        found, broken = Chunk({}, chunk.lines, chunk.faults), [*chunk.faults]
         found.left_out = chunk.left_out
         for name, source in self._mapping.columns.items():
             if isinstance(source, bool | int | float):
                 found.cells[name] = [str(source).lower()] * len(chunk.lines)
             else:
                 found.cells[name] = self._column(chunk, name, Source(source) if isinstance(source, str) else source)
+        found.left_out[broken] = False  # a row with a wrong number of cells says nothing
         return found
 
     def _column(self, chunk: Chunk, name: str, source: Source) -> Cells:
@@ -244,7 +245,8 @@ def _of_events(path: Path, chunks: Iterator[Chunk], mapping: Mapping) -> Iterato
     events = mapping.events
     assert events is not None
     jobs: dict[tuple[str, ...], dict[str, str]] = {}
-    lines: dict[tuple[str, ...], int] = {}
+    lines: list[int] = []
+    faults: dict[int, str] = {}
     others = [name for name in _paths(mapping) if name not in ("submit", "start", "end")]
     kinds = {text: kind for kind in ("submit", "start", "end") for text in getattr(events, kind)}
     for chunk in chunks:
@@ -257,14 +259,16 @@ def _of_events(path: Path, chunks: Iterator[Chunk], mapping: Mapping) -> Iterato
         times, columns = chunk.texts(events.time), [*map(chunk.texts, others)]
         for row, (key, event) in enumerate(zip(keys, chunk.texts(events.column), strict=True)):
             kind = kinds.get(event)
-            if kind is None:
-                continue
-            if kind == "submit" and key not in jobs:
+            if row in chunk.faults:
+                faults[len(jobs)] = chunk.faults[row]
+                jobs[(*key, str(len(jobs)))] = {}  # the key of no job
+                lines.append(chunk.lines[row])
+            elif kind == "submit" and key not in jobs:
                 jobs[key] = {name: column[row] for name, column in zip(others, columns, strict=True)} | {
                     "submit": times[row]
                 }
-                lines[key] = chunk.lines[row]
-            elif kind != "submit" and key in jobs:
+                lines.append(chunk.lines[row])
+            elif kind in ("start", "end") and key in jobs:
                 jobs[key][kind] = times[row]
     names = [*others, "submit", "start", "end"]
-    yield Chunk({name: [job.get(name, "") for job in jobs.values()] for name in names}, [*lines.values()])
+    yield Chunk({name: [job.get(name, "") for job in jobs.values()] for name in names}, lines, faults)

@@ -225,8 +225,8 @@ def records(path: Path, where: str = "") -> list[dict[str, Any]]:
     with opened(path) as file:
         try:
             found = json.load(file)
-        except ValueError as error:
-            raise TraceError(f"{path}: not JSON: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise TraceError(f"{path}: not JSON: {shortened(str(error))}") from None
     for key in where.split(".") if where else ():
         found = found.get(key) if isinstance(found, dict) else None
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):

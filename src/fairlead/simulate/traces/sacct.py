@@ -37,8 +37,10 @@ def _table(chunk: Chunk) -> Chunk:
     elapsed = np.array(
         [chunk.attempt(row, _seconds, text) for row, text in enumerate(chunk.texts("Elapsed"))], np.float64
     )
-    found.left_out = np.array(["." in number for number in chunk.texts("JobID")], bool)
-    found.left_out |= np.isin(state, ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING")) | (elapsed == 0)
+    found.left_out = elapsed == 0
+    found.left_out[[*chunk.faults]] = False  # a wrong time is not 0
+    found.left_out |= np.isin(state, ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING"))
+    found.left_out |= np.array(["." in number for number in chunk.texts("JobID")], bool)
     submit, nodes = np.zeros(len(state)), chunk.numbers("NNodes", 1, 1e6, empty=1)
     demands: list[dict[str, str]] = []
     for row, (at, wanted) in enumerate(zip(chunk.texts("Submit"), chunk.texts("ReqTRES"), strict=True)):
