@@ -261,6 +261,7 @@ class Offer(Spec, frozen=True):
 
     apart : resources from reservations, by their marks, in addition
     ports : ports of the node
+    cost : seconds that its framework goes after all others, per second that it holds the offer and uses nothing of it
     """
 
     id: int
@@ -270,6 +271,7 @@ class Offer(Spec, frozen=True):
     amount: Quantities
     apart: dict[str, Quantities] = field(default_factory=dict)
     ports: Ranges = field(default_factory=list)
+    cost: float = 0.0
 
 
 EVERYWHERE = "@default"

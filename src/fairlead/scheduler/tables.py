@@ -207,6 +207,7 @@ class Queues(Table):
     allocations: I64  # number of placements and offers
     refusal: Annotated[I64, DERIVED]  # 1 + row of its framework's first refusal; 0: none
     offer_most: F64  # largest part of the cluster offered to it at once; 0: no limit
+    last_until: F64  # of a framework's leaf: it goes after all others, since it held offers without using them
     weight: Annotated[F64, PerResource(1.0)]
     part: Annotated[I64, PerResource(1)]  # the weight as a fraction: part / whole, both below 2**30
     whole: Annotated[I64, PerResource(1)]
@@ -363,6 +364,7 @@ class Offers(Table):
     leaf: I64
     node: I64
     made: F64  # seconds
+    cost: F64  # as in Offer
     revocable: Bools  # of a revocable framework
     rest: Amounts  # what is left of it
 

@@ -32,6 +32,7 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
     since = float(made.min()) if len(made) else None
     late = since is not None and (now - since > HOARDS_AFTER_SECONDS or member.unanswered > 0)
     hoards = late and _others_want(state, leaves)
+    last = float(state.queues.last_until[leaves].max(initial=0.0))
     return {
         "id": who,
         "name": member.framework.name,
@@ -48,7 +49,12 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
         "offered": state.quantities(offered),
         "offered_since": since,
         "hoards": hoards,
-        "text": _status_text(state, member, mine, now, hoards),
+        "text": _status_text(state, member, mine, now, hoards)
+        + (
+            f"; it goes after all others for {last - now:.0f} s: it held offers and did not use them"
+            if last > now
+            else ""
+        ),
     }
 
 
