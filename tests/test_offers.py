@@ -37,7 +37,7 @@ from fairlead.scheduler.kernel.view import MIN_OFFER
 from fairlead.scheduler.reports.audits import audit_history, audit_state
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.frameworks import list_frameworks
-from fairlead.scheduler.reports.listings import list_queues
+from fairlead.scheduler.reports.listings import describe_job, list_queues
 from fairlead.scheduler.tables import UNLIMITED
 from fairlead.simulate.outlook import outlook
 from test_state_machine import Histories, rarely, trees
@@ -892,6 +892,104 @@ def test_who_held_offers_in_vain_is_offered_what_nobody_else_wants():
     assert c.launch(again[0], "t", demand={"cpu": 4000}) == {}
     assert c.state.queues.last_until[c.state.tree.rows["web/./1"]] == 510.0, "all CPUs were used of what it accepted"
     assert "it goes after all others for 479 s" in list_frameworks(c.state, c.now)[0]["text"]
+
+
+def filled(*queues, nodes=1, memory=0, **options):
+    """A cluster of which revocable tasks of a queue, each of a CPU, use all CPUs, above its limit."""
+    c = Cluster(Queue("batch", limit={"cpu": 1000}), Queue("web"), *queues, nodes=nodes, **options)
+    c.happen(
+        *admission.submit(c.state, [Job("batch", {"cpu": 1000, "memory": memory}, 4 * nodes, revocable=True)], c.now)
+    )
+    c.decide()
+    assert c.used("batch")["cpu"] == 4000 * nodes
+    return c
+
+
+def open_offers(c):
+    """The offers that are not answered yet."""
+    made = [offer for fact in c.facts if isinstance(fact, OffersMade) for offer in fact.offers]
+    return [offer for offer in made if offer.id in c.state.offers.id[: c.state.offers.n]]
+
+
+def asked_back(c, seconds=1.0):
+    """The tasks that are revoked by the next decisions, which end at once."""
+    revoked = [fact for fact in c.decide(seconds) if isinstance(fact, TasksRevoked)]
+    for fact in revoked:
+        assert (fact.claim.job, fact.claim.why) == (0, "idle")
+        columns = {"job": fact.job, "index": fact.index, "attempt": fact.attempt}
+        zeros = np.zeros(len(fact.job), np.int64)
+        c.happen(TasksFinished(at=c.now, **columns, outcome=zeros + int(Outcome.SIGNALLED), code=zeros + 15))
+    return sum(len(fact.job) for fact in revoked)
+
+
+def test_revocable_use_above_a_limit_is_asked_back_for_a_framework_within_its_share():
+    c = filled()
+    c.join("f", "web")
+    (offer,) = c.offers()
+    assert "cpu" not in offer.amount
+    c.ask("decline", "f", [offer.id], 5.0)
+    assert asked_back(c) == 3, "down to the limit"
+    (offer,) = c.offers()
+    assert (offer.framework, offer.amount) == ("f", {"cpu": 3000, "memory": 8 * G})
+    assert c.launch(offer, "a", "b", demand={"cpu": 1000, "memory": G}, refuse=3600.0) == {}
+    assert asked_back(c) == 0, "it refused a CPU"
+    assert c.used("batch") == {"cpu": 2000}, "who uses it again"
+    assert asked_back(c, 60.0) == 0
+    assert audit_history(new_state(), c.facts, 0.0, 100.0, 0)["revocations"]["faults"] == []
+    assert "for a framework of web, which reclaims idle resources" in describe_job(c.state, 1)["revoked"]["text"]
+    assert same(c.state) == same(replay(c.facts))
+
+
+@pytest.mark.parametrize(
+    "how", ["suppresses", "declines all", "lets offers expire", "is revocable", "is away", "at its limit"]
+)
+def test_nothing_is_asked_back_for_a_framework_that_wants_nothing(how):
+    """What it is offered at first has no CPUs. If it declines that, more of a node is asked back for it, and once only."""
+    c = filled(Queue("bound", limit={"cpu": 0, "memory": 0}), offer_timeout=10.0)
+    c.join("f", "bound" if how == "at its limit" else "web", revocable=how == "is revocable", failover_timeout=1e6)
+    revoked = 0
+    for _ in range(20):
+        if how == "suppresses":
+            c.ask("suppress", "f", [])
+        if how == "is away" and c.state.frameworks.members["f"].away_since is None:
+            c.happen(*frameworks.disconnect(c.state, "f", c.now))
+        mine = c.state.offers.id[: c.state.offers.n].tolist()
+        if mine and how != "lets offers expire":
+            c.ask("decline", "f", mine, 0.0)
+        revoked += asked_back(c, 5.0)
+    assert revoked == (3 if how == "declines all" else 0)
+
+
+def test_a_framework_has_what_was_asked_back_as_soon_as_the_tasks_have_ended_and_nothing_more_is_meanwhile():
+    c = filled(nodes=2, memory=2 * G)
+    c.join("f", "web")
+    (revoked,) = c.decide()
+    assert isinstance(revoked, TasksRevoked)
+    assert c.decide(1.0) == c.decide(1.0) == [], "they have their grace"
+    columns = {"job": revoked.job, "index": revoked.index, "attempt": revoked.attempt}
+    zeros = np.zeros(len(revoked.job), np.int64)
+    c.happen(TasksFinished(at=c.now, **columns, outcome=zeros + int(Outcome.SIGNALLED), code=zeros + 15))
+    (offer,) = c.offers()
+    assert (offer.framework, offer.amount) == ("f", WHOLE)
+    assert c.decide(1.0) == [], "it may take the offer"
+
+
+def test_no_more_is_asked_back_than_the_share_of_the_framework():
+    """Of twelve CPUs, eleven are used above a limit: each of three frameworks is entitled to three and two thirds."""
+    c = filled(Queue("x"), Queue("y"), nodes=3, memory=2 * G)
+    for role in ("web", "x", "y"):
+        c.join(role, role)
+    revoked = 0
+    for k in range(30):
+        revoked += asked_back(c)
+        for n, offer in enumerate(open_offers(c)):
+            cpus = offer.amount.get("cpu", 0) // 1000
+            c.launch(offer, *[f"t{k}.{n}.{i}" for i in range(cpus)], demand={"cpu": 1000, "memory": 2 * G}, refuse=1.0)
+    used = [c.used(role).get("cpu", 0) for role in ("web", "x", "y", "batch")]
+    assert sum(used) == 12000
+    assert max(used[:3]) <= 4000
+    assert min(used[:3]) >= 3000
+    assert revoked <= 11
 
 
 def silent(**options):

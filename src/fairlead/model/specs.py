@@ -67,7 +67,7 @@ class Queue(Spec, frozen=True):
     admin : who may change others' jobs.
     private : True hides the owners of jobs.
 
-    The rest controls preemption; see :mod:`fairlead.scheduler.preemption`. Seconds may be `NEVER`; None inherits.
+    The rest controls preemption; see :mod:`fairlead.scheduler.preemption.claims`. Seconds may be `NEVER`; None inherits.
 
     guarantee_timeout : seconds of pending below its guarantee before others are preempted for it.
     fair_share_timeout : the same, below `fair_share_threshold` times its fair share.

@@ -43,7 +43,8 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import DROP, KEEP, NOT_REACHED, OFFERED_NODE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
 from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, MIN_OFFER, OFFERED
-from fairlead.scheduler.preemption import preempt_for_claims, withdraw_claims
+from fairlead.scheduler.preemption.claims import preempt_for_claims, withdraw_claims
+from fairlead.scheduler.preemption.reclaim import ask_back
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import I64, NONE
@@ -177,6 +178,9 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
             facts += _offered(state, now)
     if state.frameworks.role_reservations and not facts and not more:  # those that no other offer included
         facts, more = offers_of_reservations(state, MIN_OFFER, now)
+    if state.settings.revoke and state.frameworks.members and state.queues.spare_tasks[0]:
+        facts = facts if facts or more else ask_back(state, now)  # when nothing else can be offered
+        more |= bool(facts)
     return Decision(facts, more, learned)
 
 

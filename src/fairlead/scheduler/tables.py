@@ -225,6 +225,9 @@ class Queues(Table):
     # held for its claims; counts as used, except for those claims
     claimed: Annotated[I64, PerResource(), DERIVED]
     offered: Amounts  # part of used: offered and not answered
+    declined: (
+        Amounts  # of a framework's leaf: the most of a node that it did not use since it launched, revived or came
+    )
     idled_before: Floats  # of a leaf: free resources that its past reservations held, times seconds
     below_since: Floats  # when it last fell below its guarantee
 
@@ -333,7 +336,7 @@ class Tasks(Table):
 class Holds(Table):
     """Resources of a node held for an owner from `start` to `end`; see :mod:`fairlead.scheduler.kernel`."""
 
-    kind: I64  # RESERVATION, or the class of its claim (fairlead.scheduler.preemption)
+    kind: I64  # RESERVATION, or the class of its claim (fairlead.scheduler.preemption.claims)
     node: I64
     group: I64
     job: I64  # number of the job it is for

@@ -53,6 +53,7 @@ def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
         leaves[role] = kept.get(role) or f.free_leaf(role, busy)
         f.at[leaves[role]] = (fact.id, role)
         row = ensure_queue(state, leaves[role])
+        state.queues.declined[row] = 0
         if role not in kept:  # what others did in this leaf before does not count
             state.queues.allocations[row] = state.queues.served[row] = 0
             state.queues.mean[row] = state.queues.recent[row] = state.queues.last_until[row] = 0
@@ -87,7 +88,9 @@ def _roles_revived(state: State, fact: RolesRevived) -> None:
     member = _member(state, fact.id)
     member.suppressed = [role for role in member.suppressed if role not in fact.roles]
     for role in fact.roles:
-        _forget_refusals(state, _leaf_row(state, fact.id, role))
+        row = _leaf_row(state, fact.id, role)
+        _forget_refusals(state, row)
+        state.queues.declined[row] = 0
         _update_wants(state, fact.id, role)
 
 
@@ -118,9 +121,11 @@ def _offers_made(state: State, fact: OffersMade) -> None:
 def _offers_accepted(state: State, fact: OffersAccepted) -> None:
     _member(state, fact.framework).unanswered = 0
     left = vector(fact.left, state.resources)
-    leaves, nodes, _ = _close(state, fact.ids, "accepted", fact.at, left)
+    leaves, nodes, held = _close(state, fact.ids, "accepted", fact.at, left)
     if len({*zip(leaves.tolist(), nodes.tolist(), strict=True)}) != 1:
         raise Contradiction(f"offers {fact.ids} are not of one node and one role")
+    if (left < held.sum(axis=0)).any():
+        state.queues.declined[leaves[0]] = 0
     role_reservations.refused(state, leaves[0], nodes[0], fact.left_apart, fact.until, fact.at)
     if fact.left:
         _refuse(state, leaves[0], nodes[0], left, fact.until, fact.at)
@@ -344,6 +349,7 @@ def _note_unused(state: State, rows: I64, left: I64 | None, at: float) -> None:
 
 def _refuse(state: State, leaf: int, node: int, amount: I64, until: float, at: float) -> None:
     """Refuse, for the framework of a leaf, all parts of this amount on the node until then."""
+    state.queues.declined[leaf] = np.maximum(state.queues.declined[leaf], amount)
     refusals = state.refusals
     if until <= at:
         return

@@ -95,7 +95,7 @@ cdef bint _keeps_for_claims(View v) noexcept nogil:
 
 
 cdef double _next_due(View v, double now) noexcept nogil:
-    """Return when the first claim is due, as :func:`fairlead.scheduler.preemption.next_due` does."""
+    """Return when the first claim is due, as :func:`fairlead.scheduler.preemption.claims.next_due` does."""
     if v.times[CLAIM_DUE] <= now:
         _are_due(v, now)
     return max(now, v.times[CLAIM_DUE])
