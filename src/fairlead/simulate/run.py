@@ -31,7 +31,15 @@ from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import Configured, Fact
 from fairlead.scheduler.reports.reservations import idled_by_queue
 from fairlead.scheduler.state import State
-from fairlead.simulate.baselines import BASELINES, Baseline, baseline_of, by_line, refuse_bounds, too_large_gangs
+from fairlead.simulate.baselines import (
+    BASELINES,
+    Baseline,
+    baseline_of,
+    by_line,
+    notes_on,
+    refuse_bounds,
+    too_large_gangs,
+)
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.offers import Answers, OfferedCluster, Offers
 from fairlead.simulate.steps import Recorder, Sampler, Simulation, Watch, by_steps
@@ -144,7 +152,7 @@ def simulate(
     workload : Workload
     policy : str
         Policy of the root, inherited where the tree names no other: any live policy; ``slots``, ``slots:K`` and
-        ``slots:K:overcommit``; or a baseline without queues, ``fifo-strict``, ``easy`` and ``easy:F``
+        ``slots:K:overcommit``; or a baseline without queues, such as ``easy``
         (:mod:`fairlead.simulate.baselines`), which uses only `samples` and `progress` of the parameters below.
     reserve_after : float
         Seconds, as in the live scheduler's settings.
@@ -355,13 +363,9 @@ def check_policy(policy: str) -> None:
 def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[str], bool]:
     """Return the workload and the policy as the scheduler sees them, notes on choices, and True for overcommit."""
     notes: list[str] = []
-    if baseline_of(policy) is not None:
-        refuse_bounds(workload, policy)
-        if np.isfinite(workload.withdrawn).any():
-            raise PolicyError(
-                f"{policy}: cannot replay jobs that are cancelled while they wait, as {workload.name} has"
-            )
-        return workload, policy, [f"{policy}: all jobs are in one line; queues and priorities do not count"], False
+    baseline = baseline_of(policy)
+    if baseline is not None:
+        return workload, policy, notes_on(workload, policy, baseline), False
     if policy.partition(":")[0] != "slots":
         find_policy(policy, BASELINES)
         unknown = sorted(set(resources_of(policy)) - set(workload.resources))
