@@ -6,6 +6,9 @@
 - ``easy``, ``easy:true``: the durations;
 - ``easy:F``: F times the durations, as user estimates in the literature;
 - ``easy:requested``: those that the jobs declare; without one, a job is taken to run without end.
+
+``easy:POLICY``, such as ``easy:drf``, is no line: the scheduler serves its queues in the order of that policy, with EASY's rule
+and its own forecasts in place of reservations (`scheduler/kernel/easy.pxi`), and nothing is preempted.
 """
 
 from collections.abc import Callable
@@ -16,6 +19,7 @@ import numpy as np
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.model.quantity import plain_number
 from fairlead.policies.contract import PolicyError
+from fairlead.policies.registry import find_policy
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.simulate.kernel import line as kernel
 from fairlead.simulate.kernel.in_line import Line, advance
@@ -42,10 +46,20 @@ BASELINES = tuple(RULES)
 LIMITS = {"": 1.0, "true": 1.0, "requested": np.nan}
 
 
+def order_of(policy: str) -> str:
+    """Return the policy in whose order EASY's rule is applied; empty if the name is no such baseline."""
+    name, _, order = policy.partition(":")
+    try:
+        found = find_policy(order) if name == "easy" else None
+    except PolicyError:
+        return ""
+    return order if found is not None else ""
+
+
 def baseline_of(policy: str) -> Baseline | None:
-    """Return the baseline of this name, or None. Raises PolicyError for a wrong suffix."""
+    """Return the baseline without queues of this name, or None. Raises PolicyError for a wrong suffix."""
     name, colon, suffix = policy.partition(":")
-    if name not in RULES:
+    if name not in RULES or order_of(policy):
         return None
     if not colon:
         return Baseline(RULES[name])
@@ -57,8 +71,8 @@ def baseline_of(policy: str) -> Baseline | None:
         longer = 0.0
     if longer < 1.0 or longer == np.inf:
         raise PolicyError(
-            f"{policy}: {suffix!r} is neither true, requested nor a factor of 1 or more between time limits and durations: "
-            f"write {name}, {name}:requested or {name}:2"
+            f"{policy}: {suffix!r} is neither true, requested nor a factor of 1 or more between time limits and durations"
+            f"{', nor a policy' * (name == 'easy')}: write {name}, {name}:requested or {name}:2"
         )
     return Baseline(RULES[name], longer)
 

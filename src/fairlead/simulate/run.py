@@ -29,6 +29,7 @@ from fairlead.policies.fading import OverTime
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import Configured, Fact
+from fairlead.scheduler.kernel.view import BY_EASY
 from fairlead.scheduler.reports.reservations import idled_by_queue
 from fairlead.scheduler.state import State
 from fairlead.simulate.baselines import (
@@ -37,6 +38,7 @@ from fairlead.simulate.baselines import (
     baseline_of,
     by_line,
     notes_on,
+    order_of,
     refuse_bounds,
     too_large_gangs,
 )
@@ -194,6 +196,7 @@ def simulate(
     if not len(workload.submit):
         raise TraceError(f"{workload.name}: there are no jobs in this part of it")
     baseline = baseline_of(policy)
+    by_easy = order_of(policy)
     if baseline is None:
         check_leaves(workload)
     seen, scheduling, notes, overcommitted = _as_scheduled(workload, policy)
@@ -223,6 +226,12 @@ def simulate(
         totals = _run_baseline(workload, cluster, baseline, refused, sampler, on_progress)
     else:
         tree = _tree(workload.queues, scheduling, history)
+        if by_easy:
+            revoke = False
+            if offers is not None:
+                raise PolicyError(f"{policy}: makes no offers: it is a baseline")
+            if any(queue.policy and code_of(queue.policy, workload.resources) == HDRF for queue in tree):
+                raise PolicyError(f"{policy}: cannot serve queues by hdrf: choose another order")
         if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
             raise PolicyError(f"{policy}: needs usage history: name a half-life such as 7d, not none")
         settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS, revoke=revoke)
@@ -230,6 +239,7 @@ def simulate(
             settings = msgspec.structs.replace(settings, offer_timeout=offers.timeout, offer_most=offers.most)
         driven = Offers(offers, seen, cluster) if offers is not None and isinstance(cluster, OfferedCluster) else None
         scheduler, recorder = _scheduler(cluster, tree, settings, record)
+        scheduler.state.order.counts[BY_EASY] = bool(by_easy)
         sampler.state = scheduler.state
         plain = (
             compiled
@@ -357,7 +367,7 @@ def _depends_on_others(queues: list[Queue], resources: list[str]) -> bool:
 def check_policy(policy: str) -> None:
     """Raise PolicyError for a policy that :func:`simulate` never accepts."""
     if policy != "slots" and baseline_of(policy) is None:
-        find_policy(policy, BASELINES)
+        find_policy(order_of(policy) or policy, BASELINES)
 
 
 def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[str], bool]:
@@ -366,6 +376,7 @@ def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[
     baseline = baseline_of(policy)
     if baseline is not None:
         return workload, policy, notes_on(workload, policy, baseline), False
+    policy = order_of(policy) or policy
     if policy.partition(":")[0] != "slots":
         find_policy(policy, BASELINES)
         unknown = sorted(set(resources_of(policy)) - set(workload.resources))

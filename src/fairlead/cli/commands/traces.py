@@ -36,7 +36,7 @@ def simulate(
     policy: Annotated[
         str,
         of_policies(
-            "One or more; also slots[:K[:overcommit]], fifo-strict, easy[:LIMITS], conservative[:LIMITS].",
+            "One or more; also slots[:K[:overcommit]], fifo-strict, easy[:LIMITS or POLICY], conservative[:LIMITS].",
             values.all_policies,
         ),
     ] = "drf",
