@@ -80,9 +80,9 @@ def baseline_of(policy: str) -> Baseline | None:
 def limits_of(workload: Workload, baseline: Baseline) -> F64:
     """Return the time limit of each task, indexed as durations; those of a gang are the longest of its tasks'."""
     lengths = np.where(workload.varied == 1, workload.tasks, 1)
-    if np.isnan(baseline.longer):
-        return np.repeat(workload.time_limit, lengths)
     limits: F64 = baseline.longer * workload.duration
+    if np.isnan(baseline.longer):
+        limits = np.maximum(workload.duration, np.repeat(workload.time_limit, lengths))
     return np.where(
         np.repeat(workload.gang, lengths), np.repeat(np.maximum.reduceat(limits, workload.first), lengths), limits
     )
