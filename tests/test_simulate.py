@@ -28,6 +28,7 @@ from conftest import FAIRLEAD
 from fairlead.journal import read_history
 from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Node, Queue
+from fairlead.scheduler.entitlements import wanted_by
 from fairlead.scheduler.facts import TasksFinished, TasksPlaced, encode
 from fairlead.simulate.measure import summary, unfairness, write_parquet
 from fairlead.simulate.report import MEASURES, runs_text, sweep_text
@@ -199,6 +200,19 @@ def workloads(draw):
     return jobs.workload("random", nodes, draw(st.sampled_from([queues, []])))
 
 
+def wanted(state):
+    """What runs and waits in each queue, and below it, job by job."""
+    amounts, tasks = state.queues.used[: state.queues.n].tolist(), state.queues.tasks[: state.queues.n].tolist()
+    for row in np.flatnonzero(state.jobs.group[: state.jobs.n] != -1).tolist():
+        q = int(state.jobs.queue[row])
+        while q != -1:
+            tasks[q] += int(state.jobs.waiting[row])
+            demand = state.shapes.demand[state.jobs.shape_row[row]] * state.jobs.waiting[row]
+            amounts[q] = [a + b for a, b in zip(amounts[q], demand.tolist(), strict=True)]
+            q = int(state.queues.parent[q])
+    return [amounts, tasks]
+
+
 @settings(max_examples=60, deadline=None)
 @given(workload=workloads(), policy=st.sampled_from(["drf", "hdrf", "fifo", "asset", "ceei", "slots:2:overcommit"]))
 def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy):
@@ -213,6 +227,7 @@ def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy)
                     assert (job, index) not in ends
                     ends.add((job, index))
         books.append(state.queues.used[0].copy())
+        assert [each.tolist() for each in wanted_by(state)] == wanted(state)
 
     run = simulate(workload, policy, reserve_after=3.0, history=2.0, watch=watch)
     assert len(ends) == run.completed == run.decisions

@@ -333,10 +333,16 @@ class _Tree:
         row = {path: k for k, path in enumerate(paths)}
         self.leaves = np.array([row[name] for name in names], np.int64)
         self._parent = np.array([row[ancestors(path)[0]] if path else NONE for path in paths])
-        self._weight = np.array([weights(spec, resources) for spec in specs], np.float64)
-        least = [amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0) for spec in specs]
-        most = [amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED) for spec in specs]
-        self._guarantee, self._limit = np.array(least, np.float64), bounds(np.array(most))
+        shape = len(specs), len(resources)
+        self._weight, self._guarantee, most = np.ones(shape), np.zeros(shape), np.full(shape, UNLIMITED)
+        for k, spec in enumerate(specs):
+            if spec.weight != 1.0:
+                self._weight[k] = weights(spec, resources)
+            if spec.guarantee or spec.guarantee_percent:
+                self._guarantee[k] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
+            if spec.limit or spec.limit_percent:
+                most[k] = amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED)
+        self._limit = bounds(most)
         self._max_tasks = np.array([np.inf if spec.max_tasks is None else spec.max_tasks for spec in specs])
         self._division: tuple[I64, TreeDivision] | None = None
 
