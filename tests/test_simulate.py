@@ -273,8 +273,11 @@ def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
     assert np.array_equal(run.ended, other.ended, equal_nan=True)
 
 
-@pytest.mark.parametrize("policy", ["drf", "hdrf", "sdrf", "ceei", "asset"])
+@pytest.mark.parametrize("policy", ["drf", "hdrf", "sdrf", "ceei", "asset", "guarantees"])
 def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_others_and_are_withdrawn(policy):
+    queues = []
+    if policy == "guarantees":  # scaled, the more queues there are
+        policy, queues = "drf", [Queue("*", guarantee={"cpu": 3000}, guarantee_timeout=1.0)]
     for seed in range(6):
         rng, jobs, at = np.random.default_rng(seed), Jobs(), 0.0
         for k in range(60):
@@ -289,7 +292,7 @@ def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_other
                 withdrawn=at + int(rng.integers(10)) if rng.random() < 0.1 else np.inf,
                 after=[int(rng.integers(k))] if k and rng.random() < 0.2 else (),
             )
-        crowd = jobs.workload("crowd", synthetic_nodes(2, "cpu=6"), [])
+        crowd = jobs.workload("crowd", synthetic_nodes(2, "cpu=6"), queues)
         many, run = facts_of(crowd, policy, True, history=10.0, reserve_after=5.0)
         single, other = facts_of(crowd, policy, False, history=10.0, reserve_after=5.0)
         assert many == single

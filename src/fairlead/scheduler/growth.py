@@ -92,7 +92,7 @@ def ensure_queues(state: State, names: Iterable[str]) -> None:
             tree.add_like(row, [name for name in others if name not in tree.rows], state.queues)
     tree.rank(state.queues)
     share_evenly(state.queues, state.cluster.total)
-    tree.write_nonlendable(state.queues)
+    tree.write_guarantees(state.queues, state.cluster.total)
 
 
 def write_queue(state: State, row: int) -> None:

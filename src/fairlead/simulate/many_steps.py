@@ -13,7 +13,7 @@ import numpy as np
 
 from fairlead.engines.kernel import simulated
 from fairlead.engines.step import with_graces
-from fairlead.model.specs import After, Job
+from fairlead.model.specs import USERS, After, Job, Queue
 from fairlead.scheduler.decide import MOST_PLACEMENTS, decide_without_forgetting
 from fairlead.scheduler.effects import apply, enter_group_if_ready
 from fairlead.scheduler.entitlements import write_entitled
@@ -247,10 +247,16 @@ def _kinds(s: Simulation) -> Kinds:
             which = which * len(values) + place
     _, first, which = np.unique(which, return_index=True, return_inverse=True)
     alone = np.zeros(0, np.int64)
-    if any(queue.policy == "sdrf" for queue in s.scheduler.state.tree.declared.values()):
+    if any(_counts_siblings(queue) for queue in s.scheduler.state.tree.declared.values()):
         there = np.flatnonzero(~s.refused)
         alone = np.sort(there[np.unique(s.cluster.truth.queue[there], return_index=True)[1]])
     return Kinds([job_of(seen, k) for k in first.tolist()], which, alone)
+
+
+def _counts_siblings(queue: Queue) -> bool:
+    """True if a new queue by this declaration, or below it, changes what its siblings are entitled to."""
+    each_user = queue.name.endswith(USERS)
+    return queue.policy == "sdrf" or (each_user and bool(queue.guarantee or queue.guarantee_percent))
 
 
 def _write_jobs(s: Simulation, tape: Tape, kinds: Kinds) -> None:
