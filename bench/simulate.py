@@ -76,6 +76,26 @@ def reading(scale: float) -> None:
             )
 
 
+def run_without_cliff(scale: float) -> None:
+    """Compare what needs more than each queue's own use with plain drf: CPU time of a task, in the same run."""
+    count = max(1000, round(50_000 * min(1.0, scale)))
+    print(
+        f"{count:,} jobs of one task on 100 nodes, CPU microseconds a task, and times as long as drf with 1,000 queues:"
+    )
+    print("queues    drf           one `after`   hdrf          sdrf          ceei")
+    base = 0.0
+    for queues, policies in ((1000, ("drf", "drf", "hdrf", "sdrf", "ceei")), (10_000, ("drf", "drf"))):
+        case = workload(100, queues, count, tasks=1)
+        cells = []
+        for k, policy in enumerate(policies):
+            began = time.process_time()
+            found = simulate(replace(case, after={count - 1: [0]}) if k == 1 else case, policy, samples=50)
+            took = (time.process_time() - began) / found.completed * 1e6
+            base = base or took
+            cells.append(f"{took:.1f} ({took / base:.1f})")
+        print(f"{queues:<9,} {' '.join(f'{cell:<13}' for cell in cells)}".rstrip())
+
+
 def run(scale: float = 1.0) -> None:
     print("## Simulator")
     timed(workload(10, 5, 20))  # warm up
@@ -100,6 +120,8 @@ def run(scale: float = 1.0) -> None:
         print(f"{nodes:<8,} {queues:<8,} {each:<14.2f} {step:<8.0f} {many:.1f}")
 
     reading(scale)
+    run_without_cliff(scale)
+
     data = Path(os.environ.get("FAIRLEAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
     if not (data / "openb").is_dir():
         print(f"no traces in {data}: set FAIRLEAD_DATA to measure them")

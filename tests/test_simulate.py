@@ -28,6 +28,7 @@ from conftest import FAIRLEAD
 from fairlead.journal import read_history
 from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Node, Queue
+from fairlead.scheduler.entitlements import wanted_by
 from fairlead.scheduler.facts import TasksFinished, TasksPlaced, encode
 from fairlead.simulate.measure import summary, unfairness, write_parquet
 from fairlead.simulate.report import MEASURES, runs_text, sweep_text
@@ -174,9 +175,10 @@ def test_slots_refuse_overcommit_and_slow_down():
 def workloads(draw):
     jobs = Jobs()
     amounts = st.fixed_dictionaries({"cpu": st.integers(1, 5)}, optional={"memory": st.integers(1, 5)})
-    for _ in range(draw(st.integers(1, 12))):
+    submit = sorted(draw(st.lists(st.integers(0, 20), min_size=1, max_size=12)))
+    for k, at in enumerate(submit):
         jobs.add(
-            float(draw(st.integers(0, 20))),
+            float(at),
             draw(st.sampled_from(["a/x", "a/y", "b"])),
             draw(amounts),
             float(draw(st.integers(0, 9))),
@@ -184,7 +186,8 @@ def workloads(draw):
             on=draw(st.sampled_from([{}, {}, {"zone": ["east"]}])),
             gang=draw(st.sampled_from([False, False, False, True])),
             priority=draw(st.integers(0, 1)),
-            withdrawn=float(draw(st.sampled_from([np.inf, np.inf, 25.0]))),
+            withdrawn=float(draw(st.sampled_from([np.inf, np.inf, 25.0, 6.0, 0.0]))),
+            after=draw(st.lists(st.integers(0, k - 1), max_size=2)) if k and draw(st.booleans()) else (),
         )
     capacity = st.fixed_dictionaries({"cpu": st.integers(2, 9), "memory": st.integers(2, 9)})
     nodes = [Node(f"n{k}", draw(capacity), {"zone": "east" if k else "west"}) for k in range(draw(st.integers(1, 3)))]
@@ -194,7 +197,20 @@ def workloads(draw):
         Queue("a/y", max_tasks=draw(st.sampled_from([None, 2]))),
         Queue("b"),
     ]
-    return jobs.workload("random", nodes, queues)
+    return jobs.workload("random", nodes, draw(st.sampled_from([queues, []])))
+
+
+def wanted(state):
+    """What runs and waits in each queue, and below it, job by job."""
+    amounts, tasks = state.queues.used[: state.queues.n].tolist(), state.queues.tasks[: state.queues.n].tolist()
+    for row in np.flatnonzero(state.jobs.group[: state.jobs.n] != -1).tolist():
+        q = int(state.jobs.queue[row])
+        while q != -1:
+            tasks[q] += int(state.jobs.waiting[row])
+            demand = state.shapes.demand[state.jobs.shape_row[row]] * state.jobs.waiting[row]
+            amounts[q] = [a + b for a, b in zip(amounts[q], demand.tolist(), strict=True)]
+            q = int(state.queues.parent[q])
+    return [amounts, tasks]
 
 
 @settings(max_examples=60, deadline=None)
@@ -211,6 +227,7 @@ def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy)
                     assert (job, index) not in ends
                     ends.add((job, index))
         books.append(state.queues.used[0].copy())
+        assert [each.tolist() for each in wanted_by(state)] == wanted(state)
 
     run = simulate(workload, policy, reserve_after=3.0, history=2.0, watch=watch)
     assert len(ends) == run.completed == run.decisions
@@ -230,7 +247,9 @@ def facts_of(workload, policy, compiled, **more):
 @settings(max_examples=60, deadline=None)
 @given(
     workload=workloads(),
-    policy=st.sampled_from(["drf", "fifo", "asset", "priority", "maxmin:cpu", "slots:2", "slots:2:overcommit"]),
+    policy=st.sampled_from(
+        ["drf", "hdrf", "sdrf", "ceei", "fifo", "asset", "priority", "maxmin:cpu", "slots:2", "slots:2:overcommit"]
+    ),
     reserve_after=st.sampled_from([0.0, 3.0, 1e9]),
     keep=st.sampled_from([0, 2, 1000]),
     history=st.sampled_from([None, 0.0, 1.0, 3000.0]),
@@ -240,17 +259,46 @@ def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
     workload, policy, reserve_after, keep, history, chunk
 ):
     """However many jobs are written at once, and however soon those that are forgotten leave the tables."""
-    plain = replace(workload, withdrawn=np.full(len(workload.submit), np.inf))
+    if policy == "sdrf" and history == 0.0:
+        history = 3.0
     with (
         mock.patch("fairlead.simulate.run.KEEP_JOBS", keep),
         mock.patch("fairlead.simulate.many_steps.CHUNK_JOBS", chunk),
         mock.patch("fairlead.scheduler.effects.COMPACT_FROM", 2),
     ):
-        many, run = facts_of(plain, policy, True, reserve_after=reserve_after, history=history, samples=3)
-        single, other = facts_of(plain, policy, False, reserve_after=reserve_after, history=history, samples=3)
+        many, run = facts_of(workload, policy, True, reserve_after=reserve_after, history=history, samples=3)
+        single, other = facts_of(workload, policy, False, reserve_after=reserve_after, history=history, samples=3)
     assert many == single
     assert summary(run) | {"seconds": 0} == summary(other) | {"seconds": 0}
     assert np.array_equal(run.ended, other.ended, equal_nan=True)
+
+
+@pytest.mark.parametrize("policy", ["drf", "hdrf", "sdrf", "ceei", "asset", "guarantees"])
+def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_others_and_are_withdrawn(policy):
+    queues = []
+    if policy == "guarantees":  # scaled, the more queues there are
+        policy, queues = "drf", [Queue("*", guarantee={"cpu": 3000}, guarantee_timeout=1.0)]
+    for seed in range(6):
+        rng, jobs, at = np.random.default_rng(seed), Jobs(), 0.0
+        for k in range(60):
+            at += int(rng.integers(3)) // 2
+            jobs.add(
+                at,
+                f"q{rng.integers(k // 6 + 1)}",
+                {"cpu": int(rng.integers(1, 5)) * 1000},
+                float(rng.integers(1, 10)),
+                int(rng.integers(1, 4)),
+                gang=bool(rng.random() < 0.2),
+                withdrawn=at + int(rng.integers(10)) if rng.random() < 0.1 else np.inf,
+                after=[int(rng.integers(k))] if k and rng.random() < 0.2 else (),
+            )
+        crowd = jobs.workload("crowd", synthetic_nodes(2, "cpu=6"), queues)
+        many, run = facts_of(crowd, policy, True, history=10.0, reserve_after=5.0)
+        single, other = facts_of(crowd, policy, False, history=10.0, reserve_after=5.0)
+        assert many == single
+        assert summary(run) | {"seconds": 0} == summary(other) | {"seconds": 0}
+        assert any(b'"after":[{' in fact for fact in many)
+        assert any(b"JobCancelled" in fact for fact in many)
 
 
 def test_more_tasks_start_at_one_moment_than_one_decision_places():

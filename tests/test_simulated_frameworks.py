@@ -82,10 +82,10 @@ def test_a_task_that_is_revoked_is_launched_again():
 
 
 def larger(workload):
-    """In amounts that are worth an offer, without gangs."""
+    """In amounts that are worth an offer, without gangs and dependencies."""
     demands = [{name: 100 * amount for name, amount in demand.items()} for demand in workload.demands]
     nodes = [Node(n.name, {name: 100 * c for name, c in n.capacity.items()}, n.labels) for n in workload.nodes]
-    return replace(workload, demands=demands, nodes=nodes, gang=np.zeros_like(workload.gang))
+    return replace(workload, demands=demands, nodes=nodes, gang=np.zeros_like(workload.gang), after={})
 
 
 @settings(max_examples=25, deadline=None)

@@ -118,11 +118,7 @@ class SimulatedCluster:
 
     def hold_back(self, job: int, tasks: int, back: bool = True) -> None:
         """Exclude a job's submitted tasks from pending ones, since they depend on others; or include them again."""
-        truth, change = self.truth, -tasks if back else tasks
-        if truth.never[job]:
-            return
-        truth.waiting[truth.queue[job]] += change
-        truth.waits[truth.queue[job]] += change * truth.demand[job]
+        kernel.hold_back(self.truth, job, tasks if back else -tasks)
 
     def really(self, attempts: Attempts) -> Attempts:
         """Return attempts by the job numbers of the arrays."""

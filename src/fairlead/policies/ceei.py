@@ -18,7 +18,7 @@ import numpy as np
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import DEMAND, LIMIT, Division, PolicyError
-from fairlead.policies.kernel.filling import dual
+from fairlead.policies.kernel import filling as kernel
 
 MOST_STEPS = 1000
 ACCURACY = 1e-12
@@ -57,8 +57,7 @@ class Ceei:
             shares /= largest[:, None]
             usable = np.where(most[buys] >= 0, most[buys] * largest, -1.0)
             budget = np.ascontiguousarray(problem.weight[buys, 0])
-            with np.errstate(over="ignore", invalid="ignore"):  # a step that overshoots is undone
-                found = equilibrium(shares, budget, usable)
+            found = equilibrium(shares, budget, usable)
             cost = shares @ found
             bought = np.divide(budget, cost, out=np.full(len(cost), np.inf), where=cost > 0)
             full = (usable >= 0) & (usable <= bought)
@@ -84,40 +83,8 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
     float64, shape (resources,)
         They add up to the budgets, less what satisfied users leave unspent.
     """
-    m = shares.shape[1]
-    prices = np.full(m, budget.sum() / m)
-    value, gradient, hessian = dual(prices, shares, budget, most)
-    error, ridge = _error(prices, gradient), 1e-14
-    for _ in range(MOST_STEPS):
-        if error <= ACCURACY:
-            break
-        # With fewer kinds of users than resources the Hessian is singular; a ridge regularises it.
-        free = (prices > 0) | (gradient < 0)
-        block = hessian[np.ix_(free, free)]
-        step = np.zeros(m)
-        bend = ridge * max(np.trace(block), m / budget.sum())
-        step[free] = -np.linalg.solve(block + bend * np.eye(len(block)), gradient[free])
-        for halving in range(8):
-            trial = np.maximum(0.0, prices + step / 2**halving)
-            found = dual(trial, shares, budget, most)
-            trial_error = _error(trial, found[1])
-            enough = found[0] <= value + 1e-4 * float(gradient @ (trial - prices)) and found[0] < value
-            # Near the optimum rounding hides progress in the value, but not in the gradient.
-            closer = trial_error < 0.5 * error and found[0] <= value + 1e-9 * max(abs(value), budget.sum())
-            if enough or closer:
-                prices, (value, gradient, hessian), error = trial, found, trial_error
-                ridge = max(1e-14, ridge / 100)
-                break
-        else:
-            ridge *= 100
-            if ridge > 1e8:  # no closer in floating point
-                break
-    return prices
-
-
-def _error(prices: Numbers, gradient: Numbers) -> float:
-    """Return the largest imbalance over capacity: the surplus or deficit of a priced resource, or the deficit of a free one."""
-    return float(np.abs(np.where(prices > 0, gradient, np.minimum(gradient, 0))).max(initial=0.0))
+    found: Numbers = kernel.equilibrium(shares, budget, most, MOST_STEPS, ACCURACY)
+    return found
 
 
 def policy() -> Ceei:

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fairlead.model.problems import Problem
+from fairlead.model.specs import ROOT
 from fairlead.policies import drf
 from fairlead.policies.codes import DIVIDED
 from fairlead.policies.contract import DividingPolicy, PolicyError
-from fairlead.policies.drf import dominant_share
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.feasibility import never_starting
-from fairlead.scheduler.kernel.scheduling import Tree, fill_tree
+from fairlead.scheduler.kernel.scheduling import Tree, add_waiting, fill_tree
 from fairlead.scheduler.kernel.view import DIVIDED_SOMEWHERE
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
@@ -210,13 +210,15 @@ def write_entitled(state: State, strict: bool = False) -> None:
     """
     if not state.order.counts[DIVIDED_SOMEWHERE]:
         return
-    found = state.order.queues.entitled
-    found[:] = 1.0
-    queues = state.queues
+    found, queues = state.order.queues.entitled, state.queues
     wanted, tasks = wanted_by(state)
     _add_frameworks(state, wanted, tasks)
+    asked = wanted.tobytes() + tasks.tobytes()
+    if asked == state.order.divided:  # a placement moves demand from what waits to what runs
+        return
+    found[:] = 1.0
     for q in np.flatnonzero(queues.policy[: queues.n] == DIVIDED):
-        rows = np.flatnonzero((queues.parent[: queues.n] == q) & (tasks > 0))
+        rows = np.flatnonzero((queues.parent[: queues.n] == q) & wanted.any(axis=1))
         if len(rows):
             name = state.policy_of(int(q))
             try:
@@ -226,15 +228,17 @@ def write_entitled(state: State, strict: bool = False) -> None:
                     raise PolicyError(f"policy {name} fails: {type(error).__name__}: {error}") from error
                 _log_failure(name, state.display_name(state.tree.names[q]), f"{type(error).__name__}: {error}")
                 found[rows] = 1.0
+    state.order.divided = asked
 
 
-def _parts(state: State, policy: str, rows: I64, wanted: F64, tasks: I64) -> list[float]:
+def _parts(state: State, policy: str, rows: I64, wanted: F64, tasks: I64) -> F64:
     """Return the dominant shares that a policy gives queues."""
-    weight = state.queues.weight
-    division = _policy(policy).divide(problem_of(state, rows, wanted, tasks, weight[rows]))
+    weight, total = state.queues.weight[rows], state.cluster.total
+    division = _policy(policy).divide(problem_of(state, rows, wanted, tasks, weight))
     mine = (wanted[rows] / tasks[rows, None]) * np.asarray(division.tasks, np.float64)[:, None]
-    total = state.cluster.total
-    return [dominant_share(amounts, total, weight[row]) for amounts, row in zip(mine, rows, strict=True)]
+    there = total > 0
+    found: F64 = (mine[:, there] / total[there] / weight[:, there]).max(axis=1, initial=0.0)
+    return found
 
 
 @cache
@@ -249,17 +253,9 @@ def _log_failure(policy: str, queue: str, what: str) -> None:
 
 def wanted_by(state: State, but: Bools | None = None) -> tuple[F64, I64]:
     """Return, per queue, the total demand and number of tasks that run or wait; `but` excludes waiting tasks of some jobs."""
-    queues, jobs = state.queues, state.jobs
-    wanted = queues.used[: queues.n].astype(np.float64)
-    tasks = queues.tasks[: queues.n].copy()
-    waiting = jobs.group[: jobs.n] != NONE
-    waits = np.flatnonzero(waiting if but is None else waiting & ~but)
-    count, leaf = jobs.startable(waits), jobs.queue[waits].copy()
-    amounts = state.shapes.demand[jobs.shape_row[waits]] * count[:, None]
-    while (there := leaf != NONE).any():
-        np.add.at(wanted, leaf[there], amounts[there])
-        np.add.at(tasks, leaf[there], count[there])
-        leaf[there] = queues.parent[leaf[there]]
+    n = state.queues.n
+    wanted, tasks = state.queues.used[:n].astype(np.float64), state.queues.tasks[:n].copy()
+    add_waiting(state.view(), np.zeros(0, np.bool_) if but is None else but, wanted, tasks)
     return wanted, tasks
 
 
@@ -273,18 +269,20 @@ def _add_frameworks(state: State, wanted: F64, tasks: I64) -> None:
 
 
 def problem_of(state: State, rows: I64, wanted: F64, tasks: I64, weight: F64) -> Problem:
-    """Return queues as users whose task is the mean of what they run and wait for (see :func:`wanted_by`)."""
+    """Return queues, each with some demand, as users whose task is the mean of what they run and wait for."""
     queues = state.queues
     limit = queues.limit[rows].astype(np.float64)
     limit[queues.limit[rows] == UNLIMITED] = -1
-    return Problem.from_arrays(
-        state.cluster.total,
-        wanted[rows] / tasks[rows, None],
-        tasks=tasks[rows],
+    return Problem(  # the tables' numbers need no checks
+        resources=tuple(state.resources),
+        users=[state.tree.names[row] for row in rows.tolist()],
+        capacity=state.cluster.total.astype(np.float64),
+        demand=wanted[rows] / tasks[rows, None],
+        tasks=tasks[rows].astype(np.float64),
         weight=weight,
-        guarantee=queues.guarantee[rows],
+        guarantee=queues.guarantee[rows].astype(np.float64),
         limit=limit,
-        users=[state.display_name(state.tree.names[row]) for row in rows],
-        resources=state.resources,
+        priority=np.zeros(len(rows), np.int64),
+        queues=[ROOT] * len(rows),
         nodes=max(1, int(state.nodes.up[: state.nodes.n].sum())),
     )

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from fairlead.model.specs import Job, path_to_root
+from fairlead.model.specs import Job, ancestors, path_to_root
 from fairlead.policies.codes import SDRF
 from fairlead.scheduler.forecasts import family_of
 from fairlead.scheduler.framework_index import JOBS, holds_jobs_of, own_queue, queue_of
@@ -71,6 +71,28 @@ def ensure_queue(state: State, name: str) -> int:
             elif row < state.order.queues.n:
                 state.order.invalidate()  # it has children now, which share by its policy
     return state.tree.rows[name]
+
+
+def ensure_queues(state: State, names: Iterable[str]) -> None:
+    """Create missing queues, if these are many: siblings without a declaration of their own are written once, and copied."""
+    tree = state.tree
+    new = [name for name in dict.fromkeys(names) if name not in tree.rows]
+    if len(new) <= MANY_KINDS:
+        return
+    state.order.invalidate()
+    alike: dict[str, list[str]] = {}
+    for name in new:
+        if name in tree.declared or name in tree.removed or holds_jobs_of(name) != name:
+            ensure_queue(state, name)
+        else:
+            alike.setdefault(ancestors(name)[0], []).append(name)
+    first = [ensure_queue(state, siblings[0]) for siblings in alike.values()]
+    for row, (_, *others) in zip(first, alike.values(), strict=True):
+        if row not in tree.inner_rows:
+            tree.add_like(row, [name for name in others if name not in tree.rows], state.queues)
+    tree.rank(state.queues)
+    share_evenly(state.queues, state.cluster.total)
+    tree.write_guarantees(state.queues, state.cluster.total)
 
 
 def write_queue(state: State, row: int) -> None:
@@ -149,6 +171,7 @@ def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64
     """
     for job in kinds:
         ensure_resources(state, job.demand)
+    ensure_queues(state, (job.queue for job in kinds))
     keys = [_group_key(state, job) for job in kinds]
     if len(kinds) > MANY_KINDS and sum(key not in state.group_rows for key in keys) > MANY_KINDS:
         state.order.invalidate()  # to place all groups at once

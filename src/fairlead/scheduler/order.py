@@ -72,6 +72,7 @@ class Order:
         self.shapes = ShapeCache(moves)
         self.queues.widen(resources)
         self.resources = resources
+        self.divided = b""  # what the entitlements of divisions were computed from
         self.best, self.may_fit = np.zeros(0, np.int64), np.zeros(0, np.bool_)
         self.needs = np.zeros(0, np.int64)
         self.least = np.zeros((0, resources + LEAST_COLUMNS), np.int64)

@@ -128,6 +128,21 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
                         new.append(up)
         return new
 
+    def add_like(self, row: int, names: list[str], table: Queues) -> None:
+        """Add siblings of a leaf that is new and written, none with a declaration of its own; :meth:`rank` comes next."""
+        begin = table.extend(len(names))
+        self.rows.update(zip(names, range(begin, table.n), strict=True))
+        self.names += names
+        as_bytes = table.rows.view(np.dtype((np.void, table.rows.itemsize)))
+        as_bytes[begin : table.n] = as_bytes[row]
+        for column in table.WIDE:
+            getattr(table, column)[begin : table.n] = getattr(table, column)[row]
+
+    def rank(self, table: Queues) -> None:
+        """Rank all queues by name."""
+        order = sorted(range(len(self.names)), key=lambda row: self.names[row].split("/"))
+        table.rank[order] = np.arange(len(order))
+
     def _rank(self, row: int, table: Queues) -> None:
         """Insert the last queue into the ranks, which are by name."""
         rank = table.rank[:row]

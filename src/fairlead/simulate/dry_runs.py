@@ -257,7 +257,8 @@ class Run:
         numbers[kernel.GOES_ON] = 1  # a decision may be due now
         self._tape = Tape(
             row=np.arange(n + more), group=np.full(n + more, NONE), submit=np.append(np.zeros(n), self._when(np.arange(more))),
-            at=np.full(3, dry_run.now), after=dry_run.after, lacks=dry_run.lacks.copy(), ends=np.zeros((5, 0), np.int64),
+            at=np.array([dry_run.now, dry_run.now, dry_run.now, np.inf]), after=dry_run.after, before=np.zeros((0, 2), np.int64),
+            lacks=dry_run.lacks.copy(), ends=np.zeros((5, 0), np.int64),
             rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
             starts=np.zeros(0), returned=np.zeros(0, np.int64), numbers=numbers,
         )  # fmt: skip

@@ -1,19 +1,22 @@
-"""Simulate many steps at once in compiled code, where jobs only arrive and tasks only end.
+"""Simulate many steps at once in compiled code.
 
-Jobs are written into the state's tables in chunks before they arrive. The compiled loop
-(:mod:`fairlead.simulate.kernel.advance`) returns for more jobs, for a sample of shares, or for a decision on claims. Forgotten
-jobs leave the tables when others are written.
+Jobs are written into the state's tables in chunks, when the first of a chunk arrives. The compiled loop
+(:mod:`fairlead.simulate.kernel.advance`) returns for more jobs, for a sample of shares, for cancellations, for a decision on
+claims, or for a division among queues. Forgotten jobs leave the tables when others are written.
 """
 
+from collections import deque
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
 from fairlead.engines.kernel import simulated
 from fairlead.engines.step import with_graces
-from fairlead.model.specs import Job
+from fairlead.model.specs import USERS, After, Job, Queue
 from fairlead.scheduler.decide import MOST_PLACEMENTS, decide_without_forgetting
 from fairlead.scheduler.effects import apply, enter_group_if_ready
+from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
     JobsForgotten,
@@ -29,12 +32,13 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.growth import rows_of_kinds, write_rows
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel.constants import MAX_RESERVATIONS
+from fairlead.scheduler.kernel.scheduling import fade
 from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
 from fairlead.simulate.kernel import tape as kernel
-from fairlead.simulate.kernel.advance import Tape, advance, forget
-from fairlead.simulate.steps import Simulation, job_of
+from fairlead.simulate.kernel.advance import Tape, advance, forget, release_followers
+from fairlead.simulate.steps import Simulation, job_of, withdraw_job, withdrawals_of
 from fairlead.simulate.workload import most_at_once
 
 CHUNK_JOBS, CHUNK_TASKS = 50_000, 1_000_000
@@ -47,10 +51,11 @@ class Kinds:
     jobs : list of Job
     which : int64, shape (jobs of the workload,): index into `jobs`
     rows, groups : as from :func:`fairlead.scheduler.growth.rows_of_kinds`, where `written`
+    alone : int64: jobs that begin a chunk, since they bring a queue that changes what others are entitled to
     """
 
-    def __init__(self, jobs: list[Job], which: I64) -> None:
-        self.jobs, self.which = jobs, which
+    def __init__(self, jobs: list[Job], which: I64, alone: I64) -> None:
+        self.jobs, self.which, self.alone = jobs, which, alone
         self.rows, self.groups = np.zeros(len(jobs), Jobs.FIELDS), np.full(len(jobs), NONE)
         self.written = np.zeros(len(jobs), np.bool_)
 
@@ -70,9 +75,12 @@ def by_many_steps(s: Simulation) -> int:
     recorded = s.recorder.wants_facts
     kinds = _kinds(s)
     jobs = len(s.workload.submit)
+    after = _pairs(s)
+    leaving = withdrawals_of(s.workload)
     tape = Tape(
-        row=np.full(jobs, NONE), group=np.full(jobs, NONE), submit=s.workload.submit, at=np.zeros(3),
-        after=np.zeros((0, 2), np.int64), lacks=np.zeros(0, np.int64),
+        row=np.full(jobs, NONE), group=np.full(jobs, NONE), submit=s.workload.submit,
+        at=np.array([0.0, 0.0, 0.0, leaving[0][0] if leaving else np.inf]), after=after, before=_sorted(after[:, ::-1]),
+        lacks=np.zeros(jobs, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
         log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0),
         returned=np.zeros(0, np.int64), numbers=np.zeros(kernel.NUMBERS, np.int64),
@@ -97,6 +105,13 @@ def by_many_steps(s: Simulation) -> int:
             break
         if why == kernel.GANGS_BACK:
             _take_gangs_back(state, tape)
+            continue
+        if why == kernel.WITHDRAWALS:
+            _withdraw(s, tape, leaving)
+            continue
+        if why == kernel.DIVIDES:
+            write_entitled(state, strict=True)
+            numbers[kernel.ENTITLED] = 1
             continue
         if why == kernel.CLAIMS:
             _decide(s, tape)
@@ -130,6 +145,38 @@ def _take_gangs_back(state: State, tape: Tape) -> None:
     for row in sorted(tape.returned[:count].tolist()):
         enter_group_if_ready(state, row, float(tape.at[0]))
     tape.numbers[kernel.RETURNED] = 0
+
+
+def _pairs(s: Simulation) -> I64:
+    """Return pairs of jobs that are not refused, the second depending on the first, sorted."""
+    after = {job: others for job, others in s.workload.after.items() if not s.refused[job]}
+    return _sorted(
+        np.array([(other, job) for job, others in after.items() for other in others], np.int64).reshape(-1, 2)
+    )
+
+
+def _sorted(pairs: I64) -> I64:
+    found: I64 = np.unique(pairs, axis=0)
+    return found
+
+
+def _withdraw(s: Simulation, tape: Tape, leaving: deque[tuple[float, int]]) -> None:
+    """Cancel the waiting tasks of the jobs that are withdrawn at this moment."""
+    state, truth, now = s.scheduler.state, s.cluster.truth, s.cluster.now
+    while leaving and leaving[0][0] <= now:
+        job = leaving.popleft()[1]
+        if tape.lacks[job] > 0:
+            tape.lacks[job] = 0
+            s.cluster.hold_back(job, int(s.workload.tasks[job]), back=False)
+        facts = withdraw_job(s, job, state, now)
+        for fact in facts:
+            apply(state, fact)
+        s.recorder(facts)
+        if not np.isnan(truth.ended[job]):
+            release_followers(state.view(), truth, tape, job, now)
+            _take_gangs_back(state, tape)
+    tape.at[kernel.WITHDRAWN] = leaving[0][0] if leaving else np.inf
+    tape.numbers[kernel.ENTITLED] = 0
 
 
 def _decide(s: Simulation, tape: Tape) -> None:
@@ -175,13 +222,13 @@ def _with_room(s: Simulation, tape: Tape) -> Tape:
     if tasks <= tape.ends.shape[1]:
         return tape
     most = max(tasks, MOST_PLACEMENTS + int(s.workload.tasks[s.workload.gang].max(initial=0)))
-    log = 4 * kernel.MAX_LOG_NUMBERS * (most + len(tape.submit)) if s.recorder.wants_facts else 0
+    log = 4 * kernel.MAX_LOG_NUMBERS * (most + len(tape.submit) + 2 * len(tape.before)) if s.recorder.wants_facts else 0
     return Tape(
         **{
             **tape.arrays,
             "ends": np.zeros((5, tasks), np.int64),
-            "rows": np.zeros(most, np.int64),
-            "returned": np.zeros(tasks, np.int64),
+            "rows": np.zeros(max(most, len(tape.before)), np.int64),
+            "returned": np.zeros(tasks + len(tape.after), np.int64),
             "attempts": np.zeros(most, np.int64),
             "log": np.zeros(log, np.int64),
             "moments": np.zeros(log // 4),
@@ -199,7 +246,17 @@ def _kinds(s: Simulation) -> Kinds:
             values, place = np.unique(column, return_inverse=True)
             which = which * len(values) + place
     _, first, which = np.unique(which, return_index=True, return_inverse=True)
-    return Kinds([job_of(seen, k) for k in first.tolist()], which)
+    alone = np.zeros(0, np.int64)
+    if any(_counts_siblings(queue) for queue in s.scheduler.state.tree.declared.values()):
+        there = np.flatnonzero(~s.refused)
+        alone = np.sort(there[np.unique(s.cluster.truth.queue[there], return_index=True)[1]])
+    return Kinds([job_of(seen, k) for k in first.tolist()], which, alone)
+
+
+def _counts_siblings(queue: Queue) -> bool:
+    """True if a new queue by this declaration, or below it, changes what its siblings are entitled to."""
+    each_user = queue.name.endswith(USERS)
+    return queue.policy == "sdrf" or (each_user and bool(queue.guarantee or queue.guarantee_percent))
 
 
 def _write_jobs(s: Simulation, tape: Tape, kinds: Kinds) -> None:
@@ -207,11 +264,14 @@ def _write_jobs(s: Simulation, tape: Tape, kinds: Kinds) -> None:
     state, begin = s.scheduler.state, int(tape.numbers[kernel.COMING])
     tasks = np.cumsum(s.workload.tasks[begin : begin + CHUNK_JOBS])
     end = begin + max(1, int(np.searchsorted(tasks, CHUNK_TASKS, side="right")))
+    end = min(end, int(np.append(kinds.alone, end)[np.searchsorted(kinds.alone, begin, side="right")]))
     tape.numbers[kernel.COMING] = end
     chosen = begin + np.flatnonzero(~s.refused[begin:end])
     if not len(chosen):
         return
     numbers = chosen + 1
+    if chosen[0] == begin:
+        fade(state.view(), s.cluster.now)  # before new queues change what history counts
     kinds.write(state, chosen)
     which = kinds.which[chosen]
     first = write_rows(state, numbers, kinds.rows, which)
@@ -220,7 +280,7 @@ def _write_jobs(s: Simulation, tape: Tape, kinds: Kinds) -> None:
     tape.row[chosen] = rows
     tape.group[chosen] = kinds.groups[which]
     # All waiting tasks may start at one moment, over several decisions.
-    waiting = int(s.cluster.truth.waiting.sum() + s.workload.tasks[chosen].sum())
+    waiting = int(s.cluster.truth.left.sum() + s.workload.tasks[chosen].sum())
     s.cluster.make_room(min(waiting, most_at_once(state.shapes.demand[: state.shapes.n], state.cluster.total)))
 
 
@@ -267,7 +327,9 @@ def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64, start: 
         job, index, attempt = columns
         return TasksStarted(at=at, job=job, index=index, attempt=attempt)
     if kind == kernel.SUBMITTED:
-        return JobSubmitted(at=at, id=about + 1, job=job_of(s.seen, about))
+        job = job_of(s.seen, about)
+        after = [After(other + 1, "end") for other in columns[0].tolist()]
+        return JobSubmitted(at=at, id=about + 1, job=msgspec.structs.replace(job, after=after))
     if kind == kernel.RESERVED:
         nodes, tasks, (slips, *_), apart = ([each for each in column.tolist() if each != NONE] for column in columns)
         leaves = [s.scheduler.state.tree.names[q] for q in apart]

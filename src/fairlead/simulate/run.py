@@ -1,7 +1,7 @@
 """Run a workload through the live scheduler with a virtual clock.
 
 A moment is one or more steps of the live scheduler (:mod:`fairlead.engines.step`): tasks end, jobs arrive, and it decides until
-no decision is left. Where jobs only arrive and tasks only end, many moments run in compiled code
+no decision is left. Unless somebody watches or frameworks take offers, many moments run in compiled code
 (:mod:`fairlead.simulate.many_steps`), with the same facts.
 
 Slots are a different cluster: each machine has k of a resource `slot` and nothing else, each task needs one, whatever it really
@@ -22,8 +22,7 @@ from fairlead.engines.step import Scheduler
 from fairlead.journal import Unrecorded
 from fairlead.model.quantity import check_total
 from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
-from fairlead.policies import code_of, resources_of
-from fairlead.policies.codes import DIVIDED, HDRF, SDRF
+from fairlead.policies import resources_of
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.fading import OverTime
 from fairlead.policies.registry import find_policy
@@ -241,14 +240,7 @@ def simulate(
         scheduler, recorder = _scheduler(cluster, tree, settings, record)
         scheduler.state.order.counts[BY_EASY] = bool(by_easy)
         sampler.state = scheduler.state
-        plain = (
-            compiled
-            and watch is None
-            and driven is None
-            and not np.isfinite(workload.withdrawn).any()
-            and not workload.after
-        )
-        go = by_many_steps if plain and not _depends_on_others(tree, seen.resources) else by_steps
+        go = by_many_steps if compiled and watch is None and driven is None else by_steps
         steps = go(
             Simulation(seen, workload, scheduler, cluster, refused, sampler, recorder, watch, on_progress, driven)
         )
@@ -356,11 +348,6 @@ def _can_be_held(seen: Workload) -> Bools:
     kinds = list({(tuple(n.capacity.items()), tuple(n.labels.items())): n for n in seen.nodes}.values())
     fits = [_fits(kinds, demand, place) for demand, place in zip(seen.demands, seen.places, strict=True)]
     return np.array(fits)[seen.shape]
-
-
-def _depends_on_others(queues: list[Queue], resources: list[str]) -> bool:
-    """True if a policy uses more than each queue's own usage: total usage, or the number of queues with jobs so far."""
-    return any(queue.policy and code_of(queue.policy, resources) in (HDRF, DIVIDED, SDRF) for queue in queues)
 
 
 def check_policy(policy: str) -> None:

@@ -1,5 +1,6 @@
 """Simulate step by step, with the live scheduler's steps at each moment, and sample shares meanwhile."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,15 +82,13 @@ class Simulation:
 def by_steps(s: Simulation) -> int:
     """Run a simulation moment by moment; return the number of moments."""
     cluster, scheduler, submit = s.cluster, s.scheduler, s.workload.submit
-    withdrawn = np.maximum(s.workload.withdrawn, submit)
-    leaving = np.argsort(withdrawn, kind="stable")
-    leaving = leaving[np.isfinite(withdrawn[leaving])]
-    upcoming = gone = moments = 0
+    leaving = withdrawals_of(s.workload)
+    upcoming = moments = 0
     held_back: dict[int, list[int]] = {}
     happened = 0.0
     while True:
         now = min(submit[upcoming] if upcoming < len(submit) else np.inf, cluster.next_event())
-        now = min(now, withdrawn[leaving[gone]] if gone < len(leaving) else np.inf)
+        now = min(now, leaving[0][0] if leaving else np.inf)
         if s.offers is not None and (now < np.inf or not s.offers.is_over(cluster.now)):
             now = min(now, s.offers.next_event())
         if now == np.inf:
@@ -108,9 +107,8 @@ def by_steps(s: Simulation) -> int:
         while upcoming < len(submit) and submit[upcoming] == now:
             requests += [] if s.refused[upcoming] else [_submission(s, upcoming, held_back)]
             upcoming += 1
-        while gone < len(leaving) and withdrawn[leaving[gone]] <= now:
-            requests.append(_withdrawal(s, int(leaving[gone])))
-            gone += 1
+        while leaving and leaving[0][0] <= now:
+            requests.append(_withdrawal(s, leaving.popleft()[1], held_back))
         if s.offers is not None:
             requests += s.offers.answers(float(now))
         _all_steps(s, requests, float(now))
@@ -159,7 +157,7 @@ def _number(s: Simulation, job: int) -> int:
 
 
 def _not_over(s: Simulation, jobs: Sequence[int]) -> list[int]:
-    return [job for job in jobs if np.isnan(s.cluster.truth.ended[job])]
+    return sorted({job for job in jobs if np.isnan(s.cluster.truth.ended[job])})
 
 
 def _release_followers(s: Simulation, held_back: dict[int, list[int]]) -> None:
@@ -171,20 +169,35 @@ def _release_followers(s: Simulation, held_back: dict[int, list[int]]) -> None:
             s.cluster.hold_back(job, int(s.workload.tasks[job]), back=False)
 
 
-def _withdrawal(s: Simulation, job: int) -> Request:
+def withdrawals_of(workload: Workload) -> deque[tuple[float, int]]:
+    """Return when jobs are withdrawn, in order: seconds and the job; at once if that is before they are submitted."""
+    at = np.maximum(workload.withdrawn, workload.submit)
+    order = np.argsort(at, kind="stable")
+    order = order[np.isfinite(at[order])]
+    return deque(zip(at[order].tolist(), order.tolist(), strict=True))
+
+
+def _withdrawal(s: Simulation, job: int, held_back: dict[int, list[int]]) -> Request:
     def withdraw(state: State, now: float) -> list[Fact]:
-        if s.cluster.truth.left[job] == 0:  # refused, or ended and maybe forgotten
-            return []
-        if s.offers is not None and s.offers.launches(job):
-            s.cluster.withdraw(job, s.offers.withdraw(job))
-            return []
-        row = state.job_row(_number(s, job))
-        first, count = state.jobs.first[row], state.jobs.tasks[row]
-        waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING).tolist()
-        s.cluster.withdraw(job, len(waiting))
-        return [JobCancelled(at=now, id=_number(s, job), indices=waiting)]
+        if held_back.pop(job, None):
+            s.cluster.hold_back(job, int(s.workload.tasks[job]), back=False)
+        return withdraw_job(s, job, state, now)
 
     return withdraw
+
+
+def withdraw_job(s: Simulation, job: int, state: State, now: float) -> list[Fact]:
+    """Cancel the waiting tasks of a job, which is not held back; return the facts."""
+    if s.cluster.truth.left[job] == 0:  # refused, or ended and maybe forgotten
+        return []
+    if s.offers is not None and s.offers.launches(job):
+        s.cluster.withdraw(job, s.offers.withdraw(job))
+        return []
+    row = state.job_row(_number(s, job))
+    first, count = state.jobs.first[row], state.jobs.tasks[row]
+    waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING).tolist()
+    s.cluster.withdraw(job, len(waiting))
+    return [JobCancelled(at=now, id=_number(s, job), indices=waiting)]
 
 
 def job_of(workload: Workload, j: int) -> Job:
@@ -320,10 +333,16 @@ class _Tree:
         row = {path: k for k, path in enumerate(paths)}
         self.leaves = np.array([row[name] for name in names], np.int64)
         self._parent = np.array([row[ancestors(path)[0]] if path else NONE for path in paths])
-        self._weight = np.array([weights(spec, resources) for spec in specs], np.float64)
-        least = [amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0) for spec in specs]
-        most = [amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED) for spec in specs]
-        self._guarantee, self._limit = np.array(least, np.float64), bounds(np.array(most))
+        shape = len(specs), len(resources)
+        self._weight, self._guarantee, most = np.ones(shape), np.zeros(shape), np.full(shape, UNLIMITED)
+        for k, spec in enumerate(specs):
+            if spec.weight != 1.0:
+                self._weight[k] = weights(spec, resources)
+            if spec.guarantee or spec.guarantee_percent:
+                self._guarantee[k] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
+            if spec.limit or spec.limit_percent:
+                most[k] = amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED)
+        self._limit = bounds(most)
         self._max_tasks = np.array([np.inf if spec.max_tasks is None else spec.max_tasks for spec in specs])
         self._division: tuple[I64, TreeDivision] | None = None
 

@@ -41,6 +41,16 @@ cpdef void submit(Truth truth, i64 job, i64 tasks, double now) noexcept nogil:
         truth.waits[q * m + r] += tasks * truth.demand[job * m + r]
 
 
+cpdef void hold_back(Truth truth, i64 job, i64 tasks) noexcept nogil:
+    """Exclude submitted tasks from pending ones, since they depend on other jobs; negative: include them again."""
+    cdef i64 m = truth.cols_demand
+    if not truth.never[job]:
+        q = truth.queue[job]
+        truth.waiting[q] -= tasks
+        for r in range(m):
+            truth.waits[q * m + r] -= tasks * truth.demand[job * m + r]
+
+
 cpdef double next_end(Truth truth, Runs runs) noexcept nogil:
     """Return when the next task ends; inf if none runs."""
     return runs.time[runs.heap[0]] if truth.size[RUNNING] > 0 else INFINITY

@@ -4,7 +4,7 @@
 additions and subtractions are kept in two parts (Knuth's two-sum).
 """
 
-from libc.math cimport INFINITY, log
+from libc.math cimport INFINITY, fabs, log
 
 import numpy as np
 
@@ -129,38 +129,112 @@ def take(
                 left[j] = max(left[j] - demand[i, j] * more, 0.0)
 
 
-def dual(const double[::1] prices, const double[:, ::1] shares, const double[::1] budget, const double[::1] most):
-    """Compute the value, gradient and Hessian of the dual of `fairlead.policies.ceei`, in one pass over the users."""
-    cdef i64 n = shares.shape[0], m = shares.shape[1], i, j, k
-    cdef double value = 0.0, cost, tasks, bend
-    gradient_, hessian_ = np.ones(m), np.zeros((m, m))
-    cdef double[::1] gradient = gradient_
-    cdef double[:, ::1] hessian = hessian_
-    with nogil:
+cdef class _Dual:
+    """The dual of `fairlead.policies.ceei`: its value, gradient and Hessian at prices, in one pass over the users."""
+
+    cdef const double[:, ::1] shares
+    cdef const double[::1] budget, most
+    cdef double[::1] gradient, slope
+    cdef double[:, ::1] hessian, block
+    cdef double value, error
+
+    def __init__(self, shares, budget, most):
+        m = shares.shape[1]
+        self.shares, self.budget, self.most = shares, budget, most
+        self.gradient, self.slope = np.zeros(m), np.zeros(m)
+        self.hessian, self.block = np.zeros((m, m)), np.zeros((m, m))
+
+    cdef void at(self, const double[::1] prices) noexcept nogil:
+        cdef i64 n = self.shares.shape[0], m = self.shares.shape[1], i, j, k
+        cdef double cost, tasks, bend
+        self.value = self.error = 0.0
         for j in range(m):
-            value += prices[j]
+            self.value += prices[j]
+            self.gradient[j] = 1.0
+            for k in range(m):
+                self.hessian[j, k] = 0.0
         for i in range(n):
             cost = 0.0
             for j in range(m):
-                cost += prices[j] * shares[i, j]
-            if most[i] >= 0 and most[i] * cost <= budget[i]:
-                tasks = most[i]
-                value += budget[i] * log(tasks) - tasks * cost
-                for j in range(m):
-                    gradient[j] -= tasks * shares[i, j]
+                cost += prices[j] * self.shares[i, j]
+            if self.most[i] >= 0 and self.most[i] * cost <= self.budget[i]:
+                tasks, bend = self.most[i], 0.0
+                self.value += self.budget[i] * log(tasks) - tasks * cost
             elif cost <= 0:
-                value = INFINITY
+                self.value = INFINITY
                 break
             else:
-                tasks = budget[i] / cost
-                value += budget[i] * (log(tasks) - 1.0)
+                tasks = self.budget[i] / cost
                 bend = tasks / cost
-                for j in range(m):
-                    gradient[j] -= tasks * shares[i, j]
-                    if shares[i, j] > 0:
-                        for k in range(j + 1):
-                            hessian[j, k] += bend * shares[i, j] * shares[i, k]
+                self.value += self.budget[i] * (log(tasks) - 1.0)
+            for j in range(m):
+                self.gradient[j] -= tasks * self.shares[i, j]
+                if bend > 0 and self.shares[i, j] > 0:
+                    for k in range(j + 1):
+                        self.hessian[j, k] += bend * self.shares[i, j] * self.shares[i, k]
         for j in range(m):
             for k in range(j):
-                hessian[k, j] = hessian[j, k]
-    return value, gradient_, hessian_
+                self.hessian[k, j] = self.hessian[j, k]
+            # The largest imbalance: surplus or deficit of a priced resource, or deficit of a free one.
+            cost = fabs(self.gradient[j]) if prices[j] > 0 else max(-self.gradient[j], 0.0)
+            self.error = cost if not cost <= self.error else self.error
+
+    cdef void find_step(self, const double[::1] prices, double ridge, double least, double[::1] step) noexcept nogil:
+        """Solve for Newton's step, over the resources that have a price or are short, with a ridge."""
+        cdef i64 m = self.shares.shape[1], i, j, k
+        cdef double trace = 0.0, factor
+        cdef double[:, ::1] block = self.block
+        for j in range(m):
+            if prices[j] > 0 or self.gradient[j] < 0:
+                trace += self.hessian[j, j]
+        for j in range(m):
+            self.slope[j] = self.gradient[j] if prices[j] > 0 or self.gradient[j] < 0 else 0.0
+            for k in range(m):
+                block[j, k] = 0.0
+                if (prices[j] > 0 or self.gradient[j] < 0) and (prices[k] > 0 or self.gradient[k] < 0):
+                    block[j, k] = self.hessian[j, k]
+            block[j, j] += ridge * max(trace, least)
+        for j in range(m):  # positive definite: needs no pivots
+            for i in range(j + 1, m):
+                factor = block[i, j] / block[j, j]
+                for k in range(j, m):
+                    block[i, k] -= factor * block[j, k]
+                self.slope[i] -= factor * self.slope[j]
+        for j in range(m - 1, -1, -1):
+            for k in range(j + 1, m):
+                self.slope[j] += block[j, k] * step[k]
+            step[j] = -self.slope[j] / block[j, j]
+
+
+def equilibrium(shares, budget, most, i64 steps, double accuracy):
+    """Find the prices for `fairlead.policies.ceei.equilibrium`."""
+    cdef i64 m = shares.shape[1], j, halving
+    cdef _Dual here = _Dual(shares, budget, most), there = _Dual(shares, budget, most)
+    cdef double total = budget.sum(), ridge = 1e-14, slope
+    cdef bint enough, closer
+    prices_, trial_, step_ = np.full(m, total / m), np.zeros(m), np.zeros(m)
+    cdef double[::1] prices = prices_, trial = trial_, step = step_
+    here.at(prices)
+    for _ in range(steps):
+        if here.error <= accuracy:
+            break
+        # With fewer kinds of users than resources the Hessian is singular; a ridge regularises it.
+        here.find_step(prices, ridge, m / total, step)
+        for halving in range(8):
+            slope = 0.0
+            for j in range(m):
+                trial[j] = max(0.0, prices[j] + step[j] / (1 << halving))
+                slope += here.gradient[j] * (trial[j] - prices[j])
+            there.at(trial)
+            enough = there.value <= here.value + 1e-4 * slope and there.value < here.value
+            # Near the optimum rounding hides progress in the value, but not in the gradient.
+            closer = there.error < 0.5 * here.error and there.value <= here.value + 1e-9 * max(fabs(here.value), total)
+            if enough or closer:
+                prices, trial, here, there = trial, prices, there, here
+                ridge = max(1e-14, ridge / 100)
+                break
+        else:
+            ridge *= 100
+            if ridge > 1e8:  # no closer in floating point
+                break
+    return np.asarray(prices)

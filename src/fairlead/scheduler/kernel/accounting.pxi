@@ -332,6 +332,23 @@ def link_tasks(View v, const i64[::1] tasks, const i64[::1] jobs):
         link_task(v, v.tasks[tasks[k]].node, jobs[k], tasks[k])
 
 
+def add_waiting(View v, const flag[::1] but, double[:, ::1] wanted, i64[::1] tasks):
+    """Add to each queue the demand and number of tasks that wait below it and may start, except jobs marked in `but`."""
+    cdef i64 m = v.len_total, b, j, q, r, count
+    for b in range(v.counts[GROUPS]):
+        j, count = v.groups[b].head, 0
+        while j != NONE:
+            if but.shape[0] == 0 or not but[j]:
+                count += startable(v, j)
+            j = v.jobs[j].after
+        q = v.groups[b].leaf if count > 0 else NONE
+        while q != NONE:
+            tasks[q] += count
+            for r in range(m):
+                wanted[q, r] += count * v.demand[v.groups[b].shape_row * m + r]
+            q = v.queues[q].parent
+
+
 def rows_of(const i64[::1] job, i64 first, const i64[::1] row_of_job):
     """Return the rows of jobs, NONE if unknown; `row_of_job[0]` belongs to job number `first`."""
     found = np.empty(job.shape[0], np.int64)

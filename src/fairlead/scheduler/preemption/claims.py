@@ -162,7 +162,9 @@ def withdraw_claims(state: State, now: float) -> list[Fact]:
     """
     h, tasks_kept = state.holds, _tasks_kept(state)
     facts: list[Fact] = []
-    for group in np.flatnonzero(tasks_kept).tolist():
+    for group in dict.fromkeys(h.group[: h.n].tolist()):  # by when they were held, not by the rows of groups
+        if not tasks_kept[group]:
+            continue
         where = _held(state, group)
         most = _still_claimed(state, group, tasks_kept)
         if most == sum(where.values()):

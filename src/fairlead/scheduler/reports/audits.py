@@ -321,7 +321,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     never = never_starting(state)
     wanted, tasks = wanted_by(state, never)
     inner = set(state.queues.parent[: state.queues.n].tolist())
-    leaves = np.array([q for q in range(state.queues.n) if q not in inner and tasks[q] > 0], np.int64)
+    leaves = np.array([q for q in range(state.queues.n) if q not in inner and wanted[q].any()], np.int64)
     if not len(leaves):
         return {"fair": True, "queues": [], "findings": [], "reservations": []}
     problem = _problem(state, leaves, wanted, tasks)
@@ -420,7 +420,8 @@ def _problem(state: State, leaves: I64, wanted: F64, tasks: I64) -> Problem:
     # A queue that needs a resource of which the cluster has none can use nothing.
     hopeless = ((problem.demand > 0) & (problem.capacity == 0)).any(axis=1)
     most = np.minimum(tasks[leaves], state.queues.max_tasks[leaves])
-    return replace(problem, tasks=np.where(hopeless, 0.0, most))
+    names = [state.display_name(name) for name in problem.users]
+    return replace(problem, tasks=np.where(hopeless, 0.0, most), users=names)
 
 
 def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:

@@ -6,13 +6,13 @@ on request, each fact is written to a log of integers.
 """
 
 from advance_constants cimport *
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, isnan
 from libc.stdlib cimport qsort
 from scheduler_constants cimport (
-    BINS, GROUPS, PRIOR_DURATIONS, CLAIM_DUE, DROP, ENDED, HOLDS, KEEP, NONE, OF_JOB, QUEUES, RESERVATION, SERVE, WAITING,
+    BINS, GROUPS, PRIOR_DURATIONS, CLAIM_DUE, DIVIDED_SOMEWHERE, DROP, ENDED, HOLDS, KEEP, NONE, OF_JOB, QUEUES, RESERVATION, SERVE, WAITING,
 )
 
-from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, next_end, start, submit
+from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, hold_back, next_end, start, submit
 from fairlead.scheduler.kernel.scheduling cimport (
     Arrays, View, address_of, apply_finished, apply_placed, apply_started, drop_holds, duration, end_job, enter_group, fade,
     find_due, flag, floats, i64, integers, keep_room, next_review, note_bypassed, plan_cycle, plan_last_cycle, release,
@@ -50,40 +50,51 @@ cdef i64 _advance(
     """Run steps as the live scheduler does: apply what ends and arrives, decide once, start what was placed."""
     numbers = tape.numbers
     while True:
-        if numbers[ARRIVED] == numbers[COMING] and numbers[COMING] < tape.len_submit:
-            return MORE_JOBS
         if tape.len_log > 0 and _is_full(tape):
             return LOG_FULL
-        now = tape.at[0]
+        now = tape.at[NOW]
         if not numbers[GOES_ON]:
             arrival = tape.submit[numbers[ARRIVED]] if numbers[ARRIVED] < tape.len_submit else INFINITY
-            now = min(arrival, next_end(truth, runs))
+            now = min(arrival, next_end(truth, runs), tape.at[WITHDRAWN])
             if now == INFINITY:
                 return OVER
             if numbers[SERVES_CLAIMS]:
-                now = min(now, _next_due(v, tape.at[0]))
-            review = next_review(v, tape.at[0], tape.at[2])
+                now = min(now, _next_due(v, tape.at[NOW]))
+            review = next_review(v, tape.at[NOW], tape.at[HAPPENED])
             if min(now, review) > until:
-                tape.at[1] = min(now, review)
+                tape.at[NEXT] = min(now, review)
                 return UNTIL
             if now <= review:
-                tape.at[2] = now
+                tape.at[HAPPENED] = now
             now = min(now, review)
-            tape.at[0] = now
+            tape.at[NOW] = now
         if next_end(truth, runs) <= now:
             _apply_ends(v, truth, runs, tape, now, max_losses)
             if numbers[RETURNED] > 0:
                 numbers[GOES_ON] = 1
                 return GANGS_BACK
-        if not _apply_arrivals(v, truth, tape, now):
-            return MORE_JOBS
-        if numbers[SERVES_CLAIMS] and _keeps_for_claims(v):
-            return CLAIMS
+        why = _needs_python(v, truth, tape, now)
+        if why != NONE:
+            numbers[GOES_ON] = 1
+            return why
         numbers[GOES_ON] = _decide(v, truth, runs, tape, now, most, reserve_after, keep_jobs)
         if numbers[SERVES_CLAIMS] and not numbers[GOES_ON] and now >= v.times[CLAIM_DUE] and _are_due(v, now):
             return CLAIMS
         if not numbers[GOES_ON]:
             numbers[STEPS] += 1
+
+
+cdef i64 _needs_python(View v, Truth truth, Tape tape, double now) noexcept nogil:
+    """Apply what arrives at this moment; return why Python must act before a decision, or NONE."""
+    if not _apply_arrivals(v, truth, tape, now):
+        return MORE_JOBS
+    if tape.at[WITHDRAWN] <= now:
+        return WITHDRAWALS
+    if tape.numbers[SERVES_CLAIMS] and _keeps_for_claims(v):
+        return CLAIMS
+    if tape.numbers[SERVES_CLAIMS] and v.counts[DIVIDED_SOMEWHERE] and not tape.numbers[ENTITLED]:
+        return DIVIDES
+    return NONE
 
 
 cdef bint _keeps_for_claims(View v) noexcept nogil:
@@ -112,6 +123,7 @@ cdef bint _are_due(View v, double now) noexcept nogil:
 cdef void _apply_ends(View v, Truth truth, Runs runs, Tape tape, double now, i64 max_losses) noexcept nogil:
     """Apply what ends at this moment."""
     fade(v, now)
+    tape.numbers[ENTITLED] = 0
     ends = tape.ends
     cdef i64 room = tape.cols_ends
     count = end_into(truth, runs, now, ends, room)
@@ -137,9 +149,9 @@ cdef void _apply_ends(View v, Truth truth, Runs runs, Tape tape, double now, i64
                     tape.numbers[RETURNED] += 1
                 else:
                     _requeue(v, j, now)
-            elif v.jobs[j].holding == 0:
+            elif v.jobs[j].holding == 0 and isnan(v.jobs[j].finished_at):
                 end_job(v, j, now)
-                _release_dependents(v, tape, j, now)
+                release_followers(v, truth, tape, v.jobs[j].id - 1, now)
     _log(tape, FINISHED, now, 0, count, 5)
     _log_columns(tape, ends, 5, room, count)
 
@@ -157,22 +169,55 @@ cdef void _requeue(View v, i64 j, double at) noexcept nogil:
         enter_group(v, j, jobs[j].home, at)
 
 
-cdef void _release_dependents(View v, Tape tape, i64 ended, double now) noexcept nogil:
-    """Let jobs wait that depended on the ended job and on no other."""
-    after = tape.after
-    begin, end = 0, tape.len_after
+cdef i64 _first_pair(i64 *pairs, i64 count, i64 job) noexcept nogil:
+    """Return where the pairs of a job begin among sorted pairs."""
+    begin, end = 0, count
     while begin < end:
         k = (begin + end) // 2
-        if after[k * 2 + 0] < ended:
+        if pairs[k * 2] < job:
             begin = k + 1
         else:
             end = k
-    while begin < tape.len_after and after[begin * 2 + 0] == ended:
-        j = after[begin * 2 + 1]
-        tape.lacks[j] -= 1
-        if tape.lacks[j] == 0 and not v.jobs[j].held:
-            enter_group(v, j, v.jobs[j].home, now)
-        begin += 1
+    return begin
+
+
+cpdef void release_followers(View v, Truth truth, Tape tape, i64 ended, double now) noexcept nogil:
+    """Let jobs wait that depended on the ended job and on no other; a gang returns to Python, which finds its group."""
+    k = _first_pair(tape.after, tape.len_after, ended)
+    while k < tape.len_after and tape.after[k * 2] == ended:
+        follower = tape.after[k * 2 + 1]
+        if tape.lacks[follower] > 0:
+            tape.lacks[follower] -= 1
+            if tape.lacks[follower] == 0:
+                _release(v, truth, tape, follower, now)
+        k += 1
+
+
+cdef void _release(View v, Truth truth, Tape tape, i64 follower, double now) noexcept nogil:
+    j = tape.row[follower]
+    hold_back(truth, follower, -v.jobs[j].tasks)
+    if v.jobs[j].home == NONE:
+        tape.returned[tape.numbers[RETURNED]] = j
+        tape.numbers[RETURNED] += 1
+    elif not v.jobs[j].held:
+        enter_group(v, j, v.jobs[j].home, now)
+
+
+cdef i64 _hold_back(View v, Truth truth, Tape tape, i64 follower) noexcept nogil:
+    """Hold back an arriving job while others have not ended; return how many these are, and list them in `rows`."""
+    count, k = 0, _first_pair(tape.before, tape.len_before, follower)
+    while k < tape.len_before and tape.before[k * 2] == follower:
+        other = tape.before[k * 2 + 1]
+        if isnan(truth.ended[other]):
+            v.jobs[tape.row[other]].plain = False
+            tape.rows[count] = other
+            count += 1
+        k += 1
+    if count > 0:
+        v.jobs[tape.row[follower]].plain = False
+        hold_back(truth, follower, v.jobs[tape.row[follower]].tasks)
+        tape.lacks[follower] = count
+    return count
 
 
 cdef bint _apply_arrivals(View v, Truth truth, Tape tape, double now) noexcept nogil:
@@ -185,11 +230,14 @@ cdef bint _apply_arrivals(View v, Truth truth, Tape tape, double now) noexcept n
         row = tape.row[k]
         if row != NONE:  # else no machine could hold it
             fade(v, now)
+            numbers[ENTITLED] = 0
             v.jobs[row].submitted_at = now
             submit(truth, k, v.jobs[row].tasks, now)
-            if not v.jobs[row].held:
+            others = _hold_back(v, truth, tape, k)
+            if others == 0 and not v.jobs[row].held:
                 enter_group(v, row, tape.group[k], now)
-            _log(tape, SUBMITTED, now, k, 0, 0)
+            _log(tape, SUBMITTED, now, k, others, 1)
+            _log_columns(tape, tape.rows, 1, 0, others)
         numbers[ARRIVED] += 1
     return True
 
@@ -301,7 +349,7 @@ cpdef void forget(View v, Tape tape, double now, i64 keep_jobs) noexcept nogil:
 
 cdef bint _is_full(Tape tape) noexcept nogil:
     """Return True if one more step might not fit into the log."""
-    at_once = MAX_LOG_NUMBERS * (tape.len_rows + tape.len_submit)
+    at_once = MAX_LOG_NUMBERS * (tape.len_rows + tape.len_submit + tape.len_before)
     numbers = tape.numbers
     return tape.len_log - numbers[LOGGED] < at_once or tape.len_moments - numbers[FACTS] < at_once // 4
 
