@@ -237,7 +237,7 @@ def _ray(home: Path) -> Finding:
     try:
         health = examine_ray(address)
     except EngineError as error:
-        return Finding("ray", "wrong", str(error), "tasks run on; nodes can join and leave once the head is back")
+        return Finding("ray", "wrong", str(error), "tasks run on; nodes can join and leave once the head answers")
     except ImportError:
         return Finding("ray", "wrong", "Ray is not installed here", "pip install 'fairlead[ray]'")
     what = f"Ray {health.version} at {address}, {len(health.nodes)} nodes"
@@ -257,6 +257,9 @@ def _ray(home: Path) -> Finding:
     soon, late = health.seen_after
     what += f"; it detects a dead node after {soon:g} s, a silent one after {late:g} s"
     what += f"; the head's state is {'on disk' if health.on_disk else 'in memory, and lost with it'}"
+    if health.unasked:
+        what += f"; it asks for no token, but the next `ray start --head` would, since there is one in {health.unasked}"
+        return Finding("ray", "look", what, "set RAY_AUTH_MODE=disabled for each `ray start`, or remove that file")
     if late > SLOW_DETECTION_SECONDS:
         return Finding("ray", "look", what, "start the head with RAY_health_check_...: see docs/ray.md")
     return Finding("ray", "well", what)
