@@ -284,6 +284,10 @@ def what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster,
     assert keep != dead
     cluster.raylet(dead).send_signal(signal.SIGKILL)
     cluster.until(lambda: dead in cluster.nodes("lost"), 60)
+    (told,) = [each for each in cluster.doctor() if each["thing"] == "ray"]
+    assert told["how"] == "look"
+    assert told["what"].endswith(f"; lost: {dead}")
+    assert told["help"] == f"start Ray there again, or forget it with `fairlead up --drop-node {dead}`"
     sleeping = [
         p for p in psutil.process_iter(["environ"]) if (p.info["environ"] or {}).get("FAIRLEAD_JOB") == str(job)
     ]

@@ -69,7 +69,9 @@ def test_what_is_in_a_home_changes_nothing_for_a_cluster_without_tokens(tmp_path
             "RAY_AUTH_MODE=token is set here: start the cluster with RAY_AUTH_MODE=token, or unset it here"
         )
         assert asked(cluster.address, UNASKED, **unset) == str(tmp_path / ".ray" / "auth_token")
+        assert Trial(cluster.home)._folder.exists()
         assert cluster.end() == 0
+        assert not Trial(cluster.home)._folder.exists(), "a trial leaves nothing behind"
 
 
 @pytest.mark.timeout(300)

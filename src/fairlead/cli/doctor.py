@@ -245,13 +245,21 @@ def _ray(home: Path) -> Finding:
         with Connection(home, retry_seconds=0, timeout=15) as connection:
             known = connection.get("/v1/nodes")["nodes"]
             heard = [node["name"] for node in known if node["status"] != "lost" and node.get("silent") is None]
+            lost = [node["name"] for node in known if node["status"] == "lost"]
     except ServiceError:  # none runs, which _scheduler reports
-        heard = health.nodes
+        heard, lost = health.nodes, []
     missing = [name for name in health.nodes if name not in heard]
     if missing:
         what += f"; no contact with the supervisor on {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}"
         helps = f"check that it runs, the network, and that the same fairlead is installed; see {home}/log and {home}/ray.log"
         return Finding("ray", "wrong", what, helps)
+    if lost:
+        return Finding(
+            "ray",
+            "look",
+            f"{what}; lost: {', '.join(lost[:3])}{' and others' * (len(lost) > 3)}",
+            f"start Ray there again, or forget it with `fairlead up --drop-node {lost[0]}`",
+        )
     if health.seen_after is None:
         return Finding("ray", "well", f"{what}; its failure detection is set on the head, which is another machine")
     soon, late = health.seen_after
