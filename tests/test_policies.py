@@ -655,6 +655,7 @@ def test_a_problem_document(tmp_path):
         ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1e18 }', "too large"),
         ('capacity = { cpu = 1 }\n[[user]]\ndemand = { cpu = 1 }', "name: is missing"),
         ('capacity = { cpu = 1 }\n' + '[[user]]\nname = "A"\ndemand = { cpu = 1 }\n' * 2, "'A' already exists"),
+        ('[[queue]]\nname = "a"', "is a scheduler's configuration"),
         ("capacity = ", "not TOML"),
     ],
 )  # fmt: skip

@@ -73,6 +73,8 @@ def make_home(home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except (FileExistsError, NotADirectoryError):
         raise NotADirectoryError(f"{home}: it or a parent is no folder: name another with --home") from None
+    except OSError as error:
+        raise PermissionError(f"{home}: cannot be made: {error.strerror}: name another folder with --home") from None
     me = os.geteuid()
     for link in {home, home.resolve()}:  # a link's owner may change its target
         if link.lstat().st_uid != me:

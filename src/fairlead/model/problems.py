@@ -330,6 +330,10 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
     else:
         path = Path(source)
         text, raw = read_table(path)
+    if "queue" in raw and "user" not in raw:
+        raise DocumentError(
+            f"{path}: is a scheduler's configuration: an allocation problem has [[user]] in place of [[queue]]"
+        )
     document = validated(ProblemDocument, path, text, raw)
     for location, message in _faults(document):
         raise DocumentError(fault(path, text, location, message, ""))
