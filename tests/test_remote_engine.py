@@ -338,6 +338,19 @@ def test_what_has_no_tasks_by_the_journal_is_lost_as_soon_as_it_is_gone(tmp_path
         assert member.is_lost(engine._policy, member.renewed_at + 1) == lost
 
 
+def test_what_is_placed_on_a_node_that_confirmed_its_end_does_not_keep_it_from_being_lost(fleet, monkeypatch):
+    many = fleet(1)
+    monkeypatch.setattr(Member, "is_lost", lambda member, policy, now: False)  # it is placed before anybody looks
+    member = many.engine._members["n0"]
+    many.engine.part("n0")
+    deadline = time.monotonic() + 30
+    while not member.fenced:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    many.start(many.job("true"), n0=[Attempt(1, 0, 1)])
+    assert member.fenced
+
+
 def test_a_newer_scheduler_takes_over_and_the_one_before_is_told(fleet):
     many = fleet(2)
     before = many.engine

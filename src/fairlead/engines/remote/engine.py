@@ -276,8 +276,11 @@ class RemoteEngine:
             with self._lock:
                 for job, index, number in tasks:
                     self._on[job, index, number] = node
-                if node in self._members:
-                    self._members[node].fenced = False
+                member = self._members.get(node)
+                if (
+                    member is not None and member.gone_at is None
+                ):  # else its supervisor confirmed that it starts nothing
+                    member.fenced = False
             self._send(node, line)
 
     def _note_sessions(self, launches: Launches) -> None:
