@@ -273,8 +273,10 @@ def test_who_follows_a_task_bears_that_its_node_does_not_answer(capfdbinary):
             raise answer
         return answer
 
-    world = SimpleNamespace(get=lambda path, **_: {"tasks": [{"status": statuses.pop(0)}]}, get_bytes=get_bytes)
-    assert TaskOutput(world, 3, 0).copy(follow=True) == {"status": "succeeded"}
+    world = SimpleNamespace(
+        get=lambda path, **_: {"tasks": [{"status": statuses.pop(0), "attempt": 1}]}, get_bytes=get_bytes
+    )
+    assert TaskOutput(world, 3, 0).copy(follow=True)["status"] == "succeeded"
     assert capfdbinary.readouterr().out == b"word\n"
     answers |= {"out": [silent, b"other\n", b""], "err": [b"", b""]}
     world.get = lambda path: {"tasks": 2}

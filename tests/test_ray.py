@@ -22,18 +22,8 @@ from conftest import FAIRLEAD, Live, supervisor_of
 from fairlead.cli.main import app
 from fairlead.engines.ray.agent import Agent
 from fairlead.engines.ray.engine import RayEngine
-from fairlead.engines.ray.health import lets_anybody_in
 from fairlead.engines.ray.nodes import seen_as
-from fairlead.engines.ray.trial import Trial
-
-SOONER = {
-    "RAY_health_check_initial_delay_ms": "1000",
-    "RAY_health_check_period_ms": "500",
-    "RAY_health_check_timeout_ms": "1000",
-    "RAY_health_check_failure_threshold": "3",
-}
-"""How soon Ray's head sees that a node is dead."""
-
+from ray_cluster import Cluster, ended, is_of
 
 PROGRAM = """
 import sys, time
@@ -58,111 +48,31 @@ sys.exit(3)
 """
 
 
-class Cluster(Live):
-    """A scheduler over a Ray cluster of its own, with its raylets."""
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        self.config.write_text("")
-        self.env |= SOONER
-        # A process of its own: what is forked from the tests may have loaded what Ray does not stand.
-        self.env["PYTHONPATH"] = ""
-
-    def start_up(self):
-        self.up("--engine", "ray", "--try", "4", "--lost-after", "3")
-        self.until(lambda: len(self.nodes("up")) == 4, 60)
-
-    def nodes(self, status):
-        return [node["name"] for node in self.ask("nodes")["nodes"] if node["status"] == status]
-
-    def tasks(self, job):
-        return {task["index"]: task for task in self.ask(f"jobs/{job}/tasks")["tasks"]}
-
-    @property
-    def address(self):
-        """Where Ray's head listens."""
-        return json.loads((self.home / "ray.json").read_text())["address"]
-
-    def raylet(self, name):
-        return self.process_of("raylet", f"--node_ip_address=127.0.0.{int(name.removeprefix('try-')) + 1}")
-
-    def process_of(self, program, word=""):
-        """A process of Ray's, of this cluster and no other."""
-        mark = str(Trial(self.home)._folder)
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or [""]
-            if words[0].endswith(program) and (not word or word in words) and any(mark in each for each in words):
-                return process
-        raise AssertionError(f"no {program} {word}")
-
-
-@pytest.mark.timeout(200)
-def test_a_token_of_ray_in_the_home_changes_nothing_for_a_trial(tmp_path):
-    """Ray 2.60 leaves one at any local `ray.init()`, and asks for it from then on unless its mode is set."""
-    token = tmp_path / ".ray" / "auth_token"
-    token.parent.mkdir()
-    token.write_text("0" * 64)
-    with Cluster(tmp_path) as cluster:
-        cluster.env["HOME"] = str(tmp_path)
-        cluster.env.pop("RAY_AUTH_MODE", None)
-        try:
-            cluster.up("--engine", "ray", "--try", "1", "--lost-after", "3")
-            cluster.until(lambda: cluster.nodes("up") == ["try-1"], 60)
-            assert lets_anybody_in(cluster.address)
-            assert cluster.ok("run", "--", "echo", "here") == "here\n"
-            assert cluster.end() == 0
-        finally:
-            cluster.kill()
-            Trial(cluster.home).end()
-            end_supervisors(cluster)
-
-
 @pytest.mark.timeout(400)
 def test_four_raylets(tmp_path, capsys, monkeypatch):
     """What works on one machine works over nodes; who is killed is the scheduler, then a raylet."""
     monkeypatch.setattr(
         ray_nodes, "EACH", 1
     )  # each more is a worker of Ray's more on each node, which take long to start
-    with Cluster(tmp_path) as cluster:
-        try:
-            cluster.start_up()
-            what_runs_is_seen_as_it_runs(cluster)
-            a_gang_knows_its_ranks_and_where_its_first_task_is(cluster)
-            a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster)
-            the_doctor_knows_of_the_cluster(cluster)
-            python_functions_are_called(cluster)
-            a_sweep_is_the_same_there(cluster)
-            what_lets_anybody_in_is_not_for_everybody(cluster)
-            what_it_costs_is_measured(cluster, capsys)
-            a_program_of_ray_runs_in_a_group_on_the_nodes_that_were_chosen(cluster)
-            what_runs_goes_on_while_the_head_stands_still_and_agents_are_killed(cluster)
-            what_ran_under_a_supervisor_that_was_killed_runs_again(cluster)
-            job = the_next_scheduler_adopts_what_runs(cluster)
-            what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster, job)
-            a_node_that_ray_drains_takes_no_more_and_what_runs_there_goes_on(cluster)
-            tasks_live_on_when_the_head_has_died(cluster)
-            assert cluster.end() == 0
-            assert [p for p in psutil.pids() if is_of(cluster, p)] == [], "nothing is left of a trial"
-        finally:
-            cluster.kill()
-            Trial(cluster.home).end()
-            end_supervisors(cluster)
-
-
-def is_of(cluster, pid):
-    try:
-        process = psutil.Process(pid)
-        words = process.cmdline()
-    except psutil.NoSuchProcess:
-        return False
-    return str(Trial(cluster.home)._folder) + "/" in " ".join(words) and process.status() != psutil.STATUS_ZOMBIE
-
-
-def end_supervisors(cluster):
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if words and words[-1].startswith(str(cluster.home / "nodes")):
-            process.kill()
+    with ended(Cluster(tmp_path)) as cluster:
+        cluster.start_up()
+        what_runs_is_seen_as_it_runs(cluster)
+        a_gang_knows_its_ranks_and_where_its_first_task_is(cluster)
+        a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster)
+        the_doctor_knows_of_the_cluster(cluster)
+        python_functions_are_called(cluster)
+        a_sweep_is_the_same_there(cluster)
+        what_lets_anybody_in_is_not_for_everybody(cluster)
+        what_it_costs_is_measured(cluster, capsys)
+        a_program_of_ray_runs_in_a_group_on_the_nodes_that_were_chosen(cluster)
+        what_runs_goes_on_while_the_head_stands_still_and_agents_are_killed(cluster)
+        what_ran_under_a_supervisor_that_was_killed_runs_again(cluster)
+        job = the_next_scheduler_adopts_what_runs(cluster)
+        what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster, job)
+        a_node_that_ray_drains_takes_no_more_and_what_runs_there_goes_on(cluster)
+        tasks_live_on_when_the_head_has_died(cluster)
+        assert cluster.end() == 0
+        assert [p for p in psutil.pids() if is_of(cluster, p)] == [], "nothing is left of a trial"
 
 
 def what_runs_is_seen_as_it_runs(cluster):
@@ -225,7 +135,7 @@ def what_lets_anybody_in_is_not_for_everybody(cluster):
         home = ["--home", str(cluster.folder / "system"), "--socket", str(cluster.folder / "socket")]
         result = cluster.call("up", "--system", "--engine", "ray", "--ray-address", address, *home)
         assert result.returncode == 1
-        assert f"--system: the Ray cluster at {address} has no authentication" in result.stderr
+        assert f"the Ray cluster at {address} asks for no token, so anybody who reaches it can run" in result.stderr
 
 
 def what_it_costs_is_measured(cluster, capsys):
@@ -374,6 +284,10 @@ def what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster,
     assert keep != dead
     cluster.raylet(dead).send_signal(signal.SIGKILL)
     cluster.until(lambda: dead in cluster.nodes("lost"), 60)
+    (told,) = [each for each in cluster.doctor() if each["thing"] == "ray"]
+    assert told["how"] == "look"
+    assert told["what"].endswith(f"; lost: {dead}")
+    assert told["help"] == f"start Ray there again, or forget it with `fairlead up --drop-node {dead}`"
     sleeping = [
         p for p in psutil.process_iter(["environ"]) if (p.info["environ"] or {}).get("FAIRLEAD_JOB") == str(job)
     ]

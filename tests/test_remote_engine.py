@@ -307,7 +307,7 @@ def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_hav
     many = fleet(1, SHORT_LEASE)
     engine = RemoteEngine(many.home, lambda: None, SHORT_LEASE)
     engine.serve("another", 1)
-    engine.expect(["away"])
+    engine.expect({"away": True})
     since, lost = time.monotonic(), []
     while not lost:
         seen = engine.poll()
@@ -322,10 +322,33 @@ def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_hav
 def test_what_a_scheduler_before_promised_for_longer_is_waited_for(tmp_path):
     for lost_after, waits in ((60.0, 60.0), (2.0, 60.0)):
         engine = RemoteEngine(tmp_path, lambda: None, LONG_LEASE._replace(lost_after=lost_after))
-        engine.expect(["away"])
+        engine.expect({"away": True})
         member = engine._members["away"]
         assert not member.is_lost(engine._policy, member.renewed_at + waits)
         assert member.is_lost(engine._policy, member.renewed_at + LONG_LEASE.over_within() + 0.1)
+
+
+def test_what_has_no_tasks_by_the_journal_is_lost_as_soon_as_it_is_gone(tmp_path):
+    """Such as the nodes of a cluster that ended: for as long as a lease they were listed as up."""
+    engine = RemoteEngine(tmp_path, lambda: None, LONG_LEASE)
+    engine.expect({"busy": True, "idle": False})
+    for name, lost in (("busy", False), ("idle", True)):
+        engine.part(name)
+        member = engine._members[name]
+        assert member.is_lost(engine._policy, member.renewed_at + 1) == lost
+
+
+def test_what_is_placed_on_a_node_that_confirmed_its_end_does_not_keep_it_from_being_lost(fleet, monkeypatch):
+    many = fleet(1)
+    monkeypatch.setattr(Member, "is_lost", lambda member, policy, now: False)  # it is placed before anybody looks
+    member = many.engine._members["n0"]
+    many.engine.part("n0")
+    deadline = time.monotonic() + 30
+    while not member.fenced:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    many.start(many.job("true"), n0=[Attempt(1, 0, 1)])
+    assert member.fenced
 
 
 def test_a_newer_scheduler_takes_over_and_the_one_before_is_told(fleet):

@@ -261,7 +261,7 @@ def _ray(home: Path) -> Finding:
     try:
         health = examine_ray(address)
     except EngineError as error:
-        return Finding("ray", "wrong", str(error), "tasks run on; nodes can join and leave once the head is back")
+        return Finding("ray", "wrong", str(error), "tasks run on; nodes can join and leave once the head answers")
     except ImportError:
         return Finding("ray", "wrong", "Ray is not installed here", "pip install 'fairlead[ray]'")
     what = f"Ray {health.version} at {address}, {len(health.nodes)} nodes"
@@ -269,18 +269,29 @@ def _ray(home: Path) -> Finding:
         with Connection(home, retry_seconds=0, timeout=15) as connection:
             known = connection.get("/v1/nodes")["nodes"]
             heard = [node["name"] for node in known if node["status"] != "lost" and node.get("silent") is None]
+            lost = [node["name"] for node in known if node["status"] == "lost"]
     except ServiceError:  # none runs, which _scheduler reports
-        heard = health.nodes
+        heard, lost = health.nodes, []
     missing = [name for name in health.nodes if name not in heard]
     if missing:
         what += f"; no contact with the supervisor on {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}"
         helps = f"check that it runs, the network, and that the same fairlead is installed; see {home}/log and {home}/ray.log"
         return Finding("ray", "wrong", what, helps)
+    if lost:
+        return Finding(
+            "ray",
+            "look",
+            f"{what}; lost: {', '.join(lost[:3])}{' and others' * (len(lost) > 3)}",
+            f"start Ray there again, or forget it with `fairlead up --drop-node {lost[0]}`",
+        )
     if health.seen_after is None:
         return Finding("ray", "well", f"{what}; its failure detection is set on the head, which is another machine")
     soon, late = health.seen_after
     what += f"; it detects a dead node after {soon:g} s, a silent one after {late:g} s"
     what += f"; the head's state is {'on disk' if health.on_disk else 'in memory, and lost with it'}"
+    if health.unasked:
+        what += f"; it asks for no token, but the next `ray start --head` would, since there is one in {health.unasked}"
+        return Finding("ray", "look", what, "set RAY_AUTH_MODE=disabled for each `ray start`, or remove that file")
     if late > SLOW_DETECTION_SECONDS:
         return Finding("ray", "look", what, "start the head with RAY_health_check_...: see docs/ray.md")
     return Finding("ray", "well", what)

@@ -4,7 +4,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from contextlib import suppress
+from typing import Any, BinaryIO
 
 from fairlead.client.connection import Connection
 from fairlead.client.jobs import OVER
@@ -52,11 +53,16 @@ class TaskOutput:
         self._connection, self._tasks = connection, f"/v1/jobs/{job}/tasks"
         self._job, self._index = job, index
         self._offsets = {"out": 0, "err": 0}
+        self._begins: dict[str, list[tuple[int, int]]] = {
+            "out": [],
+            "err": [],
+        }  # where further attempts begin, and their numbers
+        self._known = 1
 
     def over(self, connection: Connection) -> "TaskOutput":
         """Return a copy that reads the rest over another connection."""
         rest = TaskOutput(connection, self._job, self._index)
-        rest._offsets = self._offsets
+        rest._offsets, rest._begins, rest._known = self._offsets, self._begins, self._known
         return rest
 
     def copy(self, follow: bool, on_poll: Callable[[dict[str, Any]], None] = lambda task: None) -> dict[str, Any]:
@@ -70,6 +76,7 @@ class TaskOutput:
             found = self._connection.get(self._tasks, first=self._index, limit=1)["tasks"]
             task: dict[str, Any] = found[0] if found else {"index": self._index, "status": "none", "attempt": 0}
             on_poll(task)
+            self._find_attempts(task["attempt"])
             goes_on = follow and task["status"] not in OVER
             moved = [self._copy(stream, retry=goes_on) for stream in ("out", "err")]
             if not goes_on:
@@ -100,8 +107,27 @@ class TaskOutput:
             if not piece:
                 return self._offsets[stream] != before
             self._offsets[stream] += len(piece)
-            target.write(piece)
+            self._write(stream, target, piece)
             target.flush()
+
+    def _write(self, stream: str, target: BinaryIO, piece: bytes) -> None:
+        """Write the piece that ends at the stream's offset; on a terminal with a line before each further attempt."""
+        begin = self._offsets[stream] - len(piece)
+        written = 0
+        for at, number in self._begins[stream]:
+            if begin <= at < self._offsets[stream] and target.isatty():
+                target.write(piece[written : at - begin] + f"--- attempt {number} ---\n".encode())
+                written = at - begin
+        target.write(piece[written:])
+
+    def _find_attempts(self, attempt: int) -> None:
+        """Read where attempts begin, if there are more of them than before."""
+        if attempt > self._known and (sys.stdout.isatty() or sys.stderr.isatty()):
+            with suppress(ServiceError):  # unknown to an older scheduler; its node does not answer
+                found = self._connection.get_bytes(f"{self._tasks}/{self._index}/output/attempts")
+                lines = [[int(word) for word in line.split()] for line in found.splitlines()]
+                self._begins = {"out": [(at, n) for n, at, _ in lines], "err": [(at, n) for n, _, at in lines]}
+        self._known = attempt
 
 
 def print_all(connection: Connection, job: int, tail: int | None) -> None:

@@ -253,8 +253,11 @@ class LiveEngine(Engine, Protocol):
     def trouble(self) -> str | None:
         """Why it cannot work; None if it can."""
 
-    def expect(self, names: Iterable[str]) -> None:
-        """Expect the nodes in the journal: where nodes come and go, they are lost only when nothing can run there."""
+    def expect(self, nodes: Mapping[str, bool]) -> None:
+        """Expect the nodes in the journal: by name, True if it has tasks there.
+
+        Where nodes come and go, they are lost only when nothing can run there.
+        """
 
     def wait_for_nodes(self) -> None:
         """Wait a while for nodes to come up; raises EngineError if their source does not answer."""

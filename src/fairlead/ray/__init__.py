@@ -1,5 +1,5 @@
-"""Ray programs as jobs: :func:`session` joins the placement group that fairlead made, on the nodes that it chose."""
+"""Ray programs as jobs: they join the placement group that fairlead made, on the nodes that it chose."""
 
-from fairlead.ray.joined import NotInGroup, session
+from fairlead.ray.joined import NotInGroup, inside, session
 
-__all__ = ["NotInGroup", "session"]
+__all__ = ["NotInGroup", "inside", "session"]

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fairlead.ray.names import GROUP
@@ -44,6 +44,20 @@ def session(current: bool = True, **options: Any) -> Iterator[Any]:
     group = PlacementGroup(ray.PlacementGroupID(bytes.fromhex(name)))
     with made_current(group) if current else contextlib.nullcontext():
         yield group
+
+
+def inside(group: Any, bundle: Mapping[str, float]) -> dict[str, float]:
+    """Return a bundle with its room in a group, for groups that a library makes itself, such as Tune for each trial.
+
+    It must fit into one bundle of the group. Raises ValueError for GPUs: Ray assigns no cards to a group within a group.
+
+    Examples
+    --------
+    ``tune.with_resources(trial, tune.PlacementGroupFactory([fairlead.ray.inside(group, {"CPU": 1})]))``
+    """
+    if "GPU" in bundle:
+        raise ValueError("GPU: Ray assigns no cards to a group within a group: use a bundle of the group itself")
+    return {f"{name}_group_{group.id.hex()}": amount for name, amount in bundle.items()}
 
 
 @contextlib.contextmanager

@@ -243,7 +243,9 @@ def _start(
     there = None if engine.elastic else [node.name for node in engine.nodes]
     scheduler = Scheduler(journal, engine, clock, there, metrics.timed)
     state = scheduler.state
-    engine.expect(spec.name for spec, up in zip(state.cluster.specs, state.nodes.up, strict=False) if up)
+    held = set(state.tasks.node[state.held_rows()].tolist())
+    nodes = enumerate(zip(state.cluster.specs, state.nodes.up, strict=False))
+    engine.expect({spec.name: row in held for row, (spec, up) in nodes if up})
     scheduler.on_record = metrics.count
     until = time.monotonic() + ENGINE_START_SECONDS
     try:

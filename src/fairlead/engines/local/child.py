@@ -218,5 +218,9 @@ def _leave_keyring() -> None:
 
 
 def own_environment() -> dict[str, str]:
-    """Return the account variables of the supervisor's environment."""
-    return {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME", "SHELL") if name in os.environ}
+    """Return the account variables of the supervisor's environment, and those by which Ray asks for tokens.
+
+    Without the latter, a task's `ray.init()` would write a token into the home, which the next head of a cluster asks for.
+    """
+    names = ("HOME", "USER", "LOGNAME", "SHELL", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+    return {name: os.environ[name] for name in names if name in os.environ}

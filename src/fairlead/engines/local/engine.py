@@ -126,7 +126,7 @@ class LocalEngine:
             ]
             self._gpus = gpu_indices(self.nodes)
 
-    def expect(self, names: Iterable[str]) -> None:
+    def expect(self, nodes: Mapping[str, bool]) -> None:
         """No-op: the only node is this machine."""
 
     def wait_for_nodes(self) -> None:

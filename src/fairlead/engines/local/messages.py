@@ -341,8 +341,8 @@ def _feed(value: dict[str, Any]) -> Feed:
 
 def _read(value: dict[str, Any]) -> Read:
     asked = record(Read, value)
-    if asked.stream not in ("out", "err") or min(asked.offset, asked.most) < 0:
-        raise ValueError("only pieces of out and err can be read")
+    if asked.stream not in ("out", "err", "attempts") or min(asked.offset, asked.most) < 0:
+        raise ValueError("only pieces of out, err and attempts can be read")
     return asked
 
 

@@ -1,5 +1,9 @@
-"""Reads the output of tasks on the machine where they ran: FOLDER/output/JOB/INDEX.out and .err. Standard library only."""
+"""Reads the output of tasks on the machine where they ran: FOLDER/output/JOB/INDEX.out and .err. Standard library only.
 
+INDEX.attempts says where further attempts begin in them.
+"""
+
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -17,6 +21,17 @@ def read_piece(output: Path, job: int, index: int, stream: str, offset: int, mos
             return file.read(most)
     except FileNotFoundError:  # not started
         return None
+
+
+def note_attempt(path: str, number: int) -> None:
+    """Note in `path`.attempts where a further attempt's output begins, if there is any before: its number, and both lengths."""
+    sizes = [0, 0]
+    for k, stream in enumerate(("out", "err")):
+        with contextlib.suppress(FileNotFoundError):
+            sizes[k] = os.stat(f"{path}.{stream}").st_size
+    if any(sizes):
+        with contextlib.suppress(OSError), Path(f"{path}.attempts").open("a") as file:  # a full disk
+            file.write(f"{number} {sizes[0]} {sizes[1]}\n")
 
 
 def next_data(output: Path, job: int, index: int, stream: str, offset: int) -> int:

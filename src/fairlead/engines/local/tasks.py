@@ -14,6 +14,7 @@ from fairlead.engines.local.cards import visible
 from fairlead.engines.local.checkpoints import VARIABLE, Checkpoints
 from fairlead.engines.local.child import open_output
 from fairlead.engines.local.messages import Call, Command, Feed, Program, Start, Task
+from fairlead.engines.local.output import note_attempt
 from fairlead.engines.local.process_groups import (
     NOTHING,
     ProcessGroup,
@@ -131,6 +132,8 @@ class Tasks:
         if folder != self._made:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._made = folder
+        if number > 1:
+            note_attempt(f"{folder}/{index}", number)
         env[VARIABLE] = self.checkpoints.make(task, start.person)
         given = ProcessSpec(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
         if isinstance(start.work, Command):

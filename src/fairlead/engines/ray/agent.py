@@ -63,6 +63,7 @@ class Agent:
                 f"Ray runs there as uid {os.geteuid()}, and only root can run tasks as those who submitted them: start Ray as "
                 "root there, or fairlead without --system"
             )
+        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # as the raylet that started us takes it; for the tasks
         with self._lock:
             address = start_member(self._folder, self._keys, self._host, self._checkpoints())
         return {"address": address._asdict(), "version": fairlead.__version__, "python": sys.executable}

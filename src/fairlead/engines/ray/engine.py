@@ -3,7 +3,6 @@
 import contextlib
 import json
 import logging
-import os
 import subprocess
 import sys
 import threading
@@ -147,8 +146,7 @@ class RayEngine(RemoteEngine):
         if python is None or not all(place in ids for place in places):
             return None
         group = {"nodes": [ids[place] for place in places], "bundle": as_bundle(job.demand)}
-        mode = {name: os.environ[name] for name in ("RAY_AUTH_MODE",) if name in os.environ}
-        env = {**mode, **job.work.env, "RAY_ADDRESS": self._address, GROUP_WANTED: json.dumps(group)}
+        env = {**job.work.env, "RAY_ADDRESS": self._address, GROUP_WANTED: json.dumps(group)}
         argv = [python, "-P", "-m", "fairlead.ray.program", *job.work.argv]
         return replace(job.work, argv=argv, env=env, ray=False)
 

@@ -3,21 +3,18 @@
 import contextlib
 import os
 import socket
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
 from fairlead.engines.contract import EngineError
-from fairlead.engines.ray.nodes import seen_as
+from fairlead.engines.ray.nodes import described, seen_as
 
 CONNECT_WITHIN = 5.0
 """Seconds for the head to accept a connection."""
 ANSWER_WITHIN = 5.0
 """Seconds for it to report its nodes."""
-ASKED_WITHIN = 30.0
-"""The same with loading Ray."""
 HEALTH_CHECK = {"period_ms": 3000, "timeout_ms": 10000, "failure_threshold": 5}
 """Ray's defaults of RAY_health_check_period_ms and so on."""
 
@@ -34,31 +31,31 @@ class Health(NamedTuple):
         since it is remote or somebody else's.
     on_disk : bool, or None
         True if the head's state is on a disk and survives its restart; None as above.
+    unasked : str
+        Where a token is that the head, started without RAY_AUTH_MODE, does not ask for, and will at its next start; or empty.
     """
 
     version: str
     nodes: list[str]
     seen_after: tuple[float, float] | None
     on_disk: bool | None
+    unasked: str
 
 
 def examine(address: str) -> Health:
-    """Inspect the head at host:port. Raises EngineError if it does not answer."""
-    _connect(address)
+    """Inspect the head at host:port. Raises EngineError as :func:`authenticate`."""
+    mode = authenticate(address)
     import ray
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
-    from fairlead.engines.ray.membership import described
-
-    try:
-        found = GcsClient(address=address).get_all_node_info(timeout=ANSWER_WITHIN).values()
-    except Exception as error:  # Ray's own, of many kinds
-        raise EngineError(f"what answers at {address} does not report its nodes: {error}") from None
+    found = GcsClient(address=address).get_all_node_info(timeout=ANSWER_WITHIN).values()
     alive = [{**described(node), "draining": False} for node in found if node.state == 0]
     names, settings = sorted(each.node.name for each in seen_as(alive)), _settings(address.rpartition(":")[2])
     if settings is None:
-        return Health(ray.__version__, names, None, None)
-    return Health(ray.__version__, names, _seen_after(settings), settings.get("RAY_gcs_storage", "memory") == "rocksdb")
+        return Health(ray.__version__, names, None, None, "")
+    on_disk = settings.get("RAY_gcs_storage", "memory") == "rocksdb"
+    unasked = "" if mode == "token" or "RAY_AUTH_MODE" in settings else _token_path()
+    return Health(ray.__version__, names, _seen_after(settings), on_disk, unasked)
 
 
 def _connect(address: str) -> None:
@@ -69,26 +66,54 @@ def _connect(address: str) -> None:
         raise EngineError(f"no Ray cluster answers at {address}: {error}") from None
 
 
-def lets_anybody_in(address: str) -> bool:
-    """Return whether a head answers without a token. Raises EngineError if that cannot be determined."""
+def authenticate(address: str) -> str:
+    """Make this process use a cluster's authentication mode, "token" or "disabled". Return it.
+
+    Raises EngineError if the cluster does not answer, contradicts a RAY_AUTH_MODE that is set, or refuses the token here.
+    """
     _connect(address)
-    ask = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1]).get_all_node_info(timeout=5)"
-    env = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # a refusal is no news
+    wanted, token = os.environ.get("RAY_AUTH_MODE", "").lower(), _token_path()
+    asks = f"the Ray cluster at {address} asks for a token, and"
+    remedy = "write the cluster's into ~/.ray/auth_token, or its path into RAY_AUTH_TOKEN_PATH"
+    if _admits(address, "disabled"):
+        if wanted == "token":
+            raise EngineError(
+                f"the Ray cluster at {address} asks for no token, so anybody who reaches it can run commands there, and "
+                "RAY_AUTH_MODE=token is set here: start the cluster with RAY_AUTH_MODE=token, or unset it here"
+            )
+        return "disabled"
+    if wanted == "disabled":
+        raise EngineError(f"{asks} RAY_AUTH_MODE=disabled is set here: unset it; {remedy}")
+    if not token:
+        raise EngineError(f"{asks} there is none here: {remedy}")
+    if not _admits(address, "token"):
+        raise EngineError(f"{asks} refuses the one in {token}: {remedy}")
+    return "token"
+
+
+def _admits(address: str, mode: str) -> bool:
+    """Switch this process to an authentication mode. Return True if a head answers to it."""
+    from ray._raylet import Config, GcsClient  # type: ignore[attr-defined]
+    from ray.exceptions import AuthenticationError
+
+    os.environ["RAY_AUTH_MODE"] = mode
+    Config.initialize("")  # reads it, as `ray.init` has it do
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", ask, address],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=ASKED_WITHIN,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise EngineError(f"Ray at {address} does not show whether it requires tokens") from None
-    if done.returncode and "AuthenticationError" not in done.stderr:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        raise EngineError(f"Ray at {address} does not show whether it requires tokens: {last}")
-    return done.returncode == 0
+        GcsClient(address=address).get_all_node_info(timeout=ANSWER_WITHIN)
+    except AuthenticationError:
+        return False
+    except Exception as error:  # Ray's own, of many kinds
+        raise EngineError(f"what answers at {address} does not report its nodes: {error}") from None
+    return True
+
+
+def _token_path() -> str:
+    """Return where Ray finds a token here; empty if there is none."""
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return "RAY_AUTH_TOKEN"
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    return str(path) if path.is_file() else ""
 
 
 def _settings(port: str) -> dict[str, str] | None:

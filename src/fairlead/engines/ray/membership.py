@@ -21,16 +21,17 @@ It ends when either stream is closed.
 import json
 import os
 import queue
-import socket
 import sys
 import threading
 import time
 from typing import Any
 
+from fairlead.engines.contract import EngineError
+from fairlead.engines.ray.health import authenticate
+from fairlead.engines.ray.nodes import described
+
 EVERY = 1.0
 """Seconds between two requests for Ray's nodes."""
-CONNECT_WITHIN = 5.0
-"""Seconds for Ray's head to accept a connection."""
 ANSWER_WITHIN = 120.0
 """Seconds for an agent to answer, including the start of its processes; then it is restarted."""
 NAMESPACE = "fairlead"
@@ -120,18 +121,6 @@ class Membership:
         say("dismissed")
 
 
-def described(node: Any) -> dict[str, Any]:
-    """Return a Ray node as it is reported."""
-    return {
-        "id": node.node_id.hex(),
-        "name": node.node_name,
-        "address": node.node_manager_address,
-        "host": node.node_manager_hostname,
-        "resources": dict(sorted(node.resources_total.items())),
-        "labels": dict(sorted(node.labels.items())),
-    }
-
-
 _SCHEDULER = 1
 """The scheduler's end of our output. `main` reserves it, since Ray prints to standard output."""
 
@@ -156,11 +145,10 @@ def main() -> None:
     os.dup2(2, 1)
     messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(messages,), daemon=True).start()
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_WITHIN).close()
-    except (OSError, ValueError) as error:
-        sys.exit(f"no Ray cluster answers at {address}: {error}")
+        authenticate(address)
+    except EngineError as error:
+        sys.exit(str(error))
     membership = Membership(address, cluster)
     ask_at = 0.0
     while True:

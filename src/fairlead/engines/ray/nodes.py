@@ -21,6 +21,18 @@ class RayNode(NamedTuple):
     draining: bool
 
 
+def described(node: Any) -> dict[str, Any]:
+    """Return a Ray node as it is reported."""
+    return {
+        "id": node.node_id.hex(),
+        "name": node.node_name,
+        "address": node.node_manager_address,
+        "host": node.node_manager_hostname,
+        "resources": dict(sorted(node.resources_total.items())),
+        "labels": dict(sorted(node.labels.items())),
+    }
+
+
 def seen_as(found: Sequence[dict[str, Any]]) -> list[RayNode]:
     """Return the nodes of a cluster, with unique names that survive a restart of the raylet.
 

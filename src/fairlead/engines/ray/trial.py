@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -72,8 +73,8 @@ class Trial:
         write_private(self._home / "ray.json", json.dumps({"address": address}))
         return address
 
-    def end(self) -> None:
-        """End it."""
+    def end(self, keep: bool = False) -> None:
+        """End it, and remove its files unless `keep`."""
         mark = f"{self._folder}/"
         found = []
         for process in psutil.process_iter(["cmdline", "uids"]):
@@ -88,6 +89,8 @@ class Trial:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         (self._home / "ray.json").unlink(missing_ok=True)
+        if not keep and self._folder.exists() and self._folder.lstat().st_uid == os.geteuid():
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _running(self) -> str:
         """Return its address if its head accepts connections; else an empty string."""
@@ -134,7 +137,7 @@ class Trial:
                     timeout=START_WITHIN,
                 )
         except subprocess.SubprocessError as error:
-            self.end()
+            self.end(keep=True)
             last = (output.read_text(errors="replace").strip().splitlines() or [str(error)])[-1]
             raise EngineError(f"a Ray node could not be started: `ray start` printed: {last}: see {output}") from None
 

@@ -158,13 +158,16 @@ class RemoteEngine:
         ]
         return f"none of {len(waits)} machines can be reached: " + "; ".join(why)
 
-    def expect(self, names: Iterable[str]) -> None:
-        """Expect the nodes in the journal: wait for them to be admitted; they are lost when no lease can still be valid."""
+    def expect(self, nodes: Mapping[str, bool]) -> None:
+        """Expect the nodes in the journal: wait for them to be admitted.
+
+        A node that is removed is lost at once if it has no tasks; else when no lease can still be valid.
+        """
         now, before = time.monotonic(), self._promised_before()
         with self._lock:
-            for name in names:
+            for name, has_tasks in nodes.items():
                 member = self._members.setdefault(name, Member(name, None, now))
-                member.promised, member.believed = before, True
+                member.promised, member.believed, member.fenced = before, True, not has_tasks
 
     def _promised_before(self) -> float:
         """Return the longest lease that an earlier scheduler granted, in seconds; store this one's."""
@@ -273,6 +276,11 @@ class RemoteEngine:
             with self._lock:
                 for job, index, number in tasks:
                     self._on[job, index, number] = node
+                member = self._members.get(node)
+                if (
+                    member is not None and member.gone_at is None
+                ):  # else its supervisor confirmed that it starts nothing
+                    member.fenced = False
             self._send(node, line)
 
     def _note_sessions(self, launches: Launches) -> None:

@@ -57,7 +57,7 @@ class Member:
     draining : bool
         True if it takes no more tasks.
     fenced : bool
-        True once its supervisor confirmed that nothing runs there.
+        True if nothing runs there: its supervisor confirmed that, or the journal has no tasks there.
     """
 
     def __init__(self, name: str, node: Node | None, now: float, promised: float = 0.0) -> None:

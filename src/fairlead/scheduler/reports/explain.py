@@ -4,12 +4,14 @@ Nothing is guessed: it is the reason for which the kernel did not place the job'
 """
 
 from math import inf
+from signal import SIGALRM
 from typing import Any
 
 import numpy as np
 
 from fairlead.model.quantity import format_quantity, format_share, round_quantity
 from fairlead.model.specs import path_to_root, written
+from fairlead.outcomes import Outcome
 from fairlead.plain_text import listed
 from fairlead.policies.drf import dominant_share
 from fairlead.scheduler.admission import job_row
@@ -143,6 +145,14 @@ def _ended(state: State, job: int, row: int) -> dict[str, Any]:
             words = {"success": "to succeed", "failure": "to fail"}[each.how]
             text = f"it was cancelled: it came after job {each.job}, which had {words}, and {was}"
             return _answer(job, "over", text, after=[each.job])
+    first = int(jobs.first[row])
+    end = int(state.tasks.outcome[first]), int(state.tasks.code[first])
+    if state.index.specs[job].work.ray and end == (Outcome.SIGNALLED, SIGALRM):
+        text = (
+            "it was stopped: it asked Ray for room outside its placement group, got none, and used none of the group: "
+            "docs/ray.md says how Ray's libraries ask inside"
+        )
+        return _answer(job, "over", text)
     return _answer(job, "over", "it has ended")
 
 

@@ -138,13 +138,14 @@ def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archiv
     async def output(
         job: Number,
         index: Number,
-        stream: Literal["out", "err"],
+        stream: Literal["out", "err", "attempts"],
         caller: Known,
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=2**20)] = 2**20,
     ) -> Response:
         """A piece of a task's output as bytes, from an offset on; empty if there is no more yet.
 
+        `attempts` has a line for each further attempt on its node: its number, and where it begins in out and in err.
         503 if its node does not answer and the output is not stored elsewhere.
         """
 
