@@ -22,7 +22,7 @@ from fairlead.engines.step import Scheduler
 from fairlead.journal import Unrecorded
 from fairlead.model.quantity import check_total
 from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
-from fairlead.policies import resources_of
+from fairlead.policies import code_of, resources_of
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.fading import OverTime
 from fairlead.policies.registry import find_policy
