@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.processes import on_all_cores
+from fairlead.simulate.configured import configured
 from fairlead.simulate.measure import summary
 from fairlead.simulate.run import simulate
 from fairlead.simulate.traces import Derivation, read_trace
-from fairlead.simulate.workload import TraceError, cut, on_machines
+from fairlead.simulate.workload import TraceError, cut
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Point:
 
     trace, kind : path of the trace, and its format
     nodes, node : number and capacity of identical machines; 0: those of the trace, or of `config`
-    config : path of a fairlead.toml with machines and the queue tree; empty for none
-    revoke : True to preempt for guarantees and fair shares
+    config : path of a fairlead.toml; empty for none
+    changes : assignments to keys of the configuration
     """
 
     trace: str
@@ -41,7 +42,7 @@ class Point:
     seed: int
     skip_bad: bool = False
     config: str = ""
-    revoke: bool = True
+    changes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -62,8 +63,9 @@ def run_point(point: Point) -> dict[str, Any]:
         Path(point.trace), point.kind or None, skip_bad=point.skip_bad, derivation=Derivation(seed=point.seed)
     )
     workload = cut(workload, point.start, point.end, point.speed, point.scale, point.seed)
-    workload = on_machines(workload, point.nodes, point.node, Path(point.config) if point.config else None)
-    found = summary(simulate(workload, point.policy, revoke=point.revoke))
+    config = Path(point.config) if point.config else None
+    workload = configured(workload, point.nodes, point.node, config, point.changes)
+    found = summary(simulate(workload, point.policy))
     del found["seconds"]  # the same point gives the same file
     return {"point": asdict(point), "numbers": found}
 

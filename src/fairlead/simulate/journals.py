@@ -1,0 +1,246 @@
+"""Read the journal of a live scheduler into a workload, to be simulated as it happened or under another configuration.
+
+What people and machines did is replayed at its time: jobs with all that they asked for, cancellations, holds and edits; nodes
+that join, are drained and lost; the configuration, and those that replaced it. What the scheduler decided is not, except that the
+real starts are kept for comparison.
+
+A task's duration is the time that it held resources, from placement to end, added up over attempts: except those that were
+revoked or lost with their node, since these end so in the simulation. Where tasks have not ended, it is the median of the others
+of the job, or of all, and at least what was seen of it. Of jobs known from a snapshot, whose facts are gone, it counts from the
+start.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from fairlead.journal import JournalError, read_history
+from fairlead.journal.sql import SqlStore
+from fairlead.model.specs import Job, Node, Settings
+from fairlead.scheduler.facts import (
+    Configured,
+    Fact,
+    JobCancelled,
+    JobEdited,
+    JobHeld,
+    JobReleased,
+    JobSubmitted,
+    NodeDrained,
+    NodeJoined,
+    NodeLost,
+    NodeResumed,
+    TasksFact,
+    TasksFinished,
+    TasksPlaced,
+    TasksRevoked,
+)
+from fairlead.scheduler.framework_index import holds_jobs_of
+from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import CANCELLED, PLACED, SUCCEEDED
+from fairlead.simulate.workload import Jobs, TraceError, Workload
+
+KEPT = ("name", "user", "retries", "exit_done", "at_most", "grace", "revocable", "fit")
+"""What is simulated of a job beside a workload's columns."""
+AT_ITS_TIME = ("priority", "retries", "at_most")
+"""What an edit changes when it was made; all else is as if it had been submitted so."""
+Task = tuple[int, int]
+
+
+class _Past:
+    """What a journal says happened.
+
+    jobs : by number, time of submission and the job
+    cancelled : by number, when all that waited of it was cancelled
+    changes : what happens beside jobs, in order
+    begun : first placement of tasks
+    took : seconds that tasks held resources
+    running : when running tasks were placed
+    at : time of the last fact
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, tuple[float, Job]] = {}
+        self.cancelled: dict[int, float] = {}
+        self.changes: list[Fact] = []
+        self.begun: dict[Task, float] = {}
+        self.took: dict[Task, float] = {}
+        self.running: dict[Task, float] = {}
+        self.at = 0.0
+
+    def begin(self, known: State) -> None:
+        """Take what a snapshot knows."""
+        self.at = known.at
+        self.changes.append(Configured(at=-np.inf, queues=list(known.tree.declared.values()), settings=known.settings))
+        for row, node in enumerate(known.cluster.specs):
+            if known.nodes.up[row]:
+                self.changes.append(NodeJoined(at=-np.inf, node=node))
+            if known.nodes.draining[row]:
+                self.changes.append(NodeDrained(at=-np.inf, node=node.name))
+        for number, job in sorted(known.index.specs.items()):
+            row = known.job_row(number)
+            submitted = float(known.jobs.submitted_at[row])
+            self.jobs[number] = submitted, job
+            if known.jobs.held[row]:
+                self.changes.append(JobHeld(at=submitted, id=number))
+            self._tasks_of(known, number, slice(int(known.jobs.first[row]), int(known.jobs.first[row] + job.tasks)))
+
+    def _tasks_of(self, known: State, number: int, rows: slice) -> None:
+        columns = (getattr(known.tasks, name)[rows].tolist() for name in ("status", "started_at", "finished_at"))
+        for index, (status, started, finished) in enumerate(zip(*columns, strict=True)):
+            if started < finished:  # neither is NaN
+                self.took[number, index] = finished - started
+            elif PLACED <= status < SUCCEEDED:
+                self.running[number, index] = known.at if np.isnan(started) else started
+            elif status == CANCELLED and not known.jobs.waiting[known.job_row(number)]:
+                self.cancelled[number] = finished
+
+    def take(self, fact: Fact) -> None:
+        """Take a fact."""
+        self.at = fact.at
+        match fact:
+            case JobSubmitted(id=number, job=job):
+                self.jobs[number] = fact.at, job
+                self.changes += [JobHeld(at=fact.at, id=number)] if job.held else []
+            case JobEdited(id=number) if number in self.jobs:
+                submitted, job = self.jobs[number]
+                edited = fact.edited(job)
+                before = {name: getattr(job, name) for name in AT_ITS_TIME}
+                self.jobs[number] = submitted, msgspec.structs.replace(edited, **before)
+                then = {name: getattr(fact, name) for name in AT_ITS_TIME}
+                self.changes += (
+                    [JobEdited(at=fact.at, id=number, **then)] if any(v is not None for v in then.values()) else []
+                )
+            case JobCancelled(indices=None):
+                self.cancelled.setdefault(fact.id, fact.at)
+            case Configured() | NodeJoined() | NodeLost() | NodeDrained() | NodeResumed():
+                self.changes.append(fact)
+            case JobHeld() | JobReleased() | JobCancelled():
+                self.changes.append(fact)
+            case TasksPlaced():
+                for task in _tasks(fact):
+                    self.running[task] = fact.at
+                    self.begun.setdefault(task, fact.at)
+            case TasksRevoked():
+                for task in _tasks(fact):
+                    self.running.pop(task, None)
+            case TasksFinished():
+                for task in _tasks(fact):
+                    if task in self.running:
+                        self.took[task] = self.took.get(task, 0.0) + fact.at - self.running.pop(task)
+
+
+def _tasks(fact: TasksFact) -> Iterator[Task]:
+    return zip(fact.job.tolist(), fact.index.tolist(), strict=True)
+
+
+def read_journal(path: Path, skip_bad: bool = False) -> Workload:
+    """Read a journal.
+
+    Raises
+    ------
+    TraceError
+        It cannot be read, or no task has ended in it.
+    """
+    past, notes = _Past(), []
+    try:
+        with closing(SqlStore(path, to_read=True)) as store:
+            known, _, facts = read_history(store)
+            if known is not None:
+                past.begin(known)
+                notes.append(
+                    f"{path}: begins with a snapshot: usage before it is not counted, and jobs that it had forgotten are missing"
+                )
+            for fact in facts:
+                past.take(fact)
+    except JournalError as error:
+        raise TraceError(str(error)) from None
+    if not past.took:
+        raise TraceError(f"{path}: no job has an ended task")
+    return _workload(past, path, notes)
+
+
+def _workload(past: _Past, path: Path, notes: list[str]) -> Workload:
+    order = sorted(past.jobs, key=lambda number: (past.jobs[number][0], number))
+    place = {number: k for k, number in enumerate(order)}
+    first = past.jobs[order[0]][0]
+    durations, guessed = _durations(past)
+    jobs, begun = Jobs(), list[float]()
+    for number in order:
+        submitted, job = past.jobs[number]
+        begun += [past.begun.get((number, index), np.nan) - first for index in range(job.tasks)]
+        jobs.add(
+            submitted - first,
+            holds_jobs_of(job.queue),
+            job.demand,
+            durations[number] if job.tasks > 1 else durations[number][0],
+            job.tasks,
+            job.on,
+            job.gang,
+            job.priority,
+            past.cancelled.get(number, np.inf) - first,
+            np.inf if job.time_limit is None else job.time_limit,
+            [place[after.job] for after in job.after if place.get(after.job, len(order)) < place[number]],
+            Job(queue="", demand={}, **{name: getattr(job, name) for name in KEPT}),
+        )
+    if guessed:
+        tasks, they = (f"{guessed:,} tasks have", "they take") if guessed > 1 else ("1 task has", "it takes")
+        notes.append(f"{path}: {tasks} not ended: {they} as long as the median of the others of the job, or of all")
+    configured, nodes, changes = _over_time(past, place, first)
+    found = jobs.workload(path.stem, nodes, configured.queues, notes=notes)
+    return replace(found, settings=configured.settings, changes=changes, begun=np.array(begun))
+
+
+def _durations(past: _Past) -> tuple[dict[int, list[float]], int]:
+    """Return how long the tasks of each job take, and of how many that is a guess that matters."""
+    of_all = float(np.median(list(past.took.values())))
+    guessed, found = 0, dict[int, list[float]]()
+    for number, (_, job) in past.jobs.items():
+        tasks = [(number, index) for index in range(job.tasks)]
+        ended = [past.took[task] for task in tasks if task in past.took and task not in past.running]
+        usual = float(np.median(ended)) if ended else of_all
+        found[number] = []
+        for task in tasks:
+            took = past.took.get(task, 0.0)
+            if task in past.running:
+                took = max(usual, took + past.at - past.running[task])
+            elif task not in past.took:
+                took = usual
+            guessed += task in past.running or not (task in past.took or number in past.cancelled)
+            found[number].append(max(0.0, took))
+    return found, guessed
+
+
+def _over_time(past: _Past, place: dict[int, int], first: float) -> tuple[Configured, list[Node], list[Fact]]:
+    """Return the configuration when the first job came, all nodes from then on, and what changed later, from `first`."""
+    configured = Configured(at=0.0, queues=[], settings=Settings())
+    nodes, up = dict[str, Node](), set[str]()
+    drained: dict[str, list[Fact]] = {}
+    later: list[Fact] = []
+    for fact in past.changes:
+        then = msgspec.structs.replace(fact, at=max(0.0, fact.at - first))
+        if isinstance(fact, JobCancelled | JobHeld | JobReleased | JobEdited):
+            later += [msgspec.structs.replace(then, id=place[fact.id] + 1)] if fact.id in place else []
+        elif fact.at > first:
+            later.append(then)
+            if isinstance(fact, NodeJoined):
+                nodes.setdefault(fact.node.name, fact.node)
+        elif isinstance(fact, Configured):
+            configured = fact
+        elif isinstance(fact, NodeJoined):
+            nodes[fact.node.name] = fact.node
+            up.add(fact.node.name)
+            drained.pop(fact.node.name, None)
+        elif isinstance(fact, NodeLost):
+            up.discard(fact.node)
+            drained.pop(fact.node, None)
+        elif isinstance(fact, NodeDrained | NodeResumed):
+            drained.setdefault(fact.node, []).append(then)
+    coming = {fact.node.name for fact in later if isinstance(fact, NodeJoined)}
+    there = [node for name, node in nodes.items() if name in up | coming]
+    early = [NodeLost(at=0.0, node=node.name) for node in there if node.name not in up]
+    changes = [*early, *(fact for facts in drained.values() for fact in facts), *later]
+    return configured, there, sorted(changes, key=lambda fact: fact.at)
