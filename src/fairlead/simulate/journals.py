@@ -4,10 +4,9 @@ What people and machines did is replayed at its time: jobs with all that they as
 that join, are drained and lost; the configuration, and those that replaced it. What the scheduler decided is not, except that the
 real starts are kept for comparison.
 
-A task's duration is the time that it held resources, from placement to end, added up over attempts: except those that were
-revoked or lost with their node, since these end so in the simulation. Where tasks have not ended, it is the median of the others
-of the job, or of all, and at least what was seen of it. Of jobs known from a snapshot, whose facts are gone, it counts from the
-start.
+A task's duration is the time that it held resources, from placement to end, added up over attempts. Attempts that were revoked or
+lost with their node do not count, since these end so in the simulation; but a task is longer than each of them. Where tasks have
+not ended, it is the median of the others of the job, or of all, and at least what was seen of it.
 """
 
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from fairlead.scheduler.facts import (
     NodeJoined,
     NodeLost,
     NodeResumed,
+    Outcome,
     TasksFact,
     TasksFinished,
     TasksPlaced,
@@ -47,6 +47,8 @@ KEPT = ("name", "user", "retries", "exit_done", "at_most", "grace", "revocable",
 """What is simulated of a job beside a workload's columns."""
 AT_ITS_TIME = ("priority", "retries", "at_most")
 """What an edit changes when it was made; all else is as if it had been submitted so."""
+LONGER = 1e-3
+"""Seconds by which a task is longer than an attempt that was lost with its node."""
 Task = tuple[int, int]
 
 
@@ -54,27 +56,34 @@ class _Past:
     """What a journal says happened.
 
     jobs : by number, time of submission and the job
-    cancelled : by number, when all that waited of it was cancelled
     changes : what happens beside jobs, in order
     begun : first placement of tasks
     took : seconds that tasks held resources
-    running : when running tasks were placed
+    least : longest time that an attempt held them that was revoked or lost with its node
+    exited : how long the last revoked attempt held them, if it ended by itself
+    running : when and on which node, by its row, running tasks were placed
+    revoked : those of them that were revoked
+    rows : names of nodes, in the order they joined
     at : time of the last fact
     """
 
     def __init__(self) -> None:
         self.jobs: dict[int, tuple[float, Job]] = {}
-        self.cancelled: dict[int, float] = {}
         self.changes: list[Fact] = []
         self.begun: dict[Task, float] = {}
         self.took: dict[Task, float] = {}
-        self.running: dict[Task, float] = {}
+        self.least: dict[Task, float] = {}
+        self.exited: dict[Task, float] = {}
+        self.running: dict[Task, tuple[float, int]] = {}
+        self.revoked: set[Task] = set()
+        self.rows: list[str] = []
         self.at = 0.0
 
     def begin(self, known: State) -> None:
         """Take what a snapshot knows."""
         self.at = known.at
         self.changes.append(Configured(at=-np.inf, queues=list(known.tree.declared.values()), settings=known.settings))
+        self.rows = [node.name for node in known.cluster.specs]
         for row, node in enumerate(known.cluster.specs):
             if known.nodes.up[row]:
                 self.changes.append(NodeJoined(at=-np.inf, node=node))
@@ -89,14 +98,16 @@ class _Past:
             self._tasks_of(known, number, slice(int(known.jobs.first[row]), int(known.jobs.first[row] + job.tasks)))
 
     def _tasks_of(self, known: State, number: int, rows: slice) -> None:
-        columns = (getattr(known.tasks, name)[rows].tolist() for name in ("status", "started_at", "finished_at"))
-        for index, (status, started, finished) in enumerate(zip(*columns, strict=True)):
+        columns = (
+            getattr(known.tasks, name)[rows].tolist() for name in ("status", "started_at", "finished_at", "node")
+        )
+        for index, (status, started, finished, node) in enumerate(zip(*columns, strict=True)):
             if started < finished:  # neither is NaN
                 self.took[number, index] = finished - started
             elif PLACED <= status < SUCCEEDED:
-                self.running[number, index] = known.at if np.isnan(started) else started
-            elif status == CANCELLED and not known.jobs.waiting[known.job_row(number)]:
-                self.cancelled[number] = finished
+                self.running[number, index] = known.at if np.isnan(started) else started, node
+            elif status == CANCELLED:
+                self.changes.append(JobCancelled(at=finished, id=number, indices=[index]))
 
     def take(self, fact: Fact) -> None:
         """Take a fact."""
@@ -114,23 +125,36 @@ class _Past:
                 self.changes += (
                     [JobEdited(at=fact.at, id=number, **then)] if any(v is not None for v in then.values()) else []
                 )
-            case JobCancelled(indices=None):
-                self.cancelled.setdefault(fact.id, fact.at)
-            case Configured() | NodeJoined() | NodeLost() | NodeDrained() | NodeResumed():
+            case Configured() | NodeDrained() | NodeResumed() | JobHeld() | JobReleased() | JobCancelled():
                 self.changes.append(fact)
-            case JobHeld() | JobReleased() | JobCancelled():
+            case NodeJoined(node=node):
                 self.changes.append(fact)
+                self.rows += [node.name] if node.name not in self.rows else []
+            case NodeLost(node=name):
+                self.changes.append(fact)
+                row = self.rows.index(name)
+                for task in [task for task, (_, node) in self.running.items() if node == row]:
+                    self.end(task, fact.at + LONGER, by_itself=False)
             case TasksPlaced():
-                for task in _tasks(fact):
-                    self.running[task] = fact.at
+                for task, node in zip(_tasks(fact), fact.node.tolist(), strict=True):
+                    self.running[task] = fact.at, node
                     self.begun.setdefault(task, fact.at)
             case TasksRevoked():
-                for task in _tasks(fact):
-                    self.running.pop(task, None)
+                self.revoked.update(_tasks(fact))
             case TasksFinished():
-                for task in _tasks(fact):
-                    if task in self.running:
-                        self.took[task] = self.took.get(task, 0.0) + fact.at - self.running.pop(task)
+                for task, outcome in zip(_tasks(fact), fact.outcome.tolist(), strict=True):
+                    self.end(task, fact.at, by_itself=task not in self.revoked, exited=outcome == Outcome.EXITED)
+
+    def end(self, task: Task, at: float, by_itself: bool, exited: bool = False) -> None:
+        """Count an attempt of a task that has ended."""
+        self.revoked.discard(task)
+        if task in self.running:
+            held = at - self.running.pop(task)[0]
+            if by_itself:
+                self.took[task] = self.took.get(task, 0.0) + held
+            else:
+                self.least[task] = max(self.least.get(task, 0.0), held)
+                self.exited |= {task: held} if exited else {}
 
 
 def _tasks(fact: TasksFact) -> Iterator[Task]:
@@ -181,10 +205,9 @@ def _workload(past: _Past, path: Path, notes: list[str]) -> Workload:
             job.on,
             job.gang,
             job.priority,
-            past.cancelled.get(number, np.inf) - first,
-            np.inf if job.time_limit is None else job.time_limit,
-            [place[after.job] for after in job.after if place.get(after.job, len(order)) < place[number]],
-            Job(queue="", demand={}, **{name: getattr(job, name) for name in KEPT}),
+            time_limit=np.inf if job.time_limit is None else job.time_limit,
+            after=[place[after.job] for after in job.after if place.get(after.job, len(order)) < place[number]],
+            like=Job(queue="", demand={}, **{name: getattr(job, name) for name in KEPT}),
         )
     if guessed:
         tasks, they = (f"{guessed:,} tasks have", "they take") if guessed > 1 else ("1 task has", "it takes")
@@ -196,6 +219,7 @@ def _workload(past: _Past, path: Path, notes: list[str]) -> Workload:
 
 def _durations(past: _Past) -> tuple[dict[int, list[float]], int]:
     """Return how long the tasks of each job take, and of how many that is a guess that matters."""
+    cancelled = {fact.id for fact in past.changes if isinstance(fact, JobCancelled)}
     of_all = float(np.median(list(past.took.values())))
     guessed, found = 0, dict[int, list[float]]()
     for number, (_, job) in past.jobs.items():
@@ -206,11 +230,11 @@ def _durations(past: _Past) -> tuple[dict[int, list[float]], int]:
         for task in tasks:
             took = past.took.get(task, 0.0)
             if task in past.running:
-                took = max(usual, took + past.at - past.running[task])
+                took = max(usual, took + past.at - past.running[task][0])
             elif task not in past.took:
-                took = usual
-            guessed += task in past.running or not (task in past.took or number in past.cancelled)
-            found[number].append(max(0.0, took))
+                took = past.exited.get(task, usual)
+            guessed += task in past.running or not (task in past.took or number in cancelled)
+            found[number].append(max(0.0, took, past.least.get(task, 0.0)))
     return found, guessed
 
 

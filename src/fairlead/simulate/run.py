@@ -430,12 +430,12 @@ def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[
     notes: list[str] = []
     changes = workload.changes
     if baseline_of(policy) is not None:
-        refuse_bounds(workload, policy)
         if changes:
             raise PolicyError(
                 f"{policy}: cannot replay machines, jobs or a configuration that change, as those of {workload.name}: it is a "
                 "baseline"
             )
+        refuse_bounds(workload, policy)
         if np.isfinite(workload.withdrawn).any():
             raise PolicyError(
                 f"{policy}: cannot replay jobs that are cancelled while they wait, as {workload.name} has"

@@ -23,6 +23,8 @@ from fairlead.scheduler.facts import (
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    Outcome,
+    TasksFinished,
     TasksPlaced,
     TasksRevoked,
 )
@@ -30,7 +32,7 @@ from fairlead.scheduler.kernel.scheduling import below_guarantee, next_review
 from fairlead.scheduler.preemption import next_due
 from fairlead.scheduler.queue_tree import amounts_of, weights
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import WAITING
+from fairlead.scheduler.statuses import PLACED, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import NONE, UNLIMITED
 from fairlead.simulate.offers import Offers
 from fairlead.simulate.workload import F64, I64, Workload
@@ -146,7 +148,7 @@ def by_steps(s: Simulation) -> int:
         if s.offers is not None:
             requests += s.offers.answers(float(now))
         _all_steps(s, requests, float(now))
-        aside.settle()
+        aside.settle(s.recorder.happened)
         if s.watch is not None:
             s.watch(scheduler.state, s.recorder.happened)
         s.recorder.happened.clear()
@@ -174,12 +176,14 @@ class Aside:
 
     before : by job, those that it comes after and that have not ended
     held : jobs
+    stopping : running tasks that were cancelled
     """
 
     def __init__(self, s: Simulation) -> None:
         self._s = s
         self.before: dict[int, list[int]] = {}
         self.held: set[int] = set()
+        self.stopping: set[tuple[int, int]] = set()
         self._tasks: dict[int, int] = {}
 
     def put(self, job: int, tasks: int) -> None:
@@ -193,8 +197,28 @@ class Aside:
         if job in self._tasks:
             self._s.cluster.hold_back(job, self._tasks.pop(job), back=False)
 
-    def settle(self) -> None:
-        """Count the jobs again that are not held and whose dependencies have all ended."""
+    def cancel(self, state: State, job: int, number: int, indices: Sequence[int] | None) -> list[int]:
+        """Withdraw waiting tasks of a job, those with these indices or all; return their indices."""
+        row = state.job_row(number)
+        first, count = state.jobs.first[row], state.jobs.tasks[row]
+        waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING)
+        gone: list[int] = waiting[np.isin(waiting, range(count) if indices is None else indices)].tolist()
+        self.take(job)
+        self._s.cluster.withdraw(job, len(gone))
+        if job in self.before or job in self.held:
+            self.put(job, len(waiting) - len(gone))
+        return gone
+
+    def settle(self, happened: Sequence[Fact]) -> None:
+        """Withdraw cancelled tasks that have ended, and count jobs again that are not held and whose dependencies have ended."""
+        for fact in happened if self.stopping else ():
+            if isinstance(fact, TasksFinished):
+                for job, index, outcome in zip(
+                    fact.job.tolist(), fact.index.tolist(), fact.outcome.tolist(), strict=True
+                ):
+                    if (job, index) in self.stopping:
+                        self.stopping.remove((job, index))
+                        self._s.cluster.withdraw(job - 1, outcome != Outcome.EXITED)
         for job, before in list(self.before.items()):
             self.before[job] = _not_over(self._s, before)
             if not self.before[job]:
@@ -229,24 +253,15 @@ def _not_over(s: Simulation, jobs: Sequence[int]) -> list[int]:
     return [job for job in jobs if np.isnan(s.cluster.truth.ended[job])]
 
 
-def _withdrawal(s: Simulation, job: int, aside: Aside, indices: Sequence[int] | None = None) -> Request:
-    """Cancel the waiting tasks of a job, or those of them with these indices."""
-
+def _withdrawal(s: Simulation, job: int, aside: Aside) -> Request:
     def withdraw(state: State, now: float) -> list[Fact]:
         if s.cluster.truth.left[job] == 0:  # refused, or ended and maybe forgotten
             return []
         if s.offers is not None and s.offers.launches(job):
             s.cluster.withdraw(job, s.offers.withdraw(job))
             return []
-        row = state.job_row(_number(s, job))
-        first, count = state.jobs.first[row], state.jobs.tasks[row]
-        waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING)
-        gone = waiting.tolist() if indices is None else waiting[np.isin(waiting, indices)].tolist()
-        aside.take(job)
-        s.cluster.withdraw(job, len(gone))
-        if job in aside.before or job in aside.held:
-            aside.put(job, len(waiting) - len(gone))
-        return [JobCancelled(at=now, id=_number(s, job), indices=gone)] if gone else []
+        number = _number(s, job)
+        return [JobCancelled(at=now, id=number, indices=aside.cancel(state, job, number, None))]
 
     return withdraw
 
@@ -258,16 +273,14 @@ def _change(s: Simulation, fact: Fact, first: list[Request], last: list[Request]
             s.cluster.join(node, np.array([node.capacity.get(r, 0) for r in s.workload.resources], np.int64))
         case NodeLost(node=name):
             s.cluster.lose(name)
-        case JobCancelled():
-            last.append(_withdrawal(s, fact.id - 1, aside, fact.indices))
-        case JobHeld() | JobReleased() | JobEdited():
+        case JobCancelled() | JobHeld() | JobReleased() | JobEdited():
             last.append(_request_about_job(fact, aside))
         case _:
             first.append(lambda state, now: [fact])
     s.sampler.configure(fact.queues if isinstance(fact, Configured) else None)
 
 
-def _request_about_job(fact: JobHeld | JobReleased | JobEdited, aside: Aside) -> Request:
+def _request_about_job(fact: JobCancelled | JobHeld | JobReleased | JobEdited, aside: Aside) -> Request:
     """Ask for what the fact says, as people do; nothing happens where that is refused, as of a job that has ended."""
     job = fact.id - 1
 
@@ -275,6 +288,11 @@ def _request_about_job(fact: JobHeld | JobReleased | JobEdited, aside: Aside) ->
         found: Fact | None
         try:
             match fact:
+                case JobCancelled():
+                    found = admission.cancel(state, fact.id, fact.indices, now)
+                    if found is not None:
+                        aside.stopping.update(_running(state, fact.id, found.indices))
+                        aside.cancel(state, job, fact.id, found.indices)
                 case JobHeld():
                     found = admission.hold(state, fact.id, now)
                     aside.held.add(job)
@@ -289,6 +307,15 @@ def _request_about_job(fact: JobHeld | JobReleased | JobEdited, aside: Aside) ->
         return [found] if found is not None else []
 
     return ask
+
+
+def _running(state: State, number: int, indices: Sequence[int] | None) -> list[tuple[int, int]]:
+    """Return the tasks of a job that hold resources, those with these indices or all: numbers and indices."""
+    row = state.job_row(number)
+    first, count = state.jobs.first[row], state.jobs.tasks[row]
+    status = state.tasks.status[first : first + count]
+    running = np.flatnonzero((status >= PLACED) & (status < SUCCEEDED)).tolist()
+    return [(number, index) for index in running if indices is None or index in indices]
 
 
 def job_of(workload: Workload, j: int) -> Job:
