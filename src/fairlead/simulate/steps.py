@@ -29,7 +29,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
 )
 from fairlead.scheduler.kernel.scheduling import below_guarantee, next_review
-from fairlead.scheduler.preemption import next_due
+from fairlead.scheduler.preemption.claims import next_due
 from fairlead.scheduler.queue_tree import amounts_of, weights
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, SUCCEEDED, WAITING

@@ -2,10 +2,11 @@
 
 Three kinds of bounds stop a group, in this order:
 
-1. **limit** of a queue, by resource: LIMIT. Use by revocable jobs does not count against others. In an over-limit
-   cycle, revocable jobs ignore limits.
+1. **limit** of a queue, by resource: LIMIT. Use by revocable jobs does not count against others. In the last
+   pass, revocable jobs ignore limits.
 2. **max_tasks, max_jobs** of a queue: MAX_TASKS, MAX_JOBS.
-3. **non-lendable quota** of other queues: NONLENDABLE. It is guaranteed to them, idle, and not lent.
+3. **non-lendable quota** of other queues: NONLENDABLE. It is guaranteed to them, idle, and not lent. While nothing is
+   used at all it stops nobody, so that no configuration idles a cluster on which some task fits.
 
 What is kept for claims of other groups counts as used in all three.
 
@@ -17,7 +18,7 @@ cpdef i64 over_limits(View v, i64 b) noexcept nogil:
     """Return which bound on the path to the root a group's next task, or whole gang, would exceed; NOT_REACHED if none."""
     cdef i64 m = v.len_total
     cdef bint beyond
-    demand, beyond = &v.demand[v.groups[b].shape_row * m], v.counts[OVER_LIMIT_PASS] and v.groups[b].revocable
+    demand, beyond = &v.demand[v.groups[b].shape_row * m], v.counts[LAST_PASS] == 1 and v.groups[b].revocable
     count = tasks_left(v, b) if v.groups[b].gang > 0 else 1
     q = NONE if beyond else v.groups[b].leaf
     while q != NONE:
@@ -127,8 +128,11 @@ cdef i64 startable_of(View v, i64 b, i64 most, i64 *kept) noexcept nogil:
 cdef bint _needs_nonlendable(View v, i64 b, i64 count) noexcept nogil:
     """Return True if `count` tasks of a group would use non-lendable quota of other queues."""
     cdef i64 m = v.len_total
+    cdef bint idle = True
     demand = &v.demand[v.groups[b].shape_row * m]
     for r in range(m):
+        idle &= v.used[0 * m + r] + v.claimed[0 * m + r] == 0
+    for r in range(0 if idle else m):
         if demand[r] > 0:
             room = v.total[r] - v.used[0 * m + r] - nonlendable_for(v, v.groups[b].leaf, r)
             if demand[r] > floor_div(room - _kept_for_others(v, b, 0, r), count):

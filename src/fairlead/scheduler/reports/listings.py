@@ -28,7 +28,7 @@ from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
 from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.history import share_over_time
-from fairlead.scheduler.preemption import claims_by_leaf
+from fairlead.scheduler.preemption.claims import claims_by_leaf
 from fairlead.scheduler.reports.fair_shares import fair_shares
 from fairlead.scheduler.reports.usage import listed_queues
 from fairlead.scheduler.state import State
@@ -222,6 +222,7 @@ def list_queues(state: State) -> list[QueueInfo]:
                 "dominant_resource": state.resources[column] if column >= 0 else None,
                 "weight": dict(zip(state.resources, map(float, q.weight[row] * (not q.weightless[row])), strict=True)),
                 "guarantee": state.quantities(q.guarantee[row]),
+                "declared_guarantee": state.quantities(q.declared[row]),
                 "limit": {name: int(v) for name, v, o in zip(state.resources, q.limit[row], own, strict=True) if o},
                 "fair_share": {
                     "steady": state.quantities(fair.steady[row]),
@@ -382,7 +383,7 @@ def whom(state: State, claim: Claim) -> str:
     queue = state.display_name(claim.queue)
     if not claim.resource:
         why = "has a higher priority" if claim.why == WHY[PRIORITY] else "reclaims idle resources"
-        return f"for job {claim.job} of {queue}, which {why}"
+        return f"for {f'job {claim.job}' if claim.job else 'a framework'} of {queue}, which {why}"
     has, of = round_quantity(claim.resource, claim.has), format_quantity(claim.resource, claim.of)
     if claim.why == WHY[GUARANTEE]:
         return f"for {queue}, which had {has} of its {of} guaranteed {claim.resource}"
