@@ -31,7 +31,7 @@ def times(case: Workload, compiled: bool, rounds: int) -> tuple[float, float]:
     for _ in range(rounds):
         for revoke, seconds in took.items():
             began = time.process_time()
-            simulate(case, revoke=revoke, samples=10, compiled=compiled)
+            simulate(case, settings=Settings(revoke=revoke), samples=10, compiled=compiled)
             seconds.append(time.process_time() - began)
     return min(took[True]), min(took[False])
 

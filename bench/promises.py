@@ -17,6 +17,7 @@ from bench.forecasts import data_folder
 from bench.heart import one_task_jobs
 from bench.outlooks import busy
 from bench.simulate import workload as many_alike
+from fairlead.model.specs import Settings
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.state import State
 from fairlead.simulate.measure import idle_for_promises
@@ -29,7 +30,7 @@ AT_ONCE = 4
 """Pods of openb per gang."""
 
 WAYS: dict[str, Callable[[Workload], Run]] = {
-    "no reservations": lambda case: simulate(case, "drf", reserve_after=NEVER, samples=20),
+    "no reservations": lambda case: simulate(case, "drf", settings=Settings(reserve_after=NEVER), samples=20),
     "reservations": lambda case: simulate(case, "drf", samples=20),
     "reservations, one leaf": lambda case: simulate(in_one_leaf(case), "drf", samples=20),
     "fifo-strict": lambda case: simulate(case, "fifo-strict", samples=20),
@@ -123,7 +124,7 @@ def added(case: Workload, rounds: int = 5) -> tuple[float, float]:
     """Return what reservations alone, and with history, add to CPU time: medians of paired runs, as fractions."""
     ratios = []
     for _ in range(rounds):
-        bare = seconds(case, reserve_after=NEVER, history=0.0)
+        bare = seconds(case, settings=Settings(reserve_after=NEVER), history=0.0)
         both = seconds(case), seconds(case, history=0.0)
         ratios.append((both[1] / bare - 1, both[0] / bare - 1))
     without, found = np.median(np.array(ratios), axis=0).tolist()
@@ -163,7 +164,7 @@ def costs(scale: float) -> None:
         if case is None:
             continue
         simulate(case, samples=20)
-        bare = seconds(case, reserve_after=NEVER, history=0.0)
+        bare = seconds(case, settings=Settings(reserve_after=NEVER), history=0.0)
         without, both = added(case)
         noted = noting(case) * float(case.tasks.sum())
         forecasts = noted / max(1e-9, bare - noted)

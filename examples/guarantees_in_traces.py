@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairlead.model.specs import Queue
+from fairlead.model.specs import Queue, Settings
 from fairlead.simulate.measure import summary
 from fairlead.simulate.report import span
 from fairlead.simulate.run import simulate
@@ -59,7 +59,7 @@ def run(data: Path, part: float = 1.0) -> list[dict[str, Any]]:
     found = []
     for workload in map(guaranteed, (facebook(data, part), *openb(data, part))):
         for revoke in (False, True):
-            done = simulate(workload, revoke=revoke, samples=LOOKS)
+            done = simulate(workload, settings=Settings(revoke=revoke), samples=LOOKS)
             found.append({**summary(done), "workload": workload.name})
     return found
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.model.specs import Node, Queue
+from fairlead.model.specs import Node, Queue, Settings
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.facts import JobSubmitted, TasksFinished, TasksPlaced, TasksRevoked
 from fairlead.simulate.run import simulate
@@ -22,7 +22,7 @@ def below(queues, *jobs, cpu=10, **how):
     for at, queue, each, tasks in jobs:
         coming.add(at, queue, {"cpu": each * 1000}, 50.0, tasks, **how)
     workload = coming.workload("by hand", [Node("n", {"cpu": cpu * 1000})], [*queues, Queue("batch")])
-    return simulate(workload, revoke=False).missed
+    return simulate(workload, settings=Settings(revoke=False)).missed
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_a_queue_uses_counts_though_its_next_task_is_small():
     jobs.add(100.0, "a", {"cpu": 3000}, 50.0, 5)
     queues = [Queue("a", guarantee={"cpu": 10_000}), Queue("b")]
     for revoke in (True, False):
-        done = simulate(jobs.workload("field", [Node("n", {"cpu": 12_000})], queues), revoke=revoke)
+        done = simulate(jobs.workload("field", [Node("n", {"cpu": 12_000})], queues), settings=Settings(revoke=revoke))
         assert (done.missed, done.revoked) == (0.0, 0)
 
 
@@ -173,6 +173,9 @@ def test_it_is_what_one_sees_who_looks_at_each_job(seed, revoke, compiled):
     workload = world(seed)
     looking = Looking(workload.queues)
     done = simulate(
-        workload, revoke=revoke, compiled=compiled, record=lambda new: [looking.happen(fact) for fact in new]
+        workload,
+        settings=Settings(revoke=revoke),
+        compiled=compiled,
+        record=lambda new: [looking.happen(fact) for fact in new],
     )
     assert done.missed == pytest.approx(looking.missed)

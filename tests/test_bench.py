@@ -27,6 +27,7 @@ from bench import simulate as simulator
 
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
+from fairlead.model.specs import Settings
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.reports.listings import describe_job
 from fairlead.simulate.run import simulate
@@ -126,7 +127,7 @@ def test_the_simulator_beside_simpy(capsys, monkeypatch):
 def test_the_plain_loop_starts_the_same_jobs_at_the_same_moments(tmp_path):
     simulator.write_trace(tmp_path / "t.csv", 3000)
     case = replace(read_trace(tmp_path / "t.csv"), nodes=synthetic_nodes(100, "cpu=16,memory=64GiB"))
-    run = simulate(case, history=0.0, reserve_after=1e9, revoke=False)
+    run = simulate(case, history=0.0, settings=Settings(reserve_after=1e9, revoke=False))
     assert run.begun.tolist() == plain_drf.run(str(tmp_path / "t.csv"), 100, 16, 64)
 
 

@@ -849,7 +849,7 @@ def test_with_revocations_queues_are_less_below_their_guarantee():
     jobs.add(0.0, "q2", {"cpu": 1000}, 2000.0, 40)
     jobs.add(100.0, "q0", {"cpu": 2000}, 100.0, 6)
     full = jobs.workload("full", crowd(1).nodes, crowd(1).queues)
-    on, off = (simulate(full, revoke=revoke) for revoke in (True, False))
+    on, off = (simulate(full, settings=Settings(revoke=revoke)) for revoke in (True, False))
     assert (off.revoked, off.lost) == (0, 0.0)
     assert on.missed < off.missed
 

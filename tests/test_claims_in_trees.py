@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.model.specs import Job, Node, Queue
+from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import admission
 from fairlead.scheduler.effects import apply, new_state
@@ -261,7 +261,7 @@ def test_what_a_simulation_says_of_guarantees_is_of_queues_with_others_below_too
         jobs.add(0.0, "batch", {"cpu": 1000}, 500.0, 10)
         jobs.add(100.0, name, {"cpu": 1000}, 500.0, 8)
         workload = jobs.workload("x", [Node("n", {"cpu": 10_000})], [*queues, Queue("batch")])
-        found.append(simulate(workload, "drf", revoke=False).missed)
+        found.append(simulate(workload, "drf", settings=Settings(revoke=False)).missed)
     assert found[0] == found[1] > 0
 
 

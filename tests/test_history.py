@@ -356,7 +356,7 @@ def test_without_history_each_placement_is_one_that_shares_alone_allow(jobs):
     story = Story({"cpu": 8, "memory": 8}, tree)
     for at, who, cpu, memory, tasks in jobs:
         story.works(who, {"cpu": cpu, "memory": memory}, 3.0 + cpu, tasks, at=float(at))
-    story.run(history=0.0, reserve_after=1e9)
+    story.run(history=0.0, settings=Settings(reserve_after=1e9))
     state = new_state()
     for fact in story.facts:
         for part in one_by_one(fact) if isinstance(fact, TasksPlaced) else [fact]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.model.specs import Node, Queue
+from fairlead.model.specs import Node, Queue, Settings
 from fairlead.policies.contract import PolicyError
 from fairlead.simulate import baselines
 from fairlead.simulate.measure import summary
@@ -235,7 +235,7 @@ def test_one_line_is_a_strict_leaf(nodes, jobs):
     case = workload(jobs, nodes)
     in_a_leaf = simulate(
         replace(case, leaf=np.zeros_like(case.leaf), leaves=["all"], queues=[Queue("all", strict=True)]),
-        reserve_after=1e9,
+        settings=Settings(reserve_after=1e9),
     )
     run = simulate(case, "fifo-strict")
     assert run.begun.tolist() == in_a_leaf.begun.tolist()

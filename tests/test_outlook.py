@@ -341,7 +341,7 @@ def test_a_run_that_draws_the_truth_comes_to_what_really_happens(workload, polic
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "_draw", truth)
-        simulate(workload, policy, reserve_after=1e9, history=2.0, watch=watch, record=record)
+        simulate(workload, policy, settings=Settings(reserve_after=1e9), history=2.0, watch=watch, record=record)
     for job, now, begun in expected:
         later = [at for j, at in starts if j == job and at > now]
         assert np.isnan(begun) if not later else begun == pytest.approx(min(later), abs=1e-6)

@@ -148,8 +148,8 @@ def starve() -> Workload:
 @pytest.mark.parametrize("compiled", [True, False])
 def test_one_long_task_does_not_keep_a_gang_from_the_other_nodes(compiled):
     """Without reservations the gangs start at 56 and 66; with, when it is their turn; and all is over at the same time."""
-    without = simulate(starve(), reserve_after=np.inf, compiled=compiled)
-    run = simulate(starve(), reserve_after=30.0, compiled=compiled)
+    without = simulate(starve(), settings=Settings(reserve_after=np.inf), compiled=compiled)
+    run = simulate(starve(), settings=Settings(reserve_after=30.0), compiled=compiled)
     assert without.begun[-2:].tolist() == [56.0, 66.0]
     assert run.begun[-2:].tolist() == [46.0, 56.0]
     assert np.nanmax(run.ended[1:]) == np.nanmax(without.ended[1:]) == 76.0
@@ -412,8 +412,8 @@ def test_a_simulation_tells_what_promises_idled():
         jobs.add(float(second), "small", {"cpu": 1000}, 5.0)
     case = jobs.workload("kept", synthetic_nodes(1, "cpu=2"), [])
     for compiled in (True, False):
-        run = simulate(case, reserve_after=5.0, compiled=compiled)
-        none = simulate(case, reserve_after=1e9, compiled=compiled)
+        run = simulate(case, settings=Settings(reserve_after=5.0), compiled=compiled)
+        none = simulate(case, settings=Settings(reserve_after=1e9), compiled=compiled)
         assert run.idled[0] > 0
         assert not none.idled.any()
         lasted = np.nanmax(run.ended)
@@ -566,7 +566,7 @@ def _uses(jobs: Jobs, nodes: list[dict[str, int]], tree: list[Queue]) -> list[tu
                 uses.append((fact.at, dict(total)))
 
     workload = jobs.workload("newcomers", [Node(f"n{k}", node) for k, node in enumerate(nodes)], tree)
-    simulate(workload, "drf", record=note, revoke=False)
+    simulate(workload, "drf", record=note, settings=Settings(revoke=False))
     return uses
 
 

@@ -27,7 +27,7 @@ import forked
 from conftest import FAIRLEAD
 from fairlead.journal import read_history
 from fairlead.journal.sql import SqlStore
-from fairlead.model.specs import Node, Queue
+from fairlead.model.specs import Node, Queue, Settings
 from fairlead.scheduler.entitlements import wanted_by
 from fairlead.scheduler.facts import TasksFinished, TasksPlaced, encode
 from fairlead.simulate.measure import summary, unfairness, write_parquet
@@ -229,7 +229,7 @@ def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy)
         books.append(state.queues.used[0].copy())
         assert [each.tolist() for each in wanted_by(state)] == wanted(state)
 
-    run = simulate(workload, policy, reserve_after=3.0, history=2.0, watch=watch)
+    run = simulate(workload, policy, settings=Settings(reserve_after=3.0), history=2.0, watch=watch)
     assert len(ends) == run.completed == run.decisions
     stuck = int(workload.tasks[~run.refused & np.isnan(run.ended)].sum())
     total = int(workload.tasks[~run.refused].sum())
@@ -266,8 +266,9 @@ def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
         mock.patch("fairlead.simulate.many_steps.CHUNK_JOBS", chunk),
         mock.patch("fairlead.scheduler.effects.COMPACT_FROM", 2),
     ):
-        many, run = facts_of(workload, policy, True, reserve_after=reserve_after, history=history, samples=3)
-        single, other = facts_of(workload, policy, False, reserve_after=reserve_after, history=history, samples=3)
+        same = {"settings": Settings(reserve_after=reserve_after), "history": history, "samples": 3}
+        many, run = facts_of(workload, policy, True, **same)
+        single, other = facts_of(workload, policy, False, **same)
     assert many == single
     assert summary(run) | {"seconds": 0} == summary(other) | {"seconds": 0}
     assert np.array_equal(run.ended, other.ended, equal_nan=True)
@@ -293,8 +294,8 @@ def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_other
                 after=[int(rng.integers(k))] if k and rng.random() < 0.2 else (),
             )
         crowd = jobs.workload("crowd", synthetic_nodes(2, "cpu=6"), queues)
-        many, run = facts_of(crowd, policy, True, history=10.0, reserve_after=5.0)
-        single, other = facts_of(crowd, policy, False, history=10.0, reserve_after=5.0)
+        many, run = facts_of(crowd, policy, True, history=10.0, settings=Settings(reserve_after=5.0))
+        single, other = facts_of(crowd, policy, False, history=10.0, settings=Settings(reserve_after=5.0))
         assert many == single
         assert summary(run) | {"seconds": 0} == summary(other) | {"seconds": 0}
         assert any(b'"after":[{' in fact for fact in many)
@@ -372,7 +373,7 @@ def test_an_overcommitted_machine_does_as_much_as_it_can(workload, slots):
 @given(seed=st.integers(0, 10**6), nodes=st.integers(1, 6))
 def test_a_model_in_simpy_agrees(seed, nodes):
     small = crowded(nodes, 4, 30, tasks=5, busy=1.5, seed=seed)
-    ours = simulate(small, reserve_after=1e9, history=0.0)
+    ours = simulate(small, settings=Settings(reserve_after=1e9), history=0.0)
     theirs = Model(small).go()
     assert ours.ended.tolist() == theirs.ended.tolist()
 
@@ -416,7 +417,9 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
         here.extend(placements(facts))
 
     recorded = read_trace(path)
-    assert recorded.notes == [f"{path}: 1 job without an ended task is left out"]
+    assert recorded.notes == [
+        f"{path}: 1 task has not ended: it takes as long as the median of the others of the job, or of all"
+    ]
     assert recorded.skipped == 0, "no row is wrong"
     run = simulate(recorded, "drf", watch=watch)
     assert len(there) == 14
@@ -729,9 +732,19 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
         (["sweep", "trace.csv", "--out", "o", "--nodes", "2,x"], "--nodes '2,x': write numbers"),
         (["sweep", "trace.csv", "--out", "trace.csv"], "trace.csv: File exists"),
         (["sweep", "trace.csv", "--out", "o", "--revoke", "maybe"], "--revoke 'maybe': write on, off, or on,off"),
+        (["sweep", "trace.csv", "--out", "o", "--nodes", "2", "--config", "x.toml"], "x.toml: cannot be read"),
+        (["simulate", "trace.csv", "--set", "scheduler.revoke"], "--set scheduler.revoke: write KEY=VALUE, such as"),
         (
-            ["sweep", "trace.csv", "--out", "o", "--nodes", "2", "--config", "x.toml"],
-            "--nodes and --config: both set the machines",
+            ["simulate", "trace.csv", "--nodes", "2", "--set", "scheduler.reserve_after=soon"],
+            "--set scheduler.reserve_after=soon: scheduler.reserve_after: 'soon' is not a duration: write seconds, or",
+        ),
+        (
+            ["simulate", "trace.csv", "--nodes", "2", "--set", "queue.nowhere.weight=2"],
+            "--set queue.nowhere.weight=2: there is no queue 'nowhere': choose one of",
+        ),
+        (
+            ["sweep", "trace.csv", "--out", "o", "--nodes", "2", "--set", "sheduler.revoke=false"],
+            "--set sheduler.revoke=false: sheduler: ",
         ),
         (["sweep", "trace.csv", "--out", "o", "--nodes", "2", "--engine", "slurm"], "unknown engine 'slurm'"),
     ],
@@ -825,8 +838,21 @@ def test_a_sweep_with_and_without_revocation(tmp_path):
     )
     trace.write_text("submit,queue,tasks,duration,cpu\n0,batch,18,500,1\n10,analytics,9,20,1\n100,batch,5,20,1\n")
     grid = [
-        Point(str(trace), "", "drf", 1.0, 1.0, 0.0, 1e9, 0, "", 0, config=str(config), revoke=revoke)
-        for revoke in (True, False)
+        Point(
+            str(trace),
+            "",
+            "drf",
+            1.0,
+            1.0,
+            0.0,
+            1e9,
+            0,
+            "",
+            0,
+            config=str(config),
+            changes=(f"scheduler.revoke={revoke}",),
+        )
+        for revoke in ("true", "false")
     ]
     assert len({point.name for point in grid}) == 2
     found = sweep(grid, tmp_path / "o", workers=1)

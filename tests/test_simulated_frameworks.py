@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forked
-from fairlead.model.specs import Node, Queue
+from fairlead.model.specs import Node, Queue, Settings
 from fairlead.policies.contract import PolicyError
 from fairlead.scheduler.facts import OffersMade, TasksRevoked
 from fairlead.simulate.measure import summary
@@ -107,14 +107,14 @@ def test_each_task_ends_once_whoever_launches_it(workload, policy, only, times, 
             for offer in fact.offers if isinstance(fact, OffersMade) else []:
                 offered.add(offer.role)
 
-    run = simulate(workload, policy, reserve_after=3.0, history=2.0, watch=watch, offers=answers)
+    run = simulate(workload, policy, settings=Settings(reserve_after=3.0), history=2.0, watch=watch, offers=answers)
     assert offered <= (names if names is not None else {*workload.queue})
     total = int(workload.tasks[~run.refused].sum())
     left = workload.tasks[~run.refused & np.isnan(run.ended)].sum()
     assert run.completed + run.withdrawn <= total <= run.completed + run.withdrawn + left
     if most is None and not hoards and np.isinf(workload.withdrawn).all():
         assert run.completed == total
-    again = simulate(workload, policy, reserve_after=3.0, history=2.0, offers=answers)
+    again = simulate(workload, policy, settings=Settings(reserve_after=3.0), history=2.0, offers=answers)
     assert summary(run) | {"seconds": 0} == summary(again) | {"seconds": 0}
 
 

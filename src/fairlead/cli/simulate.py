@@ -19,12 +19,13 @@ from fairlead.model.quantity import parse_seconds, plain_number
 from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
 from fairlead.simulate.baselines import baseline_of
+from fairlead.simulate.configured import configured, own_policy
 from fairlead.simulate.measure import summary, write_parquet
 from fairlead.simulate.offers import Answers, parse_answers
 from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
 from fairlead.simulate.run import check_policy, simulate
 from fairlead.simulate.traces import Derivation, read_trace
-from fairlead.simulate.workload import TraceError, check_leaves, cut, on_machines, synthetic_nodes
+from fairlead.simulate.workload import TraceError, check_leaves, cut, synthetic_nodes
 
 DEFAULT_ANSWERS = "hold=1s,refuse=5s"
 """Default of --framework: how frameworks answer offers."""
@@ -32,9 +33,8 @@ DEFAULT_ANSWERS = "hold=1s,refuse=5s"
 
 def run_simulations(
     trace: Path, kind: str | None, columns: Path | None, policies: list[str], nodes: int, node: str, config: Path | None,
-    history: str, revoke: str,
-    offers: str, framework: str, speed: float, scale: float, start: str, end: str, seed: int, skip_bad: bool, out: Path | None,
-    report: Path | None, as_json: bool,
+    changes: list[str], history: str, revoke: str, offers: str, framework: str, speed: float, scale: float, start: str, end: str,
+    seed: int, skip_bad: bool, out: Path | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate a workload under each policy, and print the results."""
     _check_outputs(report, out)
@@ -47,26 +47,24 @@ def run_simulations(
             f"--framework {framework}: needs --offers, because no offers are made without it: add --offers all or queue names"
         )
     framework = framework or DEFAULT_ANSWERS
-    modes = list(itertools.product(_modes(revoke), _answers(offers, framework)))
+    modes, answers = _modes(revoke), _answers(offers, framework)
     try:
         workload = read_trace(trace, kind, skip_bad=skip_bad, derivation=Derivation(seed=seed), columns=columns)
         workload = cut(
             workload, _seconds("--from", start, 0.0), _seconds("--to", end, float("inf")), speed, scale, seed
         )
-        workload = on_machines(workload, nodes, node, config)
-        for policy in policies:
+        workloads = [configured(workload, nodes, node, config, [*changes, *mode]) for mode in modes]
+        for policy in filter(None, policies):  # "": as configured
             check_policy(policy)
         if workload.skipped:
             rows = "1 row was" if workload.skipped == 1 else f"{workload.skipped:,} rows were"
             print(f"fairlead: {trace}: {rows} invalid and skipped", file=sys.stderr)
         runs = []
         with progress(TaskProgressColumn()) as bars:
-            for policy, (revokes, answers) in itertools.product(policies, modes):
-                bar = bars.add_task(policy, total=1.0)
+            for policy, workload, how in itertools.product(policies, workloads, answers):
+                bar = bars.add_task(policy or own_policy(workload), total=1.0)
                 update = partial(_update, bars, bar)
-                runs.append(
-                    simulate(workload, policy, history=half_life, revoke=revokes, progress=update, offers=answers)
-                )
+                runs.append(simulate(workload, policy, history=half_life, progress=update, offers=how))
                 bars.update(bar, completed=1.0)
         if out is not None:
             write_parquet(runs, out)
@@ -75,7 +73,7 @@ def run_simulations(
     if report is not None:
         write_page(report, page(runs, _settings(start, end, speed, scale, seed, history, offers and framework)))
     summaries = [summary(run) for run in runs]
-    made = {**made_by(), "machines": workload.machines}
+    made = {**made_by(), "machines": workloads[0].machines}
     print(
         json.dumps({"made": made, "runs": summaries}, indent=2)
         if as_json
@@ -109,7 +107,8 @@ def _update(bars: Progress, bar: Any, part: float) -> None:
 
 def run_sweep(
     trace: Path, kind: str | None, columns: Path | None, policies: list[str], loads: str, sizes: str, node: str,
-    config: Path | None, seeds: str, revoke: str, start: str, end: str, skip_bad: bool, out: Path, engine: str,
+    config: Path | None, changes: list[str], seeds: str, revoke: str, start: str, end: str, skip_bad: bool, out: Path,
+    engine: str,
     workers: int | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a grid of simulations, and print a line per point."""
@@ -118,11 +117,13 @@ def run_sweep(
     _check_outputs(report)
     modes = _modes(revoke)
     try:
-        for policy in policies:
+        for policy in filter(None, policies):  # "": as configured
             check_policy(policy)
         # Report what is wrong once, before the grid starts.
         machines = _numbers("--nodes", sizes, int)
-        workload = on_machines(read_trace(trace, kind, skip_bad=skip_bad, columns=columns), max(machines), node, config)
+        workload = read_trace(trace, kind, skip_bad=skip_bad, columns=columns)
+        for mode in modes:
+            configured(workload, max(machines), node, config, [*changes, *mode])
         if not all(map(baseline_of, policies)):
             check_leaves(workload)
         loads_and_seeds = _numbers("--scale", loads, float), machines, _numbers("--seed", seeds, int)
@@ -144,10 +145,10 @@ def run_sweep(
                 seed,
                 skip_bad,
                 tree,
-                revokes,
+                (*changes, *mode),
                 mapping,
             )
-            for policy, revokes, scale, size, seed in grid
+            for policy, mode, scale, size, seed in grid
         ]
         synthetic_nodes(0, node)  # raises at once if `node` is wrong
         with progress(MofNCompleteColumn()) as bars:
@@ -165,12 +166,12 @@ def run_sweep(
     print(plain_lines(sweep_text(found, width(200))))
 
 
-def _modes(revoke: str) -> list[bool]:
-    """Read --revoke: the modes with and without preemption."""
-    modes = revoke.split(",")
+def _modes(revoke: str) -> list[list[str]]:
+    """Read --revoke: the changes of the configuration for preemption, and against it."""
+    modes = revoke.split(",") if revoke else []
     if not set(modes) <= {"on", "off"}:
         raise Failure(f"--revoke {revoke!r}: write on, off, or on,off to compare")
-    return [mode == "on" for mode in modes]
+    return [[f"scheduler.revoke={'true' if mode == 'on' else 'false'}"] for mode in modes] or [[]]
 
 
 def _answers(queues: str, text: str) -> list[Answers | None]:

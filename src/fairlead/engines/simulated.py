@@ -147,12 +147,26 @@ class SimulatedCluster:
         self.truth.down[row] = True
         kernel.drop_node(self.truth, self.runs, row, self.now)
         self._news.append(NodeDown(name))
+        self._count_capacity()
 
     def restore(self, name: str) -> None:
         """Bring back a lost node, empty."""
         row = self._rows[name]
-        self.truth.down[row] = False
-        self._news.append(NodeUp(self.nodes[row]))
+        self.join(self.nodes[row], self.truth.capacity[row])
+
+    def join(self, node: Node, capacity: I64) -> None:
+        """Bring up a node, maybe with another capacity or other labels than before."""
+        row = self._rows[node.name]
+        self.nodes[row], self.truth.capacity[row], self.truth.down[row] = node, capacity, False
+        self._news.append(NodeUp(node))
+        self._count_capacity()
+
+    def _count_capacity(self) -> None:
+        """Recompute the capacity of the nodes that are up, of which queues' shares are from now on."""
+        truth = self.truth
+        share = np.where(truth.total > 0, truth.used / np.maximum(truth.total, 1), 0.0).max(axis=1, initial=0.0)
+        truth.got += share * (self.now - truth.since)
+        truth.since[:], truth.total[:] = self.now, truth.capacity[~truth.down].sum(axis=0)
 
     # -- the contract -------------------------------------------------------------------------------------------
 

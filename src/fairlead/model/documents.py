@@ -328,7 +328,7 @@ class Configuration:
         self.output = output
 
 
-def validated(kind: type[T], path: Path, text: str, raw: dict[str, Any]) -> T:
+def validated(kind: type[T], path: Path | str, text: str, raw: dict[str, Any]) -> T:
     """Validate what was read. Raises DocumentError with the first few errors."""
     try:
         return kind.model_validate(raw)
@@ -359,6 +359,13 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
         With the file, the line (for TOML), the key and the remedy of the first few errors.
     """
     text, raw = read_table(path)
+    return configuration_of(raw, check_policy, path, text)
+
+
+def configuration_of(
+    raw: dict[str, Any], check_policy: Callable[[str], object], path: Path | str, text: str = ""
+) -> Configuration:
+    """Validate a document; errors name `path`, and the line if its text is given."""
     document = validated(Document, path, text, raw)
 
     document.queue += _of_users(document.queue)
@@ -386,7 +393,7 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
     return Configuration(queues, nodes, _settings(path, text, document, queues), system, document.output)
 
 
-def _settings(path: Path, text: str, document: Document, queues: list[Queue]) -> Settings:
+def _settings(path: Path | str, text: str, document: Document, queues: list[Queue]) -> Settings:
     """Return the settings of a document. Raises DocumentError if they do not fit its queues."""
     s = document.scheduler
     bounds = {
@@ -710,11 +717,11 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
     return text, raw
 
 
-def fault(path: Path, text: str, location: Sequence[str | int], message: str, kind: str) -> str:
+def fault(path: Path | str, text: str, location: Sequence[str | int], message: str, kind: str) -> str:
     location = _place(location)
     line = _line_of(text, location)
     key = key_of(location)
-    place = f"{path}:{line}" if path.suffix != ".json" else str(path)
+    place = f"{path}:{line}" if text and not str(path).endswith(".json") else str(path)
     return f"{place}: {shortened(key)}: {reason(kind, message)}"
 
 

@@ -177,10 +177,8 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
             job_row(state, after.job)
         except Unknown as error:
             raise Unknown(f"after: {error}") from None
-    _check_size(state, job)
+    check_queues(state, job)
     for name in path_to_root(job.queue):
-        if state.spec_of(name).draining:
-            raise Refused(f"queue {state.display_name(name)!r} is draining: it takes no more jobs")
         limit = state.spec_of(name).limit
         times = job.tasks if job.gang else 1
         if not limits or (job.revocable and state.settings.revoke):
@@ -194,8 +192,11 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
                 )
 
 
-def _check_size(state: State, job: Job) -> None:
-    """Refuse a task larger than `largest_task` of its queue, or of the nearest above it that has one."""
+def check_queues(state: State, job: Job) -> None:
+    """Refuse a job of a draining queue, and a task larger than `largest_task` of its queue or the nearest above with one."""
+    for name in path_to_root(job.queue):
+        if state.spec_of(name).draining:
+            raise Refused(f"queue {state.display_name(name)!r} is draining: it takes no more jobs")
     declared = ((name, state.spec_of(name).largest_task) for name in path_to_root(job.queue))
     name, most = next(((name, most) for name, most in declared if most is not None), ("", {}))
     for resource, amount in job.demand.items():

@@ -43,6 +43,7 @@ def summary(run: Run) -> dict[str, Any]:
         - ``lost``: work of preempted tasks, in seconds of the whole cluster.
         - ``below guarantee``: seconds below guarantee with demand that a claim could serve, summed over queues, from samples. Of
           nested queues the lowest count.
+        - ``replay``: how far tasks start from their real starts, None if these are unknown; see :class:`Run`.
         - ``seconds``: real time of the simulation, the only number that differs from run to run.
     """
     over = ~np.isnan(run.ended)
@@ -81,6 +82,7 @@ def summary(run: Run) -> dict[str, Any]:
         "below guarantee": run.missed,
         "decisions": run.decisions,
         "steps": run.steps,
+        "replay": run.replay,
         "notes": [*run.workload.notes, *run.notes],
         "seconds": round(run.seconds, 3),
     }

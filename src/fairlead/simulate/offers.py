@@ -45,15 +45,15 @@ class Answers(NamedTuple):
     hold : seconds until an offer is answered
     refuse : seconds for which unused resources are refused
     hoards : True to keep unused offers
-    timeout : seconds until an offer expires, as `offer_timeout` in fairlead.toml
-    most : percentage of the cluster offered to a framework at once, at most, as `offer` there
+    timeout : seconds until an offer expires, in place of `offer_timeout` of the configuration; None: as there
+    most : percentage of the cluster offered to a framework at once, at most, in place of `offer` there; None: as there
     """
 
     queues: frozenset[str] | None = None
     hold: float = 1.0
     refuse: float = 5.0
     hoards: bool = False
-    timeout: float = 60.0
+    timeout: float | None = None
     most: float | None = None
 
 
@@ -129,8 +129,8 @@ class Offers:
         Resources in unanswered offers until the last task ended, in base units times seconds.
     """
 
-    def __init__(self, how: Answers, seen: Workload, cluster: OfferedCluster) -> None:
-        self._how, self._seen, self.cluster = how, seen, cluster
+    def __init__(self, how: Answers, seen: Workload, cluster: OfferedCluster, timeout: float) -> None:
+        self._how, self._seen, self.cluster, self._timeout = how, seen, cluster, timeout
         self._waiting = {name: _Waiting() for name in seen.leaves if how.queues is None or name in how.queues}
         self._check()
         self._due: list[tuple[float, str, int]] = []
@@ -146,6 +146,10 @@ class Offers:
     def _check(self) -> None:
         """Refuse a workload that cannot be launched in offers."""
         seen = self._seen
+        if seen.changes:
+            raise TraceError(
+                f"--offers: cannot replay machines, jobs or a configuration that change, as those of {seen.name}"
+            )
         if unknown := sorted((self._how.queues or set()) - {*seen.leaves}):
             raise TraceError(f"--offers: no job is in queue {unknown[0]!r}: name queues of the trace, or all")
         for name in self._waiting:
@@ -225,7 +229,7 @@ class Offers:
         truth, how = self.cluster.truth, self._how
         if truth.size[STARTED] > self._started:
             self._started, self._moved = int(truth.size[STARTED]), now
-        wait = IDLE_ROUNDS * (how.hold + how.refuse + how.timeout)
+        wait = IDLE_ROUNDS * (how.hold + how.refuse + self._timeout)
         return truth.size[RUNNING] == 0 and (not truth.waiting.any() or now > self._moved + wait)
 
     def answers(self, now: float) -> list[Request]:
@@ -310,7 +314,7 @@ class Offers:
             elif isinstance(fact, OffersMade):
                 for offer in fact.offers:
                     heappush(self._due, (now + self._how.hold, offer.framework, offer.id))
-                heappush(self._wakes, now + self._how.timeout)
+                heappush(self._wakes, now + self._timeout)
             self._count(fact)
         return [self._acknowledge(list(jobs))] if jobs else []
 
@@ -370,7 +374,7 @@ def parse_answers(queues: str, text: str) -> Answers:
             found = found._replace(hoards=True)
         else:
             raise ValueError(f"{part!r}: write hold=1s, refuse=5s, timeout=60s, most=25% or hoard, with commas between")
-    if found.hold >= found.timeout:
+    if found.timeout is not None and found.hold >= found.timeout:
         raise ValueError(f"hold={found.hold:g}s: use less than timeout, {found.timeout:g}s, or no offer is answered")
     if not found.hold and not found.refuse:
         raise ValueError("hold=0,refuse=0: not both 0, or an offer is made and refused for ever at one moment")

@@ -93,6 +93,9 @@ def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
                 for what in ("made", "accepted", "declined", "expired")
             ),
         ]
+    if any(found["replay"] for found in summaries):
+        for which in ("median", "p90"):
+            lines.append((f"replay error, {which}", lambda f, w=which: span(f["replay"][w]) if f["replay"] else ""))
     if any(found["revoked"] or found["below guarantee"] for found in summaries):
         lines += [
             ("work lost", lambda f: span(f["lost"])),

@@ -20,13 +20,17 @@ import numpy as np
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Scheduler
 from fairlead.journal import Unrecorded
+from fairlead.model.documents import Configuration
 from fairlead.model.quantity import check_total
 from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
 from fairlead.policies import code_of, resources_of
+from fairlead.policies.codes import HDRF
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.fading import OverTime
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
+from fairlead.scheduler.admission import Refused, check_queues
+from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import Configured, Fact
 from fairlead.scheduler.kernel.view import BY_EASY
 from fairlead.scheduler.reports.reservations import idled_by_queue
@@ -41,16 +45,18 @@ from fairlead.simulate.baselines import (
     refuse_bounds,
     too_large_gangs,
 )
+from fairlead.simulate.configured import ABOUT_NODES, names_users, own_policy, reconfigured, unused
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.offers import Answers, OfferedCluster, Offers
-from fairlead.simulate.steps import Recorder, Sampler, Simulation, Watch, by_steps
+from fairlead.simulate.steps import Recorder, Sampler, Simulation, Watch, by_steps, job_of
 from fairlead.simulate.workload import F64, I64, Bools, TraceError, Workload, check_leaves
 
 SAMPLES = 400
 """Samples of shares and utilisation while jobs are submitted; sampling goes on at the same rate after that."""
 SLOT = "slot"
 KEEP_JOBS = 20_000
-"""Ended jobs to keep: few, but enough that not every other step forgets some."""
+"""Ended jobs to keep, whatever is configured: few, but enough that not every other step forgets some. No decision reads an ended
+job: forecasts have histograms of their own, and who comes after it may start."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,9 @@ class Run:
         Offers by outcome: made, accepted, declined, expired, rescinded; None without offers.
     offered : mapping of str to float
         Resources in unanswered offers, in base units times seconds.
+    replay : dict of str to float, or None
+        How far tasks start from their real starts; None if no real start is known. ``tasks``: how many have both; ``median``
+        and ``p90``: of the distance, in seconds; ``not begun``: how many really began, and not here.
     """
 
     workload: Workload
@@ -128,15 +137,15 @@ class Run:
     offers: dict[str, int] | None = None
     offered: Mapping[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    replay: dict[str, float] | None = None
 
 
 def simulate(
     workload: Workload,
-    policy: str = "drf",
+    policy: str = "",
     *,
-    reserve_after: float = Settings().reserve_after,
+    settings: Settings | None = None,
     history: float | None = None,
-    revoke: bool = True,
     samples: int = SAMPLES,
     watch: Watch | None = None,
     record: Callable[[Sequence[Fact]], None] | None = None,
@@ -152,15 +161,13 @@ def simulate(
     ----------
     workload : Workload
     policy : str
-        Policy of the root, inherited where the tree names no other: any live policy; ``slots``, ``slots:K`` and
-        ``slots:K:overcommit``; or a baseline without queues, such as ``easy``
+        Policy of the root, by default that of the tree, and inherited where the tree names no other: any live policy;
+        ``slots``, ``slots:K`` and ``slots:K:overcommit``; or a baseline without queues, such as ``easy``
         (:mod:`fairlead.simulate.baselines`), which uses only `samples` and `progress` of the parameters below.
-    reserve_after : float
-        Seconds, as in the live scheduler's settings.
+    settings : Settings, optional
+        Of the scheduler throughout. Default: those of the workload.
     history : float, optional
         Half-life of past usage at the root, in seconds; 0 for none. Default: that of the tree, else a day.
-    revoke : bool
-        Enables preemption, as in the live scheduler's settings.
     samples : int
         Samples of shares while jobs are submitted.
     watch : function, optional
@@ -194,22 +201,27 @@ def simulate(
         raise TraceError(f"{workload.name}: {error}") from None
     if not len(workload.submit):
         raise TraceError(f"{workload.name}: there are no jobs in this part of it")
+    asked, policy = policy, policy or own_policy(workload)
     baseline = baseline_of(policy)
     by_easy = order_of(policy)
     if baseline is None:
         check_leaves(workload)
     seen, scheduling, notes, overcommitted = _as_scheduled(workload, policy)
+    notes += unused(workload, offers is not None) if baseline is None else []
+    workload = _as_asked(workload, scheduling if asked else "", settings, history, offers)
     names = workload.leaves
     cluster = _cluster(workload, seen, names, overcommitted, SimulatedCluster if offers is None else OfferedCluster)
     refused = ~_can_be_held(seen)
-    for job in sorted(workload.after):  # nor what depends on a refused job
-        refused[job] |= refused[workload.after[job]].any()
     if baseline is not None:
         refused |= too_large_gangs(workload)
-    total_capacity = cluster.truth.capacity.sum(axis=0)
+    else:
+        notes += _refuse(workload, refused)
+    for job in sorted(workload.after):  # nor what depends on a refused job
+        refused[job] |= refused[workload.after[job]].any()
     total = int(workload.tasks[~refused].sum())
-    least = _least_seconds(workload, ~refused, total_capacity)
-    sampler = Sampler(cluster, workload, names, total_capacity, least, samples, total)
+    least = _least_seconds(workload, ~refused, cluster.truth.total)
+    sampler = Sampler(cluster, workload, names, least, samples, total)
+    starts = np.full(len(workload.begun), np.nan) if baseline is None and len(workload.begun) else None
 
     def on_progress() -> None:
         if progress is not None:
@@ -218,29 +230,25 @@ def simulate(
     if baseline is not None:
         if watch is not None or record is not None:
             raise PolicyError(f"{policy}: has no scheduler to watch, and no facts: it is a baseline")
-        if workload.after:
-            raise PolicyError(f"{policy}: does not support jobs that come after others: it is a baseline")
-        if offers is not None:
-            raise PolicyError(f"{policy}: makes no offers: it is a baseline")
+        _check_baseline(workload, policy, offers)
         totals = _run_baseline(workload, cluster, baseline, refused, sampler, on_progress)
     else:
-        tree = _tree(workload.queues, scheduling, history)
         if by_easy:
-            revoke = False
-            if offers is not None:
-                raise PolicyError(f"{policy}: makes no offers: it is a baseline")
-            if any(queue.policy and code_of(queue.policy, workload.resources) == HDRF for queue in tree):
-                raise PolicyError(f"{policy}: cannot serve queues by hdrf: choose another order")
+            _check_order(workload, policy, offers)
+            workload = replace(workload, settings=msgspec.structs.replace(workload.settings, revoke=False))
+        tree = workload.queues
         if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
             raise PolicyError(f"{policy}: needs usage history: name a half-life such as 7d, not none")
-        settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS, revoke=revoke)
-        if offers is not None:
-            settings = msgspec.structs.replace(settings, offer_timeout=offers.timeout, offer_most=offers.most)
-        driven = Offers(offers, seen, cluster) if offers is not None and isinstance(cluster, OfferedCluster) else None
-        scheduler, recorder = _scheduler(cluster, tree, settings, record)
+        driven = None
+        if offers is not None and isinstance(cluster, OfferedCluster):
+            driven = Offers(offers, seen, cluster, workload.settings.offer_timeout)
+        scheduler, recorder = _scheduler(cluster, tree, workload.settings, record, starts)
         scheduler.state.order.counts[BY_EASY] = bool(by_easy)
         sampler.state = scheduler.state
-        go = by_many_steps if compiled and watch is None and driven is None else by_steps
+        plain = (
+            compiled and watch is None and driven is None and not workload.changes and not workload.settings.max_jobs_of
+        )
+        go = by_many_steps if plain else by_steps
         steps = go(
             Simulation(seen, workload, scheduler, cluster, refused, sampler, recorder, watch, on_progress, driven)
         )
@@ -254,9 +262,77 @@ def simulate(
     return Run(
         workload=workload, policy=policy, submitted=workload.submit, begun=truth.begun, ended=truth.ended,
         waited=truth.waited, refused=refused, queues=names, resources=workload.resources, **sampler.columns(),
-        completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=revoke, **totals._asdict(),
-        seconds=time.perf_counter() - began, notes=notes,
+        completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=workload.settings.revoke, **totals._asdict(),
+        seconds=time.perf_counter() - began, notes=notes, replay=None if starts is None else _replay(workload, starts),
     )  # fmt: skip
+
+
+def _replay(workload: Workload, starts: F64) -> dict[str, float] | None:
+    """Compare when tasks start with when they really did; see :class:`Run`."""
+    really = ~np.isnan(workload.begun)
+    apart = np.abs(starts - workload.begun)[really & ~np.isnan(starts)]
+    if not len(apart):
+        return None
+    median, p90 = np.percentile(apart, [50, 90]).tolist()
+    return {"tasks": len(apart), "median": median, "p90": p90, "not begun": int((really & np.isnan(starts)).sum())}
+
+
+def _as_asked(
+    workload: Workload, policy: str, settings: Settings | None, history: float | None, offers: Answers | None
+) -> Workload:
+    """Return a workload with the whole queue tree and the settings that its scheduler gets; see :func:`simulate`."""
+
+    def change(own: list[Queue], its: Settings) -> Configuration:
+        its = msgspec.structs.replace(settings or its, keep_jobs=KEEP_JOBS)
+        if not names_users(workload):
+            its = msgspec.structs.replace(its, max_jobs_of={})
+        if offers is not None and offers.timeout is not None:
+            its = msgspec.structs.replace(its, offer_timeout=offers.timeout)
+        if offers is not None and offers.most is not None:
+            its = msgspec.structs.replace(its, offer_most=offers.most)
+        return Configuration(_tree(own, policy, history), [], its)
+
+    return reconfigured(workload, change)
+
+
+def _check_baseline(workload: Workload, policy: str, offers: Answers | None) -> None:
+    """Raise PolicyError if a baseline cannot run this."""
+    if workload.after:
+        raise PolicyError(f"{policy}: does not support jobs that come after others: it is a baseline")
+    if offers is not None:
+        raise PolicyError(f"{policy}: makes no offers: it is a baseline")
+
+
+def _check_order(workload: Workload, policy: str, offers: Answers | None) -> None:
+    """Raise PolicyError if EASY's rule in the order of a policy cannot run this."""
+    if offers is not None:
+        raise PolicyError(f"{policy}: makes no offers: it is a baseline")
+    if any(queue.policy and code_of(queue.policy, workload.resources) == HDRF for queue in workload.queues):
+        raise PolicyError(f"{policy}: cannot serve queues by hdrf: choose another order")
+
+
+def _refuse(workload: Workload, refused: Bools) -> list[str]:
+    """Mark the jobs that the scheduler would not accept; return a note on them.
+
+    Where the configuration changes meanwhile, all have been accepted.
+    """
+    if not any(queue.draining or queue.largest_task is not None for queue in workload.queues) or any(
+        isinstance(fact, Configured) for fact in workload.changes
+    ):
+        return []
+    state = State()
+    apply(state, Configured(at=0.0, queues=workload.queues, settings=workload.settings))
+    _, queue = np.unique(workload.queue, return_inverse=True)
+    _, first, which = np.unique(queue * len(workload.demands) + workload.shape, return_index=True, return_inverse=True)
+    bad, notes = np.zeros(len(first), np.bool_), []
+    for kind, job in enumerate(first.tolist()):
+        try:
+            check_queues(state, job_of(workload, job))
+        except Refused as why:
+            bad[kind] = True
+            notes.append(f"{int((which == kind).sum()):,} of the jobs of {workload.queue[job]} were refused: {why}")
+    refused |= bad[which]
+    return notes
 
 
 class _Totals(NamedTuple):
@@ -272,11 +348,15 @@ class _Totals(NamedTuple):
 
 
 def _scheduler(
-    cluster: SimulatedCluster, tree: list[Queue], settings: Settings, record: Callable[[Sequence[Fact]], None] | None
+    cluster: SimulatedCluster,
+    tree: list[Queue],
+    settings: Settings,
+    record: Callable[[Sequence[Fact]], None] | None,
+    starts: F64 | None,
 ) -> tuple[Scheduler, Recorder]:
     """Return a configured scheduler that knows the cluster's nodes, and the recorder of its decisions."""
     scheduler = Scheduler(Unrecorded(), cluster, lambda: cluster.now, repeat_after=np.inf, strict=True)
-    recorder = Recorder(record, scheduler.state, cluster)
+    recorder = Recorder(record, scheduler.state, cluster, starts)
     scheduler.on_record = recorder
     scheduler.step([lambda state, now: [Configured(at=0.0, queues=tree, settings=settings)]])
     while cluster.next_event() == 0.0:
@@ -361,8 +441,13 @@ def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[
     notes: list[str] = []
     baseline = baseline_of(policy)
     if baseline is not None:
+        if workload.changes:
+            raise PolicyError(
+                f"{policy}: cannot replay machines, jobs or a configuration that change, as those of {workload.name}: it is a "
+                "baseline"
+            )
         return workload, policy, notes_on(workload, policy, baseline), False
-    policy = order_of(policy) or policy
+    changes, policy = workload.changes, order_of(policy) or policy
     if policy.partition(":")[0] != "slots":
         find_policy(policy, BASELINES)
         unknown = sorted(set(resources_of(policy)) - set(workload.resources))
@@ -376,6 +461,10 @@ def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[
         )
     chosen: Any = find_policy(policy)
     assert isinstance(chosen, Slots)
+    if any(isinstance(fact, ABOUT_NODES) for fact in changes):
+        raise PolicyError(
+            f"{policy}: cannot replay machines that come and go, as those of {workload.name}: use --nodes"
+        )
     refuse_bounds(workload, "slots")
     size: Quantities = {}
     for node in workload.nodes:
@@ -398,21 +487,11 @@ def _default_slots(workload: Workload) -> int:
 
 
 def _tree(queues: list[Queue], policy: str, history: float | None) -> list[Queue]:
-    """Return the tree with this policy and half-life at its root; without a tree, a leaf for each name."""
+    """Return the tree with this policy and half-life at its root, if given; without a tree, a leaf for each name."""
     root = next((queue for queue in queues if queue.name == ROOT), Queue(ROOT))
     rest = [queue for queue in queues if queue.name != ROOT] or [Queue(USERS)]
-    half_life = root.history if history is None else history
-    return [
-        Queue(
-            ROOT,
-            max_jobs=root.max_jobs,
-            max_tasks=root.max_tasks,
-            policy=policy,
-            history=half_life,
-            offer_most=root.offer_most,
-        ),
-        *rest,
-    ]
+    asked = {**({"policy": policy} if policy else {}), **({} if history is None else {"history": history})}
+    return [msgspec.structs.replace(root, **asked), *rest]
 
 
 def _fits(nodes: list[Node], demand: Quantities, on: dict[str, list[str]]) -> bool:

@@ -12,13 +12,28 @@ from numpy.typing import NDArray
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request, Scheduler, with_graces
 from fairlead.model.specs import ROOT, After, Job, Queue, ancestors, path_to_root, settings_for
+from fairlead.scheduler import admission
 from fairlead.scheduler.entitlements import TreeDivision, bounds
-from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
+from fairlead.scheduler.facts import (
+    Configured,
+    Fact,
+    JobCancelled,
+    JobEdited,
+    JobHeld,
+    JobReleased,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    Outcome,
+    TasksFinished,
+    TasksPlaced,
+    TasksRevoked,
+)
 from fairlead.scheduler.kernel.scheduling import below_guarantee, next_review
 from fairlead.scheduler.preemption.claims import next_due
 from fairlead.scheduler.queue_tree import amounts_of, weights
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import WAITING
+from fairlead.scheduler.statuses import PLACED, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import NONE, UNLIMITED
 from fairlead.simulate.offers import Offers
 from fairlead.simulate.workload import F64, I64, Workload
@@ -27,28 +42,39 @@ Watch = Callable[[State, list[Fact]], None]
 
 
 class Recorder:
-    """Counts decisions, and passes facts on to `record`."""
+    """Counts decisions, and passes facts on to `record`; with `starts` it notes each task's first placement there."""
 
     def __init__(
-        self, record: Callable[[Sequence[Fact]], None] | None, state: State, cluster: SimulatedCluster
+        self,
+        record: Callable[[Sequence[Fact]], None] | None,
+        state: State,
+        cluster: SimulatedCluster,
+        starts: F64 | None = None,
     ) -> None:
         self.revoked = self.decisions = 0
         self.lost = 0.0
         self._state, self._cluster = state, cluster
         self.happened: list[Fact] = []
-        self._record = record
-        self.wants_facts = record is not None
+        self._record, self._starts = record, starts
+        self.wants_facts = record is not None or starts is not None
 
     def __call__(self, facts: Sequence[Fact]) -> None:
         self.happened += facts
         for fact in facts:
             if isinstance(fact, TasksPlaced):
                 self.decisions += len(fact.job)
+                self._note_starts(fact)
             elif isinstance(fact, TasksRevoked):
                 self.revoked += len(fact.job)
                 self.lost += self._lost(fact)
         if self._record is not None:
             self._record(facts)
+
+    def _note_starts(self, fact: TasksPlaced) -> None:
+        if self._starts is not None:
+            really = self._cluster.really(fact.attempts)
+            tasks = self._cluster.truth.task[really.job - 1] + really.index
+            self._starts[tasks] = np.fmin(self._starts[tasks], fact.at)
 
     def _lost(self, fact: TasksRevoked) -> float:
         """Return the work that preemption loses, up to the end of the grace period: seconds times dominant shares."""
@@ -83,12 +109,15 @@ def by_steps(s: Simulation) -> int:
     """Run a simulation moment by moment; return the number of moments."""
     cluster, scheduler, submit = s.cluster, s.scheduler, s.workload.submit
     leaving = withdrawals_of(s.workload)
+    changes, changed = s.workload.changes, 0
     upcoming = moments = 0
-    held_back: dict[int, list[int]] = {}
+    aside = Aside(s)
     happened = 0.0
     while True:
         now = min(submit[upcoming] if upcoming < len(submit) else np.inf, cluster.next_event())
         now = min(now, leaving[0][0] if leaving else np.inf)
+        if changed < len(changes) and (now < np.inf or cluster.truth.left.any()):
+            now = min(now, changes[changed].at)
         if s.offers is not None and (now < np.inf or not s.offers.is_over(cluster.now)):
             now = min(now, s.offers.next_event())
         if now == np.inf:
@@ -104,15 +133,20 @@ def by_steps(s: Simulation) -> int:
         cluster.now = float(now)
         moments += 1
         requests: list[Request] = []
+        late: list[Request] = []
+        while changed < len(changes) and changes[changed].at <= now:
+            _change(s, changes[changed], requests, late, aside)
+            changed += 1
         while upcoming < len(submit) and submit[upcoming] == now:
-            requests += [] if s.refused[upcoming] else [_submission(s, upcoming, held_back)]
+            requests += [] if s.refused[upcoming] else [_submission(s, upcoming, aside)]
             upcoming += 1
         while leaving and leaving[0][0] <= now:
-            requests.append(_withdrawal(s, leaving.popleft()[1], held_back))
+            requests.append(_withdrawal(s, leaving.popleft()[1], aside))
+        requests += late
         if s.offers is not None:
             requests += s.offers.answers(float(now))
         _all_steps(s, requests, float(now))
-        _release_followers(s, held_back)
+        aside.settle(s.recorder.happened)
         if s.watch is not None:
             s.watch(scheduler.state, s.recorder.happened)
         s.recorder.happened.clear()
@@ -135,13 +169,70 @@ def _all_steps(s: Simulation, requests: Sequence[Request], now: float) -> None:
             return
 
 
-def _submission(s: Simulation, job: int, held_back: dict[int, list[int]]) -> Request:
+class Aside:
+    """Jobs whose waiting tasks do not count as pending: held ones, and those that come after others.
+
+    before : by job, those that it comes after and that have not ended
+    held : jobs
+    stopping : running tasks that were cancelled
+    """
+
+    def __init__(self, s: Simulation) -> None:
+        self._s = s
+        self.before: dict[int, list[int]] = {}
+        self.held: set[int] = set()
+        self.stopping: set[tuple[int, int]] = set()
+        self._tasks: dict[int, int] = {}
+
+    def put(self, job: int, tasks: int) -> None:
+        """Count a job's waiting tasks as pending no longer."""
+        if job not in self._tasks:
+            self._tasks[job] = tasks
+            self._s.cluster.hold_back(job, tasks)
+
+    def take(self, job: int) -> None:
+        """Count them again."""
+        if job in self._tasks:
+            self._s.cluster.hold_back(job, self._tasks.pop(job), back=False)
+
+    def cancel(self, state: State, job: int, number: int, indices: Sequence[int] | None) -> list[int]:
+        """Withdraw waiting tasks of a job, those with these indices or all; return their indices."""
+        row = state.job_row(number)
+        first, count = state.jobs.first[row], state.jobs.tasks[row]
+        waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING)
+        gone: list[int] = waiting[np.isin(waiting, range(count) if indices is None else indices)].tolist()
+        self.take(job)
+        self._s.cluster.withdraw(job, len(gone))
+        if job in self.before or job in self.held:
+            self.put(job, len(waiting) - len(gone))
+        return gone
+
+    def settle(self, happened: Sequence[Fact]) -> None:
+        """Withdraw cancelled tasks that have ended, and count jobs again that are not held and whose dependencies have ended."""
+        for fact in happened if self.stopping else ():
+            if isinstance(fact, TasksFinished):
+                for job, index, outcome in zip(
+                    fact.job.tolist(), fact.index.tolist(), fact.outcome.tolist(), strict=True
+                ):
+                    if (job, index) in self.stopping:
+                        self.stopping.remove((job, index))
+                        self._s.cluster.withdraw(job - 1, outcome != Outcome.EXITED)
+        for job, before in list(self.before.items()):
+            self.before[job] = _not_over(self._s, before)
+            if not self.before[job]:
+                del self.before[job]
+        for job in list(self._tasks) if self._tasks else ():
+            if job not in self.before and job not in self.held:
+                self.take(job)
+
+
+def _submission(s: Simulation, job: int, aside: Aside) -> Request:
     def submit(state: State, now: float) -> list[Fact]:
         s.cluster.submit(job, int(s.workload.tasks[job]))
         before = _not_over(s, s.workload.after.get(job, ()))
         if before:
-            held_back[job] = before
-            s.cluster.hold_back(job, int(s.workload.tasks[job]))
+            aside.before[job] = before
+            aside.put(job, int(s.workload.tasks[job]))
         if s.offers is not None and s.offers.launches(job):
             return s.offers.submit(state, job, now)
         number = job + 1 if s.offers is None else s.offers.number(state, job)
@@ -160,15 +251,6 @@ def _not_over(s: Simulation, jobs: Sequence[int]) -> list[int]:
     return sorted({job for job in jobs if np.isnan(s.cluster.truth.ended[job])})
 
 
-def _release_followers(s: Simulation, held_back: dict[int, list[int]]) -> None:
-    """Let jobs wait whose dependencies have all ended."""
-    for job, before in list(held_back.items()):
-        held_back[job] = _not_over(s, before)
-        if not held_back[job]:
-            del held_back[job]
-            s.cluster.hold_back(job, int(s.workload.tasks[job]), back=False)
-
-
 def withdrawals_of(workload: Workload) -> deque[tuple[float, int]]:
     """Return when jobs are withdrawn, in order: seconds and the job; at once if that is before they are submitted."""
     at = np.maximum(workload.withdrawn, workload.submit)
@@ -177,10 +259,9 @@ def withdrawals_of(workload: Workload) -> deque[tuple[float, int]]:
     return deque(zip(at[order].tolist(), order.tolist(), strict=True))
 
 
-def _withdrawal(s: Simulation, job: int, held_back: dict[int, list[int]]) -> Request:
+def _withdrawal(s: Simulation, job: int, aside: Aside) -> Request:
     def withdraw(state: State, now: float) -> list[Fact]:
-        if held_back.pop(job, None):
-            s.cluster.hold_back(job, int(s.workload.tasks[job]), back=False)
+        aside.take(job)
         return withdraw_job(s, job, state, now)
 
     return withdraw
@@ -198,6 +279,58 @@ def withdraw_job(s: Simulation, job: int, state: State, now: float) -> list[Fact
     waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING).tolist()
     s.cluster.withdraw(job, len(waiting))
     return [JobCancelled(at=now, id=_number(s, job), indices=waiting)]
+
+
+def _change(s: Simulation, fact: Fact, first: list[Request], last: list[Request], aside: Aside) -> None:
+    """Have something of a workload's `changes` happen now; requests about jobs are to be made after submissions."""
+    match fact:
+        case NodeJoined(node=node):
+            s.cluster.join(node, np.array([node.capacity.get(r, 0) for r in s.workload.resources], np.int64))
+        case NodeLost(node=name):
+            s.cluster.lose(name)
+        case JobCancelled() | JobHeld() | JobReleased() | JobEdited():
+            last.append(_request_about_job(fact, aside))
+        case _:
+            first.append(lambda state, now: [fact])
+    s.sampler.configure(fact.queues if isinstance(fact, Configured) else None)
+
+
+def _request_about_job(fact: JobCancelled | JobHeld | JobReleased | JobEdited, aside: Aside) -> Request:
+    """Ask for what the fact says, as people do; nothing happens where that is refused, as of a job that has ended."""
+    job = fact.id - 1
+
+    def ask(state: State, now: float) -> list[Fact]:
+        found: Fact | None
+        try:
+            match fact:
+                case JobCancelled():
+                    found = admission.cancel(state, fact.id, fact.indices, now)
+                    if found is not None:
+                        aside.stopping.update(_running(state, fact.id, found.indices))
+                        aside.cancel(state, job, fact.id, found.indices)
+                case JobHeld():
+                    found = admission.hold(state, fact.id, now)
+                    aside.held.add(job)
+                    aside.put(job, int(state.jobs.waiting[state.job_row(fact.id)]))
+                case JobReleased():
+                    found = admission.release(state, fact.id, now)
+                    aside.held.discard(job)
+                case JobEdited():
+                    found = admission.edit(state, fact.id, fact)
+        except admission.Refused:
+            return []
+        return [found] if found is not None else []
+
+    return ask
+
+
+def _running(state: State, number: int, indices: Sequence[int] | None) -> list[tuple[int, int]]:
+    """Return the tasks of a job that hold resources, those with these indices or all: numbers and indices."""
+    row = state.job_row(number)
+    first, count = state.jobs.first[row], state.jobs.tasks[row]
+    status = state.tasks.status[first : first + count]
+    running = np.flatnonzero((status >= PLACED) & (status < SUCCEEDED)).tolist()
+    return [(number, index) for index in running if indices is None or index in indices]
 
 
 def job_of(workload: Workload, j: int) -> Job:
@@ -242,14 +375,20 @@ class Sampler:
     state: State | None = None
 
     def __init__(
-        self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, least: float, samples: int, tasks: int
-    ) -> None:  # fmt: skip
-        self._cluster, self._total, self._each = cluster, total, tasks <= EXACT_UP_TO
+        self, cluster: SimulatedCluster, workload: Workload, names: list[str], least: float, samples: int, tasks: int
+    ) -> None:
+        self._cluster, self._total, self._each = cluster, cluster.truth.total, tasks <= EXACT_UP_TO
         self._every, self._most = max(least / samples, 1.0), 10 * max(samples, 100)
         self._next = self._since = self.pause = float(workload.submit[0])
         self.missed, self.short = 0.0, np.zeros(len(names))
         self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
-        self._tree = _Tree(workload.queues, names, workload.resources, self._total)
+        self._queues, self._names, self._resources = workload.queues, names, workload.resources
+        self.configure()
+
+    def configure(self, queues: list[Queue] | None = None) -> None:
+        """Measure by this queue tree and the machines that are up from now on; None keeps the tree."""
+        self._queues = self._queues if queues is None else queues
+        self._tree = _Tree(self._queues, self._names, self._resources, self._total)
 
     @property
     def every(self) -> float:

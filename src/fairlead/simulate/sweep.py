@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.processes import on_all_cores
+from fairlead.simulate.configured import configured
 from fairlead.simulate.measure import summary
 from fairlead.simulate.run import simulate
 from fairlead.simulate.traces import Derivation, kind_of, read_trace
-from fairlead.simulate.workload import TraceError, Workload, cut, on_machines
+from fairlead.simulate.workload import TraceError, Workload, cut
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class Point:
 
     trace, kind : path of the trace, and its format
     nodes, node : number and capacity of identical machines; 0: those of the trace, or of `config`
-    config : path of a fairlead.toml with machines and the queue tree; empty for none
-    revoke : True to preempt for guarantees and fair shares
+    config : path of a fairlead.toml; empty for none
+    changes : assignments to keys of the configuration
     columns : where the columns of a table come from, as `--columns` names it
     """
 
@@ -43,7 +44,7 @@ class Point:
     seed: int
     skip_bad: bool = False
     config: str = ""
-    revoke: bool = True
+    changes: tuple[str, ...] = ()
     columns: str = ""
 
     @property
@@ -67,8 +68,9 @@ def run_point(point: Point) -> dict[str, Any]:
     )  # what is drawn when it is read
     workload = _read(trace, point.kind, point.skip_bad, seed, point.columns)
     workload = cut(workload, point.start, point.end, point.speed, point.scale, point.seed)
-    workload = on_machines(workload, point.nodes, point.node, Path(point.config) if point.config else None)
-    found = summary(simulate(workload, point.policy, revoke=point.revoke))
+    config = Path(point.config) if point.config else None
+    workload = configured(workload, point.nodes, point.node, config, point.changes)
+    found = summary(simulate(workload, point.policy))
     del found["seconds"]  # the same point gives the same file
     return {"point": asdict(point), "numbers": found}
 

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -13,11 +12,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.model.documents import read_configuration
 from fairlead.model.quantity import format_quantities, parse_quantity
-from fairlead.model.specs import ROOT, Job, Node, Quantities, Queue, ancestors, written
-from fairlead.policies.registry import find_policy
+from fairlead.model.specs import ROOT, Job, Node, Quantities, Queue, Settings, ancestors, written
 from fairlead.scheduler.admission import some
+from fairlead.scheduler.facts import Fact
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -75,6 +73,13 @@ class Workload:
         Everything else about a job, such as its name, user and retries; the columns above override the template.
     after : dict of int to list of int
         By job: earlier jobs that must have ended before it.
+    settings : Settings
+        Of the scheduler; the defaults where neither a configuration nor a journal sets them.
+    changes : list of Fact
+        What else happens, by time: nodes that join, are lost or drained, other configurations, and what people ask about jobs,
+        by their number in the order of submission, from 1.
+    begun : float64, shape (tasks,) or (0,)
+        When tasks really began, those of one job after another's; NaN if they did not. Empty if that is not known.
     skipped : int
         Malformed rows left out.
     notes : list of str
@@ -101,6 +106,9 @@ class Workload:
     like: I64
     templates: list[Job]
     after: dict[int, list[int]] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
+    changes: list[Fact] = field(default_factory=list)
+    begun: F64 = field(default_factory=lambda: np.zeros(0))
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -309,7 +317,32 @@ def cut(
     rows = np.repeat(np.flatnonzero(wanted), copies[wanted])
     begin = start if np.isfinite(start) else 0.0
     found = _chosen(workload, rows)
-    return replace(found, submit=(found.submit - begin) / speed, withdrawn=(found.withdrawn - begin) / speed)
+    return replace(
+        found,
+        submit=(found.submit - begin) / speed,
+        withdrawn=(found.withdrawn - begin) / speed,
+        changes=_changes(workload.changes, rows, begin, speed),
+        begun=_begun(workload, rows) - begin if speed == 1 else np.zeros(0),
+    )
+
+
+def _changes(changes: list[Fact], rows: I64, begin: float, speed: float) -> list[Fact]:
+    """Return changes in the time of a selection; those about a job are about each copy of it."""
+    found = []
+    for fact in changes:
+        then = msgspec.structs.replace(fact, at=max(0.0, fact.at - begin) / speed)
+        job = getattr(fact, "id", None)
+        copies = [] if job is None else (np.flatnonzero(rows == job - 1) + 1).tolist()
+        found += [then] if job is None else [msgspec.structs.replace(then, id=number) for number in copies]
+    return found
+
+
+def _begun(workload: Workload, rows: I64) -> F64:
+    """Return when the tasks of a selection really began."""
+    if not len(workload.begun):
+        return workload.begun
+    task, tasks = np.cumsum(workload.tasks) - workload.tasks, workload.tasks[rows]
+    return workload.begun[np.repeat(task[rows] - np.cumsum(tasks) + tasks, tasks) + np.arange(tasks.sum())]
 
 
 def _after(after: dict[int, list[int]], rows: I64) -> dict[int, list[int]]:
@@ -368,41 +401,3 @@ def synthetic_nodes(count: int, node: str) -> list[Node]:
         if not resource or capacity[resource] <= 0:
             raise TraceError(f"--node {node!r}: {part.strip()!r} is no capacity: write cpu=12,memory=48GiB")
     return [Node(f"n{i}", capacity, {}) for i in range(count)]
-
-
-def on_machines(workload: Workload, nodes: int, node: str, config: Path | None) -> Workload:
-    """Replace a workload's machines, and with a configuration also its queues.
-
-    Parameters
-    ----------
-    workload : Workload
-    nodes, node : int, str
-        Number of identical machines, and the capacity of each; 0 keeps those of the trace.
-    config : Path, optional
-        A fairlead.toml with machines and the queue tree.
-
-    Raises
-    ------
-    TraceError
-        Both are given, or the configuration has no machines, or no queue for some job.
-    DocumentError
-        The configuration is invalid.
-    """
-    if nodes and config:
-        raise TraceError("--nodes and --config: both set the machines: use one of the two")
-    if config:
-        found = read_configuration(config, find_policy)
-        if not found.nodes:
-            raise TraceError(f"{config}: has no [[node]]: declare the machines")
-        inner = {queue.name for queue in found.queues}
-        lost = sorted(name for name in workload.leaves if not _is_leaf(name, inner))
-        if lost:
-            beside = "/".join([*lost[0].split("/")[:-1], "*"])
-            raise TraceError(f"{config}: has no leaf queue for {lost[0]!r} of the trace: declare it, or {beside}")
-        return replace(workload, nodes=found.nodes, queues=found.queues)
-    return replace(workload, nodes=synthetic_nodes(nodes, node)) if nodes else workload
-
-
-def _is_leaf(name: str, declared: set[str]) -> bool:
-    parent = name.rpartition("/")[0]
-    return name in declared or (f"{parent}/*" if parent else "*") in declared

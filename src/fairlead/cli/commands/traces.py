@@ -26,11 +26,21 @@ Columns = Annotated[
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip invalid rows, and count them.")]
 From = Annotated[str, typer.Option("--from", help="Only jobs submitted at or after this trace time, such as 6h.")]
 To = Annotated[str, typer.Option("--to", help="Only jobs submitted before this trace time, such as 12h.")]
-Config = Annotated[Path | None, typer.Option(help="Take machines and the queue tree from this fairlead.toml.")]
+Config = Annotated[
+    Path | None, typer.Option(help="Simulate under this fairlead.toml: its queues, settings and machines.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key of the configuration, such as scheduler.reserve_after=60 or queue.lab/ml.weight=2. Repeatable.",
+    ),
+]
 Revoke = Annotated[
     str,
     typer.Option(
-        help="Preempt tasks for guarantees and fair shares: on, off, or on,off to compare.",
+        help="Preempt tasks for guarantees and fair shares: on, off, or on,off to compare. Default: as configured.",
         autocompletion=values.some_of(lambda: ("on", "off")),
     ),
 ]
@@ -42,22 +52,27 @@ def simulate(
     policy: Annotated[
         str,
         of_policies(
-            "One or more; also slots[:K[:overcommit]], fifo-strict, easy[:LIMITS or POLICY], conservative[:LIMITS].",
+            "One or more; also slots[:K[:overcommit]], fifo-strict, easy[:LIMITS or POLICY], conservative[:LIMITS]. "
+            "Default: as configured, or drf.",
             values.all_policies,
         ),
-    ] = "drf",
+    ] = "",
     kind: Format = None,
     columns: Columns = None,
     nodes: Annotated[
-        int, typer.Option(help="Use N identical machines instead of the trace's.", min=0, max=1_000_000)
+        int,
+        typer.Option(
+            help="Use N identical machines instead of the trace's or the configuration's.", min=0, max=1_000_000
+        ),
     ] = 0,
     node: OneNode = "cpu=12,memory=48GiB",
     config: Config = None,
+    changes: Set = None,
     history: Annotated[
         str,
         typer.Option(help="Half-life of past usage, such as 7d, or none. Default: that of --config, or 1d."),
     ] = "",
-    revoke: Revoke = "on",
+    revoke: Revoke = "",
     offers: Annotated[
         str,
         typer.Option(help="Run again with the jobs of these queues launched through offers: queue names, or all."),
@@ -87,15 +102,17 @@ def simulate(
     from fairlead.cli.simulate import run_simulations
 
     run_simulations(
-        trace, kind, columns, policy.split(","), nodes, node, config, history, revoke, offers, framework, speed, scale, start,
-        end, seed, skip_bad, out, report, as_json,
+        trace, kind, columns, policy.split(","), nodes, node, config, changes or [], history, revoke, offers, framework, speed,
+        scale, start, end, seed, skip_bad, out, report, as_json,
     )  # fmt: skip
 
 
 def sweep(
     trace: Trace,
     out: Annotated[Path, typer.Option(help="Folder for the results; existing ones are not computed again.")],
-    policy: Annotated[str, of_policies("One or more, separated by commas.", values.all_policies)] = "drf",
+    policy: Annotated[
+        str, of_policies("One or more, separated by commas. Default: as configured, or drf.", values.all_policies)
+    ] = "",
     kind: Format = None,
     columns: Columns = None,
     scale: Annotated[str, typer.Option(help="Multipliers of the number of jobs, separated by commas.")] = "1",
@@ -104,8 +121,9 @@ def sweep(
     ] = "0",
     node: OneNode = "cpu=12,memory=48GiB",
     config: Config = None,
+    changes: Set = None,
     seed: Annotated[str, typer.Option(help="Random seeds, separated by commas.")] = "0",
-    revoke: Revoke = "on",
+    revoke: Revoke = "",
     start: From = "",
     end: To = "",
     skip_bad: SkipBad = False,
@@ -127,6 +145,6 @@ def sweep(
     from fairlead.cli.simulate import run_sweep
 
     run_sweep(
-        trace, kind, columns, policy.split(","), scale, nodes, node, config, seed, revoke, start, end, skip_bad, out, engine,
-        workers, report, as_json,
+        trace, kind, columns, policy.split(","), scale, nodes, node, config, changes or [], seed, revoke, start, end, skip_bad,
+        out, engine, workers, report, as_json,
     )  # fmt: skip

@@ -1,0 +1,115 @@
+"""The configuration that a workload is simulated under: from a file, a journal, and assignments of single keys."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fairlead.model.assignments import as_document, with_changes
+from fairlead.model.documents import Configuration, read_configuration, read_table
+from fairlead.model.specs import ROOT, Queue, Settings, path_to_root
+from fairlead.policies.registry import find_policy
+from fairlead.scheduler.facts import Configured, Fact, NodeDrained, NodeJoined, NodeLost, NodeResumed
+from fairlead.simulate.workload import TraceError, Workload, synthetic_nodes
+
+ABOUT_NODES = (NodeJoined, NodeLost, NodeDrained, NodeResumed)
+
+
+def configured(
+    workload: Workload, nodes: int = 0, node: str = "", config: Path | None = None, changes: Sequence[str] = ()
+) -> Workload:
+    """Give a workload other machines, another configuration, or both.
+
+    Parameters
+    ----------
+    workload : Workload
+    nodes, node : int, str
+        Number of identical machines, and the capacity of each; 0 keeps those of the configuration, else of the trace.
+    config : Path, optional
+        A fairlead.toml, in place of the trace's own configuration.
+    changes : sequence of str
+        Assignments to keys of the configuration (:mod:`fairlead.model.assignments`).
+
+    Raises
+    ------
+    TraceError
+        The configuration has no queue for some job, or `node` is no capacity.
+    DocumentError
+        The configuration is invalid.
+    """
+    machines = synthetic_nodes(nodes, node) if nodes else []
+    if config is not None:
+        found = read_configuration(config, find_policy)
+        if changes:
+            found = with_changes(read_table(config)[1], changes, find_policy)
+        _check_queues(workload, config, {queue.name for queue in found.queues})
+        workload = reconfigured(replace(workload, changes=without(workload.changes, Configured)), lambda *_: found)
+        machines = machines or found.nodes
+    elif changes:
+        names = set(workload.queue) if any(change.startswith("queue.") for change in changes) else set()
+        declared = [Queue(path) for path in sorted({path for name in names for path in path_to_root(name)} - {ROOT})]
+        workload = reconfigured(
+            workload,
+            lambda queues, its: with_changes(as_document(queues or declared, its), changes, find_policy),
+        )
+    return replace(workload, nodes=machines, changes=without(workload.changes, *ABOUT_NODES)) if machines else workload
+
+
+def without(changes: Sequence[Fact], *kinds: type[Fact]) -> list[Fact]:
+    """Return the changes that are not of these kinds."""
+    return [fact for fact in changes if not isinstance(fact, kinds)]
+
+
+def reconfigured(workload: Workload, change: Callable[[list[Queue], Settings], Configuration]) -> Workload:
+    """Change a workload's queues and settings, and those that are in force later."""
+
+    def changed(fact: Fact) -> Fact:
+        if not isinstance(fact, Configured):
+            return fact
+        found = change(fact.queues, fact.settings)
+        return Configured(at=fact.at, queues=found.queues, settings=found.settings)
+
+    found = change(workload.queues, workload.settings)
+    changes = [changed(fact) for fact in workload.changes]
+    return replace(workload, queues=found.queues, settings=found.settings, changes=changes)
+
+
+def _check_queues(workload: Workload, config: Path, declared: set[str]) -> None:
+    """Raise TraceError if a job has no leaf queue in a configuration."""
+    lost = sorted(name for name in set(workload.queue) if not _is_leaf(name, declared))
+    if lost:
+        beside = "/".join([*lost[0].split("/")[:-1], "*"])
+        raise TraceError(f"{config}: has no leaf queue for {lost[0]!r} of the trace: declare it, or {beside}")
+
+
+def _is_leaf(name: str, declared: set[str]) -> bool:
+    parent = name.rpartition("/")[0]
+    return name in declared or (f"{parent}/*" if parent else "*") in declared
+
+
+def own_policy(workload: Workload) -> str:
+    """Return the policy at the root of a workload's configuration."""
+    return next((queue.policy for queue in workload.queues if queue.name == ROOT and queue.policy), "drf")
+
+
+NOT_USED = ("operators", "root_tasks", "bounds", "placement", "ports")
+"""Settings that decide about people and frameworks, of which a simulation has none."""
+NOT_USED_OF_QUEUES = ("submit", "admin", "private")
+
+
+def unused(workload: Workload, offers: bool) -> list[str]:
+    """Return a note on configured keys that a simulation does not use, if there are any."""
+    settings, queues, default, plain = workload.settings, workload.queues, Settings(), Queue(ROOT)
+    found = [key for key in NOT_USED if getattr(settings, key) != getattr(default, key)]
+    found += [key for key in NOT_USED_OF_QUEUES if any(getattr(q, key) != getattr(plain, key) for q in queues)]
+    if not offers and settings.offer_timeout != default.offer_timeout:
+        found.append("offer_timeout")
+    if not offers and (settings.offer_most, *(q.offer_most for q in queues)) != (None,) * (1 + len(queues)):
+        found.append("offer")
+    if settings.max_jobs_of and not names_users(workload):
+        found.append("max_jobs_of, since no job names its user")
+    return [f"configuration: a simulation does not use {', '.join(found)}"] if found else []
+
+
+def names_users(workload: Workload) -> bool:
+    """Return True if some job names its user."""
+    return any(job.user for job in workload.templates)
