@@ -122,8 +122,9 @@ def test_steps_as_table_1_of_the_paper(call, monkeypatch):
 def test_a_picture_is_drawn(call, tmp_path):
     assert call("allocate", "problem.toml", "-p", "drf,asset", "--plot", "out.html").returncode == 0
     text = (tmp_path / "out.html").read_text()
-    assert "plotly" in text
-    assert "asset" in text
+    assert re.findall(r'aria-label="(\w+)"', text) == ["drf", "asset"]
+    assert "<title>A, memory: " in text
+    assert "<script" not in text
     wrong = call("allocate", "problem.toml", "--plot", "nowhere/out.html")
     assert (wrong.returncode, wrong.stderr) == (
         1,

@@ -65,8 +65,12 @@ class Run:
     shares, fair : float64, shape (samples, queues)
         Actual and entitled dominant shares (:mod:`fairlead.scheduler.entitlements`): DRF down the tree, over running and pending
         tasks.
+    since : float
+        When the measured time begins: at the first submission, or after the warm-up. What follows is of that time.
     got, short : float64, shape (queues,)
         Dominant shares times seconds: what each queue had, exactly; and what it was entitled to less that, from samples.
+    used : float64, shape (queues, resources)
+        What each queue used, exactly, in base units times seconds.
     every : float
         Seconds that a sample of `short` stands for; 0 where every moment was measured.
     running, waiting : int64, shape (samples,)
@@ -81,7 +85,7 @@ class Run:
     idled : float64, shape (resources,)
         Free resources kept idle by reservations and claims, in base units times seconds.
     seconds : float
-        Real time that the simulation took.
+        Real time that the simulation took, without its preparation.
     offers : dict of str to int, or None
         Offers by outcome: made, accepted, declined, expired, rescinded; None without offers.
     offered : mapping of str to float
@@ -101,7 +105,9 @@ class Run:
     utilisation: F64
     shares: F64
     fair: F64
+    since: float
     got: F64
+    used: F64
     short: F64
     every: float
     running: I64
@@ -129,6 +135,7 @@ def simulate(
     history: float | None = None,
     revoke: bool = True,
     samples: int = SAMPLES,
+    warm_up: float = 0.0,
     watch: Watch | None = None,
     record: Callable[[Sequence[Fact]], None] | None = None,
     progress: Callable[[float], None] | None = None,
@@ -145,7 +152,7 @@ def simulate(
     policy : str
         Policy of the root, inherited where the tree names no other: any live policy; ``slots``, ``slots:K`` and
         ``slots:K:overcommit``; or a baseline without queues, ``fifo-strict``, ``easy`` and ``easy:F``
-        (:mod:`fairlead.simulate.baselines`), which uses only `samples` and `progress` of the parameters below.
+        (:mod:`fairlead.simulate.baselines`), which uses only `samples`, `warm_up` and `progress` of the parameters below.
     reserve_after : float
         Seconds, as in the live scheduler's settings.
     history : float, optional
@@ -154,6 +161,8 @@ def simulate(
         Enables preemption, as in the live scheduler's settings.
     samples : int
         Samples of shares while jobs are submitted.
+    warm_up : float
+        Seconds from the start of the workload that are simulated but not measured.
     watch : function, optional
         Called after each moment with the state and its facts; turns compiled steps off.
     record : function, optional
@@ -176,7 +185,6 @@ def simulate(
     PolicyError
         The policy is unknown, or cannot run this workload.
     """
-    began = time.perf_counter()
     if not workload.nodes:
         raise TraceError(f"{workload.name}: there are no machines: name some with --nodes and --node, or --config")
     try:
@@ -185,6 +193,9 @@ def simulate(
         raise TraceError(f"{workload.name}: {error}") from None
     if not len(workload.submit):
         raise TraceError(f"{workload.name}: there are no jobs in this part of it")
+    if warm_up > workload.submit[-1]:
+        last = f"the last job comes at {workload.submit[-1]:g} s"
+        raise TraceError(f"{workload.name}: a warm-up of {warm_up:g} s leaves nothing to measure: {last}")
     baseline = baseline_of(policy)
     if baseline is None:
         check_leaves(workload)
@@ -199,7 +210,8 @@ def simulate(
     total_capacity = cluster.truth.capacity.sum(axis=0)
     total = int(workload.tasks[~refused].sum())
     least = _least_seconds(workload, ~refused, total_capacity)
-    sampler = Sampler(cluster, workload, names, total_capacity, least, samples, total)
+    since = max(float(workload.submit[0]), warm_up)
+    sampler = Sampler(cluster, workload, names, total_capacity, least, samples, total, since)
 
     def on_progress() -> None:
         if progress is not None:
@@ -212,7 +224,9 @@ def simulate(
             raise PolicyError(f"{policy}: does not support jobs that come after others: it is a baseline")
         if offers is not None:
             raise PolicyError(f"{policy}: makes no offers: it is a baseline")
-        totals = _run_baseline(workload, cluster, baseline, refused, sampler, on_progress)
+        began = time.perf_counter()
+        decisions, steps, idled = _run_baseline(workload, cluster, baseline, refused, sampler, on_progress)
+        totals = _Totals(idled)
     else:
         tree = _tree(workload.queues, scheduling, history)
         if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
@@ -231,34 +245,44 @@ def simulate(
             and not workload.after
         )
         go = by_many_steps if plain and not _depends_on_others(tree, seen.resources) else by_steps
-        steps = go(
-            Simulation(seen, workload, scheduler, cluster, refused, sampler, recorder, watch, on_progress, driven)
+        simulation = Simulation(
+            seen, workload, scheduler, cluster, refused, sampler, recorder, watch, on_progress, driven
         )
+        sampler.on_begin = lambda: _count_from(simulation, since)
+        began = time.perf_counter()
+        steps, decisions = go(simulation), recorder.decisions
         totals = _Totals(
-            recorder.decisions, steps, _idled(scheduler.state, workload, cluster.now), recorder.revoked, recorder.lost
+            _idled(scheduler.state, workload, cluster.now) - recorder.idled_before, recorder.revoked, recorder.lost
         )
         if driven is not None:
             totals = totals._replace(offers=dict(driven.counts), offered=driven.offered)
+    seconds = time.perf_counter() - began
     notes += _notes(cluster, refused, slots=scheduling == f"maxmin:{SLOT}")
     truth = cluster.truth
     return Run(
         workload=workload, policy=policy, submitted=workload.submit, begun=truth.begun, ended=truth.ended,
-        waited=truth.waited, refused=refused, queues=names, resources=workload.resources, **sampler.columns(),
-        completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=revoke, **totals._asdict(),
-        seconds=time.perf_counter() - began, notes=notes,
+        waited=truth.waited, refused=refused, queues=names, resources=workload.resources, **sampler.columns(), since=since,
+        completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=revoke, **totals._asdict(), decisions=decisions,
+        steps=steps, seconds=seconds, notes=notes,
     )  # fmt: skip
 
 
 class _Totals(NamedTuple):
     """Counts and sums of a run; see :class:`Run`."""
 
-    decisions: int
-    steps: int
     idled: F64
     revoked: int = 0
     lost: float = 0.0
     offers: dict[str, int] | None = None
     offered: Mapping[str, float] = MappingProxyType({})
+
+
+def _count_from(s: Simulation, at: float) -> None:
+    """Forget what was counted until `at`, up to which nothing changes."""
+    s.recorder.revoked, s.recorder.lost = 0, 0.0
+    s.recorder.idled_before = _idled(s.scheduler.state, s.workload, at)
+    if s.offers is not None:
+        s.offers.count_from(s.scheduler.state, at)
 
 
 def _scheduler(
@@ -286,7 +310,7 @@ def _idled(state: State, workload: Workload, now: float) -> F64:
 def _run_baseline(
     workload: Workload, cluster: SimulatedCluster, baseline: Baseline, refused: Bools, sampler: Sampler,
     on_progress: Callable[[], None],
-) -> _Totals:  # fmt: skip
+) -> tuple[int, int, F64]:  # fmt: skip
     """Run a workload under a baseline without queues."""
 
     def sample(now: float) -> float:
@@ -294,7 +318,7 @@ def _run_baseline(
         on_progress()
         return sampler.pause
 
-    return _Totals(*by_line(workload, cluster, baseline, ~refused, sample))
+    return by_line(workload, cluster, baseline, ~refused, sample)
 
 
 def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:

@@ -141,6 +141,11 @@ def read_trace(
     return found
 
 
+def is_derived(path: Path, kind: str | None = None) -> bool:
+    """True if tasks and users of a trace are drawn, so that each seed gives another workload."""
+    return (kind or _kind(path)) == "swim"
+
+
 def _kind(path: Path) -> str:
     name = path.name.lower()
     if name.startswith("openb_pod"):
