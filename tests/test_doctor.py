@@ -12,13 +12,16 @@ from types import SimpleNamespace
 
 import pytest
 
+import fairlead
 from fairlead.cli.doctor import examine_all
 from fairlead.cli.journal import check_journal
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, socket_of
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
-from fairlead.model.specs import Node
-from fairlead.scheduler.facts import NodeDrained, NodeJoined
+from fairlead.model.specs import Node, Queue, Settings
+from fairlead.scheduler.effects import apply, new_state
+from fairlead.scheduler.facts import Configured, NodeDrained, NodeJoined
+from fairlead.scheduler.reports.listings import list_queues
 from fairlead.service.clock import Clock
 
 
@@ -215,3 +218,28 @@ def test_on_a_shared_scheduler_it_says_who_sees_the_arguments_of_commands(home, 
     assert finding.help == ("mount -o remount,hidepid=2 /proc, and in /etc/fstab" if how == "look" else "")
     assert ("every account sees the arguments of all commands" in finding.what) == (how == "look")
     assert "arguments" not in found(home)
+
+
+def test_scaled_guarantees_are_named(home, monkeypatch):
+    class Answers:
+        def __init__(self, *_, **__): ...
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_): ...
+        def get(self, path):
+            return (
+                {"queues": list_queues(state)}
+                if path == "/v1/queues"
+                else {"step": 0.0, "output": None, "version": fairlead.__version__}
+            )
+
+    state = new_state()
+    queues = [Queue("a", guarantee={"cpu": 6000}), Queue("b", guarantee={"cpu": 2000})]
+    apply(state, Configured(at=0.0, queues=queues, settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 4000})))
+    monkeypatch.setattr("fairlead.cli.doctor.Connection", Answers)
+    seen = found(home)["guarantees"]
+    assert (seen.how, seen.what) == ("look", "scaled to what there is: a has 3 of 6 cpu, b has 1 of 2 cpu")
+    apply(state, NodeJoined(at=0.0, node=Node("m", {"cpu": 4000})))
+    assert found(home)["guarantees"].how == "well"

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.model.documents import read_configuration
-from fairlead.model.specs import Job, Queue
+from fairlead.model.specs import After, Job, Queue
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.effects import apply
@@ -83,18 +83,30 @@ def test_the_key_is_read(tmp_path):
     assert read_configuration(file, lambda policy: None).settings.max_jobs_of == {"*": 5, "dora": 20}
 
 
-def test_a_gang_whose_leader_is_over_counts_for_its_person_until_it_is_cancelled():
-    """Also where a scheduler starts again before that: the other task that waits keeps nobody else's place."""
+def test_a_gang_whose_leader_has_ended_counts_only_while_tasks_of_it_run():
+    """Also where a scheduler starts again before the gang is cancelled."""
     story = Story([{"cpu": 4}], [Queue("*")], max_jobs_of={"*": 1})
     story.happen(JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 1}, 2, gang=True, led=True, retries=1, user="ann")))
     story.happen(JobSubmitted(at=0.0, id=2, job=Job("a", {"cpu": 1}, user="ann")))
     both = {"job": np.array([1, 1]), "index": np.array([0, 1]), "attempt": np.array([1, 1])}
     story.happen(TasksPlaced(at=0.0, **both, node=np.array([0, 0])))
+    assert story.state.job_caps.inside == {"ann": {1}}
     story.happen(TasksFinished(at=1.0, **both, outcome=np.array([0, 1]), code=np.array([0, 9])))
     for state in (story.state, snapshot.load(snapshot.dump(story.state))):
         check_invariants(state)
-        (cancelled,) = decide(state, 2.0).facts
+        assert state.job_caps.inside == {"ann": {2}}
+        cancelled, *placed = decide(state, 2.0).facts
         assert isinstance(cancelled, JobCancelled)
         apply(state, cancelled)
-        (placed,) = decide(state, 2.0).facts
-        assert placed.job.tolist() == [2]
+        assert [job for fact in placed or decide(state, 2.0).facts for job in fact.job.tolist()] == [2]
+
+
+def test_a_waiting_gang_whose_leader_is_cancelled_takes_nobodys_place():
+    story = Story([{"cpu": 4}], [Queue("*")], max_jobs_of={"*": 1})
+    story.happen(JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 1}, user="ben")))
+    gang = Job("a", {"cpu": 1}, 3, gang=True, led=True, user="ann", after=[After(1)])
+    story.happen(JobSubmitted(at=0.0, id=2, job=gang))
+    story.happen(admission.cancel(story.state, 2, [0], 1.0))
+    for state in (story.state, snapshot.load(snapshot.dump(story.state))):
+        check_invariants(state)
+        assert "ann" not in {user for user, jobs in state.job_caps.inside.items() if jobs}

@@ -763,21 +763,21 @@ def test_what_is_most_likely_not_meant_is_said():
     ]
     there = Configuration(queues, [], Settings(operators=["root", "@root", "0lga"]))
     assert configuration_warnings(there, {"cpu": 9000}, Accounts()) == [
-        "all queues together are guaranteed 10 cpu, but all nodes together have 9: it cannot be met",
+        "all queues together are guaranteed 10 cpu, but all nodes together have 9: each has 90% of its guarantee",
         "queue 'vision': submit names '@visoin', a group that does not exist here",
         "queue 'vision': admin names 'al1ce', an account that does not exist here",
         "operators names '0lga', an account that does not exist here",
     ]
     assert configuration_warnings(there, {"cpu": 10000}, None) == []
     assert configuration_warnings(there, {"cpu": 5000}, None) == [
-        "queue 'vision': is guaranteed 6 cpu, but all nodes together have 5: it cannot be met"
+        "all queues together are guaranteed 10 cpu, but all nodes together have 5: each has 50% of its guarantee"
     ]
     there = Configuration(
         [Queue("a", guarantee_percent={"cpu": Percent(10)}), Queue("a/b", guarantee={"cpu": 8000})], [], Settings()
     )
     assert configuration_warnings(there, {"cpu": 90_000}, None) == []
     assert configuration_warnings(there, {"cpu": 40_000}, None) == [
-        "queue 'a': is guaranteed 4 cpu, and those below it 8: the excess holds only among them"
+        "queue 'a': is guaranteed 4 cpu, and those below it 8: each has 50% of its guarantee"
     ]
     there = Configuration([Queue("a", weight={"cpu": 1.0, "gpus": 2.0}, limit={"disk": 1})], [], Settings())
     assert configuration_warnings(there, {"cpu": 5000}, None) == [

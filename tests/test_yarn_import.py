@@ -422,6 +422,12 @@ def test_the_commands(tmp_path, command):
         command("diff", str(tmp_path / "new.toml"), str(tmp_path / "new.toml")).stdout
         == "nobody gains and nobody loses\n"
     )
+    (tmp_path / "beyond.toml").write_text(new.replace('name = "a"', 'name = "a"\nguarantee = { cpu = 20 }', 1))
+    said = command("diff", str(tmp_path / "new.toml"), str(tmp_path / "beyond.toml")).stderr
+    assert (
+        "all queues together are guaranteed 20 cpu, but all nodes together have 10: each has 50% of its guarantee"
+        in said
+    )
     (tmp_path / "fs.xml").write_text("<allocations><queueMaxAMShareDefault>1</queueMaxAMShareDefault></allocations>")
     done = command("import", "yarn", str(tmp_path / "fs.xml"))
     assert done.returncode == 3

@@ -642,7 +642,11 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
                 for q in (line if not beyond else [])
                 for r in range(R)
             )
-            or any(count * demand[r] > lent[r] for r in range(R) if demand[r] and queues.nonlendable.any())
+            or any(
+                count * demand[r] > lent[r]
+                for r in range(R)
+                if demand[r] and queues.nonlendable.any() and (used[0] + claimed(0, NONE)).any()
+            )
             or any(count_tasks[q] + counted_beside(q, buckets[job])[0] + count > queues.max_tasks[q] for q in line)
         )
         if over:

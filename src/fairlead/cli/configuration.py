@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from fairlead.model.quantity import round_quantity
 from fairlead.plain_text import plain, plain_lines
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.reports.fair_shares import Change, share_changes
+from fairlead.service.configuration_warnings import configuration_warnings
 
 LEFT_OUT = 3
 """Exit status if a setting has no counterpart."""
@@ -55,9 +57,15 @@ def print_diff(old: Path, new: Path, as_json: bool) -> None:
     for configuration in (before, after):
         configuration.nodes = configuration.nodes or [this_machine(configuration.system)]
     found = share_changes(before, after)
+    has: Counter[str] = Counter()
+    for node in after.nodes:
+        has.update(node.capacity)
+    doubts = configuration_warnings(after, has, None)
     if as_json:
-        print(json.dumps({"changes": [change._asdict() for change in found]}, indent=2))
+        print(json.dumps({"changes": [change._asdict() for change in found], "doubts": doubts}, indent=2))
         return
+    for doubt in doubts:
+        print(plain_lines(f"fairlead: {new}: {doubt}"), file=sys.stderr)
     total = {change.resource: change for change in found if change.queue == "/"}
     changed = [change for change in found if change.gained or None in (change.before, change.after)]
     table = plain_table("queue", "resource", ">before", ">after", "")

@@ -34,6 +34,7 @@ from fairlead.engines.ray.engine import ADDRESS_FILE
 from fairlead.journal import JournalError, head
 from fairlead.journal.repair import examine
 from fairlead.locks import holding, is_stopped
+from fairlead.model.quantity import round_quantity
 from fairlead.service.clock import Clock, read_clock
 
 LOW_DISK_BYTES, FULL_DISK_BYTES = 2**30, 64 * 2**20
@@ -44,6 +45,9 @@ CLOCK_STEP_SECONDS = 60.0
 """Step of the machine's clock since boot above which doctor warns."""
 SLOW_DETECTION_SECONDS = 30.0
 """Time until Ray declares a silent node dead above which doctor warns."""
+
+MOST_SCALED = 3
+"""Scaled guarantees to name."""
 
 MOUNTS = Path("/proc/self/mountinfo")
 
@@ -79,6 +83,7 @@ def examine_all(home: Path, shared: bool = False) -> list[Finding]:
         ("home", partial(_home, home)),
         ("journal", partial(_journal, home)),
         ("scheduler", partial(_scheduler, home)),
+        ("guarantees", partial(_guarantees, home)),
         ("supervisor", partial(_supervisor, home)),
         ("output", partial(_output, home)),
         *([("ray", partial(_ray, home))] if (home / ADDRESS_FILE).exists() else []),
@@ -195,6 +200,25 @@ def _scheduler(home: Path) -> Finding:
     if version != fairlead.__version__:
         return Finding("scheduler", "look", f"runs, but is fairlead {version}", "restart it: its tasks run on")
     return Finding("scheduler", "well", f"runs; its last step ended {ready['step']:.1f} s ago")
+
+
+def _guarantees(home: Path) -> Finding:
+    """Ask the scheduler which guarantees are scaled, because all together exceed what there is now."""
+    try:
+        with Connection(home, retry_seconds=0, timeout=15) as connection:
+            queues = connection.get("/v1/queues")["queues"]
+    except ServiceError:  # _scheduler reports why
+        return Finding("guarantees", "well", "can be checked only while a scheduler runs")
+    scaled = [
+        f"{queue['name']} has {round_quantity(name, queue['guarantee'].get(name, 0))} of {round_quantity(name, amount)} {name}"
+        for queue in queues
+        for name, amount in queue["declared_guarantee"].items()
+        if queue["guarantee"].get(name, 0) < amount
+    ]
+    if not scaled:
+        return Finding("guarantees", "well", "within what there is")
+    what = f"scaled to what there is: {', '.join(scaled[:MOST_SCALED])}{' ...' if len(scaled) > MOST_SCALED else ''}"
+    return Finding("guarantees", "look", what, "bring lost nodes back, or guarantee less in fairlead.toml")
 
 
 def _supervisor(home: Path) -> Finding:

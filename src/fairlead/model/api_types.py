@@ -152,6 +152,7 @@ class QueueInfo(TypedDict):
     """A queue of the tree. Shares are of the whole cluster, over the queue's weight; `share_over_time` is that of past use.
 
     - `offered`: the part of the use that is in open offers.
+    - `guarantee`: `declared_guarantee`, scaled down if all together exceed what there is.
     - `framework`: the name of the framework whose leaf this is.
     - `claims`: why others may be preempted for a leaf's pending tasks: guarantee, fair share, priority, idle; "coming back" if
       they were.
@@ -168,6 +169,7 @@ class QueueInfo(TypedDict):
     dominant_resource: str | None
     weight: dict[str, float]
     guarantee: Quantities
+    declared_guarantee: Quantities
     limit: Quantities
     fair_share: FairShare
     max_tasks: int | None

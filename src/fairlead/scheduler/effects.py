@@ -86,7 +86,7 @@ from fairlead.scheduler.statuses import (
     TRANSITIONS,
     WAITING,
 )
-from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY, vector
+from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY, Bools, vector
 
 COMPACT_FROM = 100_000
 """Rows of tasks of forgotten jobs from which on the tables are compacted."""
@@ -161,8 +161,7 @@ def apply(state: State, fact: Fact, learned: Learned | None = None) -> None:
 
 def _configured(state: State, fact: Configured) -> None:
     caps_before, state.settings = state.settings.max_jobs_of, fact.settings
-    n = state.queues.n
-    below = state.queues.used[:n] < state.queues.guarantee[:n]
+    n, below = state.queues.n, _below_guarantee(state)
     before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
     state.tree.configure(fact.queues)
     for queue in fact.queues:
@@ -170,17 +169,29 @@ def _configured(state: State, fact: Configured) -> None:
             state.tree.add(queue.name, state.queues)
     for row in range(state.queues.n):
         write_queue(state, row)
-    now_below = state.queues.used[:n] < state.queues.guarantee[:n]
-    now_below[:, : below.shape[1]] &= ~below
-    state.queues.below_since[:n][now_below] = fact.at
+    state.tree.write_guarantees(state.queues, state.cluster.total)
+    _note_below(state, below, fact.at)
     begin_ticks(state.queues, before, fact.at - state.times[BEGAN])
     reset_changed_history(state.queues, policies)
     share_evenly(state.queues, state.cluster.total)
     mark_exact(state.queues)
-    state.tree.write_nonlendable(state.queues)
     queues_configured(state)
     state.order.invalidate()
     _admit_by_caps(state, caps_before, fact.at)
+
+
+def _below_guarantee(state: State) -> Bools:
+    """Mark each queue and resource of which it has less than its guarantee."""
+    n = state.queues.n
+    found: Bools = state.queues.used[:n] < state.queues.guarantee[:n]
+    return found
+
+
+def _note_below(state: State, before: Bools, at: float) -> None:
+    """Note the moment for queues that a change of guarantees put below theirs; `before` is from before it."""
+    now = _below_guarantee(state)[: len(before)]
+    now[:, : before.shape[1]] &= ~before
+    state.queues.below_since[: len(now)][now] = at
 
 
 def _admit_by_caps(state: State, before: dict[str, int], at: float) -> None:
@@ -207,7 +218,7 @@ def _capacity_changed(state: State, row: int, at: float) -> None:
     if (state.nodes.free[row] < 0).any() or role_reservations.are_absent(state, state.cluster.specs[row].name):
         drop_offers_on(state, row, "node changed", at)
     role_reservations.node_joined(state, row, at)
-    _nodes_changed(state)
+    _nodes_changed(state, at)
 
 
 def _node_drained(state: State, fact: NodeDrained) -> None:
@@ -258,7 +269,7 @@ def _node_lost(state: State, fact: NodeLost) -> None:
     role_reservations.node_lost(state, row, fact.at)
     state.nodes.up[row] = False
     state.cluster.count(state.nodes)
-    _nodes_changed(state)
+    _nodes_changed(state, fact.at)
 
 
 def _node_forgotten(state: State, fact: NodeForgotten) -> None:
@@ -526,14 +537,15 @@ def _change_status(state: State, fact: TasksRevoked | TasksExpired, event: int, 
     state.deadlines.clean(state.runs)
 
 
-def _nodes_changed(state: State) -> None:
+def _nodes_changed(state: State, at: float) -> None:
     """Recompute what depends on the cluster's capacity; plans for reservations may improve."""
     state.moves[0] += 1
     state.count_rows()
     if state.holds.n:
         state.holds.change[: state.holds.n] = np.maximum(state.holds.change[: state.holds.n], CHANGED)
+    below = _below_guarantee(state)
     state.tree.follow_total(state.queues, state.resources, state.cluster.total)
-    state.tree.write_nonlendable(state.queues)
+    _note_below(state, below, at)
     coarsen(state.queues, state.grain, state.cluster.total)
     share_evenly(state.queues, state.cluster.total)
     state.order.invalidate()
@@ -546,9 +558,10 @@ def _node_row(state: State, name: str) -> int:
 
 
 def enter_group_if_ready(state: State, row: int, at: float) -> None:
-    """Put a job into its group, unless it is in one, has nothing to start, is held, or waits for other jobs."""
+    """Put a job into its group, unless it is in one, has nothing to start, is held, is broken, or waits for other jobs."""
     jobs = state.jobs
-    waits = int(jobs.id[row]) in state.dependencies.waits_for
+    job = int(jobs.id[row])
+    waits = job in state.dependencies.waits_for or job in state.broken_gangs
     if jobs.group[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
         return
     if state.settings.max_jobs_of and not admit(state, row):
@@ -600,9 +613,10 @@ def _after_tasks_changed(state: State, row: int, at: float) -> None:
 
 
 def _admit_others(state: State, row: int, at: float) -> None:
-    """Admit other jobs of the same user, if this one has ended or is held."""
+    """Admit other jobs of the same user, if this one has ended, is held, or is a gang that is about to end."""
     jobs = state.jobs
-    over = not np.isnan(jobs.finished_at[row]) or (jobs.held[row] and jobs.holding[row] == 0)
+    stopped = jobs.held[row] or int(jobs.id[row]) in state.broken_gangs
+    over = not np.isnan(jobs.finished_at[row]) or (stopped and jobs.holding[row] == 0)
     for job in leave(state, row) if over and state.settings.max_jobs_of else []:
         enter_group_if_ready(state, state.job_row(job), at)
 

@@ -46,7 +46,7 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
         for row in range(state.queues.n):
             write_queue(state, row)
         mark_exact(state.queues)
-        state.tree.write_nonlendable(state.queues)
+        state.tree.write_guarantees(state.queues, state.cluster.total)
 
 
 def ensure_queue(state: State, name: str) -> int:
@@ -55,6 +55,10 @@ def ensure_queue(state: State, name: str) -> int:
         for row in state.tree.add(name, state.queues):
             is_new = row >= state.order.queues.n
             write_queue(state, row)
+            if state.queues.declared[row].any():
+                scaled = state.tree.write_guarantees(state.queues, state.cluster.total)
+                if (scaled != row).any():
+                    state.order.invalidate()
             if is_new and row:
                 parent = state.queues.parent[row]
                 if state.queues.policy[parent] == SDRF:
@@ -66,8 +70,6 @@ def ensure_queue(state: State, name: str) -> int:
                 state.order.add_queue(state, row)
             elif row < state.order.queues.n:
                 state.order.invalidate()  # it has children now, which share by its policy
-        if state.queues.nonlendable[state.tree.rows[name]].any():
-            state.tree.write_nonlendable(state.queues)
     return state.tree.rows[name]
 
 

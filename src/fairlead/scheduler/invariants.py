@@ -56,13 +56,12 @@ def _check_index(state: State) -> None:
 
 
 def _check_admitted(state: State) -> None:
-    """Under a cap, exactly those jobs are admitted that wait in a group or run, and gangs that are about to end.
+    """Under a cap, exactly those jobs are admitted that wait in a group or run.
 
     Others wait only if the cap is reached.
     """
     jobs, inside = state.jobs, dict[str, set[int]]()
-    broken = np.isin(jobs.id[: jobs.n], sorted(state.broken_gangs))
-    for row in np.flatnonzero((jobs.group[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0) | broken):
+    for row in np.flatnonzero((jobs.group[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0)):
         job = state.index.specs[int(jobs.id[row])]
         if cap_of(state.settings, job) is not None:
             inside.setdefault(job.user, set()).add(int(jobs.id[row]))

@@ -61,7 +61,7 @@ def count_admitted(state: State) -> list[int]:
         row = state.index.find(number)
         if row == NONE or not np.isnan(jobs.finished_at[row]):
             continue
-        if jobs.group[row] == NONE and jobs.holding[row] == 0 and number not in state.broken_gangs:
+        if jobs.group[row] == NONE and jobs.holding[row] == 0:
             outside.append(number)
         elif cap_of(state.settings, job) is not None:
             jobs.plain[row] = False

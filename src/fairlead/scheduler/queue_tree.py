@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from fractions import Fraction
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -162,12 +163,8 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         table.threshold[row] = self.inherited(name, "fair_share_threshold", FAIR_SHARE_THRESHOLD)
         table.min_runtime[row] = self.inherited(name, "min_runtime", 0.0)
         table.priority_revokes[row] = self.inherited(name, "priority_revokes", False)
-        table.revocable[row] = self.spec_of(name).revocable and (up == NONE or table.revocable[up])
-
-    def _write_guards(self, row: int, table: Queues) -> None:
-        up = table.parent[row]
-        table.guaranteed[row] = row != 0 and table.guarantee[row].any()
         table.guarded[row] = table.guaranteed[row] or (up != NONE and table.guarded[up])
+        table.revocable[row] = self.spec_of(name).revocable and (up == NONE or table.revocable[up])
 
     def inherited(self, name: str, key: str, otherwise: float) -> float:
         """Return a queue's setting, or the nearest above it, or the default."""
@@ -175,22 +172,45 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return next((value for value in given if value is not None), otherwise)
 
     def write_bounds(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
-        """Write a queue's guarantee and limit into its row."""
+        """Write a queue's declared guarantee, what it lends of that, and its limit into its row."""
         spec = self.spec_of(self.names[row])
-        table.nonlendable[row] = 0
-        table.guarantee[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
+        table.declared[row] = table.lent[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
         table.limit[row] = amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED)
         for resource, more in spec.borrow.items():
             r = resources.index(resource)
-            table.limit[row, r] = min(table.limit[row, r], table.guarantee[row, r] + more)
+            table.limit[row, r] = min(table.limit[row, r], table.declared[row, r] + more)
         if (
             self.names[row] and self.policy_of(ancestors(self.names[row])[0]) == "mesos"
         ):  # mesos lends nothing by default
-            table.nonlendable[row] = table.guarantee[row]
+            table.lent[row] = 0
         for resource, lent in spec.lend.items():
             r = resources.index(resource)
-            table.nonlendable[row, r] = max(0, table.guarantee[row, r] - lent)
-        self._write_guards(row, table)
+            table.lent[row, r] = min(lent, table.declared[row, r])
+
+    def write_guarantees(self, table: Queues, total: I64) -> I64:
+        """Scale the guarantees to what there is, and recompute what others may not use because of them.
+
+        At each level, for each resource: if the guarantees of the children exceed what their parent is granted (the root: the
+        cluster's capacity), all are scaled by the same factor. A queue that is guaranteed nothing of a resource passes on what
+        those below it are. What a queue does not lend is scaled alike. Returns the rows whose guarantee changed.
+        """
+        n, before = table.n, table.guarantee[: table.n].copy()
+        if not table.declared[:n].any() and not table.guarded[:n].any():
+            return np.zeros(0, np.int64)
+        levels = _levels(table.parent[:n])
+        table.guarantee[:n], _, _ = _granted(table.declared[:n], table.parent[:n], levels, total)
+        table.guaranteed[:n] = table.guarantee[:n].any(axis=1)
+        table.guaranteed[0] = table.guarded[0] = False
+        for rows in levels:
+            table.guarded[rows] = table.guaranteed[rows] | table.guarded[table.parent[rows]]
+        kept = table.declared[:n] - table.lent[:n]
+        table.nonlendable[:n] = kept
+        scaled = np.nonzero((kept > 0) & (table.guarantee[:n] < table.declared[:n]))
+        for row, r in zip(*(each.tolist() for each in scaled), strict=True):
+            part = Fraction(int(table.guarantee[row, r]), int(table.declared[row, r]))
+            table.nonlendable[row, r] = int(part * int(kept[row, r]))
+        self.write_nonlendable(table)
+        return np.flatnonzero((table.guarantee[:n] != before).any(axis=1))
 
     def write_nonlendable(self, table: Queues) -> None:
         """Recompute which queues do not lend all of their guarantee, and what others may not use because of it."""
@@ -208,11 +228,12 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
                 table.has_nonlendable[up] |= table.has_nonlendable[row]
 
     def follow_total(self, table: Queues, resources: list[str], total: I64) -> None:
-        """Rewrite the bounds that are percentages of the cluster."""
+        """Rewrite the bounds that depend on the cluster's capacity."""
         for row, name in enumerate(self.names):
             spec = self.spec_of(name)
             if spec.guarantee_percent or spec.limit_percent:
                 self.write_bounds(row, table, resources, total)
+        self.write_guarantees(table, total)
 
     def needed_resources(self, name: str) -> set[str]:
         """Return the resources that a queue's declaration names."""
@@ -238,6 +259,73 @@ def _fractions(weights: np.ndarray) -> tuple[list[int], list[int]]:
         [f.denominator if g else 0 for f, g in zip(found, good, strict=True)],
         [f.numerator if g else 0 for f, g in zip(found, good, strict=True)],
     )
+
+
+def _levels(parent: I64) -> list[I64]:
+    """Return the rows at each depth below the root, from the top."""
+    depth, above = np.zeros(len(parent), np.int64), parent
+    while (above != NONE).any():
+        depth += above != NONE
+        above = np.where(above == NONE, NONE, parent[above])
+    return [np.flatnonzero(depth == level) for level in range(1, int(depth.max()) + 1)]
+
+
+def _granted(declared: I64, parent: I64, levels: list[I64], total: I64) -> tuple[I64, I64, I64]:
+    """Scale guarantees to what there is; see :meth:`QueueTree.write_guarantees`. All shapes are (queues, resources).
+
+    Returns
+    -------
+    granted : the scaled guarantees
+    below : sum of what the children of each queue are guaranteed, as declared
+    room : what that is scaled to, if it is more
+    """
+    asked, below = declared.copy(), np.zeros_like(declared)
+    asked[0] = 0
+    for rows in reversed(levels):
+        asked[rows] = np.where(declared[rows] > 0, declared[rows], below[rows])
+        np.add.at(below, parent[rows], asked[rows])
+    room = np.zeros_like(declared)
+    room[0] = total
+    for rows in levels:
+        room[rows], up = asked[rows], parent[rows]
+        for k, r in np.argwhere((asked[rows] > 0) & (below[up] > room[up])).tolist():
+            # Python's integers: a product of two amounts may exceed 64 bits.
+            room[rows[k], r] = int(asked[rows[k], r]) * int(room[up[k], r]) // int(below[up[k], r])
+    return np.where(declared > 0, room, 0), below, room
+
+
+class OverCommitment(NamedTuple):
+    """Guarantees of a resource below `queue` that add up to more than there is: `guaranteed` of `there`."""
+
+    queue: str
+    resource: str
+    guaranteed: int
+    there: int
+
+
+def over_committed(queues: list[Queue], capacity: Quantities) -> list[OverCommitment]:
+    """Return where the guarantees of these queues exceed a cluster's capacity, or those of a queue above. A ``*`` counts once."""
+    tree, table = QueueTree(), Queues([0])
+    tree.configure(queues)
+    for name in sorted({ROOT, *(queue.name for queue in queues)}):
+        tree.add(name, table)
+    named = {r for queue in queues for r in (*queue.guarantee, *queue.guarantee_percent)} - {ALL}
+    resources = sorted({*capacity, *named})
+    table.widen(len(resources))
+    total = vector(capacity, resources)
+    for row, name in enumerate(tree.names):
+        spec = tree.spec_of(name)
+        table.declared[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
+    n = table.n
+    declared = table.declared[:n]
+    _, below, room = _granted(declared, table.parent[:n], _levels(table.parent[:n]), total)
+    there = np.where(declared > 0, declared, room)
+    there[0] = total
+    return [
+        OverCommitment(tree.names[row], resources[r], int(below[row, r]), int(there[row, r]))
+        for row, r in np.argwhere(below > there).tolist()
+        if row == 0 or declared[row, r]
+    ]
 
 
 def up_to_root(table: Queues, row: int) -> list[int]:

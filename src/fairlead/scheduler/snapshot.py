@@ -190,7 +190,9 @@ def _rebuild_derived(state: State, ended: list[int]) -> None:
     state.nodes.hold[:] = NONE
     scheduling.link_holds(state.view())
     scheduling.count_claimed(state.view())
-    state.tree.write_nonlendable(state.queues)
+    for row in range(state.queues.n):
+        state.tree.write_bounds(row, state.queues, state.resources, state.cluster.total)
+    state.tree.write_guarantees(state.queues, state.cluster.total)
     scheduling.link_refusals(state.view(), state.refusals.n)
     scheduling.link_tasks(state.view(), rows, state.job_rows_of(rows))
     scheduling.find_p90s(state.view())

@@ -210,6 +210,7 @@ class Queues(Table):
     weight: Annotated[F64, PerResource(1.0)]
     part: Annotated[I64, PerResource(1)]  # the weight as a fraction: part / whole, both below 2**30
     whole: Annotated[I64, PerResource(1)]
+    declared: Annotated[I64, PerResource(), DERIVED]  # its guarantee as declared; below it is scaled to what there is
     guarantee: Amounts
     limit: Annotated[I64, PerResource(UNLIMITED)]
     used: Amounts  # what its tasks take; bounded by limit
@@ -217,6 +218,7 @@ class Queues(Table):
     recent: Amounts  # what it used in the current tick
     even: Amounts  # under sdrf: its part of the whole, by its weight among all its siblings
     spare: Amounts  # part of used, by revocable jobs; does not count against others' limits
+    lent: Annotated[I64, PerResource(), DERIVED]  # most of its guarantee, as declared, that others may use
     nonlendable: Amounts  # part of its guarantee that it does not lend
     idle_nonlendable: Amounts  # what others may not use now because it is not lent
     idle_nonlendable_below: Amounts  # sum of idle_nonlendable over the queues below

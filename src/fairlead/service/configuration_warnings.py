@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fairlead.model.documents import Configuration, promised_below
+from fairlead.model.documents import Configuration
 from fairlead.model.quantity import format_quantity
-from fairlead.model.specs import USERS, Quantities, Queue, ancestors, written
+from fairlead.model.specs import USERS, Quantities, Queue, written
 from fairlead.people.accounts import Accounts
-from fairlead.scheduler.queue_tree import amounts_of
-from fairlead.scheduler.tables import vector
+from fairlead.scheduler.queue_tree import over_committed
 
 MOST_WARNINGS = 10
 
@@ -22,7 +21,7 @@ def configuration_warnings(configuration: Configuration, has: Quantities, accoun
     accounts : Accounts or None
         Where accounts and groups are looked up, which may block; None on a personal scheduler.
     """
-    found = _promised_beyond(configuration.queues, has) + _promised_below(configuration.queues, has)
+    found = _over_committed(configuration.queues, has)
     found += _of_nothing(configuration.queues, has)
     if accounts is not None:
         found += _unknown_names(configuration, accounts)
@@ -30,40 +29,15 @@ def configuration_warnings(configuration: Configuration, has: Quantities, accoun
     return found[:MOST_WARNINGS] + more
 
 
-def _promised_beyond(queues: Sequence[Queue], has: Quantities) -> list[str]:
-    """Warn of guarantees beyond the capacity: of one queue, or of all together."""
+def _over_committed(queues: list[Queue], has: Quantities) -> list[str]:
+    """Warn of guarantees that are scaled: they exceed the capacity, or the guarantee of a queue above."""
     found = []
-    for queue in queues:
-        for resource, amount in queue.guarantee.items():
-            if amount > has.get(resource, 0):
-                found.append(f"queue {written(queue.name)!r}: is guaranteed {_beyond(resource, amount, has)}")
-    for resource, amount in _promised(queues).items():
-        if amount > has.get(resource, 0) and not any(
-            queue.guarantee.get(resource, 0) > has.get(resource, 0) for queue in queues
-        ):
-            found.append(f"all queues together are guaranteed {_beyond(resource, amount, has)}")
-    return found
-
-
-def _promised_below(queues: Sequence[Queue], has: Quantities) -> list[str]:
-    """Warn if the guarantees below a queue exceed its own with these nodes; otherwise the file would be refused."""
-    found, resources = [], sorted(has)
-    total, below = vector(has, resources), promised_below(queues)
-    for queue in queues:
-        if not (queue.guarantee or queue.guarantee_percent):
-            continue
-        own = amounts_of(queue.guarantee, queue.guarantee_percent, resources, total, 0)
-        for k, resource in enumerate(resources):
-            theirs = [
-                amounts_of(each.guarantee, each.guarantee_percent, resources, total, 0)[k]
-                for each in below.get(queue.name, [])
-            ]
-            if sum(theirs) > own[k] > 0:
-                amounts = [format_quantity(resource, int(amount)) for amount in (sum(theirs), own[k])]
-                found.append(
-                    f"queue {written(queue.name)!r}: is guaranteed {amounts[1]} {resource}, and those below it {amounts[0]}: "
-                    "the excess holds only among them"
-                )
+    for queue, resource, guaranteed, there in over_committed(queues, has):
+        promised, exists = format_quantity(resource, guaranteed), format_quantity(resource, there)
+        whom = f"queue {written(queue)!r}: is guaranteed {exists} {resource}, and those below it {promised}"
+        if not queue:
+            whom = f"all queues together are guaranteed {promised} {resource}, but all nodes together have {exists}"
+        found.append(f"{whom}: each has {there / guaranteed:.0%} of its guarantee")
     return found
 
 
@@ -75,22 +49,6 @@ def _of_nothing(queues: Sequence[Queue], has: Quantities) -> list[str]:
         for key, said in (("weight", weights), ("limit", queue.limit)):
             for resource in [resource for resource in said if not has.get(resource)]:
                 found.append(f"queue {written(queue.name)!r}: {key} names {resource!r}, which no node has")
-    return found
-
-
-def _beyond(resource: str, amount: int, has: Quantities) -> str:
-    there = format_quantity(resource, has.get(resource, 0))
-    return f"{format_quantity(resource, amount)} {resource}, but all nodes together have {there}: it cannot be met"
-
-
-def _promised(queues: Sequence[Queue]) -> Quantities:
-    """Return the sum of all topmost guarantees; those below are part of them."""
-    guaranteed = {queue.name: queue.guarantee for queue in queues if queue.guarantee}
-    found: Quantities = {}
-    for name, guarantee in guaranteed.items():
-        for resource, amount in guarantee.items():
-            if not any(resource in guaranteed.get(up, {}) for up in ancestors(name)):
-                found[resource] = found.get(resource, 0) + amount
     return found
 
 

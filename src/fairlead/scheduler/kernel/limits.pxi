@@ -5,7 +5,8 @@ Three kinds of bounds stop a group, in this order:
 1. **limit** of a queue, by resource: LIMIT. Use by revocable jobs does not count against others. In an over-limit
    cycle, revocable jobs ignore limits.
 2. **max_tasks, max_jobs** of a queue: MAX_TASKS, MAX_JOBS.
-3. **non-lendable quota** of other queues: NONLENDABLE. It is guaranteed to them, idle, and not lent.
+3. **non-lendable quota** of other queues: NONLENDABLE. It is guaranteed to them, idle, and not lent. While nothing is
+   used at all it stops nobody, so that no configuration idles a cluster on which some task fits.
 
 What is kept for claims of other groups counts as used in all three.
 
@@ -127,8 +128,11 @@ cdef i64 startable_of(View v, i64 b, i64 most, i64 *kept) noexcept nogil:
 cdef bint _needs_nonlendable(View v, i64 b, i64 count) noexcept nogil:
     """Return True if `count` tasks of a group would use non-lendable quota of other queues."""
     cdef i64 m = v.len_total
+    cdef bint idle = True
     demand = &v.demand[v.groups[b].shape_row * m]
     for r in range(m):
+        idle &= v.used[0 * m + r] + v.claimed[0 * m + r] == 0
+    for r in range(0 if idle else m):
         if demand[r] > 0:
             room = v.total[r] - v.used[0 * m + r] - nonlendable_for(v, v.groups[b].leaf, r)
             if demand[r] > floor_div(room - _kept_for_others(v, b, 0, r), count):

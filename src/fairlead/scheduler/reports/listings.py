@@ -222,6 +222,7 @@ def list_queues(state: State) -> list[QueueInfo]:
                 "dominant_resource": state.resources[column] if column >= 0 else None,
                 "weight": dict(zip(state.resources, map(float, q.weight[row] * (not q.weightless[row])), strict=True)),
                 "guarantee": state.quantities(q.guarantee[row]),
+                "declared_guarantee": state.quantities(q.declared[row]),
                 "limit": {name: int(v) for name, v, o in zip(state.resources, q.limit[row], own, strict=True) if o},
                 "fair_share": {
                     "steady": state.quantities(fair.steady[row]),

@@ -1,0 +1,144 @@
+"""Guarantees that exceed what there is: scaled alike, at every level, and never a lock."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.model.specs import Queue, ancestors
+from fairlead.scheduler import snapshot
+from fairlead.scheduler.facts import NodeLost
+from fairlead.scheduler.state import State
+from test_claims import Story
+
+KEEPS = {"cpu": 0}
+
+
+def guarantees(story: Story, state: State | None = None) -> dict[str, int]:
+    """What each queue is guaranteed now, in the order of their names."""
+    state = state or story.state
+    r = state.resources.index("cpu")
+    return {name: int(state.queues.guarantee[row, r]) for name, row in sorted(state.tree.rows.items()) if name}
+
+
+def test_two_that_are_guaranteed_everything_and_lend_nothing_have_halves():
+    queues = [Queue(name, guarantee={"cpu": 4}, lend=KEEPS) for name in "ab"]
+    story = Story([{"cpu": 4}], queues)
+    story.job(0.0, "a", 1000.0, 4, cpu=1)
+    story.job(0.0, "b", 1000.0, 4, cpu=1)
+    story.until(0.0)
+    assert (story.runs("a"), story.runs("b")) == (2, 2)
+
+
+def test_guarantees_follow_a_lost_node_and_its_return():
+    """What a queue lends is scaled with its guarantee: b keeps one of two, then half of one."""
+    queues = [Queue("a", guarantee={"cpu": 6}), Queue("b", guarantee={"cpu": 2}, lend={"cpu": 1})]
+    story = Story([{"cpu": 4}, {"cpu": 4}], queues)
+    assert guarantees(story) == {"a": 6, "b": 2}
+    story.happen(NodeLost(at=1.0, node="n1"))
+    assert guarantees(story) == {"a": 3, "b": 1}
+    story.job(1.0, "a", 1000.0, 8, cpu=1)
+    story.until(1.0)
+    assert story.runs("a") == 4  # of one, b keeps a half, and tasks are whole
+    story.job(2.0, "b", 1000.0, 8, cpu=1)
+    story.until(60.0)
+    assert (story.runs("a"), story.runs("b")) == (3, 1)
+
+
+def test_where_mesos_shares_two_quotas_of_everything_do_not_lock():
+    queues = [Queue("", policy="mesos"), Queue("a", guarantee={"cpu": 4}), Queue("b", guarantee={"cpu": 4})]
+    story = Story([{"cpu": 4}], queues)
+    story.job(0.0, "a", 1000.0, 4, cpu=1)
+    story.until(0.0)
+    assert story.runs("a") == 2
+
+
+def test_each_new_user_of_a_queue_for_users_shares_what_there_is():
+    story = Story([{"cpu": 4}], [Queue("lab", guarantee={"cpu": 4}), Queue("lab/*", guarantee={"cpu": 2})])
+    for k, name in enumerate("abcd"):
+        story.job(float(k), f"lab/{name}", 1000.0, 4, cpu=1)
+    story.until(100.0)
+    assert guarantees(story) == {"lab": 4, "lab/a": 1, "lab/b": 1, "lab/c": 1, "lab/d": 1}
+    assert [story.runs(f"lab/{name}") for name in "abcd"] == [1, 1, 1, 1]
+
+
+def test_a_queue_guaranteed_nothing_passes_on_what_those_below_it_are():
+    queues = [
+        Queue("o"),
+        Queue("o/a", guarantee={"cpu": 6}),
+        Queue("o/b", guarantee={"cpu": 2}),
+        Queue("c", guarantee={"cpu": 8}),
+    ]
+    assert guarantees(Story([{"cpu": 8}], queues)) == {"c": 4, "o": 0, "o/a": 3, "o/b": 1}
+
+
+@pytest.mark.parametrize("lends", [{}, KEEPS])
+def test_an_idle_cluster_withholds_nothing(lends):
+    """B needs three of four; two are a's, who needs none and lends none."""
+    story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 2}, lend=lends), Queue("b")])
+    story.job(0.0, "b", 10.0, 2, cpu=3)
+    story.until(100.0)
+    assert story.began[1] == [0.0, 10.0]
+
+
+NAMES = ("a", "b", "a/x", "a/y", "b/x", "b/x/u", "c")
+
+
+@given(
+    declared=st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2**58), min_size=1),
+    total=st.integers(0, 2**60),
+    later=st.integers(0, 2**60),
+)
+def test_scaled_guarantees_are_those_of_exact_fractions(declared, total, later):
+    queues = [Queue(name, guarantee={"cpu": declared[name]} if name in declared else {}) for name in NAMES]
+    story = Story([], queues)
+    for capacity in (total, later):
+        story.state.cluster.total = np.array([capacity] + [0] * (len(story.state.resources) - 1), np.int64)
+        story.state.tree.follow_total(story.state.queues, story.state.resources, story.state.cluster.total)
+        if not any(declared.values()):
+            return
+        expected = _scaled(declared, capacity)
+        for name, amount in guarantees(story).items():
+            assert amount <= expected[name]
+            assert amount > expected[name] - 1 - len(ancestors(name))  # each level rounds down
+
+
+def _scaled(declared: dict[str, int], total: int) -> dict[str, Fraction]:
+    """The definition, a level at a time, on exact fractions."""
+    children = {up: [name for name in NAMES if ancestors(name)[0] == up] for up in ("", *NAMES)}
+
+    def asked(name: str) -> int:
+        return declared.get(name, 0) or sum(asked(child) for child in children[name])
+
+    found = {}
+
+    def divide(name: str, room: Fraction) -> None:
+        sums = sum(asked(child) for child in children[name])
+        for child in children[name]:
+            granted = asked(child) * min(Fraction(1), room / sums) if sums else Fraction(0)
+            found[child] = granted if declared.get(child) else Fraction(0)
+            divide(child, granted)
+
+    divide("", Fraction(total))
+    return found
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_no_configuration_idles_a_cluster_on_which_some_task_fits(data):
+    amount = st.integers(0, 12)
+    queues = []
+    for name in data.draw(st.lists(st.sampled_from(("a", "b", "c", "d")), min_size=1, unique=True)):
+        guarantee = {"cpu": data.draw(amount)}
+        lend = {"cpu": data.draw(st.integers(0, guarantee["cpu"]))} if data.draw(st.booleans()) else {}
+        queues.append(Queue(name, guarantee=guarantee, lend=lend))
+    queues.append(Queue("", policy=data.draw(st.sampled_from(("drf", "mesos", "fifo", "yarn-drf")))))
+    story = Story([{"cpu": cpus} for cpus in data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))], queues)
+    largest = int(story.state.nodes.capacity.max())
+    for name in data.draw(st.lists(st.sampled_from([queue.name for queue in queues if queue.name]), min_size=1)):
+        story.job(0.0, name, 1000.0, data.draw(st.integers(1, 3)), cpu=data.draw(st.integers(1, largest)))
+    story.until(0.0)
+    assert story.began
+    assert guarantees(story) == guarantees(story, snapshot.load(snapshot.dump(story.state)))
