@@ -15,6 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlead.plain_text import plain_lines
+
 F64 = NDArray[np.float64]
 WIDTH, TOP, RIGHT, LETTER = 720, 28, 14, 6.6
 """Pixels: of a chart, above and right of the plot, and of one letter."""
@@ -197,7 +199,8 @@ class Chart:
     @cached_property
     def values(self) -> list[tuple[Series, F64, F64]]:
         """The series, with x and y as arrays."""
-        return [(each, np.asarray(each.x, float), np.array(each.y, float)) for each in self.series]
+        found = [(each, np.asarray(each.x, float), np.array(each.y, float)) for each in self.series]
+        return [(each, x, np.where(y > 1e-200, y, np.nan) if self.y.log else y) for each, x, y in found]
 
     @cached_property
     def tops(self) -> list[F64]:
@@ -220,14 +223,10 @@ class Chart:
         low, high = (float(ys.min()), float(ys.max())) if len(ys) else (1.0, 10.0)
         if self.y.log:
             low, high = low / 1.3, high * 1.3
-        elif high == low:
-            high = low + 1.0
         left, right = float(min(x.min() for x in xs)), float(max(x.max() for x in xs))
-        right, high = max(right, self.reach[0]), max(high, self.reach[1])
+        right, high = _apart(left, max(right, self.reach[0])), _apart(low, max(high, self.reach[1]))
         if self.x.names:
             left, right = -0.5, len(self.x.names) - 0.5
-        elif right <= left:
-            right = left * 1.1 + 1.0 * (left <= 0)
         return left, right, low, high
 
     @cached_property
@@ -431,6 +430,12 @@ def picture(charts: Sequence[Chart]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{ground}</style>{"".join(parts)}</svg>'
 
 
+def _apart(low: float, high: float) -> float:
+    """Return the end of an axis that is long enough for ticks."""
+    least = max(1e-9 * max(abs(low), abs(high)), 1e-200)
+    return high if high - low > least else low + max(1.0, 10 * least)
+
+
 def _fraction(value: F64, low: float, high: float, log: bool) -> F64:
     if log:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -447,4 +452,4 @@ def _cells(row: Sequence[str]) -> str:
 
 
 def _text(text: str) -> str:
-    return html.escape(text)
+    return html.escape(plain_lines(text))

@@ -25,7 +25,7 @@ from fairlead.policies.contract import (
 )
 from fairlead.policies.discrete import Placement, Step, place
 from fairlead.policies.filling import ByFilling
-from fairlead.policies.registry import find_policy
+from fairlead.policies.registry import ORDERS_ONLY, find_policy
 from fairlead.text_tables import folded, printed
 
 if TYPE_CHECKING:
@@ -257,18 +257,11 @@ def allocate(
         return Allocation(
             problem.floats(), chosen.name, Division(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
         )
-    if discrete:
-        if not isinstance(chosen, OrderingPolicy):
-            raise PolicyError(f"{chosen.name}: has no order for indivisible tasks: leave out discrete")
+    _check_policy(problem, chosen, discrete)
+    if discrete and isinstance(chosen, OrderingPolicy):
         numbers = problem.exact()
         division, steps = place(numbers, chosen, placement)
         return Allocation(numbers, chosen.name, division, True, steps)
-    if problem.machines is not None and not isinstance(chosen, ByFilling):
-        raise PolicyError(
-            f"{chosen.name}: divides only machines that are alike, without constraints: use drf, tsf or asset"
-        )
-    if not hasattr(chosen, "divide"):
-        raise PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
     numbers = problem.exact() if exact else problem.floats()
     spread = 1.0 if exact else numbers.spread()
     division = chosen.divide(numbers) if spread <= WIDEST else _divide_wide(chosen, problem, spread)
@@ -277,6 +270,22 @@ def allocate(
         note = f"more {over} is guaranteed than exists: guarantees are scaled down"
         division = replace(division, notes=[*division.notes, note])
     return Allocation(numbers, chosen.name, division)
+
+
+def _check_policy(problem: Problem, chosen: DividingPolicy, discrete: bool) -> None:
+    """Raise PolicyError if a policy does not divide a problem so."""
+    if chosen.name.partition(":")[0] in ORDERS_ONLY:
+        chosen.divide(problem.floats())  # raises, with the reason
+    if discrete:
+        if not isinstance(chosen, OrderingPolicy):
+            raise PolicyError(f"{chosen.name}: has no order for indivisible tasks: leave out discrete")
+        return
+    if problem.machines is not None and not isinstance(chosen, ByFilling):
+        raise PolicyError(
+            f"{chosen.name}: divides only machines that are alike, without constraints: use drf, tsf or asset"
+        )
+    if not hasattr(chosen, "divide"):
+        raise PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
 
 
 def _divide_wide(chosen: DividingPolicy, problem: Problem, spread: float) -> Division:

@@ -44,8 +44,12 @@ def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
     Runs that differ in their seeds alone are one column: means, with half the width of their 95% confidence intervals.
     """
     lines = _lines(summaries)
-    cells = [(title, *(_cell(runs, get, form) for _, get, form in lines)) for title, runs in columns(summaries)]
-    names = [name for name, *_ in lines]
+    all_cells = [[_cell(runs, get, form) for _, get, form in lines] for _, runs in columns(summaries)]
+    shown = [k for k in range(len(lines)) if any(column[k] for column in all_cells)]
+    cells = [
+        (title, *(column[k] for k in shown)) for (title, _), column in zip(columns(summaries), all_cells, strict=True)
+    ]
+    names = [lines[k][0] for k in shown]
     tables: list[list[tuple[str, ...]]] = []
     room = 0
     for column in cells:
@@ -95,7 +99,7 @@ def queues_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
             wait, completion = queue["wait"] or {}, queue["completion"] or {}
             due = f"{queue['short'] / queue['entitled']:.1%}" if queue["entitled"] else ""
             rows.append([
-                "" if k else name, title, f"{queue['ended']:,.0f}", *(span(wait[x]) if wait else "" for x in ("mean", "p95")),
+                "" if k else name, title, _count(queue["ended"]), *(span(wait[x]) if wait else "" for x in ("mean", "p95")),
                 span(completion["mean"]) if completion else "", f"{queue['share']:.1%}", due,
             ])  # fmt: skip
         ends.append(len(rows))
@@ -203,7 +207,7 @@ def _nested(*keys_and_found: Any) -> Any:
 
 
 def _count(value: float) -> str:
-    return f"{value:,.0f}"
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
 
 def _hundredths(value: float) -> str:

@@ -387,7 +387,13 @@ def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[
             )
         return workload, policy, [f"{policy}: all jobs are in one line; queues and priorities do not count"], False
     if policy.partition(":")[0] != "slots":
-        find_policy(policy, BASELINES)
+        if not hasattr(find_policy(policy, BASELINES), "divide"):
+            raise PolicyError(
+                f"{policy}: has no method divide(problem), by which queues are ordered: it only allocates"
+            )
+        if policy == "fairtree" and "cpu" not in workload.resources:
+            policy = f"fairtree:{workload.resources[0]}"
+            notes.append(f"fairtree: there are no CPUs, so it bills {workload.resources[0]}")
         unknown = sorted(set(resources_of(policy)) - set(workload.resources))
         if unknown:
             raise PolicyError(f"{policy}: unknown resource {unknown[0]!r}: use one of {', '.join(workload.resources)}")
