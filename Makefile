@@ -30,7 +30,7 @@ SYNC := .venv/bin/uv sync --quiet --frozen --inexact --compile-bytecode --python
 	@$(SYNC) --no-dev
 	@test -z "$(ZIG)" || { cache=$$(.venv/bin/uv cache dir); echo "ziglang keeps $$(du -sh build/zig | cut -f1) in build/zig" \
 		"and $$(du -shc "$$cache"/archive-v0/*/ziglang | tail -n 1 | cut -f1) in $$cache, which .venv/bin/uv cache clean ziglang removes"; }
-	@cp -R share .venv/  # the manual page and the completions, which an installation that can be edited leaves out
+	@cp -R share .venv/  # the manual page, completions and mappings of columns, which an installation that can be edited leaves out
 	@touch $@ .venv/kernels
 
 .venv/tools: .venv/ready

@@ -142,7 +142,7 @@ if __name__ == "__main__":
         cmdclass={"build_ext": Kernels, "sdist": WithC},
         options={"bdist_wheel": {"py_limited_api": "cp311"}},
         setup_requires=[] if compiler() else ["ziglang"],
-        # The manual page and the shells' completion.
+        # The manual page, the shells' completion, and mappings of columns.
         data_files=[
             (str(folder), [str(each) for each in folder.iterdir() if each.is_file()])
             for folder in (Path("share"), *Path("share").glob("**/*"))

@@ -12,7 +12,7 @@ from bench.heart import one_task_jobs
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, NodesClaimed, TasksPlaced, TasksStarted
-from fairlead.scheduler.preemption import preempt_for_claims
+from fairlead.scheduler.preemption.claims import preempt_for_claims
 from fairlead.scheduler.state import State
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Workload

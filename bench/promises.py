@@ -50,7 +50,7 @@ def large_jobs(case: Workload) -> Bools:
 
 def in_one_leaf(case: Workload) -> Workload:
     """Put all jobs into one leaf: first come, first served."""
-    return replace(case, queue=["all"] * len(case.queue), queues=[])
+    return replace(case, leaf=np.zeros_like(case.leaf), leaves=["all"], queues=[])
 
 
 def with_gangs(case: Workload) -> Workload:

@@ -1,12 +1,15 @@
-"""Throughput of the simulator in completions per second, beside a simpy model of the same workload, and as the cluster grows."""
+"""Throughput of the simulator beside a simpy model and as the cluster grows; reading beside a plain Python loop."""
 
 from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -35,6 +38,44 @@ def timed(case: Workload, policy: str = "drf", samples: int = 50) -> tuple[float
     return time.perf_counter() - began, found
 
 
+def write_trace(path: Path, jobs: int) -> None:
+    """Write one-task jobs of 20 queues, each with its own demand, for 100 nodes with 16 CPUs and 64 GiB, at 95% load."""
+    rng = np.random.default_rng(0)
+    demand = rng.integers(1, (5, 9), (20, 2))
+    gap = demand[:, 0].mean() * 304.5 / (100 * 16 * 0.95)
+    submit = np.cumsum(rng.exponential(gap, jobs)).round().astype(int).tolist()
+    queue, duration = rng.integers(20, size=jobs).tolist(), rng.integers(10, 600, jobs).tolist()
+    texts = [f"{cpu},{memory}GiB" for cpu, memory in demand.tolist()]
+    rows = (f"{at},q{q:02},{lasts},{texts[q]}\n" for at, q, lasts in zip(submit, queue, duration, strict=True))
+    path.write_text("submit,queue,duration,cpu,memory\n" + "".join(rows))
+
+
+def child_seconds(*command: str) -> tuple[float, float]:
+    """Run a command; return its CPU seconds, and the largest memory in MiB that a child had so far."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, after.ru_maxrss / 1024
+
+
+def reading(scale: float) -> None:
+    """Print the CPU seconds of reading a table, and of the whole command beside :mod:`bench.plain_drf`."""
+    with TemporaryDirectory() as folder:
+        for jobs in (round(100_000 * scale), round(1_000_000 * scale)):
+            trace = Path(folder) / f"{jobs}.csv"
+            write_trace(trace, jobs)
+            began = time.process_time()
+            read_trace(trace)
+            took = time.process_time() - began
+            command = [str(Path(sys.executable).with_name("fairlead")), "simulate", str(trace), "--nodes", "100"]
+            ours, memory = child_seconds(*command, "--node", "cpu=16,memory=64GiB")
+            theirs, _ = child_seconds(sys.executable, "-m", "bench.plain_drf", str(trace), "100", "16", "64")
+            print(
+                f"a table of {jobs:,} one-task rows: read in {took:.2f} CPU s; the whole command {ours:.2f} s, "
+                f"at most {memory:.0f} MiB; a plain Python loop {theirs:.2f} s: {ours / theirs:.2f} of that"
+            )
+
+
 def run(scale: float = 1.0) -> None:
     print("## Simulator")
     timed(workload(10, 5, 20))  # warm up
@@ -58,6 +99,7 @@ def run(scale: float = 1.0) -> None:
         each, step, many = took / found.completed * 1e6, took / found.steps * 1e6, found.completed / found.steps
         print(f"{nodes:<8,} {queues:<8,} {each:<14.2f} {step:<8.0f} {many:.1f}")
 
+    reading(scale)
     data = Path(os.environ.get("FAIRLEAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
     if not (data / "openb").is_dir():
         print(f"no traces in {data}: set FAIRLEAD_DATA to measure them")

@@ -7,7 +7,7 @@ from math import floor, inf
 
 import numpy as np
 
-from fairlead.scheduler.preemption import entitled_by_queue, lower_runs
+from fairlead.scheduler.preemption.claims import entitled_by_queue, lower_runs
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import NONE

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import fairlead
 from conftest import FAIRLEAD
 from fairlead.audit import PROPERTIES, audit_allocation, audit_policy, search
+from fairlead.audit.counterexamples import Case
 from fairlead.audit.given import give
 from fairlead.audit.properties import search_all
-from fairlead.audit.search import Case
 from fairlead.model.problems import Machines
 from fairlead.policies.contract import Division
 from fairlead.policies.filling import ByFilling

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from bench import (
@@ -14,6 +15,7 @@ from bench import (
     kernel,
     offers,
     people,
+    plain_drf,
     policies,
     promises,
     recovery,
@@ -27,6 +29,8 @@ from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.reports.listings import describe_job
+from fairlead.simulate.run import simulate
+from fairlead.simulate.traces import read_trace
 from fairlead.simulate.workload import Jobs, synthetic_nodes
 
 
@@ -116,6 +120,14 @@ def test_the_simulator_beside_simpy(capsys, monkeypatch):
     assert "completions/s" in shown
     assert "times as long" in shown
     assert "no traces in /nonexistent" in shown
+    assert shown.count("a plain Python loop") == 2
+
+
+def test_the_plain_loop_starts_the_same_jobs_at_the_same_moments(tmp_path):
+    simulator.write_trace(tmp_path / "t.csv", 3000)
+    case = replace(read_trace(tmp_path / "t.csv"), nodes=synthetic_nodes(100, "cpu=16,memory=64GiB"))
+    run = simulate(case, history=0.0, reserve_after=1e9, revoke=False)
+    assert run.begun.tolist() == plain_drf.run(str(tmp_path / "t.csv"), 100, 16, 64)
 
 
 def test_the_heart(capsys):

@@ -35,7 +35,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     encode,
 )
-from fairlead.scheduler.preemption import next_due, preempt_for_claims
+from fairlead.scheduler.preemption.claims import next_due, preempt_for_claims
 from fairlead.scheduler.reports.audits import audit_history
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.listings import describe_job, describe_tasks, list_queues

@@ -158,12 +158,14 @@ def test_the_manual_page_and_the_completions_are_installed_as_the_program_says_t
     for place, page in pages.items():
         assert (ROOT / "share" / place).read_text("utf-8") == page, f"{place}: `make docs` brings it up to date"
     there = {str(path.relative_to(ROOT / "share")) for path in (ROOT / "share").rglob("*") if path.is_file()}
-    assert there == {*pages}
+    columns = {name for name in there if name.startswith("fairlead/columns/")}
+    assert there - columns == {*pages}
     for name in names_of(typer.main.get_command(app)):
         heading = ".SS fairlead " + name.replace("-", "\\-")
         assert f"{heading}\n" in pages["man/man1/fairlead.1"]
     installed = Path(sys.prefix, "share")
-    for place, page in pages.items():
+    for place in there:
+        page = (ROOT / "share" / place).read_text("utf-8")
         assert (installed / place).read_text("utf-8") == page, f"{place}: `make kernels` installs it"
     if shutil.which("groff"):
         command = ["groff", "-man", "-ww", "-z", str(ROOT / "share/man/man1/fairlead.1")]

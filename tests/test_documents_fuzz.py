@@ -238,7 +238,7 @@ def test_a_page_is_written_to_what_a_browser_opens(command):
         ("submit,duration,cpu\n0,1,1_0\n", ":2: cpu: '1_0' is not a quantity"),
         ("submit,duration,cpu\n0,1,1,9\n", ":2: has more cells than the first line"),
         ("submit;duration;cpu\n0;1;1\n", ":1: has semicolons between its cells: write commas"),
-        ("submit,duration,cpu,weight\n0,1,1,2\n", ":2: weight: is neither a resource"),
+        ("submit,duration,cpu,weight\n0,1,1,2\n", ":1: weight: is neither a resource"),
         ("submit,duration,cpu,queue\n0,1,1,a/*\n", ":2: queue: 'a/*': a job is in one queue"),
         ("submit,duration,cpu,cpu\n0,1,1,1\n", ":1: there are two columns 'cpu': keep one of them"),
         (f"submit,duration,cpu,tasks\n0,1,1,{'9' * 5000}\n", " ... "),

@@ -126,7 +126,8 @@ def test_one_line_is_a_strict_leaf(nodes, jobs):
         return
     case = workload(jobs, nodes)
     in_a_leaf = simulate(
-        replace(case, queue=["all"] * len(jobs), queues=[Queue("all", strict=True)]), reserve_after=1e9
+        replace(case, leaf=np.zeros_like(case.leaf), leaves=["all"], queues=[Queue("all", strict=True)]),
+        reserve_after=1e9,
     )
     run = simulate(case, "fifo-strict")
     assert run.begun.tolist() == in_a_leaf.begun.tolist()

@@ -70,6 +70,21 @@ def wire(world):
 SUBSCRIBE = {"type": "SUBSCRIBE", "subscribe": {"framework_info": {"name": "test", "user": "", "role": "A"}}}
 
 
+MASTER_PATHS = """
+/version /health /state /state-summary /slaves /tasks /frameworks /roles /weights /quota /flags /redirect /metrics/snapshot
+/create-volumes /destroy-volumes /reserve /unreserve /teardown /machine/down /machine/up /maintenance/schedule /maintenance/status
+/files/browse /files/read /files/download /files/debug /logging/toggle /registrar(1)/registry /profiler/start /profiler/stop
+/memory-profiler/start /memory-profiler/state /system/stats.json /help /__processes__ /
+"""
+MASTER_CALLS = """
+GET_HEALTH GET_FLAGS GET_VERSION GET_METRICS GET_LOGGING_LEVEL SET_LOGGING_LEVEL LIST_FILES READ_FILE GET_STATE
+GET_AGENTS GET_FRAMEWORKS GET_EXECUTORS GET_OPERATIONS GET_TASKS GET_ROLES GET_WEIGHTS UPDATE_WEIGHTS GET_MASTER
+SUBSCRIBE RESERVE_RESOURCES UNRESERVE_RESOURCES CREATE_VOLUMES DESTROY_VOLUMES GROW_VOLUME SHRINK_VOLUME
+GET_MAINTENANCE_STATUS GET_MAINTENANCE_SCHEDULE UPDATE_MAINTENANCE_SCHEDULE START_MAINTENANCE STOP_MAINTENANCE
+DRAIN_AGENT DEACTIVATE_AGENT REACTIVATE_AGENT GET_QUOTA UPDATE_QUOTA SET_QUOTA REMOVE_QUOTA TEARDOWN MARK_AGENT_GONE
+"""
+
+
 class TestStatuses:
     def test_another_method(self, wire):
         answer = wire.ask("GET", "/api/v1/scheduler")
@@ -751,6 +766,23 @@ class TestOperators:
         assert (flags["offer_timeout"], flags["port"]) == ("3600secs", str(wire.port))
         told = wire.post({"type": "GET_FLAGS"}, path="/api/v1").json()["get_flags"]["flags"]
         assert {each["name"]: each["value"] for each in told} == flags
+
+    def test_each_path_and_call_of_mesos_masters_is_documented_as_it_answers(self, wire):
+        """Those of Mesos 1.11's master and its processes; a `*` in the docs stands for the rest of a path."""
+        page = (Path(__file__).parent.parent / "docs" / "mesos.md").read_text().partition("## For operators")[2]
+        answering, _, missing = page.partition("What does not answer:")
+        missing = missing.partition("| what an agent answers")[0] + missing.partition("below `/slave(1)`")[2]
+        patterns = {each: re.escape(each).replace(r"\*", ".*") for each in re.findall(r"`(/[^` ]*)`", missing)}
+        for path in MASTER_PATHS.split():
+            status = wire.ask("GET", path).status
+            documented = [each for each, pattern in patterns.items() if re.fullmatch(pattern, path)]
+            if f"`{path}`" in answering:
+                assert status in (200, 307), path
+            else:
+                assert (status in (404, 405), bool(documented)) == (True, True), (path, status)
+        for call in MASTER_CALLS.split():
+            answer = wire.post({"type": call}, path="/api/v1")
+            assert answer.raw.endswith(f"{call} is not supported".encode()) == (call not in answering), answer.raw
 
     def test_the_log_tells_in_words_what_frameworks_do(self, wire, world):
         with wire.subscribed() as framework:

@@ -37,7 +37,7 @@ from fairlead.scheduler.kernel.view import MIN_OFFER
 from fairlead.scheduler.reports.audits import audit_history, audit_state
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.frameworks import list_frameworks
-from fairlead.scheduler.reports.listings import list_queues
+from fairlead.scheduler.reports.listings import describe_job, list_queues
 from fairlead.scheduler.tables import UNLIMITED
 from fairlead.simulate.outlook import outlook
 from test_state_machine import Histories, rarely, trees
@@ -783,30 +783,213 @@ class TestExecutors:
             assert cluster.state.frameworks.inside == {}
 
 
-def served(seconds, nodes=9):
-    """The tasks that a framework runs on average, each as large as a node, beside one that answers no offer."""
-    c = Cluster(Queue("silent"), Queue("busy"), nodes=nodes, offer_timeout=60.0)
-    c.join("silent", "silent")
-    c.join("busy", "busy")
-    ends, ran, number = {}, 0.0, 0
-    while c.now < seconds:
-        for job in [job for job, at in ends.items() if at <= c.now]:
-            del ends[job]
-            c.end(job)
-        for offer in c.offers():
-            if offer.framework == "busy":
-                number += 1
-                assert c.launch(offer, f"t{number}", demand=WHOLE) == {}
-                job = c.job("busy", f"t{number}")
-                ends[job] = c.now + 10.0
-        c.decide()
-        ran += 5.0 * len(ends)
-        c.now += 5.0
-    return ran / seconds
+class Hoarded(Cluster):
+    """Nine CPUs, frameworks that hold offers for as long as they can, and one that always has nine tasks to run."""
+
+    def __init__(self, roles, how="silent", cpus=9, timeout=60.0):
+        super().__init__(Queue("busy"), nodes=0, offer_timeout=timeout)
+        for k in range(9 // cpus):
+            self.happen(NodeJoined(at=0.0, node=Node(f"m{k}", {"cpu": cpus * 1000, "memory": cpus * G})))
+        self.how, self.timeout, self.ends, self.kept, self.ran = how, timeout, {}, [], 0.0
+        self.hoarders = [f"h{k}" for k in range(len(roles))]
+        for who, role in zip(self.hoarders, roles, strict=True):
+            self.join(who, role)
+        self.join("busy", "busy")
+
+    def happen(self, *facts):
+        for fact in facts:
+            apply(self.state, fact)
+
+    def decide(self, seconds=0.0):
+        self.now, facts, more = self.now + seconds, [], True
+        while more:
+            found, more, _ = decide(self.state, self.now)
+            self.happen(*found)
+            facts += found
+        return facts
+
+    def answer(self, offer):
+        """Launch as many tasks as there are CPUs, of a third to a whole timeout; or keep the offer."""
+        if offer.framework != "busy":
+            self.kept.append((offer, self.now))
+            return False
+        tasks = [f"t{offer.id}.{k}" for k in range(offer.amount["cpu"] // 1000)]
+        assert self.launch(offer, *tasks, demand={"cpu": 1000, "memory": G}) == {}
+        for task in tasks:
+            job = self.job("busy", task)
+            self.ends[job] = self.now + self.timeout * (4 + job * 5 % 9) / 12
+        return True
+
+    def run(self, timeouts):
+        """Return how many tasks ran on average, by twelfths of a timeout."""
+        for _ in range(12 * timeouts):
+            for job in [job for job, at in self.ends.items() if at <= self.now + 1e-6]:
+                del self.ends[job]
+                self.end(job)
+            for offer, since in self.kept if self.how == "late" else []:
+                if since + self.timeout * 11 / 12 <= self.now + 1e-6:
+                    self.ask("decline", offer.framework, [offer.id], 0.0)
+            self.kept = [
+                (offer, since) for offer, since in self.kept if since + self.timeout * 11 / 12 > self.now + 1e-6
+            ]
+            for who in self.hoarders if self.how == "reviving" else []:
+                self.ask("revive", who, [])
+            while sum(self.answer(offer) for offer in self.offers()):
+                pass
+            self.ran += len(self.ends)
+            self.now += self.timeout / 12
+        return self.ran / (12 * timeouts)
 
 
-def test_a_framework_that_never_answers_starves_no_other():
-    assert served(3600.0) > 7.0
+@pytest.mark.parametrize("cpus", [9, 1])
+@pytest.mark.parametrize("how", ["silent", "late", "reviving"])
+@pytest.mark.parametrize(
+    "roles",
+    [["a"], ["a"] * 5, ["a", "b", "c", "d", "e"], ["a", "a", "b", "busy"]],
+    ids=["one", "in one role", "in many roles", "beside it"],
+)
+def test_frameworks_that_hold_offers_and_use_none_leave_the_cluster_to_others(roles, how, cpus):
+    """On one node of nine CPUs, and on nine of one, in 160 times `offer_timeout`."""
+    assert Hoarded(roles, how, cpus).run(160) >= 8.0
+
+
+@pytest.mark.parametrize("timeout", [1.0, 600.0])
+def test_how_long_offers_last_changes_no_part(timeout):
+    assert Hoarded(["a", "b"], "late", 1, timeout).run(160) >= 8.0
+
+
+def test_frameworks_that_use_what_they_are_offered_have_equal_parts():
+    """Nobody comes last: neither who accepts all, nor who declines at once what is too small for it."""
+    c = Cluster(Queue("x"), Queue("y"), nodes=8)
+    c.join("f", "x")
+    c.join("g", "y")
+    for round_ in range(12):
+        for offer in c.offers(10.0):
+            if offer.framework == "g" and round_ % 2:
+                c.ask("decline", "g", [offer.id], 0.0)
+            else:
+                c.launch(offer, f"t{offer.id}", demand=WHOLE)
+    assert c.used("x") == c.used("y")
+    assert not c.state.queues.last_until[: c.state.queues.n].any()
+
+
+def test_who_held_offers_in_vain_is_offered_what_nobody_else_wants():
+    c = Cluster(Queue("web"), Queue("busy"), nodes=2, offer_timeout=60.0)
+    c.join("f", "web")
+    one, two = c.offers()
+    c.now = 30.0
+    c.ask("decline", "f", [one.id, two.id], 0.0)
+    assert c.state.queues.last_until[c.state.tree.rows["web/./1"]] == 30.0 + 16 * 30.0, (
+        "held all that it is entitled to"
+    )
+    c.join("g", "busy")
+    first = c.offers()
+    assert [offer.framework for offer in first] == ["g", "g"]
+    c.ask("decline", "g", [offer.id for offer in first], 3600.0)
+    again = c.offers()
+    assert [offer.framework for offer in again] == ["f", "f"]
+    c.now = 31.0
+    assert c.launch(again[0], "t", demand={"cpu": 4000}) == {}
+    assert c.state.queues.last_until[c.state.tree.rows["web/./1"]] == 510.0, "all CPUs were used of what it accepted"
+    assert "it goes after all others for 479 s" in list_frameworks(c.state, c.now)[0]["text"]
+
+
+def filled(*queues, nodes=1, memory=0, **options):
+    """A cluster of which revocable tasks of a queue, each of a CPU, use all CPUs, above its limit."""
+    c = Cluster(Queue("batch", limit={"cpu": 1000}), Queue("web"), *queues, nodes=nodes, **options)
+    c.happen(
+        *admission.submit(c.state, [Job("batch", {"cpu": 1000, "memory": memory}, 4 * nodes, revocable=True)], c.now)
+    )
+    c.decide()
+    assert c.used("batch")["cpu"] == 4000 * nodes
+    return c
+
+
+def open_offers(c):
+    """The offers that are not answered yet."""
+    made = [offer for fact in c.facts if isinstance(fact, OffersMade) for offer in fact.offers]
+    return [offer for offer in made if offer.id in c.state.offers.id[: c.state.offers.n]]
+
+
+def asked_back(c, seconds=1.0):
+    """The tasks that are revoked by the next decisions, which end at once."""
+    revoked = [fact for fact in c.decide(seconds) if isinstance(fact, TasksRevoked)]
+    for fact in revoked:
+        assert (fact.claim.job, fact.claim.why) == (0, "idle")
+        columns = {"job": fact.job, "index": fact.index, "attempt": fact.attempt}
+        zeros = np.zeros(len(fact.job), np.int64)
+        c.happen(TasksFinished(at=c.now, **columns, outcome=zeros + int(Outcome.SIGNALLED), code=zeros + 15))
+    return sum(len(fact.job) for fact in revoked)
+
+
+def test_revocable_use_above_a_limit_is_asked_back_for_a_framework_within_its_share():
+    c = filled()
+    c.join("f", "web")
+    (offer,) = c.offers()
+    assert "cpu" not in offer.amount
+    c.ask("decline", "f", [offer.id], 5.0)
+    assert asked_back(c) == 3, "down to the limit"
+    (offer,) = c.offers()
+    assert (offer.framework, offer.amount) == ("f", {"cpu": 3000, "memory": 8 * G})
+    assert c.launch(offer, "a", "b", demand={"cpu": 1000, "memory": G}, refuse=3600.0) == {}
+    assert asked_back(c) == 0, "it refused a CPU"
+    assert c.used("batch") == {"cpu": 2000}, "who uses it again"
+    assert asked_back(c, 60.0) == 0
+    assert audit_history(new_state(), c.facts, 0.0, 100.0, 0)["revocations"]["faults"] == []
+    assert "for a framework of web, which reclaims idle resources" in describe_job(c.state, 1)["revoked"]["text"]
+    assert same(c.state) == same(replay(c.facts))
+
+
+@pytest.mark.parametrize(
+    "how", ["suppresses", "declines all", "lets offers expire", "is revocable", "is away", "at its limit"]
+)
+def test_nothing_is_asked_back_for_a_framework_that_wants_nothing(how):
+    """What it is offered at first has no CPUs. If it declines that, more of a node is asked back for it, and once only."""
+    c = filled(Queue("bound", limit={"cpu": 0, "memory": 0}), offer_timeout=10.0)
+    c.join("f", "bound" if how == "at its limit" else "web", revocable=how == "is revocable", failover_timeout=1e6)
+    revoked = 0
+    for _ in range(20):
+        if how == "suppresses":
+            c.ask("suppress", "f", [])
+        if how == "is away" and c.state.frameworks.members["f"].away_since is None:
+            c.happen(*frameworks.disconnect(c.state, "f", c.now))
+        mine = c.state.offers.id[: c.state.offers.n].tolist()
+        if mine and how != "lets offers expire":
+            c.ask("decline", "f", mine, 0.0)
+        revoked += asked_back(c, 5.0)
+    assert revoked == (3 if how == "declines all" else 0)
+
+
+def test_a_framework_has_what_was_asked_back_as_soon_as_the_tasks_have_ended_and_nothing_more_is_meanwhile():
+    c = filled(nodes=2, memory=2 * G)
+    c.join("f", "web")
+    (revoked,) = c.decide()
+    assert isinstance(revoked, TasksRevoked)
+    assert c.decide(1.0) == c.decide(1.0) == [], "they have their grace"
+    columns = {"job": revoked.job, "index": revoked.index, "attempt": revoked.attempt}
+    zeros = np.zeros(len(revoked.job), np.int64)
+    c.happen(TasksFinished(at=c.now, **columns, outcome=zeros + int(Outcome.SIGNALLED), code=zeros + 15))
+    (offer,) = c.offers()
+    assert (offer.framework, offer.amount) == ("f", WHOLE)
+    assert c.decide(1.0) == [], "it may take the offer"
+
+
+def test_no_more_is_asked_back_than_the_share_of_the_framework():
+    """Of twelve CPUs, eleven are used above a limit: each of three frameworks is entitled to three and two thirds."""
+    c = filled(Queue("x"), Queue("y"), nodes=3, memory=2 * G)
+    for role in ("web", "x", "y"):
+        c.join(role, role)
+    revoked = 0
+    for k in range(30):
+        revoked += asked_back(c)
+        for n, offer in enumerate(open_offers(c)):
+            cpus = offer.amount.get("cpu", 0) // 1000
+            c.launch(offer, *[f"t{k}.{n}.{i}" for i in range(cpus)], demand={"cpu": 1000, "memory": 2 * G}, refuse=1.0)
+    used = [c.used(role).get("cpu", 0) for role in ("web", "x", "y", "batch")]
+    assert sum(used) == 12000
+    assert max(used[:3]) <= 4000
+    assert min(used[:3]) >= 3000
+    assert revoked <= 11
 
 
 def silent(**options):

@@ -134,7 +134,7 @@ def test_a_function_fits_on_a_screen(path):
 
 
 def test_each_rule_of_preemption_is_cited_where_it_is_applied():
-    table = ast.get_docstring(ast.parse((SOURCE / "scheduler" / "preemption.py").read_text()))
+    table = ast.get_docstring(ast.parse((SOURCE / "scheduler" / "preemption" / "claims.py").read_text()))
     rules = re.findall(r"^([a-z]+(?:-[a-z]+)*)  +[A-Z]", table, re.MULTILINE)
     assert len(rules) == 18
     scheduler = [path for path in (SOURCE / "scheduler").rglob("*") if path.suffix in (".py", ".pxi")]

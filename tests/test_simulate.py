@@ -390,7 +390,7 @@ def test_openb():
     assert any(place for place in specs.places)
     run = simulate(cut(found, end=3e6), samples=20)
     assert run.completed == len(run.submitted)
-    with pytest.raises(TraceError, match=r"multigpu50.csv:2: has no times"):
+    with pytest.raises(TraceError, match=r"multigpu50.csv:1: has no times"):
         read_trace(DATA / "openb" / "openb_pod_list_multigpu50.csv")
 
 
@@ -529,7 +529,7 @@ def test_a_table_of_ones_own(tmp_path):
     [
         ("t.csv", "submit,duration,cpu\n0,ten,1\n", r"t.csv:2: duration: write a number, not 'ten'"),
         ("t.csv", "submit,duration,cpu\n0,10,1\n-1,10,1\n", r"t.csv:3: submit: use 0 or more, not '-1'"),
-        ("t.csv", "submit,cpu\n0,1\n", r"t.csv:2: there is no column 'duration'"),
+        ("t.csv", "submit,cpu\n0,1\n", r"t.csv:1: there is no column 'duration'"),
         ("t.csv", "submit,duration,cpu\n0,10,lots\n", r"t.csv:2: .*lots"),
         ("t.csv", "submit,duration,cpu\n0,10,0\n", r"t.csv:2: asks for nothing"),
         ("t.csv", "submit,duration,cpu,queue\n0,10,1,a b\n", r"t.csv:2: 'a b' is not a queue path"),

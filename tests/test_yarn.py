@@ -35,7 +35,7 @@ from fairlead.scheduler.facts import (
     SharesLooked,
 )
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.preemption import preempt_for_claims
+from fairlead.scheduler.preemption.claims import preempt_for_claims
 from fairlead.scheduler.reports import fair_shares as fair_shares_module
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain

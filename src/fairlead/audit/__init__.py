@@ -2,81 +2,21 @@
 
 All checks use fractions, or proved bounds in fractions (:mod:`fairlead.audit.given`, :mod:`fairlead.audit.proved_bounds`). A
 violation holds for every number within the bounds.
+
+Public names are imported on first use, so that :mod:`fairlead.audit.over_time` is cheap.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fairlead.audit.allocation import check_allocation
-from fairlead.audit.findings import PROPERTIES, Finding
-from fairlead.audit.given import give, give_whole, suited, taken
-from fairlead.audit.policy import check_policy
-from fairlead.audit.search import Verdict, search
-from fairlead.model.problems import as_problem
-from fairlead.policies.contract import DividingPolicy, OrderingPolicy, PolicyError
-from fairlead.policies.registry import find_policy
+if TYPE_CHECKING:
+    from fairlead.audit.audits import PROPERTIES, Finding, Verdict, audit_allocation, audit_policy, search
 
 __all__ = ["PROPERTIES", "Finding", "Verdict", "audit_allocation", "audit_policy", "search"]
 
 
-def audit_policy(
-    problem: Any, policy: str | DividingPolicy = "drf", *, lies: int = 200, discrete: bool = False
-) -> list[Finding]:
-    """Check a policy on a problem.
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'fairlead.audit' has no attribute {name!r}")
+    from fairlead.audit import audits
 
-    Parameters
-    ----------
-    problem : Problem, path, or dict
-        As for :func:`fairlead.allocate`.
-    policy : str or object
-    lies : int
-        Lies to try per user.
-    discrete : bool
-        Whole tasks: check only the properties of an allocation, within one task.
-
-    Returns
-    -------
-    list of Finding
-        The eight properties in the order of the paper, then the gap between shares, which is a number, not a property.
-
-    Raises
-    ------
-    DocumentError, PolicyError
-        As for :func:`fairlead.allocate`.
-
-    Examples
-    --------
-    >>> from fairlead.audit import audit_policy
-    >>> for finding in audit_policy("examples/paper.toml", "asset"):
-    ...     if finding.holds is False:
-    ...         print(finding.property, finding.user)
-    resource-monotonicity B
-    """
-    numbers = as_problem(problem).exact()
-    chosen = find_policy(policy) if isinstance(policy, str) else policy
-    numbers = suited(numbers, chosen)
-    if not discrete:
-        return check_policy(numbers, lambda p: give(p, chosen), lies)
-    if not isinstance(chosen, OrderingPolicy):
-        raise PolicyError(f"{chosen.name}: has no order for indivisible tasks: leave out discrete")
-    return check_allocation(give_whole(numbers, chosen))
-
-
-def audit_allocation(problem: Any, tasks: Mapping[str, Any], *, discrete: bool = False) -> list[Finding]:
-    """Check an allocation from any source.
-
-    Parameters
-    ----------
-    problem : Problem, path, or dict
-    tasks : dict
-        The number of tasks of each user: whole numbers, fractions, or decimals, which count as accurate to 1e-6.
-    discrete : bool
-        True if tasks are whole: fair then means within one task.
-
-    Returns
-    -------
-    list of Finding
-        Sharing incentive, envy-freeness, Pareto efficiency, and the gap between shares.
-    """
-    numbers = as_problem(problem).exact()
-    return check_allocation(taken(numbers, [tasks[user] for user in numbers.users], discrete))
+    return getattr(audits, name)

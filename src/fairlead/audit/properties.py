@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from fairlead.audit.counterexamples import Verdict, search
 from fairlead.audit.findings import PROPERTIES
-from fairlead.audit.search import Verdict, search
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import find_policy, policy_names
 from fairlead.processes import on_all_cores
@@ -30,7 +30,7 @@ def search_all(
     ----------
     policies : list of str
     seed, cases, zeros
-        See :func:`fairlead.audit.search.search`.
+        See :func:`fairlead.audit.counterexamples.search`.
     told : function
         Called with the number of finished searches, and of all searches.
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from rich.table import Table
 
+from fairlead.audit.counterexamples import Case, Verdict
 from fairlead.audit.findings import PROPERTIES, Finding
 from fairlead.audit.given import Given
-from fairlead.audit.search import Case, Verdict
 from fairlead.html_page import framed
 from fairlead.policies.allocation import Allocation, draw, number
 from fairlead.policies.contract import Division

@@ -23,8 +23,7 @@ from fairlead.simulate.measure import over_seeds, summary, write_parquet
 from fairlead.simulate.offers import Answers, parse_answers
 from fairlead.simulate.report import columns, page, runs_text, sweep_page, sweep_text
 from fairlead.simulate.run import check_policy, simulate
-from fairlead.simulate.sweep import Point, Source, draws, merged, read_source, sweep
-from fairlead.simulate.traces import is_derived
+from fairlead.simulate.sweep import Point, Source, merged, read_source, sweep
 from fairlead.simulate.workload import TraceError, check_leaves, cut, on_machines, synthetic_nodes
 
 DEFAULT_ANSWERS = "hold=1s,refuse=5s"
@@ -32,9 +31,9 @@ DEFAULT_ANSWERS = "hold=1s,refuse=5s"
 
 
 def run_simulations(
-    trace: Path, kind: str | None, policies: list[str], nodes: int, node: str, config: Path | None, history: str, revoke: str,
-    offers: str, framework: str, speed: float, scale: float, start: str, end: str, warm_up: str, seeds: str, skip_bad: bool,
-    out: Path | None, report: Path | None, as_json: bool,
+    trace: Path, kind: str | None, mapping: Path | None, policies: list[str], nodes: int, node: str, config: Path | None,
+    history: str, revoke: str, offers: str, framework: str, speed: float, scale: float, start: str, end: str,
+    warm_up: str, seeds: str, skip_bad: bool, out: Path | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate a workload under each policy, and print the results."""
     _check_outputs(report, out)
@@ -42,13 +41,13 @@ def run_simulations(
     framework = _framework(offers, framework)
     modes = list(itertools.product(_modes(revoke), _answers(offers, framework)))
     try:
-        chosen = _drawing_seeds(trace, kind, [scale], _numbers("--seed", seeds, int))[scale]
+        source = Source(str(trace), kind or "", skip_bad, 0, _mapping(mapping))
+        chosen = _drawing_seeds(source, [scale], _numbers("--seed", seeds, int))[scale]
         begin, until = _seconds("--from", start, 0.0), _seconds("--to", end, float("inf"))
         warm = _seconds("--warm-up", warm_up, 0.0)
         workloads = {}
         for seed in chosen:
-            source = Source(str(trace), kind or "", skip_bad, seed if is_derived(trace, kind) else 0)
-            read = cut(read_source(source), begin, until, speed, scale, seed)
+            read = cut(read_source(source.drawn_by(seed)), begin, until, speed, scale, seed)
             workloads[seed] = on_machines(read, nodes, node, config)
         workload = workloads[chosen[0]]
         for policy in policies:
@@ -86,14 +85,19 @@ def run_simulations(
     print(json.dumps(found, indent=2))
 
 
-def _drawing_seeds(trace: Path, kind: str | None, scales: list[float], seeds: list[int]) -> dict[float, list[int]]:
+def _mapping(columns: Path | None) -> str:
+    """Return where the columns of a table come from: a file, or the name of a mapping that is known."""
+    return str(columns.absolute() if columns.exists() else columns) if columns else ""
+
+
+def _drawing_seeds(source: Source, scales: list[float], seeds: list[int]) -> dict[float, list[int]]:
     """Return the seeds to run of each scale: one where they draw nothing, which is reported."""
-    found = {scale: seeds if draws(trace, kind, scale) else seeds[:1] for scale in scales}
+    found = {scale: seeds if scale != int(scale) or source.is_derived else seeds[:1] for scale in scales}
     alike = [f"{scale:g}" for scale, chosen in found.items() if len(chosen) < len(seeds)]
     if alike:
         print(
-            f"fairlead: {trace}: --seed draws nothing at scale {', '.join(alike)}, so seed {seeds[0]} is run alone: it draws the "
-            "tasks and users of SWIM traces, and the jobs that a --scale with a fraction takes",
+            f"fairlead: {source.trace}: --seed draws nothing at scale {', '.join(alike)}, so seed {seeds[0]} "
+            "is run alone: it draws the tasks and users of SWIM traces, and the jobs that a --scale with a fraction takes",
             file=sys.stderr,
         )
     return found
@@ -141,9 +145,9 @@ def _update(bars: Progress, bar: Any, part: float) -> None:
 
 
 def run_sweep(
-    trace: Path, kind: str | None, policies: list[str], loads: str, speeds: str, sizes: str, node: str, configs: str,
-    histories: str, seeds: str, revoke: str, offers: str, framework: str, start: str, end: str, warm_up: str, skip_bad: bool,
-    out: Path, engine: str, workers: int | None, report: Path | None, as_json: bool,
+    trace: Path, kind: str | None, mapping: Path | None, policies: list[str], loads: str, speeds: str, sizes: str, node: str,
+    configs: str, histories: str, seeds: str, revoke: str, offers: str, framework: str, start: str, end: str,
+    warm_up: str, skip_bad: bool, out: Path, engine: str, workers: int | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a grid of simulations, and print a line per point."""
     _check_outputs(report)
@@ -151,13 +155,14 @@ def run_sweep(
     with_offers = [each and offers for each in _answers(offers, framework)]
     try:
         scales = _numbers("--scale", loads, float)
-        chosen = _drawing_seeds(trace, kind, scales, _numbers("--seed", seeds, int))
+        source = Source(str(trace.absolute()), kind or "", skip_bad, 0, _mapping(mapping))
+        chosen = _drawing_seeds(source, scales, _numbers("--seed", seeds, int))
         trees = [str(Path(each).absolute()) if each else "" for each in configs.split(",")]
         begin, until = _seconds("--from", start, 0.0), _seconds("--to", end, float("inf"))
         points = [
             Point(
-                str(trace.absolute()), kind or "", policy, scale, speed, begin, until, size, node, seed, skip_bad, tree, revokes,
-                half_life, how or "", framework if how else "", _seconds("--warm-up", warm_up, 0.0),
+                source.trace, source.kind, policy, scale, speed, begin, until, size, node, seed, skip_bad, tree, revokes,
+                half_life, how or "", framework if how else "", _seconds("--warm-up", warm_up, 0.0), source.columns,
             )
             for policy, revokes, how, tree, half_life, scale, speed, size in itertools.product(
                 policies, _modes(revoke), with_offers, trees, _half_lives(histories), scales,

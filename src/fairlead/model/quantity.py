@@ -19,17 +19,17 @@ LARGEST = 2**62
 BYTE_RESOURCES = frozenset({"memory", "disk"})
 """Resources whose base unit is the byte. All others are in thousandths."""
 
-_FACTORS = {
-    "": Decimal(1),
-    "m": Decimal("0.001"),
-    "k": Decimal(10**3),
-    "M": Decimal(10**6),
-    "G": Decimal(10**9),
-    "T": Decimal(10**12),
-    "Ki": Decimal(2**10),
-    "Mi": Decimal(2**20),
-    "Gi": Decimal(2**30),
-    "Ti": Decimal(2**40),
+_FACTORS: dict[str, int | Fraction] = {
+    "": 1,
+    "m": Fraction(1, 1000),
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
 }
 _QUANTITY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*(?P<suffix>[mkMGT]|[KMGT]i)?B?")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|h|d)?")
@@ -87,8 +87,9 @@ def is_written_exactly(resource: str, base: Fraction, written: str) -> bool:
     return match is not None and _base_units(resource, match) * (-1 if written.startswith("-") else 1) == base
 
 
-def _base_units(resource: str, match: re.Match[str]) -> Fraction:
-    exact = Fraction(match["number"]) * Fraction(_FACTORS[match["suffix"] or ""])
+def _base_units(resource: str, match: re.Match[str]) -> int | Fraction:
+    number = match["number"]
+    exact = (int(number) if number.isdigit() else Fraction(number)) * _FACTORS[match["suffix"] or ""]
     return exact if resource in BYTE_RESOURCES else exact * 1000
 
 

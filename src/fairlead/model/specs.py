@@ -67,7 +67,7 @@ class Queue(Spec, frozen=True):
     admin : who may change others' jobs.
     private : True hides the owners of jobs.
 
-    The rest controls preemption; see :mod:`fairlead.scheduler.preemption`. Seconds may be `NEVER`; None inherits.
+    The rest controls preemption; see :mod:`fairlead.scheduler.preemption.claims`. Seconds may be `NEVER`; None inherits.
 
     guarantee_timeout : seconds of pending below its guarantee before others are preempted for it.
     fair_share_timeout : the same, below `fair_share_threshold` times its fair share.
@@ -261,6 +261,7 @@ class Offer(Spec, frozen=True):
 
     apart : resources from reservations, by their marks, in addition
     ports : ports of the node
+    cost : seconds that its framework goes after all others, per second that it holds the offer and uses nothing of it
     """
 
     id: int
@@ -270,6 +271,7 @@ class Offer(Spec, frozen=True):
     amount: Quantities
     apart: dict[str, Quantities] = field(default_factory=dict)
     ports: Ranges = field(default_factory=list)
+    cost: float = 0.0
 
 
 EVERYWHERE = "@default"

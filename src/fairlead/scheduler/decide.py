@@ -43,7 +43,8 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import DROP, KEEP, NOT_REACHED, OFFERED_NODE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
 from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, MIN_OFFER, OFFERED
-from fairlead.scheduler.preemption import preempt_for_claims, withdraw_claims
+from fairlead.scheduler.preemption.claims import preempt_for_claims, withdraw_claims
+from fairlead.scheduler.preemption.reclaim import ask_back
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import I64, NONE
@@ -167,15 +168,19 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
         else:
             facts, claims_left = preempt_for_claims(state, now)
             more |= claims_left or bool(facts)
-    if not plan.more and state.settings.revoke and _revocable_wait(state):
+    beyond = state.settings.revoke and _revocable_wait(state)
+    if not plan.more and (beyond or _any_goes_last(state, now)):
         if facts:
             more = True  # they only get what nobody else can use
         else:
-            count, over_limit_more = scheduling.plan_over_limit(state.order.ready(state, most), most, now)
-            facts, more = [_placed(state, count, now)] if count else [], more or over_limit_more
+            count, last_more = scheduling.plan_last(state.order.ready(state, most), most, now, beyond)
+            facts, more = [_placed(state, count, now)] if count else [], more or last_more
             facts += _offered(state, now)
     if state.frameworks.role_reservations and not facts and not more:  # those that no other offer included
         facts, more = offers_of_reservations(state, MIN_OFFER, now)
+    if state.settings.revoke and state.frameworks.members and state.queues.spare_tasks[0]:
+        facts = facts if facts or more else ask_back(state, now)  # when nothing else can be offered
+        more |= bool(facts)
     return Decision(facts, more, learned)
 
 
@@ -183,6 +188,12 @@ def _revocable_wait(state: State) -> bool:
     """True if revocable jobs wait: they may exceed limits into idle resources."""
     b = state.groups
     return state.any_revocable and bool((b.revocable[: b.n] & ((b.head[: b.n] != NONE) | b.is_framework[: b.n])).any())
+
+
+def _any_goes_last(state: State, now: float) -> bool:
+    """True if a framework wants offers and goes after all others."""
+    b, last = state.groups, state.queues.last_until > now
+    return bool(last.any()) and bool((b.is_framework[: b.n] & last[b.leaf[: b.n]]).any())
 
 
 def settle_first(state: State, now: float) -> list[Fact]:
@@ -267,13 +278,17 @@ def _offered(state: State, now: float) -> list[Fact]:
         return []
     f, offers, gone, left_ports = state.frameworks, list[Offer](), dict[int, ReservedAmounts](), dict[int, Ranges]()
     for k in range(count):
-        who, role = f.at[state.tree.names[state.order.offered_to[LEAF, k]]]
-        amount, node = state.quantities(state.order.offered_rest[k]), int(state.order.offered_to[OFFERED_NODE, k])
+        leaf, node = state.order.offered_to[[LEAF, OFFERED_NODE], k].tolist()
+        who, role = f.at[state.tree.names[leaf]]
+        amount, cost = (
+            state.quantities(state.order.offered_rest[k]),
+            scheduling.cost_of_offer(state.view(), leaf, state.order.offered_rest[k]),
+        )
         apart = _take_idle_reservations(state, node, role, gone)
         free = left_ports.setdefault(node, free_on(state, state.cluster.specs[node].name))
         ports = for_offer(state, f.members[who].leaves[role], free)
         left_ports[node] = without(free, ports)
-        offers.append(Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports))
+        offers.append(Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports, cost))
     return [OffersMade(at=now, offers=offers)]
 
 

@@ -55,10 +55,14 @@ class Parts:
     amounts: F64
 
 
-def parts_of(state: State) -> Parts:
-    """Divide the cluster among the leaf queues that have work."""
+def parts_of(state: State, frameworks: bool = False) -> Parts:
+    """Divide the cluster among the leaf queues that have work, with what `frameworks` that want offers are taken to want."""
     n, total = state.queues.n, state.cluster.total.astype(np.float64)
     waiting, waits = _waiting_demand(state)
+    if frameworks:
+        wants = state.groups.leaf[: state.groups.n][state.groups.is_framework[: state.groups.n]]
+        waiting[wants] += FRAMEWORK_TASKS
+        waits[wants] += total
     used, running = state.queues.used[:n].astype(np.float64), state.queues.tasks[:n]
     is_leaf = np.ones(n, np.bool_)
     is_leaf[state.queues.parent[1:n]] = False

@@ -203,7 +203,7 @@ class TasksCheckpointed(TasksFact, frozen=True):
 class Claim(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What tasks are revoked for.
 
-    job : whose next task, or whole gang, gets the resources
+    job : whose next task, or whole gang, gets the resources; 0: they are offered to a framework of role `queue`
     why : "guarantee", "fair share", "priority" or "idle"
     queue : whose guarantee or fair share it is, or the leaf whose priorities count
     resource, has, of : how much the queue had of which resource, and its guarantee or fair share; base units

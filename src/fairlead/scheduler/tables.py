@@ -207,6 +207,7 @@ class Queues(Table):
     allocations: I64  # number of placements and offers
     refusal: Annotated[I64, DERIVED]  # 1 + row of its framework's first refusal; 0: none
     offer_most: F64  # largest part of the cluster offered to it at once; 0: no limit
+    last_until: F64  # of a framework's leaf: it goes after all others, since it held offers without using them
     weight: Annotated[F64, PerResource(1.0)]
     part: Annotated[I64, PerResource(1)]  # the weight as a fraction: part / whole, both below 2**30
     whole: Annotated[I64, PerResource(1)]
@@ -226,6 +227,9 @@ class Queues(Table):
     # held for its claims; counts as used, except for those claims
     claimed: Annotated[I64, PerResource(), DERIVED]
     offered: Amounts  # part of used: offered and not answered
+    declined: (
+        Amounts  # of a framework's leaf: the most of a node that it did not use since it launched, revived or came
+    )
     idled_before: Floats  # of a leaf: free resources that its past reservations held, times seconds
     below_since: Floats  # when it last fell below its guarantee
 
@@ -334,7 +338,7 @@ class Tasks(Table):
 class Holds(Table):
     """Resources of a node held for an owner from `start` to `end`; see :mod:`fairlead.scheduler.kernel`."""
 
-    kind: I64  # RESERVATION, or the class of its claim (fairlead.scheduler.preemption)
+    kind: I64  # RESERVATION, or the class of its claim (fairlead.scheduler.preemption.claims)
     node: I64
     group: I64
     job: I64  # number of the job it is for
@@ -365,6 +369,7 @@ class Offers(Table):
     leaf: I64
     node: I64
     made: F64  # seconds
+    cost: F64  # as in Offer
     revocable: Bools  # of a revocable framework
     rest: Amounts  # what is left of it
 

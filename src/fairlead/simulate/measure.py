@@ -170,7 +170,7 @@ def _one_task(run: Run, queue: I64) -> F64:
     share = (needs / np.where(total > 0, total, 1)).max(axis=1, initial=0.0)[workload.shape]
     began = ~np.isnan(run.begun)
     found = np.zeros(len(run.queues))
-    np.maximum.at(found, queue[began], one_task(share, longest_task(run))[began])
+    np.maximum.at(found, workload.leaf[began], one_task(share, longest_task(run))[began])
     return found
 
 

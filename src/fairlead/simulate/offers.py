@@ -131,9 +131,7 @@ class Offers:
 
     def __init__(self, how: Answers, seen: Workload, cluster: OfferedCluster) -> None:
         self._how, self._seen, self.cluster = how, seen, cluster
-        self._waiting = {
-            name: _Waiting() for name in dict.fromkeys(seen.queue) if how.queues is None or name in how.queues
-        }
+        self._waiting = {name: _Waiting() for name in seen.leaves if how.queues is None or name in how.queues}
         self._check()
         self._due: list[tuple[float, str, int]] = []
         self._wakes: list[float] = []
@@ -148,7 +146,7 @@ class Offers:
     def _check(self) -> None:
         """Refuse a workload that cannot be launched in offers."""
         seen = self._seen
-        if unknown := sorted((self._how.queues or set()) - {*seen.queue}):
+        if unknown := sorted((self._how.queues or set()) - {*seen.leaves}):
             raise TraceError(f"--offers: no job is in queue {unknown[0]!r}: name queues of the trace, or all")
         for name in self._waiting:
             if fault := frameworks.check_role(name):
@@ -157,15 +155,18 @@ class Offers:
             raise TraceError(f"--offers: no machine has {' or '.join(MIN_OFFER)}, which an offer needs")
         for job in np.flatnonzero(seen.gang & (seen.tasks > 1)).tolist():
             if self.launches(job):
-                name = seen.queue[job]
+                name = self._leaf(job)
                 raise TraceError(f"--offers: queue {name!r} has gangs, and an offer is of one machine: leave it out")
         for job in {*seen.after, *(other for others in seen.after.values() for other in others)}:
             if self.launches(job):
-                raise TraceError(f"--offers: queue {seen.queue[job]!r} has job dependencies: leave it out")
+                raise TraceError(f"--offers: queue {self._leaf(job)!r} has job dependencies: leave it out")
 
     def launches(self, job: int) -> bool:
         """True if a framework launches this job."""
-        return self._seen.queue[job] in self._waiting
+        return self._leaf(job) in self._waiting
+
+    def _leaf(self, job: int) -> str:
+        return self._seen.leaves[self._seen.leaf[job]]
 
     # -- submission ----------------------------------------------------------------------------------------------
 
@@ -173,7 +174,7 @@ class Offers:
         """Queue a job with its framework."""
         for index in range(int(self.cluster.truth.left[job])):
             self._wait(job, index)
-        return self._want(state, self._seen.queue[job], now)
+        return self._want(state, self._leaf(job), now)
 
     def number(self, state: State, job: int) -> int:
         """Assign the next number to a job without a framework."""
@@ -183,7 +184,7 @@ class Offers:
 
     def _wait(self, job: int, index: int) -> None:
         key = -int(self._seen.priority[job]), int(self._seen.shape[job])
-        heappush(self._waiting[self._seen.queue[job]].tasks.setdefault(key, []), (job, index))
+        heappush(self._waiting[self._leaf(job)].tasks.setdefault(key, []), (job, index))
 
     def _want(self, state: State, name: str, now: float) -> list[Fact]:
         """Subscribe or revive a framework, and reconsider the offers that it keeps."""
@@ -198,7 +199,7 @@ class Offers:
     def withdraw(self, job: int) -> int:
         """Drop a job's pending tasks; return their number."""
         count = 0
-        for heap in self._waiting[self._seen.queue[job]].tasks.values():
+        for heap in self._waiting[self._leaf(job)].tasks.values():
             left = [task for task in heap if task[0] != job]
             count += len(heap) - len(left)
             heap[:] = left

@@ -200,7 +200,7 @@ def simulate(
     if baseline is None:
         check_leaves(workload)
     seen, scheduling, notes, overcommitted = _as_scheduled(workload, policy)
-    names = list(dict.fromkeys(workload.queue))
+    names = workload.leaves
     cluster = _cluster(workload, seen, names, overcommitted, SimulatedCluster if offers is None else OfferedCluster)
     refused = ~_can_be_held(seen)
     for job in sorted(workload.after):  # nor what depends on a refused job
@@ -338,11 +338,10 @@ def _cluster(
     workload: Workload, seen: Workload, names: list[str], overcommitted: bool, kind: type[SimulatedCluster]
 ) -> SimulatedCluster:
     resources = workload.resources
-    number = {name: k for k, name in enumerate(names)}
     capacity = np.array([[node.capacity.get(r, 0) for r in resources] for node in workload.nodes], np.int64)
     needs = np.array([[demand.get(r, 0) for r in resources] for demand in workload.demands], np.int64)
     return kind(
-        seen.nodes, capacity, needs[workload.shape], np.array([number[name] for name in workload.queue], np.int64), len(names),
+        seen.nodes, capacity, needs[workload.shape], workload.leaf, len(names),
         workload.tasks, workload.duration, workload.first, workload.varied, overcommitted,
         too_large_gangs(seen),
     )  # fmt: skip

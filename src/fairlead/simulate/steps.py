@@ -14,7 +14,7 @@ from fairlead.model.specs import ROOT, After, Job, Queue, ancestors, path_to_roo
 from fairlead.scheduler.entitlements import TreeDivision, bounds
 from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
 from fairlead.scheduler.kernel.scheduling import below_guarantee, next_review
-from fairlead.scheduler.preemption import next_due
+from fairlead.scheduler.preemption.claims import next_due
 from fairlead.scheduler.queue_tree import amounts_of, weights
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
@@ -194,7 +194,7 @@ def job_of(workload: Workload, j: int) -> Job:
     shape, limit = workload.shape[j], float(workload.time_limit[j])
     return msgspec.structs.replace(
         workload.templates[workload.like[j]],
-        queue=workload.queue[j],
+        queue=workload.leaves[workload.leaf[j]],
         demand=workload.demands[shape],
         tasks=int(workload.tasks[j]),
         on=workload.places[shape],

@@ -13,11 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairlead.processes import on_all_cores
 from fairlead.simulate.measure import over_seeds, summary
 from fairlead.simulate.offers import parse_answers
 from fairlead.simulate.run import simulate
-from fairlead.simulate.traces import Derivation, is_derived, read_trace
+from fairlead.simulate.traces import Derivation, kind_of, read_trace
 from fairlead.simulate.workload import TraceError, Workload, cut, on_machines
 
 FORMAT = 2
@@ -31,6 +30,16 @@ class Source(NamedTuple):
     kind: str
     skip_bad: bool
     seed: int
+    columns: str = ""
+
+    @property
+    def is_derived(self) -> bool:
+        """True if tasks and users are drawn when it is read, so that each seed gives another workload."""
+        return not self.columns and (self.kind or kind_of(Path(self.trace))) == "swim"
+
+    def drawn_by(self, seed: int) -> "Source":
+        """Return what is read with a seed."""
+        return self._replace(seed=seed if self.is_derived else 0)
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class Point:
     history : half-life of past usage in seconds; None: that of the configuration
     offers, framework : queues whose jobs are launched in offers, empty for none; and how frameworks answer
     warm_up : seconds that are simulated but not measured
+    columns : where the columns of a table come from, as `--columns` names it
     """
 
     trace: str
@@ -63,12 +73,12 @@ class Point:
     offers: str = ""
     framework: str = ""
     warm_up: float = 0.0
+    columns: str = ""
 
     @property
     def source(self) -> Source:
         """What to read."""
-        seed = self.seed if is_derived(Path(self.trace), self.kind or None) else 0
-        return Source(self.trace, self.kind, self.skip_bad, seed)
+        return Source(self.trace, self.kind, self.skip_bad, 0, self.columns).drawn_by(self.seed)
 
     @property
     def name(self) -> str:
@@ -76,7 +86,7 @@ class Point:
         there = Path(self.trace)
         files = [
             *(sorted(there.iterdir()) if there.is_dir() else [there]),
-            *([Path(self.config)] if self.config else []),
+            *(Path(name) for name in (self.config, self.columns) if name and Path(name).exists()),
         ]
         stamp = [FORMAT, *([str(p), p.stat().st_size, p.stat().st_mtime_ns] for p in files)]
         digest = hashlib.sha256(json.dumps([asdict(self), stamp], sort_keys=True).encode()).hexdigest()[:20]
@@ -87,7 +97,10 @@ class Point:
 def read_source(source: Source) -> Workload:
     """Read a trace, once."""
     derivation = Derivation(seed=source.seed)
-    return read_trace(Path(source.trace), source.kind or None, skip_bad=source.skip_bad, derivation=derivation)
+    columns = Path(source.columns) if source.columns else None
+    return read_trace(
+        Path(source.trace), source.kind or None, skip_bad=source.skip_bad, derivation=derivation, columns=columns
+    )
 
 
 def run_point(read: Mapping[Source, Workload], point: Point) -> dict[str, Any]:
@@ -101,11 +114,6 @@ def run_point(read: Mapping[Source, Workload], point: Point) -> dict[str, Any]:
     found = summary(run, point.seed)
     del found["seconds"]  # the same point gives the same file
     return {"point": asdict(point), "numbers": found}
-
-
-def draws(trace: Path, kind: str | None, scale: float) -> bool:
-    """True if each seed gives another workload: the trace is derived, or `scale` takes a part of the jobs."""
-    return scale != int(scale) or is_derived(trace, kind)
 
 
 def merged(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -176,6 +184,8 @@ def sweep(
 def _on_this_machine(
     read: Mapping[Source, Workload], missing: list[tuple[Point, Path]], workers: int | None
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
+    from fairlead.processes import on_all_cores
+
     for place, found in on_all_cores(run_point, [(point,) for point, _ in missing], workers, (read,)):
         yield missing[place][1], found
 

@@ -1,10 +1,13 @@
 """A workload: machines, queues, and jobs with the durations of their tasks."""
 
+from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,6 +22,8 @@ from fairlead.scheduler.admission import some
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Column = NDArray[Any] | float
+"""A value for each job, or one for all."""
 MOST_KINDS = 5
 """Kinds of machines listed by capacity."""
 
@@ -43,7 +48,10 @@ class Workload:
         The tree; if empty, each queue of a job is a leaf under the root.
     submit : float64, shape (jobs,)
         Seconds from the start, ascending.
-    queue : list of str, one per job
+    leaf : int64, shape (jobs,)
+        Index into `leaves`.
+    leaves : list of str
+        The queues of jobs, in order of their first job.
     tasks : int64, shape (jobs,)
     shape : int64, shape (jobs,)
         Index into `demands` and `places`.
@@ -77,7 +85,8 @@ class Workload:
     nodes: list[Node]
     queues: list[Queue]
     submit: F64
-    queue: list[str]
+    leaf: I64
+    leaves: list[str]
     tasks: I64
     shape: I64
     demands: list[Quantities]
@@ -94,6 +103,11 @@ class Workload:
     after: dict[int, list[int]] = field(default_factory=dict)
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def queue(self) -> list[str]:
+        """Queue of each job."""
+        return [self.leaves[leaf] for leaf in self.leaf.tolist()]
 
     @cached_property
     def resources(self) -> list[str]:
@@ -117,18 +131,48 @@ class Workload:
         return np.where((self.varied == 1) & (ends > self.first), sums, self.duration[self.first] * self.tasks)
 
 
+class Once(dict[Any, int]):
+    """Numbers of distinct values: `number` is called once with each. What it raises is raised again for the same value."""
+
+    def __init__(self, number: Callable[[Any], int]) -> None:
+        super().__init__()
+        self._number = number
+
+    def __missing__(self, value: Any) -> int:
+        self[value] = found = self._number(value)
+        return found
+
+    def column(self, values: Iterable[Any]) -> I64:
+        """Return the number of each value."""
+        return np.fromiter(map(self.__getitem__, values), np.int64)
+
+
 class Jobs:
-    """Collects jobs into a workload."""
+    """Collects jobs into a workload, one by one or by columns."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[float, int, str, int, int, bool, int, float, float, int]] = []
-        self._durations: list[list[float]] = []
+        self._columns: dict[str, array[Any]] = {name: array(code) for name, code in _CODES.items()}
+        self._duration = array("d")
         self._after: dict[int, list[int]] = {}
+        self._leaves: dict[str, int] = {}
         self._templates: dict[bytes, tuple[int, Job]] = {}
         self._shapes: dict[tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[str, ...]], ...]], int] = {}
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._columns["submit"])
+
+    def leaf(self, queue: str) -> int:
+        """Return the number of a leaf queue, for :meth:`extend`."""
+        return self._leaves.setdefault(queue, len(self._leaves))
+
+    def shape(self, demand: Quantities, on: dict[str, list[str]]) -> int:
+        """Return the number of a demand with its constraints, for :meth:`extend`."""
+        key = (tuple(sorted(demand.items())), tuple(sorted((k, tuple(v)) for k, v in on.items())))
+        return self._shapes.setdefault(key, len(self._shapes))
+
+    def like(self, template: Job) -> int:
+        """Return the number of a template, for :meth:`extend`."""
+        return self._templates.setdefault(msgspec.json.encode(template), (len(self._templates), template))[0]
 
     def add(
         self,
@@ -147,57 +191,100 @@ class Jobs:
     ) -> None:
         """Add a job; `duration` is one for all tasks or a list, `after` the indices of jobs in order of addition."""
         if after:
-            self._after[len(self._rows)] = list(after)
-        key = (tuple(sorted(demand.items())), tuple(sorted((k, tuple(v)) for k, v in (on or {}).items())))
-        shape = self._shapes.setdefault(key, len(self._shapes))
-        template = self._templates.setdefault(msgspec.json.encode(like), (len(self._templates), like))[0]
+            self._after[len(self)] = list(after)
         durations = duration if isinstance(duration, list) else [duration]
         row = (
-            submit,
-            len(self._rows),
-            queue,
-            tasks,
-            shape,
-            gang,
-            priority,
-            withdrawn,
-            max(time_limit, max(durations, default=0.0)),
-            template,
-        )
-        self._durations.append(durations)
-        self._rows.append(row)
+            submit, self.leaf(queue), tasks, len(durations), self.shape(demand, on or {}), gang, priority, withdrawn, time_limit,
+            self.like(like),
+        )  # fmt: skip
+        for column, value in zip(self._columns.values(), row, strict=True):
+            column.append(value)
+        self._duration.extend(durations)
+
+    def extend(
+        self, submit: F64, leaf: Column, shape: Column, duration: F64, tasks: Column = 1, lengths: Column = 1,
+        gang: Column = False, priority: Column = 0, withdrawn: Column = np.inf, time_limit: Column = np.inf,
+        like: Column | None = None, after: Mapping[int, list[int]] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """Add jobs by columns; a number stands for all of them.
+
+        Parameters
+        ----------
+        submit : float64, shape (jobs,)
+        leaf, shape, like : from the methods of these names
+        duration : float64
+            The durations of all jobs one after another, `lengths` of each.
+        lengths : 1 or `tasks`
+        after : dict of int to list of int
+            As of :class:`Workload`, by order of addition.
+
+        The others are as in :class:`Workload`.
+        """
+        self._after |= after
+        like = self.like(ANY) if like is None else like
+        given = (submit, leaf, tasks, lengths, shape, gang, priority, withdrawn, time_limit, like)
+        for (name, code), values in zip(_CODES.items(), given, strict=True):
+            self._columns[name].frombytes(np.broadcast_to(values, len(submit)).astype(code).tobytes())
+        self._duration.frombytes(duration.astype(float).tobytes())
 
     def workload(
         self, name: str, nodes: list[Node], queues: list[Queue], skipped: int = 0, notes: list[str] | None = None
     ) -> Workload:
         """Return the jobs as a workload, in order of submission."""
-        rows = sorted(self._rows)
-        place = {row[1]: number for number, row in enumerate(rows)}
-        durations = [self._durations[row[1]] for row in rows]
-        lengths = np.array([len(d) for d in durations], np.int64)
-        return Workload(
+        columns = {
+            name: np.frombuffer(column, code)
+            for (name, code), column in zip(_CODES.items(), self._columns.values(), strict=True)
+        }
+        lengths, duration = columns.pop("lengths"), np.frombuffer(self._duration, float)
+        first = np.cumsum(lengths) - lengths
+        longest = np.maximum.reduceat(duration, first) if len(first) else np.zeros(0)
+        found = Workload(
             name=name,
             nodes=nodes,
             queues=queues,
-            submit=np.array([row[0] for row in rows], float),
-            queue=[row[2] for row in rows],
-            tasks=np.array([row[3] for row in rows], np.int64),
-            shape=np.array([row[4] for row in rows], np.int64),
+            **columns | {"gang": columns["gang"] > 0, "time_limit": np.maximum(columns["time_limit"], longest)},
+            leaves=list(self._leaves),
             demands=[dict(demand) for demand, _ in self._shapes],
             places=[{label: list(values) for label, values in on} for _, on in self._shapes],
-            duration=np.array([x for d in durations for x in d], float),
-            first=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64) if rows else np.zeros(0, np.int64),
+            duration=duration,
+            first=first,
             varied=(lengths > 1).astype(np.int64),
-            gang=np.array([row[5] for row in rows], np.bool_),
-            priority=np.array([row[6] for row in rows], np.int64),
-            withdrawn=np.array([row[7] for row in rows], float),
-            time_limit=np.array([row[8] for row in rows], float),
-            like=np.array([row[9] for row in rows], np.int64),
             templates=[job for _, job in self._templates.values()],
-            after={place[job]: [place[other] for other in others] for job, others in self._after.items()},
+            after=self._after,
             skipped=skipped,
             notes=list(notes or []),
         )
+        return _chosen(found, np.argsort(found.submit, kind="stable"))
+
+
+_CODES = {
+    "submit": "d", "leaf": "q", "tasks": "q", "lengths": "q", "shape": "q", "gang": "q", "priority": "q", "withdrawn": "d",
+    "time_limit": "d", "like": "q",
+}  # fmt: skip
+"""Columns that are collected, with their types."""
+
+
+def _chosen(workload: Workload, rows: I64) -> Workload:
+    """Return these jobs in this order; each may occur several times."""
+    lengths = np.where(workload.varied[rows] == 1, workload.tasks[rows], 1)
+    first = np.cumsum(lengths) - lengths
+    where = np.repeat(workload.first[rows] - first, lengths) + np.arange(lengths.sum())
+    leaf = workload.leaf[rows]
+    begins = np.full(len(workload.leaves), len(leaf))
+    begins[leaf[::-1]] = np.arange(len(leaf))[::-1]  # of equal indices the last counts: the first job
+    order = np.argsort(begins, kind="stable")[: int((begins < len(leaf)).sum())]
+    number = np.zeros_like(begins)
+    number[order] = np.arange(len(order))
+    names = ("submit", "tasks", "shape", "varied", "gang", "priority", "withdrawn", "time_limit", "like")
+    return replace(
+        workload,
+        **{name: getattr(workload, name)[rows] for name in names},
+        leaf=number[leaf],
+        leaves=[workload.leaves[k] for k in order.tolist()],
+        duration=workload.duration[where],
+        first=first,
+        after=_after(workload.after, rows),
+    )
 
 
 def cut(
@@ -221,25 +308,8 @@ def cut(
     copies += np.random.default_rng([seed, 1]).random(len(copies)) < scale - int(scale)
     rows = np.repeat(np.flatnonzero(wanted), copies[wanted])
     begin = start if np.isfinite(start) else 0.0
-    lengths = np.where(workload.varied[rows] == 1, workload.tasks[rows], 1)
-    first = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64) if len(rows) else np.zeros(0, np.int64)
-    where = np.repeat(workload.first[rows] - first, lengths) + np.arange(lengths.sum())
-    return replace(
-        workload,
-        submit=(workload.submit[rows] - begin) / speed,
-        queue=[workload.queue[row] for row in rows],
-        tasks=workload.tasks[rows],
-        shape=workload.shape[rows],
-        duration=workload.duration[where],
-        first=first,
-        varied=workload.varied[rows],
-        gang=workload.gang[rows],
-        priority=workload.priority[rows],
-        withdrawn=(workload.withdrawn[rows] - begin) / speed,
-        time_limit=workload.time_limit[rows],
-        like=workload.like[rows],
-        after=_after(workload.after, rows),
-    )
+    found = _chosen(workload, rows)
+    return replace(found, submit=(found.submit - begin) / speed, withdrawn=(found.withdrawn - begin) / speed)
 
 
 def _after(after: dict[int, list[int]], rows: I64) -> dict[int, list[int]]:
@@ -258,10 +328,11 @@ def _after(after: dict[int, list[int]], rows: I64) -> dict[int, list[int]]:
 
 def check_leaves(workload: Workload) -> None:
     """Raise TraceError for a job in an inner queue, declared or named by other jobs."""
-    named = {*workload.queue, *(queue.name for queue in workload.queues)}
+    named = {*workload.leaves, *(queue.name for queue in workload.queues)}
     inner = {ROOT, *(path for name in named for path in ancestors(name))}
-    for job, name in enumerate(workload.queue):
+    for leaf, name in enumerate(workload.leaves):
         if name in inner:
+            job = int((workload.leaf == leaf).argmax())
             below = [other for other in sorted(named - inner) if not name or other.startswith(f"{name}/")]
             raise TraceError(
                 f"{workload.name}: job {job + 1}, submitted at {workload.submit[job]:g} s: "
@@ -324,7 +395,7 @@ def on_machines(workload: Workload, nodes: int, node: str, config: Path | None) 
         if not found.nodes:
             raise TraceError(f"{config}: has no [[node]]: declare the machines")
         inner = {queue.name for queue in found.queues}
-        lost = sorted(name for name in set(workload.queue) if not _is_leaf(name, inner))
+        lost = sorted(name for name in workload.leaves if not _is_leaf(name, inner))
         if lost:
             beside = "/".join([*lost[0].split("/")[:-1], "*"])
             raise TraceError(f"{config}: has no leaf queue for {lost[0]!r} of the trace: declare it, or {beside}")

@@ -8,14 +8,20 @@ import typer
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json, Report, of_policies
 
-Trace = Annotated[Path, typer.Argument(help="The trace: openb, SWIM, SWF, a CSV or Parquet table, or a journal.")]
+Trace = Annotated[
+    Path, typer.Argument(help="The trace: a CSV or Parquet table, SWF, sacct -P, YARN, openb, SWIM, or a journal.")
+]
 Format = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="openb, swim, swf, table or journal. Default: by the file name.",
-        autocompletion=values.one_of("openb", "swim", "swf", "table", "journal"),
+        help="openb, swim, swf, table, sacct, yarn or journal. Default: by the file name.",
+        autocompletion=values.one_of("openb", "swim", "swf", "table", "sacct", "yarn", "journal"),
     ),
+]
+Columns = Annotated[
+    Path | None,
+    typer.Option(help="Which columns a table of another system has: a TOML file, or google, alibaba, azure or philly."),
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip invalid rows, and count them.")]
 From = Annotated[str, typer.Option("--from", help="Only jobs submitted at or after this trace time, such as 6h.")]
@@ -53,6 +59,7 @@ def simulate(
         str, of_policies("One or more; also slots[:K[:overcommit]], fifo-strict, easy[:F].", values.all_policies)
     ] = "drf",
     kind: Format = None,
+    columns: Columns = None,
     nodes: Annotated[
         int, typer.Option(help="Use N identical machines instead of the trace's.", min=0, max=1_000_000)
     ] = 0,
@@ -85,7 +92,7 @@ def simulate(
     from fairlead.cli.simulate import run_simulations
 
     run_simulations(
-        trace, kind, policy.split(","), nodes, node, config, history, revoke, offers, framework, speed, scale, start,
+        trace, kind, columns, policy.split(","), nodes, node, config, history, revoke, offers, framework, speed, scale, start,
         end, warm_up, seed, skip_bad, out, report, as_json,
     )  # fmt: skip
 
@@ -95,6 +102,7 @@ def sweep(
     out: Annotated[Path, typer.Option(help="Folder for the results; existing ones are not computed again.")],
     policy: Annotated[str, of_policies("One or more, separated by commas.", values.all_policies)] = "drf",
     kind: Format = None,
+    columns: Columns = None,
     scale: Annotated[str, typer.Option(help="Multipliers of the number of jobs, separated by commas.")] = "1",
     nodes: Annotated[
         str, typer.Option(help="Numbers of identical machines, separated by commas; 0: the trace's.")
@@ -134,6 +142,6 @@ def sweep(
     from fairlead.cli.simulate import run_sweep
 
     run_sweep(
-        trace, kind, policy.split(","), scale, speed, nodes, node, config, history, seed, revoke, offers, framework,
+        trace, kind, columns, policy.split(","), scale, speed, nodes, node, config, history, seed, revoke, offers, framework,
         start, end, warm_up, skip_bad, out, engine, workers, report, as_json,
     )  # fmt: skip

@@ -32,6 +32,8 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, OFFER, REVOKING, SUCCEEDED
 from fairlead.scheduler.tables import I8, I64, Bools, Offers, Refusals, vector
 
+MOST_LAST = 64.0
+"""The longest that a framework goes after all others, in times of `offer_timeout`."""
 COMPACT_FROM = 64
 """Refusals from which on expired ones are dropped, at each power of two."""
 
@@ -51,9 +53,10 @@ def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
         leaves[role] = kept.get(role) or f.free_leaf(role, busy)
         f.at[leaves[role]] = (fact.id, role)
         row = ensure_queue(state, leaves[role])
+        state.queues.declined[row] = 0
         if role not in kept:  # what others did in this leaf before does not count
             state.queues.allocations[row] = state.queues.served[row] = 0
-            state.queues.mean[row] = state.queues.recent[row] = 0
+            state.queues.mean[row] = state.queues.recent[row] = state.queues.last_until[row] = 0
     since = before.since if before else fact.at
     f.members[fact.id] = Member(fact.framework, leaves, [*fact.suppressed], since)
     for role in leaves:
@@ -85,7 +88,9 @@ def _roles_revived(state: State, fact: RolesRevived) -> None:
     member = _member(state, fact.id)
     member.suppressed = [role for role in member.suppressed if role not in fact.roles]
     for role in fact.roles:
-        _forget_refusals(state, _leaf_row(state, fact.id, role))
+        row = _leaf_row(state, fact.id, role)
+        _forget_refusals(state, row)
+        state.queues.declined[row] = 0
         _update_wants(state, fact.id, role)
 
 
@@ -102,6 +107,7 @@ def _offers_made(state: State, fact: OffersMade) -> None:
         row = offers.extend(1)
         offers.id[row], offers.leaf[row], offers.node[row] = offer.id, leaf, offer.node
         offers.made[row], offers.revocable[row], offers.rest[row] = fact.at, revocable, amount
+        offers.cost[row] = offer.cost
         scheduling.happened(state.view(), leaf, offer.node, amount, revocable, 1, fact.at)
         role_reservations.offered(state, offer)
         f, name = state.frameworks, state.cluster.specs[offer.node].name
@@ -114,12 +120,15 @@ def _offers_made(state: State, fact: OffersMade) -> None:
 
 def _offers_accepted(state: State, fact: OffersAccepted) -> None:
     _member(state, fact.framework).unanswered = 0
-    leaves, nodes, _ = _close(state, fact.ids, "accepted", fact.at)
+    left = vector(fact.left, state.resources)
+    leaves, nodes, held = _close(state, fact.ids, "accepted", fact.at, left)
     if len({*zip(leaves.tolist(), nodes.tolist(), strict=True)}) != 1:
         raise Contradiction(f"offers {fact.ids} are not of one node and one role")
+    if (left < held.sum(axis=0)).any():
+        state.queues.declined[leaves[0]] = 0
     role_reservations.refused(state, leaves[0], nodes[0], fact.left_apart, fact.until, fact.at)
     if fact.left:
-        _refuse(state, leaves[0], nodes[0], vector(fact.left, state.resources), fact.until, fact.at)
+        _refuse(state, leaves[0], nodes[0], left, fact.until, fact.at)
 
 
 def _offers_declined(state: State, fact: OffersDeclined) -> None:
@@ -301,8 +310,8 @@ def offer_status(state: State, offer: int) -> str:
     return "void" if offer in state.frameworks.void else "over"
 
 
-def _close(state: State, ids: Sequence[int], event: str, at: float) -> tuple[I64, I64, I64]:
-    """Close offers; returns their leaves and nodes, and what was left of them."""
+def _close(state: State, ids: Sequence[int], event: str, at: float, left: I64 | None = None) -> tuple[I64, I64, I64]:
+    """Close offers, of which all or the amount `left` was not used; returns their leaves and nodes, and what they held."""
     offers, n = state.offers, state.offers.n
     wrong = [offer for offer in ids if not OFFER.allows(event, offer_status(state, offer))]
     if wrong or len({*ids}) < len(ids):
@@ -310,6 +319,7 @@ def _close(state: State, ids: Sequence[int], event: str, at: float) -> tuple[I64
     rows = np.searchsorted(offers.id[:n], np.array(ids, np.int64))
     found = offers.leaf[rows], offers.node[rows], offers.rest[rows]
     revocable, view = offers.revocable[rows].tolist(), state.view()
+    _note_unused(state, rows, left, at)
     for offer, leaf, node, amount, more in zip(ids, *found, revocable, strict=True):
         scheduling.happened(view, leaf, node, amount, more, -1, at)
         role_reservations.closed(state, offer, node)
@@ -321,8 +331,25 @@ def _close(state: State, ids: Sequence[int], event: str, at: float) -> tuple[I64
     return found
 
 
+def _note_unused(state: State, rows: I64, left: I64 | None, at: float) -> None:
+    """Let frameworks go after all others for as long as offers cost that they held, for the part that they did not use.
+
+    That is the part of the resource of which least was left: what nobody can use without it is not held in vain.
+    """
+    offers, last = state.offers, state.queues.last_until
+    held = offers.rest[rows].sum(axis=0)
+    part = 1.0 if left is None else float((left[held > 0] / held[held > 0]).min(initial=1.0))
+    for leaf, seconds in zip(
+        offers.leaf[rows].tolist(), (at - offers.made[rows]) * offers.cost[rows] * part, strict=True
+    ):
+        if seconds > 0.0:
+            most = at + MOST_LAST * state.settings.offer_timeout
+            last[leaf] = min(max(last[leaf], at) + seconds, most)
+
+
 def _refuse(state: State, leaf: int, node: int, amount: I64, until: float, at: float) -> None:
     """Refuse, for the framework of a leaf, all parts of this amount on the node until then."""
+    state.queues.declined[leaf] = np.maximum(state.queues.declined[leaf], amount)
     refusals = state.refusals
     if until <= at:
         return

@@ -242,7 +242,8 @@ def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -
                 f.refused_apart.get(leaf, []), node, mine, now
             ):
                 numbers, rest = for_offer(state, leaf, free), _rest_for(state, leaf, row)
-                made.append(Offer(f.last_offer + 1 + len(made), who, role, row, rest, mine, numbers))
+                cost = scheduling.cost_of_offer(state.view(), state.tree.rows[leaf], vector(rest, state.resources))
+                made.append(Offer(f.last_offer + 1 + len(made), who, role, row, rest, mine, numbers, cost))
                 if rest:
                     return [OffersMade(at=now, offers=made)], True
                 free = without(free, numbers)

@@ -76,8 +76,8 @@ cdef Plan plan_cycle(
     return Plan(SERVE, placed, bypassed, more or served_kept, now, 0)
 
 
-cdef (i64, bint) plan_over_limit_cycle(View v, i64 most, double now) noexcept nogil:
-    """Place revocable jobs above their limits, when no other job can be served; see `plan_cycle`.
+cdef (i64, bint) plan_last_cycle(View v, i64 most, double now, bint beyond) noexcept nogil:
+    """Serve frameworks that go last and, if `beyond`, revocable jobs above their limits: nobody else can be; see `plan_cycle`.
 
     The cycle only learns which of these groups fit nowhere, and only if it places nothing.
 
@@ -88,11 +88,11 @@ cdef (i64, bint) plan_over_limit_cycle(View v, i64 most, double now) noexcept no
     more : bool
         True if there is more to decide at once.
     """
-    v.times[NOW], v.counts[OVER_LIMIT_PASS] = now, 1
+    v.times[NOW], v.counts[LAST_PASS] = now, 1 if beyond else 2
     _begin(v)
     placed, more = _serve(v, False, most)
     _undo_cycle(v, placed)
-    v.counts[OVER_LIMIT_PASS] = 0
+    v.counts[LAST_PASS] = 0
     if placed + v.counts[OFFERED] == 0:
         _park(v)
     return placed, more
@@ -378,8 +378,8 @@ def plan(View v, bint thorough, i64 most, double now, double reserve_after):
     return found
 
 
-def plan_over_limit(View v, i64 most, double now):
-    """:func:`plan_over_limit_cycle`."""
+def plan_last(View v, i64 most, double now, bint beyond):
+    """:func:`plan_last_cycle`."""
     with nogil:
-        found = plan_over_limit_cycle(v, most, now)
+        found = plan_last_cycle(v, most, now, beyond)
     return found

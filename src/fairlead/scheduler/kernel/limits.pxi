@@ -2,8 +2,8 @@
 
 Three kinds of bounds stop a group, in this order:
 
-1. **limit** of a queue, by resource: LIMIT. Use by revocable jobs does not count against others. In an over-limit
-   cycle, revocable jobs ignore limits.
+1. **limit** of a queue, by resource: LIMIT. Use by revocable jobs does not count against others. In the last
+   pass, revocable jobs ignore limits.
 2. **max_tasks, max_jobs** of a queue: MAX_TASKS, MAX_JOBS.
 3. **non-lendable quota** of other queues: NONLENDABLE. It is guaranteed to them, idle, and not lent. While nothing is
    used at all it stops nobody, so that no configuration idles a cluster on which some task fits.
@@ -18,7 +18,7 @@ cpdef i64 over_limits(View v, i64 b) noexcept nogil:
     """Return which bound on the path to the root a group's next task, or whole gang, would exceed; NOT_REACHED if none."""
     cdef i64 m = v.len_total
     cdef bint beyond
-    demand, beyond = &v.demand[v.groups[b].shape_row * m], v.counts[OVER_LIMIT_PASS] and v.groups[b].revocable
+    demand, beyond = &v.demand[v.groups[b].shape_row * m], v.counts[LAST_PASS] == 1 and v.groups[b].revocable
     count = tasks_left(v, b) if v.groups[b].gang > 0 else 1
     q = NONE if beyond else v.groups[b].leaf
     while q != NONE:

@@ -15,6 +15,9 @@ cdef bint find_offer(View v, i64 b) noexcept nogil:
     """Find a node with something to offer to a group's framework; set `entered` to it."""
     cdef bint refused
     v.group_cache[b].wake = INFINITY
+    if v.counts[LAST_PASS] == 0 and _goes_last(v, b):
+        v.group_cache[b].bounded = True  # not to be parked: the last pass has not tried it yet
+        return False
     if not _set_room(v, b) or not _is_anything_left(v):
         return False
     count, leaf = v.counts[NODES], v.groups[b].leaf
@@ -34,6 +37,36 @@ cdef bint find_offer(View v, i64 b) noexcept nogil:
     if nothing and not v.group_cache[b].bounded:
         set_bounds(v)  # exact bounds spare others the search
     return False
+
+
+cdef bint is_in_pass(View v, i64 b) noexcept nogil:
+    """Return True if the running cycle serves a group."""
+    if v.counts[LAST_PASS] == 0:
+        return True
+    return (v.groups[b].revocable and v.counts[LAST_PASS] == 1) or _goes_last(v, b)
+
+
+cdef bint _goes_last(View v, i64 b) noexcept nogil:
+    """Return True if a group's framework is only offered what nobody else can use."""
+    return v.groups[b].is_framework and v.queues[v.groups[b].leaf].last_until > v.times[NOW]
+
+
+cdef double offer_cost(View v, i64 leaf, i64 *amount) noexcept nogil:
+    """Return the seconds that a leaf goes last per second of an unused offer: in proportion to what it is entitled to.
+
+    By weight, among queues that wait or run. So all frameworks together waste a small part of the cluster, however
+    many there are.
+    """
+    cdef i64 m = v.len_total
+    cost = 0.0
+    for r in range(m):
+        if v.total[r] > 0:
+            share, q = <double>amount[r] / v.total[r], leaf
+            while q != 0:
+                share *= max(1.0, <double>v.active_weight[v.queues[q].parent * m + r]) / max(1, v.scaled_weight[q * m + r])
+                q = v.queues[q].parent
+            cost = max(cost, share)
+    return UNUSED_OFFER_FACTOR * cost
 
 
 cdef bint _may_be_stale(View v, i64 q) noexcept nogil:
@@ -82,7 +115,7 @@ cdef bint _set_room(View v, i64 b) noexcept nogil:
     """Compute how much a framework may be offered on any node; return True if that is worth an offer."""
     cdef i64 m = v.len_total
     cdef bint beyond, worth
-    beyond = v.counts[OVER_LIMIT_PASS] > 0 and v.groups[b].revocable  # a cycle that may serve any group serves others too
+    beyond = v.counts[LAST_PASS] == 1 and v.groups[b].revocable  # a cycle that may serve any group serves others too
     v.group_cache[b].bounded, worth = set_bounded_room(v, b, beyond, v.offer_room), False
     for r in range(m):
         worth |= v.offer_room[r] >= v.min_offer[r]
@@ -337,6 +370,11 @@ cpdef void link_refusal(View v, i64 f) noexcept nogil:
     """Link a new refusal before the others of its leaf."""
     leaf = v.refusals[f].leaf
     v.refusals[f].after, v.queues[leaf].refusal = v.queues[leaf].refusal, f + 1
+
+
+def cost_of_offer(View v, i64 leaf, const i64[::1] amount):
+    """Return :func:`offer_cost`."""
+    return offer_cost(v, leaf, <i64 *>&amount[0])
 
 
 def bound_room(View v, i64 b, bint beyond, i64[::1] amount):

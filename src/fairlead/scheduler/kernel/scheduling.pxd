@@ -56,7 +56,7 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
 cpdef bint drop_holds(View v, i64 group, double at) noexcept nogil
 cpdef double next_review(View v, double now, double happened) noexcept nogil
 cpdef void settle(View v, bint more) noexcept nogil
-cdef (i64, bint) plan_over_limit_cycle(View v, i64 most, double now) noexcept nogil
+cdef (i64, bint) plan_last_cycle(View v, i64 most, double now, bint beyond) noexcept nogil
 cdef i64 apply_finished(
     View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *outcome, i64 *code, double at, i64 max_losses, i64 *touched
 ) noexcept nogil

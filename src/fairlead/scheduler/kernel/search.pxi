@@ -132,7 +132,7 @@ cdef bint _can_be_served(View v, i64 b, i64 scope, bint maybe_stale) noexcept no
     """Return True if a group is in the scope; `maybe_stale` if parked groups on its path may have room."""
     if scope == ANY_PENDING:
         return True
-    if (v.counts[OVER_LIMIT_PASS] and not v.groups[b].revocable) or over_limits(v, b) != NOT_REACHED:
+    if not is_in_pass(v, b) or over_limits(v, b) != NOT_REACHED:
         return False
     if scope == IN_LINE:
         return _is_in_line(v, b)
@@ -165,7 +165,7 @@ cdef i64 _enter(View v, i64 depth, i64 q, i64 top) noexcept nogil:
     for r in range(resources):
         # A limit does not stop what needs none of the resource, even when it is exceeded.
         caps[r] = UNLIMITED
-        if v.limit[q * m + r] != UNLIMITED and not v.counts[OVER_LIMIT_PASS]:
+        if v.limit[q * m + r] != UNLIMITED and not v.counts[LAST_PASS]:
             caps[r] = max(0, v.limit[q * m + r] - v.used[q * m + r] + v.spare[q * m + r])
     caps[resources] = 1 if v.queues[q].jobs < v.queues[q].max_jobs else 0
     caps[resources + 1] = v.queues[q].max_tasks - v.queues[q].tasks
@@ -387,7 +387,7 @@ cdef bint _is_within(View v, i64 depth, i64 b, i64 shape) noexcept nogil:
     """Return True if a group's next task, or whole gang, respects all limits and non-lendable quotas on its path."""
     cdef i64 m = v.len_total
     resources = m
-    if v.counts[OVER_LIMIT_PASS] and not v.groups[b].revocable:
+    if not is_in_pass(v, b):
         return False
     if v.groups[b].revocable or v.queues[0].has_nonlendable or _any_claim_kept(v):
         return over_limits(v, b) == NOT_REACHED

@@ -306,6 +306,34 @@ cdef bint _subset_suffices(View v, PreemptionPlan g, i64 n, i64 b, i64 kind, i64
     return fits
 
 
+cdef i64 _pick_reclaimed(View v, PreemptionPlan g, i64 b, i64 n, i64 *most) noexcept nogil:
+    """Pick and preempt what a node's revocable runs use above limits, as long as at most `most` is free there.
+
+    For a framework, of which only is known how much it may have. Return how many are `picked`.
+    """
+    cdef i64 m = g.cols_left
+    cdef bint within
+    count, best = 0, 0
+    while best != NONE:
+        best = NONE
+        for i in range(g.at[n], g.at[n + 1]):
+            k = g.by_node[i]
+            if not is_eligible_victim(v, g, k, b, IDLE) or (best != NONE and is_victim_before(v, g, best, k)):
+                continue
+            within, demand = True, &v.demand[v.jobs[g.runs[k].job].shape_row * m]
+            preempt(v, g, k, 1)
+            for r in range(m):
+                within &= demand[r] == 0 or g.room[n * m + r] <= most[r]
+            preempt(v, g, k, -1)
+            if within:
+                best = k
+        if best != NONE:
+            preempt(v, g, best, 1)
+            g.picked[count] = best
+            count += 1
+    return count
+
+
 cdef i64 _spare_unneeded(View v, PreemptionPlan g, i64 b, i64 count) noexcept nogil:
     """Spare, last to first, all that the claim does not need; return how many victims remain."""
     shape, wanted, kept = v.groups[b].shape_row, max(1, v.groups[b].gang), count
@@ -525,3 +553,13 @@ cdef void _suppose_preempted(View v, PreemptionPlan g, i64 count, i64 *units, i6
                 g.room[g.runs[run].node * m + r] += sign * demand[r]
         if not g.runs[k].revocable:
             subtract(v, g.bound, g.runs[k].leaf, demand, sign * g.runs[k].count)
+
+
+def pick_reclaimed(View v, PreemptionPlan g, i64 b, i64 n, const i64[::1] most):
+    """Return :func:`_pick_reclaimed`."""
+    return _pick_reclaimed(v, g, b, n, <i64 *>&most[0])
+
+
+def spare_all(View v, PreemptionPlan g, i64 count):
+    """Undo the preemption of the first `count` picked runs."""
+    preempt_all(v, g, 0, count, -1)

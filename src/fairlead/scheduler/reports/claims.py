@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.preemption import (
+from fairlead.scheduler.preemption.claims import (
     Due,
     asking_queues,
     claim_details,

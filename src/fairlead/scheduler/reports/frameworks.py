@@ -8,6 +8,7 @@ from fairlead.model.specs import Quantities, written
 from fairlead.plain_text import listed
 from fairlead.scheduler.framework_index import Member, queue_of
 from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.preemption.reclaim import refused_on
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, Bools
@@ -32,6 +33,7 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
     since = float(made.min()) if len(made) else None
     late = since is not None and (now - since > HOARDS_AFTER_SECONDS or member.unanswered > 0)
     hoards = late and _others_want(state, leaves)
+    last = float(state.queues.last_until[leaves].max(initial=0.0))
     return {
         "id": who,
         "name": member.framework.name,
@@ -48,7 +50,12 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
         "offered": state.quantities(offered),
         "offered_since": since,
         "hoards": hoards,
-        "text": _status_text(state, member, mine, now, hoards),
+        "text": _status_text(state, member, mine, now, hoards)
+        + (
+            f"; it goes after all others for {last - now:.0f} s: it held offers and did not use them"
+            if last > now
+            else ""
+        ),
     }
 
 
@@ -91,7 +98,7 @@ def _why_nothing(state: State, leaf: int, now: float) -> str:
     takes = state.nodes.up[:n] & ~state.nodes.draining[:n]
     rest = np.minimum(room, np.maximum(0, state.nodes.free[:n] - state.nodes.held[:n]))
     has_some = takes & (rest >= worth).any(axis=1)
-    refused = has_some & _refused(state, leaf, rest, now)
+    refused = has_some & refused_on(state, leaf, rest, now)
     if not has_some.any():
         return "no node has enough left for an offer"
     if (has_some & ~refused).any():
@@ -120,16 +127,6 @@ def _bounded(state: State, group: int, may_exceed: bool) -> str:
         if (most - queues.offered[leaf] < worth).any():
             return "its open offers have reached the maximum per framework"
     return "all free resources are quota that others do not lend, or held for claims of others"
-
-
-def _refused(state: State, leaf: int, rest: I64, now: float) -> Bools:
-    """Return, per node, whether all that could be offered was refused."""
-    found = np.zeros(state.nodes.n, np.bool_)
-    table, n = state.refusals, state.refusals.n
-    for f in np.flatnonzero((table.leaf[:n] == leaf) & (table.until[:n] > now)).tolist():
-        node = int(table.node[f])
-        found[node] |= bool((rest[node] <= table.refused[f]).all())
-    return found
 
 
 def _nodes(state: State, chosen: Bools) -> str:

@@ -28,7 +28,7 @@ from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
 from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.history import share_over_time
-from fairlead.scheduler.preemption import claims_by_leaf
+from fairlead.scheduler.preemption.claims import claims_by_leaf
 from fairlead.scheduler.reports.fair_shares import fair_shares
 from fairlead.scheduler.reports.usage import listed_queues
 from fairlead.scheduler.state import State
@@ -383,7 +383,7 @@ def whom(state: State, claim: Claim) -> str:
     queue = state.display_name(claim.queue)
     if not claim.resource:
         why = "has a higher priority" if claim.why == WHY[PRIORITY] else "reclaims idle resources"
-        return f"for job {claim.job} of {queue}, which {why}"
+        return f"for {f'job {claim.job}' if claim.job else 'a framework'} of {queue}, which {why}"
     has, of = round_quantity(claim.resource, claim.has), format_quantity(claim.resource, claim.of)
     if claim.why == WHY[GUARANTEE]:
         return f"for {queue}, which had {has} of its {of} guaranteed {claim.resource}"

@@ -1,4 +1,4 @@
-"""Check each preemption against the rules of :mod:`fairlead.scheduler.preemption`, from the tables alone.
+"""Check each preemption against the rules of :mod:`fairlead.scheduler.preemption.claims`, from the tables alone.
 
 For tests, audits, and FAIRLEAD_CHECK. Checked are `revocable`, `keeps-guarantee`, `no-counter-claim`, `enough`, `none-spared`,
 `stays` and `progress`; and that a claim is served once what was freed for it is free, unless it lapsed.
@@ -12,7 +12,7 @@ from fairlead.scheduler.facts import Fact, NodesClaimed, TasksPlaced, TasksRevok
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import NOT_REACHED
 from fairlead.scheduler.kernel.scheduling import over_limits
-from fairlead.scheduler.preemption import (
+from fairlead.scheduler.preemption.claims import (
     Due,
     Measure,
     asking_queues,
@@ -64,8 +64,9 @@ class RevocationCheck:
     def before(self, state: State, fact: Fact) -> None:
         """Check a fact that is about to be applied. Raises BrokenRule."""
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
-            self._revoked, self._measure = fact, measure(state)
             _check_guarantees(state, fact)
+            if fact.claim.job:  # for a framework, nothing is kept
+                self._revoked, self._measure = fact, measure(state)
         if isinstance(fact, TasksPlaced):
             self._waited = [b for b in _waits_guarded(state) if is_next(state, b)]
             self._served = _with_holds_for_claims(state, fact) if self._waited else set()
@@ -145,15 +146,17 @@ def _check_guarantees(state: State, fact: TasksRevoked) -> None:
     """Check `revocable`, and `keeps-guarantee`: a queue above the claim gains it, and may stay as far below as it was."""
     assert fact.claim is not None
     _, used, _ = _left(state)
-    above = up_to_root(state.queues, int(state.jobs.queue[state.job_row(fact.claim.job)]))
+    row = state.job_row(fact.claim.job) if fact.claim.job else NONE
+    leaf = state.tree.rows[fact.claim.queue] if row == NONE else int(state.jobs.queue[row])
+    above, gains = up_to_root(state.queues, leaf), np.zeros(len(state.resources), np.int64)
+    if row != NONE:
+        gains = max(1, int(state.groups.gang[state.jobs.group[row]])) * state.shapes.demand[state.jobs.shape_row[row]]
     lost: dict[int, I64] = {}
     for t in state.current_tasks(fact.attempts).tolist():
         job = int(state.job_rows_of(np.array([t]))[0])
         for q in up_to_root(state.queues, int(state.jobs.queue[job])):
             lost[q] = lost.get(q, 0) + state.shapes.demand[state.jobs.shape_row[job]]
             _must(state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not revocable")
-    row = state.job_row(fact.claim.job)
-    gains = max(1, int(state.groups.gang[state.jobs.group[row]])) * state.shapes.demand[state.jobs.shape_row[row]]
     for q, amounts in lost.items():
         least, has = state.queues.guarantee[q], used[q] - amounts
         if q in above:

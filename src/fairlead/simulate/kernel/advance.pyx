@@ -15,7 +15,7 @@ from scheduler_constants cimport (
 from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, next_end, start, submit
 from fairlead.scheduler.kernel.scheduling cimport (
     Arrays, View, address_of, apply_finished, apply_placed, apply_started, drop_holds, duration, end_job, enter_group, fade,
-    find_due, flag, floats, i64, integers, keep_room, next_review, note_bypassed, plan_cycle, plan_over_limit_cycle, release,
+    find_due, flag, floats, i64, integers, keep_room, next_review, note_bypassed, plan_cycle, plan_last_cycle, release,
     set_tails, settle, startable,
 )
 
@@ -95,7 +95,7 @@ cdef bint _keeps_for_claims(View v) noexcept nogil:
 
 
 cdef double _next_due(View v, double now) noexcept nogil:
-    """Return when the first claim is due, as :func:`fairlead.scheduler.preemption.next_due` does."""
+    """Return when the first claim is due, as :func:`fairlead.scheduler.preemption.claims.next_due` does."""
     if v.times[CLAIM_DUE] <= now:
         _are_due(v, now)
     return max(now, v.times[CLAIM_DUE])
@@ -225,7 +225,7 @@ cdef bint _decide(
     else:
         settle(v, more)
         if tape.numbers[GOES_OVER_LIMITS] and not more:
-            count, more = plan_over_limit_cycle(v, most, now)
+            count, more = plan_last_cycle(v, most, now, True)
             if count > 0:
                 fade(v, now)
                 _place(v, tape, now, count)

@@ -290,7 +290,7 @@ def _share(state: State, amounts: I64) -> float:
     return float(dominant_share(amounts, state.cluster.total, np.ones(len(amounts))))
 
 
-def preemption_plan_of(state: State, now: float) -> PreemptionPlan:
+def preemption_plan_of(state: State, now: float, frameworks: bool = False) -> PreemptionPlan:
     """Return a new plan: what will be free once stopping tasks have ended, and who may be preempted."""
     queues, n, resources = state.queues.n, state.nodes.n, len(state.resources)
     parent = state.queues.parent[:queues]
@@ -301,7 +301,7 @@ def preemption_plan_of(state: State, now: float) -> PreemptionPlan:
     preemption_plan = PreemptionPlan(
         left=np.zeros((queues, resources), np.int64), bound=np.zeros((queues, resources), np.int64),
         kept=np.zeros((queues, resources), np.int64), room=np.zeros((n, resources), np.int64),
-        entitled=entitled_by_queue(state), above=np.zeros(queues), depth=depth,
+        entitled=entitled_by_queue(state, frameworks), above=np.zeros(queues), depth=depth,
         runs=np.zeros(runs, PreemptionPlan.ARRAYS["runs"][0]), at=np.zeros(n + 1, np.int64), by_node=np.zeros(runs, np.int64),
         own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), is_eligible_victim=np.zeros(queues, np.bool_),
         picked=np.zeros(runs + MAX_CANDIDATES + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
@@ -314,9 +314,9 @@ def preemption_plan_of(state: State, now: float) -> PreemptionPlan:
     return preemption_plan
 
 
-def entitled_by_queue(state: State) -> np.ndarray:
+def entitled_by_queue(state: State, frameworks: bool = False) -> np.ndarray:
     """Return the dominant share that each queue is entitled to now, by all that it and those below run and wait for."""
-    parts = parts_of(state)
+    parts = parts_of(state, frameworks)
     amounts = np.zeros((state.queues.n, len(state.resources)))
     amounts[parts.queues] = parts.amounts
     for q in range(state.queues.n - 1, 0, -1):
@@ -389,12 +389,17 @@ def _revoked(
     state: State, preemption_plan: PreemptionPlan, claim: Due, last: int, count: int, now: float
 ) -> list[Fact]:
     """Return the tasks revoked for a claim as a fact; none if what is coming back suffices."""
+    if not count:
+        return []
+    rows = revoked_rows(preemption_plan, count)
+    return [TasksRevoked(at=now, **state.task_columns(rows), claim=claim_details(state, preemption_plan, claim, last))]
+
+
+def revoked_rows(preemption_plan: PreemptionPlan, count: int) -> I64:
+    """Return the rows of the tasks that were picked, with their gangs."""
     runs = preemption_plan.runs
     tasks = [runs["task"][runs["first"][k] : runs["last"][k]] for k in preemption_plan.picked[:count].tolist()]
-    if not tasks:
-        return []
-    rows: I64 = np.sort(np.concatenate(tasks))
-    return [TasksRevoked(at=now, **state.task_columns(rows), claim=claim_details(state, preemption_plan, claim, last))]
+    return np.sort(np.concatenate(tasks))
 
 
 def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int) -> Claim:

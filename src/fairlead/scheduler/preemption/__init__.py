@@ -1,0 +1,1 @@
+"""Preemption: for claims, and so that frameworks are offered something."""

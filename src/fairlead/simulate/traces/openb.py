@@ -1,0 +1,73 @@
+"""Alibaba's GPU cluster, 2023 (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): lists of nodes and of pods.
+
+A pod is a job of one task; its `qos` is the queue. A node's GPUs are one pool, so a fraction of a GPU may be split over several.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fairlead.model.specs import Node, Quantities
+from fairlead.simulate.traces.rows import Chunk, Rows, delimited
+from fairlead.simulate.workload import I64, Jobs, Once, TraceError, Workload
+
+PODS, NODES = "openb_pod_list_default.csv", "openb_node_list_all_node.csv"
+
+
+def read_openb(path: Path, skip_bad: bool = False) -> Workload:
+    """Read the folder, or one of its pod lists with the node list beside it."""
+    pods = path / PODS if path.is_dir() else path
+    machines, found = Rows(pods.parent / NODES, skip_bad), Rows(pods, skip_bad)
+    nodes: list[Node] = []
+    jobs = Jobs()
+
+    def take_nodes(chunk: Chunk) -> Callable[[I64], None]:
+        _need(machines.path, chunk, "sn", "cpu_milli", "memory_mib", "gpu", "model")
+        capacity = _amounts(chunk, chunk.wholes("gpu", 0, 10**9) * 1000)
+        names, models = chunk.texts("sn"), chunk.texts("model")
+
+        def keep(rows: I64) -> None:
+            for row in rows.tolist():
+                nodes.append(Node(names[row], _demand(capacity[row]), {"model": models[row]} if models[row] else {}))
+
+        return keep
+
+    shapes = Once(lambda key: jobs.shape(_demand(key[:3]), {"model": key[3].split("|")} if key[3] else {}))
+    queues = Once(jobs.leaf)
+
+    def take_pods(chunk: Chunk) -> Callable[[I64], None]:
+        if "creation_time" not in chunk.cells:
+            raise TraceError(f"{pods}:1: has no times: use {PODS} or a gpuspec list")
+        _need(pods, chunk, "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "qos", "deletion_time")
+        gpus = chunk.wholes("num_gpu", 0, 10**9)
+        demand = _amounts(chunk, np.where(gpus == 1, chunk.wholes("gpu_milli", 0, 1000), gpus * 1000))
+        begin, end = chunk.numbers("creation_time"), chunk.numbers("deletion_time")
+        begun = chunk.numbers("scheduled_time", empty=-1)
+        begun = np.where(begun < 0, begin, begun)
+        chunk.refuse_all(end < begun, "is deleted before it is scheduled")
+        chunk.refuse_all((demand == 0).all(axis=1), "asks for nothing")
+        shape = chunk.codes([*zip(*demand.T.tolist(), chunk.texts("gpu_spec"), strict=True)], shapes)
+        leaf = chunk.codes(chunk.texts("qos"), queues)
+        return lambda rows: jobs.extend(begin[rows], leaf[rows], shape[rows], np.maximum(1.0, end - begun)[rows])
+
+    machines.each(delimited(machines.path), take_nodes)
+    found.each(delimited(pods), take_pods)
+    notes = ["openb: a pod's qos is its queue; a node's GPUs are one pool; a pod runs from scheduling to deletion"]
+    return jobs.workload(pods.stem, nodes, [], machines.skipped + found.skipped, notes)
+
+
+def _need(path: Path, chunk: Chunk, *columns: str) -> None:
+    for name in columns:
+        if name not in chunk.cells:
+            raise TraceError(f"{path}:1: there is no column {name!r}, which openb has: use its own file")
+
+
+def _amounts(chunk: Chunk, gpu: I64) -> I64:
+    """Return CPU, memory and GPUs of each row in base units: shape (rows, 3)."""
+    memory = chunk.wholes("memory_mib", 0, 10**12) * 2**20
+    return np.stack([chunk.wholes("cpu_milli", 0, 10**12), memory, gpu], axis=1)
+
+
+def _demand(amounts: I64) -> Quantities:
+    return {name: int(amount) for name, amount in zip(("cpu", "memory", "gpu"), amounts, strict=True) if amount}
