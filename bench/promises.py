@@ -34,6 +34,7 @@ WAYS: dict[str, Callable[[Workload], Run]] = {
     "reservations, one leaf": lambda case: simulate(in_one_leaf(case), "drf", samples=20),
     "fifo-strict": lambda case: simulate(case, "fifo-strict", samples=20),
     "easy": lambda case: simulate(case, "easy", samples=20),
+    "easy, fair order and forecasts": lambda case: simulate(case, "easy:drf", samples=20),
 }
 
 

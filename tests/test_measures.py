@@ -108,6 +108,20 @@ def test_what_queues_use_is_the_integral_over_the_measured_time(drawn, warm_up, 
             )
 
 
+def test_what_is_kept_idle_counts_after_the_warm_up():
+    """One of 4 CPUs is free beside 3 that run until 10, and is kept from 2 on for a job that wants all four then."""
+    found = Jobs()
+    found.add(0.0, "a", {"cpu": 3000}, 10.0, 1)
+    found.add(2.0, "b", {"cpu": 1000}, 10.0, 4, gang=True)
+    found.add(3.0, "c", {"cpu": 1000}, 50.0, 1)
+    found.add(5.0, "c", {"cpu": 1000}, 50.0, 1)
+    workload = found.workload("w", synthetic_nodes(1, "cpu=4"), [])
+    whole, late, later = (simulate(workload, "easy", warm_up=after) for after in (0.0, 3.0, 4.5))
+    assert whole.begun.tolist() == late.begun.tolist() == [0.0, 10.0, 20.0, 20.0]
+    # From 3 on a CPU lies idle that c could use; before, from 2 on.
+    assert [run.idled.tolist() for run in (whole, late, later)] == [[8000], [7000], [5500]]
+
+
 def test_offers_are_counted_after_the_warm_up():
     """A machine of 4 CPUs: A takes 3 after two seconds, and B, who is offered the fourth then, thinks as long."""
     found = Jobs()

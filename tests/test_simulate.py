@@ -656,7 +656,7 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
         (["simulate", "none.csv"], "none.csv: cannot be read"),
         (["simulate", "trace.csv"], "there are no machines: name some with --nodes and --node"),
         (["simulate", "trace.csv", *MACHINES, "-p", "fair"], "there is no policy 'fair'"),
-        (["simulate", "trace.csv", *MACHINES, "-p", "EASY"], "yarn-drf, mesos, fifo-strict, easy"),
+        (["simulate", "trace.csv", *MACHINES, "-p", "EASY"], "yarn-drf, mesos, fifo-strict, easy, conservative"),
         (["simulate", "trace.csv", *MACHINES, "-p", "fifo-strict:2"], "fifo-strict takes no suffix: write fifo-strict"),
         (
             ["simulate", "trace.csv", *MACHINES, "-p", "maxmin:gpu"],

@@ -73,7 +73,7 @@ def all_policies() -> list[str]:
     """Return the policies of `fairlead simulate`."""
     from fairlead.policies.registry import ORDERS_ONLY
 
-    return [*policies(), *ORDERS_ONLY, "fifo-strict", "easy"]
+    return [*policies(), *ORDERS_ONLY, "fifo-strict", "easy", "conservative"]
 
 
 def queues(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -29,9 +29,19 @@ from fairlead.policies.fading import OverTime
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import Configured, Fact
+from fairlead.scheduler.kernel.view import BY_EASY
 from fairlead.scheduler.reports.reservations import idled_by_queue
 from fairlead.scheduler.state import State
-from fairlead.simulate.baselines import BASELINES, Baseline, baseline_of, by_line, refuse_bounds, too_large_gangs
+from fairlead.simulate.baselines import (
+    BASELINES,
+    Baseline,
+    baseline_of,
+    by_line,
+    notes_on,
+    order_of,
+    refuse_bounds,
+    too_large_gangs,
+)
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.offers import Answers, OfferedCluster, Offers
 from fairlead.simulate.steps import Recorder, Sampler, Simulation, Watch, by_steps
@@ -151,7 +161,7 @@ def simulate(
     workload : Workload
     policy : str
         Policy of the root, inherited where the tree names no other: any live policy; ``slots``, ``slots:K`` and
-        ``slots:K:overcommit``; or a baseline without queues, ``fifo-strict``, ``easy`` and ``easy:F``
+        ``slots:K:overcommit``; or a baseline without queues, such as ``easy``
         (:mod:`fairlead.simulate.baselines`), which uses only `samples`, `warm_up` and `progress` of the parameters below.
     reserve_after : float
         Seconds, as in the live scheduler's settings.
@@ -197,6 +207,7 @@ def simulate(
         last = f"the last job comes at {workload.submit[-1]:g} s"
         raise TraceError(f"{workload.name}: a warm-up of {warm_up:g} s leaves nothing to measure: {last}")
     baseline = baseline_of(policy)
+    by_easy = order_of(policy)
     if baseline is None:
         check_leaves(workload)
     seen, scheduling, notes, overcommitted = _as_scheduled(workload, policy)
@@ -229,6 +240,12 @@ def simulate(
         totals = _Totals(idled)
     else:
         tree = _tree(workload.queues, scheduling, history)
+        if by_easy:
+            revoke = False
+            if offers is not None:
+                raise PolicyError(f"{policy}: makes no offers: it is a baseline")
+            if any(queue.policy and code_of(queue.policy, workload.resources) == HDRF for queue in tree):
+                raise PolicyError(f"{policy}: cannot serve queues by hdrf: choose another order")
         if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
             raise PolicyError(f"{policy}: needs usage history: name a half-life such as 7d, not none")
         settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS, revoke=revoke)
@@ -236,6 +253,7 @@ def simulate(
             settings = msgspec.structs.replace(settings, offer_timeout=offers.timeout, offer_most=offers.most)
         driven = Offers(offers, seen, cluster) if offers is not None and isinstance(cluster, OfferedCluster) else None
         scheduler, recorder = _scheduler(cluster, tree, settings, record)
+        scheduler.state.order.counts[BY_EASY] = bool(by_easy)
         sampler.state = scheduler.state
         plain = (
             compiled
@@ -318,7 +336,7 @@ def _run_baseline(
         on_progress()
         return sampler.pause
 
-    return by_line(workload, cluster, baseline, ~refused, sample)
+    return by_line(workload, cluster, baseline, ~refused, sample, sampler.since)
 
 
 def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:
@@ -372,19 +390,16 @@ def _depends_on_others(queues: list[Queue], resources: list[str]) -> bool:
 def check_policy(policy: str) -> None:
     """Raise PolicyError for a policy that :func:`simulate` never accepts."""
     if policy != "slots" and baseline_of(policy) is None:
-        find_policy(policy, BASELINES)
+        find_policy(order_of(policy) or policy, BASELINES)
 
 
 def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[str], bool]:
     """Return the workload and the policy as the scheduler sees them, notes on choices, and True for overcommit."""
     notes: list[str] = []
-    if baseline_of(policy) is not None:
-        refuse_bounds(workload, policy)
-        if np.isfinite(workload.withdrawn).any():
-            raise PolicyError(
-                f"{policy}: cannot replay jobs that are cancelled while they wait, as {workload.name} has"
-            )
-        return workload, policy, [f"{policy}: all jobs are in one line; queues and priorities do not count"], False
+    baseline = baseline_of(policy)
+    if baseline is not None:
+        return workload, policy, notes_on(workload, policy, baseline), False
+    policy = order_of(policy) or policy
     if policy.partition(":")[0] != "slots":
         if not hasattr(find_policy(policy, BASELINES), "divide"):
             raise PolicyError(

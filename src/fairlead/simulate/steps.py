@@ -216,6 +216,8 @@ class Sampler:
 
     Attributes
     ----------
+    since : float
+        When the measured time begins.
     pause : float
         The simulation may go up to this time without a sample.
     every : float
@@ -237,7 +239,7 @@ class Sampler:
     ) -> None:  # fmt: skip
         self._cluster, self._total, self._each = cluster, total, tasks <= EXACT_UP_TO
         self._every, self._most = max(least / samples, 1.0), 10 * max(samples, 100)
-        self._next = self._since = since
+        self.since = self._next = self._since = since
         self.pause = float(np.nextafter(since, -np.inf))  # what happens at `since` itself counts
         self._at_begin: tuple[F64, F64] | None = None
         self.missed, self.short = 0.0, np.zeros(len(names))

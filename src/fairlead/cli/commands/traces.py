@@ -56,7 +56,11 @@ OneNode = Annotated[str, typer.Option(help="Capacity of each of --nodes.")]
 def simulate(
     trace: Trace,
     policy: Annotated[
-        str, of_policies("One or more; also slots[:K[:overcommit]], fifo-strict, easy[:F].", values.all_policies)
+        str,
+        of_policies(
+            "One or more; also slots[:K[:overcommit]], fifo-strict, easy[:LIMITS or POLICY], conservative[:LIMITS].",
+            values.all_policies,
+        ),
     ] = "drf",
     kind: Format = None,
     columns: Columns = None,

@@ -47,6 +47,8 @@ cdef Plan plan_cycle(
     slips : int
         How often that start has slipped.
     """
+    if v.counts[BY_EASY] and not thorough:
+        return plan_by_easy(v, most, now)
     v.times[NOW], v.counts[OFFERED] = now, 0
     h = 0
     while not thorough and h < v.counts[HOLDS]:

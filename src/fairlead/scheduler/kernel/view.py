@@ -136,12 +136,13 @@ FRAME: Final = fields(
 (
     NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
-    FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER,
-) = range(23)  # fmt: skip
-COUNTS: Final = 23
+    FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER, BY_EASY,
+) = range(24)  # fmt: skip
+COUNTS: Final = 24
 """OFFERED : number of offers the last cycle made; LAST_OFFER : id of the last offer made
 OFFER_SEARCHES : number of searches for a node to offer
 FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
+BY_EASY : 1 in a simulation that goes by EASY's rule instead of reservations
 LAST_PASS : not 0 in a cycle that serves only those who get what nobody else can use; 1: also revocable jobs above limits
 HISTORY_MOVED : 1 if past use has faded since the trees were updated
 IN_ORDER : 1 if there is an order to keep; otherwise only the tables change, and the order is made when needed
