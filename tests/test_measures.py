@@ -17,13 +17,14 @@ from fairlead.charts import WIDTH, Axis, Chart, Series, moment, number, percent,
 from fairlead.model.specs import Queue
 from fairlead.scheduler.facts import TasksFinished, TasksPlaced, TasksRevoked
 from fairlead.simulate import sweep as sweeps
+from fairlead.simulate.configured import configured
 from fairlead.simulate.measure import half_width, over_seeds, summary
 from fairlead.simulate.offers import parse_answers
 from fairlead.simulate.report import page, queues_text, runs_text, sweep_page, sweep_text
 from fairlead.simulate.run import simulate
 from fairlead.simulate.sweep import Point, merged, sweep
 from fairlead.simulate.traces import Derivation, read_trace
-from fairlead.simulate.workload import Jobs, TraceError, cut, on_machines, synthetic_nodes
+from fairlead.simulate.workload import Jobs, TraceError, cut, synthetic_nodes
 
 ROOT = Path(__file__).parent.parent
 TRACE = str(ROOT / "examples" / "trace.csv")
@@ -211,7 +212,7 @@ def test_a_sweep_over_configurations_histories_speeds_and_offers(tmp_path, monke
         found = sweep(points, tmp_path / "o", workers=2)
     workload = read_trace(tmp_path / "gone.csv")
     for point, each in zip(points, found, strict=True):
-        seen = on_machines(cut(workload, speed=point.speed), 0, "", Path(point.config))
+        seen = configured(cut(workload, speed=point.speed), 0, "", Path(point.config))
         run = simulate(
             seen, "drf", history=point.history, warm_up=point.warm_up,
             offers=parse_answers("all", point.framework) if point.offers else None,
