@@ -323,13 +323,17 @@ class Chart:
         kind = "fill" if each.shape == "area" else "line"
         yield f'<path class="{kind}" transform="scale(.1)" d="{"".join(path)}{end}"/>'
         if each.shape == "line" and len(x) <= FEW:
-            yield from self._points(0, each, x, y)
+            yield from self._marks(each, across, up)
 
     def _points(self, k: int, each: Series, x: F64, y: F64) -> Iterator[str]:
         """Draw points; of several series among names, side by side."""
-        across, up = self._x(x), self._y(y)
+        across = self._x(x)
         if self.x.names:
             across = across + (k - (len(self.series) - 1) / 2) * min(14.0, 200 / len(self.x.names) / len(self.series))
+        return self._marks(each, across, self._y(self.tops[k]))
+
+    def _marks(self, each: Series, across: F64, up: F64) -> Iterator[str]:
+        x, y = np.asarray(each.x, float), np.asarray(each.y, float)
         for i in range(len(x)):
             if math.isfinite(up[i]):
                 yield self._whisker(each, i, float(across[i]))
