@@ -31,7 +31,8 @@ SYNC := .venv/bin/uv sync --quiet --frozen --inexact --compile-bytecode --python
 	@test -z "$(ZIG)" || { cache=$$(.venv/bin/uv cache dir); echo "ziglang keeps $$(du -sh build/zig | cut -f1) in build/zig" \
 		"and $$(du -shc "$$cache"/archive-v0/*/ziglang | tail -n 1 | cut -f1) in $$cache, which .venv/bin/uv cache clean ziglang removes"; }
 	@cp -R share .venv/  # the manual page, completions and mappings of columns, which an installation that can be edited leaves out
-	@touch $@ .venv/kernels
+	@test -e .venv/kernels || touch .venv/kernels  # else what changed since is still to be compiled
+	@touch $@
 
 .venv/tools: .venv/ready
 	@echo "installing what tests and documentation need"

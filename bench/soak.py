@@ -17,14 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-import plotly.graph_objects as go
 import psutil
-from plotly.subplots import make_subplots
 
 from bench.end_to_end import FAIRLEAD
+from fairlead.charts import Axis, Chart, Series, span
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
-from fairlead.html_page import COLOURS, framed
+from fairlead.html_page import framed
 
 TASKS_A_SECOND = 300
 SAMPLES = 200
@@ -154,17 +153,14 @@ def _values(text: str, name: str) -> list[float]:
 
 def picture(found: dict[str, list[tuple[float, float]]]) -> str:
     """Return a page with a plot over time for each measure."""
-    figure = make_subplots(
-        rows=len(found), cols=1, shared_xaxes=True, subplot_titles=[f"{n}: {MEASURES[n]}" for n in found]
-    )
-    for row, (name, points) in enumerate(found.items(), 1):
-        x, y = [at / 60 for at, _ in points], [value for _, value in points]
-        line = go.Scatter(x=x, y=y, name=name, line={"color": COLOURS[row - 1]}, mode="lines+markers")
-        figure.add_trace(line, row=row, col=1)
-        figure.update_yaxes(rangemode="tozero", row=row, col=1)
-    figure.update_layout(height=220 * len(found), showlegend=False, template="plotly_white")
-    figure.update_xaxes(title_text="minutes", row=len(found), col=1)
-    return framed("An hour of load", [figure.to_html(full_html=False, include_plotlyjs="inline")])
+    charts = [
+        Chart(
+            f"{name}: {MEASURES[name]}", [Series(name, *zip(*points, strict=True))], Axis(form=span), Axis(), plot=150
+        )
+        for name, points in found.items()
+        if points
+    ]
+    return framed("An hour of load", [chart.figure() for chart in charts])
 
 
 def summary(found: dict[str, list[tuple[float, float]]], measure: Callable[[list[float]], float]) -> str:

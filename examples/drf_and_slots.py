@@ -11,7 +11,7 @@ The paper had 48 machines of 8 CPUs and 6 GB for tasks, four users of each kind,
 Chosen here, because the paper does not report it: small tasks take 10 s, large ones 30 s; tasks that need f times what their
 machine has run f times as slowly.
 
-    python examples/drf_and_slots.py [figure.html]
+    python examples/drf_and_slots.py [figure.svg]
 """
 
 import sys
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from fairlead.charts import Axis, Chart, Series, picture, span
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
 
@@ -73,21 +74,14 @@ def compare(setting: Setting) -> list[dict[str, Any]]:
     ]
 
 
-def draw(rows: list[dict[str, Any]]) -> Any:
+def draw(rows: list[dict[str, Any]]) -> str:
     """Draw jobs finished and response times, a bar per policy."""
-    from plotly.subplots import make_subplots
-
-    titles = [f"{kind} jobs{what}" for what in (" finished", ", response in s") for kind in KINDS]
-    figure = make_subplots(rows=2, cols=2, subplot_titles=titles)
-    names = ["DRF", "CPUs alone", *(f"{row['policy'].split(':')[1]} slots" for row in rows[2:])]
-    for column, kind in enumerate(KINDS, 1):
-        colours = ["#d98a2b", "#4f9a5b"] + ["#3b6ea8"] * (len(rows) - 2)
-        for line, key in ((1, kind), (2, f"{kind} response")):
-            figure.add_bar(
-                x=names, y=[row[key] for row in rows], marker_color=colours, showlegend=False, row=line, col=column
-            )
-    figure.update_layout(template="plotly_white", height=560, width=900)
-    return figure
+    names = Axis(names=["DRF", "CPUs alone", *(f"{row['policy'].split(':')[1]} slots" for row in rows[2:])])
+    places = range(len(rows))
+    return picture([
+        Chart(title, [Series(f"{kind} jobs", places, [row[kind + key] for row in rows], "bar") for kind in KINDS], names, axis)
+        for title, key, axis in (("Jobs finished", "", Axis()), ("Response", " response", Axis(form=span)))
+    ])  # fmt: skip
 
 
 def main() -> None:
@@ -100,7 +94,7 @@ def main() -> None:
             print(f"{row['policy']:20} {'  '.join(cells)}")
         print()
         if len(sys.argv) > 1 and setting is PAPER:
-            draw(rows).write_html(Path(sys.argv[1]), config={"displayModeBar": False})
+            Path(sys.argv[1]).write_text(draw(rows))
 
 
 if __name__ == "__main__":

@@ -6,15 +6,15 @@ wherever the demands complement each other.
 
 Tasks take 10 seconds, which the paper does not report. Tasks that wait at a change are cancelled.
 
-    python examples/dynamic_sharing.py [figure.html]
+    python examples/dynamic_sharing.py [figure.svg]
 """
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from fairlead.charts import Axis, Chart, Series, percent, picture, span
 from fairlead.simulate.run import Run, simulate
 from fairlead.simulate.workload import Jobs, synthetic_nodes
 
@@ -46,18 +46,10 @@ def settled(found: Run) -> dict[str, np.ndarray]:
     return {name: found.shares[(found.at >= a) & (found.at < b)] for name, (a, b) in spans.items()}
 
 
-def draw(found: Run) -> Any:
+def draw(found: Run) -> str:
     """Draw Figure 4c: dominant shares over time."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for k, name in enumerate(found.queues):
-        figure.add_scatter(x=found.at, y=found.shares[:, k], name=name)
-    figure.update_layout(
-        template="plotly_white", xaxis_title="seconds", yaxis_title="dominant share", yaxis_tickformat=".0%",
-        yaxis_range=[0, 1], height=380, width=760,
-    )  # fmt: skip
-    return figure
+    series = [Series(name, found.at, found.shares[:, k]) for k, name in enumerate(found.queues)]
+    return picture([Chart("Dominant shares", series, Axis(form=span), Axis(form=percent), reach=(0, 1))])
 
 
 def main() -> None:
@@ -68,7 +60,7 @@ def main() -> None:
             f"{name}: job 1 {one:.1%}, job 2 {two:.1%}; apart by {np.abs(shares[:, 0] - shares[:, 1]).max():.1%} at most"
         )
     if len(sys.argv) > 1:
-        draw(found).write_html(Path(sys.argv[1]), config={"displayModeBar": False})
+        Path(sys.argv[1]).write_text(draw(found))
 
 
 if __name__ == "__main__":

@@ -4,17 +4,17 @@ FB-2010 (24 hours sampled from October and November 2010) on 400 machines of 16 
 paper, and on 400 of 12 CPUs and 48 GB; under DRF and under slots. The paper used Facebook's own tasks and demands. The published
 trace has bytes only, so both are derived (see `fairlead.simulate.traces.Derivation`), and the numbers differ from the paper's.
 
-    python examples/facebook_months.py [DATA_FOLDER] [figure.html]
+    python examples/facebook_months.py [DATA_FOLDER] [figure.svg]
 """
 
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from fairlead.charts import Axis, Chart, Series, percent, picture, span
 from fairlead.simulate.measure import summary
 from fairlead.simulate.report import runs_text
 from fairlead.simulate.run import Run, simulate
@@ -55,25 +55,20 @@ def _completion(found: Run) -> dict[str, float]:
     }
 
 
-def draw(runs: list[Run]) -> Any:
+def draw(runs: list[Run]) -> str:
     """Draw Figure 9, the reduction of completion by size of the job; and CPU and memory used by hour."""
-    from plotly.subplots import make_subplots
-
     less = shorter(runs)
-    titles = ("completion shorter under DRF than under slots, by tasks of the job", "CPU used", "memory used")
-    specs: list[list[Any]] = [[{"colspan": 2}, None], [{}, {}]]
-    figure = make_subplots(rows=2, cols=2, specs=specs, subplot_titles=titles)
-    figure.add_bar(x=list(less), y=list(less.values()), marker_color="#3b6ea8", showlegend=False, row=1, col=1)
-    for found, colour in zip(runs, ("#3b6ea8", "#d98a2b"), strict=True):
-        hour = (found.at // 3600).astype(int)
-        for column in (1, 2):
-            mean = np.bincount(hour, found.utilisation[:, column - 1]) / np.maximum(1, np.bincount(hour))
-            style = {"line_color": colour, "line_shape": "hvh", "showlegend": column == 1}
-            figure.add_scatter(x=np.arange(len(mean)), y=mean, name=found.policy, **style, row=2, col=column)
-    figure.update_yaxes(tickformat=".0%")
-    figure.update_xaxes(title="hours", row=2)
-    figure.update_layout(template="plotly_white", height=560, width=900)
-    return figure
+    series = Series("shorter", range(len(less)), list(less.values()), "bar")
+    title = "Completion shorter under DRF than under slots, by tasks of the job"
+    charts = [Chart(title, [series], Axis(names=list(less)), Axis(form=percent))]
+    for column, resource in enumerate(("CPU", "memory")):
+        used = []
+        for found in runs:
+            hour = (found.at // 3600).astype(int)
+            mean = np.bincount(hour, found.utilisation[:, column]) / np.maximum(1, np.bincount(hour))
+            used.append(Series(found.policy, 3600 * np.arange(len(mean)), mean, holds=True))
+        charts.append(Chart(f"{resource} used", used, Axis(form=span), Axis(form=percent), plot=140))
+    return picture(charts)
 
 
 def main() -> None:
@@ -84,7 +79,7 @@ def main() -> None:
         print("completion shorter under DRF, by tasks of the job")
         print(*(f"{name:12} {less:6.1%}" for name, less in shorter(runs).items()), "", sep="\n")
         if len(sys.argv) > 2 and node == PAPER:
-            draw(runs).write_html(Path(sys.argv[2]), config={"displayModeBar": False})
+            Path(sys.argv[2]).write_text(draw(runs))
 
 
 if __name__ == "__main__":

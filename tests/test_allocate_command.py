@@ -1,8 +1,10 @@
 """`fairlead allocate` and `fairlead policies`: what they print, and what they say to wrong input."""
 
 import json
+import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -122,13 +124,79 @@ def test_steps_as_table_1_of_the_paper(call, monkeypatch):
 def test_a_picture_is_drawn(call, tmp_path):
     assert call("allocate", "problem.toml", "-p", "drf,asset", "--plot", "out.html").returncode == 0
     text = (tmp_path / "out.html").read_text()
-    assert "plotly" in text
-    assert "asset" in text
+    assert re.findall(r'aria-label="(\w+)"', text) == ["drf", "asset"]
+    assert "<title>A, memory: " in text
+    assert "<script" not in text
     wrong = call("allocate", "problem.toml", "--plot", "nowhere/out.html")
     assert (wrong.returncode, wrong.stderr) == (
         1,
         "fairlead: nowhere/out.html: cannot be written: No such file or directory\n",
     )
+
+
+def test_a_policy_of_ones_own_as_documented(call, tmp_path):
+    """The documented package, installed, allocates, simulates and sweeps; what it cannot do is refused by its name."""
+    page = Path(__file__).parents[1].joinpath("docs/commands/allocate.md").read_text()
+    code = re.search("<!-- policy -->\n```python(.*?)```", page, re.DOTALL)[1]
+    (tmp_path / "equal_tasks.py").write_text(code + BROKEN)
+    folder = tmp_path / "equal_tasks-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: equal-tasks\nVersion: 1.0\n")
+    points = "equal-tasks = equal_tasks:policy\nwhole = equal_tasks:whole\nempty = equal_tasks:empty\nlost = nowhere:policy\n"
+    (folder / "entry_points.txt").write_text(f"[fairlead.policies]\n{points}")
+    assert 'equal-tasks = "equal_tasks:policy"' in page
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+    def own(*words):
+        return subprocess.run(
+            [FAIRLEAD, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+        )
+
+    found = json.loads(own("allocate", "problem.toml", "-p", "equal-tasks", "--json").stdout)["results"][0]["users"]
+    assert [user["tasks"] for user in found] == [2.25, 2.25]
+    (tmp_path / "t.csv").write_text("submit,queue,tasks,duration,cpu\n0,big,40,10,3\n0,small,40,10,1\n")
+    for command in (["simulate"], ["sweep", "--out", "o", "--workers", "1"]):
+        numbers = [*command, "t.csv", "--nodes", "1", "--node", "cpu=8", "-p", "equal-tasks,drf", "--json"]
+        told = json.loads(own(*numbers).stdout)
+        runs = told.get("runs") or [each["numbers"] for each in told["points"]]
+        share = [{queue["name"]: queue["share"] for queue in run["over time"]["queues"]} for run in runs]
+        assert share[0]["big"] > share[1]["big"], "as many tasks, of three times the size"
+    for words, why in [
+        (("allocate", "problem.toml", "-p", "lost"), "lost: its module nowhere cannot be loaded: ModuleNotFoundError"),
+        (("allocate", "problem.toml", "-p", "empty"), "empty: is no policy: it needs a name, and a method"),
+        (("simulate", "t.csv", "--nodes", "1", "-p", "whole"), "whole: has no method divide(problem), by which queues"),
+        (("simulate", "t.csv", "--nodes", "1", "-p", "equal-tasks:a"), "'equal-tasks:a': equal-tasks is written"),
+    ]:
+        result = own(*words)
+        assert (result.returncode, result.stdout) == (1, ""), words
+        assert result.stderr.startswith(f"fairlead: {why}"), result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+BROKEN = """
+def empty():
+    return object()
+
+class Whole:
+    name, summary = "whole", "whole tasks only"
+    def indivisible(self, problem):
+        return problem, None
+
+def whole():
+    return Whole()
+"""
+
+
+@pytest.mark.parametrize("policy", ["fairtree", "htcondor", "sdrf", "yarn-fair", "mesos"])
+@pytest.mark.parametrize("options", [(), ("--discrete",)])
+def test_a_policy_that_only_orders_says_so_whatever_the_machines(call, tmp_path, policy, options):
+    (tmp_path / "nodes.toml").write_text(
+        '[[node]]\nname = "a"\ncapacity = { cpu = 9 }\n[[node]]\nname = "b"\ncapacity = { cpu = 4 }\n'
+        '[[user]]\nname = "A"\ndemand = { cpu = 1 }\n'
+    )
+    result = call("allocate", "nodes.toml", "-p", policy, *options)
+    assert result.returncode == 1
+    assert re.match(rf"fairlead: {policy}: (counts past use|orders queues)", result.stderr), result.stderr
 
 
 def test_the_policies_are_listed(call):

@@ -19,6 +19,7 @@ ROOMS = [
     "processes",
     "plain_text",
     "text_tables",
+    "charts",
     "html_page",
     "model",
     "policies",

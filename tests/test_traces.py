@@ -1,7 +1,6 @@
 """Traces of other systems, and tables: read by columns as they are read row by row."""
 
 import csv
-import itertools
 import math
 import re
 from pathlib import Path
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.quantity import parse_quantity
-from fairlead.simulate import sweep
 from fairlead.simulate.traces import read_trace, rows
 from fairlead.simulate.workload import TraceError, cut
 
@@ -297,17 +295,3 @@ def test_a_mapping_ignores_other_columns_and_reads_parquet_and_gzip(tmp_path):
         assert jobs_at(found) == [(0.0, "default", 1, {"cpu": 500}, 0.003), (5.0, "default", 1, {"cpu": 1500}, 1.5)]
     with pytest.raises(TraceError, match=r"t\.csv\.gz is swf: leave it out, or add --format table"):
         read_trace(tmp_path / "t.csv.gz", "swf", columns=tmp_path / "m.toml")
-
-
-def test_a_sweep_reads_a_trace_once(tmp_path, monkeypatch):
-    reads = []
-    monkeypatch.setattr(
-        sweep, "read_trace", lambda *given, **more: (reads.append(given), read_trace(*given, **more))[1]
-    )
-    trace = tmp_path / "t.csv"
-    trace.write_text("submit,duration,cpu\n0,1,1\n")
-    sweep._read.cache_clear()
-    for policy, seed in itertools.product(("drf", "fifo"), (0, 1)):
-        found = sweep.run_point(sweep.Point(str(trace), "", policy, 1.0, 1.0, 0.0, math.inf, 1, "cpu=1", seed))
-        assert found["numbers"]["ended"] == 1
-    assert len(reads) == 1

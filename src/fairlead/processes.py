@@ -26,21 +26,39 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
 
+_shared: list[Any] = []
+"""In a worker process: the arguments that all calls share."""
+
+
+def _begin(parent: int, shared: Sequence[Any]) -> None:
+    end_with(parent)
+    _shared[:] = shared
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return function(*_shared, *arguments)
+
+
 def on_all_cores(
-    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], workers: int | None = None
+    function: Callable[..., Any],
+    calls: Sequence[tuple[Any, ...]],
+    workers: int | None = None,
+    shared: Sequence[Any] = (),
 ) -> Iterator[tuple[int, Any]]:
     """Run all calls; yield the index and the result of each, as they finish.
+
+    `shared` comes before the arguments of each call; a process gets it once.
 
     An interrupt, an exception of a call, closing the generator early, or the end of this process kills the worker processes.
     """
     if not calls:
         return
     pool = ProcessPoolExecutor(
-        min(workers or cores(), len(calls)), get_context("spawn"), initializer=end_with, initargs=(os.getpid(),)
+        min(workers or cores(), len(calls)), get_context("spawn"), initializer=_begin, initargs=(os.getpid(), shared)
     )
     try:
         with defer_interrupts():  # processes start here, all of them, and leave interrupts to this one
-            running = {pool.submit(function, *arguments): index for index, arguments in enumerate(calls)}
+            running = {pool.submit(_call, function, arguments): index for index, arguments in enumerate(calls)}
         for future in as_completed(running):
             yield running[future], future.result()
         pool.shutdown()

@@ -1,12 +1,12 @@
 """The audit over time for people: a table with the violations below it, and a page with plots of entitlement and use."""
 
 import html
-import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fairlead.audit.over_time import WRONGED
-from fairlead.html_page import COLOURS, framed
+from fairlead.charts import Axis, Chart, Series, moment, percent
+from fairlead.html_page import framed
 from fairlead.model.quantity import BYTE_RESOURCES
 from fairlead.plain_text import listed
 from fairlead.text_tables import folded, in_lines, printed, with_names_cut
@@ -136,11 +136,6 @@ def _looks(found: Mapping[str, Any]) -> str:
     return f"{found['looks']:,} samples, {often}; the sampled use is {found['error']:.1%} off"
 
 
-def moment(at: float) -> str:
-    """Format a time of the scheduler's clock."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-
-
 def span(seconds: float) -> str:
     """Format a duration."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
@@ -154,29 +149,16 @@ def _unit(resource: str | None) -> str:
 
 
 def over_time_page(found: Mapping[str, Any]) -> str:
-    """Make one self-contained page: the table, and plots of each queue's entitlement and use. Needs plotly."""
-    from plotly.subplots import make_subplots
-
+    """Make one self-contained page: the table, and a chart of each queue's entitlement and use."""
     series = found["series"]
-    parts = [f"<pre>{html.escape(over_time_text(found, 140))}</pre>"]
-    drawn = series["queues"]
-    if drawn and len(series["at"]) > 1:
-        figure = make_subplots(
-            rows=len(drawn), shared_xaxes=True, vertical_spacing=0.4 / (len(drawn) + 4),
-            subplot_titles=[html.escape(queue["name"]) for queue in drawn],
-        )  # fmt: skip
-        # Plotly takes times as text. Each value holds until the next.
-        at = [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(t)) + f".{int(t % 1 * 1000):03d}" for t in series["at"]]
-        for row, queue in enumerate(drawn, 1):
-            style = {"row": row, "col": 1, "showlegend": row == 1, "mode": "lines", "line_shape": "hv"}
-            figure.add_scatter(
-                x=at, y=queue["got"], name="got", legendgroup="got", fill="tozeroy", line_width=0, fillcolor=COLOURS[0], **style
-            )  # fmt: skip
-            figure.add_scatter(
-                x=at, y=queue["entitled"], name="entitled", legendgroup="entitled", line_color=COLOURS[3], **style
-            )
-        figure.update_yaxes(tickformat=".0%", rangemode="tozero")
-        figure.update_layout(template="plotly_white", height=90 + 130 * len(drawn), margin={"t": 40, "b": 40})
-        body = figure.to_html(full_html=False, include_plotlyjs=True, config={"displayModeBar": False})
-        parts.append(f"<h2>Dominant shares: entitled, and got</h2>{body}")
+    parts = [f"<pre>{html.escape(over_time_text(found, 120))}</pre>"]
+    at = series["at"]
+    if series["queues"] and len(at) > 1:
+        parts.append("<h2>Dominant shares: entitled, and got</h2>")
+        for queue in series["queues"]:
+            drawn = [
+                Series("got", at, queue["got"], "area", holds=True),
+                Series("entitled", at, queue["entitled"], holds=True, colour=3),
+            ]
+            parts.append(Chart(queue["name"], drawn, Axis(form=moment), Axis(form=percent), plot=110).figure())
     return framed("Fairness over time", parts)

@@ -2,7 +2,6 @@
 
 import html
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from rich.table import Table
@@ -124,8 +123,8 @@ def _allocation(given: Given, label: str, like: Given) -> Allocation:
 
 
 def page(title: str, verdicts: Sequence[Verdict], findings: Sequence[tuple[str, Sequence[Finding]]]) -> str:
-    """Make one self-contained page: the tables, and a plot of each violation. Needs plotly."""
-    parts, scripts = [], True
+    """Make one self-contained page: the tables, and a plot of each violation."""
+    parts = []
     if verdicts:
         parts.append(_verdict_rows(verdicts))
     for name, found in findings:
@@ -140,11 +139,7 @@ def page(title: str, verdicts: Sequence[Verdict], findings: Sequence[tuple[str, 
         if case is not None:
             parts.append("<pre>" + html.escape("\n".join(_case_lines(case))) + "</pre>")
         drawn = _allocations(finding)
-        if drawn:
-            figure: Any = draw(drawn)
-            figure.update_layout(height=380, width=260 + 330 * len(drawn), margin={"t": 40, "b": 40})
-            parts.append(figure.to_html(full_html=False, include_plotlyjs=scripts, config={"displayModeBar": False}))
-            scripts = False
+        parts += [chart.figure() for chart in draw(drawn)] if drawn else []
     return framed(title, parts)
 
 

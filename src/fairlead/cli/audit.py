@@ -55,7 +55,7 @@ def audit_problem(
     else:
         print(plain_lines("\n\n".join(f"{name}\n{findings_text(each, width())}" for name, each in found)))
     if report is not None:
-        _write(report, f"Audit of {path.name}", [], found)
+        write_page(report, page(f"Audit of {path.name}", [], found))
 
 
 def _read_tasks(path: Path, problem: Problem) -> dict[str, Any]:
@@ -120,17 +120,5 @@ def print_properties(
     else:
         print(plain_lines(verdicts_text(verdicts, width())))
     if report is not None:
-        _write(
-            report,
-            "Properties of policies",
-            verdicts if show is None else [],
-            [(v.policy, [v.found]) for v in verdicts if v.found] if show else [],
-        )
-
-
-def _write(report: Path, title: str, verdicts: Any, findings: Any) -> None:
-    try:
-        body = page(title, verdicts, findings)
-    except ImportError:
-        raise Failure("--report needs plotly: pip install 'fairlead[plot]'") from None
-    write_page(report, body)
+        wrong = [(v.policy, [v.found]) for v in verdicts if v.found] if show else []
+        write_page(report, page("Properties of policies", verdicts if show is None else [], wrong))

@@ -1,5 +1,6 @@
 """`fairlead allocate` and `fairlead policies`."""
 
+import html
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from fairlead.cli.failure import Failure
 from fairlead.cli.reports import check_page, write_page
 from fairlead.cli.terminal import width
+from fairlead.html_page import framed
 from fairlead.model.documents import DocumentError
 from fairlead.model.problems import read_problem
 from fairlead.plain_text import plain_lines
@@ -48,17 +50,10 @@ def print_allocations(
             print(*(plain_lines(f"{each.policy}\n{steps_table(each, width(200))}\n") for each in found), sep="\n")
         print(plain_lines(table(found, width(200))))
     if plot is not None:
-        _draw(found, plot)
+        parts = [f"<pre>{html.escape(table(found, 120))}</pre>", *(chart.figure() for chart in draw(found))]
+        write_page(plot, framed(path.name, parts))
     if refused:
         raise Failure("\n".join(refused))
-
-
-def _draw(found: list[Any], plot: Path) -> None:
-    try:
-        figure = draw(found)
-    except ImportError:
-        raise Failure("--plot needs plotly: pip install 'fairlead[plot]'") from None
-    write_page(plot, figure.to_html(include_plotlyjs=True))
 
 
 def print_policies(as_json: bool) -> None:

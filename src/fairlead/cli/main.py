@@ -51,7 +51,7 @@ COMMANDS = {
     "audit": ("fairness", "Check whether an allocation is fair."),
     "properties": ("fairness", "Show which policy has which fairness property."),
     "simulate": ("traces", "Replay a trace and compare policies."),
-    "sweep": ("traces", "Simulate a grid: policies x loads x machines x seeds."),
+    "sweep": ("traces", "Simulate a grid: policies x configurations x loads x machines x seeds."),
     "diff": ("configuration", "Show who gains or loses from a configuration change."),
     "token": ("people", "Make, list and revoke access tokens for remote users."),
     "service": ("people", "Install or remove the scheduler as a systemd service."),

@@ -1,7 +1,6 @@
 """`fairlead audit --over`: audits a past period."""
 
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ def audit_over_time(
     check_page("--report", report)
     seconds = _seconds("--over", over)
     bound = _seconds("--starved-after", starved_after) if starved_after else STARVED_AFTER
-    if report is not None and find_spec("plotly") is None:
-        raise Failure("--report needs plotly: pip install 'fairlead[plot]'")
     if journal is not None:
         found = _of_journal(journal, seconds, bound)
     else:

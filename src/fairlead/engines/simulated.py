@@ -94,7 +94,8 @@ class SimulatedCluster:
             ended=np.full(jobs, np.nan), submitted=np.full(jobs, np.nan), waited=np.zeros(jobs), left=np.zeros(jobs, np.int64),
             task=np.cumsum(tasks) - tasks, last=np.zeros(int(tasks.sum()), np.int32),
             size=np.array([0, 0, int(overcommitted), 0], np.int64), never=np.zeros(jobs, np.bool_) if never is None else never,
-            total=capacity.sum(axis=0), got=np.zeros(queues), since=np.zeros(queues),
+            total=capacity.sum(axis=0), got=np.zeros(queues),
+            held=np.zeros((queues, resources)), since=np.zeros(queues),
         )  # fmt: skip
         self.runs = kernel.no_runs(1024)
         self.withdrawn = 0
@@ -119,6 +120,11 @@ class SimulatedCluster:
     def hold_back(self, job: int, tasks: int, back: bool = True) -> None:
         """Exclude a job's submitted tasks from pending ones, since they depend on others; or include them again."""
         kernel.hold_back(self.truth, job, tasks if back else -tasks)
+
+    def measured(self, at: float) -> tuple[F64, F64]:
+        """Return what queues had until `at`, up to which nothing changes: dominant shares, and resources, times seconds."""
+        kernel.add_up(self.truth, at)
+        return self.truth.got.copy(), self.truth.held.copy()
 
     def really(self, attempts: Attempts) -> Attempts:
         """Return attempts by the job numbers of the arrays."""

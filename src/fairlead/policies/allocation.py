@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from fairlead.html_page import COLOURS
+from fairlead.charts import Axis, Chart, Series, percent
 from fairlead.model.arrays import WIDEST, Numbers, shown
 from fairlead.model.problems import Problem, as_problem
 from fairlead.model.quantity import BYTE_RESOURCES, is_written_exactly, round_quantity
@@ -25,12 +25,11 @@ from fairlead.policies.contract import (
 )
 from fairlead.policies.discrete import Placement, Step, place
 from fairlead.policies.filling import ByFilling
-from fairlead.policies.registry import find_policy
+from fairlead.policies.registry import ORDERS_ONLY, find_policy
 from fairlead.text_tables import folded, printed
 
 if TYPE_CHECKING:
     import pandas
-    import plotly.graph_objects
 
 MOST_STEPS_SHOWN = 1000
 MOST_IN_FRACTIONS = 1000
@@ -192,9 +191,9 @@ class Allocation:
         columns["stopped by"] = [self.stopped_by(i) for i in range(len(self.tasks))]
         return pandas.DataFrame(columns).set_index("user")
 
-    def plot(self) -> "plotly.graph_objects.Figure":
-        """Plot the users' shares as stacked bars, as in Figure 3 of the DRF paper. Needs plotly: `fairlead[plot]`."""
-        return draw([self])
+    def plot(self) -> Chart:
+        """Draw the users' shares as stacked bars, as in Figure 3 of the DRF paper. `fairlead.charts.picture` makes a file."""
+        return draw([self])[0]
 
     def __str__(self) -> str:
         return table([self])
@@ -258,18 +257,11 @@ def allocate(
         return Allocation(
             problem.floats(), chosen.name, Division(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
         )
-    if discrete:
-        if not isinstance(chosen, OrderingPolicy):
-            raise PolicyError(f"{chosen.name}: has no order for indivisible tasks: leave out discrete")
+    _check_policy(problem, chosen, discrete)
+    if discrete and isinstance(chosen, OrderingPolicy):
         numbers = problem.exact()
         division, steps = place(numbers, chosen, placement)
         return Allocation(numbers, chosen.name, division, True, steps)
-    if problem.machines is not None and not isinstance(chosen, ByFilling):
-        raise PolicyError(
-            f"{chosen.name}: divides only machines that are alike, without constraints: use drf, tsf or asset"
-        )
-    if not hasattr(chosen, "divide"):
-        raise PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
     numbers = problem.exact() if exact else problem.floats()
     spread = 1.0 if exact else numbers.spread()
     division = chosen.divide(numbers) if spread <= WIDEST else _divide_wide(chosen, problem, spread)
@@ -278,6 +270,22 @@ def allocate(
         note = f"more {over} is guaranteed than exists: guarantees are scaled down"
         division = replace(division, notes=[*division.notes, note])
     return Allocation(numbers, chosen.name, division)
+
+
+def _check_policy(problem: Problem, chosen: DividingPolicy, discrete: bool) -> None:
+    """Raise PolicyError if a policy does not divide a problem so."""
+    if chosen.name.partition(":")[0] in ORDERS_ONLY:
+        chosen.divide(problem.floats())  # raises, with the reason
+    if discrete:
+        if not isinstance(chosen, OrderingPolicy):
+            raise PolicyError(f"{chosen.name}: has no order for indivisible tasks: leave out discrete")
+        return
+    if problem.machines is not None and not isinstance(chosen, ByFilling):
+        raise PolicyError(
+            f"{chosen.name}: divides only machines that are alike, without constraints: use drf, tsf or asset"
+        )
+    if not hasattr(chosen, "divide"):
+        raise PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
 
 
 def _divide_wide(chosen: DividingPolicy, problem: Problem, spread: float) -> Division:
@@ -383,32 +391,19 @@ def _named(problem: Problem, values: Numbers) -> dict[str, float | str]:
     return {name: _plain(value) for name, value in zip(problem.resources, values, strict=True)}
 
 
-def draw(allocations: Sequence[Allocation]) -> "plotly.graph_objects.Figure":
-    """Plot allocations of one problem side by side, as in Figure 3 of the DRF paper; of many users, the largest. Needs plotly."""
-    from plotly.subplots import make_subplots
-
+def draw(allocations: Sequence[Allocation]) -> list[Chart]:
+    """Draw allocations of one problem, a chart each, as in Figure 3 of the DRF paper; of many users, the largest."""
     problem = allocations[0].problem
     size = np.sum([found.dominant_shares.astype(float) for found in allocations], axis=0)
     drawn = sorted(sorted(range(len(problem.users)), key=lambda i: -size[i])[:MOST_DRAWN])
-    figure = make_subplots(
-        cols=len(allocations), shared_yaxes=True, subplot_titles=[found.policy for found in allocations]
-    )
-    for column, found in enumerate(allocations, 1):
-        shares = found.shares.astype(float)
-        for at, i in enumerate(drawn):
-            figure.add_bar(
-                x=list(problem.resources),
-                y=shares[i].tolist(),
-                name=problem.users[i],
-                legendgroup=problem.users[i],
-                showlegend=column == 1,
-                marker_color=COLOURS[at % len(COLOURS)],
-                text=[f"{share:.0%}" if share >= 0.03 else "" for share in shares[i]],
-                hovertemplate=f"{problem.users[i]}: %{{y:.2%}} of %{{x}}, {float(found.tasks[i]):.4g} tasks<extra></extra>",
-                row=1,
-                col=column,
-            )
-    figure.update_layout(
-        barmode="stack", template="plotly_white", yaxis_tickformat=".0%", yaxis_title="share", legend_title="user"
-    )
-    return figure
+    places = range(len(problem.resources))
+    return [
+        Chart(
+            found.policy,
+            [Series(problem.users[i], places, found.shares.astype(float)[i], "bar") for i in drawn],
+            Axis(names=problem.resources),
+            Axis(form=percent),
+            stacked=True,
+        )
+        for found in allocations
+    ]

@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 
 from fairlead.model.arrays import shown
-from fairlead.policies.contract import DividingPolicy, PolicyError
+from fairlead.policies.contract import DividingPolicy, OrderingPolicy, PolicyError
 
 HERE = {
     "drf": ("drf:policy", "drf"),
@@ -59,11 +59,20 @@ def find_policy(written: str, besides: Sequence[str] = ()) -> DividingPolicy:
         if not others:
             known = ", ".join([*policy_names(), *ORDERS_ONLY, *besides])
             raise PolicyError(f"there is no policy {name!r}: use one of {known}")
-        make = next(iter(others)).load()
+        point = next(iter(others))
+        try:
+            make = point.load()
+        except Exception as error:
+            why = f"its module {point.module} cannot be loaded: {type(error).__name__}: {error}"
+            raise PolicyError(f"{name}: {why}: mend the package, or name another policy") from None
     try:
         found: DividingPolicy = make(*words)
     except TypeError:
         raise PolicyError(f"{written!r}: {name} is written {syntax(name)}") from None
+    if not hasattr(found, "name") or not (hasattr(found, "divide") or isinstance(found, OrderingPolicy)):
+        raise PolicyError(
+            f"{name}: is no policy: it needs a name, and a method divide(problem) or indivisible(problem)"
+        )
     return found
 
 

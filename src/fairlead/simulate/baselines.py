@@ -154,6 +154,7 @@ def by_line(
     baseline: Baseline,
     comes: Bools,
     sample: Callable[[float], float],
+    since: float,
 ) -> tuple[int, int, F64]:
     """Run a workload as one line of jobs.
 
@@ -167,6 +168,8 @@ def by_line(
         Jobs to run; one that fits no machine would block all others.
     sample : function
         Called before the next event with its time; returns the time of its next call.
+    since : float
+        From when on `idled` counts.
 
     Returns
     -------
@@ -184,6 +187,7 @@ def by_line(
     most = min(int(workload.tasks[comes].sum()), most_at_once(truth.demand[comes], truth.capacity.sum(axis=0)))
     cluster.make_room(most)
     line = _line(workload, cluster, baseline, comes, most)
+    line.at[kernel.SINCE] = since
     until = sample(-np.inf)
     while advance(truth, cluster.runs, line, until, baseline.rule):
         if line.numbers[kernel.FULL]:
@@ -223,7 +227,7 @@ def _line(workload: Workload, cluster: SimulatedCluster, baseline: Baseline, com
         submit=workload.submit, comes=comes, tasks=workload.tasks, shape=shape, allowed=allowed, gang=workload.gang,
         limit=limit, need=need, room=room, total=room.sum(axis=0), left=numbers(jobs),
         node=numbers(int(units.max())), one=numbers(3, int(units.max())), ends=numbers(5, most), spare=numbers(*room.shape),
-        fits=numbers(len(room)), at=np.zeros(3), idled=np.zeros(len(workload.resources)), kind=kind,
+        fits=numbers(len(room)), at=np.zeros(4), idled=np.zeros(len(workload.resources)), kind=kind,
         begin=np.searchsorted(kind[job], np.arange(kinds.shape[1] + 1)), place=np.argsort(job), job=job,
         waits=numbers(kinds.shape[1]), least=np.full(2 << (leaves - 1).bit_length() if leaves else 0, np.inf),
         pinned=numbers(tasks), steps=np.zeros(steps), free=numbers(steps, wide), numbers=numbers(kernel.NUMBERS),

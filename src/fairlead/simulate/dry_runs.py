@@ -385,7 +385,8 @@ def _truth_of(state: State, duration: F64, listed: I64, now: float) -> Truth:
         running=np.zeros(queues, np.int64), waiting=np.zeros(queues, np.int64), begun=np.full(n, np.nan),
         ended=np.full(n, np.nan), submitted=np.full(n, now), waited=np.zeros(n), left=jobs.tasks[:n].copy(),
         task=jobs.first[:n].copy(), last=np.zeros(state.tasks.n, np.int32), size=np.zeros(4, np.int64),
-        never=np.zeros(n, np.bool_), total=state.cluster.total.copy(), got=np.zeros(queues), since=np.full(queues, now),
+        never=np.zeros(n, np.bool_), total=state.cluster.total.copy(), got=np.zeros(queues),
+        held=np.zeros((queues, len(state.resources))), since=np.full(queues, now),
     )  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 """The results of a run: a summary, a table of jobs, and a table of samples."""
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from fairlead.audit.over_time import one_task, standing
 from fairlead.simulate.run import Run
-from fairlead.simulate.workload import F64, TraceError
+from fairlead.simulate.workload import F64, I64, TraceError
 
 BINS = (1, 10, 100, 1000, 10_000)
 """Bins of jobs by number of tasks: up to each of these, and above the last."""
@@ -25,18 +27,21 @@ def bins(tasks: Any) -> Any:
     return np.searchsorted(BINS, tasks)
 
 
-def summary(run: Run) -> dict[str, Any]:
+def summary(run: Run, seed: int = 0) -> dict[str, Any]:
     """Summarize a run as plain data.
+
+    With a warm-up, only jobs submitted after it count, and only what happened after it: but `tasks`, `decisions` and `steps` are
+    those of the whole run.
 
     Returns
     -------
     dict
-        - ``makespan``: seconds from the first submission to the last end.
+        - ``makespan``: seconds from the first submission, or the end of the warm-up, to the last end: the run.
         - ``completion``, ``wait``, ``slowdown``: mean, median, p95 and p99 over the jobs that ended. Completion is from
           submission to last end, wait the mean over tasks, slowdown completion over the duration of the longest task.
         - ``by size``: number and mean completion of the jobs in each bin.
-        - ``utilisation``: mean while jobs were submitted.
-        - ``unfairness``: mean over time of half the sum over queues of the distance of dominant from fair share.
+        - ``utilisation``: mean over the run, exact.
+        - ``unfairness``: mean over samples of half the sum over queues of the distance of dominant from fair share.
         - ``over time``: see :func:`over_time`.
         - ``idle for promises``: of each resource, the fraction of capacity times makespan kept free by reservations and claims.
         - ``offers``: by outcome, None without offers; ``offered``: the fraction in unanswered offers.
@@ -44,33 +49,31 @@ def summary(run: Run) -> dict[str, Any]:
         - ``below guarantee``: seconds below guarantee with demand that a claim could serve, summed over queues, from samples. Of
           nested queues the lowest count.
         - ``replay``: how far tasks start from their real starts, None if these are unknown; see :class:`Run`.
-        - ``seconds``: real time of the simulation, the only number that differs from run to run.
+        - ``seconds``: real time of the simulation, without reading and preparation. No other number differs from run to run.
     """
-    over = ~np.isnan(run.ended)
-    completion = (run.ended - run.submitted)[over]
-    wait = (run.waited / np.maximum(1, run.workload.tasks))[over]
-    slowdown = completion / np.maximum(longest_task(run)[over], 1e-9)
+    counted = run.submitted >= run.since
+    over = counted & ~np.isnan(run.ended)
+    completion, wait, slowdown = (values[over] for values in _of_jobs(run))
     size = bins(run.workload.tasks[over])
-    while_submitted = run.at <= run.submitted[-1]
     by_size = {
         name: {"jobs": int((size == k).sum()), "mean completion": float(completion[size == k].mean())}
         for k, name in enumerate(bin_names())
         if (size == k).any()
     }
-    used = run.utilisation[while_submitted]
     return {
         "workload": run.workload.name,
         "policy": run.policy,
-        "jobs": len(run.submitted),
+        "seed": seed,
+        "jobs": int(counted.sum()),
         "ended": int(over.sum()),
-        "refused": int(run.refused.sum()),
+        "refused": int(run.refused[counted].sum()),
         "tasks": int(run.completed),
-        "makespan": float(np.nanmax(run.ended) - run.submitted[0]) if over.any() else 0.0,
+        "makespan": _lasted(run),
         "completion": _spread(completion),
         "wait": _spread(wait),
         "slowdown": _spread(slowdown),
         "by size": by_size,
-        "utilisation": dict(zip(run.resources, used.mean(axis=0).tolist() if len(used) else [], strict=False)),
+        "utilisation": _part_of_all(run, dict(zip(run.resources, run.used.sum(axis=0).tolist(), strict=True))),
         "over time": over_time(run),
         "unfairness": float(unfairness(run).mean()) if len(run.at) else 0.0,
         "idle for promises": idle_for_promises(run),
@@ -88,6 +91,18 @@ def summary(run: Run) -> dict[str, Any]:
     }
 
 
+def _of_jobs(run: Run) -> tuple[F64, F64, F64]:
+    """Return each job's completion, wait and slowdown."""
+    completion = run.ended - run.submitted
+    wait = run.waited / np.maximum(1, run.workload.tasks)
+    return completion, wait, completion / np.maximum(longest_task(run), 1e-9)
+
+
+def _lasted(run: Run) -> float:
+    """Return the seconds that are measured."""
+    return max(0.0, float(np.nanmax(run.ended, initial=run.since) - run.since))
+
+
 def idle_for_promises(run: Run) -> dict[str, float]:
     """Return, of each resource, the fraction of capacity times makespan kept free by reservations and claims."""
     return _part_of_all(run, dict(zip(run.resources, run.idled.tolist(), strict=True)))
@@ -95,7 +110,7 @@ def idle_for_promises(run: Run) -> dict[str, float]:
 
 def _part_of_all(run: Run, amounts: Mapping[str, float]) -> dict[str, float]:
     """Divide amounts (base units times seconds) by capacity times makespan."""
-    lasted = float(np.nanmax(run.ended, initial=run.submitted[0]) - run.submitted[0])
+    lasted = _lasted(run)
     there = {resource: sum(node.capacity.get(resource, 0) for node in run.workload.nodes) for resource in run.resources}
     return {
         resource: amounts.get(resource, 0.0) / (there[resource] * lasted) if there[resource] and lasted else 0.0
@@ -114,23 +129,32 @@ def over_time(run: Run) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``short``: the sum of shortfalls over the sum of entitlements. ``queues``: ``name``, ``entitled``, ``got`` (exact),
-        ``short`` and ``status`` of each, most wronged first. ``every``: seconds that a sample of the entitlements stands for, 0
-        where every moment was measured.
+        ``short``: the sum of shortfalls over the sum of entitlements. ``every``: seconds that a sample of the entitlements stands
+        for, 0 where every moment was measured. ``queues``: of each, most wronged first, ``name``, ``entitled``, ``got`` (exact),
+        ``short``, ``status``, ``share`` (mean dominant share over the run, exact), ``used`` (of each resource, exact), ``jobs``,
+        ``ended``, and ``completion`` and ``wait`` as in :func:`summary`.
     """
     got = run.got / 3600
-    entitled = np.maximum(0.0, got + run.short / 3600)
-    tolerances = _one_task(run) / 3600
-    found = [
-        {
-            "name": name, "entitled": due, "got": has, "short": due - has,
-            "status": standing(due - has, due, tolerated),
-        }
-        for name, due, has, tolerated in zip(
-            run.queues, entitled.tolist(), got.tolist(), tolerances.tolist(), strict=True
-        )
-        if due > 0 or has > 0
-    ]  # fmt: skip
+    entitled, lasted = np.maximum(0.0, got + run.short / 3600), _lasted(run)
+    number = {name: k for k, name in enumerate(run.queues)}
+    queue = np.array([number[name] for name in run.workload.queue], np.int64)
+    tolerances = _one_task(run, queue) / 3600
+    queue[run.submitted < run.since] = len(number)
+    jobs = np.split(np.argsort(queue, kind="stable"), np.cumsum(np.bincount(queue, minlength=len(number) + 1)))
+    completion, wait, _ = _of_jobs(run)
+    found: list[dict[str, Any]] = []
+    for k, name in enumerate(run.queues):
+        due, has = float(entitled[k]), float(got[k])
+        mine = jobs[k]
+        over = mine[~np.isnan(run.ended[mine])]
+        if due > 0 or has > 0 or len(mine):
+            used = _part_of_all(run, dict(zip(run.resources, run.used[k].tolist(), strict=True)))
+            found.append({
+                "name": name, "entitled": due, "got": has, "short": due - has,
+                "status": standing(due - has, due, float(tolerances[k])),
+                "share": 3600 * has / lasted if lasted else 0.0, "used": used, "jobs": len(mine), "ended": len(over),
+                "completion": _spread(completion[over]), "wait": _spread(wait[over]),
+            })  # fmt: skip
     found.sort(key=lambda queue: -queue["short"])
     entitled_in_all = sum(queue["entitled"] for queue in found)
     return {
@@ -140,8 +164,8 @@ def over_time(run: Run) -> dict[str, Any]:
     }
 
 
-def _one_task(run: Run) -> F64:
-    """Return the largest started task of each queue: dominant share times seconds."""
+def _one_task(run: Run, queue: I64) -> F64:
+    """Return the largest started task of each queue: dominant share times seconds; `queue` is that of each job."""
     workload = run.workload
     total = np.array([sum(node.capacity.get(r, 0) for node in workload.nodes) for r in run.resources], float)
     needs = np.array([[demand.get(r, 0) for r in run.resources] for demand in workload.demands], float)
@@ -165,7 +189,57 @@ def _spread(values: F64) -> dict[str, float]:
     return {"mean": float(values.mean()), "median": float(median), "p95": float(p95), "p99": float(p99)}
 
 
-def write_parquet(runs: list[Run], folder: Path) -> list[Path]:
+def over_seeds(found: Sequence[Any]) -> Any:
+    """Merge what several seeds gave.
+
+    Returns
+    -------
+    Of numbers ``{"mean", "interval"}``, the latter from :func:`half_width`; of tables, and of lists of tables with a ``name``,
+    the same by key and name; of anything else, the first if all are equal, or None.
+    """
+    first = found[0]
+    if all(isinstance(each, dict) for each in found):
+        keys = dict.fromkeys(key for each in found for key in each)
+        return {key: over_seeds([each[key] for each in found if key in each]) for key in keys}
+    if all(isinstance(each, int | float) and not isinstance(each, bool) for each in found):
+        mean, off = float(np.mean(found)), half_width(found)
+        return {"mean": mean, "interval": None if off is None else [mean - off, mean + off]}
+    if all(isinstance(each, list) and all(isinstance(row, dict) for row in each) for each in found) and any(found):
+        named = [{row["name"]: row for row in each} for each in found]
+        names = dict.fromkeys(name for each in named for name in each)
+        return [{**over_seeds([each[name] for each in named if name in each]), "name": name} for name in names]
+    return first if all(each == first for each in found) else None
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Return half the width of the 95% confidence interval of a mean, by Student's t; None for less than two values.
+
+    The values are independent draws, one a seed. The t interval is exact if they are normal.
+    """
+    if len(values) < 2:
+        return None
+    return _t95(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+@cache
+def _t95(freedom: int) -> float:
+    """Return t with P(-t < T < t) = 0.95 (Abramowitz and Stegun, 26.7.3 and 26.7.4), by bisection of the angle."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        angle = (low + high) / 2
+        cosine, term, total = math.cos(angle), 1.0, 0.0
+        if freedom % 2:
+            term = cosine
+        for k in range(freedom % 2, freedom - 1, 2):
+            total += term
+            term *= cosine * cosine * (k + 1) / (k + 2)
+        part = math.sin(angle) * total
+        inside = 2 / math.pi * (angle + part) if freedom % 2 else part
+        low, high = (angle, high) if inside < 0.95 else (low, angle)
+    return math.tan(low) * math.sqrt(freedom)
+
+
+def write_parquet(runs: Sequence[Run], folder: Path, seeds: Sequence[int] = ()) -> list[Path]:
     """Write `jobs.parquet`, a row per job and run, and `moments.parquet`, a row per sample, run and queue or resource.
 
     Raises TraceError if pyarrow is not installed, or the folder cannot be written.
@@ -176,12 +250,13 @@ def write_parquet(runs: list[Run], folder: Path) -> list[Path]:
     except ImportError:
         raise TraceError("Parquet needs pyarrow: pip install 'fairlead[simulate]'") from None
     jobs, moments = [], []
-    for run in runs:
+    for run, seed in zip(runs, seeds or [0] * len(runs), strict=True):
         n, m = len(run.submitted), len(run.at)
         jobs.append(
             pa.table(
                 {
                     "policy": [run.policy] * n,
+                    "seed": np.full(n, seed),
                     "job": np.arange(n),
                     "queue": run.workload.queue,
                     "tasks": run.workload.tasks,
@@ -203,6 +278,7 @@ def write_parquet(runs: list[Run], folder: Path) -> list[Path]:
                 pa.table(
                     {
                         "policy": [run.policy] * (m * len(names)),
+                        "seed": np.full(m * len(names), seed),
                         "at": np.repeat(run.at, len(names)),
                         "what": [what] * (m * len(names)),
                         "of": names * m,

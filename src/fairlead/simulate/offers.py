@@ -224,6 +224,12 @@ class Offers:
             self._offered[name] = self._offered.get(name, 0.0) + amount * (now - self._since)
         self._since = now
 
+    def count_from(self, state: State, at: float) -> None:
+        """Forget what was counted until `at`, up to which nothing changes."""
+        self.advance(state, at)
+        self.counts.clear()
+        self.offered, self._offered = {}, {}
+
     def is_over(self, now: float) -> bool:
         """True if nothing will start any more: no task runs, and none waits or none has started for `IDLE_ROUNDS`."""
         truth, how = self.cluster.truth, self._how

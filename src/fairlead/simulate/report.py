@@ -1,30 +1,58 @@
-"""Reports of several runs side by side, and of sweeps: as a table, and as a page with figures."""
+"""Reports of several runs side by side, and of sweeps: as tables, and as a page with charts."""
 
 import html
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fairlead.html_page import COLOURS, framed
-from fairlead.simulate.measure import bin_names, bins, summary, unfairness
+from fairlead.charts import Axis, Chart, Series, percent, span
+from fairlead.html_page import framed
+from fairlead.simulate.measure import bin_names, half_width, over_seeds, summary, unfairness
 from fairlead.simulate.run import Run
-from fairlead.text_tables import folded, new_table, printed
+from fairlead.text_tables import folded, new_table, printed, with_names_cut
 
-MOST_QUEUES = 10
+MOST_QUEUES = 11
 """Queues drawn by name; the rest are drawn together."""
+MOST_ROWS = 8
+"""Queues in the table by queue."""
+MOST_POINTS = 1200
+"""Points of each queue's shares on a page, over all runs."""
+MOST_LINES = 12
+"""Lines of one chart of a sweep."""
+
+Row = tuple[str, Callable[[dict[str, Any]], Any], Callable[[Any], str]]
+"""A line of the table: its name, its value in a summary (None: no cell), and its format."""
+
+
+def columns(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the columns of a table: titles, and the summaries of each, which differ in their seeds alone."""
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for each in summaries:
+        title, k = run_title(each, summaries), 0
+        while any(other["seed"] == each["seed"] for other in found.get((title, k), [])):
+            k += 1
+        found.setdefault((title, k), []).append(each)
+    return [(title, each) for (title, _), each in found.items()]
 
 
 def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
-    """Return the numbers of several runs, a column per run, in several tables if one is too wide."""
+    """Return the numbers of several runs, a column per run, in several tables if one is too wide; then those of queues.
+
+    Runs that differ in their seeds alone are one column: means, with half the width of their 95% confidence intervals.
+    """
     lines = _lines(summaries)
-    names = [name for name, _ in lines]
-    columns = [[run_title(found, summaries), *(get(found) for _, get in lines)] for found in summaries]
-    tables: list[list[list[str]]] = []
+    all_cells = [[_cell(runs, get, form) for _, get, form in lines] for _, runs in columns(summaries)]
+    shown = [k for k in range(len(lines)) if any(column[k] for column in all_cells)]
+    cells = [
+        (title, *(column[k] for k in shown)) for (title, _), column in zip(columns(summaries), all_cells, strict=True)
+    ]
+    names = [lines[k][0] for k in shown]
+    tables: list[list[tuple[str, ...]]] = []
     room = 0
-    for column in columns:
+    for column in cells:
         needs = max(map(len, column)) + 2
         if needs > room:
             tables.append([])
@@ -37,8 +65,80 @@ def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
         for k, name in enumerate(names, 1):
             rows.add_row(name, *(column[k] for column in table))
         parts.append(printed(rows, width=400))
+    by_queue = queues_text(summaries, width)
     notes = dict.fromkeys(note for found in summaries for note in found["notes"])
-    return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])])
+    return "\n\n".join([*parts, *([by_queue] if by_queue else []), *(["\n".join(notes)] if notes else [])])
+
+
+def _cell(runs: Sequence[dict[str, Any]], get: Callable[[dict[str, Any]], Any], form: Callable[[Any], str]) -> str:
+    """Return the value of a run, or the mean over seeds and half its interval; of text, what all have."""
+    values = [value for value in map(get, runs) if value is not None]
+    if not values or (isinstance(values[0], str) and len(set(values)) > 1):
+        return ""
+    if len(values) == 1 or isinstance(values[0], str):
+        return form(values[0])
+    off = half_width(values)
+    return f"{form(float(np.mean(values)))} ± {form(off)}"
+
+
+def queues_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
+    """Return waits, shares and shortfalls by queue, a row per queue and run, of the queues furthest from their entitlements.
+
+    Empty if there is one queue. Over several seeds they are means.
+    """
+    runs = [(title, _by_name(each)) for title, each in columns(summaries)]
+    names = list(dict.fromkeys(name for _, queues in runs for name in queues))
+    if len(names) < 2:
+        return ""
+    shown = sorted(furthest([queues for _, queues in runs], MOST_ROWS))
+    rows: list[list[str]] = []
+    ends = []
+    for name in shown:
+        mine = [(title, queues[name]) for title, queues in runs if name in queues]
+        for k, (title, queue) in enumerate(mine):
+            wait, completion = queue["wait"] or {}, queue["completion"] or {}
+            due = f"{queue['short'] / queue['entitled']:.1%}" if queue["entitled"] else ""
+            rows.append([
+                "" if k else name, title, _count(queue["ended"]), *(span(wait[x]) if wait else "" for x in ("mean", "p95")),
+                span(completion["mean"]) if completion else "", f"{queue['share']:.1%}", due,
+            ])  # fmt: skip
+        ends.append(len(rows))
+    heads = ("queue", "run", ">ended", ">wait, mean", ">wait, p95", ">completion", ">share", ">short")
+    table = {head: [row[k] for row in rows] for k, head in enumerate(heads) if len(runs) > 1 or head != "run"}
+    several = len(runs) > 1
+    text = printed(
+        *folded(with_names_cut(table, width), width, keys=1 + several, ends=ends if several else ()), width=width
+    )
+    more = len(names) - len(shown)
+    return text + (
+        f"\nand {more:,} more queue{'s' * (more > 1)}, nearer to their entitlements: --json has all" if more else ""
+    )
+
+
+def _by_name(summaries: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the numbers of each queue, over seeds their means."""
+    found = [each["over time"]["queues"] for each in summaries]
+    return {each["name"]: each for each in (found[0] if len(found) == 1 else _means(over_seeds(found)))}
+
+
+def _means(found: Any) -> Any:
+    """Return what :func:`over_seeds` gave with means only."""
+    if isinstance(found, list):
+        return [_means(each) for each in found]
+    if isinstance(found, dict):
+        return (
+            found["mean"] if set(found) == {"mean", "interval"} else {key: _means(each) for key, each in found.items()}
+        )
+    return found
+
+
+def furthest(runs: Sequence[Mapping[str, dict[str, Any]]], most: int) -> list[str]:
+    """Return the queues that are furthest from what they were entitled to in any run."""
+    size: dict[str, tuple[float, float]] = {}
+    for queues in runs:
+        for name, queue in queues.items():
+            size[name] = max(size.get(name, (0.0, 0.0)), (abs(queue["short"]), queue["got"]))
+    return sorted(size, key=lambda name: (-size[name][0], -size[name][1], name))[:most]
 
 
 def run_title(found: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
@@ -49,63 +149,72 @@ def run_title(found: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str
     return title if found["offers"] is None else f"{title}, offers"
 
 
-def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
-    """Return the rows of a table of runs: a name, and a function from a summary to text."""
-
-    def spread(what: str, which: str, form: Any) -> Any:
-        return lambda found: form(found[what][which]) if found[what] else ""
-
-    lines: list[tuple[str, Any]] = [
-        ("jobs ended", lambda f: f"{f['ended']:,} of {f['jobs']:,}"),
-        ("tasks", lambda f: f"{f['tasks']:,}"),
-        ("makespan", lambda f: span(f["makespan"])),
+def _lines(summaries: Sequence[dict[str, Any]]) -> list[Row]:
+    """Return the lines of a table of runs."""
+    lines: list[Row] = [
+        ("jobs", lambda f: f["jobs"], _count),
+        ("jobs ended", lambda f: f["ended"], _count),
+        ("tasks", lambda f: f["tasks"], _count),
+        ("makespan", lambda f: f["makespan"], span),
     ]
     for what, form in (("completion", span), ("wait", span), ("slowdown", lambda x: f"{x:.2f}")):
-        lines += [(f"{what}, {which}", spread(what, which, form)) for which in ("mean", "median", "p95", "p99")]
+        lines += [
+            (f"{what}, {which}", partial(_nested, what, which), form) for which in ("mean", "median", "p95", "p99")
+        ]
     for name in bin_names():
         if any(name in found["by size"] for found in summaries):
-            lines.append(
-                (
-                    f"completion, {name} task{'' if name == '1' else 's'}",
-                    lambda f, n=name: span(f["by size"][n]["mean completion"]) if n in f["by size"] else "",
-                )
-            )
+            title = f"completion, {name} task{'' if name == '1' else 's'}"
+            lines.append((title, partial(_nested, "by size", name, "mean completion"), span))
     for resource in summaries[0]["utilisation"]:
-        lines.append((f"{resource} used", lambda f, r=resource: f"{f['utilisation'].get(r, 0):.1%}"))
+        lines.append((f"{resource} used", partial(_nested, "utilisation", resource), lambda x: f"{x:.1%}"))
     lines += [
-        ("unfairness", lambda f: f"{f['unfairness']:.2%}"),
-        ("short over time", lambda f: f"{f['over time']['short']:.2%}"),
-        ("most wronged", _most_wronged),
-        *([("parts looked at", _how_often)] if any(found["over time"]["every"] for found in summaries) else []),
-        ("idle for promises", lambda f: f"{max(f['idle for promises'].values(), default=0.0):.2%}"),
-        ("tasks revoked", lambda f: f"{f['revoked']:,}"),
-        ("decisions", lambda f: f"{f['decisions']:,}"),
-        ("simulated in", lambda f: span(f["seconds"])),
+        ("unfairness", lambda f: f["unfairness"], _hundredths),
+        ("short over time", lambda f: f["over time"]["short"], _hundredths),
+        ("most wronged", _most_wronged, str),
+        *(
+            [("entitlements sampled", _how_often, str)]
+            if any(found["over time"]["every"] for found in summaries)
+            else []
+        ),
+        ("idle for promises", lambda f: max(f["idle for promises"].values(), default=0.0), _hundredths),
+        ("tasks revoked", lambda f: f["revoked"], _count),
+        ("decisions", lambda f: f["decisions"], _count),
+        ("simulated in", lambda f: f["seconds"], span),
     ]
     if any(found["offers"] is not None for found in summaries):
+
+        def unanswered(found: dict[str, Any]) -> float | None:
+            return None if found["offers"] is None else max(found["offered"].values(), default=0.0)
+
         lines += [
-            (
-                "offered, not answered",
-                lambda f: f"{max(f['offered'].values(), default=0.0):.2%}" if f["offers"] is not None else "",
-            ),
+            ("offered, not answered", unanswered, _hundredths),
             *(
-                (f"offers {what}", lambda f, w=what: _offers(f, w))
+                (f"offers {what}", lambda f, w=what: None if f["offers"] is None else f["offers"].get(w, 0), _count)
                 for what in ("made", "accepted", "declined", "expired")
             ),
-        ]
+        ]  # fmt: skip
     if any(found["replay"] for found in summaries):
         for which in ("median", "p90"):
-            lines.append((f"replay error, {which}", lambda f, w=which: span(f["replay"][w]) if f["replay"] else ""))
+            lines.append((f"replay error, {which}", partial(_nested, "replay", which), span))
     if any(found["revoked"] or found["below guarantee"] for found in summaries):
-        lines += [
-            ("work lost", lambda f: span(f["lost"])),
-            ("below guarantee", lambda f: span(f["below guarantee"])),
-        ]
+        lines += [("work lost", lambda f: f["lost"], span), ("below guarantee", lambda f: f["below guarantee"], span)]
     return lines
 
 
-def _offers(found: dict[str, Any], what: str) -> str:
-    return "" if found["offers"] is None else f"{found['offers'].get(what, 0):,}"
+def _nested(*keys_and_found: Any) -> Any:
+    """Return a nested value of a summary, the last argument, by the keys before it; None if there is none."""
+    *keys, found = keys_and_found
+    for key in keys:
+        found = None if found is None else found.get(key)
+    return found
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
+
+
+def _hundredths(value: float) -> str:
+    return f"{value:.2%}"
 
 
 def _most_wronged(found: dict[str, Any]) -> str:
@@ -119,248 +228,249 @@ def _how_often(found: dict[str, Any]) -> str:
     return f"every {span(every)}" if every else "always"
 
 
-def span(seconds: float) -> str:
-    """Format seconds for reading."""
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
+def page(runs: Sequence[Run], settings: str = "", seeds: Sequence[int] = ()) -> str:
+    """Return a self-contained page: numbers, shares over time, completion times, utilisation, waits and shortfalls by queue.
 
-
-def page(runs: Sequence[Run], settings: str = "") -> str:
-    """Return a self-contained page: numbers, shares over time, completion times, utilisation. Needs plotly.
-
-    `settings` is shown below the machines and the policies.
+    `settings` is shown below the machines and the policies; `seeds` are those of the runs. Over several seeds, what is drawn over
+    time is of the first.
     """
-    summaries = [summary(run) for run in runs]
-    longest = max((run.at[-1] for run in runs if len(run.at)), default=0.0)
-    unit, seconds = ("hours", 3600.0) if longest > 3 * 3600 else ("minutes", 60.0)
-    titles = [run.policy if run.revokes else f"{run.policy}, revoke off" for run in runs]
-    completion, by_size = _completion(runs, titles)
-    used, unfair = _over_time(runs, titles, unit, seconds)
-    figures = [
-        (
-            "Dominant shares over time, stacked: each is of its own resource, so the sum may exceed 100%",
-            _shares(runs, titles, unit, seconds),
-            150 * len(runs) + 130,
-        ),
-        ("Completion times", completion, 360),
-        ("Completion by the size of the job", by_size, 360),
-        ("Utilisation", used, 190 * len(runs[0].resources) + 80),
-        ("Unfairness: how much of the cluster would change hands for all to have their fair shares", unfair, 320),
-        ("Short over time, as a fraction of each queue's entitlement; below zero: it got more", _short(summaries), 320),
-    ]
+    found = [summary(run, seed) for run, seed in zip(runs, seeds or [0] * len(runs), strict=True)]
+    titles = [run_title(each, found) for each in found]
+    by_title = columns(found)
+    drawn: dict[str, Run] = {}
+    for title, run in zip(titles, runs, strict=True):
+        drawn.setdefault(title, run)
     workload = runs[0].workload
-    head = [f"machines: {workload.machines}", f"policies: {', '.join(titles)}", *([settings] if settings else [])]
-    return _page(workload.name, "\n".join(head) + "\n\n" + runs_text(summaries, 140), figures)
-
-
-def _shares(runs: Sequence[Run], titles: Sequence[str], unit: str, seconds: float) -> Any:
-    """Draw the queues' dominant shares as stacked areas, a subplot per run."""
-    from plotly.subplots import make_subplots
-
-    names, groups = _drawn(runs)
-    figure = make_subplots(
-        rows=len(runs), shared_xaxes=True, shared_yaxes="all", vertical_spacing=0.3 / len(runs), subplot_titles=titles
+    head = [f"machines: {workload.machines}", f"policies: {', '.join(drawn)}", *([settings] if settings else [])]
+    parts = [f"<pre>{_text(chr(10).join(head))}</pre><pre>{_text(runs_text(found, 120))}</pre>"]
+    sections: tuple[tuple[str, list[Chart]], ...] = (
+        ("Dominant shares over time", _shares(drawn)),
+        ("Completion times", [_completion(drawn), _by_size(by_title)]),
+        ("Utilisation", _utilisation(drawn)),
+        ("Fairness", [_unfairness(drawn), *_by_queue(by_title)]),
     )
-    for row, run in enumerate(runs, 1):
-        for k, (name, members) in enumerate(zip(names, groups, strict=True)):
-            figure.add_scatter(
-                x=run.at / seconds, y=run.shares[:, members].sum(axis=1), name=name, legendgroup=name,
-                showlegend=row == 1, stackgroup="shares", line={"width": 0}, fillcolor=COLOURS[k % len(COLOURS)],
-                row=row, col=1,
-                hovertemplate=f"{name}: %{{y:.1%}}<extra></extra>",
-            )  # fmt: skip
-    figure.update_xaxes(title=unit, row=len(runs))
-    figure.update_yaxes(tickformat=".0%", rangemode="tozero")
-    return figure
+    for title, charts in sections:
+        parts += [f"<h2>{_text(title)}</h2>", *(chart.figure() for chart in charts)]
+    return framed(workload.name, parts)
 
 
-def _completion(runs: Sequence[Run], titles: Sequence[str]) -> tuple[Any, Any]:
-    """Draw the distribution of completion times, and mean completion by size: as points, since a log axis has no 0."""
-    import plotly.graph_objects as go
-
-    completion, by_size = go.Figure(), go.Figure()
-    for k, (run, title) in enumerate(zip(runs, titles, strict=True)):
-        colour, over = COLOURS[k % len(COLOURS)], ~np.isnan(run.ended)
-        times = np.sort((run.ended - run.submitted)[over])
-        kept = np.unique(np.linspace(0, max(0, len(times) - 1), min(len(times), 800)).astype(np.int64))
-        part = (kept + 1) / max(1, len(times))
-        completion.add_scatter(x=times[kept], y=part, name=title, line={"color": colour, "shape": "hv"})
-        size = bins(run.workload.tasks)
-        which = [b for b in range(len(bin_names())) if (over & (size == b)).any()]
-        means = [float((run.ended - run.submitted)[over & (size == b)].mean()) for b in which]
-        by_size.add_scatter(
-            x=[bin_names()[b] for b in which], y=means, name=title, mode="markers", marker={"color": colour, "size": 11}
-        )
-    completion.update_xaxes(type="log", title="seconds from submission to the last end")
-    completion.update_yaxes(tickformat=".0%", title="of jobs")
-    by_size.update_xaxes(title="tasks of a job", type="category", categoryorder="array", categoryarray=bin_names())
-    by_size.update_yaxes(title="mean completion, seconds", type="log")
-    by_size.update_layout(scattermode="group")
-    return completion, by_size
-
-
-def _over_time(runs: Sequence[Run], titles: Sequence[str], unit: str, seconds: float) -> tuple[Any, Any]:
-    """Draw utilisation and unfairness over time."""
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
-
-    resources = runs[0].resources
-    used = make_subplots(rows=len(resources), shared_xaxes=True, vertical_spacing=0.06, subplot_titles=resources)
-    unfair = go.Figure()
-    for k, (run, title) in enumerate(zip(runs, titles, strict=True)):
-        style = {"x": run.at / seconds, "name": title, "line": {"color": COLOURS[k % len(COLOURS)], "width": 1.5}}
-        for r in range(len(run.resources)):
-            used.add_scatter(y=run.utilisation[:, r], legendgroup=title, showlegend=r == 0, row=r + 1, col=1, **style)
-        unfair.add_scatter(y=unfairness(run), **style)
-    used.update_yaxes(tickformat=".0%", rangemode="tozero")
-    used.update_xaxes(title=unit, row=len(resources))
-    unfair.update_yaxes(tickformat=".0%", title="in the wrong hands", rangemode="tozero")
-    unfair.update_xaxes(title=unit)
-    return used, unfair
-
-
-def _short(summaries: Sequence[dict[str, Any]]) -> Any:
-    """Draw a bar per queue and run: its shortfall, for the queues furthest from their entitlement in any run."""
-    import plotly.graph_objects as go
-
-    furthest: dict[str, float] = {}
-    for found in summaries:
-        for queue in found["over time"]["queues"]:
-            furthest[queue["name"]] = max(furthest.get(queue["name"], 0.0), abs(queue["short"]))
-    names = sorted(sorted(furthest, key=lambda name: -furthest[name])[:MOST_QUEUES])
-    figure = go.Figure()
-    for k, found in enumerate(summaries):
-        short = {q["name"]: q["short"] / q["entitled"] for q in found["over time"]["queues"] if q["entitled"]}
-        colour = COLOURS[k % len(COLOURS)]
-        figure.add_bar(x=names, y=[short.get(name) for name in names], name=found["policy"], marker_color=colour)
-    figure.update_yaxes(tickformat=".0%")
-    figure.update_xaxes(type="category")
-    return figure
-
-
-def _page(title: str, before: str, figures: Sequence[tuple[str, Any, int]], after: str = "") -> str:
-    """Return a page of figures (title, figure, height in pixels) with text before and after."""
-    parts = [f"<pre>{html.escape(before)}</pre>"] if before else []
-    for number, (what, figure, height) in enumerate(figures):
-        margin, legend = (
-            {"t": 40, "b": 50, "l": 50, "r": 10},
-            {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
-        )
-        figure.update_layout(template="plotly_white", height=height + 40, margin=margin, legend=legend)
-        style = {"displayModeBar": False, "responsive": True}
-        drawn = figure.to_html(full_html=False, include_plotlyjs=number == 0, config=style)
-        parts.append(f"<h2>{html.escape(what)}</h2>{drawn}")
-    parts += [f"<pre>{html.escape(after)}</pre>"] if after else []
-    return framed(title, parts)
-
-
-def _drawn(runs: Sequence[Run]) -> tuple[list[str], list[list[int]]]:
-    """Return names and members of the drawn groups: the queues with the largest shares, and the rest as one."""
-    queues = runs[0].queues
-    size = np.sum([run.shares.sum(axis=0) for run in runs], axis=0)
+def _shares(runs: Mapping[str, Run]) -> list[Chart]:
+    """Draw the queues' dominant shares as stacked areas, a chart per run. Each is of its own resource: they may exceed 100%."""
+    queues = next(iter(runs.values())).queues
+    size = np.sum([run.shares.sum(axis=0) for run in runs.values()], axis=0)
     order = np.argsort(-size, kind="stable").tolist()
-    shown, rest = sorted(order[:MOST_QUEUES], key=lambda q: queues[q]), order[MOST_QUEUES:]
-    names, groups = [queues[q] for q in shown], [[q] for q in shown]
-    return (names, groups) if not rest else ([*names, f"{len(rest)} others"], [*groups, rest])
+    groups = [(queues[q], [q]) for q in sorted(order[:MOST_QUEUES], key=lambda q: queues[q])]
+    rest = order[MOST_QUEUES:]
+    groups += [(f"{len(rest)} others", rest)] if rest else []
+    last = max(float(run.at.max(initial=0.0)) for run in runs.values())
+    top = max(float(run.shares.sum(axis=1).max(initial=0.0)) for run in runs.values())
+    return [
+        Chart(
+            title,
+            [Series(name, run.at, run.shares[:, members].sum(axis=1), "area") for name, members in groups],
+            Axis(form=span), Axis(form=percent), stacked=True, plot=150, most=max(60, MOST_POINTS // len(runs)),
+            reach=(last, top),
+        )
+        for title, run in runs.items()
+    ]  # fmt: skip
 
 
-def sweep_text(found: Sequence[dict[str, Any]], width: int = 200) -> str:
-    """Return the results of :func:`fairlead.simulate.sweep.sweep` as a table, a row per point."""
-    numbers = "scale nodes seed ended makespan completion p95 slowdown used unfair"
-    preempts = any(each["numbers"]["revoked"] or each["numbers"]["below guarantee"] for each in found)
-    more = (">revoked", ">lost", ">below") if preempts else ()
-    heads, rows = ["policy", *(f">{name}" for name in numbers.split()), *more], []
-    runs = [each["numbers"] for each in found]
-    for each in found:
-        point, came = each["point"], each["numbers"]
-        completion, slowdown = came["completion"], came["slowdown"]
-        rows.append([
-            run_title(came, runs), f"{point['scale']:g}", str(point["nodes"] or ""), str(point["seed"]), f"{came['ended']:,}",
-            span(came["makespan"]), *(span(completion[which]) if completion else "" for which in ("mean", "p95")),
-            f"{slowdown['mean']:.2f}" if slowdown else "", f"{_busiest(came):.0%}", f"{came['unfairness']:.1%}",
-            *((f"{came['revoked']:,}", span(came["lost"]), span(came["below guarantee"])) if preempts else ()),
-        ])  # fmt: skip
-    columns = {head: [row[k] for row in rows] for k, head in enumerate(heads)}
-    return printed(*folded(columns, width, keys=4, wraps=("policy",)), width=width)
+def _completion(runs: Mapping[str, Run]) -> Chart:
+    """Draw the distribution of completion times."""
+    series, rows = [], [["of the jobs", *runs]]
+    parts = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+    quantiles = []
+    for title, run in runs.items():
+        times = np.sort((run.ended - run.submitted)[(run.submitted >= run.since) & ~np.isnan(run.ended)])
+        kept = np.unique(np.linspace(0, max(0, len(times) - 1), min(len(times), 300)).astype(np.int64))
+        series.append(Series(title, np.maximum(times[kept], 1e-3), (kept + 1) / max(1, len(times)), holds=True))
+        quantiles.append(np.quantile(times, parts) if len(times) else [np.nan] * len(parts))
+    rows += [[percent(part), *(span(each[k]) for each in quantiles)] for k, part in enumerate(parts)]
+    title = "Jobs that have ended, by the time since their submission"
+    return Chart(title, series, Axis(form=span, log=True), Axis(form=percent), rows=rows)
 
 
-def _busiest(came: dict[str, Any]) -> float:
-    return float(max(came["utilisation"].values(), default=0.0))
-
-
-MEASURES: tuple[tuple[str, str, Any], ...] = (
-    ("Completion, mean, in seconds", "~s", lambda came: came["completion"]["mean"] if came["completion"] else None),
-    ("Completion, p95, in seconds", "~s", lambda came: came["completion"]["p95"] if came["completion"] else None),
-    ("Slowdown, mean", "", lambda came: came["slowdown"]["mean"] if came["slowdown"] else None),
-    ("Used of the busiest resource", ".0%", _busiest),
-    ("Unfairness", ".1%", lambda came: came["unfairness"]),
-    ("Short over time, as a fraction of entitlements", ".1%", lambda came: came["over time"]["short"]),
-    ("Tasks revoked", "~s", lambda came: came["revoked"]),
-    ("Work lost, in seconds of the whole cluster", "~s", lambda came: came["lost"]),
-    ("Below guarantee, in seconds of queues", "~s", lambda came: came["below guarantee"]),
-)
-"""Figures of a sweep: title, number format, and function from a summary to the value."""
-
-
-def sweep_page(found: Sequence[dict[str, Any]]) -> str:
-    """Return a self-contained page: each measure against load or cluster size, a line per policy. Needs plotly.
-
-    The one with more values is the x axis, and each value of the other gets a subplot; with one of each there are bars. Several
-    seeds are drawn as their mean, with a whisker from minimum to maximum.
-    """
-    from plotly.subplots import make_subplots
-
-    def values(name: str) -> list[Any]:
-        return sorted({each["point"][name] for each in found})
-
-    runs = [each["numbers"] for each in found]
-    policies = list(dict.fromkeys(run_title(came, runs) for came in runs))
-    along, beside = ("nodes", "scale") if len(values("nodes")) > len(values("scale")) else ("scale", "nodes")
-    columns, ticks, seeds = values(beside), values(along), len(values("seed")) > 1
-    lines = len(ticks) > 1
-    titles = [f"{beside} {value:g}" if value else "the machines of the trace" for value in columns]
-    figures = []
-    for title, form, get in MEASURES:
-        figure = make_subplots(cols=len(columns), shared_yaxes=True, subplot_titles=titles)
-        for (column, value), (k, policy) in itertools.product(enumerate(columns, 1), enumerate(policies)):
-            alike = [each for each in found if each["point"][beside] == value]
-            here = [each for each in alike if run_title(each["numbers"], runs) == policy]
-            xs, means, above, below = _over_seeds(here, along, get)
-            style = {
-                "name": policy, "legendgroup": policy, "showlegend": column == 1 and lines, "row": 1, "col": column,
-                "error_y": {"array": above, "arrayminus": below, "visible": seeds},
-            }  # fmt: skip
-            colour = COLOURS[k % len(COLOURS)]
-            if lines:
-                figure.add_scatter(x=xs, y=means, mode="lines+markers", line_color=colour, **style)
-            else:
-                figure.add_bar(x=[policy] * len(xs), y=means, marker_color=colour, **style)
-        if lines:
-            figure.update_xaxes(title=along, tickvals=ticks)
-        figure.update_yaxes(rangemode="tozero", tickformat=form)
-        figures.append((title, figure, 340))
-    point = found[0]["point"]
-    own = f"those of {point['config'] or 'the trace'}"
-    counts = ", ".join(f"{count:,} of {point['node']}" if count else own for count in values("nodes"))
-    scales, which = ", ".join(f"{scale:g}" for scale in values("scale")), ", ".join(map(str, values("seed")))
-    head = f"machines: {counts}\nscale: {scales}\nseed: {which}"
-    return _page(Path(point["trace"]).name, head, figures, sweep_text(found))
+def _by_size(found: Sequence[tuple[str, list[dict[str, Any]]]]) -> Chart:
+    """Draw the mean completion by size of the job, as points: a log axis has no 0."""
+    names = [name for name in bin_names() if any(name in each["by size"] for _, runs in found for each in runs)]
+    series = [
+        _over_seeds(
+            title, runs, names, lambda each, name: each["by size"].get(name, {}).get("mean completion"), "points"
+        )
+        for title, runs in found
+    ]
+    return Chart(
+        "Mean completion, by the number of tasks of the job", series, Axis(names=names), Axis(form=span, log=True)
+    )
 
 
 def _over_seeds(
-    points: Sequence[dict[str, Any]], along: str, get: Any
-) -> tuple[list[Any], list[float], list[float], list[float]]:
-    """Return x values, means over the seeds, and the distances of maximum and minimum from the mean; skip missing numbers."""
-    found: dict[Any, list[float]] = {}
-    for each in points:
-        number = get(each["numbers"])
-        if number is not None:
-            found.setdefault(each["point"][along], []).append(number)
-    xs = sorted(found)
-    means = [sum(found[x]) / len(found[x]) for x in xs]
-    above = [max(found[x]) - mean for x, mean in zip(xs, means, strict=True)]
-    below = [mean - min(found[x]) for x, mean in zip(xs, means, strict=True)]
-    return xs, means, above, below
+    title: str, runs: Sequence[Any], names: Sequence[Any], get: Callable[[Any, Any], Any], shape: Any,
+    places: Sequence[float] = (),
+) -> Series:  # fmt: skip
+    """Return a value of each name, or of each place: the mean over seeds, with its confidence interval as whiskers."""
+    values = [[value for value in (get(each, name) for each in runs) if value is not None] for name in names]
+    means = np.array([np.mean(each) if each else np.nan for each in values])
+    off = np.array([half_width(each) or 0.0 for each in values])
+    return Series(title, places or range(len(names)), means, shape, low=means - off, high=means + off)
+
+
+def _utilisation(runs: Mapping[str, Run]) -> list[Chart]:
+    resources = next(iter(runs.values())).resources
+    return [
+        Chart(
+            f"{resource} used",
+            [Series(title, run.at, run.utilisation[:, r]) for title, run in runs.items()],
+            Axis(form=span), Axis(form=percent), plot=140, most=max(60, MOST_POINTS // len(runs)),
+        )
+        for r, resource in enumerate(resources)
+    ]  # fmt: skip
+
+
+def _unfairness(runs: Mapping[str, Run]) -> Chart:
+    title = "Unfairness: how much of the cluster would change hands for all to have their fair shares"
+    series = [Series(name, run.at, unfairness(run)) for name, run in runs.items()]
+    return Chart(title, series, Axis(form=span), Axis(form=percent), most=max(60, MOST_POINTS // len(runs)))
+
+
+def _by_queue(found: Sequence[tuple[str, list[dict[str, Any]]]]) -> list[Chart]:
+    """Draw shortfalls and waits of the queues that are furthest from their entitlements."""
+    by_name = {
+        id(each): {queue["name"]: queue for queue in each["over time"]["queues"]} for _, runs in found for each in runs
+    }
+    names = sorted(furthest(list(by_name.values()), MOST_QUEUES))
+
+    def short(each: dict[str, Any], name: str) -> float | None:
+        queue = by_name[id(each)].get(name)
+        return queue["short"] / queue["entitled"] if queue and queue["entitled"] else None
+
+    def wait(each: dict[str, Any], name: str) -> float | None:
+        return by_name[id(each)].get(name, {"wait": {}})["wait"].get("mean")
+
+    what = (
+        ("Short over time, of each queue's entitlement; below zero: it got more", short, percent),
+        ("Mean wait", wait, span),
+    )
+    return [
+        Chart(
+            title,
+            [_over_seeds(name, runs, names, get, "bar") for name, runs in found],
+            Axis(names=names),
+            Axis(form=form),
+        )
+        for title, get, form in what
+    ]
+
+
+def _text(text: str) -> str:
+    return html.escape(text)
+
+
+NUMBERS = ("nodes", "scale", "speed")
+"""Inputs of a point of a sweep that may be an axis of its charts."""
+INPUTS = (*NUMBERS, "config", "history", "offers")
+"""Inputs of a point besides policy, revocation and seed."""
+
+MEASURES: tuple[tuple[str, str, Callable[[float], str], Callable[[dict[str, Any]], Any]], ...] = (
+    ("ended", "Jobs that ended", _count, lambda came: came["ended"]),
+    ("makespan", "Makespan", span, lambda came: came["makespan"]),
+    ("completion", "Completion, mean", span, lambda came: came["completion"].get("mean")),
+    ("p95", "Completion, p95", span, lambda came: came["completion"].get("p95")),
+    ("wait", "Wait, mean", span, lambda came: came["wait"].get("mean")),
+    ("slowdown", "Slowdown, mean", lambda x: f"{x:.2f}", lambda came: came["slowdown"].get("mean")),
+    ("used", "Used of the busiest resource", percent, lambda came: max(came["utilisation"].values(), default=0.0)),
+    ("unfair", "Unfairness", percent, lambda came: came["unfairness"]),
+    ("short", "Short over time, of the entitlements", percent, lambda came: came["over time"]["short"]),
+    ("revoked", "Tasks revoked", _count, lambda came: came["revoked"]),
+    ("lost", "Work lost, in seconds of the whole cluster", span, lambda came: came["lost"]),
+    ("below", "Below guarantee, summed over queues", span, lambda came: came["below guarantee"]),
+)
+"""Figures of a sweep: head in the table, title of the chart, format, and function from a summary to the value."""
+ALWAYS = 9
+"""Measures that are shown also where none of the last ones is above 0."""
+
+
+def _rows(found: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, str], list[dict[str, Any]]]]:
+    """Return the rows of a sweep: title of the run, the inputs that vary as text, and its points, one a seed."""
+    runs = [each["numbers"] for each in found]
+    vary = [name for name in INPUTS if len({each["point"][name] for each in found}) > 1]
+    rows: dict[tuple[str, ...], tuple[str, dict[str, str], list[dict[str, Any]]]] = {}
+    for each in found:
+        inputs = {name: _input(name, each["point"][name]) for name in vary}
+        title = run_title(each["numbers"], runs)
+        rows.setdefault((title, *inputs.values()), (title, inputs, []))[2].append(each)
+    return list(rows.values())
+
+
+def _input(name: str, value: Any) -> str:
+    if name == "history":
+        return "as configured" if value is None else span(value) if value else "none"
+    if isinstance(value, str):
+        return (Path(value).name if name == "config" else value) or "none"
+    return f"{value:g}" if value or name != "nodes" else "the trace's"
+
+
+def sweep_text(found: Sequence[dict[str, Any]], width: int = 200) -> str:
+    """Return the results of :func:`fairlead.simulate.sweep.sweep` as a table, a row per point, or per points of several seeds."""
+    rows = _rows(found)
+    several = len({each["point"]["seed"] for each in found}) > 1
+    measures = _shown_measures(found)
+    table = {"policy": [title for title, *_ in rows]}
+    for name in rows[0][1]:
+        table[f">{name}" if name in NUMBERS else name] = [inputs[name] for _, inputs, _ in rows]
+    keys = len(table)
+    if several:
+        table[">seeds"] = [str(len(points)) for *_, points in rows]
+    for head, _, form, get in measures:
+        table[f">{head}"] = [_cell([each["numbers"] for each in points], get, form) for *_, points in rows]
+    return printed(*folded(table, width, keys=keys, wraps=("policy",)), width=width)
+
+
+def _shown_measures(found: Sequence[dict[str, Any]]) -> Sequence[tuple[str, str, Callable[[float], str], Any]]:
+    preempts = any(each["numbers"]["revoked"] or each["numbers"]["below guarantee"] for each in found)
+    return MEASURES if preempts else MEASURES[:ALWAYS]
+
+
+def sweep_page(found: Sequence[dict[str, Any]]) -> str:
+    """Return a self-contained page: each measure against load or cluster size, a line per policy and other inputs.
+
+    Of nodes, scale and speed, that with the most values is the x axis; with one value each there are bars. Several seeds are
+    drawn as their mean, with its 95% confidence interval.
+    """
+    rows = _rows(found)
+    many = {name: sorted({each["point"][name] for each in found}) for name in NUMBERS}
+    along = max(NUMBERS, key=lambda name: len(many[name]))
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for title, inputs, points in rows:
+        others = [f"{name} {text}" for name, text in inputs.items() if name != along or len(many[along]) < 2]
+        lines.setdefault(", ".join([title, *others]), []).extend(points)
+    drawn = dict(list(lines.items())[:MOST_LINES])
+    charts = []
+    for _, title, form, get in _shown_measures(found):
+        if len(many[along]) > 1:
+
+            def at(each: dict[str, Any], value: float, get: Any = get) -> Any:
+                return get(each["numbers"]) if each["point"][along] == value else None
+
+            series = [_over_seeds(name, mine, many[along], at, "line", many[along]) for name, mine in drawn.items()]
+            axis = Axis(along, marks=many[along] if len(many[along]) <= 10 else ())
+        else:
+
+            def of(each: tuple[str, dict[str, Any]], name: str, get: Any = get) -> Any:
+                return get(each[1]["numbers"]) if each[0] == name else None
+
+            pairs = [(name, each) for name, mine in drawn.items() for each in mine]
+            series = [_over_seeds(title, pairs, list(drawn), of, "bar")]
+            axis = Axis(names=list(drawn))
+        charts.append(Chart(title, series, axis, Axis(form=form)).figure())
+    point = found[0]["point"]
+    own = f"those of {Path(point['config']).name if point['config'] else 'the trace'}"
+    counts = ", ".join(f"{count:,} of {point['node']}" if count else own for count in many["nodes"])
+    seeds = sorted({each["point"]["seed"] for each in found})
+    head = [f"machines: {counts}"]
+    head += [f"{name}: {', '.join(f'{value:g}' for value in many[name])}" for name in ("scale", "speed")]
+    head += [f"seed: {', '.join(map(str, seeds))}"]
+    more = len(lines) - len(drawn)
+    after = f"<p>{more:,} more are in the table.</p>" if more > 0 else ""
+    table = f"<pre>{_text(sweep_text(found, 120))}</pre>"
+    return framed(Path(point["trace"]).name, [f"<pre>{_text(chr(10).join(head))}</pre>", table, *charts, after])

@@ -80,8 +80,12 @@ class Run:
     shares, fair : float64, shape (samples, queues)
         Actual and entitled dominant shares (:mod:`fairlead.scheduler.entitlements`): DRF down the tree, over running and pending
         tasks.
+    since : float
+        When the measured time begins: at the first submission, or after the warm-up. What follows is of that time.
     got, short : float64, shape (queues,)
         Dominant shares times seconds: what each queue had, exactly; and what it was entitled to less that, from samples.
+    used : float64, shape (queues, resources)
+        What each queue used, exactly, in base units times seconds.
     every : float
         Seconds that a sample of `short` stands for; 0 where every moment was measured.
     running, waiting : int64, shape (samples,)
@@ -96,7 +100,7 @@ class Run:
     idled : float64, shape (resources,)
         Free resources kept idle by reservations and claims, in base units times seconds.
     seconds : float
-        Real time that the simulation took.
+        Real time that the simulation took, without its preparation.
     offers : dict of str to int, or None
         Offers by outcome: made, accepted, declined, expired, rescinded; None without offers.
     offered : mapping of str to float
@@ -119,7 +123,9 @@ class Run:
     utilisation: F64
     shares: F64
     fair: F64
+    since: float
     got: F64
+    used: F64
     short: F64
     every: float
     running: I64
@@ -147,6 +153,7 @@ def simulate(
     settings: Settings | None = None,
     history: float | None = None,
     samples: int = SAMPLES,
+    warm_up: float = 0.0,
     watch: Watch | None = None,
     record: Callable[[Sequence[Fact]], None] | None = None,
     progress: Callable[[float], None] | None = None,
@@ -163,13 +170,15 @@ def simulate(
     policy : str
         Policy of the root, by default that of the tree, and inherited where the tree names no other: any live policy;
         ``slots``, ``slots:K`` and ``slots:K:overcommit``; or a baseline without queues, such as ``easy``
-        (:mod:`fairlead.simulate.baselines`), which uses only `samples` and `progress` of the parameters below.
+        (:mod:`fairlead.simulate.baselines`), which uses only `samples`, `warm_up` and `progress` of the parameters below.
     settings : Settings, optional
         Of the scheduler throughout. Default: those of the workload.
     history : float, optional
         Half-life of past usage at the root, in seconds; 0 for none. Default: that of the tree, else a day.
     samples : int
         Samples of shares while jobs are submitted.
+    warm_up : float
+        Seconds from the start of the workload that are simulated but not measured.
     watch : function, optional
         Called after each moment with the state and its facts; turns compiled steps off.
     record : function, optional
@@ -192,7 +201,6 @@ def simulate(
     PolicyError
         The policy is unknown, or cannot run this workload.
     """
-    began = time.perf_counter()
     if not workload.nodes:
         raise TraceError(f"{workload.name}: there are no machines: name some with --nodes and --node, or --config")
     try:
@@ -201,8 +209,11 @@ def simulate(
         raise TraceError(f"{workload.name}: {error}") from None
     if not len(workload.submit):
         raise TraceError(f"{workload.name}: there are no jobs in this part of it")
-    origin, workload = workload.origin, moved(workload, workload.origin)
     asked, policy = policy, policy or own_policy(workload)
+    if warm_up > workload.submit[-1]:
+        last = f"the last job comes at {workload.submit[-1]:g} s"
+        raise TraceError(f"{workload.name}: a warm-up of {warm_up:g} s leaves nothing to measure: {last}")
+    origin, workload = workload.origin, moved(workload, workload.origin)
     baseline = baseline_of(policy)
     by_easy = order_of(policy)
     if baseline is None:
@@ -222,7 +233,8 @@ def simulate(
         refused[job] |= refused[workload.after[job]].any()
     total = int(workload.tasks[~refused].sum())
     least = _least_seconds(workload, ~refused, cluster.truth.total)
-    sampler = Sampler(cluster, workload, names, least, samples, total)
+    since = max(float(workload.submit[0]), warm_up + origin)
+    sampler = Sampler(cluster, workload, names, least, samples, total, since)
     starts = np.full(len(workload.begun), np.nan) if baseline is None and len(workload.begun) else None
 
     def on_progress() -> None:
@@ -233,40 +245,49 @@ def simulate(
         if watch is not None or record is not None:
             raise PolicyError(f"{policy}: has no scheduler to watch, and no facts: it is a baseline")
         _check_baseline(workload, policy, offers)
-        totals = _run_baseline(workload, cluster, baseline, refused, sampler, on_progress)
+        began = time.perf_counter()
+        decisions, steps, idled = _run_baseline(workload, cluster, baseline, refused, sampler, on_progress)
+        totals = _Totals(idled)
     else:
         if by_easy:
             _check_order(workload, policy, offers)
-            workload = replace(workload, settings=msgspec.structs.replace(workload.settings, revoke=False))
         tree = workload.queues
         if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
             raise PolicyError(f"{policy}: needs usage history: name a half-life such as 7d, not none")
         driven = None
         if offers is not None and isinstance(cluster, OfferedCluster):
             driven = Offers(offers, seen, cluster, workload.settings.offer_timeout)
-        scheduler, recorder = _scheduler(cluster, tree, workload.settings, record, starts)
+        settings = workload.settings
+        if by_easy:  # nothing is preempted for a baseline
+            settings = msgspec.structs.replace(settings, revoke=False)
+        scheduler, recorder = _scheduler(cluster, tree, settings, record, starts)
         scheduler.state.order.counts[BY_EASY] = bool(by_easy)
         sampler.state = scheduler.state
         plain = (
             compiled and watch is None and driven is None and not workload.changes and not workload.settings.max_jobs_of
         )
         go = by_many_steps if plain else by_steps
-        steps = go(
-            Simulation(seen, workload, scheduler, cluster, refused, sampler, recorder, watch, on_progress, driven)
+        simulation = Simulation(
+            seen, workload, scheduler, cluster, refused, sampler, recorder, watch, on_progress, driven
         )
+        sampler.on_begin = lambda: _count_from(simulation, since)
+        began = time.perf_counter()
+        steps, decisions = go(simulation), recorder.decisions
         totals = _Totals(
-            recorder.decisions, steps, _idled(scheduler.state, workload, cluster.now), recorder.revoked, recorder.lost
+            _idled(scheduler.state, workload, cluster.now) - recorder.idled_before, recorder.revoked, recorder.lost
         )
         if driven is not None:
             totals = totals._replace(offers=dict(driven.counts), offered=driven.offered)
+    seconds = time.perf_counter() - began
     notes += _notes(cluster, refused, slots=scheduling == f"maxmin:{SLOT}")
     truth = cluster.truth
     return Run(
         workload=moved(workload, -origin), policy=policy, submitted=workload.submit - origin, begun=truth.begun - origin,
         ended=truth.ended - origin, waited=truth.waited, refused=refused, queues=names, resources=workload.resources,
-        **sampler.columns(origin),
+        since=since - origin, **sampler.columns(origin),
         completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=workload.settings.revoke, **totals._asdict(),
-        seconds=time.perf_counter() - began, notes=notes, replay=None if starts is None else _replay(workload, starts),
+        decisions=decisions, steps=steps, seconds=seconds, notes=notes,
+        replay=None if starts is None else _replay(workload, starts),
     )  # fmt: skip
 
 
@@ -341,13 +362,19 @@ def _refuse(workload: Workload, refused: Bools) -> list[str]:
 class _Totals(NamedTuple):
     """Counts and sums of a run; see :class:`Run`."""
 
-    decisions: int
-    steps: int
     idled: F64
     revoked: int = 0
     lost: float = 0.0
     offers: dict[str, int] | None = None
     offered: Mapping[str, float] = MappingProxyType({})
+
+
+def _count_from(s: Simulation, at: float) -> None:
+    """Forget what was counted until `at`, up to which nothing changes."""
+    s.recorder.revoked, s.recorder.lost = 0, 0.0
+    s.recorder.idled_before = _idled(s.scheduler.state, s.workload, at)
+    if s.offers is not None:
+        s.offers.count_from(s.scheduler.state, at)
 
 
 def _scheduler(
@@ -379,7 +406,7 @@ def _idled(state: State, workload: Workload, now: float) -> F64:
 def _run_baseline(
     workload: Workload, cluster: SimulatedCluster, baseline: Baseline, refused: Bools, sampler: Sampler,
     on_progress: Callable[[], None],
-) -> _Totals:  # fmt: skip
+) -> tuple[int, int, F64]:  # fmt: skip
     """Run a workload under a baseline without queues."""
 
     def sample(now: float) -> float:
@@ -387,7 +414,7 @@ def _run_baseline(
         on_progress()
         return sampler.pause
 
-    return _Totals(*by_line(workload, cluster, baseline, ~refused, sample))
+    return by_line(workload, cluster, baseline, ~refused, sample, sampler.since)
 
 
 def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:
@@ -452,7 +479,13 @@ def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[
         return workload, policy, notes_on(workload, policy, baseline), False
     changes, policy = workload.changes, order_of(policy) or policy
     if policy.partition(":")[0] != "slots":
-        find_policy(policy, BASELINES)
+        if not hasattr(find_policy(policy, BASELINES), "divide"):
+            raise PolicyError(
+                f"{policy}: has no method divide(problem), by which queues are ordered: it only allocates"
+            )
+        if policy == "fairtree" and "cpu" not in workload.resources:
+            policy = f"fairtree:{workload.resources[0]}"
+            notes.append(f"fairtree: there are no CPUs, so it bills {workload.resources[0]}")
         unknown = sorted(set(resources_of(policy)) - set(workload.resources))
         if unknown:
             raise PolicyError(f"{policy}: unknown resource {unknown[0]!r}: use one of {', '.join(workload.resources)}")

@@ -42,7 +42,12 @@ Watch = Callable[[State, list[Fact]], None]
 
 
 class Recorder:
-    """Counts decisions, and passes facts on to `record`; with `starts` it notes each task's first placement there."""
+    """Counts decisions, and passes facts on to `record`; with `starts` it notes each task's first placement there.
+
+    `idled_before` is what promises kept idle before the measured time.
+    """
+
+    idled_before: F64 | float = 0.0
 
     def __init__(
         self,
@@ -352,10 +357,12 @@ class Sampler:
     """Samples what queues have and are entitled to at even moments: about `samples` in the `least` seconds of the run.
 
     It also integrates shortfalls over time: over every moment with few `tasks`, else each sample stands for the time to the
-    next. What queues got is exact in any case: it is in the cluster's `truth`.
+    next. What queues got is exact in any case. All begins at `since`, when `on_begin` is called.
 
     Attributes
     ----------
+    since : float
+        When the measured time begins.
     pause : float
         The simulation may go up to this time without a sample.
     every : float
@@ -369,13 +376,17 @@ class Sampler:
     """
 
     state: State | None = None
+    on_begin: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(
-        self, cluster: SimulatedCluster, workload: Workload, names: list[str], least: float, samples: int, tasks: int
-    ) -> None:
+        self, cluster: SimulatedCluster, workload: Workload, names: list[str], least: float, samples: int, tasks: int,
+        since: float,
+    ) -> None:  # fmt: skip
         self._cluster, self._total, self._each = cluster, cluster.truth.total, tasks <= EXACT_UP_TO
         self._every, self._most = max(least / samples, 1.0), 10 * max(samples, 100)
-        self._next = self._since = self.pause = float(workload.submit[0])
+        self.since = self._next = self._since = since
+        self.pause = float(np.nextafter(since, -np.inf))  # what happens at `since` itself counts
+        self._at_begin: tuple[F64, F64] | None = None
         self.missed, self.short = 0.0, np.zeros(len(names))
         self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
         self._queues, self._names, self._resources = workload.queues, names, workload.resources
@@ -393,6 +404,9 @@ class Sampler:
     def advance(self, now: float) -> None:
         """Take all samples before `now`; nothing has changed since the last step."""
         row = None
+        if self._at_begin is None and now >= self._since:
+            self._at_begin = self._cluster.measured(self._since)
+            self.on_begin()
         if self._each and now > self._since:
             row = self._measure()
             self._add_up(row, now - self._since)
@@ -442,9 +456,12 @@ class Sampler:
         """Return the samples as arrays, by seconds since `origin`."""
         at, utilisation, shares, fair, running, waiting = zip(*self._rows, strict=True) if self._rows else ((),) * 6
         resources, queues = len(self._total), len(self._tree.leaves)
+        at_end = self._cluster.measured(self._cluster.now)
+        got, used = (end - begin for end, begin in zip(at_end, self._at_begin or at_end, strict=True))
         return {
+            "got": got,
+            "used": used,
             "short": self.short,
-            "got": self._cluster.truth.got,
             "every": self.every,
             "missed": self.missed,
             "at": np.array(at, float) - origin,

@@ -44,6 +44,22 @@ Revoke = Annotated[
         autocompletion=values.some_of(lambda: ("on", "off")),
     ),
 ]
+WarmUp = Annotated[
+    str, typer.Option("--warm-up", help="Simulate this time, such as 1h, before anything is measured. Default: 0.")
+]
+Seeds = Annotated[
+    str,
+    typer.Option(help="Seeds of all that is drawn, separated by commas; means of several have confidence intervals."),
+]
+Offers = Annotated[
+    str, typer.Option(help="Run again with the jobs of these queues launched through offers: queue names, or all.")
+]
+Framework = Annotated[
+    str,
+    typer.Option(
+        help="How frameworks answer offers: hold, refuse, timeout (TIME), most (25%), hoard. Default: hold=1s,refuse=5s."
+    ),
+]
 OneNode = Annotated[str, typer.Option(help="Capacity of each of --nodes.")]
 
 
@@ -73,21 +89,14 @@ def simulate(
         typer.Option(help="Half-life of past usage, such as 7d, or none. Default: that of --config, or 1d."),
     ] = "",
     revoke: Revoke = "",
-    offers: Annotated[
-        str,
-        typer.Option(help="Run again with the jobs of these queues launched through offers: queue names, or all."),
-    ] = "",
-    framework: Annotated[
-        str,
-        typer.Option(
-            help="How frameworks answer offers: hold, refuse, timeout (TIME), most (25%), hoard. Default: hold=1s,refuse=5s."
-        ),
-    ] = "",
+    offers: Offers = "",
+    framework: Framework = "",
     speed: Annotated[float, typer.Option(help="Multiply the arrival rate of jobs.", min=1e-6, max=1e6)] = 1.0,
     scale: Annotated[float, typer.Option(help="Multiply the number of jobs.", min=1e-6, max=1000)] = 1.0,
     start: From = "",
     end: To = "",
-    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same results.", min=0)] = 0,
+    warm_up: WarmUp = "",
+    seed: Seeds = "0",
     skip_bad: SkipBad = False,
     out: Annotated[Path | None, typer.Option(help="Write jobs.parquet and moments.parquet into this folder.")] = None,
     report: Report = None,
@@ -103,7 +112,7 @@ def simulate(
 
     run_simulations(
         trace, kind, columns, policy.split(","), nodes, node, config, changes or [], history, revoke, offers, framework, speed,
-        scale, start, end, seed, skip_bad, out, report, as_json,
+        scale, start, end, warm_up, seed, skip_bad, out, report, as_json,
     )  # fmt: skip
 
 
@@ -120,12 +129,22 @@ def sweep(
         str, typer.Option(help="Numbers of identical machines, separated by commas; 0: the trace's.")
     ] = "0",
     node: OneNode = "cpu=12,memory=48GiB",
-    config: Config = None,
+    config: Annotated[
+        str,
+        typer.Option(help="Simulate under these fairlead.toml files, separated by commas.", metavar="FILES"),
+    ] = "",
     changes: Set = None,
-    seed: Annotated[str, typer.Option(help="Random seeds, separated by commas.")] = "0",
+    speed: Annotated[str, typer.Option(help="Multipliers of the arrival rate, separated by commas.")] = "1",
+    history: Annotated[
+        str, typer.Option(help="Half-lives of past usage, such as 1d,none. Default: that of --config, or 1d.")
+    ] = "",
+    seed: Seeds = "0",
     revoke: Revoke = "",
+    offers: Offers = "",
+    framework: Framework = "",
     start: From = "",
     end: To = "",
+    warm_up: WarmUp = "",
     skip_bad: SkipBad = False,
     engine: Annotated[
         str,
@@ -138,13 +157,13 @@ def sweep(
     report: Report = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate a grid: policies x loads x machines x seeds. A sweep that was killed resumes where it stopped.
+    """Simulate a grid: policies x configurations x loads x machines x seeds. A sweep that was killed resumes where it stopped.
 
     Example: fairlead sweep FB-2010.tsv --policy drf,slots --nodes 100,200,400 --scale 1,2 --out results
     """
     from fairlead.cli.simulate import run_sweep
 
     run_sweep(
-        trace, kind, columns, policy.split(","), scale, nodes, node, config, changes or [], seed, revoke, start, end, skip_bad,
-        out, engine, workers, report, as_json,
+        trace, kind, columns, policy.split(","), scale, speed, nodes, node, config, changes or [], history, seed, revoke,
+        offers, framework, start, end, warm_up, skip_bad, out, engine, workers, report, as_json,
     )  # fmt: skip

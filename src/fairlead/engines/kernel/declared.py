@@ -17,7 +17,7 @@ TRUTH: Final[Declared] = {
     "several": ("i8", 1), "load": ("i8", 2), "down": ("?", 1), "pace": ("f8", 1), "first_run": ("i8", 1), "used": ("i8", 2),
     "waits": ("i8", 2), "running": ("i8", 1), "waiting": ("i8", 1), "begun": ("f8", 1), "ended": ("f8", 1),
     "submitted": ("f8", 1), "waited": ("f8", 1), "left": ("i8", 1), "task": ("i8", 1), "last": ("i4", 1), "size": ("i8", 1),
-    "never": ("?", 1), "total": ("i8", 1), "got": ("f8", 1), "since": ("f8", 1),
+    "never": ("?", 1), "total": ("i8", 1), "got": ("f8", 1), "held": ("f8", 2), "since": ("f8", 1),
 }  # fmt: skip
 """Nodes, jobs, and the simulation's results.
 
@@ -32,7 +32,8 @@ waited : shape (jobs,): total seconds that its tasks waited; `left` counts tasks
 task, last : index of each job's first task; and per task the last attempt started, or never to be started
 never : shape (jobs,): True if it can never start: it counts as left, not as pending
 total : shape (resources,): capacity of all nodes
-got, since : shape (queues,): integral of the dominant share in seconds until `since`, the last change
+got, held : shape (queues,) and (queues, resources): integrals over seconds of the dominant share and of the resources used,
+    until `since`, the last change
 """
 
 RUNS: Final[Declared] = {

@@ -109,14 +109,23 @@ cdef void _set_pace(Truth truth, Runs runs, i64 n, double now) noexcept nogil:
 
 
 cdef void _add_up(Truth truth, i64 q, double now) noexcept nogil:
-    """Integrate a queue's share until now, before its usage changes."""
+    """Integrate a queue's share, and what it uses, until now, before its usage changes."""
     cdef i64 m = truth.cols_demand
-    share = 0.0
+    cdef double share = 0.0, seconds = now - truth.since[q]
+    if seconds == 0.0:
+        return
     for r in range(m):
+        truth.held[q * m + r] += seconds * truth.used[q * m + r]
         if truth.total[r] > 0:
             share = max(share, <double>truth.used[q * m + r] / truth.total[r])
-    truth.got[q] += share * (now - truth.since[q])
+    truth.got[q] += share * seconds
     truth.since[q] = now
+
+
+def add_up(Truth truth, double now):
+    """Integrate the shares of all queues, and what they use, until now."""
+    for q in range(truth.len_got):
+        _add_up(truth, q, now)
 
 
 cdef void _take_away(Truth truth, Runs runs, i64 run, double now) noexcept nogil:

@@ -51,7 +51,7 @@ cdef bint _advance(Truth truth, Runs runs, Line line, double until, i64 rule) no
             return False
         if now > until:
             return True
-        _count_idle(truth, line, now - line.at[NOW])
+        _count_idle(truth, line, max(0.0, now - max(line.at[NOW], line.at[SINCE])))
         line.at[NOW] = now
         ended = end_into(truth, runs, now, line.ends, line.cols_ends)
         early = _give_back(truth, runs, line, ended, now, rule)

@@ -26,7 +26,7 @@ left : int64, shape (jobs,): tasks that wait
 node, one : int64: scratch for the nodes of a unit, and for the columns of its start
 ends : int64, shape (5, n): scratch for what ends at one moment
 spare, fits : int64, shape (nodes, resources), (nodes,): room at the start of the first, and how many of its tasks fit there
-at : float64, shape (3,): the moment reached, the next moment, and the start of the first
+at : float64, shape (4,): the moment reached, the next moment, the start of the first, and from when on `idled` counts
 idled : float64, shape (resources,): free room that was kept, times seconds
 kind : int64, shape (jobs,): jobs of a kind have the same shape and tasks per unit
 begin, waits : int64, shape (kinds + 1,), (kinds,): the first place of each kind, and how many of its jobs wait
@@ -42,7 +42,7 @@ numbers : int64: see below
 # start, tasks started, moments over, 1 if limits are durations, 1 if nodes count in slots, steps in use, 1 if these are full.
 CAME, HEAD, PROMISED, WANTED, FITTING, DECISIONS, STEPS, EXACT, SLOTS, USED, FULL = range(11)
 NUMBERS = 11
-NOW, NEXT, PROMISE = range(3)
+NOW, NEXT, PROMISE, SINCE = range(4)
 STRICT, EASY, CONSERVATIVE = range(3)
 """Rules: nobody bypasses the first; others do if they do not delay it; each has a reservation."""
 NEVER: Final = float(np.finfo(np.float64).max)
