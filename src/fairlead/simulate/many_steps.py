@@ -79,7 +79,7 @@ def by_many_steps(s: Simulation) -> int:
     leaving = withdrawals_of(s.workload)
     tape = Tape(
         row=np.full(jobs, NONE), group=np.full(jobs, NONE), submit=s.workload.submit,
-        at=np.array([0.0, 0.0, 0.0, leaving[0][0] if leaving else np.inf]), after=after, before=_sorted(after[:, ::-1]),
+        at=np.array([*[cluster.now] * 3, leaving[0][0] if leaving else np.inf]), after=after, before=_sorted(after[:, ::-1]),
         lacks=np.zeros(jobs, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
         log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0),

@@ -49,7 +49,7 @@ from fairlead.simulate.configured import ABOUT_NODES, names_users, own_policy, r
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.offers import Answers, OfferedCluster, Offers
 from fairlead.simulate.steps import Recorder, Sampler, Simulation, Watch, by_steps, job_of
-from fairlead.simulate.workload import F64, I64, Bools, TraceError, Workload, check_leaves
+from fairlead.simulate.workload import F64, I64, Bools, TraceError, Workload, check_leaves, moved
 
 SAMPLES = 400
 """Samples of shares and utilisation while jobs are submitted; sampling goes on at the same rate after that."""
@@ -213,6 +213,7 @@ def simulate(
     if warm_up > workload.submit[-1]:
         last = f"the last job comes at {workload.submit[-1]:g} s"
         raise TraceError(f"{workload.name}: a warm-up of {warm_up:g} s leaves nothing to measure: {last}")
+    origin, workload = workload.origin, moved(workload, workload.origin)
     baseline = baseline_of(policy)
     by_easy = order_of(policy)
     if baseline is None:
@@ -222,6 +223,7 @@ def simulate(
     workload = _as_asked(workload, scheduling if asked else "", settings, history, offers)
     names = workload.leaves
     cluster = _cluster(workload, seen, names, overcommitted, SimulatedCluster if offers is None else OfferedCluster)
+    cluster.now = origin
     refused = ~_can_be_held(seen)
     if baseline is not None:
         refused |= too_large_gangs(workload)
@@ -231,7 +233,7 @@ def simulate(
         refused[job] |= refused[workload.after[job]].any()
     total = int(workload.tasks[~refused].sum())
     least = _least_seconds(workload, ~refused, cluster.truth.total)
-    since = max(float(workload.submit[0]), warm_up)
+    since = max(float(workload.submit[0]), warm_up + origin)
     sampler = Sampler(cluster, workload, names, least, samples, total, since)
     starts = np.full(len(workload.begun), np.nan) if baseline is None and len(workload.begun) else None
 
@@ -280,8 +282,9 @@ def simulate(
     notes += _notes(cluster, refused, slots=scheduling == f"maxmin:{SLOT}")
     truth = cluster.truth
     return Run(
-        workload=workload, policy=policy, submitted=workload.submit, begun=truth.begun, ended=truth.ended,
-        waited=truth.waited, refused=refused, queues=names, resources=workload.resources, **sampler.columns(), since=since,
+        workload=moved(workload, -origin), policy=policy, submitted=workload.submit - origin, begun=truth.begun - origin,
+        ended=truth.ended - origin, waited=truth.waited, refused=refused, queues=names, resources=workload.resources,
+        since=since - origin, **sampler.columns(origin),
         completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=workload.settings.revoke, **totals._asdict(),
         decisions=decisions, steps=steps, seconds=seconds, notes=notes,
         replay=None if starts is None else _replay(workload, starts),
@@ -385,8 +388,8 @@ def _scheduler(
     scheduler = Scheduler(Unrecorded(), cluster, lambda: cluster.now, repeat_after=np.inf, strict=True)
     recorder = Recorder(record, scheduler.state, cluster, starts)
     scheduler.on_record = recorder
-    scheduler.step([lambda state, now: [Configured(at=0.0, queues=tree, settings=settings)]])
-    while cluster.next_event() == 0.0:
+    scheduler.step([lambda state, now: [Configured(at=now, queues=tree, settings=settings)]])
+    while cluster.next_event() == cluster.now:
         scheduler.step()
     return scheduler, recorder
 

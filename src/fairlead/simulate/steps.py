@@ -13,6 +13,7 @@ from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request, Scheduler, with_graces
 from fairlead.model.specs import ROOT, After, Job, Queue, ancestors, path_to_root, settings_for
 from fairlead.scheduler import admission
+from fairlead.scheduler.decide import next_step
 from fairlead.scheduler.entitlements import TreeDivision, bounds
 from fairlead.scheduler.facts import (
     Configured,
@@ -29,8 +30,7 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksRevoked,
 )
-from fairlead.scheduler.kernel.scheduling import below_guarantee, next_review
-from fairlead.scheduler.preemption.claims import next_due
+from fairlead.scheduler.kernel.scheduling import below_guarantee
 from fairlead.scheduler.queue_tree import amounts_of, weights
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, SUCCEEDED, WAITING
@@ -117,7 +117,7 @@ def by_steps(s: Simulation) -> int:
     changes, changed = s.workload.changes, 0
     upcoming = moments = 0
     aside = Aside(s)
-    happened = 0.0
+    happened = cluster.now
     while True:
         now = min(submit[upcoming] if upcoming < len(submit) else np.inf, cluster.next_event())
         now = min(now, leaving[0][0] if leaving else np.inf)
@@ -127,11 +127,7 @@ def by_steps(s: Simulation) -> int:
             now = min(now, s.offers.next_event())
         if now == np.inf:
             return moments
-        now = min(now, next_due(scheduler.state, cluster.now))
-        review = next_review(scheduler.state.view(), cluster.now, happened)
-        if now <= review:
-            happened = now
-        now = min(now, review)
+        now, happened = next_step(scheduler.state, now, cluster.now, happened)
         s.sampler.advance(now)
         if s.offers is not None:
             s.offers.advance(scheduler.state, float(now))
@@ -456,8 +452,8 @@ class Sampler:
             return 0
         return int(below_guarantee(state.order.ready(state, 1)))
 
-    def columns(self) -> dict[str, Any]:
-        """Return the samples as arrays."""
+    def columns(self, origin: float) -> dict[str, Any]:
+        """Return the samples as arrays, by seconds since `origin`."""
         at, utilisation, shares, fair, running, waiting = zip(*self._rows, strict=True) if self._rows else ((),) * 6
         resources, queues = len(self._total), len(self._tree.leaves)
         at_end = self._cluster.measured(self._cluster.now)
@@ -468,7 +464,7 @@ class Sampler:
             "short": self.short,
             "every": self.every,
             "missed": self.missed,
-            "at": np.array(at, float),
+            "at": np.array(at, float) - origin,
             "utilisation": np.array(utilisation, float).reshape(len(at), resources),
             "shares": np.array(shares, float).reshape(len(at), queues),
             "fair": np.array(fair, float).reshape(len(at), queues),

@@ -80,6 +80,8 @@ class Workload:
         by their number in the order of submission, from 1.
     begun : float64, shape (tasks,) or (0,)
         When tasks really began, those of one job after another's; NaN if they did not. Empty if that is not known.
+    origin : float
+        When the workload begins on the scheduler's clock. Another clock rounds differently, which may turn a decision.
     skipped : int
         Malformed rows left out.
     notes : list of str
@@ -109,6 +111,7 @@ class Workload:
     settings: Settings = field(default_factory=Settings)
     changes: list[Fact] = field(default_factory=list)
     begun: F64 = field(default_factory=lambda: np.zeros(0))
+    origin: float = 0.0
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -323,6 +326,19 @@ def cut(
         withdrawn=(found.withdrawn - begin) / speed,
         changes=_changes(workload.changes, rows, begin, speed),
         begun=_begun(workload, rows) - begin if speed == 1 else np.zeros(0),
+        origin=workload.origin + begin,
+    )
+
+
+def moved(workload: Workload, seconds: float) -> Workload:
+    """Return a workload with all of its times moved, and its origin back."""
+    return replace(
+        workload,
+        submit=workload.submit + seconds,
+        withdrawn=workload.withdrawn + seconds,
+        changes=[msgspec.structs.replace(fact, at=fact.at + seconds) for fact in workload.changes],
+        begun=workload.begun + seconds,
+        origin=workload.origin - seconds,
     )
 
 
