@@ -5,7 +5,9 @@ from elsewhere.
 import asyncio
 import base64
 import contextlib
+import functools
 import grp
+import http.client
 import json
 import os
 import pwd
@@ -42,6 +44,7 @@ from fairlead.people.audit_records import LINES_A_MINUTE, AuditRecord, AuditReco
 from fairlead.people.rules import Caller, Forbidden, Rules
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.service.api.access import ROUTES, Who
 from fairlead.service.api.calls import end_session
 from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.service.connections.listening import CannotListen, open_socket
@@ -349,6 +352,72 @@ def test_a_port_asks_for_the_token_before_anything_else(machine, elsewhere):
     assert ask("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic eDp5\r\n\r\n").startswith(
         "HTTP/1.1 401 "
     )
+
+
+@pytest.fixture
+def begin(machine, elsewhere):
+    """Send the head of a request until the scheduler waits for the body; what is returned sends that, and returns the answer."""
+    url, _ = elsewhere
+    host, _, port = url.removeprefix("https://").partition(":")
+    context = ssl.create_default_context(cafile=machine.folder / "authority.pem")
+    with contextlib.ExitStack() as opened:
+
+        def begin(token, method, path, body):
+            plain = opened.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            wire = opened.enter_context(context.wrap_socket(plain, server_hostname=host))
+            said = {"Host": f"{host}:{port}", "Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            said |= {"Content-Length": len(body), "Expect": "100-continue", "Connection": "close"}
+            head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+            wire.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode())
+            begun = wire.recv(65536)
+            assert begun.startswith(b"HTTP/1.1 100 "), (method, path, begun)
+
+            def finish():
+                wire.sendall(body.encode())
+                answer = http.client.HTTPResponse(wire)
+                answer.begin()
+                return answer.status, json.loads(answer.read())
+
+            return finish
+
+        yield begin
+
+
+def test_a_token_that_is_revoked_while_a_body_comes_changes_nothing(machine, begin):
+    alice = machine["alice"]
+    token = alice.ok("token", "new").strip()
+    session = alice.http("POST", "/v1/sessions", {"argv": ["true"]})[1]["id"]
+    job = alice.ok("submit", "-q", "people", "--cpu", "100", "--", "true").strip()
+    names = {"{session}": session, "{payload}": "0" * 32, "{job}": job, "{index}": "0", "{node}": "n1"}
+    finish = {}
+    for route, methods in alice.http("GET", "/openapi.json")[1]["paths"].items():
+        for method in (method.upper() for method, told in methods.items() if "requestBody" in told):
+            if ROUTES[method, route].who is Who.OPERATORS:
+                continue
+            path = functools.reduce(lambda path, name: path.replace(name, names[name]), names, route)
+            body = '{"argv": ["true"], "queue": "people"}' if route == "/v1/jobs" else "[]"
+            finish[method, route] = begin(token, method, path, body)
+    assert {("POST", "/v1/jobs"), ("PUT", "/v1/sessions/{session}/payloads/{payload}")} < set(finish)
+    alice.ok("token", "revoke", token.split("_")[1])
+    for route, finished in finish.items():
+        status, told = finished()
+        assert (status, "is revoked or expired" in str(told)) == (401, True), (route, status, told)
+    assert alice.http("GET", "/v1/jobs?limit=1")[1]["jobs"][0]["id"] == int(job)
+
+
+def test_one_who_is_no_operator_any_more_when_the_body_has_come_operates_nothing(machine, begin):
+    token = machine["olga"].ok("token", "new").strip()
+    finish = begin(token, "POST", "/v1/nodes/n1/drain", "{}")
+    before = machine.config.read_text()
+    try:
+        machine.config.write_text(before.replace('operators = ["olga"]', "operators = []"))
+        machine["root"].ok("reload")
+        status, told = finish()
+        assert (status, "does not operate this scheduler" in str(told)) == (403, True), told
+    finally:
+        machine.config.write_text(before)
+        machine["root"].ok("reload")
+    assert {node["status"] for node in machine["root"].http("GET", "/v1/nodes")[1]["nodes"]} == {"up"}
 
 
 # -- servers that are not what they seem -------------------------------------------------------------------------------
