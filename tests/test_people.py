@@ -8,6 +8,7 @@ import contextlib
 import functools
 import grp
 import http.client
+import http.server
 import json
 import os
 import pwd
@@ -30,7 +31,7 @@ from hypothesis import strategies as st
 from conftest import FAIRLEAD
 from fairlead.calls import payloads
 from fairlead.cli.background import Background
-from fairlead.client.address import Address, NotTrusted, check_port, find
+from fairlead.client.address import Address, NotTrusted, find, trusted_host
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import check_folder, make_home
@@ -479,7 +480,7 @@ def test_whoever_takes_a_port_of_this_machine_gets_no_token(monkeypatch):
             connection.get("/v1/jobs")
         assert b"secret" not in heard()
     with pytest.raises(NotTrusted, match="nothing listens there"):
-        check_port("127.0.0.1", port)
+        trusted_host("127.0.0.1", port)
 
 
 @needs_root
@@ -511,11 +512,11 @@ def test_who_listens_on_another_address_of_the_port_stops_no_client(mine, others
         except OSError as error:
             pytest.skip(f"there is no such address here: {error}")
         where = "::1" if mine == "::1" else "127.0.0.1"
-        check_port(where, port)
+        assert trusted_host(where, port) == where
         for host in others:
             if host not in ("::", where):
                 with pytest.raises(NotTrusted, match="uid 60002 listens there"):
-                    check_port(host, port)
+                    trusted_host(host, port)
 
 
 @needs_root
@@ -524,7 +525,49 @@ def test_whoever_takes_all_addresses_gets_no_token():
         with listener_of(60002, lambda host=host: socket.create_server((host, 0), family=family_of(host))) as taken:
             for where in ("127.0.0.1", "127.0.0.2", "localhost"):
                 with pytest.raises(NotTrusted, match=f"{where}:.* uid 60002 listens there"):
-                    check_port(where, taken.getsockname()[1])
+                    trusted_host(where, taken.getsockname()[1])
+
+
+class Hello(http.server.BaseHTTPRequestHandler):
+    """Answers every request, and keeps what it was asked."""
+
+    def do_GET(self):
+        self.server.asked.append((self.path, self.headers["Authorization"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_):
+        pass
+
+
+@needs_root
+@pytest.mark.parametrize(("mine", "others"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+def test_localhost_is_the_address_where_the_scheduler_listens(monkeypatch, mine, others):
+    class Server(http.server.HTTPServer):
+        address_family, asked = family_of(mine), []
+
+    try:
+        server = Server((mine, 0), Hello)
+    except OSError as error:
+        pytest.skip(f"there is no such address here: {error}")
+    port = server.server_port
+    answering = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    answering.start()
+    there = listener_of(60002, lambda: socket.create_server((others, port), family=family_of(others)))
+    try:
+        with impostor(there) as heard:
+            monkeypatch.setenv("FAIRLEAD_URL", f"http://localhost:{port}")
+            monkeypatch.setenv("FAIRLEAD_TOKEN", "fairlead_secret")
+            for path in ("/v1/jobs", "/v1/queues"):
+                with Connection(retry_seconds=0) as connection:
+                    assert connection.get(path) == {}
+            assert heard() == b""
+        assert server.asked == [(path, "Bearer fairlead_secret") for path in ("/v1/jobs", "/v1/queues")]
+    finally:
+        server.shutdown()
+        answering.join(5)
+        server.server_close()
 
 
 def family_of(host):
