@@ -891,6 +891,16 @@ def test_what_is_most_likely_not_meant_is_said():
     assert configuration_warnings(there, {"cpu": 40_000}, None) == [
         "queue 'a': is guaranteed 4 cpu, and those below it 8: each has 50% of its guarantee"
     ]
+    mixed = {"guarantee_percent": {"cpu": Percent(100), "memory": Percent(100)}}
+    there = Configuration([Queue("a", **mixed), Queue("b", guarantee={"cpu": 8000, "memory": 2**30})], [], Settings())
+    assert configuration_warnings(there, {"cpu": 206_400, "memory": 10**12}, None) == [
+        "all queues together are guaranteed 214.4 cpu, but all nodes together have 206.4: each has 96.3% of its guarantee",
+        "all queues together are guaranteed 932.3Gi memory, but all nodes together have 931.3Gi: each has 99.9% of its guarantee",
+    ]
+    there = Configuration([Queue("a", guarantee={"memory": 2**40 + 2**20})], [], Settings())
+    assert configuration_warnings(there, {"memory": 2**40}, None) == [
+        "all queues together are guaranteed 1048577Mi memory, but all nodes together have 1Ti: each has 100% of its guarantee"
+    ]
     there = Configuration([Queue("a", weight={"cpu": 1.0, "gpus": 2.0}, limit={"disk": 1})], [], Settings())
     assert configuration_warnings(there, {"cpu": 5000}, None) == [
         "queue 'a': weight names 'gpus', which no node has",
