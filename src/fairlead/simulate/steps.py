@@ -1,7 +1,7 @@
 """Simulate step by step, with the live scheduler's steps at each moment, and sample shares meanwhile."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -340,17 +340,17 @@ def _running(state: State, number: int, indices: Sequence[int] | None) -> list[t
 
 def job_of(workload: Workload, j: int) -> Job:
     """Return job j as submitted."""
-    shape, limit = workload.shape[j], float(workload.time_limit[j])
-    return msgspec.structs.replace(
-        workload.templates[workload.like[j]],
-        queue=workload.leaves[workload.leaf[j]],
-        demand=workload.demands[shape],
-        tasks=int(workload.tasks[j]),
-        on=workload.places[shape],
-        priority=int(workload.priority[j]),
-        gang=bool(workload.gang[j]),
-        time_limit=limit if limit < np.inf else None,
-    )
+    return next(jobs_of(workload, slice(j, j + 1)))
+
+
+def jobs_of(w: Workload, rows: I64 | slice) -> Iterator[Job]:
+    """Yield these jobs as submitted."""
+    columns = (w.like, w.leaf, w.shape, w.tasks, w.priority, w.gang, w.time_limit)
+    for like, leaf, shape, tasks, priority, gang, limit in zip(*(each[rows].tolist() for each in columns), strict=True):
+        yield msgspec.structs.replace(
+            w.templates[like], queue=w.leaves[leaf], demand=w.demands[shape], tasks=tasks, on=w.places[shape],
+            priority=priority, gang=gang, time_limit=limit if limit < np.inf else None,
+        )  # fmt: skip
 
 
 EXACT_UP_TO = 2000
