@@ -249,14 +249,16 @@ def simulate(
     else:
         if by_easy:
             _check_order(workload, policy, offers)
-            workload = replace(workload, settings=msgspec.structs.replace(workload.settings, revoke=False))
         tree = workload.queues
         if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
             raise PolicyError(f"{policy}: needs usage history: name a half-life such as 7d, not none")
         driven = None
         if offers is not None and isinstance(cluster, OfferedCluster):
             driven = Offers(offers, seen, cluster, workload.settings.offer_timeout)
-        scheduler, recorder = _scheduler(cluster, tree, workload.settings, record, starts)
+        settings = workload.settings
+        if by_easy:  # nothing is preempted for a baseline
+            settings = msgspec.structs.replace(settings, revoke=False)
+        scheduler, recorder = _scheduler(cluster, tree, settings, record, starts)
         scheduler.state.order.counts[BY_EASY] = bool(by_easy)
         sampler.state = scheduler.state
         plain = (
