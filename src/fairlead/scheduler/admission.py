@@ -102,7 +102,7 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
 
 def leaf_beside_frameworks(state: State, name: str) -> str:
     """Return a leaf queue; for one that is also a role of frameworks, its leaf for jobs."""
-    is_role = name not in state.tree.inner and state.tree.rows.get(name) in state.tree.inner_rows
+    is_role = name not in state.tree.inner and state.tree.rows.get(name) in state.tree.children
     return f"{own_queue(name)}/{JOBS}" if is_role else name
 
 

@@ -164,9 +164,7 @@ def _configured(state: State, fact: Configured) -> None:
     n, below = state.queues.n, _below_guarantee(state)
     before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
     state.tree.configure(fact.queues)
-    for queue in fact.queues:
-        if not queue.name.endswith("*"):
-            state.tree.add(queue.name, state.queues)
+    state.tree.add((queue.name for queue in fact.queues if not queue.name.endswith("*")), state.queues)
     for row in range(state.queues.n):
         write_queue(state, row)
     state.tree.write_guarantees(state.queues, state.cluster.total)

@@ -38,7 +38,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
 from fairlead.simulate.kernel import tape as kernel
 from fairlead.simulate.kernel.advance import Tape, advance, forget, release_followers
-from fairlead.simulate.steps import Simulation, job_of, withdraw_job, withdrawals_of
+from fairlead.simulate.steps import Simulation, job_of, jobs_of, withdraw_job, withdrawals_of
 from fairlead.simulate.workload import most_at_once
 
 CHUNK_JOBS, CHUNK_TASKS = 50_000, 1_000_000
@@ -250,7 +250,7 @@ def _kinds(s: Simulation) -> Kinds:
     if any(_counts_siblings(queue) for queue in s.scheduler.state.tree.declared.values()):
         there = np.flatnonzero(~s.refused)
         alone = np.sort(there[np.unique(s.cluster.truth.queue[there], return_index=True)[1]])
-    return Kinds([job_of(seen, k) for k in first.tolist()], which, alone)
+    return Kinds(list(jobs_of(seen, first)), which, alone)
 
 
 def _counts_siblings(queue: Queue) -> bool:

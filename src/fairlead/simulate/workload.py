@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model.quantity import format_quantities, parse_quantity
-from fairlead.model.specs import ROOT, Job, Node, Quantities, Queue, Settings, ancestors, written
+from fairlead.model.specs import Job, Node, Quantities, Queue, Settings, parent_of, with_ancestors, written
 from fairlead.scheduler.admission import some
 from fairlead.scheduler.facts import Fact
 
@@ -378,7 +378,7 @@ def _after(after: dict[int, list[int]], rows: I64) -> dict[int, list[int]]:
 def check_leaves(workload: Workload) -> None:
     """Raise TraceError for a job in an inner queue, declared or named by other jobs."""
     named = {*workload.leaves, *(queue.name for queue in workload.queues)}
-    inner = {ROOT, *(path for name in named for path in ancestors(name))}
+    inner = with_ancestors(map(parent_of, named))
     for leaf, name in enumerate(workload.leaves):
         if name in inner:
             job = int((workload.leaf == leaf).argmax())
