@@ -23,7 +23,7 @@ A supervisor with a lease (:mod:`fairlead.engines.local.lease`) also:
 
 Its parent, :mod:`fairlead.engines.local.guardian`, ends what runs here when it is killed. FOLDER/spool logs each action before
 and after it. From it, a supervisor that takes over from a killed one knows what to clean up: it reports tasks lost, except those
-whose exit status is known. Standard library only, since forks must be cheap.
+whose exit status is known. Standard library and one small kernel only, since forks must be cheap.
 """
 
 import base64
@@ -103,7 +103,7 @@ class Supervisor:
         self.groups = ProcessGroups(folder, find(f"fairlead-{name}"), self.selector)
         self.workers = WarmWorkers(self.groups, self.selector)
         self.folder, self.output = folder, folder.parent / "output"
-        on = (self._has_started, self._has_ended, self._report_fed)
+        on = (self._report_started, self._has_ended, self._report_fed)
         self.tasks = Tasks(self.output, Checkpoints(folder), self.groups, self.workers, self.selector, *on)
         self.fetched = FetchedSessions(folder.parent, lambda **what: self.scheduler.report("wanted", **what))
         self.spool = Spool(folder)
@@ -346,8 +346,7 @@ class Supervisor:
             if ready is None:
                 self.postponed[task] = start
                 return
-            self.spool.note("starting", task)
-            self.tasks.start(task, ready)
+            self.tasks.start(task, ready, self.spool.begin(task))
         except OSError as error:
             if error.errno in NO_ROOM:
                 self.tasks.checkpoints.drop_idle()  # they take space
@@ -397,10 +396,6 @@ class Supervisor:
         self.scheduler.report("paused", tasks=self.paused)
 
     # -- reports on tasks ----------------------------------------------------------------------------------------
-
-    def _has_started(self, task: Task, _pid: int) -> None:
-        self.spool.note("started", task, self.tasks.running[task].deciding_pid())
-        self._report_started(task)
 
     def _report_started(self, task: Task) -> None:
         run = self.tasks.running[task]
