@@ -52,8 +52,6 @@ class LocalEngine:
     ----------
     paused : int
         Tasks stopped until the disk has room for their output.
-    gpus : mapping of str to sequence of int
-        Indices of the cards of each node.
     """
 
     elastic, ray = False, False
@@ -75,7 +73,6 @@ class LocalEngine:
         self.nodes: Sequence[Node] = list(nodes)
         self.limits: Mapping[str, bool] = {}
         self.paused = 0
-        self.gpus: Mapping[str, Sequence[int]] = gpu_indices(nodes)
         self._wake, self._as_people = wake, as_people
         self._lock = threading.Lock()  # guards what follows; never held for long
         self._seen = Reports()
@@ -86,6 +83,11 @@ class LocalEngine:
         self._superseded = ""
         self._connections: SupervisorConnections | None = None
         self._heard_at = self._asked_at = 0.0
+
+    @property
+    def gpus(self) -> Mapping[str, Sequence[int]]:
+        """Indices of the cards of each node."""
+        return gpu_indices(self.nodes)
 
     @property
     def silent_for(self) -> float:
@@ -124,7 +126,6 @@ class LocalEngine:
             self._seen.nodes = [
                 NodeUp(new.get(up.node.name, up.node)) for up in self._seen.nodes if isinstance(up, NodeUp)
             ]
-            self._gpus = gpu_indices(self.nodes)
 
     def expect(self, nodes: Mapping[str, bool]) -> None:
         """No-op: the only node is this machine."""
