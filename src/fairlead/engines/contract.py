@@ -94,9 +94,10 @@ class Ends(NamedTuple):
 
 
 class NodeUp(NamedTuple):
-    """A node joined or changed."""
+    """A node joined or changed, and its accelerator cards, as its tasks see them; None if unknown."""
 
     node: Node
+    cards: Sequence[int] | None = None
 
 
 class NodeDown(NamedTuple):

@@ -10,7 +10,18 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fairlead.data_folder import NotPlain, remove_folder
-from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeUp, Seen, Superseded, Unreachable, Where
+from fairlead.engines.contract import (
+    NOWHERE,
+    Attempts,
+    Launches,
+    NodeDown,
+    NodeDraining,
+    NodeUp,
+    Seen,
+    Superseded,
+    Unreachable,
+    Where,
+)
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
@@ -123,9 +134,12 @@ class LocalEngine:
         new = {node.name: node for node in changed}
         with self._lock:
             self.nodes = [new.get(node.name, node) for node in self.nodes]
-            self._seen.nodes = [
-                NodeUp(new.get(up.node.name, up.node)) for up in self._seen.nodes if isinstance(up, NodeUp)
-            ]
+            if self._seen.nodes:
+                self._seen.nodes = self._up()
+
+    def _up(self) -> list[NodeUp | NodeDown | NodeDraining]:
+        gpus = self.gpus
+        return [NodeUp(node, gpus[node.name]) for node in self.nodes]
 
     def expect(self, nodes: Mapping[str, bool]) -> None:
         """No-op: the only node is this machine."""
@@ -233,7 +247,7 @@ class LocalEngine:
                     new.add(heard)
         with self._lock:
             if new.known is not None:
-                self._seen.nodes, new.nodes = [], [NodeUp(node) for node in self.nodes]
+                self._seen.nodes, new.nodes = [], self._up()
             self._seen.join(new)
         if fed < len(lines):
             self._wake()
