@@ -402,6 +402,32 @@ def test_trying_comes_to_an_end_and_what_was_given_up_is_said_and_not_let_go_of(
     assert output_archive._read_notes(tmp_path / "kept_output").pending == [(3, 0, "n")]
 
 
+def test_a_task_that_spoils_its_own_output_keeps_no_others_from_the_storage(tmp_path, hasty):
+    (tmp_path / "home" / "output").mkdir(parents=True)
+    engine = LocalEngine(tmp_path / "home", [])
+    spoilt = tmp_path / "home" / "output" / "3"
+    spoilt.write_text("a file where its folder was")
+    with pytest.raises(Unreachable, match=rf"task 3\.0 cannot be read: .*Not a directory: '{spoilt}/0\.out'"):
+        read_output(engine, None, (3, 0), "out", 0, 5, "n")
+    with pytest.raises(Unreachable, match="Not a directory"):
+        engine.next_data(3, 0, "out", 0)
+    there = tmp_path / "there"
+    kept = keeping(f"file://{there}", tmp_path, engine)
+    kept._add(3, 0, "n", "mallory")
+    (tmp_path / "home" / "output" / "4").mkdir()
+    (tmp_path / "home" / "output" / "4" / "0.out").write_text("other")
+    kept._add(4, 0, "n", "alice")
+    run(kept)
+    until(lambda: "given up" in kept.trouble(3))
+    assert f"3.0 is not stored at file://{there}: [Errno 20] Not a directory: '{spoilt}/0.out': given" in kept.trouble(
+        3
+    )
+    assert (kept.describe()["trouble"], kept.away_for) == ("", 0.0)
+    assert (there / "j" / "4" / "0.out").read_text() == "other"
+    kept.close()
+    engine.close()
+
+
 def test_errors_of_storages_steer_no_terminal(tmp_path, monkeypatch):
     def fail(_):
         raise OSError("\x1b[2Jcome\nhere")

@@ -187,12 +187,14 @@ class LocalEngine:
         except NotPlain as error:
             log.warning("the output of task %d.%d cannot be shown: %s", job, index, error)
             return None
+        except OSError as error:
+            raise Unreachable(str(error)) from None
 
     def next_data(self, job: int, index: int, stream: str, offset: int, node: str = "") -> int:
         try:
             return next_data(self.output, job, index, stream, offset)
         except OSError as error:
-            raise Unreachable(f"the output of task {job}.{index} cannot be read: {error}") from None
+            raise Unreachable(str(error)) from None
 
     def feeding(
         self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
