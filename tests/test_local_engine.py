@@ -166,7 +166,7 @@ def test_what_a_task_is_given_and_how_it_ends(bench):
     assert bench.end_of(a) == (Outcome.EXITED, 7)
     assert bench.wrote(a) == f"1 2 y z\n{bench.folder}\n"
     assert bench.wrote(a, "err") == "oops\n"
-    assert NodeUp(NODE) in bench.nodes
+    assert NodeUp(NODE, [0, 1, 2, 3]) in bench.nodes
     assert a in bench.started
 
 

@@ -30,6 +30,7 @@ from fairlead.engines.contract import (
 from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
 from fairlead.model.cards import cards_of
 from fairlead.model.specs import Job
+from fairlead.scheduler import admission
 from fairlead.scheduler.decide import decide, next_step, settle_first
 from fairlead.scheduler.effects import Learned, apply
 from fairlead.scheduler.facts import (
@@ -526,6 +527,7 @@ def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
     drained = {spec.name for spec, gone in zip(state.cluster.specs, state.nodes.draining, strict=False) if gone}
     for event in seen.nodes:
         if isinstance(event, NodeUp):
+            facts += admission.forget_cards(state, event.node.name, event.cards, now)
             if there.get(event.node.name) != event.node:
                 there[event.node.name] = event.node
                 drained.discard(event.node.name)

@@ -248,7 +248,7 @@ def _count_drained(state: State, at: float) -> None:
         while task != NONE:
             in_use |= int(state.tasks.cards[task])
             task = int(state.tasks.after[task])
-        if state.cluster.count_drained(row, in_use, state.nodes, state.resources):
+        if state.cluster.count_drained(row, in_use, state.nodes, state.resources) and state.nodes.up[row]:
             _capacity_changed(state, row, at)
         if not state.nodes.drained_cards[row]:
             state.drained.discard(row)

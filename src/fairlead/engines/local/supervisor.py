@@ -39,7 +39,7 @@ import sys
 import time
 from pathlib import Path
 
-from fairlead.data_folder import remove_folder
+from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.local import guardian, messages, proc
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
@@ -270,7 +270,7 @@ class Supervisor:
                 self._end_all(self.lease.grace if self.lease is not None else 0.0)
                 self._report_if_fenced()
             case Read() as asked:
-                self._report_piece(asked.ask, self._read(asked))
+                self._read(asked)
             case Forget(jobs):
                 self._remove_output(jobs)
             case Piece() as piece:
@@ -281,16 +281,19 @@ class Supervisor:
                 for session in sessions:
                     self._close_session(session)
 
-    def _read(self, asked: Read) -> bytes | None:
+    def _read(self, asked: Read) -> None:
         where = self.output, asked.job, asked.task, asked.stream, asked.offset
+        data, wrong = None, ""
         try:
-            return read_piece(*where, min(asked.most, MOST_READ)) if asked.most else b"%d" % next_data(*where)
+            data = read_piece(*where, min(asked.most, MOST_READ)) if asked.most else b"%d" % next_data(*where)
         except OSError as error:
             _note(f"the output of task {asked.job}.{asked.task} cannot be shown: {error}")
-            return None
+            wrong = "" if isinstance(error, NotPlain) else str(error.strerror)
+        self._report_piece(asked.ask, data, wrong)
 
-    def _report_piece(self, ask: int, data: bytes | None) -> None:
-        self.scheduler.report("read", ask=ask, data=None if data is None else base64.b64encode(data).decode())
+    def _report_piece(self, ask: int, data: bytes | None, wrong: str = "") -> None:
+        encoded = None if data is None else base64.b64encode(data).decode()
+        self.scheduler.report("read", ask=ask, data=encoded, wrong=wrong)
 
     def _take_piece(self, piece: Piece) -> None:
         """Store a piece of a file; start the calls that waited for the file."""
