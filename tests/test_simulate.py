@@ -274,6 +274,18 @@ def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
     assert np.array_equal(run.ended, other.ended, equal_nan=True)
 
 
+def test_a_job_that_is_withdrawn_after_its_end_releases_its_followers_once():
+    """The last job comes after a gang that never fits, too."""
+    jobs = Jobs()
+    jobs.add(0.0, "a", {"cpu": 1}, 5.0, 8, gang=True)
+    jobs.add(0.0, "a", {"cpu": 1}, 1.0, withdrawn=6.0)
+    jobs.add(0.0, "a", {"cpu": 1}, 1.0, after=[0, 1])
+    workload = jobs.workload("trio", [Node("n", {"cpu": 2})], [])
+    many, single = (facts_of(workload, "drf", compiled) for compiled in (True, False))
+    assert many[0] == single[0]
+    assert np.isnan(many[1].begun[2])
+
+
 @pytest.mark.parametrize("policy", ["drf", "hdrf", "sdrf", "ceei", "asset", "guarantees"])
 def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_others_and_are_withdrawn(policy):
     queues = []

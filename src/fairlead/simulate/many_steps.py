@@ -172,7 +172,7 @@ def _withdraw(s: Simulation, tape: Tape, leaving: deque[tuple[float, int]]) -> N
         for fact in facts:
             apply(state, fact)
         s.recorder(facts)
-        if not np.isnan(truth.ended[job]):
+        if facts and not np.isnan(truth.ended[job]):  # else it had ended before
             release_followers(state.view(), truth, tape, job, now)
             _take_gangs_back(state, tape)
     tape.at[kernel.WITHDRAWN] = leaving[0][0] if leaving else np.inf
