@@ -1084,7 +1084,7 @@ def test_the_shell_completes_commands(tmp_path):
         ("job 1 --status su", ["succeeded"]),
         ("usage --by ", ["user", "queue"]),
         ("up --engine ", ["local", "ray"]),
-        ("simulate t.csv --format s", ["swim", "swf"]),
+        ("simulate t.csv --format s", ["swim", "swf", "sacct"]),
         ("simulate t.csv --policy drf,fifo", ["drf,fifo", "drf,fifo-strict"]),
         ("allocate p.toml --policy cee", ["ceei"]),
         ("submit --queue B", ["B"]),
