@@ -1,6 +1,7 @@
 """Commands that simulate a workload under several policies. They need no scheduler."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 import typer
@@ -108,12 +109,10 @@ def simulate(
 
     Example: fairlead simulate FB-2010.tsv --nodes 400 --policy drf,slots --report out.html
     """
+    asked = SimpleNamespace(**locals())
     from fairlead.cli.simulate import run_simulations
 
-    run_simulations(
-        trace, kind, columns, policy.split(","), nodes, node, config, changes or [], history, revoke, offers, framework, speed,
-        scale, start, end, warm_up, seed, skip_bad, out, report, as_json,
-    )  # fmt: skip
+    run_simulations(asked)
 
 
 def sweep(
@@ -161,9 +160,7 @@ def sweep(
 
     Example: fairlead sweep FB-2010.tsv --policy drf,slots --nodes 100,200,400 --scale 1,2 --out results
     """
+    asked = SimpleNamespace(**locals())
     from fairlead.cli.simulate import run_sweep
 
-    run_sweep(
-        trace, kind, columns, policy.split(","), scale, speed, nodes, node, config, changes or [], history, seed, revoke,
-        offers, framework, start, end, warm_up, skip_bad, out, engine, workers, report, as_json,
-    )  # fmt: skip
+    run_sweep(asked)
