@@ -123,6 +123,16 @@ class Workload:
         named = [*(r for node in self.nodes for r in node.capacity), *(r for demand in self.demands for r in demand)]
         return list(dict.fromkeys(named))
 
+    @cached_property
+    def capacity(self) -> I64:
+        """Capacity of each machine, shape (nodes, resources)."""
+        return _amounts((node.capacity for node in self.nodes), self.resources)
+
+    @cached_property
+    def needs(self) -> I64:
+        """What one task of each shape needs, shape (shapes, resources)."""
+        return _amounts(self.demands, self.resources)
+
     @property
     def machines(self) -> str:
         """Machines as text: ``400 of cpu=12 memory=48Gi``."""
@@ -137,6 +147,11 @@ class Workload:
         ends = np.append(self.first[1:], len(self.duration)) if len(self.first) else self.first
         sums = np.add.reduceat(self.duration, self.first) if len(self.first) else np.zeros(0)
         return np.where((self.varied == 1) & (ends > self.first), sums, self.duration[self.first] * self.tasks)
+
+
+def _amounts(quantities: Iterable[Quantities], resources: list[str]) -> I64:
+    rows = [[each.get(r, 0) for r in resources] for each in quantities]
+    return np.array(rows, np.int64).reshape(len(rows), len(resources))
 
 
 class Once(dict[Any, int]):
@@ -183,20 +198,10 @@ class Jobs:
         return self._templates.setdefault(msgspec.json.encode(template), (len(self._templates), template))[0]
 
     def add(
-        self,
-        submit: float,
-        queue: str,
-        demand: Quantities,
-        duration: float | list[float],
-        tasks: int = 1,
-        on: dict[str, list[str]] | None = None,
-        gang: bool = False,
-        priority: int = 0,
-        withdrawn: float = np.inf,
-        time_limit: float = np.inf,
-        after: Sequence[int] = (),
-        like: Job = ANY,
-    ) -> None:
+        self, submit: float, queue: str, demand: Quantities, duration: float | list[float], tasks: int = 1,
+        on: dict[str, list[str]] | None = None, gang: bool = False, priority: int = 0, withdrawn: float = np.inf,
+        time_limit: float = np.inf, after: Sequence[int] = (), like: Job = ANY,
+    ) -> None:  # fmt: skip
         """Add a job; `duration` is one for all tasks or a list, `after` the indices of jobs in order of addition."""
         if after:
             self._after[len(self)] = list(after)
@@ -214,19 +219,10 @@ class Jobs:
         gang: Column = False, priority: Column = 0, withdrawn: Column = np.inf, time_limit: Column = np.inf,
         like: Column | None = None, after: Mapping[int, list[int]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """Add jobs by columns; a number stands for all of them.
+        """Add jobs by columns, which are those of :class:`Workload`; a number stands for all jobs.
 
-        Parameters
-        ----------
-        submit : float64, shape (jobs,)
-        leaf, shape, like : from the methods of these names
-        duration : float64
-            The durations of all jobs one after another, `lengths` of each.
-        lengths : 1 or `tasks`
-        after : dict of int to list of int
-            As of :class:`Workload`, by order of addition.
-
-        The others are as in :class:`Workload`.
+        `leaf`, `shape` and `like` are from the methods of these names. `duration` has those of all jobs one after another,
+        `lengths` of each: 1, or `tasks`. Jobs in `after` count by order of addition.
         """
         self._after |= after
         like = self.like(ANY) if like is None else like
@@ -239,29 +235,21 @@ class Jobs:
         self, name: str, nodes: list[Node], queues: list[Queue], skipped: int = 0, notes: list[str] | None = None
     ) -> Workload:
         """Return the jobs as a workload, in order of submission."""
-        columns = {
+        columns: dict[str, Any] = {
             name: np.frombuffer(column, code)
             for (name, code), column in zip(_CODES.items(), self._columns.values(), strict=True)
         }
         lengths, duration = columns.pop("lengths"), np.frombuffer(self._duration, float)
         first = np.cumsum(lengths) - lengths
         longest = np.maximum.reduceat(duration, first) if len(first) else np.zeros(0)
+        columns |= {"gang": columns["gang"] > 0, "time_limit": np.maximum(columns["time_limit"], longest)}
         found = Workload(
-            name=name,
-            nodes=nodes,
-            queues=queues,
-            **columns | {"gang": columns["gang"] > 0, "time_limit": np.maximum(columns["time_limit"], longest)},
-            leaves=list(self._leaves),
+            name=name, nodes=nodes, queues=queues, **columns, leaves=list(self._leaves),
             demands=[dict(demand) for demand, _ in self._shapes],
             places=[{label: list(values) for label, values in on} for _, on in self._shapes],
-            duration=duration,
-            first=first,
-            varied=(lengths > 1).astype(np.int64),
-            templates=[job for _, job in self._templates.values()],
-            after=self._after,
-            skipped=skipped,
-            notes=list(notes or []),
-        )
+            duration=duration, first=first, varied=(lengths > 1).astype(np.int64),
+            templates=[job for _, job in self._templates.values()], after=self._after, skipped=skipped, notes=list(notes or []),
+        )  # fmt: skip
         return _chosen(found, np.argsort(found.submit, kind="stable"))
 
 
@@ -298,18 +286,10 @@ def _chosen(workload: Workload, rows: I64) -> Workload:
 def cut(
     workload: Workload, start: float = 0.0, end: float = np.inf, speed: float = 1.0, scale: float = 1.0, seed: int = 0
 ) -> Workload:
-    """Select a period of a workload, and scale its arrival rate or its number of jobs.
+    """Select the jobs submitted in [start, end) seconds, and scale their arrival rate or their number; `start` becomes 0.
 
-    Parameters
-    ----------
-    workload : Workload
-    start, end : float
-        Seconds: jobs submitted in [start, end); `start` becomes 0.
-    speed : float
-        Factor of the arrival rate; durations stay.
-    scale : float
-        Factor of the number of jobs: 0.5 takes each with that probability, 2.5 takes each twice and half of them once more.
-    seed : int
+    `speed` multiplies the arrival rate; durations stay. `scale` multiplies the number of jobs: 0.5 takes each with that
+    probability, 2.5 takes each twice and half of them once more.
     """
     wanted = (workload.submit >= start) & (workload.submit < end)
     copies = np.full(len(workload.submit), int(scale))
@@ -376,14 +356,8 @@ def check_leaves(workload: Workload) -> None:
 def most_at_once(demand: I64, total: I64) -> int:
     """Return an upper bound of the tasks that run at once.
 
-    Group tasks by dominant resource r. The sum of a group's demands for r is at most the total, and each is at least that of the
-    smallest shape, so a group has at most as many tasks as fit of the shape of which most fit.
-
-    Parameters
-    ----------
-    demand : int64, shape (shapes, resources)
-    total : int64, shape (resources,)
-        Capacity of all machines.
+    Group tasks by dominant resource r. The sum of a group's demands for r is at most the `total` of all machines, and each is at
+    least that of the smallest shape, so a group has at most as many tasks as fit of the shape of which most fit.
     """
     fit = np.where(demand > 0, total // np.maximum(demand, 1), np.iinfo(np.int64).max).min(axis=1)
     return len(total) * int(fit.max())
