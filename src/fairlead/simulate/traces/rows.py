@@ -69,6 +69,10 @@ class Chunk:
             self.refuse(row, f"{column}: write a whole number, not {self.texts(column)[row]!r}")
         return found.astype(np.int64)
 
+    def each(self, column: str, read: Callable[[str], float]) -> F64:
+        """Return what `read` returns of each text of a column."""
+        return np.array([self.attempt(row, read, text) for row, text in enumerate(self.texts(column))], np.float64)
+
     def codes(self, values: Sequence[Any], number: Once) -> I64:
         """Return the number of each value; one that has none is a fault of its row."""
         try:
@@ -89,7 +93,6 @@ class Chunk:
         self.faults.setdefault(row, why)
 
     def refuse_all(self, rows: NDArray[np.bool_], why: str) -> None:
-        """Record what is wrong with all of these rows."""
         for row in np.flatnonzero(rows).tolist():
             self.refuse(row, why)
 
