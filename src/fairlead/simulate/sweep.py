@@ -130,16 +130,13 @@ def merged(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def sweep(
-    points: list[Point],
-    folder: Path,
-    engine: str = "local",
-    progress: Callable[[int, int], None] = lambda done, of: None,
-    workers: int | None = None,
-) -> list[dict[str, Any]]:
+    points: list[Point], folder: Path, engine: str = "local",
+    progress: Callable[[int, int], None] = lambda done, of: None, workers: int | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
     """Run the points that are not in the folder yet; return the results of all, in their order.
 
-    `engine` is local, with so many `workers` on this machine's cores; or ray, at `RAY_ADDRESS`, where the nodes must see the
-    trace under the same path. `progress` gets the number of points done, and of all. Raises TraceError.
+    `engine` is local, with `workers` processes on this machine, by default one a core; or ray, at `RAY_ADDRESS`, where the nodes
+    must see the trace under the same path. `progress` gets the number of points done, and of all. Raises TraceError.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
