@@ -56,34 +56,16 @@ def summary(run: Run, seed: int = 0) -> dict[str, Any]:
         if (size == k).any()
     }
     return {
-        "workload": run.workload.name,
-        "policy": run.policy,
-        "seed": seed,
-        "jobs": int(counted.sum()),
-        "ended": int(over.sum()),
-        "refused": int(run.refused[counted].sum()),
-        "tasks": int(run.completed),
-        "makespan": _lasted(run),
-        "completion": _spread(completion),
-        "wait": _spread(wait),
-        "slowdown": _spread(slowdown),
-        "by size": by_size,
+        "workload": run.workload.name, "policy": run.policy, "seed": seed, "jobs": int(counted.sum()), "ended": int(over.sum()),
+        "refused": int(run.refused[counted].sum()), "tasks": int(run.completed), "makespan": _lasted(run),
+        "completion": _spread(completion), "wait": _spread(wait), "slowdown": _spread(slowdown), "by size": by_size,
         "utilisation": _part_of_all(run, dict(zip(run.resources, run.used.sum(axis=0).tolist(), strict=True))),
-        "over time": over_time(run),
-        "unfairness": float(unfairness(run).mean()) if len(run.at) else 0.0,
-        "idle for promises": idle_for_promises(run),
-        "offers": run.offers,
-        "offered": _part_of_all(run, run.offered),
-        "revoked": run.revoked,
-        "revokes": run.revokes,
-        "lost": run.lost,
-        "below guarantee": run.missed,
-        "decisions": run.decisions,
-        "steps": run.steps,
-        "replay": run.replay,
-        "notes": [*run.workload.notes, *run.notes],
+        "over time": over_time(run), "unfairness": float(unfairness(run).mean()) if len(run.at) else 0.0,
+        "idle for promises": idle_for_promises(run), "offers": run.offers, "offered": _part_of_all(run, run.offered),
+        "revoked": run.revoked, "revokes": run.revokes, "lost": run.lost, "below guarantee": run.missed,
+        "decisions": run.decisions, "steps": run.steps, "replay": run.replay, "notes": [*run.workload.notes, *run.notes],
         "seconds": round(run.seconds, 3),
-    }
+    }  # fmt: skip
 
 
 def _of_jobs(run: Run) -> tuple[F64, F64, F64]:

@@ -36,54 +36,25 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True)
 class Workload:
-    """Machines, and jobs in order of submission.
+    """Machines, and jobs in order of submission. All arrays have an entry a job unless another shape is named.
 
-    Attributes
-    ----------
-    name : str
-    nodes : list of Node
-    queues : list of Queue
-        The tree; if empty, each queue of a job is a leaf under the root.
-    submit : float64, shape (jobs,)
-        Seconds from the start, ascending.
-    leaf : int64, shape (jobs,)
-        Index into `leaves`.
-    leaves : list of str
-        The queues of jobs, in order of their first job.
-    tasks : int64, shape (jobs,)
-    shape : int64, shape (jobs,)
-        Index into `demands` and `places`.
-    demands : list of dict
-        Demand of one task, in base units.
-    places : list of dict
-        Required labels, each with its accepted values.
-    duration : float64
-        Seconds; job j's start at `first[j]`: one per task where `varied[j]`, else one for all.
-    first, varied : int64, shape (jobs,)
-    gang : bool, shape (jobs,)
-        True if all tasks start at once or none.
-    priority : int64, shape (jobs,)
-    withdrawn : float64, shape (jobs,)
-        When a job's waiting tasks are cancelled; running ones go on. Infinite: never.
-    time_limit : float64, shape (jobs,)
-        Declared most seconds of a task, never less than it took. Infinite: none.
-    like : int64, shape (jobs,)
-        Index into `templates`.
-    templates : list of Job
-        Everything else about a job, such as its name, user and retries; the columns above override the template.
-    after : dict of int to list of int
-        By job: earlier jobs that must have ended before it.
-    settings : Settings
-        Of the scheduler; the defaults where neither a configuration nor a journal sets them.
-    changes : list of Fact
-        What else happens, by time: nodes that join, are lost or drained, other configurations, and what people ask about jobs,
-        by their number in the order of submission, from 1.
-    begun : float64, shape (tasks,) or (0,)
-        When tasks really began, those of one job after another's; NaN if they did not. Empty if that is not known.
-    skipped : int
-        Malformed rows left out.
-    notes : list of str
-        Choices made where the trace is silent.
+    queues : the tree; if empty, each queue of a job is a leaf under the root
+    submit : seconds from the start, ascending
+    leaf, leaves : index into `leaves`; the queues of jobs, in order of their first job
+    shape : index into `demands`, of one task in base units, and `places`, required labels with their accepted values
+    duration : seconds; job j's start at `first[j]`: one per task where `varied[j]`, else one for all
+    gang : True if all tasks start at once or none
+    withdrawn : when a job's waiting tasks are cancelled; running ones go on. Infinite: never
+    time_limit : declared most seconds of a task, never less than it took. Infinite: none
+    like, templates : index into `templates`, which have everything else about a job, such as its name, user and retries; the
+        columns above override the template
+    after : by job: earlier jobs that must have ended before it
+    settings : of the scheduler; the defaults where neither a configuration nor a journal sets them
+    changes : what else happens, by time: nodes that join, are lost or drained, other configurations, and what people ask about
+        jobs, by their number in the order of submission, from 1
+    begun : shape (tasks,) or (0,): when tasks really began, those of one job after another's; NaN: not, empty: unknown
+    skipped : malformed rows left out
+    notes : choices made where the trace is silent
     """
 
     name: str

@@ -26,16 +26,10 @@ Cells = Sequence[str] | F64
 class Chunk:
     """Some rows of a trace.
 
-    Attributes
-    ----------
-    cells : dict of str to a list of str or float64, shape (rows,)
-        By column; an empty cell is an empty text.
-    lines : list of int
-        Line of each row in its file.
-    faults : dict of int to str
-        What is wrong with a row; the first thing counts.
-    left_out : bool, shape (rows,)
-        Rows that are no jobs, though nothing is wrong with them.
+    cells : by column, a list of texts, in which an empty cell is an empty text, or float64, shape (rows,)
+    lines : line of each row in its file
+    faults : what is wrong with a row; the first thing counts
+    left_out : bool, shape (rows,): rows that are no jobs, though nothing is wrong with them
     """
 
     def __init__(self, cells: dict[str, Cells], lines: Sequence[int], faults: dict[int, str] | None = None) -> None:
@@ -191,10 +185,8 @@ def by_columns(names: Sequence[str], rows: list[list[str]], lines: Sequence[int]
 
 
 def _header(path: Path, names: list[str], separator: str) -> list[str]:
-    for other, what in (
-        (";", "semicolons between its cells: write commas"),
-        ("|", "bars between its cells: sacct -P writes so: use --format sacct"),
-    ):
+    bars = "bars between its cells: sacct -P writes so: use --format sacct"
+    for other, what in ((";", "semicolons between its cells: write commas"), ("|", bars)):
         if len(names) == 1 and separator == "," and other in names[0]:
             raise TraceError(f"{path}:1: has {what}")
     if (twice := repeated(names)) is not None:
