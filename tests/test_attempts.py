@@ -40,3 +40,7 @@ def test_attempts_are_separated_on_a_terminal_and_nowhere_else(tmp_path):
         once = world.submit("--queue", "A", "--", "echo", "once")
         world.ok("wait", str(once))
         assert on_a_terminal(world, "logs", str(once)) == "once\n"
+        unended = world.submit("--queue", "A", "--retries", "1", "--", "sh", "-c", "printf $FAIRLEAD_NUMBER; exit 1")
+        world.call("wait", str(unended))
+        assert on_a_terminal(world, "logs", str(unended)) == "1\n--- attempt 2 ---\n2"
+        assert world.ok("logs", str(unended)) == "12"

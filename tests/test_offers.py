@@ -1036,3 +1036,21 @@ def test_offers_that_expired_in_an_older_journal_refuse_nothing():
     c.now = 60.0
     c.happen(OffersRescinded(at=60.0, ids=[made.id], why="expired"))
     assert len(c.offers()) == 1
+
+
+def test_the_roles_of_one_user_do_not_fill_the_tree_for_others():
+    c = Cluster(Queue("people"), Queue("people/*"))
+    refused = ""
+    for k in range(20):
+        try:
+            c.join(f"f{k}", *(f"people/eve/{k}-{i}" for i in range(100)))
+        except frameworks.Refused as error:
+            refused = str(error)
+            break
+        c.ask("tear_down", f"f{k}")
+    assert 1 < k < 11
+    assert "queue 'people/eve' would have" in refused
+    assert "queues below it: 1000 at most" in refused
+    c.join("again", "people/eve/0-0")  # an old role is used again
+    c.join("ann", "people/ann")
+    assert admission.leaf_for(c.state, "people/ben", "ben") == "people/ben"

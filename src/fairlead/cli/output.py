@@ -53,6 +53,7 @@ class TaskOutput:
         self._connection, self._tasks = connection, f"/v1/jobs/{job}/tasks"
         self._job, self._index = job, index
         self._offsets = {"out": 0, "err": 0}
+        self._last = {"out": b"", "err": b""}
         self._begins: dict[str, list[tuple[int, int]]] = {
             "out": [],
             "err": [],
@@ -62,7 +63,7 @@ class TaskOutput:
     def over(self, connection: Connection) -> "TaskOutput":
         """Return a copy that reads the rest over another connection."""
         rest = TaskOutput(connection, self._job, self._index)
-        rest._offsets, rest._begins, rest._known = self._offsets, self._begins, self._known
+        rest._offsets, rest._begins, rest._known, rest._last = self._offsets, self._begins, self._known, self._last
         return rest
 
     def copy(self, follow: bool, on_poll: Callable[[dict[str, Any]], None] = lambda task: None) -> dict[str, Any]:
@@ -116,9 +117,12 @@ class TaskOutput:
         written = 0
         for at, number in self._begins[stream]:
             if begin <= at < self._offsets[stream] and target.isatty():
-                target.write(piece[written : at - begin] + f"--- attempt {number} ---\n".encode())
+                before = piece[: at - begin] or self._last[stream]
+                end_of_line = b"" if before[-1:] in (b"", b"\n") else b"\n"
+                target.write(piece[written : at - begin] + end_of_line + f"--- attempt {number} ---\n".encode())
                 written = at - begin
         target.write(piece[written:])
+        self._last[stream] = piece[-1:]
 
     def _find_attempts(self, attempt: int) -> None:
         """Read where attempts begin, if there are more of them than before."""

@@ -5,6 +5,7 @@ fault, which may not know yet: that is :class:`InvalidOffers`. A task that canno
 changes anything.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fairlead.model.quantity import format_quantities
-from fairlead.model.specs import USERS, Framework, Job, Quantities, path_to_root
+from fairlead.model.specs import ROOT, USERS, Framework, Job, Quantities, path_to_root, settings_for, written
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.admission import MOST_LEAVES, Refused, Unknown, cancel, check_job
 from fairlead.scheduler.facts import (
@@ -47,6 +48,8 @@ LONGEST_GRACE_SECONDS = 3600.0
 LONGEST_REFUSAL_SECONDS = 365 * 86400.0
 """Maximum seconds of a refusal."""
 NO_EXECUTORS: Mapping[str, Job] = {}
+MOST_BELOW = 1000
+"""Maximum number of queues below one that is configured, or is a user's, if frameworks make them."""
 MOST_TIMEOUTS = 16.0
 """The longest time without offers of a node after one of it expired, in times of `offer_timeout`."""
 NOT_IN_ROLES = "\t\n\v\f\r \x7f"
@@ -140,6 +143,7 @@ def subscribe(
         raise Refused(f"role {unknown[0]!r} is suppressed, and none of the framework's roles")
     if len(state.tree.names) + 3 * len(framework.roles) > MOST_LEAVES + len(state.tree.declared):
         raise Refused(f"there are {MOST_LEAVES} queues of users and frameworks already: no more can be added")
+    _check_crowd(state, [role for role in framework.roles if role not in state.tree.rows])
     roles = {role for role in f.members[who].leaves if role not in framework.roles} if update else None
     framework = replace(framework, roles=[*dict.fromkeys(framework.roles)])
     fact = FrameworkSubscribed(at=now, id=who, framework=framework, suppressed=sorted({*suppressed}))
@@ -147,6 +151,19 @@ def subscribe(
     if not update and who in f.members and f.members[who].away_since is None:
         facts.append(FrameworkDisconnected(at=now, id=who))  # not noticed before
     return [*facts, fact]
+
+
+def _check_crowd(state: State, new: Sequence[str]) -> None:
+    """Raise Refused if new roles crowd the queue below which they are configured: nobody fills the tree for others."""
+    above = [
+        next((name for name in path_to_root(role) if settings_for(name, state.tree.declared)), ROOT) for role in new
+    ]
+    for name, count in Counter(above).items():
+        below = sum(other.startswith(f"{name}/") for other in state.tree.names) + count
+        if below > MOST_BELOW:
+            raise Refused(
+                f"queue {written(name)!r} would have {below} queues below it: {MOST_BELOW} at most, so use its roles again"
+            )
 
 
 def disconnect(state: State, who: str, now: float, not_before: float = 0.0) -> list[Fact]:
