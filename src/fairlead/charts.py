@@ -365,12 +365,8 @@ class Chart:
             heads, rows = ["", "mean", "least", "most"], []
             for each, _, y in self.values:
                 known = y[np.isfinite(y)]
-                rows.append(
-                    [
-                        each.name,
-                        *(self.y.form(float(f(known))) if len(known) else "" for f in (np.mean, np.min, np.max)),
-                    ]
-                )
+                of = [self.y.form(float(f(known))) if len(known) else "" for f in (np.mean, np.min, np.max)]
+                rows.append([each.name, *of])
         else:
             heads, rows = [self.x.title, *(each.name for each in self.series)], []
             for place in places:

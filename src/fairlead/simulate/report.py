@@ -205,11 +205,8 @@ def page(runs: Sequence[Run], settings: str = "", seeds: Sequence[int] = ()) -> 
     drawn: dict[str, Run] = {}
     for each, run in zip(found, runs, strict=True):
         drawn.setdefault(run_title(each, found), run)
-    head = [
-        f"machines: {runs[0].workload.machines}",
-        f"policies: {', '.join(drawn)}",
-        *([settings] if settings else []),
-    ]
+    machines = f"machines: {runs[0].workload.machines}"
+    head = "\n".join(filter(None, [machines, f"policies: {', '.join(drawn)}", settings]))
     sections: dict[str, list[Chart]] = {
         "Dominant shares over time": _shares(drawn),
         "Completion times": [_completion(drawn), _by_size(by_title)],
@@ -217,7 +214,7 @@ def page(runs: Sequence[Run], settings: str = "", seeds: Sequence[int] = ()) -> 
         "Fairness": [_unfairness(drawn), *_by_queue(by_title)],
     }
     parts = [f"<h2>{title}</h2>{''.join(chart.figure() for chart in charts)}" for title, charts in sections.items()]
-    return framed(runs[0].workload.name, [_pre("\n".join(head)), _pre(runs_text(found, 120)), *parts])
+    return framed(runs[0].workload.name, [_pre(head), _pre(runs_text(found, 120)), *parts])
 
 
 def _shares(runs: Mapping[str, Run]) -> list[Chart]:
@@ -250,9 +247,8 @@ def _completion(runs: Mapping[str, Run]) -> Chart:
         times = np.sort((run.ended - run.submitted)[(run.submitted >= run.since) & ~np.isnan(run.ended)])
         kept = np.unique(np.linspace(0, max(0, len(times) - 1), min(len(times), 300)).astype(np.int64))
         series.append(Series(title, np.maximum(times[kept], 1e-3), (kept + 1) / max(1, len(times)), holds=True))
-        for row, value in zip(
-            rows[1:], np.quantile(times, parts) if len(times) else [np.nan] * len(parts), strict=True
-        ):
+        values = np.quantile(times, parts) if len(times) else [np.nan] * len(parts)
+        for row, value in zip(rows[1:], values, strict=True):
             row.append(span(value))
     title = "Jobs that have ended, by the time since their submission"
     return Chart(title, series, Axis(form=span, log=True), Axis(form=percent), rows=rows)
@@ -304,26 +300,20 @@ def _by_queue(found: Sequence[tuple[str, list[dict[str, Any]]]]) -> list[Chart]:
         for title, runs in found
     }
     names = sorted(furthest([each for runs in named.values() for each in runs], MOST_QUEUES))
+
+    def of_due(queue: dict[str, Any]) -> Any:
+        return queue["short"] / queue["entitled"] if queue["entitled"] else None
+
     what: tuple[tuple[str, Get, Form], ...] = (
-        (
-            "Short over time, of each queue's entitlement; below zero: it got more",
-            lambda queue: queue["short"] / queue["entitled"] if queue["entitled"] else None,
-            percent,
-        ),
-        ("Mean wait", lambda queue: queue["wait"].get("mean"), span),
+        ("Short over time, of each queue's entitlement; below zero: it got more", of_due, percent),
+        ("Mean wait", _at("wait", "mean"), span),
     )
-    return [
-        Chart(
-            title,
-            [
-                _over_seeds(run, [[get(each[name]) for each in queues if name in each] for name in names], "bar")
-                for run, queues in named.items()
-            ],
-            Axis(names=names),
-            Axis(form=form),
-        )
-        for title, get, form in what
-    ]
+    charts = []
+    for title, get, form in what:
+        values = {run: [[get(each[n]) for each in queues if n in each] for n in names] for run, queues in named.items()}
+        bars = [_over_seeds(run, of_run, "bar") for run, of_run in values.items()]
+        charts.append(Chart(title, bars, Axis(names=names), Axis(form=form)))
+    return charts
 
 
 def _pre(text: str) -> str:
@@ -413,15 +403,10 @@ def sweep_page(found: Sequence[dict[str, Any]]) -> str:
     for _, title, form, get in _shown_measures(found):
         places = many[along]
         if len(places) > 1:
-            series = [
-                _over_seeds(
-                    name,
-                    [[get(each["numbers"]) for each in mine if each["point"][along] == at] for at in places],
-                    "line",
-                    places,
-                )
-                for name, mine in drawn.items()
-            ]
+            series = []
+            for name, mine in drawn.items():
+                values = [[get(each["numbers"]) for each in mine if each["point"][along] == at] for at in places]
+                series.append(_over_seeds(name, values, "line", places))
             axis = Axis(along, marks=places if len(places) <= 10 else ())
         else:
             series = [_over_seeds(title, [[get(each["numbers"]) for each in mine] for mine in drawn.values()], "bar")]

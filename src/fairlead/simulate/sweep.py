@@ -32,9 +32,7 @@ Source = tuple[str, str, str, bool, int]
 class Point:
     """The inputs of one simulation.
 
-    trace, kind : path of the trace, and its format
-    nodes, node : number and capacity of identical machines; 0: those of the trace, or of `config`
-    config : path of a fairlead.toml; empty for none
+    nodes, node : number and capacity of identical machines; 0: those of the trace, or of `config`, a fairlead.toml
     changes : assignments to keys of the configuration
     history : half-life of past usage in seconds; None: that of the configuration
     offers, framework : queues whose jobs are launched in offers, empty for none; and how frameworks answer

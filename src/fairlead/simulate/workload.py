@@ -244,14 +244,10 @@ def _chosen(workload: Workload, rows: I64) -> Workload:
     number[order] = np.arange(len(order))
     names = ("submit", "tasks", "shape", "varied", "gang", "priority", "withdrawn", "time_limit", "like")
     return replace(
-        workload,
-        **{name: getattr(workload, name)[rows] for name in names},
-        leaf=number[leaf],
-        leaves=[workload.leaves[k] for k in order.tolist()],
-        duration=workload.duration[where],
-        first=first,
+        workload, **{name: getattr(workload, name)[rows] for name in names}, leaf=number[leaf],
+        leaves=[workload.leaves[k] for k in order.tolist()], duration=workload.duration[where], first=first,
         after=_after(workload.after, rows),
-    )
+    )  # fmt: skip
 
 
 def cut(
@@ -269,12 +265,10 @@ def cut(
     begin = start if np.isfinite(start) else 0.0
     found = _chosen(workload, rows)
     return replace(
-        found,
-        submit=(found.submit - begin) / speed,
-        withdrawn=(found.withdrawn - begin) / speed,
+        found, submit=(found.submit - begin) / speed, withdrawn=(found.withdrawn - begin) / speed,
         changes=_changes(workload.changes, rows, begin, speed),
         begun=_begun(workload, rows) - begin if speed == 1 else np.zeros(0),
-    )
+    )  # fmt: skip
 
 
 def _changes(changes: list[Fact], rows: I64, begin: float, speed: float) -> list[Fact]:
