@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 
 from conftest import supervisor_of
-from fairlead.engines.contract import Launches, NodeDown, NodeUp, Where
+from fairlead.engines.contract import Launches, NodeDown, Where
 from fairlead.engines.local.member import Keys, start_member
 from fairlead.engines.local.supervisor_connections import Endpoint
 from fairlead.engines.remote.engine import RemoteEngine
@@ -89,7 +89,7 @@ class Fleet:
         return self.ended[attempt]
 
     def is_down(self, name: str) -> bool:
-        told = [event for event in self.news if event == NodeDown(name) or event == NodeUp(self.nodes[name])]
+        told = [event for event in self.news if event == NodeDown(name) or event[0] == self.nodes[name]]
         return bool(told) and isinstance(told[-1], NodeDown)
 
     def supervisor(self, name: str) -> psutil.Process:

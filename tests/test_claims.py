@@ -16,7 +16,7 @@ from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import NEVER, Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import snapshot
-from fairlead.scheduler.decide import decide
+from fairlead.scheduler.decide import decide, next_step
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Claim,
@@ -35,7 +35,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     encode,
 )
-from fairlead.scheduler.preemption.claims import next_due, preempt_for_claims
+from fairlead.scheduler.preemption.claims import preempt_for_claims
 from fairlead.scheduler.reports.audits import audit_history
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.listings import describe_job, describe_tasks, list_queues
@@ -79,7 +79,7 @@ class Story:
     def until(self, end: float) -> "Story":
         """Go on to a moment, deciding whenever something happens and whenever a claim is due."""
         while True:
-            due = next_due(self.state, self.now)
+            due, _ = next_step(self.state, np.inf, self.now, self.now)
             moments = [due, *(c[0] for c in self.coming), *(at for at, _ in self.ends.values())]
             now = min([m for m in moments if m > self.now or m in [c[0] for c in self.coming]], default=np.inf)
             if now > end:

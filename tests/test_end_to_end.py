@@ -228,6 +228,50 @@ def test_one_card_of_a_node_is_drained_and_resumed(live):
     live.config.write_text(live.config.read_text().replace("gpu = 2, ", ""))
 
 
+def with_gpus(live, before, count):
+    live.config.write_text(before.replace("capacity = { ", f"capacity = {{ gpu = {count}, "))
+
+
+def test_a_reload_takes_how_many_cards_a_node_has(live):
+    before = live.config.read_text()
+    with_gpus(live, before, 3)
+    live.end(signal.SIGTERM)
+    live.up()
+    cards = lambda: [card["card"] for card in live.ask("nodes")["nodes"][0]["cards"]]  # noqa: E731
+    assert cards() == [0, 1, 2]
+    with_gpus(live, before, 5)
+    assert live.ok("reload") == "the configuration is in force\n"
+    tell = "echo $CUDA_VISIBLE_DEVICES; " + GATE
+    job = live.submit("-q", "A", "--gpu", "1", "--tasks", "7", "--", "sh", "-c", tell)
+    out = lambda: [path.read_text() for path in (live.home / "output" / str(job)).glob("*.out")]  # noqa: E731
+    live.until(lambda: all(given := out()) and len(given) == 5)
+    assert sorted(out()) == [f"{card}\n" for card in range(5)]
+    assert cards() == [0, 1, 2, 3, 4]
+    (live.folder / "go").touch()
+    live.ok("wait", str(job))
+    assert (len(out()), {*out()}) == (7, {f"{card}\n" for card in range(5)})
+    with_gpus(live, before, 1)
+    assert live.ok("reload") == "the configuration is in force\n"
+    assert cards() == [0]
+    assert live.call("drain", "n1", "--gpu", "1").stderr == "fairlead: node 'n1' has no card 1: it has 0\n"
+
+
+def test_a_drained_card_that_a_node_loses_is_forgotten(live):
+    """It takes no other card with it, at a reload and at a restart, and takes tasks when it comes back."""
+    before = live.config.read_text()
+    free = lambda: [(card["card"], card["status"]) for card in live.ask("nodes")["nodes"][0]["cards"]]  # noqa: E731
+    restart = lambda: (live.end(signal.SIGTERM), live.up())  # noqa: E731
+    for again in (lambda: live.ok("reload"), restart):
+        with_gpus(live, before, 2)
+        restart()
+        assert free() == [(0, "free"), (1, "free")]
+        live.ok("drain", "n1", "--gpu", "1")
+        with_gpus(live, before, 1)
+        again()
+        assert live.ask("nodes")["nodes"][0]["capacity"]["gpu"] == 1000
+        assert live.ok("run", "-q", "A", "--gpu", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES") == "0\n"
+
+
 def test_jobs_of_a_queue_that_others_were_below_are_called_by_its_name_everywhere(live):
     """In answers, facts, metrics and the log, of those who wait, run, claim and pay."""
     good = live.config.read_text()

@@ -45,6 +45,13 @@ from fake_engine import Attempt, columns, rows
 NODE = Node("here", {"cpu": 4000, "memory": 8 << 30, "gpu": 4000})
 
 
+def with_export(bench, job, name):
+    """Return a job with a stored environment of this name, if any: its tasks are forked."""
+    (bench.folder / "exports").mkdir()
+    (bench.folder / "exports" / "kept").write_text("{}")
+    return replace(job, work=replace(job.work, export=name))
+
+
 class Bench:
     """An engine in a folder, and what it said."""
 
@@ -159,7 +166,7 @@ def test_what_a_task_is_given_and_how_it_ends(bench):
     assert bench.end_of(a) == (Outcome.EXITED, 7)
     assert bench.wrote(a) == f"1 2 y z\n{bench.folder}\n"
     assert bench.wrote(a, "err") == "oops\n"
-    assert NodeUp(NODE) in bench.nodes
+    assert NodeUp(NODE, [0, 1, 2, 3]) in bench.nodes
     assert a in bench.started
 
 
@@ -564,6 +571,42 @@ def test_a_task_that_ended_unseen_before_the_supervisor_was_killed_has_ended(whi
     supervisor.kill()
     assert bench.end_of(a) == (Outcome.EXITED, 3)
     assert bench.end_of(stopped) == (Outcome.LOST, 0), "what was asked to stop is not done"
+
+
+@pytest.mark.parametrize("export", ["", "kept"])
+@pytest.mark.parametrize("lines", [1, 20, 80])
+def test_what_ended_while_an_array_starts_has_ended_when_the_supervisor_is_killed(bench, export, lines):
+    job = with_export(bench, bench.job("sh", "-c", "echo $FAIRLEAD_INDEX >> done"), export)
+    done, (supervisor,) = bench.folder / "done", supervisor_of(bench.folder)
+    done.touch()
+    bench.start_all([Attempt(1, i, 1) for i in range(100)], job)
+    while len(done.read_text().split()) < lines:
+        time.sleep(0.001)
+    supervisor.suspend()
+    bench.until(lambda: all(child.status() == psutil.STATUS_ZOMBIE for child in supervisor.children()))
+    supervisor.kill()
+    ended = [Attempt(1, int(index), 1) for index in done.read_text().split()]
+    bench.until(lambda: bench.ended.keys() >= set(ended))
+    assert {bench.ended[attempt] for attempt in ended} == {(Outcome.EXITED, 0)}
+
+
+@pytest.mark.parametrize("export", ["", "kept"])
+def test_no_program_runs_before_its_pid_is_in_the_spool(bench, export):
+    script = """grep -qxF '["started", 1, '$FAIRLEAD_INDEX', 1, '$$']' supervisor/spool"""
+    look = with_export(bench, bench.job("sh", "-c", script), export)
+    attempts = [Attempt(1, i, 1) for i in range(40)]
+    bench.start_all(attempts, look)
+    bench.until(lambda: len(bench.ended) == len(attempts))
+    assert set(bench.ended.values()) == {(Outcome.EXITED, 0)}
+
+
+def test_what_the_guardian_cuts_short_is_lost_whatever_its_parent_makes_of_that(bench):
+    attempts = [Attempt(1, i, 1) for i in range(40)]
+    bench.start_all(attempts, bench.job("sh", "-c", f"sleep {LONG}9; exit 3"))
+    bench.until(lambda: len(alive(f"^sleep {LONG}9")) == len(attempts))
+    supervisor_of(bench.folder)[0].kill()
+    bench.until(lambda: len(bench.ended) == len(attempts))
+    assert set(bench.ended.values()) == {(Outcome.LOST, 0)}
 
 
 def test_when_the_supervisor_is_asked_to_end_its_tasks_are_asked_first(bench):

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from fairlead.model.specs import ROOT, Node, Queue, Settings
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, NodeJoined
-from fairlead.scheduler.growth import ensure_queue, ensure_queues
+from fairlead.scheduler.growth import ensure_queue, ensure_queues, write_queue
+from fairlead.scheduler.history import share_evenly
 from fairlead.scheduler.invariants import check_invariants
+from fairlead.scheduler.queue_tree import mark_exact
+from fairlead.scheduler.snapshot import copy_of
 
 NAMES = [f"{above}{leaf}" for above in ("", "a/", "b/", "b/c/") for leaf in ("x", "y", "z1", "z", "m")]
 
@@ -31,6 +34,23 @@ def configured(policy, guarantee):
     return state
 
 
+def columns_of(state):
+    return {*state.queues.FIELDS.names, *state.queues.WIDE}
+
+
+def assert_declared(state):
+    """Writing each queue's declaration again changes nothing."""
+    queues = state.queues
+    before = {name: getattr(queues, name)[: queues.n].copy() for name in columns_of(state)}
+    for row in range(queues.n):
+        write_queue(state, row)
+    state.tree.write_guarantees(queues, state.cluster.total)
+    share_evenly(queues, state.cluster.total)
+    mark_exact(queues)
+    for name, values in before.items():
+        assert np.array_equal(values, getattr(queues, name)[: queues.n], equal_nan=values.dtype.kind == "f"), name
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=20),
@@ -44,11 +64,30 @@ def test_queues_created_together_equal_those_created_one_by_one(names, policy, g
     for name in names:
         ensure_queue(single, name)
     check_invariants(together)
+    check_invariants(single)
+    for state in (together, single):
+        assert_declared(state)
     order = [together.tree.rows[name] for name in single.tree.names]
     assert sorted(together.tree.names) == sorted(single.tree.names)
-    for column in {*together.queues.FIELDS.names, *together.queues.WIDE} - {"parent"}:
+    for column in columns_of(together) - {"parent", "rank"}:
         mine, other = getattr(together.queues, column)[order], getattr(single.queues, column)[: single.queues.n]
         assert np.array_equal(mine, other, equal_nan=mine.dtype.kind == "f"), column
     parents = [[state.tree.names[p] for p in state.queues.parent[1 : state.queues.n]] for state in (together, single)]
     at = dict(zip(together.tree.names[1:], parents[0], strict=True))
     assert [at[name] for name in single.tree.names[1:]] == parents[1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text("abc-", min_size=1, max_size=9), min_size=1, max_size=300), st.integers(1, 40))
+def test_queues_are_ranked_by_name_whatever_the_order_they_come_in(names, together):
+    state = new_state()
+    ensure_queues(state, (f"a{k:04}" for k in range(0, 8000, 8)))
+    for k in range(0, len(names), together):
+        ensure_queues(state, names[k : k + together])
+    for k in range(40):  # all between the same two
+        ensure_queue(state, f"a0008{'0' * (40 - k)}")
+    check_invariants(state)
+    copy = copy_of(state)
+    ensure_queue(copy, "a0000-new")
+    check_invariants(copy)
+    check_invariants(state)

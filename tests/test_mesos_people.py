@@ -1,11 +1,12 @@
 """Frameworks on a machine of many people: each is an account, by its secret or by whose process it is, and runs as that."""
 
+import json
 import re
 
 import pytest
 
 from machine import Machine, why_not
-from mesos_wire import Wire, task
+from mesos_wire import JSON, Wire, task
 
 PRINCIPALS = """
 [[principal]]
@@ -64,6 +65,21 @@ def test_tasks_run_as_the_account_of_their_framework(crowd):
         offer = framework.offer()
         framework.launch(offer, task("su", {"value": "true", "user": "root"}, offer))
         assert framework.status("su")["state"] == "TASK_ERROR"
+
+
+def test_a_principal_that_is_removed_while_a_body_comes_calls_nothing(crowd):
+    wire, secrets = Wire(crowd.port, ("aurora", "borealis")), crowd.folder / "principals.toml"
+    body = json.dumps({"type": "GET_VERSION"}).encode()
+    with wire.connect() as connection:
+        headers = {**JSON, "Content-Length": str(len(body)), "Expect": "100-continue"}
+        wire.send(connection, "POST", "/api/v1", headers=headers)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+        try:
+            secrets.write_text(PRINCIPALS.replace("borealis", "sunrise"))
+            connection.sendall(body)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
+        finally:
+            secrets.write_text(PRINCIPALS)
 
 
 def _newest(crowd):

@@ -420,6 +420,24 @@ def test_offers_of_a_node_that_is_lost_or_drained_are_rescinded():
     assert [offer.node for offer in c.offers()] == [0]
 
 
+def test_what_is_reserved_on_a_lost_node_does_not_count_though_a_drained_card_is_free_now():
+    c = Cluster(Queue("q"))
+    gpu = Job("q", {"cpu": 1000, "gpu": 1000})
+    c.happen(
+        NodeJoined(at=0.0, node=Node("n0", {"cpu": 4000, "gpu": 2000})),
+        ResourcesReserved(at=0.0, node=0, amount={"cpu": 1000}, mark="m", role="q"),
+        JobSubmitted(at=0.0, id=1, job=gpu),
+    )
+    one = {"job": np.array([1]), "index": np.array([0]), "attempt": np.array([1])}
+    c.happen(
+        TasksPlaced(at=0.0, **one, node=np.array([0])),
+        TasksStarted(at=1.0, **one, ago=np.array([0]), cards=np.array([1])),
+        NodeDrained(at=2.0, node="n0", cards=[0]),
+        NodeLost(at=3.0, node="n0"),
+    )
+    assert not c.state.frameworks.role_reservations["n0"]["m"].there
+
+
 def test_what_cannot_be_launched_is_refused_task_by_task():
     c = Cluster(Queue("web", max_tasks=2))
     c.join("f", "web")

@@ -1,18 +1,23 @@
 """What tasks wrote is kept beyond their nodes, where the configuration says so: by a real scheduler, and by fsspec."""
 
+import os
 import re
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import warnings
 from array import array
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from fsspec import register_implementation
 from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given
+from hypothesis import strategies as st
 from pyftpdlib.authorizers import DummyAuthorizer
 from pyftpdlib.handlers import FTPHandler
 from pyftpdlib.ioloop import IOLoop
@@ -23,6 +28,7 @@ from fairlead.cli.output import TaskOutput, print_all
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.engines.contract import Unreachable
+from fairlead.engines.local import output as node_output
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.policies.registry import find_policy
@@ -31,6 +37,8 @@ from fairlead.scheduler.facts import JobsForgotten
 from fairlead.scheduler.statuses import SUCCEEDED, WAITING
 from fairlead.service.output import archive as output_archive
 from fairlead.service.output.archive import OutputArchive, read_output
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def test_output_is_kept_and_read_there_and_what_cannot_be_yet_is_said_and_not_lost(tmp_path):
@@ -402,6 +410,32 @@ def test_trying_comes_to_an_end_and_what_was_given_up_is_said_and_not_let_go_of(
     assert output_archive._read_notes(tmp_path / "kept_output").pending == [(3, 0, "n")]
 
 
+def test_a_task_that_spoils_its_own_output_keeps_no_others_from_the_storage(tmp_path, hasty):
+    (tmp_path / "home" / "output").mkdir(parents=True)
+    engine = LocalEngine(tmp_path / "home", [])
+    spoilt = tmp_path / "home" / "output" / "3"
+    spoilt.write_text("a file where its folder was")
+    with pytest.raises(Unreachable, match=rf"task 3\.0 cannot be read: .*Not a directory: '{spoilt}/0\.out'"):
+        read_output(engine, None, (3, 0), "out", 0, 5, "n")
+    with pytest.raises(Unreachable, match="Not a directory"):
+        engine.next_data(3, 0, "out", 0)
+    there = tmp_path / "there"
+    kept = keeping(f"file://{there}", tmp_path, engine)
+    kept._add(3, 0, "n", "mallory")
+    (tmp_path / "home" / "output" / "4").mkdir()
+    (tmp_path / "home" / "output" / "4" / "0.out").write_text("other")
+    kept._add(4, 0, "n", "alice")
+    run(kept)
+    until(lambda: "given up" in kept.trouble(3))
+    assert f"3.0 is not stored at file://{there}: [Errno 20] Not a directory: '{spoilt}/0.out': given" in kept.trouble(
+        3
+    )
+    assert (kept.describe()["trouble"], kept.away_for) == ("", 0.0)
+    assert (there / "j" / "4" / "0.out").read_text() == "other"
+    kept.close()
+    engine.close()
+
+
 def test_errors_of_storages_steer_no_terminal(tmp_path, monkeypatch):
     def fail(_):
         raise OSError("\x1b[2Jcome\nhere")
@@ -447,14 +481,56 @@ def test_an_output_with_a_large_hole_is_kept_up_to_it_and_small_holes_cost_nothi
     assert sorted(path.name for path in there.iterdir()) == ["0.out", "1.out"]
     assert (there / "1.out").read_bytes() == b"next"
     found = (there / "0.out").stat()
-    assert (found.st_size, found.st_blocks * 512 <= 2**22) == (2**29 + 2**20, True)
+    assert (found.st_size, found.st_blocks * 512 <= 2**22) == (2**29 + PAGE, True)
     with (there / "0.out").open("rb") as file:
         assert file.read(5) == b"begin"
         file.seek(2**29)
         assert file.read(7) == b"middle\0"
-    said = f"the output of task 3.0 is stored at file://{disk}/there up to byte {2**29 + 2**20} of out: a hole follows"
+    said = f"the output of task 3.0 is stored at file://{disk}/there up to byte {2**29 + PAGE} of out: a hole follows"
     assert said in kept.trouble(3)
     assert said in caplog.text
+
+
+def test_holes_between_single_bytes_are_skipped_and_counted_too(small_disk):
+    """Each is as large as a piece that is read, and never begins where one does."""
+    disk, every = small_disk("32m"), 2**20 + PAGE
+    (disk / "home" / "output" / "3").mkdir(parents=True)
+    with (disk / "home" / "output" / "3" / "0.out").open("wb", buffering=0) as file:
+        for k in range(1500):
+            file.seek(k * every)
+            file.write(b"x")
+    engine = LocalEngine(disk / "home", [])
+    kept = keeping(f"file://{disk}/there", disk, engine)
+    copy(kept)
+    engine.close()
+    (there,) = (disk / "there" / "j" / "3").iterdir()
+    end = 1024 * every + PAGE
+    assert f"up to byte {end} of out: a hole follows" in kept.trouble(3), "after a GiB of holes"
+    assert (there.stat().st_size, there.stat().st_blocks * 512 <= 2**23) == (end, True)
+    with there.open("rb") as file:
+        for k in range(1025):
+            file.seek(k * every)
+            assert file.read(2) == b"x\0"
+
+
+@given(
+    written=st.dictionaries(st.integers(0, 40), st.integers(1, 3 * 2**12)), most=st.sampled_from([2**11, 2**13, 2**20])
+)
+def test_pieces_of_an_output_are_what_was_written_and_end_where_a_hole_begins(written, most):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "3"
+        path.mkdir()
+        with (path / "0.out").open("wb", buffering=0) as file:
+            for page, length in written.items():
+                file.seek(page * 2**12)
+                file.write(b"x" * length)
+        whole, got = (path / "0.out").read_bytes(), b""
+        while piece := node_output.read_piece(Path(folder), 3, 0, "out", len(got), most):
+            assert len(piece) <= most
+            with (path / "0.out").open("rb") as file:
+                assert b"x" not in piece or os.lseek(file.fileno(), len(got), os.SEEK_HOLE) >= len(got) + len(piece)
+            got += piece
+        assert got == whole
 
 
 def test_no_more_of_an_output_is_kept_than_its_owner_may_write(tmp_path):

@@ -5,7 +5,10 @@ from elsewhere.
 import asyncio
 import base64
 import contextlib
+import functools
 import grp
+import http.client
+import http.server
 import json
 import os
 import pwd
@@ -28,7 +31,7 @@ from hypothesis import strategies as st
 from conftest import FAIRLEAD
 from fairlead.calls import payloads
 from fairlead.cli.background import Background
-from fairlead.client.address import Address, NotTrusted, check_port, find
+from fairlead.client.address import Address, NotTrusted, find, trusted_host
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import check_folder, make_home
@@ -42,6 +45,7 @@ from fairlead.people.audit_records import LINES_A_MINUTE, AuditRecord, AuditReco
 from fairlead.people.rules import Caller, Forbidden, Rules
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.service.api.access import ROUTES, Who
 from fairlead.service.api.calls import end_session
 from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.service.connections.listening import CannotListen, open_socket
@@ -351,6 +355,72 @@ def test_a_port_asks_for_the_token_before_anything_else(machine, elsewhere):
     )
 
 
+@pytest.fixture
+def begin(machine, elsewhere):
+    """Send the head of a request until the scheduler waits for the body; what is returned sends that, and returns the answer."""
+    url, _ = elsewhere
+    host, _, port = url.removeprefix("https://").partition(":")
+    context = ssl.create_default_context(cafile=machine.folder / "authority.pem")
+    with contextlib.ExitStack() as opened:
+
+        def begin(token, method, path, body):
+            plain = opened.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            wire = opened.enter_context(context.wrap_socket(plain, server_hostname=host))
+            said = {"Host": f"{host}:{port}", "Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            said |= {"Content-Length": len(body), "Expect": "100-continue", "Connection": "close"}
+            head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+            wire.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode())
+            begun = wire.recv(65536)
+            assert begun.startswith(b"HTTP/1.1 100 "), (method, path, begun)
+
+            def finish():
+                wire.sendall(body.encode())
+                answer = http.client.HTTPResponse(wire)
+                answer.begin()
+                return answer.status, json.loads(answer.read())
+
+            return finish
+
+        yield begin
+
+
+def test_a_token_that_is_revoked_while_a_body_comes_changes_nothing(machine, begin):
+    alice = machine["alice"]
+    token = alice.ok("token", "new").strip()
+    session = alice.http("POST", "/v1/sessions", {"argv": ["true"]})[1]["id"]
+    job = alice.ok("submit", "-q", "people", "--cpu", "100", "--", "true").strip()
+    names = {"{session}": session, "{payload}": "0" * 32, "{job}": job, "{index}": "0", "{node}": "n1"}
+    finish = {}
+    for route, methods in alice.http("GET", "/openapi.json")[1]["paths"].items():
+        for method in (method.upper() for method, told in methods.items() if "requestBody" in told):
+            if ROUTES[method, route].who is Who.OPERATORS:
+                continue
+            path = functools.reduce(lambda path, name: path.replace(name, names[name]), names, route)
+            body = '{"argv": ["true"], "queue": "people"}' if route == "/v1/jobs" else "[]"
+            finish[method, route] = begin(token, method, path, body)
+    assert {("POST", "/v1/jobs"), ("PUT", "/v1/sessions/{session}/payloads/{payload}")} < set(finish)
+    alice.ok("token", "revoke", token.split("_")[1])
+    for route, finished in finish.items():
+        status, told = finished()
+        assert (status, "is revoked or expired" in str(told)) == (401, True), (route, status, told)
+    assert alice.http("GET", "/v1/jobs?limit=1")[1]["jobs"][0]["id"] == int(job)
+
+
+def test_one_who_is_no_operator_any_more_when_the_body_has_come_operates_nothing(machine, begin):
+    token = machine["olga"].ok("token", "new").strip()
+    finish = begin(token, "POST", "/v1/nodes/n1/drain", "{}")
+    before = machine.config.read_text()
+    try:
+        machine.config.write_text(before.replace('operators = ["olga"]', "operators = []"))
+        machine["root"].ok("reload")
+        status, told = finish()
+        assert (status, "does not operate this scheduler" in str(told)) == (403, True), told
+    finally:
+        machine.config.write_text(before)
+        machine["root"].ok("reload")
+    assert {node["status"] for node in machine["root"].http("GET", "/v1/nodes")[1]["nodes"]} == {"up"}
+
+
 # -- servers that are not what they seem -------------------------------------------------------------------------------
 
 
@@ -410,7 +480,7 @@ def test_whoever_takes_a_port_of_this_machine_gets_no_token(monkeypatch):
             connection.get("/v1/jobs")
         assert b"secret" not in heard()
     with pytest.raises(NotTrusted, match="nothing listens there"):
-        check_port("127.0.0.1", port)
+        trusted_host("127.0.0.1", port)
 
 
 @needs_root
@@ -442,11 +512,11 @@ def test_who_listens_on_another_address_of_the_port_stops_no_client(mine, others
         except OSError as error:
             pytest.skip(f"there is no such address here: {error}")
         where = "::1" if mine == "::1" else "127.0.0.1"
-        check_port(where, port)
+        assert trusted_host(where, port) == where
         for host in others:
             if host not in ("::", where):
                 with pytest.raises(NotTrusted, match="uid 60002 listens there"):
-                    check_port(host, port)
+                    trusted_host(host, port)
 
 
 @needs_root
@@ -455,7 +525,49 @@ def test_whoever_takes_all_addresses_gets_no_token():
         with listener_of(60002, lambda host=host: socket.create_server((host, 0), family=family_of(host))) as taken:
             for where in ("127.0.0.1", "127.0.0.2", "localhost"):
                 with pytest.raises(NotTrusted, match=f"{where}:.* uid 60002 listens there"):
-                    check_port(where, taken.getsockname()[1])
+                    trusted_host(where, taken.getsockname()[1])
+
+
+class Hello(http.server.BaseHTTPRequestHandler):
+    """Answers every request, and keeps what it was asked."""
+
+    def do_GET(self):
+        self.server.asked.append((self.path, self.headers["Authorization"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_):
+        pass
+
+
+@needs_root
+@pytest.mark.parametrize(("mine", "others"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+def test_localhost_is_the_address_where_the_scheduler_listens(monkeypatch, mine, others):
+    class Server(http.server.HTTPServer):
+        address_family, asked = family_of(mine), []
+
+    try:
+        server = Server((mine, 0), Hello)
+    except OSError as error:
+        pytest.skip(f"there is no such address here: {error}")
+    port = server.server_port
+    answering = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    answering.start()
+    there = listener_of(60002, lambda: socket.create_server((others, port), family=family_of(others)))
+    try:
+        with impostor(there) as heard:
+            monkeypatch.setenv("FAIRLEAD_URL", f"http://localhost:{port}")
+            monkeypatch.setenv("FAIRLEAD_TOKEN", "fairlead_secret")
+            for path in ("/v1/jobs", "/v1/queues"):
+                with Connection(retry_seconds=0) as connection:
+                    assert connection.get(path) == {}
+            assert heard() == b""
+        assert server.asked == [(path, "Bearer fairlead_secret") for path in ("/v1/jobs", "/v1/queues")]
+    finally:
+        server.shutdown()
+        answering.join(5)
+        server.server_close()
 
 
 def family_of(host):
@@ -778,6 +890,16 @@ def test_what_is_most_likely_not_meant_is_said():
     assert configuration_warnings(there, {"cpu": 90_000}, None) == []
     assert configuration_warnings(there, {"cpu": 40_000}, None) == [
         "queue 'a': is guaranteed 4 cpu, and those below it 8: each has 50% of its guarantee"
+    ]
+    mixed = {"guarantee_percent": {"cpu": Percent(100), "memory": Percent(100)}}
+    there = Configuration([Queue("a", **mixed), Queue("b", guarantee={"cpu": 8000, "memory": 2**30})], [], Settings())
+    assert configuration_warnings(there, {"cpu": 206_400, "memory": 10**12}, None) == [
+        "all queues together are guaranteed 214.4 cpu, but all nodes together have 206.4: each has 96.3% of its guarantee",
+        "all queues together are guaranteed 932.3Gi memory, but all nodes together have 931.3Gi: each has 99.9% of its guarantee",
+    ]
+    there = Configuration([Queue("a", guarantee={"memory": 2**40 + 2**20})], [], Settings())
+    assert configuration_warnings(there, {"memory": 2**40}, None) == [
+        "all queues together are guaranteed 1048577Mi memory, but all nodes together have 1Ti: each has 100% of its guarantee"
     ]
     there = Configuration([Queue("a", weight={"cpu": 1.0, "gpus": 2.0}, limit={"disk": 1})], [], Settings())
     assert configuration_warnings(there, {"cpu": 5000}, None) == [

@@ -785,9 +785,9 @@ def test_the_result_explains_itself():
     json.dumps(exact)
     frame = found.to_frame()
     assert frame.loc["B", "cpu share"] == pytest.approx(2 / 3)
-    figure = found.plot()
-    assert len(figure.data) == 2
-    assert sum(bar.y[0] for bar in figure.data) == pytest.approx(1)
+    drawn = str(found.plot())
+    assert drawn.count("<rect") >= 4
+    assert all(name in drawn for name in ("A", "B", "cpu", "memory"))
 
 
 def test_every_policy_has_a_line():

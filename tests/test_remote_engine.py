@@ -78,6 +78,9 @@ def test_a_decision_goes_to_each_machine_its_part_and_what_they_saw_comes_togeth
         assert many.engine.read_output(1, index, "out", 0, 1000, name) == expected
         assert many.engine.read_output(1, index, "out", 2, 3, name) == expected[2:5]
     assert many.engine.read_output(1, 0, "out", 0, 10, "n1") is None, "it ran elsewhere"
+    (many.folder / "n0" / "output" / "9").write_text("where a folder of outputs should be")
+    with pytest.raises(Unreachable, match=r"^node n0: Not a directory$"):
+        many.engine.read_output(9, 0, "out", 0, 10, "n0")
     with (many.folder / "n0" / "output" / "1" / "0.out").open("ab") as file:
         file.truncate(2**30)
         file.write(b"end")

@@ -83,6 +83,15 @@ def test_an_idle_cluster_withholds_nothing(lends):
     assert story.began[1] == [0.0, 10.0]
 
 
+@pytest.mark.parametrize(("lends", "together"), [({}, True), (KEEPS, False)])
+def test_quota_that_is_not_lent_stays_free_once_anything_is_used(lends, together):
+    """One task of B runs in what is not A's; the next one would fit, in A's."""
+    story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 2}, lend=lends), Queue("b")])
+    story.job(0.0, "b", 10.0, 2, cpu=2)
+    story.until(100.0)
+    assert story.began[1] == ([0.0, 0.0] if together else [0.0, 10.0])
+
+
 NAMES = ("a", "b", "a/x", "a/y", "b/x", "b/x/u", "c")
 
 

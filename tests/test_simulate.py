@@ -27,9 +27,9 @@ import forked
 from conftest import FAIRLEAD
 from fairlead.journal import read_history
 from fairlead.journal.sql import SqlStore
-from fairlead.model.specs import Node, Queue, Settings
+from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.entitlements import wanted_by
-from fairlead.scheduler.facts import TasksFinished, TasksPlaced, encode
+from fairlead.scheduler.facts import NodesReserved, TasksFinished, TasksPlaced, encode
 from fairlead.simulate.measure import summary, unfairness, write_parquet
 from fairlead.simulate.report import ALWAYS, runs_text, sweep_text
 from fairlead.simulate.run import simulate
@@ -274,6 +274,18 @@ def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
     assert np.array_equal(run.ended, other.ended, equal_nan=True)
 
 
+def test_a_job_that_is_withdrawn_after_its_end_releases_its_followers_once():
+    """The last job comes after a gang that never fits, too."""
+    jobs = Jobs()
+    jobs.add(0.0, "a", {"cpu": 1}, 5.0, 8, gang=True)
+    jobs.add(0.0, "a", {"cpu": 1}, 1.0, withdrawn=6.0)
+    jobs.add(0.0, "a", {"cpu": 1}, 1.0, after=[0, 1])
+    workload = jobs.workload("trio", [Node("n", {"cpu": 2})], [])
+    many, single = (facts_of(workload, "drf", compiled) for compiled in (True, False))
+    assert many[0] == single[0]
+    assert np.isnan(many[1].begun[2])
+
+
 @pytest.mark.parametrize("policy", ["drf", "hdrf", "sdrf", "ceei", "asset", "guarantees"])
 def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_others_and_are_withdrawn(policy):
     queues = []
@@ -292,14 +304,29 @@ def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_other
                 gang=bool(rng.random() < 0.2),
                 withdrawn=at + int(rng.integers(10)) if rng.random() < 0.1 else np.inf,
                 after=[int(rng.integers(k))] if k and rng.random() < 0.2 else (),
+                like=Job(queue="", demand={}, user=f"user{min(2, rng.integers(9))}"),
             )
         crowd = jobs.workload("crowd", synthetic_nodes(2, "cpu=6"), queues)
-        many, run = facts_of(crowd, policy, True, history=10.0, settings=Settings(reserve_after=5.0))
-        single, other = facts_of(crowd, policy, False, history=10.0, settings=Settings(reserve_after=5.0))
+        with mock.patch("fairlead.simulate.run.KEEP_JOBS", 7):
+            many, run = facts_of(crowd, policy, True, history=10.0, settings=Settings(reserve_after=5.0))
+            single, other = facts_of(crowd, policy, False, history=10.0, settings=Settings(reserve_after=5.0))
         assert many == single
         assert summary(run) | {"seconds": 0} == summary(other) | {"seconds": 0}
         assert any(b'"after":[{' in fact for fact in many)
         assert any(b"JobCancelled" in fact for fact in many)
+        assert any(b"JobsForgotten" in fact for fact in many)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_reservation_is_made_when_it_is_due_also_where_nothing_happens(compiled):
+    """At 1 s a task of a passes b, for which there is too little room; nothing else ends before 50 s."""
+    jobs, facts = Jobs(), []
+    jobs.add(0.0, "a", {"cpu": 1000}, [1.0, 50.0, 50.0, 50.0], 4)
+    jobs.add(0.5, "b", {"cpu": 2000}, 9.0)
+    jobs.add(0.5, "a", {"cpu": 1000}, 50.0, 4)
+    small = jobs.workload("small", synthetic_nodes(1, "cpu=4"), [])
+    simulate(small, settings=Settings(reserve_after=5.25), history=0.0, compiled=compiled, record=facts.extend)
+    assert next(fact.at for fact in facts if isinstance(fact, NodesReserved)) == 6.25
 
 
 def test_more_tasks_start_at_one_moment_than_one_decision_places():
@@ -410,7 +437,6 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
         ]
 
     there = placements(read_history(SqlStore(path, to_read=True)).facts)
-    there = [(at - there[0][0], *one) for at, *one in there]
     here = []
 
     def watch(_, facts):

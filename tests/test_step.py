@@ -381,6 +381,31 @@ def test_a_machine_that_is_to_go_is_drained_and_one_that_is_gone_is_not():
         assert [node["status"] for node in report.list_nodes(world.state)] == ["draining"]
 
 
+def test_drained_cards_that_a_node_has_no_more_do_not_count(world):
+    """Cards are numbered by machine, so a node may have the second and the third, and lose the third."""
+    cards = Node("n", {"cpu": 3000, "gpu": 2000})
+
+    def happen(*nodes):
+        facts, _ = observe(world.state, NOTHING._replace(nodes=[*nodes]), 7.0)
+        for fact in facts:
+            apply(world.state, fact)
+            check_invariants(world.state)
+        (node,) = report.list_nodes(world.state)
+        return node["capacity"].get("gpu", 0), [card["status"] for card in report.list_cards(world.state, there)["n"]]
+
+    there = {"n": [1, 2]}
+    happen(NodeUp(cards, [1, 2]))
+    apply(world.state, admission.drain(world.state, "n", 7.0, [2], [1, 2]))
+    assert happen(NodeUp(cards, [1, 2])) == (1000, ["free", "drained"])
+    assert happen(NodeUp(cards)) == (1000, ["free", "drained"]), "an engine that does not know"
+    assert happen(NodeDown("n")) == (1000, [])
+    one, there = Node("n", {"cpu": 3000, "gpu": 1000}), {"n": [1]}
+    assert happen(NodeUp(one, [1])) == (1000, ["free"])
+    apply(world.state, NodeDrained(at=7.0, node="n", cards=[2]))  # as in journals from before
+    assert happen() == (0, ["free"])
+    assert happen(NodeUp(one, [1])) == (1000, ["free"])
+
+
 def test_what_ended_while_nobody_listened_ended_when_it_did():
     """A scheduler was away from 10 to 100 s: nobody is charged for what nobody had then. One end is told twice."""
     state = new_state()

@@ -19,6 +19,8 @@ from fairlead.data_folder import SYSTEM_SOCKET, home_folder, mark_of, socket_of
 from fairlead.locks import holding
 from fairlead.sockets import in_table, is_loopback, socket_name, uid_of_peer
 
+LOCALHOST = ("127.0.0.1", "::1")
+"""The addresses of `localhost`."""
 LISTENING = "0A"
 """State of a listening socket in /proc/net/tcp."""
 MAPPED = "0000000000000000FFFF0000"
@@ -94,13 +96,18 @@ def connect_to(path: Path, timeout: float | None) -> socket.socket:
     return connection
 
 
-def check_port(host: str, port: int) -> None:
-    """Raise NotTrusted unless root or you listen at a loopback address and port."""
-    owners = _listeners(host, port)
-    if not owners:
-        raise NotTrusted(f"{host}:{port}: nothing listens there: check the port, and that the scheduler runs")
-    if strangers := owners - {0, os.geteuid()}:
+def trusted_host(host: str, port: int) -> str:
+    """Return the first address of a loopback host where only root or you listen at a port. Raises NotTrusted."""
+    listeners, strangers = _listeners(), set()
+    for address in LOCALHOST if host == "localhost" else (host,):
+        owners = _first(listeners, _candidates(address, port))
+        others = owners - {0, os.geteuid()}
+        if owners and not others:
+            return address
+        strangers |= others
+    if strangers:
         raise NotTrusted(f"{host}:{port}: uid {min(strangers)} listens there, not root or you: nothing was sent")
+    raise NotTrusted(f"{host}:{port}: nothing listens there: check the port, and that the scheduler runs")
 
 
 def tls_context() -> ssl.SSLContext:
@@ -137,11 +144,8 @@ def is_local_port(address: Address) -> bool:
     return address.socket is None and not address.tls and is_loopback(address.host)
 
 
-def _listeners(host: str, port: int) -> set[int]:
-    """Return the uids of the processes that get connections to a loopback address and port.
-
-    The kernel prefers a listener on the address itself to one on all addresses, so other listeners on the port do not matter.
-    """
+def _listeners() -> Mapping[str, set[int]]:
+    """Return the uids of the processes that listen, by address and port as the kernel writes them."""
     found: dict[str, set[int]] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -152,13 +156,14 @@ def _listeners(host: str, port: int) -> set[int]:
             fields = line.split()
             if fields[3] == LISTENING:
                 found.setdefault(fields[1], set()).add(int(fields[7]))
-    if host == "localhost":  # either may be tried first
-        return _first(found, _candidates("127.0.0.1", port)) | _first(found, _candidates("::1", port))
-    return _first(found, _candidates(host, port))
+    return found
 
 
 def _candidates(host: str, port: int) -> list[list[str]]:
-    """Return the local addresses of listeners that get connections to an address, as the kernel writes them, preferred first."""
+    """Return the local addresses of listeners that get connections to an address, as the kernel writes them, preferred first.
+
+    The kernel prefers a listener on the address itself to one on all addresses, so other listeners on the port do not matter.
+    """
     address = ip_address(host)
     if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
         return [[in_table(host, port)], [in_table("::", port)]]

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from fairlead.client.address import NotTrusted, check_port, connect_to, find, is_local_port, is_starting, tls_context
+from fairlead.client.address import NotTrusted, connect_to, find, is_local_port, is_starting, tls_context, trusted_host
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder
 
@@ -205,9 +205,9 @@ class _CheckedConnection(HTTPConnection):
     """A connection to a local port whose owner the kernel reports."""
 
     def connect(self) -> None:
-        check_port(self.host, self.port)
+        self.host = trusted_host(self.host, self.port)
         super().connect()
-        check_port(self.host, self.port)
+        trusted_host(self.host, self.port)  # it may have been taken meanwhile
 
 
 def _has_ended(connection: HTTPConnection) -> bool:

@@ -94,9 +94,10 @@ class Ends(NamedTuple):
 
 
 class NodeUp(NamedTuple):
-    """A node joined or changed."""
+    """A node joined or changed, and its accelerator cards, as its tasks see them; None if unknown."""
 
     node: Node
+    cards: Sequence[int] | None = None
 
 
 class NodeDown(NamedTuple):
@@ -151,7 +152,7 @@ class Superseded(RuntimeError):
 
 
 class Unreachable(RuntimeError):
-    """A node does not answer or is gone; the message names it."""
+    """A node does not answer, is gone, or cannot read a file; the message names node or file."""
 
 
 class EngineError(RuntimeError):
@@ -195,7 +196,8 @@ class Engine(Protocol):
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
         """Return a piece of a task's output, "out" or "err"; None if there is none (yet). `node` is where it ran last.
 
-        May read a file, so it is called outside the scheduler's thread. Raises Unreachable if the node does not answer.
+        May read a file, so it is called outside the scheduler's thread. Raises Unreachable if the node gives no answer or cannot
+        read it.
         """
 
     def close(self, leave: bool = False) -> None:

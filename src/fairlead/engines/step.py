@@ -30,7 +30,8 @@ from fairlead.engines.contract import (
 from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
 from fairlead.model.cards import cards_of
 from fairlead.model.specs import Job
-from fairlead.scheduler.decide import decide, settle_first
+from fairlead.scheduler import admission
+from fairlead.scheduler.decide import decide, next_step, settle_first
 from fairlead.scheduler.effects import Learned, apply
 from fairlead.scheduler.facts import (
     Fact,
@@ -181,6 +182,13 @@ class Scheduler:
                 raise AssertionError(f"room freed for jobs {jobs} is available, and they are not placed")
         if self.journal.snapshot_due():
             self._save_snapshot()
+
+    def idle_for(self, most: float) -> float:
+        """Return for how many seconds there is nothing to do if nothing happens, at most `most`."""
+        if self.stalled or not (self.placing and self.reconciled):
+            return most
+        now = self.clock()
+        return next_step(self.state, now + most, now, now)[0] - now
 
     def _happen(self, facts: Iterable[Fact], by: str, learned: Learned | None = None) -> None:
         check = RevocationCheck() if self.checking else None
@@ -519,6 +527,7 @@ def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
     drained = {spec.name for spec, gone in zip(state.cluster.specs, state.nodes.draining, strict=False) if gone}
     for event in seen.nodes:
         if isinstance(event, NodeUp):
+            facts += admission.forget_cards(state, event.node.name, event.cards, now)
             if there.get(event.node.name) != event.node:
                 there[event.node.name] = event.node
                 drained.discard(event.node.name)

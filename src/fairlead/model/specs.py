@@ -360,9 +360,23 @@ def ancestors(name: str) -> list[str]:
     return ["/".join(parts[:i]) for i in range(len(parts) - 1, -1, -1)]
 
 
+def parent_of(name: str) -> str:
+    """Return the queue above a queue other than the root."""
+    return name.rpartition("/")[0]
+
+
+def with_ancestors(names: Iterable[str]) -> set[str]:
+    """Return queues and all above them, the root included."""
+    found, more = {ROOT}, {*names}
+    while more:
+        found |= more
+        more = {parent_of(name) for name in more} - found
+    return found
+
+
 def inner_names(names: Iterable[str]) -> set[str]:
     """Return the queues with queues below them, and always the root."""
-    return {ROOT, *(ancestors(name)[0] for name in names if name != ROOT)}
+    return {ROOT, *map(parent_of, names)}
 
 
 def written(name: str) -> str:

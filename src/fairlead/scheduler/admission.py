@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from fairlead.model.cards import MOST_CARDS, named
+from fairlead.model.cards import MOST_CARDS, bits_of, cards_of, named
 from fairlead.model.quantity import LARGEST, format_quantities, format_quantity
 from fairlead.model.specs import (
     ROOT,
@@ -102,7 +102,7 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
 
 def leaf_beside_frameworks(state: State, name: str) -> str:
     """Return a leaf queue; for one that is also a role of frameworks, its leaf for jobs."""
-    is_role = name not in state.tree.inner and state.tree.rows.get(name) in state.tree.inner_rows
+    is_role = name not in state.tree.inner and state.tree.rows.get(name) in state.tree.children
     return f"{own_queue(name)}/{JOBS}" if is_role else name
 
 
@@ -421,6 +421,18 @@ def resume(state: State, node: str, now: float, cards: Sequence[int] = (), there
     """Undo :func:`drain`."""
     _known_node(state, node)
     return NodeResumed(at=now, node=node, cards=_known_cards(node, cards, there))
+
+
+def forget_cards(state: State, node: str, there: Sequence[int] | None, now: float) -> list[Fact]:
+    """Undo the draining of cards that a node has no more; `there` are those it has, None if unknown.
+
+    Comes before the fact that the node joined with fewer, as each drained card takes a GPU from its capacity.
+    """
+    row = state.cluster.rows.get(node)
+    if row is None or there is None:
+        return []
+    gone = cards_of(int(state.nodes.drained_cards[row]) & ~bits_of(there))
+    return [NodeResumed(at=now, node=node, cards=gone)] if gone else []
 
 
 def _known_cards(node: str, cards: Sequence[int], there: Sequence[int]) -> list[int]:

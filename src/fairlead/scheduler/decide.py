@@ -184,6 +184,16 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
     return Decision(facts, more, learned)
 
 
+def next_step(state: State, event: float, now: float, happened: float) -> tuple[float, float]:
+    """Return when the next step is due after that of `now`, and when something happened last by then.
+
+    Nothing comes from outside before `event`; something happened last at `happened`. Seconds. The live scheduler and
+    simulations step by this.
+    """
+    view = state.order.ready(state, 1)
+    return scheduling.next_step(view, event, True, now, happened, state.settings.reserve_after)
+
+
 def _revocable_wait(state: State) -> bool:
     """True if revocable jobs wait: they may exceed limits into idle resources."""
     b = state.groups

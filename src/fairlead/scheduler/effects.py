@@ -164,9 +164,7 @@ def _configured(state: State, fact: Configured) -> None:
     n, below = state.queues.n, _below_guarantee(state)
     before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
     state.tree.configure(fact.queues)
-    for queue in fact.queues:
-        if not queue.name.endswith("*"):
-            state.tree.add(queue.name, state.queues)
+    state.tree.add((queue.name for queue in fact.queues if not queue.name.endswith("*")), state.queues)
     for row in range(state.queues.n):
         write_queue(state, row)
     state.tree.write_guarantees(state.queues, state.cluster.total)
@@ -250,7 +248,7 @@ def _count_drained(state: State, at: float) -> None:
         while task != NONE:
             in_use |= int(state.tasks.cards[task])
             task = int(state.tasks.after[task])
-        if state.cluster.count_drained(row, in_use, state.nodes, state.resources):
+        if state.cluster.count_drained(row, in_use, state.nodes, state.resources) and state.nodes.up[row]:
             _capacity_changed(state, row, at)
         if not state.nodes.drained_cards[row]:
             state.drained.discard(row)

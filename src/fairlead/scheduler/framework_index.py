@@ -18,6 +18,7 @@ OWN = "."
 """Last part of the name of the queue that stands for a role itself, beside those below it."""
 JOBS = "jobs"
 """Last part of the name of the leaf for the jobs of a queue that is also a role."""
+_JOBS_LEAF = f"/{OWN}/{JOBS}"
 ANYBODYS = "default"
 """The queue of Mesos' role ``*``: of those who name no other."""
 MOST_UPDATE_IDS = 100
@@ -304,7 +305,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
 
 def holds_jobs_of(leaf: str) -> str:
     """Return the queue whose jobs a leaf holds: itself, or the role of a ``ROLE/./jobs``."""
-    return leaf.removesuffix(f"/{OWN}/{JOBS}")
+    return leaf.removesuffix(_JOBS_LEAF)
 
 
 def plus(one: Quantities, other: Quantities, sign: int = 1) -> Quantities:

@@ -8,8 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from fairlead.model.specs import Job, ancestors, path_to_root
-from fairlead.policies.codes import SDRF
+from fairlead.model.specs import Job, path_to_root
 from fairlead.scheduler.forecasts import family_of
 from fairlead.scheduler.framework_index import JOBS, holds_jobs_of, own_queue, queue_of
 from fairlead.scheduler.history import begin_ticks, share_evenly
@@ -26,9 +25,13 @@ MANY_KINDS = 100
 # Rows as raw memory: numpy copies these several times as fast as field by field.
 _JOB, _TASK = (np.dtype((np.void, table.FIELDS.itemsize)) for table in (Jobs, Tasks))
 
-# Defaults of the row of a new job or task, in the order of the fields.
-_NEW_JOB: dict[str, Any] = dict.fromkeys(Jobs.FIELDS.names or (), 0)
-_NEW_JOB |= {"group": NONE, "after": NONE, "before": NONE, "finished_at": nan}
+# The rows of a new job and a new task, and what differs between kinds of jobs, as a part of a job's row.
+NEW_JOB = np.zeros((), Jobs.FIELDS)
+NEW_JOB["group"], NEW_JOB["after"], NEW_JOB["before"], NEW_JOB["finished_at"] = NONE, NONE, NONE, nan
+_KIND = NEW_JOB[[
+    "queue", "shape_row", "priority", "retries", "tasks", "waiting", "home", "time_limit", "at_most", "gang", "held", "plain",
+    "exit_done", "revocable", "once", "family",
+]].dtype  # fmt: skip
 NEW_TASK = np.zeros((), Tasks.FIELDS)
 NEW_TASK["node"], NEW_TASK["started_at"], NEW_TASK["finished_at"] = NONE, nan, nan
 
@@ -52,47 +55,52 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
 def ensure_queue(state: State, name: str) -> int:
     """Return the row of a queue, created with its ancestors if needed."""
     if name not in state.tree.rows:
-        for row in state.tree.add(name, state.queues):
-            is_new = row >= state.order.queues.n
-            write_queue(state, row)
-            if state.queues.declared[row].any():
-                scaled = state.tree.write_guarantees(state.queues, state.cluster.total)
-                if (scaled != row).any():
-                    state.order.invalidate()
-            if is_new and row:
-                parent = state.queues.parent[row]
-                if state.queues.policy[parent] == SDRF:
-                    share_evenly(state.queues, state.cluster.total)
-                state.queues.exact[row] = True
-                if state.queues.exact[parent] and not state.queues.part[row].all():
-                    state.queues.exact[parent] = False
-                    state.order.invalidate()  # the keys of its siblings changed
-                state.order.add_queue(state, row)
-            elif row < state.order.queues.n:
-                state.order.invalidate()  # it has children now, which share by its policy
+        _create(state, [name])
     return state.tree.rows[name]
 
 
 def ensure_queues(state: State, names: Iterable[str]) -> None:
-    """Create missing queues, if these are many: siblings without a declaration of their own are written once, and copied."""
-    tree = state.tree
-    new = [name for name in dict.fromkeys(names) if name not in tree.rows]
-    if len(new) <= MANY_KINDS:
-        return
-    state.order.invalidate()
-    alike: dict[str, list[str]] = {}
-    for name in new:
-        if name in tree.declared or name in tree.removed or holds_jobs_of(name) != name:
-            ensure_queue(state, name)
-        else:
-            alike.setdefault(ancestors(name)[0], []).append(name)
-    first = [ensure_queue(state, siblings[0]) for siblings in alike.values()]
-    for row, (_, *others) in zip(first, alike.values(), strict=True):
-        if row not in tree.inner_rows:
-            tree.add_like(row, [name for name in others if name not in tree.rows], state.queues)
-    tree.rank(state.queues)
-    share_evenly(state.queues, state.cluster.total)
-    tree.write_guarantees(state.queues, state.cluster.total)
+    """Create missing queues with their ancestors."""
+    new = [name for name in dict.fromkeys(names) if name not in state.tree.rows]
+    for batch in [new] if len(new) > MANY_KINDS else [[name] for name in new]:
+        _create(state, batch)
+
+
+def _create(state: State, names: list[str]) -> None:
+    """Create missing queues. The order is rebuilt when next needed if there are several, or others' keys change."""
+    tree, queues, before = state.tree, state.queues, state.queues.n
+    batches = tree.add(names, queues)
+    stays, more = queues.n == before + 1, list[int]()
+    for up, begin, end, are_first in batches:
+        if NONE < up < before and are_first:
+            write_queue(state, up)  # it has children now, which share by its policy
+            stays = False
+        elif up != NONE:
+            more.append(up)
+        _write_siblings(state, up, begin, end)
+        if up != NONE and queues.exact[up] and not queues.part[begin:end].all():
+            queues.exact[up] = stays = False
+    share_evenly(queues, state.cluster.total, more)
+    if queues.declared[before : queues.n].any():
+        stays &= not (tree.write_guarantees(queues, state.cluster.total) < before).any()
+    if not stays:
+        state.order.invalidate()
+    elif before:
+        state.order.add_queue(state, before)
+
+
+def _write_siblings(state: State, up: int, begin: int, end: int) -> None:
+    """Write the declarations of new siblings; one is written for all leaves that have none of their own."""
+    tree, names = state.tree, enumerate(state.tree.names[begin:end], begin)
+    own = {row for row, name in names if row in tree.children or tree.declares(name)}
+    pattern = tree.undeclared.get(up, NONE)
+    if len(own) < end - begin:
+        if pattern == NONE or pattern in tree.children:
+            pattern = tree.undeclared[up] = next(row for row in range(begin, end) if row not in own)
+            write_queue(state, pattern)
+        tree.copy_declaration(pattern, begin, end, state.queues)
+    for row in sorted(own):
+        write_queue(state, row)
 
 
 def write_queue(state: State, row: int) -> None:
@@ -110,8 +118,8 @@ def write_queue(state: State, row: int) -> None:
 
 def ensure_shape(state: State, job: Job) -> int:
     """Return the row of a job's shape, created if needed."""
-    constraints = tuple(sorted((label, tuple(sorted(values))) for label, values in job.on.items()))
-    key = (tuple(sorted((name, q) for name, q in job.taken.items() if q)), constraints)
+    constraints = tuple(sorted([(label, tuple(sorted(values))) for label, values in job.on.items()])) if job.on else ()
+    key = (tuple(sorted([amount for amount in job.taken.items() if amount[1]])), constraints)
     fit = FITS.index(job.fit)
     row = state.shape_rows.get((key, fit))
     if row is None:
@@ -176,29 +184,18 @@ def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64
     if len(kinds) > MANY_KINDS and sum(key not in state.group_rows for key in keys) > MANY_KINDS:
         state.order.invalidate()  # to place all groups at once
     groups = [ensure_group(state, key) for key in keys]
-    rows = []
-    for job, (queue, priority, shape, *_), group in zip(kinds, keys, groups, strict=True):
-        row = {
-            **_NEW_JOB,
-            "queue": queue,
-            "shape_row": shape,
-            "priority": priority,
-            "retries": job.retries,
-            "tasks": job.tasks,
-            "waiting": job.tasks,
-            "home": NONE if job.gang else group,
-            "time_limit": inf if job.time_limit is None else job.time_limit,
-            "at_most": job.at_most or 0,
-            "gang": job.gang,
-            "held": job.held,
-            "plain": not job.gang,
-            "exit_done": job.exit_done,
-            "revocable": job.revocable,
-            "once": bool(job.framework),
-            "family": family_of(holds_jobs_of(job.queue), job.name, state.shape_keys[shape]),
-        }
-        rows.append(tuple(row.values()))
-    return np.array(rows, Jobs.FIELDS), np.array(groups, np.int64)
+    rows = np.empty(len(kinds), Jobs.FIELDS)
+    rows.view(_JOB)[:] = NEW_JOB.view(_JOB)
+    rows.view(_KIND)[:] = [
+        (
+            queue, shape, priority, job.retries, job.tasks, job.tasks, NONE if job.gang else group,
+            inf if job.time_limit is None else job.time_limit, job.at_most or 0, job.gang, job.held, not job.gang,
+            job.exit_done, job.revocable, bool(job.framework),
+            family_of(holds_jobs_of(job.queue), job.name, state.shape_keys[shape]),
+        )
+        for job, (queue, priority, shape, *_), group in zip(kinds, keys, groups, strict=True)
+    ]  # fmt: skip
+    return rows, np.array(groups, np.int64)
 
 
 def _group_key(state: State, job: Job) -> GroupKey:
@@ -304,7 +301,7 @@ def make_role(state: State, role: str, at: float) -> None:
     """Move the jobs of a role's queue, and of those above it, to leaves of their own."""
     for name in reversed(path_to_root(queue_of(role))):
         row = state.tree.rows.get(name)
-        if name and row is not None and row not in state.tree.inner_rows and _has_live_jobs(state, row):
+        if name and row is not None and row not in state.tree.children and _has_live_jobs(state, row):
             _move_jobs(state, row, at)
 
 

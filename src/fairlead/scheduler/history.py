@@ -3,6 +3,8 @@
 The counting itself is in :mod:`fairlead.scheduler.kernel`.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from fairlead.policies.codes import FAIRTREE, SDRF
@@ -29,9 +31,11 @@ def reset_changed_history(queues: Queues, before: I64) -> None:
     queues.mean[rows] = queues.recent[rows] = 0
 
 
-def share_evenly(queues: Queues, total: I64) -> None:
-    """Write what a queue under sdrf is entitled to by its weight among all its siblings, active or not."""
-    for parent in np.flatnonzero(queues.policy[: queues.n] == SDRF):
+def share_evenly(queues: Queues, total: I64, parents: Iterable[int] | None = None) -> None:
+    """Write what children of sdrf queues are entitled to by their weight among all their siblings, active or not."""
+    if parents is None:
+        parents = np.flatnonzero(queues.policy[: queues.n] == SDRF).tolist()
+    for parent in (up for up in parents if queues.policy[up] == SDRF):
         rows = np.flatnonzero(queues.parent[: queues.n] == parent)
         weight = queues.weight[rows]
         queues.even[rows] = (total * (weight / weight.sum(axis=0))).astype(np.int64)

@@ -167,6 +167,10 @@ def _check_sums(state: State) -> None:
     for name, q in state.tree.rows.items():
         above = NONE if name == ROOT else state.tree.rows[ancestors(name)[0]]
         assert queues.parent[q] == above, f"queue {name!r} is below row {above}, not {queues.parent[q]}"
+    by_name = sorted(state.tree.rows.items())
+    for above in {*queues.parent[1 : queues.n].tolist()}:
+        ranks = [int(queues.rank[q]) for _, q in by_name if q and queues.parent[q] == above]
+        assert ranks == sorted({*ranks}), f"queues below {state.tree.names[above]!r} are not ranked by name"
     for sums in (queue_used, offered, spare, queue_tasks, queue_jobs, spare_tasks):
         for q in range(queues.n - 1, 0, -1):  # parents come before their children
             sums[queues.parent[q]] += sums[q]

@@ -32,6 +32,7 @@ from fairlead.scheduler.kernel.view import (
     NODES,
     OFFER_WAKE,
     OUT,
+    PASSED_SINCE,
     PLANNED,
     QUEUES,
     TOUCHED_GROUPS,
@@ -178,7 +179,7 @@ class Order:
         policy = queues.policy[: queues.n]
         counts[HDRF_SOMEWHERE], counts[DIVIDED_SOMEWHERE] = (policy == HDRF).any(), (policy == DIVIDED).any()
         counts[IN_ORDER] = 1
-        state.times[CLAIM_DUE], state.times[OFFER_WAKE] = -np.inf, np.inf
+        state.times[[CLAIM_DUE, PASSED_SINCE]], state.times[OFFER_WAKE] = -np.inf, np.inf
         blocks = -(-state.nodes.n // BLOCK)
         self.bounds = np.zeros((blocks, self.resources), np.int64)
         self.large_bounds = np.zeros((-(-blocks // BLOCK), self.resources), np.int64)

@@ -1,6 +1,7 @@
 """The queue tree: who shares, as declared, and its rows in the table of queues."""
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from fractions import Fraction
 from math import inf
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from fairlead.model.specs import (
     Queue,
     ancestors,
     inner_names,
+    parent_of,
     path_to_root,
     settings_for,
 )
@@ -37,6 +39,14 @@ GUARANTEE_TIMEOUT_SECONDS, FAIR_SHARE_THRESHOLD = 30.0, 0.5
 """Defaults: seconds until others are preempted for a guarantee, and the part of its fair share a queue must be below."""
 LARGEST_WEIGHT = 2**30
 """Weights that are fractions of numbers below this are compared exactly."""
+RANK_STEP = 2**32
+"""Between the ranks of neighbours, so that 32 queues in a row fit between two."""
+DECLARED = (
+    "policy", "tick", "remains", "weight", "whole", "part", "weightless", "declared", "lent", "limit", "strict", "max_tasks",
+    "max_jobs", "guarantee_timeout", "share_timeout", "threshold", "min_runtime", "priority_revokes", "guarded", "revocable",
+    "offer_most",
+)  # fmt: skip
+"""Columns of a queue's own declaration, which are written into its row when it is created."""
 
 
 class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
@@ -51,8 +61,10 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         The queues that are configured; and those that no longer are, but still have jobs.
     inner : set of str
         Declared queues with others below them.
-    inner_rows : set of int
-        Rows of queues with others below them.
+    children : dict of int to list of str
+        Names of the queues below each that has any, by its row, sorted.
+    undeclared : dict of int to int
+        By row: a leaf below it without a declaration of its own, the pattern of others.
     """
 
     names: list[str] = field(default_factory=list)
@@ -62,13 +74,18 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         self.rows = {name: row for row, name in enumerate(self.names)}
         self.inner = inner_names(self.declared)
-        self.inner_rows = {self.rows[ancestors(name)[0]] for name in self.names if name}
+        self.children: dict[int, list[str]] = {}
+        for name in sorted(self.names):
+            if name:
+                self.children.setdefault(self.rows[parent_of(name)], []).append(name)
+        self.undeclared: dict[int, int] = {}
 
     def copy(self) -> "QueueTree":
         found = QueueTree()
         found.names, found.rows = list(self.names), dict(self.rows)
         found.declared, found.removed = dict(self.declared), dict(self.removed)
-        found.inner, found.inner_rows = set(self.inner), set(self.inner_rows)
+        found.inner, found.undeclared = set(self.inner), dict(self.undeclared)
+        found.children = {row: list(names) for row, names in self.children.items()}
         return found
 
     def configure(self, queues: list[Queue]) -> None:
@@ -81,6 +98,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
             elif name != ROOT and name not in self.removed and (held or name in self.inner):
                 self.removed[name] = held or Queue(name)  # its jobs continue under the old declaration
         self.inner = inner_names(self.declared)
+        self.undeclared.clear()
 
     def spec_of(self, queue: str) -> Queue:
         """Return a queue's declaration, or an empty one."""
@@ -93,7 +111,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
     def policy_of(self, name: str) -> Policy:
         """Return the policy among a queue's children: its own, else the parent's if that is for trees, else drf."""
         own = self.spec_of(name).policy
-        above = self.policy_of(ancestors(name)[0]) if name and not own else ""
+        above = self.policy_of(parent_of(name)) if name and not own else ""
         return own or (above if above.partition(":")[0] in ("hdrf", "fairtree", "mesos") else "drf")
 
     def half_life_of(self, name: str) -> float:
@@ -107,63 +125,68 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         if spec.policy and policy in HALF_LIVES:
             given = (self.spec_of(above).history for above in ancestors(name))
             return next((each for each in given if each is not None), None) or HALF_LIVES[policy]
-        return self.half_life_of(ancestors(name)[0]) if name else HALF_LIFE
+        return self.half_life_of(parent_of(name)) if name else HALF_LIFE
 
-    def add(self, name: str, table: Queues) -> list[int]:
-        """Add a queue and missing ancestors; returns the new rows, for :meth:`write`."""
-        new = []
-        for path in [*reversed(ancestors(name)), name]:
-            if path not in self.rows:
-                row = table.extend(1)
-                self.names.append(path)
-                self.rows[path] = row
-                table.short_since[row] = inf if path else -inf
-                table.in_line_at[row] = -inf
-                table.parent[row] = up = self.rows[ancestors(path)[0]] if path else NONE
-                self._rank(row, table)
-                new.append(row)
-                if path and up not in self.inner_rows:
-                    self.inner_rows.add(up)
-                    if up not in new:
-                        new.append(up)
-        return new
+    def add(self, names: Iterable[str], table: Queues) -> list[tuple[int, int, int, bool]]:
+        """Add missing queues after their missing ancestors; the caller writes their rows.
 
-    def add_like(self, row: int, names: list[str], table: Queues) -> None:
-        """Add siblings of a leaf that is new and written, none with a declaration of its own; :meth:`rank` comes next."""
-        begin = table.extend(len(names))
-        self.rows.update(zip(names, range(begin, table.n), strict=True))
-        self.names += names
-        as_bytes = table.rows.view(np.dtype((np.void, table.rows.itemsize)))
-        as_bytes[begin : table.n] = as_bytes[row]
-        for column in table.WIDE:
-            getattr(table, column)[begin : table.n] = getattr(table, column)[row]
+        Returns of each batch of siblings the parent, the first row, the end, and True if they are the parent's first children.
+        """
+        batches: dict[str | None, list[str]] = {}
+        for name in dict.fromkeys(names):
+            if name not in self.rows:
+                batches.setdefault(parent_of(name) if name else None, []).append(name)
+        found = self.add([up for up in batches if up is not None], table) if batches else []
+        for up, siblings in batches.items():
+            new = [name for name in siblings if name not in self.rows]
+            begin = table.extend(len(new))
+            self.rows.update(zip(new, range(begin, table.n), strict=True))
+            self.names += new
+            row = table.parent[begin : table.n] = NONE if up is None else self.rows[up]
+            table.short_since[begin : table.n] = -inf if up is None else inf
+            table.in_line_at[begin : table.n] = -inf
+            table.exact[begin : table.n] = True
+            found.append((row, begin, table.n, row not in self.children))
+            if up is not None:
+                self._rank(self.children.setdefault(row, []), new, table.rank)
+        return found
 
-    def rank(self, table: Queues) -> None:
-        """Rank all queues by name."""
-        order = sorted(range(len(self.names)), key=lambda row: self.names[row].split("/"))
-        table.rank[order] = np.arange(len(order))
+    def _rank(self, siblings: list[str], names: list[str], rank: I64) -> None:
+        """Insert names into sorted siblings. One gets a rank between its neighbours': only those of siblings are compared."""
+        gap = False
+        if len(names) == 1:
+            place = bisect_left(siblings, names[0])
+            low = int(rank[self.rows[siblings[place - 1]]]) if place else None
+            high = int(rank[self.rows[siblings[place]]]) if place < len(siblings) else (low or 0) + 2 * RANK_STEP
+            siblings.insert(place, names[0])
+            rank[self.rows[names[0]]] = middle = ((high - 2 * RANK_STEP if low is None else low) + high) // 2
+            gap = middle != low
+        if not gap:
+            siblings[:] = sorted({*siblings, *names})
+            rank[[self.rows[name] for name in siblings]] = RANK_STEP * np.arange(len(siblings))
 
-    def _rank(self, row: int, table: Queues) -> None:
-        """Insert the last queue into the ranks, which are by name."""
-        rank = table.rank[:row]
-        in_order = np.empty(row, np.int64)
-        in_order[rank] = np.arange(row)
-        place = bisect_left(in_order, self.names[row].split("/"), key=lambda other: self.names[other].split("/"))
-        rank[rank >= place] += 1
-        table.rank[row] = place
+    def declares(self, name: str) -> bool:
+        """True if a queue has, or had, a declaration of its own: not one that all its siblings may share."""
+        return name in self.declared or name in self.removed or holds_jobs_of(name) != name
+
+    def copy_declaration(self, row: int, begin: int, end: int, table: Queues) -> None:
+        """Write these rows like a sibling's: all are leaves without a declaration of their own."""
+        for name in DECLARED:
+            column = getattr(table, name)
+            column[begin:end] = column[row]
 
     def write(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
         """Write a queue's declaration into its row; `total` is the capacity of the cluster."""
         name = self.names[row]
         spec = self.spec_of(name)
-        table.policy[row] = code_of(self.policy_of(name) if row in self.inner_rows else "priority", resources)
+        table.policy[row] = code_of(self.policy_of(name) if row in self.children else "priority", resources)
         ticks = slurm_ticks_of if self.policy_of(name).partition(":")[0] == "fairtree" else ticks_of
-        table.tick[row], table.remains[row] = ticks(self.half_life_of(name)) if row in self.inner_rows else (0.0, 0)
+        table.tick[row], table.remains[row] = ticks(self.half_life_of(name)) if row in self.children else (0.0, 0)
         table.weight[row] = weights(spec, resources)
         table.whole[row], table.part[row] = _fractions(table.weight[row])
         table.weightless[row] = spec.weight == 0
         self.write_bounds(row, table, resources, total)
-        table.strict[row] = self.spec_of(holds_jobs_of(name)).strict and row not in self.inner_rows
+        table.strict[row] = self.spec_of(holds_jobs_of(name)).strict and row not in self.children
         table.max_tasks[row] = UNLIMITED if spec.max_tasks is None else spec.max_tasks
         table.max_jobs[row] = UNLIMITED if spec.max_jobs is None else spec.max_jobs
         self._write_claims(row, table)
@@ -194,9 +217,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         for resource, more in spec.borrow.items():
             r = resources.index(resource)
             table.limit[row, r] = min(table.limit[row, r], table.declared[row, r] + more)
-        if (
-            self.names[row] and self.policy_of(ancestors(self.names[row])[0]) == "mesos"
-        ):  # mesos lends nothing by default
+        if self.names[row] and self.policy_of(parent_of(self.names[row])) == "mesos":  # mesos lends nothing by default
             table.lent[row] = 0
         for resource, lent in spec.lend.items():
             r = resources.index(resource)
@@ -322,8 +343,7 @@ def over_committed(queues: list[Queue], capacity: Quantities) -> list[OverCommit
     """Return where the guarantees of these queues exceed a cluster's capacity, or those of a queue above. A ``*`` counts once."""
     tree, table = QueueTree(), Queues([0])
     tree.configure(queues)
-    for name in sorted({ROOT, *(queue.name for queue in queues)}):
-        tree.add(name, table)
+    tree.add(sorted({ROOT, *(queue.name for queue in queues)}), table)
     named = {r for queue in queues for r in (*queue.guarantee, *queue.guarantee_percent)} - {ALL}
     resources = sorted({*capacity, *named})
     table.widen(len(resources))

@@ -53,5 +53,5 @@ class Records:
         self.offers, self.refusals = Offers(self.moves), Refusals(self.moves)
         self.tree, self.cluster, self.frameworks = QueueTree(), Cluster(), Frameworks()
         self.ended: I64 = np.zeros(0, np.int64)
-        self.times: F64 = np.array([nan, -inf, inf, -inf, -inf, inf])
+        self.times: F64 = np.array([nan, -inf, inf, -inf, -inf, inf, -inf])
         self.grain: I64 = np.zeros(0, np.int64)

@@ -173,7 +173,7 @@ class Queues(Table):
 
     parent: I64
     policy: I64  # among its children; a leaf orders its groups by priority
-    rank: I64  # by name: breaks the last ties
+    rank: I64  # by name among its siblings: breaks the last ties
     max_tasks: I64
     max_jobs: I64
     tasks: I64  # that hold resources

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from fairlead.model.documents import Configuration
-from fairlead.model.quantity import format_quantity
+from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import USERS, Quantities, Queue, written
 from fairlead.people.accounts import Accounts
 from fairlead.scheduler.queue_tree import over_committed
@@ -33,11 +33,13 @@ def _over_committed(queues: list[Queue], has: Quantities) -> list[str]:
     """Warn of guarantees that are scaled: they exceed the capacity, or the guarantee of a queue above."""
     found = []
     for queue, resource, guaranteed, there in over_committed(queues, has):
-        promised, exists = format_quantity(resource, guaranteed), format_quantity(resource, there)
+        promised, exists = round_quantity(resource, guaranteed), round_quantity(resource, there)
+        if promised == exists:
+            promised, exists = format_quantity(resource, guaranteed), format_quantity(resource, there)
         whom = f"queue {written(queue)!r}: is guaranteed {exists} {resource}, and those below it {promised}"
         if not queue:
             whom = f"all queues together are guaranteed {promised} {resource}, but all nodes together have {exists}"
-        found.append(f"{whom}: each has {there / guaranteed:.0%} of its guarantee")
+        found.append(f"{whom}: each has {100 * there / guaranteed:.3g}% of its guarantee")
     return found
 
 

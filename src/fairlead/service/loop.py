@@ -29,7 +29,9 @@ log = logging.getLogger("fairlead")
 MOST_QUESTIONS = 1000
 """Limit on waiting reads, and separately on waiting changes; more are refused."""
 IDLE_SECONDS = 1.0
-"""Time between steps when nothing happens, for what depends on time alone."""
+"""Time between steps at most, when nothing happens, for what depends on time alone."""
+LEAST_SECONDS = 0.01
+"""Time until a step for what becomes due, at least: a clock may step back."""
 
 Question = Callable[[State, float], tuple[list[Fact], Any]]
 
@@ -167,7 +169,7 @@ class Loop(threading.Thread):
             self.ready.set_result(None)
             while True:
                 if not scheduler.more or scheduler.stalled:
-                    self._awake.wait(IDLE_SECONDS)
+                    self._awake.wait(max(LEAST_SECONDS, scheduler.idle_for(IDLE_SECONDS)))
                 self._awake.clear()
                 stopping = self.stopping
                 self._step(scheduler)

@@ -47,8 +47,11 @@ class Reloading:
         if isinstance(self._engine, LocalEngine):
             here, there = ({node.name: node for node in some} for some in (self._engine.nodes, nodes))
             changed = [node for node in nodes if node.name in here and node != here[node.name]]
-            facts += admission.change_nodes(state, changed, now)
+            joined = admission.change_nodes(state, changed, now)
             self._engine.change_nodes(changed)
+            for name, cards in self._engine.gpus.items():
+                facts += admission.forget_cards(state, name, cards, now)
+            facts += joined
             missing += [
                 f"node {name!r} is new in the file: restart the scheduler to add it"
                 for name in sorted(there.keys() - here)

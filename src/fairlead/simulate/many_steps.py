@@ -38,7 +38,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
 from fairlead.simulate.kernel import tape as kernel
 from fairlead.simulate.kernel.advance import Tape, advance, forget, release_followers
-from fairlead.simulate.steps import Simulation, job_of, withdraw_job, withdrawals_of
+from fairlead.simulate.steps import Simulation, job_of, jobs_of, withdraw_job, withdrawals_of
 from fairlead.simulate.workload import most_at_once
 
 CHUNK_JOBS, CHUNK_TASKS = 50_000, 1_000_000
@@ -79,7 +79,7 @@ def by_many_steps(s: Simulation) -> int:
     leaving = withdrawals_of(s.workload)
     tape = Tape(
         row=np.full(jobs, NONE), group=np.full(jobs, NONE), submit=s.workload.submit,
-        at=np.array([0.0, 0.0, 0.0, leaving[0][0] if leaving else np.inf]), after=after, before=_sorted(after[:, ::-1]),
+        at=np.array([*[cluster.now] * 3, leaving[0][0] if leaving else np.inf]), after=after, before=_sorted(after[:, ::-1]),
         lacks=np.zeros(jobs, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
         log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0),
@@ -172,7 +172,7 @@ def _withdraw(s: Simulation, tape: Tape, leaving: deque[tuple[float, int]]) -> N
         for fact in facts:
             apply(state, fact)
         s.recorder(facts)
-        if not np.isnan(truth.ended[job]):
+        if facts and not np.isnan(truth.ended[job]):  # else it had ended before
             release_followers(state.view(), truth, tape, job, now)
             _take_gangs_back(state, tape)
     tape.at[kernel.WITHDRAWN] = leaving[0][0] if leaving else np.inf
@@ -250,7 +250,7 @@ def _kinds(s: Simulation) -> Kinds:
     if any(_counts_siblings(queue) for queue in s.scheduler.state.tree.declared.values()):
         there = np.flatnonzero(~s.refused)
         alone = np.sort(there[np.unique(s.cluster.truth.queue[there], return_index=True)[1]])
-    return Kinds([job_of(seen, k) for k in first.tolist()], which, alone)
+    return Kinds(list(jobs_of(seen, first)), which, alone)
 
 
 def _counts_siblings(queue: Queue) -> bool:

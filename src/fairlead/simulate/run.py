@@ -48,7 +48,7 @@ from fairlead.simulate.configured import ABOUT_NODES, names_users, own_policy, r
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.offers import Answers, OfferedCluster, Offers
 from fairlead.simulate.steps import Recorder, Sampler, Simulation, Watch, by_steps, job_of
-from fairlead.simulate.workload import F64, I64, Bools, TraceError, Workload, check_leaves
+from fairlead.simulate.workload import F64, I64, Bools, TraceError, Workload, check_leaves, moved
 
 Record = Callable[[Sequence[Fact]], None]
 SAMPLES = 400
@@ -186,6 +186,7 @@ def simulate(
     """
     asked, policy = policy, policy or own_policy(workload)
     _check(workload, warm_up)
+    origin, workload = workload.origin, moved(workload, workload.origin)
     baseline, by_easy = baseline_of(policy), bool(order_of(policy))
     if baseline is None:
         check_leaves(workload)
@@ -198,6 +199,7 @@ def simulate(
         seen.nodes, workload.capacity, workload.needs[workload.shape], workload.leaf, len(workload.leaves), workload.tasks,
         workload.duration, workload.first, workload.varied, overcommitted, too_large,
     )  # fmt: skip
+    cluster.now = origin
     if baseline is not None:
         refused |= too_large
     else:
@@ -205,7 +207,7 @@ def simulate(
     for job in sorted(workload.after):  # nor what depends on a refused job
         refused[job] |= refused[workload.after[job]].any()
     total = int(workload.tasks[~refused].sum())
-    since = max(float(workload.submit[0]), warm_up)
+    since = max(float(workload.submit[0]), warm_up + origin)
     least = _least_seconds(workload, ~refused, cluster.truth.total)
     sampler = Sampler(cluster, workload, workload.leaves, least, samples, total, since)
     starts = np.full(len(workload.begun), np.nan) if baseline is None and len(workload.begun) else None
@@ -243,9 +245,10 @@ def simulate(
     notes += _notes(cluster, refused, slots=scheduling == f"maxmin:{SLOT}")
     truth = cluster.truth
     return Run(
-        workload=workload, policy=policy, queues=workload.leaves, resources=workload.resources, submitted=workload.submit,
-        begun=truth.begun, ended=truth.ended, waited=truth.waited, refused=refused, **sampler.columns(), since=since,
-        completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=workload.settings.revoke, **counted,
+        workload=moved(workload, -origin), policy=policy, queues=workload.leaves, resources=workload.resources,
+        submitted=workload.submit - origin, begun=truth.begun - origin, ended=truth.ended - origin, waited=truth.waited,
+        refused=refused, since=since - origin, **sampler.columns(origin), completed=cluster.completed,
+        withdrawn=cluster.withdrawn, revokes=workload.settings.revoke, **counted,
         seconds=seconds, notes=notes, replay=None if starts is None else _replay(workload, starts),
     )  # fmt: skip
 
@@ -360,8 +363,8 @@ def _scheduler(
     scheduler = Scheduler(Unrecorded(), cluster, lambda: cluster.now, repeat_after=np.inf, strict=True)
     recorder = Recorder(record, scheduler.state, cluster, starts)
     scheduler.on_record = recorder
-    scheduler.step([lambda state, now: [Configured(at=0.0, queues=workload.queues, settings=settings)]])
-    while cluster.next_event() == 0.0:
+    scheduler.step([lambda state, now: [Configured(at=now, queues=workload.queues, settings=settings)]])
+    while cluster.next_event() == cluster.now:
         scheduler.step()
     scheduler.state.order.counts[BY_EASY] = by_easy
     return scheduler, recorder

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model.quantity import format_quantities, parse_quantity
-from fairlead.model.specs import ROOT, Job, Node, Quantities, Queue, Settings, ancestors, written
+from fairlead.model.specs import Job, Node, Quantities, Queue, Settings, parent_of, with_ancestors, written
 from fairlead.scheduler.admission import some
 from fairlead.scheduler.facts import Fact
 
@@ -53,6 +53,7 @@ class Workload:
     changes : what else happens, by time: nodes that join, are lost or drained, other configurations, and what people ask about
         jobs, by their number in the order of submission, from 1
     begun : shape (tasks,) or (0,): when tasks really began, those of one job after another's; NaN: not, empty: unknown
+    origin : when the workload begins on the scheduler's clock. Another clock rounds differently, which may turn a decision
     skipped : malformed rows left out
     notes : choices made where the trace is silent
     """
@@ -80,6 +81,7 @@ class Workload:
     settings: Settings = field(default_factory=Settings)
     changes: list[Fact] = field(default_factory=list)
     begun: F64 = field(default_factory=lambda: np.zeros(0))
+    origin: float = 0.0
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -267,7 +269,16 @@ def cut(
     return replace(
         found, submit=(found.submit - begin) / speed, withdrawn=(found.withdrawn - begin) / speed,
         changes=_changes(workload.changes, rows, begin, speed),
-        begun=_begun(workload, rows) - begin if speed == 1 else np.zeros(0),
+        begun=_begun(workload, rows) - begin if speed == 1 else np.zeros(0), origin=workload.origin + begin,
+    )  # fmt: skip
+
+
+def moved(workload: Workload, seconds: float) -> Workload:
+    """Return a workload with all of its times moved, and its origin back."""
+    return replace(
+        workload, submit=workload.submit + seconds, withdrawn=workload.withdrawn + seconds, begun=workload.begun + seconds,
+        changes=[msgspec.structs.replace(fact, at=fact.at + seconds) for fact in workload.changes],
+        origin=workload.origin - seconds,
     )  # fmt: skip
 
 
@@ -307,7 +318,7 @@ def _after(after: dict[int, list[int]], rows: I64) -> dict[int, list[int]]:
 def check_leaves(workload: Workload) -> None:
     """Raise TraceError for a job in an inner queue, declared or named by other jobs."""
     named = {*workload.leaves, *(queue.name for queue in workload.queues)}
-    inner = {ROOT, *(path for name in named for path in ancestors(name))}
+    inner = with_ancestors(map(parent_of, named))
     for leaf, name in enumerate(workload.leaves):
         if name in inner:
             job = int((workload.leaf == leaf).argmax())

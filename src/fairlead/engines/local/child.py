@@ -19,6 +19,7 @@ from typing import NamedTuple, NoReturn
 
 from fairlead.engines.local.cgroups import Group
 from fairlead.engines.local.messages import Person, Program
+from fairlead.engines.local.spool import StartRecord
 from fairlead.engines.local.standard_input import StandardInput
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -37,7 +38,7 @@ DEFAULT_SIGNALS = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.
 
 
 class Failure(NamedTuple):
-    """Why the program was not executed: the step ("environment", "account", "folder" or "program") and the errno."""
+    """Why the program was not executed: the step ("environment", "account", "folder", "spool" or "program") and the errno."""
 
     at: str
     errno: int
@@ -60,6 +61,8 @@ class Failure(NamedTuple):
             return f"{what} as {who}: {uid} is not their account here (any more): {why}"
         if self.at == "folder":
             return f"{what}: {who} cannot enter {program.cwd!r}: {why}: name another folder with --cwd"
+        if self.at == "spool":
+            return f"{what}: its start cannot be recorded: {why}: it starts again"
         return f"{what}: {why}"
 
 
@@ -99,6 +102,7 @@ class ChildSetup(NamedTuple):
     cores : CPU affinity; empty for all.
     input : standard input; None for /dev/null.
     cgroup : the task's own; None if cgroups are not available.
+    record : what is written before the program runs; None for workers.
     """
 
     person: Person | None
@@ -107,6 +111,7 @@ class ChildSetup(NamedTuple):
     cores: list[int]
     input: StandardInput | None
     cgroup: Group | None
+    record: StartRecord | None
 
 
 def become(program: Program, files: list[int], setup: ChildSetup, report: int, spare: list[int]) -> NoReturn:
@@ -150,12 +155,17 @@ def become(program: Program, files: list[int], setup: ChildSetup, report: int, s
         asked = setup.unless_set | exported | program.env
         environment |= {n.encode(program.encoding): value.encode(program.encoding) for n, value in asked.items()}
         _bound_files()
+        if setup.record is not None:
+            at = "spool"
+            setup.record.write()
+            at = "program"
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
         os.write(report, f"{at} {error.errno or errno.EIO}".encode())
     except (ValueError, LookupError):  # a NUL byte, a character outside the encoding, or no such encoding
         os.write(report, f"{at} {errno.EINVAL}".encode())
     finally:
+        os.kill(os.getpid(), signal.SIGKILL)  # an exit status would be the program's
         os._exit(127)
 
 

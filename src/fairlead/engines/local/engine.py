@@ -10,7 +10,18 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fairlead.data_folder import NotPlain, remove_folder
-from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeUp, Seen, Superseded, Unreachable, Where
+from fairlead.engines.contract import (
+    NOWHERE,
+    Attempts,
+    Launches,
+    NodeDown,
+    NodeDraining,
+    NodeUp,
+    Seen,
+    Superseded,
+    Unreachable,
+    Where,
+)
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
@@ -52,8 +63,6 @@ class LocalEngine:
     ----------
     paused : int
         Tasks stopped until the disk has room for their output.
-    gpus : mapping of str to sequence of int
-        Indices of the cards of each node.
     """
 
     elastic, ray = False, False
@@ -75,7 +84,6 @@ class LocalEngine:
         self.nodes: Sequence[Node] = list(nodes)
         self.limits: Mapping[str, bool] = {}
         self.paused = 0
-        self.gpus: Mapping[str, Sequence[int]] = gpu_indices(nodes)
         self._wake, self._as_people = wake, as_people
         self._lock = threading.Lock()  # guards what follows; never held for long
         self._seen = Reports()
@@ -86,6 +94,11 @@ class LocalEngine:
         self._superseded = ""
         self._connections: SupervisorConnections | None = None
         self._heard_at = self._asked_at = 0.0
+
+    @property
+    def gpus(self) -> Mapping[str, Sequence[int]]:
+        """Indices of the cards of each node."""
+        return gpu_indices(self.nodes)
 
     @property
     def silent_for(self) -> float:
@@ -121,10 +134,12 @@ class LocalEngine:
         new = {node.name: node for node in changed}
         with self._lock:
             self.nodes = [new.get(node.name, node) for node in self.nodes]
-            self._seen.nodes = [
-                NodeUp(new.get(up.node.name, up.node)) for up in self._seen.nodes if isinstance(up, NodeUp)
-            ]
-            self._gpus = gpu_indices(self.nodes)
+            if self._seen.nodes:
+                self._seen.nodes = self._up()
+
+    def _up(self) -> list[NodeUp | NodeDown | NodeDraining]:
+        gpus = self.gpus
+        return [NodeUp(node, gpus[node.name]) for node in self.nodes]
 
     def expect(self, nodes: Mapping[str, bool]) -> None:
         """No-op: the only node is this machine."""
@@ -172,12 +187,14 @@ class LocalEngine:
         except NotPlain as error:
             log.warning("the output of task %d.%d cannot be shown: %s", job, index, error)
             return None
+        except OSError as error:
+            raise Unreachable(str(error)) from None
 
     def next_data(self, job: int, index: int, stream: str, offset: int, node: str = "") -> int:
         try:
             return next_data(self.output, job, index, stream, offset)
         except OSError as error:
-            raise Unreachable(f"the output of task {job}.{index} cannot be read: {error}") from None
+            raise Unreachable(str(error)) from None
 
     def feeding(
         self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
@@ -232,7 +249,7 @@ class LocalEngine:
                     new.add(heard)
         with self._lock:
             if new.known is not None:
-                self._seen.nodes, new.nodes = [], [NodeUp(node) for node in self.nodes]
+                self._seen.nodes, new.nodes = [], self._up()
             self._seen.join(new)
         if fed < len(lines):
             self._wake()

@@ -1,8 +1,9 @@
 """The parent of the supervisor: waits for the supervisor's end, then ends what that left running, also without a scheduler.
 
 It survives what kills the supervisor: it has another session, hears no messages, and does nothing before. Every process of a
-task is its descendant then, since orphans go to the nearest subreaper. Exit statuses that the supervisor did not see go to its
-spool, so that a task that ended does not run again. Standard library only.
+task is its descendant then, since orphans go to the nearest subreaper. It stops all tasks before it ends any, so that each has
+ended by itself or not. Exit statuses that the supervisor did not see go to its spool, so that a task that ended does not run
+again. Standard library only.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import fcntl
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from fairlead.engines.local import proc
@@ -20,8 +22,10 @@ GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL, when the supervisor itself ended by SIGTERM, as when the machine goes down."""
 END_WITHIN = 10.0
 """Seconds until it gives up on processes that survive SIGKILL, as in uninterruptible sleep."""
+STOP_WITHIN = 1.0
+"""Seconds until it goes on although some do not stop, as in uninterruptible sleep."""
 PAUSE = 0.001
-"""Seconds between two rounds of killing."""
+"""Seconds between two rounds of signals."""
 TITLE = b"guardian of tasks"
 """What `ps` shows: a supervisor is often ended by its command line, and this process is not to end with it."""
 _PR_SET_CHILD_SUBREAPER = 36
@@ -67,32 +71,41 @@ def _rename() -> None:
 
 def _end_descendants(spool: Path, grace: float) -> None:
     began = time.monotonic()
+    _stop_children()
     left = _reap(spool)
     if grace:
-        _signal_descendants(signal.SIGTERM)
+        _signal(proc.descendants(os.getpid()), signal.SIGTERM)
+        _signal(proc.descendants(os.getpid()), signal.SIGCONT)
     while left and (passed := time.monotonic() - began) < END_WITHIN:
         if passed >= grace:
-            _signal_descendants(signal.SIGKILL)
-        left = _reap(None if grace else spool, killing=True)  # what was asked to end may only have saved its work
+            _signal(proc.descendants(os.getpid()), signal.SIGKILL)
+        left = _reap(None)
         time.sleep(PAUSE)
 
 
-def _signal_descendants(number: int) -> None:
-    for pid in proc.descendants(os.getpid()):
+def _stop_children() -> None:
+    """Stop all tasks before any is signalled: what ended until then ended by itself, and what ends later did not."""
+    until = time.monotonic() + STOP_WITHIN
+    while time.monotonic() < until:
+        children = proc.children()
+        _signal(children, signal.SIGSTOP)
+        if all(map(proc.stands_still, children)):
+            return
+        time.sleep(PAUSE)
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
-def _reap(spool: Path | None, killing: bool = False) -> bool:
-    """Reap what has ended, and note how, given a spool. Return True if there are children left.
-
-    While `killing`, an exit status from 128 on is not noted: a shell reports so that what it ran was killed.
-    """
+def _reap(spool: Path | None) -> bool:
+    """Reap what has ended, and note how, given a spool. Return True if there are children left."""
     lines = b""
     try:
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)) is not None:
-            if not killing or (ended.si_code == os.CLD_EXITED and ended.si_status < 128):
-                lines += exit_line(ended)
+            lines += exit_line(ended)
         return True
     except ChildProcessError:
         return False

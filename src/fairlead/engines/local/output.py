@@ -7,18 +7,24 @@ import contextlib
 import errno
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 from fairlead.data_folder import open_plain
 
 
 def read_piece(output: Path, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
-    """Return a piece of a task's output; None if there is none (yet). Raises NotPlain for anything but a regular file."""
+    """Return a piece of a task's output; None if there is none (yet). Raises NotPlain for anything but a regular file.
+
+    It ends where a hole begins or ends, so that a reader who meets only zeros knows where to ask for the next data.
+    """
     try:
         with open_plain(output / str(job) / f"{index}.{stream}") as file:
             if offset >= os.fstat(file.fileno()).st_size:  # it may exceed what a disk can hold
                 return b""
-            file.seek(offset)
-            return file.read(most)
+            end = _seek(file, offset, os.SEEK_HOLE)
+            if end == offset:
+                end = _seek(file, offset, os.SEEK_DATA)
+            return os.pread(file.fileno(), most if end == offset else min(most, end - offset), offset)
     except FileNotFoundError:  # not started
         return None
 
@@ -40,11 +46,16 @@ def next_data(output: Path, job: int, index: int, stream: str, offset: int) -> i
     A hole was never written and takes no space: a task may set the size of its file. Raises NotPlain and other OSError.
     """
     with open_plain(output / str(job) / f"{index}.{stream}") as file:
-        try:
-            return os.lseek(file.fileno(), offset, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return max(offset, os.fstat(file.fileno()).st_size)
-            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # this file system knows of no holes
-                return offset
-            raise
+        return _seek(file, offset, os.SEEK_DATA)
+
+
+def _seek(file: BinaryIO, offset: int, whence: int) -> int:
+    """Return where data or a hole begins at or after `offset`: the end of the file if nowhere, `offset` if unknown."""
+    try:
+        return os.lseek(file.fileno(), offset, whence)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return max(offset, os.fstat(file.fileno()).st_size)
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # this file system knows of no holes
+            return offset
+        raise

@@ -89,6 +89,14 @@ def status_of_zombie(pid: int) -> int | None:
         return None
 
 
+def stands_still(pid: int) -> bool:
+    """Return True if a process is stopped, or has ended."""
+    try:
+        return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] in b"TtZX"
+    except GONE:
+        return True
+
+
 def resident(pid: int) -> int:
     """Return the memory of a process in bytes."""
     try:

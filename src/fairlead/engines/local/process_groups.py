@@ -19,6 +19,7 @@ from fairlead.engines.local.cgroups import Cgroups, Group
 from fairlead.engines.local.child import ChildSetup, Failure, become, open_output
 from fairlead.engines.local.messages import Limits, Person, Program
 from fairlead.engines.local.spawn import spawn
+from fairlead.engines.local.spool import StartRecord
 from fairlead.engines.local.standard_input import StandardInput
 
 THREADS = (
@@ -105,9 +106,15 @@ class ProcessGroups:
         self._by_pid: dict[int, ProcessGroup] = {}  # those whose first process is not reaped
 
     def fork(
-        self, name: str, program: Program, given: ProcessSpec, then: Callable[[Program], None], more: Sequence[int] = ()
+        self,
+        name: str,
+        program: Program,
+        given: ProcessSpec,
+        then: Callable[[Program], None],
+        more: Sequence[int] = (),
+        record: StartRecord | None = None,
     ) -> ProcessGroup:
-        """Start a program; `more` become its descriptors from 3 on.
+        """Start a program; `more` become its descriptors from 3 on. It writes the `record` before it runs.
 
         `then` is called once it is known whether exec succeeded; not if that is known at once: see the group's
         `executed`. Raises OSError if nothing was started.
@@ -132,10 +139,9 @@ class ProcessGroups:
                 given.input.begin(files[0])
             if self.cgroups:
                 group.cgroup = self.cgroups.create(name)
-            setup = ChildSetup(
-                given.person, given.export, threads(given.limits.cpu), given.cores, given.input, group.cgroup
-            )
-            group.pid = 0 if more else spawn(program, files, setup)
+            unless_set = threads(given.limits.cpu)
+            setup = ChildSetup(given.person, given.export, unless_set, given.cores, given.input, group.cgroup, record)
+            group.pid = spawn(program, files, setup)
             group.executed = group.pid != 0
             if group.cgroup and group.executed:
                 group.cgroup.limit_running(given.limits.memory, given.limits.cpu)

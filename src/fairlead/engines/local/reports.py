@@ -89,10 +89,11 @@ class Fenced(msgspec.Struct, tag_field="saw", tag="fenced"):
 
 
 class OutputPiece(msgspec.Struct, tag_field="saw", tag="read"):
-    """A requested piece of output, in base64; None if there is none."""
+    """A requested piece of output, in base64; None if there is none. `wrong` is why it cannot be read; empty if it can."""
 
     ask: Number
     data: str | None
+    wrong: str = ""
 
 
 class PieceRequest(msgspec.Struct, tag_field="saw", tag="wanted"):

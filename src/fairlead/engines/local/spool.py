@@ -3,17 +3,20 @@
 From it, a supervisor that takes over from a killed one knows which tasks had begun and which ends were not acknowledged.
 
     ["starting", *task]         before its first process exists
-    ["started", *task, pid]     its program runs; pid 0 once its exit status does not decide how it ended
+    ["started", *task, pid]     written by its first process before its program runs, so that no program runs without it;
+                                pid 0 once its exit status does not decide how it ended
     ["exited", pid, status, 0]  its first process ended by itself; what it left is still to be ended
     ["ended", *task, *end]      it ended; reported until ["acknowledged", *task]
 """
 
 import contextlib
+import errno
 import json
 import os
 import signal
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from fairlead.engines.local.messages import Task
 from fairlead.outcomes import Outcome
@@ -24,11 +27,21 @@ End = tuple[int, int, int, int, int]
 """Outcome and code; CPU time in milliseconds, peak memory in bytes, run time in milliseconds: 0 if unknown."""
 
 
+class StartRecord(NamedTuple):
+    """What a task's first process writes: the descriptor of the spool, and the line up to its pid."""
+
+    spool: int
+    line: bytes
+
+    def write(self) -> None:
+        line = b"%s%d]\n" % (self.line, os.getpid())
+        if os.write(self.spool, line) != len(line):
+            raise OSError(errno.ENOSPC, "spool")
+
+
 def exit_line(ended: os.waitid_result) -> bytes:
-    """Return the line for a child that ended; empty for SIGKILL, which says nothing: we or the kernel may have sent it."""
+    """Return the line for a child that ended."""
     by_signal = ended.si_code != os.CLD_EXITED
-    if by_signal and ended.si_status == signal.SIGKILL:
-        return b""
     return b'["exited", %d, %d, 0]\n' % (ended.si_pid, ended.si_status if by_signal else ended.si_status << 8)
 
 
@@ -54,11 +67,13 @@ class Spool:
             task = (job, index, number)
             if what in ("starting", "started"):  # rewritten files and older supervisors have only the latter
                 begun.add(task)
-                pids[task] = more[0] if more else 0
-                firsts[pids[task]] = task
+                if more and pids.get(task) != 0:
+                    pids[task] = more[0]
+                    firsts[more[0]] = task
             elif what == "exited":
                 known = firsts.pop(job, None)
-                if known in begun and pids[known] == job != 0:
+                # SIGKILL says nothing: we or the kernel may have sent it.
+                if known in begun and pids[known] == job != 0 and index != signal.SIGKILL:
                     begun.discard(known)
                     ended[known] = (*_how(index), 0, 0, 0)
             else:
@@ -72,6 +87,15 @@ class Spool:
     def note(self, what: str, task: Task, *more: int) -> None:
         """Write a line. On a full disk it is kept and written when there is room."""
         self._write(b'["%s"%s]\n' % (what.encode(), b", %d" * (3 + len(more)) % (*task, *more)))
+
+    def begin(self, task: Task) -> StartRecord:
+        """Note that a task starts; return what its first process is to write. Raises OSError while lines wait for a full disk."""
+        self._write(b"")
+        if not self._unwritten:
+            self.note("starting", task)
+        if self._unwritten:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+        return StartRecord(self._file, b'\n["started", %d, %d, %d, ' % task)
 
     def note_exit(self, ended: os.waitid_result) -> None:
         """Write that a first process ended, before it is reaped: from then on nobody else can learn how."""

@@ -23,7 +23,7 @@ A supervisor with a lease (:mod:`fairlead.engines.local.lease`) also:
 
 Its parent, :mod:`fairlead.engines.local.guardian`, ends what runs here when it is killed. FOLDER/spool logs each action before
 and after it. From it, a supervisor that takes over from a killed one knows what to clean up: it reports tasks lost, except those
-whose exit status is known. Standard library only, since forks must be cheap.
+whose exit status is known. Standard library and one small kernel only, since forks must be cheap.
 """
 
 import base64
@@ -39,7 +39,7 @@ import sys
 import time
 from pathlib import Path
 
-from fairlead.data_folder import remove_folder
+from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.local import guardian, messages, proc
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
@@ -103,7 +103,7 @@ class Supervisor:
         self.groups = ProcessGroups(folder, find(f"fairlead-{name}"), self.selector)
         self.workers = WarmWorkers(self.groups, self.selector)
         self.folder, self.output = folder, folder.parent / "output"
-        on = (self._has_started, self._has_ended, self._report_fed)
+        on = (self._report_started, self._has_ended, self._report_fed)
         self.tasks = Tasks(self.output, Checkpoints(folder), self.groups, self.workers, self.selector, *on)
         self.fetched = FetchedSessions(folder.parent, lambda **what: self.scheduler.report("wanted", **what))
         self.spool = Spool(folder)
@@ -270,7 +270,7 @@ class Supervisor:
                 self._end_all(self.lease.grace if self.lease is not None else 0.0)
                 self._report_if_fenced()
             case Read() as asked:
-                self._report_piece(asked.ask, self._read(asked))
+                self._read(asked)
             case Forget(jobs):
                 self._remove_output(jobs)
             case Piece() as piece:
@@ -281,16 +281,19 @@ class Supervisor:
                 for session in sessions:
                     self._close_session(session)
 
-    def _read(self, asked: Read) -> bytes | None:
+    def _read(self, asked: Read) -> None:
         where = self.output, asked.job, asked.task, asked.stream, asked.offset
+        data, wrong = None, ""
         try:
-            return read_piece(*where, min(asked.most, MOST_READ)) if asked.most else b"%d" % next_data(*where)
+            data = read_piece(*where, min(asked.most, MOST_READ)) if asked.most else b"%d" % next_data(*where)
         except OSError as error:
             _note(f"the output of task {asked.job}.{asked.task} cannot be shown: {error}")
-            return None
+            wrong = "" if isinstance(error, NotPlain) else str(error.strerror)
+        self._report_piece(asked.ask, data, wrong)
 
-    def _report_piece(self, ask: int, data: bytes | None) -> None:
-        self.scheduler.report("read", ask=ask, data=None if data is None else base64.b64encode(data).decode())
+    def _report_piece(self, ask: int, data: bytes | None, wrong: str = "") -> None:
+        encoded = None if data is None else base64.b64encode(data).decode()
+        self.scheduler.report("read", ask=ask, data=encoded, wrong=wrong)
 
     def _take_piece(self, piece: Piece) -> None:
         """Store a piece of a file; start the calls that waited for the file."""
@@ -346,8 +349,7 @@ class Supervisor:
             if ready is None:
                 self.postponed[task] = start
                 return
-            self.spool.note("starting", task)
-            self.tasks.start(task, ready)
+            self.tasks.start(task, ready, self.spool.begin(task))
         except OSError as error:
             if error.errno in NO_ROOM:
                 self.tasks.checkpoints.drop_idle()  # they take space
@@ -397,10 +399,6 @@ class Supervisor:
         self.scheduler.report("paused", tasks=self.paused)
 
     # -- reports on tasks ----------------------------------------------------------------------------------------
-
-    def _has_started(self, task: Task, _pid: int) -> None:
-        self.spool.note("started", task, self.tasks.running[task].deciding_pid())
-        self._report_started(task)
 
     def _report_started(self, task: Task) -> None:
         run = self.tasks.running[task]

@@ -24,6 +24,7 @@ from fairlead.engines.local.process_groups import (
     signal_group,
     since_boot,
 )
+from fairlead.engines.local.spool import StartRecord
 from fairlead.engines.local.standard_input import StandardInput
 from fairlead.engines.local.warm_workers import WarmWorkers, Worker
 from fairlead.outcomes import Outcome
@@ -68,7 +69,7 @@ class Tasks:
     checkpoints : Checkpoints
         Their checkpoint pipes.
     on_start : callable
-        Called with the task and the pid of its first process, once its program is executed.
+        Called with the task, once its program is executed.
     on_end : callable
         Called with the task, its outcome, code and usage, once none of its processes is left.
     on_fed : callable
@@ -82,7 +83,7 @@ class Tasks:
         groups: ProcessGroups,
         workers: WarmWorkers,
         selector: selectors.BaseSelector,
-        on_start: Callable[[Task, int], None],
+        on_start: Callable[[Task], None],
         on_end: Callable[[Task, Outcome, int, Used], None],
         on_fed: Callable[[Task, int, bool], None],
     ) -> None:
@@ -93,15 +94,15 @@ class Tasks:
         self.running: dict[Task, Running] = {}
         self._room_is_low, self._room_seen_at = False, time.time()
 
-    def start(self, task: Task, start: Start) -> None:
-        """Start a task; raises OSError if that fails."""
+    def start(self, task: Task, start: Start, record: StartRecord) -> None:
+        """Start a task, which writes the `record` before its program runs; raises OSError if that fails."""
         memory = start.limits.memory
         if memory and self._workers.are_idle() and proc.available_memory() < memory:
             self._workers.dismiss()
         try:
             given = self._give(task, start)
             if isinstance(start.work, Command):
-                self._start_command(task, start.work, given)
+                self._start_command(task, start.work, given, record)
             else:
                 self._start_call(task, start.work, given)
         except OSError:
@@ -151,17 +152,19 @@ class Tasks:
         free = sorted(there.difference(*(run.given.cores for run in self.running.values())))
         return free[:count] if not rest and 0 < count <= len(free) and count < len(there) else []
 
-    def _start_command(self, task: Task, work: Command, given: ProcessSpec) -> None:
+    def _start_command(self, task: Task, work: Command, given: ProcessSpec, record: StartRecord) -> None:
         program = work.program
         if work.numbered:
             program = program._replace(argv=[_with_index(word, _known_as(task, work)) for word in program.argv])
         name = ".".join(map(str, task))
         if work.input:
             given = given._replace(input=self._input(task, work.input == "terminal", given))
-        group = self._groups.fork(name, program, given, lambda program: self._hear_of_start(run, program))
+        group = self._groups.fork(
+            name, program, given, lambda program: self._hear_of_start(run, program), record=record
+        )
         run = self.running[task] = Running(task, given, group, None)
         if group.executed:
-            self._on_start(task, group.pid)
+            self._on_start(task)
 
     def _input(self, task: Task, terminal: bool, given: ProcessSpec) -> StandardInput:
         def say() -> None:
@@ -196,13 +199,13 @@ class Tasks:
         if warm:
             run.before = self._groups.used(worker.group)
             proc.forget_most_resident(worker.group.pid)
-            self._on_start(task, worker.group.pid)
+            self._on_start(task)
 
     def _hear_of_start(self, run: Running, program: Program) -> None:
         """Report the start of a task; or write to its output why exec failed."""
         failure = run.group.failure
         if failure is None:
-            self._on_start(run.task, run.group.pid)
+            self._on_start(run.task)
             return
         given = run.given
         with contextlib.suppress(OSError):  # a full disk: the outcome has the errno
@@ -363,6 +366,8 @@ def _how_it_ended(run: Running) -> tuple[Outcome, int]:
         return Outcome.EXITED, run.worker.answer
     if group.failure is not None:
         outcome, code = Outcome.NOT_STARTED, group.failure.errno
+        if group.failure.at == "spool":  # a full disk, which only postpones
+            outcome, code = Outcome.LOST, 0
     elif os.WIFSIGNALED(group.status):
         outcome, code = Outcome.SIGNALLED, os.WTERMSIG(group.status)
     else:

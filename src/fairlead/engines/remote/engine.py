@@ -108,7 +108,7 @@ class RemoteEngine:
         self._collecting = ResultCollector(self._folders.calls, self._send, self._collected)
         self._sessions: dict[str, set[str]] = defaultdict(set)  # by node: sessions fetched there
         self._sessions_seen_at = 0.0
-        self._reads: dict[int, queue.SimpleQueue[bytes | None]] = {}
+        self._reads: dict[int, queue.SimpleQueue[bytes | Unreachable | None]] = {}
         self._next_read = 0
         self._superseded = ""
         self._inventory_sent = False
@@ -375,7 +375,7 @@ class RemoteEngine:
             self._send(name, line)
 
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
-        answer: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        answer: queue.SimpleQueue[bytes | Unreachable | None] = queue.SimpleQueue()
         with self._lock:
             member = self._members.get(node)
             if member is None or member.standing is not MemberState.UP:
@@ -388,12 +388,15 @@ class RemoteEngine:
         try:
             asked = {"ask": ask, "job": job, "task": index, "stream": stream, "offset": offset, "most": most}
             self._send(node, message("read", **asked))
-            return answer.get(timeout=READ_WITHIN)
+            found = answer.get(timeout=READ_WITHIN)
         except queue.Empty:
             raise Unreachable(f"node {node} does not answer") from None
         finally:
             with self._lock:
                 self._reads.pop(ask, None)
+        if isinstance(found, Unreachable):
+            raise found
+        return found
 
     def next_data(self, job: int, index: int, stream: str, offset: int, node: str = "") -> int:
         found = self.read_output(job, index, stream, offset, 0, node)
@@ -456,8 +459,8 @@ class RemoteEngine:
                 member.paused = len(tasks)
             case Fed():
                 self._feeding.acknowledge(each)
-            case OutputPiece(ask, data):
-                self._hear_read(member, ask, None if data is None else base64.b64decode(data))
+            case OutputPiece(ask, data, wrong):
+                self._hear_read(member, ask, None if data is None else base64.b64decode(data), wrong)
             case PieceRequest():
                 self._collecting.answer(member.name, each)
             case Fenced():
@@ -473,12 +476,12 @@ class RemoteEngine:
             case _:
                 self._reports_of(member.name).add(each)
 
-    def _hear_read(self, member: Member, ask: int, data: bytes | None) -> None:
+    def _hear_read(self, member: Member, ask: int, data: bytes | None, wrong: str) -> None:
         """Odd numbers request results of calls, even ones output."""
         if ask % 2:
             self._collecting.receive(member.name, ask, data)
         elif ask in self._reads:
-            self._reads[ask].put(data)
+            self._reads[ask].put(Unreachable(f"node {member.name}: {wrong}") if wrong else data)
 
     def _collected(self, name: str, ended: Ended) -> None:
         """Report the end of a call whose result is here. A lost node reports it again if it comes back."""

@@ -35,11 +35,27 @@ cdef bint _is_stale(View v, i64 h, double now) noexcept nogil:
     return (holds[h].change == CHANGED or now > holds[h].review) and now >= holds[h].planned + patience
 
 
-cpdef double next_review(View v, double now, double happened) noexcept nogil:
+cpdef (double, double) next_step(
+    View v, double event, bint claims, double now, double happened, double reserve_after
+) noexcept nogil:
+    """Return when the next step is due, and when something happened last by then. Nothing comes from outside before `event`.
+
+    A step is due at the event, when a claim is (if `claims`), when a reservation for a bypassed job is, and when
+    reservations are reviewed.
+    """
+    due, review = min(event, next_passed(v, now, reserve_after)), _next_review(v, now, happened)
+    if claims:
+        due = min(due, next_claim(v, now))
+    if due <= review:
+        return due, due
+    return review, happened
+
+
+cdef double _next_review(View v, double now, double happened) noexcept nogil:
     """Return the time of the next reservation review if nothing happens until then.
 
-    That is at least MIN_FORECAST_SECONDS away, as in the live scheduler (`IDLE` of :mod:`fairlead.service.loop`), and
-    further the longer nothing has happened.
+    That is at least MIN_FORECAST_SECONDS away, as in the live scheduler (`IDLE_SECONDS` of :mod:`fairlead.service.loop`),
+    and further the longer nothing has happened.
     """
     holds, first = v.holds, INFINITY
     for h in range(v.counts[HOLDS]):

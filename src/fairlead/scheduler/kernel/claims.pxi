@@ -255,6 +255,21 @@ cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_sinc
     return count
 
 
+cdef bint are_due(View v, double now) noexcept nogil:
+    """Return True if claims are due."""
+    length, mark = v.counts[GROUPS] + 1, v.scratches
+    due = find_due(v, now, integers(v, length), integers(v, length), floats(v, length))
+    release(v, mark)
+    return due > 0
+
+
+cpdef double next_claim(View v, double now) noexcept nogil:
+    """Return when the first open claim is due, now or later; inf if none is open."""
+    if v.times[CLAIM_DUE] <= now:
+        are_due(v, now)
+    return max(now, v.times[CLAIM_DUE])
+
+
 def due_claims(View v, double now, i64[:, ::1] found, double[::1] since):
     """Return :func:`find_due`; the rows of `found` are set to groups and classes."""
     cdef i64 count

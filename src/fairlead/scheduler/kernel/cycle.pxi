@@ -111,7 +111,7 @@ cdef Plan _reserve(View v, i64 line, double now, double reserve_after) noexcept 
             return Plan(DROP, 0, _first_hold(v, b), True, now, 0)
         return Plan(KEEP, count, current_job(v, b), True, start, slips)
     # rule: passed
-    waits = line != NONE and now - in_line_since(v, line, now) >= reserve_after  # false for NaN
+    waits = line != NONE and now >= in_line_since(v, line, now) + reserve_after  # false for NaN
     if waits and not has_room(v, line) and is_still_due(v, line, now):
         h = overtaken(v, line)
         if h != NONE:

@@ -209,6 +209,22 @@ cpdef void note_bypassed(View v, i64 b, double at) noexcept nogil:
     if is_in_line(v, q, at):
         v.groups[b].bypassed_since = min(at, v.queues[q].in_line_since)
         v.queues[q].in_line_at = at
+    v.times[PASSED_SINCE] = min(v.times[PASSED_SINCE], v.groups[b].bypassed_since)
+
+
+cdef double next_passed(View v, double now, double reserve_after) noexcept nogil:
+    """Return when a reservation for a group, or a leaf that was served last, is due, if it is first in line then."""
+    if v.times[PASSED_SINCE] + reserve_after <= now:
+        first = INFINITY
+        for b in range(v.counts[GROUPS]):
+            if v.groups[b].bypassed_since + reserve_after > now:  # false for NaN
+                first = min(first, v.groups[b].bypassed_since)
+        for q in range(v.counts[QUEUES]):
+            since = v.queues[q].in_line_since
+            if since + reserve_after > now and is_in_line(v, q, since + reserve_after):
+                first = min(first, since)
+        v.times[PASSED_SINCE] = first
+    return v.times[PASSED_SINCE] + reserve_after if reserve_after < INFINITY else INFINITY
 
 
 cdef void note_served(View v, i64 b, double at) noexcept nogil:

@@ -52,9 +52,11 @@ cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64
 cdef i64 apply_started(View v, i64 count, i64 *job, i64 *index, i64 *attempt, double at) noexcept nogil
 cpdef void note_bypassed(View v, i64 b, double at) noexcept nogil
 cdef i64 startable(View v, i64 job) noexcept nogil
-cdef i64 find_due(View v, double now, i64 *groups, i64 *kinds, double *open_since) noexcept nogil
+cdef bint are_due(View v, double now) noexcept nogil
 cpdef bint drop_holds(View v, i64 group, double at) noexcept nogil
-cpdef double next_review(View v, double now, double happened) noexcept nogil
+cpdef (double, double) next_step(
+    View v, double event, bint claims, double now, double happened, double reserve_after
+) noexcept nogil
 cpdef void settle(View v, bint more) noexcept nogil
 cdef (i64, bint) plan_last_cycle(View v, i64 most, double now, bint beyond) noexcept nogil
 cdef i64 apply_finished(

@@ -153,7 +153,8 @@ IN_ORDER : 1 if there is an order to keep; otherwise only the tables change, and
 # NOW, LAST_HOLD_START : time of the running cycle; last start of a hold on a freed node
 # CLAIM_DUE : no claim is due before; it follows from the tables, and is computed at that moment
 # OFFER_WAKE : no parked framework may be offered what it refused before
-BEGAN, NEXT_TICK, NOW, LAST_HOLD_START, CLAIM_DUE, OFFER_WAKE = range(6)
+# PASSED_SINCE : nobody with a reservation due later has been first in line since before
+BEGAN, NEXT_TICK, NOW, LAST_HOLD_START, CLAIM_DUE, OFFER_WAKE, PASSED_SINCE = range(7)
 
 # Columns of a tree's `least` after the resources.
 JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER, SHORTEST = 0, 1, 2, 3

@@ -61,7 +61,6 @@ from fairlead.scheduler.kernel.constants import (
     RESCINDED,
 )
 from fairlead.scheduler.kernel.scheduling import PreemptionPlan, over_limits
-from fairlead.scheduler.kernel.view import CLAIM_DUE
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
@@ -146,13 +145,6 @@ def _reclassified(state: State, preemption_plan: PreemptionPlan, claim: Due) -> 
         return claim._replace(kind=PRIORITY)
     v = state.view()
     return claim._replace(kind=IDLE if scheduling.idle_is_used(v, v.used) else NONE)
-
-
-def next_due(state: State, now: float) -> float:
-    """Return when the first open claim is due, now or later; inf if none is open."""
-    if state.times[CLAIM_DUE] <= now:
-        _due_claims(state, now)
-    return max(now, float(state.times[CLAIM_DUE]))
 
 
 def withdraw_claims(state: State, now: float) -> list[Fact]:

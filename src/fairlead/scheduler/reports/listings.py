@@ -201,7 +201,7 @@ def list_queues(state: State) -> list[QueueInfo]:
         there[[leaf, q.parent[leaf]]] = False
     inner = {int(q.parent[row]) for row in np.flatnonzero(there)}
     found: list[QueueInfo] = []
-    for row in np.argsort(q.rank[: q.n]):
+    for row in sorted(range(q.n), key=lambda row: state.tree.names[row].split("/")):
         name = state.tree.names[row]
         if not there[row]:
             continue

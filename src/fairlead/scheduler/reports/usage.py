@@ -140,7 +140,7 @@ def listed_queues(state: State) -> ListedQueues:
 def _is_declared(tree: QueueTree, name: str) -> bool:
     """True if a queue is declared by name, or is a user's leaf under a ``*``; one with others below it is a role."""
     by_name = name in tree.declared or name in tree.inner
-    return by_name or (tree.is_declared(name) and tree.rows[name] not in tree.inner_rows)
+    return by_name or (tree.is_declared(name) and tree.rows[name] not in tree.children)
 
 
 def _with_all_above(those: Bools, parent: I64) -> Bools:

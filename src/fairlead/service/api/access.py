@@ -1,8 +1,8 @@
 """Access control: one table of all routes and of who may call them, and its enforcement.
 
 A route without a line in the table cannot be created. The caller is authenticated, and refused if the line says so, before the
-body is read. Permissions on the job or queue of a request are checked in the scheduler's thread by :mod:`fairlead.people.rules`;
-the line only names them.
+body is read, and again with each piece of it. Permissions on the job or queue of a request are checked in the scheduler's
+thread by :mod:`fairlead.people.rules`; the line only names them.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, HTTPException, Request, Response
 from fastapi.routing import APIRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead.people.audit_records import AuditRecords
 from fairlead.people.authenticator import Authenticator, Stranger
@@ -20,7 +20,7 @@ from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller, Forbidden, check_operates
 from fairlead.service.api.answers import refusal, retry_after
 from fairlead.service.api.large_bodies import LargeBody
-from fairlead.service.api.state_client import OnePerPerson
+from fairlead.service.api.state_client import OnePerPerson, as_now
 from fairlead.service.connections import host_names
 
 
@@ -158,23 +158,35 @@ class HeldRoute(APIRoute):
         model: Any = self.body_field.field_info.annotation if self.body_field is not None else None
 
         async def admitted(request: Request) -> Response:
-            _admit(request, lines[request.method])
-            return await handle(LargeBody(request, model, _large_bodies) if model is not None else request)
+            line, scope = lines[request.method], request.scope
+            _admit(request, line)
+
+            async def receive() -> Message:
+                message = await request.receive()
+                scope["caller"] = await as_now(scope["authenticator"], scope["caller"])
+                _admit(request, line)
+                return message
+
+            checked = Request(scope, receive)
+            return await handle(LargeBody(checked, model, _large_bodies) if model is not None else checked)
 
         return admitted
 
 
 def _admit(request: Request, line: Line) -> None:
-    """Raise HTTPException or Forbidden for a caller who may not call a route at all."""
+    """Raise HTTPException for a caller who may not call a route at all: FastAPI hides other errors while it reads a body."""
     caller = request.scope["caller"]
     if line.who is Who.ANYBODY:
         return
     if isinstance(caller, Stranger):
         raise HTTPException(403 if caller.known else 401, str(caller))
     if line.changes and caller.read_only:
-        raise Forbidden("this token is read-only: use one made without --read-only")
+        raise HTTPException(403, "this token is read-only: use one made without --read-only")
     if line.who is Who.OPERATORS:
-        check_operates(request.scope["authenticator"].rules, caller)
+        try:
+            check_operates(request.scope["authenticator"].rules, caller)
+        except Forbidden as error:
+            raise HTTPException(403, str(error)) from None
 
 
 def note_refusal(request: Request, why: str) -> None:

@@ -54,11 +54,12 @@ def add_input(api: APIRouter, client: StateClient, engine: LiveEngine) -> None:
                 raise Refused(f"job {job} was submitted to read nothing: its input is neither a pipe nor a terminal")
             return report.find_task(state, job, index)
 
+        data = await request.body()  # the caller's permission is checked when it has come
         task: TaskInfo = await client.read(view)
         attempt, taken, over = task["attempt"], 0, task["status"] in ("succeeded", "failed", "cancelled")
         if not over and task["status"] != "waiting":
             size = (rows, columns) if rows is not None and columns is not None else None
-            taken, over = await _fed(engine, (job, index, attempt), offset, await request.body(), end, size)
+            taken, over = await _fed(engine, (job, index, attempt), offset, data, end, size)
         return Json({"attempt": attempt, "taken": taken, "over": over})
 
 

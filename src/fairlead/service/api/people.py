@@ -80,7 +80,7 @@ def add_tokens(api: APIRouter, client: StateClient, audit_records: AuditRecords)
 
     @api.delete("/v1/tokens/{token}", response_model=Changed)
     async def revoke(token: TokenId, caller: Known) -> Response:
-        """Revoke a token: its streams and waiting requests end."""
+        """Revoke a token: its streams and waiting requests end, and requests whose body is incomplete."""
         if caller.queues is not None:
             raise Forbidden("this token is limited to some queues: it cannot revoke tokens")
         of = None if rules_all(authenticator.rules, caller) else caller.person

@@ -120,12 +120,15 @@ class StateClient:
     async def heard_within(self, caller: Caller, heard: asyncio.Event, seconds: float) -> Caller:
         """Wait up to `seconds` to be woken. Return the caller as they are now; raises HTTPException if they have no access."""
         await heard_within(heard, seconds)
-        now = await self.authenticator.reauthenticate(caller)
-        if now is None:
-            raise HTTPException(
-                401, "the token of this request is revoked or expired, or its account is gone: use another"
-            )
-        return now
+        return await as_now(self.authenticator, caller)
+
+
+async def as_now(authenticator: Authenticator, caller: Caller) -> Caller:
+    """Return an accepted caller as they are now; raises HTTPException if they have no access any more."""
+    now = await authenticator.reauthenticate(caller)
+    if now is None:
+        raise HTTPException(401, "the token of this request is revoked or expired, or its account is gone: use another")
+    return now
 
 
 class OnePerPerson:

@@ -225,9 +225,11 @@ class MesosApp:
             await self._executor_calls.leave(stream)
 
     async def _read_of(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Request:
-        """Read a call of an authenticated caller; raises Answer if its head is invalid."""
-        who = await self._authenticator.authenticate(scope, headers.get("authorization", ""))
-        return Request(who, headers, *await self._read(scope, headers, receive))
+        """Read a call of a caller, authenticated before and after; raises Answer if its head is invalid."""
+        authorization = headers.get("authorization", "")
+        await self._authenticator.authenticate(scope, authorization)
+        body, kind = await self._read(scope, headers, receive)
+        return Request(await self._authenticator.authenticate(scope, authorization), headers, body, kind)
 
     async def _read(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> tuple[bytes, str]:
         """Return the body of a call and its content type; raises Answer if its head is invalid."""

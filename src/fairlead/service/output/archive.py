@@ -43,8 +43,9 @@ STREAMS = ("out", "err")
 _UNKNOWN = 2 ** len(STREAMS)
 """Instead of the bits of streams that have a file: unknown which have one."""
 PIECE_BYTES = 2**20
-MOST_HOLES = 2**30
-"""Bytes of holes in an output; it ends with one that exceeds them, since most storages would keep zeros."""
+MOST_HOLES, SMALLEST_HOLE = 2**30, 2**16
+"""Bytes of holes in an output; it ends with one that exceeds them, since most storages would keep zeros. A smaller one counts
+as `SMALLEST_HOLE`, since each takes some reads."""
 THREADS, MOST_OF_ONE = 4, 3
 """Outputs copied at the same time, and those of one owner."""
 MOST_WRITES, MOST_READS = 32, 3
@@ -318,11 +319,11 @@ class OutputArchive:
         while piece := self._engine.read_output(*where, offset, PIECE_BYTES, due.node):
             self._calls.allow(output_storage.CALL_SECONDS)
             hole = 0 if piece.strip(b"\0") else self._engine.next_data(*where, offset, due.node) - offset
-            if hole > left.holes:
+            if hole and max(hole, SMALLEST_HOLE) > left.holes:
                 left.cut = left.cut or f"up to byte {offset} of {stream}: a hole follows"
                 return
             if hole:
-                left.holes -= hole
+                left.holes -= max(hole, SMALLEST_HOLE)
                 offset += hole
                 yield hole
                 continue

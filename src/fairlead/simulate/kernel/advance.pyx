@@ -15,7 +15,7 @@ from scheduler_constants cimport (
 from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, hold_back, next_end, start, submit
 from fairlead.scheduler.kernel.scheduling cimport (
     Arrays, View, address_of, apply_finished, apply_placed, apply_started, drop_holds, duration, end_job, enter_group, fade,
-    find_due, flag, floats, i64, integers, keep_room, next_review, note_bypassed, plan_cycle, plan_last_cycle, release,
+    are_due, flag, floats, i64, integers, keep_room, next_step, note_bypassed, plan_cycle, plan_last_cycle, release,
     set_tails, settle, startable,
 )
 
@@ -58,15 +58,11 @@ cdef i64 _advance(
             now = min(arrival, next_end(truth, runs), tape.at[WITHDRAWN])
             if now == INFINITY:
                 return OVER
-            if numbers[SERVES_CLAIMS]:
-                now = min(now, _next_due(v, tape.at[NOW]))
-            review = next_review(v, tape.at[NOW], tape.at[HAPPENED])
-            if min(now, review) > until:
-                tape.at[NEXT] = min(now, review)
+            now, happened = next_step(v, now, numbers[SERVES_CLAIMS], tape.at[NOW], tape.at[HAPPENED], reserve_after)
+            if now > until:
+                tape.at[NEXT] = now
                 return UNTIL
-            if now <= review:
-                tape.at[HAPPENED] = now
-            now = min(now, review)
+            tape.at[HAPPENED] = happened
             tape.at[NOW] = now
         if next_end(truth, runs) <= now:
             _apply_ends(v, truth, runs, tape, now, max_losses)
@@ -78,7 +74,7 @@ cdef i64 _advance(
             numbers[GOES_ON] = 1
             return why
         numbers[GOES_ON] = _decide(v, truth, runs, tape, now, most, reserve_after, keep_jobs)
-        if numbers[SERVES_CLAIMS] and not numbers[GOES_ON] and now >= v.times[CLAIM_DUE] and _are_due(v, now):
+        if numbers[SERVES_CLAIMS] and not numbers[GOES_ON] and now >= v.times[CLAIM_DUE] and are_due(v, now):
             return CLAIMS
         if not numbers[GOES_ON]:
             numbers[STEPS] += 1
@@ -103,21 +99,6 @@ cdef bint _keeps_for_claims(View v) noexcept nogil:
         if v.holds[h].kind != RESERVATION:
             return True
     return False
-
-
-cdef double _next_due(View v, double now) noexcept nogil:
-    """Return when the first claim is due, as :func:`fairlead.scheduler.preemption.claims.next_due` does."""
-    if v.times[CLAIM_DUE] <= now:
-        _are_due(v, now)
-    return max(now, v.times[CLAIM_DUE])
-
-
-cdef bint _are_due(View v, double now) noexcept nogil:
-    """Return True if claims are due."""
-    length, mark = v.counts[GROUPS] + 1, v.scratches
-    due = find_due(v, now, integers(v, length), integers(v, length), floats(v, length))
-    release(v, mark)
-    return due > 0
 
 
 cdef void _apply_ends(View v, Truth truth, Runs runs, Tape tape, double now, i64 max_losses) noexcept nogil:

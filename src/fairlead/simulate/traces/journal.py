@@ -64,7 +64,7 @@ class _Past:
     running : when and on which node, by its row, running tasks were placed
     revoked : those of them that were revoked
     rows : names of nodes, in the order they joined
-    at : time of the last fact
+    began, at : time of the first fact and of the last
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _Past:
         self.running: dict[Task, tuple[float, int]] = {}
         self.revoked: set[Task] = set()
         self.rows: list[str] = []
-        self.at = 0.0
+        self.at, self.began = 0.0, np.inf
 
     def begin(self, known: State) -> None:
         """Take what a snapshot knows."""
@@ -111,7 +111,7 @@ class _Past:
 
     def take(self, fact: Fact) -> None:
         """Take a fact."""
-        self.at = fact.at
+        self.at, self.began = fact.at, min(self.began, fact.at)
         match fact:
             case JobSubmitted(id=number, job=job):
                 self.jobs[number] = fact.at, job
@@ -175,9 +175,8 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
             known, _, facts = read_history(store)
             if known is not None:
                 past.begin(known)
-                notes.append(
-                    f"{path}: begins with a snapshot: usage before it is not counted, and jobs that it had forgotten are missing"
-                )
+                missing = "jobs that it had forgotten are missing, with what they used and how long they took"
+                notes.append(f"{path}: begins with a snapshot: {missing}")
             for fact in facts:
                 past.take(fact)
     except JournalError as error:
@@ -191,13 +190,14 @@ def _workload(past: _Past, path: Path, notes: list[str]) -> Workload:
     order = sorted(past.jobs, key=lambda number: (past.jobs[number][0], number))
     place = {number: k for k, number in enumerate(order)}
     first = past.jobs[order[0]][0]
+    began = min(past.began, first)
     durations, guessed = _durations(past)
     jobs, begun = Jobs(), list[float]()
     for number in order:
         submitted, job = past.jobs[number]
-        begun += [past.begun.get((number, index), np.nan) - first for index in range(job.tasks)]
+        begun += [past.begun.get((number, index), np.nan) - began for index in range(job.tasks)]
         jobs.add(
-            submitted - first,
+            submitted - began,
             holds_jobs_of(job.queue),
             job.demand,
             durations[number] if job.tasks > 1 else durations[number][0],
@@ -212,9 +212,9 @@ def _workload(past: _Past, path: Path, notes: list[str]) -> Workload:
     if guessed:
         tasks, they = (f"{guessed:,} tasks have", "they take") if guessed > 1 else ("1 task has", "it takes")
         notes.append(f"{path}: {tasks} not ended: {they} as long as the median of the others of the job, or of all")
-    configured, nodes, changes = _over_time(past, place, first)
+    configured, nodes, changes = _over_time(past, place, began, first)
     found = jobs.workload(path.stem, nodes, configured.queues, notes=notes)
-    return replace(found, settings=configured.settings, changes=changes, begun=np.array(begun))
+    return replace(found, settings=configured.settings, changes=changes, begun=np.array(begun), origin=began)
 
 
 def _durations(past: _Past) -> tuple[dict[int, list[float]], int]:
@@ -238,14 +238,16 @@ def _durations(past: _Past) -> tuple[dict[int, list[float]], int]:
     return found, guessed
 
 
-def _over_time(past: _Past, place: dict[int, int], first: float) -> tuple[Configured, list[Node], list[Fact]]:
-    """Return the configuration when the first job came, all nodes from then on, and what changed later, from `first`."""
+def _over_time(
+    past: _Past, place: dict[int, int], began: float, first: float
+) -> tuple[Configured, list[Node], list[Fact]]:
+    """Return the configuration when the first job came, all nodes from then on, and what changed later; seconds from `began`."""
     configured = Configured(at=0.0, queues=[], settings=Settings())
     nodes, up = dict[str, Node](), set[str]()
     drained: dict[str, list[Fact]] = {}
     later: list[Fact] = []
     for fact in past.changes:
-        then = msgspec.structs.replace(fact, at=max(0.0, fact.at - first))
+        then = msgspec.structs.replace(fact, at=max(0.0, fact.at - began))
         if isinstance(fact, JobCancelled | JobHeld | JobReleased | JobEdited):
             later += [msgspec.structs.replace(then, id=place[fact.id] + 1)] if fact.id in place else []
         elif fact.at > first:
