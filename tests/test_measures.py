@@ -254,6 +254,12 @@ def many_queues(queues=40, each=60):
     return found.workload("<many>", synthetic_nodes(10, "cpu=8,memory=32GiB"), [])
 
 
+def test_runs_of_the_same_policy_are_columns_of_their_own():
+    run = summary(simulate(many_queues(2, 2), "drf"))
+    heads = runs_text([run, run, {**run, "seed": 1}], 80).splitlines()[0]
+    assert heads.split() == ["drf", "drf", "(2)"]
+
+
 def test_a_page_is_small_and_well_formed_and_loads_nothing():
     workload = many_queues()
     runs = [simulate(workload, policy) for policy in ("drf", "fifo", "slots", "easy")]

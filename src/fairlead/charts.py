@@ -25,33 +25,13 @@ HINTS = 48
 FEW = 14
 """Values along x up to which the table shows each one; of more it shows a summary."""
 _LIGHT = [
-    "#2f6db3",
-    "#d9822b",
-    "#3c9a5f",
-    "#c04b4b",
-    "#7a5fb0",
-    "#8a6d52",
-    "#c969a6",
-    "#9a9526",
-    "#3a9fb0",
-    "#4d5591",
-    "#e0a3a3",
+    "#2f6db3", "#d9822b", "#3c9a5f", "#c04b4b", "#7a5fb0", "#8a6d52", "#c969a6", "#9a9526", "#3a9fb0", "#4d5591", "#e0a3a3",
     "#8d8d8d",
-]
+]  # fmt: skip
 _DARK = [
-    "#6aa5e8",
-    "#f0a050",
-    "#66c98a",
-    "#e87c7c",
-    "#a991e0",
-    "#bfa081",
-    "#ea96cb",
-    "#cfc955",
-    "#66cbdc",
-    "#8f98dc",
-    "#f4c6c6",
+    "#6aa5e8", "#f0a050", "#66c98a", "#e87c7c", "#a991e0", "#bfa081", "#ea96cb", "#cfc955", "#66cbdc", "#8f98dc", "#f4c6c6",
     "#b0b0b0",
-]
+]  # fmt: skip
 COLOURS = len(_LIGHT)
 """Number of colours of series; the last is grey."""
 
@@ -119,9 +99,7 @@ class Axis:
             values = [value for value in (_SPANS if self.form is span else tens) if low <= value <= high]
             return [(value, _duration(value, value) if self.form is span else self.form(value)) for value in values]
         step = _step(high - low, self.form in (span, moment))
-        zone = (
-            float(time.localtime(low).tm_gmtoff) if self.form is moment else 0.0
-        )  # whole hours and days of this place
+        zone = time.localtime(low).tm_gmtoff if self.form is moment else 0.0  # whole hours and days of this place
         first = math.ceil((low + zone) / step - 1e-9)
         values = [k * step - zone for k in range(first, first + 12) if k * step - zone <= high + step * 1e-9]
         if self.form is moment:
@@ -184,10 +162,8 @@ class Chart:
     """The table, with its heads first, if not of all values."""
 
     def __str__(self) -> str:
-        return (
-            f'<svg class="chart" viewBox="0 0 {WIDTH} {self.height}" role="img" aria-label="{_text(self.title)}">'
-            f"{self.inside}</svg>"
-        )
+        head = f'viewBox="0 0 {WIDTH} {self.height}" role="img" aria-label="{_text(self.title)}"'
+        return f'<svg class="chart" {head}>{self.inside}</svg>'
 
     def _repr_html_(self) -> str:
         return picture([self])
@@ -207,11 +183,9 @@ class Chart:
         """The upper ends of what is drawn."""
         tops, below = [], np.zeros(1)
         for each, _, y in self.values:
-            if each.shape == "area" or self.stacked:
-                below = below + np.nan_to_num(y)
-                tops.append(below)
-            else:
-                tops.append(y)
+            piled = each.shape == "area" or self.stacked
+            below = below + np.nan_to_num(y) if piled else below
+            tops.append(below if piled else y)
         return tops
 
     @cached_property
@@ -260,23 +234,19 @@ class Chart:
     @cached_property
     def inside(self) -> str:
         parts = [f'<text class="title" x="0" y="14">{_text(self.title)}</text>', *self._axes()]
-        drawn = list(enumerate(self.values))
-        if any(each.shape == "area" for each in self.series):
-            areas = [k for k, (each, *_) in drawn if each.shape == "area"]
-            drawn = [drawn[k] for k in reversed(areas)] + [one for one in drawn if one[0] not in areas]
+        drawn = [one for one in enumerate(self.values) if one[1][0].shape == "area"][::-1]
+        drawn += [one for one in enumerate(self.values) if one[1][0].shape != "area"]
         for k, (each, x, y) in drawn:
-            parts.append(f'<g class="s{_colour(each, k)}">')
-            parts += {"bar": self._bars, "points": self._points}.get(each.shape, self._line)(k, each, x, y)
-            parts.append("</g>")
+            marks = {"bar": self._bars, "points": self._points}.get(each.shape, self._line)(k, each, x, y)
+            parts += [f'<g class="s{_colour(each, k)}">', *marks, "</g>"]
         parts += self._hints()
-        if len(self.series) > 1:
-            for row, entries in enumerate(self._legend):
-                y_at = TOP + self.plot + 40 + 18 * (row + bool(self.x.title))
-                for at, colour, name in entries:
-                    parts.append(
-                        f'<rect class="fill s{colour}" x="{at:.0f}" y="{y_at - 10}" width="12" height="12" rx="2"/>'
-                    )
-                    parts.append(f'<text x="{at + 17:.0f}" y="{y_at}">{_text(name)}</text>')
+        for row, entries in enumerate(self._legend if len(self.series) > 1 else ()):
+            y_at = TOP + self.plot + 40 + 18 * (row + bool(self.x.title))
+            for at, colour, name in entries:
+                box = f'x="{at:.0f}" y="{y_at - 10}" width="12" height="12" rx="2"'
+                parts.append(
+                    f'<rect class="fill s{colour}" {box}/><text x="{at + 17:.0f}" y="{y_at}">{_text(name)}</text>'
+                )
         return "".join(parts)
 
     def _axes(self) -> Iterator[str]:
@@ -334,12 +304,10 @@ class Chart:
 
     def _marks(self, each: Series, across: F64, up: F64) -> Iterator[str]:
         x, y = np.asarray(each.x, float), np.asarray(each.y, float)
-        for i in range(len(x)):
-            if math.isfinite(up[i]):
-                yield self._whisker(each, i, float(across[i]))
-                yield (
-                    f'<circle class="fill" cx="{across[i]:.1f}" cy="{up[i]:.1f}" r="4">{self._hint(each, i, x, y)}</circle>'
-                )
+        for i in np.flatnonzero(np.isfinite(up)).tolist():
+            yield self._whisker(each, i, float(across[i]))
+            at = f'cx="{across[i]:.1f}" cy="{up[i]:.1f}" r="4"'
+            yield f'<circle class="fill" {at}>{self._hint(each, i, x, y)}</circle>'
 
     def _bars(self, k: int, each: Series, x: F64, y: F64) -> Iterator[str]:
         room = (WIDTH - RIGHT - self.left) / max(1, len(self.x.names)) * 0.8
@@ -347,12 +315,11 @@ class Chart:
         wide = min(room / side, 60.0)
         begin = self._x(x) - wide * side / 2 + (0 if self.stacked else wide * k)
         top, foot = self._y(self.tops[k]), self._y(self.tops[k] - y if self.stacked else y * 0)
-        for i in range(len(x)):
-            if math.isfinite(top[i]):
-                tall, high = abs(top[i] - foot[i]), min(top[i], foot[i])
-                shape = f'x="{begin[i]:.1f}" y="{high:.1f}" width="{max(1.0, wide - 1):.1f}" height="{tall:.1f}"'
-                yield f'<rect class="fill" {shape}>{self._hint(each, i, x, y)}</rect>'
-                yield self._whisker(each, i, float(begin[i] + wide / 2))
+        for i in np.flatnonzero(np.isfinite(top)).tolist():
+            tall, high = abs(top[i] - foot[i]), min(top[i], foot[i])
+            shape = f'x="{begin[i]:.1f}" y="{high:.1f}" width="{max(1.0, wide - 1):.1f}" height="{tall:.1f}"'
+            yield f'<rect class="fill" {shape}>{self._hint(each, i, x, y)}</rect>'
+            yield self._whisker(each, i, float(begin[i] + wide / 2))
 
     def _whisker(self, each: Series, i: int, at: float) -> str:
         if each.low is None or each.high is None:
@@ -395,28 +362,20 @@ class Chart:
         if self.rows:
             heads, *rows = map(list, self.rows)
         elif len(places) > FEW and not self.x.names:
-            heads = ["", "mean", "least", "most"]
-            rows = [
-                [
-                    each.name,
-                    *(
-                        self.y.form(float(f(y))) if np.isfinite(y).any() else ""
-                        for f in (np.nanmean, np.nanmin, np.nanmax)
-                    ),
-                ]
-                for each, _, y in self.values
-            ]
+            heads, rows = ["", "mean", "least", "most"], []
+            for each, _, y in self.values:
+                known = y[np.isfinite(y)]
+                of = [self.y.form(float(f(known))) if len(known) else "" for f in (np.mean, np.min, np.max)]
+                rows.append([each.name, *of])
         else:
-            heads = [self.x.title, *(each.name for each in self.series)]
-            rows = []
+            heads, rows = [self.x.title, *(each.name for each in self.series)], []
             for place in places:
-                cells = [self.x.names[int(place)] if self.x.names else self.x.form(place)]
-                for each, x, y in self.values:
-                    found = np.flatnonzero(x == place)
-                    cells.append(self._written(each, int(found[0]), y) if len(found) else "")
-                rows.append(cells)
+                there = [(each, np.flatnonzero(x == place)[:1].tolist(), y) for each, x, y in self.values]
+                cells = [self._written(each, found[0], y) if found else "" for each, found, y in there]
+                rows.append([self.x.names[int(place)] if self.x.names else self.x.form(place), *cells])
         head = "".join(f"<th>{_text(name)}</th>" for name in heads)
-        return f"<table><tr>{head}</tr>{''.join(f'<tr>{_cells(row)}</tr>' for row in rows)}</table>"
+        body = ("".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows)
+        return f"<table><tr>{head}</tr>{''.join(f'<tr>{cells}</tr>' for cells in body)}</table>"
 
     def figure(self) -> str:
         """Return the chart with its table beside it, for a page."""
@@ -449,10 +408,6 @@ def _fraction(value: F64, low: float, high: float, log: bool) -> F64:
 
 def _colour(each: Series, k: int) -> int:
     return (k if each.colour is None else each.colour) % COLOURS
-
-
-def _cells(row: Sequence[str]) -> str:
-    return "".join(f"<td>{_text(cell)}</td>" for cell in row)
 
 
 def _text(text: str) -> str:

@@ -19,115 +19,148 @@ from fairlead.model.quantity import parse_seconds, plain_number
 from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
 from fairlead.simulate.baselines import baseline_of
-from fairlead.simulate.configured import configured, own_policy
+from fairlead.simulate.configured import own_policy
 from fairlead.simulate.measure import over_seeds, summary, write_parquet
-from fairlead.simulate.offers import Answers, parse_answers
+from fairlead.simulate.offers import parse_answers
 from fairlead.simulate.report import columns, page, runs_text, sweep_page, sweep_text
-from fairlead.simulate.run import check_policy, simulate
-from fairlead.simulate.sweep import Point, Source, merged, read_source, sweep
-from fairlead.simulate.workload import TraceError, check_leaves, cut, synthetic_nodes
+from fairlead.simulate.run import check_policy
+from fairlead.simulate.sweep import Point, is_derived, merged, read_source, sweep
+from fairlead.simulate.workload import TraceError, Workload, check_leaves, synthetic_nodes
 
 DEFAULT_ANSWERS = "hold=1s,refuse=5s"
 """Default of --framework: how frameworks answer offers."""
 
 
-def run_simulations(
-    trace: Path, kind: str | None, mapping: Path | None, policies: list[str], nodes: int, node: str, config: Path | None,
-    changes: list[str], history: str, revoke: str, offers: str, framework: str, speed: float, scale: float, start: str, end: str,
-    warm_up: str, seeds: str, skip_bad: bool, out: Path | None, report: Path | None, as_json: bool,
-) -> None:  # fmt: skip
-    """Simulate a workload under each policy, and print the results."""
-    _check_outputs(report, out)
-    half_life = _half_lives(history)[0]
-    framework = _framework(offers, framework)
-    modes, answers = _modes(revoke), _answers(offers, framework)
+def run_simulations(asked: Any) -> None:
+    """Simulate a workload under each policy, and print the results; `asked` has the options by name."""
+    _check_outputs(asked.report, asked.out)
+    runs = []
     try:
-        source = Source(str(trace), kind or "", skip_bad, 0, _mapping(mapping))
-        chosen = _drawing_seeds(source, [scale], _numbers("--seed", seeds, int))[scale]
-        begin, until = _seconds("--from", start, 0.0), _seconds("--to", end, float("inf"))
-        warm = _seconds("--warm-up", warm_up, 0.0)
-        drawn = {seed: cut(read_source(source.drawn_by(seed)), begin, until, speed, scale, seed) for seed in chosen}
-        workloads = [
-            {seed: configured(drawn[seed], nodes, node, config, [*changes, *mode]) for seed in chosen} for mode in modes
-        ]
-        workload = workloads[0][chosen[0]]
-        for policy in filter(None, policies):  # "": as configured
-            check_policy(policy)
+        axes = [str(asked.config or "")], [asked.history], [asked.scale], [asked.speed], [asked.nodes]
+        points = _points(asked, str(asked.trace), *axes)
+        _check_policies(points)
+        workloads: dict[Any, Workload] = {}
+        for point in points:
+            if (point.changes, point.seed) not in workloads:
+                workloads[point.changes, point.seed] = point.workload(read_source(*point.source))
+        workload, seeds = next(iter(workloads.values())), list(dict.fromkeys(point.seed for point in points))
         if workload.skipped:
             rows = "1 row was" if workload.skipped == 1 else f"{workload.skipped:,} rows were"
-            print(f"fairlead: {trace}: {rows} invalid and skipped", file=sys.stderr)
-        runs, of = [], []
+            print(f"fairlead: {asked.trace}: {rows} invalid and skipped", file=sys.stderr)
         with progress(TaskProgressColumn()) as bars:
-            for policy, mode, how in itertools.product(policies, workloads, answers):
-                for seed in chosen:
-                    title = policy or own_policy(mode[seed])
-                    bar = bars.add_task(title if len(chosen) == 1 else f"{title}, seed {seed}", total=1.0)
-                    update = partial(_update, bars, bar)
-                    runs.append(
-                        simulate(mode[seed], policy, history=half_life, progress=update, offers=how, warm_up=warm)
-                    )
-                    of.append(seed)
-                    bars.update(bar, completed=1.0)
-        if out is not None:
-            write_parquet(runs, out, of)
+            for point in points:
+                mine = workloads[point.changes, point.seed]
+                title = point.policy or own_policy(mine)
+                bar = bars.add_task(title if len(seeds) == 1 else f"{title}, seed {point.seed}", total=1.0)
+                runs.append(point.run(mine, partial(_update, bars, bar)))
+                bars.update(bar, completed=1.0)
+        of = [point.seed for point in points]
+        if asked.out is not None:
+            write_parquet(runs, asked.out, of)
     except (TraceError, PolicyError, DocumentError) as error:
         raise Failure(str(error)) from None
-    if report is not None:
-        settings = _settings(start, end, speed, scale, chosen, history, offers and framework, warm_up)
-        write_page(report, page(runs, settings, of))
+    if asked.report is not None:
+        write_page(asked.report, page(runs, _settings(asked, seeds, points[-1].framework), of))
     summaries = [summary(run, seed) for run, seed in zip(runs, of, strict=True)]
-    if not as_json:
+    if not asked.as_json:
         print(plain_lines(runs_text(summaries, width())))
         return
     found: dict[str, Any] = {"made": {**made_by(), "machines": workload.machines}, "runs": summaries}
-    if len(chosen) > 1:
-        found["over seeds"] = [{**over_seeds(each), "seed": chosen} for _, each in columns(summaries)]
+    if len(seeds) > 1:
+        found["over seeds"] = [{**over_seeds(each), "seed": seeds} for _, each in columns(summaries)]
     print(json.dumps(found, indent=2))
 
 
-def _mapping(columns: Path | None) -> str:
-    """Return where the columns of a table come from: a file, or the name of a mapping that is known."""
-    return str(columns.absolute() if columns.exists() else columns) if columns else ""
+def run_sweep(asked: Any) -> None:
+    """Run a grid of simulations, and print a line per point; `asked` has the options by name."""
+    _check_outputs(asked.report)
+    try:
+        scales, speeds = (_numbers(f"--{name}", getattr(asked, name), float) for name in ("scale", "speed"))
+        trees = [str(Path(each).absolute()) if each else "" for each in asked.config.split(",")]
+        sizes = _numbers("--nodes", asked.nodes, int)
+        points = _points(asked, str(asked.trace.absolute()), trees, asked.history.split(","), scales, speeds, sizes)
+        _check_points(points)
+        with progress(MofNCompleteColumn()) as bars:
+            bar = bars.add_task("simulating", total=None)
+            found = sweep(points, asked.out, asked.engine, partial(_update, bars, bar), asked.workers)
+    except (TraceError, PolicyError, DocumentError) as error:
+        raise Failure(str(error)) from None
+    except KeyboardInterrupt:
+        raise Failure(f"interrupted: finished points are in {asked.out}; the same command resumes from there") from None
+    if asked.report is not None:
+        write_page(asked.report, sweep_page(found))
+    if asked.as_json:
+        several = {"over seeds": merged(found)} if len({point.seed for point in points}) > 1 else {}
+        print(json.dumps({"made": made_by(), "points": found, **several}, indent=2))
+        return
+    print(plain_lines(sweep_text(found, width(200))))
 
 
-def _drawing_seeds(source: Source, scales: list[float], seeds: list[int]) -> dict[float, list[int]]:
+def _points(
+    asked: Any, trace: str, trees: list[str], histories: list[str], scales: list[float], speeds: list[float], sizes: list[int],
+) -> list[Point]:  # fmt: skip
+    """Return the simulations that the options ask for, in the order of their results."""
+    framework = _framework(asked.offers, asked.framework)
+    given = asked.columns  # a file, or the name of a mapping that is known
+    source = (trace, asked.kind or "", str(given.absolute() if given.exists() else given) if given else "")
+    seeds = _drawing_seeds(source, scales, _numbers("--seed", asked.seed, int))
+    begin, until = _seconds("--from", asked.start, 0.0), _seconds("--to", asked.end, float("inf"))
+    warm_up = _seconds("--warm-up", asked.warm_up, 0.0)
+    return [
+        Point(
+            trace, source[1], policy, scale, speed, begin, until, size, asked.node, seed, asked.skip_bad, tree,
+            (*(asked.changes or ()), *mode), half_life, offers, framework if offers else "", warm_up, source[2],
+        )
+        for policy, mode, offers, tree, half_life, scale, speed, size in itertools.product(
+            asked.policy.split(","), _modes(asked.revoke), ["", asked.offers] if asked.offers else [""], trees,
+            map(_half_life, histories), scales, speeds, sizes,
+        )
+        for seed in seeds[scale]
+    ]  # fmt: skip
+
+
+def _drawing_seeds(source: tuple[str, str, str], scales: list[float], seeds: list[int]) -> dict[float, list[int]]:
     """Return the seeds to run of each scale: one where they draw nothing, which is reported."""
-    found = {scale: seeds if scale != int(scale) or source.is_derived else seeds[:1] for scale in scales}
+    found = {scale: seeds if scale != int(scale) or is_derived(*source) else seeds[:1] for scale in scales}
     alike = [f"{scale:g}" for scale, chosen in found.items() if len(chosen) < len(seeds)]
     if alike:
         print(
-            f"fairlead: {source.trace}: --seed draws nothing at scale {', '.join(alike)}, so seed {seeds[0]} "
+            f"fairlead: {source[0]}: --seed draws nothing at scale {', '.join(alike)}, so seed {seeds[0]} "
             "is run alone: it draws the tasks and users of SWIM traces, and the jobs that a --scale with a fraction takes",
             file=sys.stderr,
         )
     return found
 
 
-def _half_lives(text: str) -> list[float | None]:
+def _half_life(text: str) -> float | None:
     """Read --history; None for that of the configuration."""
     try:
-        return [read_half_life(part) for part in text.split(",")] if text else [None]
+        return read_half_life(text) if text else None
     except ValueError as error:
         raise Failure(f"--history: {error}") from None
 
 
 def _framework(offers: str, framework: str) -> str:
+    """Return how frameworks answer. Raises Failure if that is invalid, or nobody makes offers."""
     if framework and not offers:
         raise Failure(
             f"--framework {framework}: needs --offers, because no offers are made without it: add --offers all or queue names"
         )
+    try:
+        parse_answers(offers, framework or DEFAULT_ANSWERS)
+    except ValueError as error:
+        raise Failure(f"--framework: {error}") from None
     return framework or DEFAULT_ANSWERS
 
 
-def _settings(
-    start: str, end: str, speed: float, scale: float, seeds: list[int], history: str, framework: str, warm_up: str
-) -> str:
+def _settings(asked: Any, seeds: list[int], framework: str) -> str:
     """Describe the settings in a line."""
     answers = f", frameworks answer with {framework}" if framework else ""
-    before = {"": "of each queue", "none": "none"}.get(history, history)
+    before = {"": "of each queue", "none": "none"}.get(asked.history, asked.history)
     return (
-        f"settings: from {start or 'the start'} to {end or 'the end'}, warm-up {warm_up or 'none'}, speed {speed:g}, "
-        f"scale {scale:g}, seed {', '.join(map(str, seeds))}, half-life of past usage {before}{answers}"
+        f"settings: from {asked.start or 'the start'} to {asked.end or 'the end'}, warm-up {asked.warm_up or 'none'}, "
+        f"speed {asked.speed:g}, scale {asked.scale:g}, seed {', '.join(map(str, seeds))}, "
+        f"half-life of past usage {before}{answers}"
     )
 
 
@@ -140,64 +173,22 @@ def _check_outputs(report: Path | None, out: Path | None = None) -> None:
         raise Failure(f"{report}: folder {report.parent} does not exist: make it, or name another")
 
 
-def _update(bars: Progress, bar: Any, part: float) -> None:
-    bars.update(bar, completed=part)
+def _update(bars: Progress, bar: Any, done: float, of: float = 1.0) -> None:
+    bars.update(bar, completed=done, total=of)
 
 
-def run_sweep(
-    trace: Path, kind: str | None, mapping: Path | None, policies: list[str], loads: str, speeds: str, sizes: str, node: str,
-    configs: str, changes: list[str], histories: str, seeds: str, revoke: str, offers: str, framework: str, start: str, end: str,
-    warm_up: str, skip_bad: bool, out: Path, engine: str, workers: int | None, report: Path | None, as_json: bool,
-) -> None:  # fmt: skip
-    """Run a grid of simulations, and print a line per point."""
-    _check_outputs(report)
-    framework = _framework(offers, framework) if offers or framework else ""
-    with_offers = [each and offers for each in _answers(offers, framework)]
-    try:
-        scales = _numbers("--scale", loads, float)
-        source = Source(str(trace.absolute()), kind or "", skip_bad, 0, _mapping(mapping))
-        chosen = _drawing_seeds(source, scales, _numbers("--seed", seeds, int))
-        trees = [str(Path(each).absolute()) if each else "" for each in configs.split(",")]
-        begin, until = _seconds("--from", start, 0.0), _seconds("--to", end, float("inf"))
-        points = [
-            Point(
-                source.trace, source.kind, policy, scale, speed, begin, until, size, node, seed, skip_bad, tree,
-                (*changes, *mode), half_life, how or "", framework if how else "", _seconds("--warm-up", warm_up, 0.0),
-                source.columns,
-            )
-            for policy, mode, how, tree, half_life, scale, speed, size in itertools.product(
-                policies, _modes(revoke), with_offers, trees, _half_lives(histories), scales,
-                _numbers("--speed", speeds, float), _numbers("--nodes", sizes, int),
-            )
-            for seed in chosen[scale]
-        ]  # fmt: skip
-        _check_points(points)
-        with progress(MofNCompleteColumn()) as bars:
-            bar = bars.add_task("simulating", total=None)
-            found = sweep(points, out, engine, lambda done, of: bars.update(bar, completed=done, total=of), workers)
-    except (TraceError, PolicyError, DocumentError) as error:
-        raise Failure(str(error)) from None
-    except KeyboardInterrupt:
-        raise Failure(f"interrupted: finished points are in {out}; the same command resumes from there") from None
-    if report is not None:
-        write_page(report, sweep_page(found))
-    if as_json:
-        several = {"over seeds": merged(found)} if len({point.seed for point in points}) > 1 else {}
-        print(json.dumps({"made": made_by(), "points": found, **several}, indent=2))
-        return
-    print(plain_lines(sweep_text(found, width(200))))
+def _check_policies(points: list[Point]) -> None:
+    for policy in filter(None, dict.fromkeys(point.policy for point in points)):  # "": as configured
+        check_policy(policy)
 
 
 def _check_points(points: list[Point]) -> None:
     """Report what is wrong once, before the grid starts."""
-    policies = dict.fromkeys(point.policy for point in points)
-    for policy in filter(None, policies):  # "": as configured
-        check_policy(policy)
+    _check_policies(points)
     for point in {(point.config, point.changes, point.nodes > 0): point for point in points}.values():
-        config = Path(point.config) if point.config else None
-        workload = configured(read_source(point.source), point.nodes, point.node, config, point.changes)
+        workload = point.configured(read_source(*point.source))
         synthetic_nodes(0, point.node)  # raises at once if it is wrong
-        if not all(map(baseline_of, policies)):
+        if not all(baseline_of(each.policy) for each in points):
             check_leaves(workload)
 
 
@@ -207,14 +198,6 @@ def _modes(revoke: str) -> list[list[str]]:
     if not set(modes) <= {"on", "off"}:
         raise Failure(f"--revoke {revoke!r}: write on, off, or on,off to compare")
     return [[f"scheduler.revoke={'true' if mode == 'on' else 'false'}"] for mode in modes] or [[]]
-
-
-def _answers(queues: str, text: str) -> list[Answers | None]:
-    """Return the modes: without offers, and with them if --offers is given."""
-    try:
-        return [None, parse_answers(queues, text)] if queues else [None]
-    except ValueError as error:
-        raise Failure(f"--framework: {error}") from None
 
 
 def _seconds(option: str, text: str, default: float) -> float:

@@ -21,24 +21,11 @@ OUTER = ("operators", "root_tasks", "bounds", "placement")
 def with_changes(
     raw: dict[str, Any], changes: Sequence[str], check_policy: Callable[[str], object], option: str = "--set"
 ) -> Configuration:
-    """Change keys of a document in place and validate it as a whole.
+    """Change keys of a document, as TOML or JSON gives it, in place, and validate it as a whole.
 
-    Parameters
-    ----------
-    raw : dict
-        The document as TOML or JSON gives it.
-    changes : sequence of str
-        Each ``KEY=VALUE``: ``scheduler.reserve_after=60``, ``queue./.min_runtime=10min``, ``queue.lab.limit.cpu=8``. Values are
-        TOML; text needs no quotes.
-    check_policy : function
-        As for :func:`fairlead.model.documents.read_configuration`.
-    option : str
-        What errors call the place of the changes.
-
-    Raises
-    ------
-    DocumentError
-        An assignment is malformed, names an unknown queue or node, or makes the document invalid.
+    Each change is ``KEY=VALUE``: ``scheduler.reserve_after=60``, ``queue./.min_runtime=10min``, ``queue.lab.limit.cpu=8``. Values
+    are TOML; text needs no quotes. Errors call the place of the changes `option`. Raises DocumentError for an assignment that is
+    malformed, names an unknown queue or node, or makes the document invalid.
     """
     for change in changes:
         key, equals, value = change.partition("=")

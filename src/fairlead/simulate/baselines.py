@@ -12,7 +12,7 @@ and its own forecasts in place of reservations (`scheduler/kernel/easy.pxi`), an
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,25 +20,22 @@ from fairlead.engines.simulated import SimulatedCluster
 from fairlead.model.quantity import plain_number
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler.cluster import tasks_that_fit
+from fairlead.scheduler.cluster import meets, tasks_that_fit
 from fairlead.simulate.kernel import line as kernel
 from fairlead.simulate.kernel.in_line import Line, advance
-from fairlead.simulate.workload import F64, I64, Bools, Workload, most_at_once
+from fairlead.simulate.workload import F64, I64, Bools, Once, Workload, most_at_once
 
 MOST_BYTES = 2**31
 """Bytes for the steps of reservations, at most."""
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """A baseline without queues.
-
-    rule : STRICT, EASY or CONSERVATIVE
-    longer : time limit of a task, as a multiple of its duration; NaN for the one that its job declares
-    """
+class Baseline(NamedTuple):
+    """A baseline without queues."""
 
     rule: int
+    """STRICT, EASY or CONSERVATIVE."""
     longer: float = 1.0
+    """Time limit of a task, as a multiple of its duration; NaN for the one that its job declares."""
 
 
 RULES = {"fifo-strict": kernel.STRICT, "easy": kernel.EASY, "conservative": kernel.CONSERVATIVE}
@@ -109,36 +106,25 @@ def refuse_bounds(workload: Workload, policy: str) -> None:
         raise PolicyError(f"{policy}: cannot guarantee or limit quantities: remove them from the queues")
 
 
-def too_large_gangs(workload: Workload) -> Bools:
-    """Mark the gangs that do not fit on all machines together, even empty: shape (jobs,)."""
-    allowed, resources = _allowed(workload), workload.resources
-    capacity = np.array([[node.capacity.get(r, 0) for r in resources] for node in workload.nodes], np.int64)
-    most = np.full(len(workload.demands), np.iinfo(np.int64).max)
-    for k in np.unique(workload.shape[workload.gang]):
-        demand = np.array([workload.demands[k].get(r, 0) for r in resources], np.int64)
-        most[k] = tasks_that_fit(capacity[allowed[k]], demand)
-    found: Bools = workload.gang & (workload.tasks > most[workload.shape])
-    return found
+def held_when_empty(workload: Workload) -> I64:
+    """Return how many tasks of each shape all machines hold together, shape (shapes,)."""
+    held = zip(_allowed(workload), workload.needs, strict=True)
+    return np.array([tasks_that_fit(workload.capacity[nodes], need) for nodes, need in held], np.int64)
 
 
 def _allowed(workload: Workload) -> Bools:
     """Mark the nodes whose labels match, for each shape: shape (shapes, nodes)."""
-    found: Bools = np.array(
-        [
-            [all(node.labels.get(label) in values for label, values in on.items()) for node in workload.nodes]
-            for on in workload.places
-        ]
-    )
-    return found
+    kinds = Once(lambda _: len(kinds))
+    kind = kinds.column(tuple(node.labels.items()) for node in workload.nodes)
+    places = [tuple((label, tuple(any_of)) for label, any_of in on.items()) for on in workload.places]
+    found = np.array([[meets(dict(labels), on) for labels in kinds] for on in places], np.bool_)
+    return np.ascontiguousarray(found.reshape(len(places), len(kinds))[:, kind])
 
 
 def slots_of(room: I64, need: I64, allowed: Bools) -> I64 | None:
     """Return how many tasks each node holds, shape (nodes,), if that is the same for any tasks; else None.
 
-    Parameters
-    ----------
-    room, need : int64, shape (nodes, resources), (shapes, resources)
-    allowed : bool, shape (shapes, nodes)
+    `room` and `need` have a column per resource, `allowed` one per node, and a row per node or shape.
     """
     least, most = need.min(axis=0), need.max(axis=0)
     if not least.any() or (allowed != allowed[0]).any():
@@ -149,39 +135,14 @@ def slots_of(room: I64, need: I64, allowed: Bools) -> I64 | None:
 
 
 def by_line(
-    workload: Workload,
-    cluster: SimulatedCluster,
-    baseline: Baseline,
-    comes: Bools,
-    sample: Callable[[float], float],
+    workload: Workload, cluster: SimulatedCluster, baseline: Baseline, comes: Bools, sample: Callable[[float], float],
     since: float,
-) -> tuple[int, int, F64]:
-    """Run a workload as one line of jobs.
+) -> dict[str, Any]:  # fmt: skip
+    """Run a workload as one line of jobs; return the decisions, steps, and resources that idled from `since` on.
 
-    Parameters
-    ----------
-    workload : Workload
-    cluster : SimulatedCluster
-        With the same jobs and nodes; all nodes are up.
-    baseline : Baseline
-    comes : bool, shape (jobs,)
-        Jobs to run; one that fits no machine would block all others.
-    sample : function
-        Called before the next event with its time; returns the time of its next call.
-    since : float
-        From when on `idled` counts.
-
-    Returns
-    -------
-    decisions, steps : int
-        Tasks started, and moments.
-    idled : float64, shape (resources,)
-        Free resources kept for the first job, base units times seconds.
-
-    Raises
-    ------
-    PolicyError
-        More reservations than there is memory for.
+    `cluster` has the same jobs and nodes, all up; `comes` marks the jobs to run, since one that fits nowhere would block all
+    others. `sample` is called before each event with its time, and returns the time of its next call. Raises PolicyError for more
+    reservations than there is memory for.
     """
     truth = cluster.truth
     most = min(int(workload.tasks[comes].sum()), most_at_once(truth.demand[comes], truth.capacity.sum(axis=0)))
@@ -198,12 +159,13 @@ def by_line(
         cluster.now = float(line.at[kernel.NOW])
         until = sample(float(line.at[kernel.NEXT]))
     cluster.now = float(line.at[kernel.NOW])
-    return int(line.numbers[kernel.DECISIONS]), int(line.numbers[kernel.STEPS]), line.idled
+    decisions, steps = line.numbers[[kernel.DECISIONS, kernel.STEPS]].tolist()
+    return {"decisions": decisions, "steps": steps, "idled": line.idled}
 
 
 def _line(workload: Workload, cluster: SimulatedCluster, baseline: Baseline, comes: Bools, most: int) -> Line:
     truth, jobs = cluster.truth, len(workload.submit)
-    need = np.array([[demand.get(r, 0) for r in workload.resources] for demand in workload.demands], np.int64)
+    need = workload.needs
     room, allowed, shape = truth.capacity.copy(), _allowed(workload), workload.shape
     used = np.unique(shape[comes])
     slots = slots_of(room, need[used], allowed[used]) if len(used) else None

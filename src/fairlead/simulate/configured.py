@@ -19,22 +19,10 @@ def configured(
 ) -> Workload:
     """Give a workload other machines, another configuration, or both.
 
-    Parameters
-    ----------
-    workload : Workload
-    nodes, node : int, str
-        Number of identical machines, and the capacity of each; 0 keeps those of the configuration, else of the trace.
-    config : Path, optional
-        A fairlead.toml, in place of the trace's own configuration.
-    changes : sequence of str
-        Assignments to keys of the configuration (:mod:`fairlead.model.assignments`).
-
-    Raises
-    ------
-    TraceError
-        The configuration has no queue for some job, or `node` is no capacity.
-    DocumentError
-        The configuration is invalid.
+    The machines are `nodes` of the capacity `node`; with 0, those of the configuration, else of the trace. `config` is a
+    fairlead.toml in place of the trace's own configuration, and `changes` are assignments to its keys
+    (:mod:`fairlead.model.assignments`). Raises TraceError if a job has no queue there, or `node` is no capacity; DocumentError
+    for an invalid configuration.
     """
     machines = synthetic_nodes(nodes, node) if nodes else []
     if config is not None:
@@ -75,15 +63,10 @@ def reconfigured(workload: Workload, change: Callable[[list[Queue], Settings], C
 
 def _check_queues(workload: Workload, config: Path, declared: set[str]) -> None:
     """Raise TraceError if a job has no leaf queue in a configuration."""
-    lost = sorted(name for name in set(workload.queue) if not _is_leaf(name, declared))
-    if lost:
-        beside = "/".join([*lost[0].split("/")[:-1], "*"])
-        raise TraceError(f"{config}: has no leaf queue for {lost[0]!r} of the trace: declare it, or {beside}")
-
-
-def _is_leaf(name: str, declared: set[str]) -> bool:
-    parent = name.rpartition("/")[0]
-    return name in declared or (f"{parent}/*" if parent else "*") in declared
+    for name in sorted(set(workload.queue) - declared):
+        beside = "/".join([*name.split("/")[:-1], "*"])
+        if beside not in declared:
+            raise TraceError(f"{config}: has no leaf queue for {name!r} of the trace: declare it, or {beside}")
 
 
 def own_policy(workload: Workload) -> str:

@@ -42,56 +42,42 @@ CHUNK_JOBS, CHUNK_TASKS = 200, 5_000
 
 
 class Arrivals(NamedTuple):
-    """The jobs submitted in the last day that are not forgotten, by time.
-
-    source : int64: their rows in the original state
-    group : int64: their pending groups
-    at : float64: seconds from the begin of the period
-    window : float: length of the period, in seconds
-    """
+    """The jobs submitted in the last day that are not forgotten, by time."""
 
     source: I64
+    """Their rows in the original state."""
     group: I64
+    """Their pending groups."""
     at: F64
+    """Seconds from the begin of the period."""
     window: float
+    """Length of the period, in seconds."""
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """What all runs from a state start with.
-
-    Attributes
-    ----------
-    before : State
-        The original state, unchanged; durations are drawn for its rows.
-    source : int64, shape (jobs,)
-        Row in `before` of each job of `state`.
-    state : State
-        The jobs that have not ended.
-    target : int
-        Row of the job to predict.
-    now : float
-    held : int64
-        Rows of the tasks that hold resources; `held_jobs`: rows of their jobs; `ages`: seconds that they have run.
-    after, lacks : int64
-        As in :class:`fairlead.simulate.kernel.advance.Tape`.
-    arrivals : Arrivals
-    at_once : int
-        Upper bound of tasks that run at once, beside those held.
-    """
+    """What all runs from a state start with. `after` and `lacks` are as in :class:`fairlead.simulate.kernel.advance.Tape`."""
 
     before: State
+    """The original state, unchanged; durations are drawn for its rows."""
     source: I64
+    """Row in `before` of each job of `state`."""
     state: State
+    """The jobs that have not ended."""
     target: int
+    """Row of the job to predict."""
     now: float
     held: I64
+    """Rows of the tasks that hold resources."""
     held_jobs: I64
+    """Rows of their jobs."""
     ages: F64
+    """Seconds that they have run."""
     after: I64
     lacks: I64
     arrivals: Arrivals
     at_once: int
+    """Upper bound of tasks that run at once, beside those held."""
 
 
 def dry_run_of(state: State, target: int, now: float) -> DryRun:
@@ -212,22 +198,7 @@ def _keep_live(state: State, live: I64) -> None:
 
 
 class Run:
-    """One possible continuation.
-
-    Parameters
-    ----------
-    dry_run : DryRun
-    rng : numpy.random.Generator
-
-    Attributes
-    ----------
-    until : float
-        Simulated time reached.
-    begun : float
-        Start of the target's next task, or of the gang; NaN before.
-    known : bool
-        True if any duration is known.
-    """
+    """One possible continuation: `until` is the simulated time reached, `known` is True if any duration is known."""
 
     def __init__(self, dry_run: DryRun, rng: np.random.Generator) -> None:
         self._dry_run, self._rng = dry_run, rng
@@ -266,6 +237,7 @@ class Run:
 
     @property
     def begun(self) -> float:
+        """Start of the target's next task, or of the gang; NaN before."""
         return float(self._truth.begun[self._dry_run.target])
 
     @property
@@ -350,11 +322,8 @@ class Run:
             self._runs = simulated.longer(self._runs, max(size, 2 * len(self._runs.heap)))
         size = len(self._runs.heap)
         if size > len(self._tape.rows):
-            new = {
-                "ends": np.zeros((5, size), np.int64),
-                "rows": np.zeros(size, np.int64),
-                "attempts": np.zeros(size, np.int64),
-            }
+            rows, attempts = np.zeros((2, size), np.int64)
+            new = {"ends": np.zeros((5, size), np.int64), "rows": rows, "attempts": attempts}
             self._tape = Tape(**{**self._tape.arrays, **new})
         self._view = View(**self._arrays)
 

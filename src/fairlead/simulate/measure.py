@@ -22,11 +22,6 @@ def bin_names() -> list[str]:
     return ["1", *(f"{low + 1}-{high}" for low, high in itertools.pairwise(BINS)), f"over {BINS[-1]}"]
 
 
-def bins(tasks: Any) -> Any:
-    """Return the bin of each job."""
-    return np.searchsorted(BINS, tasks)
-
-
 def summary(run: Run, seed: int = 0) -> dict[str, Any]:
     """Summarize a run as plain data.
 
@@ -54,41 +49,23 @@ def summary(run: Run, seed: int = 0) -> dict[str, Any]:
     counted = run.submitted >= run.since
     over = counted & ~np.isnan(run.ended)
     completion, wait, slowdown = (values[over] for values in _of_jobs(run))
-    size = bins(run.workload.tasks[over])
+    size = np.searchsorted(BINS, run.workload.tasks[over])
     by_size = {
         name: {"jobs": int((size == k).sum()), "mean completion": float(completion[size == k].mean())}
         for k, name in enumerate(bin_names())
         if (size == k).any()
     }
     return {
-        "workload": run.workload.name,
-        "policy": run.policy,
-        "seed": seed,
-        "jobs": int(counted.sum()),
-        "ended": int(over.sum()),
-        "refused": int(run.refused[counted].sum()),
-        "tasks": int(run.completed),
-        "makespan": _lasted(run),
-        "completion": _spread(completion),
-        "wait": _spread(wait),
-        "slowdown": _spread(slowdown),
-        "by size": by_size,
+        "workload": run.workload.name, "policy": run.policy, "seed": seed, "jobs": int(counted.sum()), "ended": int(over.sum()),
+        "refused": int(run.refused[counted].sum()), "tasks": int(run.completed), "makespan": _lasted(run),
+        "completion": _spread(completion), "wait": _spread(wait), "slowdown": _spread(slowdown), "by size": by_size,
         "utilisation": _part_of_all(run, dict(zip(run.resources, run.used.sum(axis=0).tolist(), strict=True))),
-        "over time": over_time(run),
-        "unfairness": float(unfairness(run).mean()) if len(run.at) else 0.0,
-        "idle for promises": idle_for_promises(run),
-        "offers": run.offers,
-        "offered": _part_of_all(run, run.offered),
-        "revoked": run.revoked,
-        "revokes": run.revokes,
-        "lost": run.lost,
-        "below guarantee": run.missed,
-        "decisions": run.decisions,
-        "steps": run.steps,
-        "replay": run.replay,
-        "notes": [*run.workload.notes, *run.notes],
+        "over time": over_time(run), "unfairness": float(unfairness(run).mean()) if len(run.at) else 0.0,
+        "idle for promises": idle_for_promises(run), "offers": run.offers, "offered": _part_of_all(run, run.offered),
+        "revoked": run.revoked, "revokes": run.revokes, "lost": run.lost, "below guarantee": run.missed,
+        "decisions": run.decisions, "steps": run.steps, "replay": run.replay, "notes": [*run.workload.notes, *run.notes],
         "seconds": round(run.seconds, 3),
-    }
+    }  # fmt: skip
 
 
 def _of_jobs(run: Run) -> tuple[F64, F64, F64]:
@@ -111,11 +88,8 @@ def idle_for_promises(run: Run) -> dict[str, float]:
 def _part_of_all(run: Run, amounts: Mapping[str, float]) -> dict[str, float]:
     """Divide amounts (base units times seconds) by capacity times makespan."""
     lasted = _lasted(run)
-    there = {resource: sum(node.capacity.get(resource, 0) for node in run.workload.nodes) for resource in run.resources}
-    return {
-        resource: amounts.get(resource, 0.0) / (there[resource] * lasted) if there[resource] and lasted else 0.0
-        for resource in run.resources
-    }
+    there = zip(run.resources, run.workload.capacity.sum(axis=0).tolist(), strict=True)
+    return {name: amounts.get(name, 0.0) / (all_of * lasted) if all_of and lasted else 0.0 for name, all_of in there}
 
 
 def unfairness(run: Run) -> F64:
@@ -167,9 +141,8 @@ def over_time(run: Run) -> dict[str, Any]:
 def _one_task(run: Run, queue: I64) -> F64:
     """Return the largest started task of each queue: dominant share times seconds; `queue` is that of each job."""
     workload = run.workload
-    total = np.array([sum(node.capacity.get(r, 0) for node in workload.nodes) for r in run.resources], float)
-    needs = np.array([[demand.get(r, 0) for r in run.resources] for demand in workload.demands], float)
-    share = (needs / np.where(total > 0, total, 1)).max(axis=1, initial=0.0)[workload.shape]
+    total = np.maximum(1, workload.capacity.sum(axis=0))
+    share = (workload.needs / total).max(axis=1, initial=0.0)[workload.shape]
     began = ~np.isnan(run.begun)
     found = np.zeros(len(run.queues))
     np.maximum.at(found, workload.leaf[began], one_task(share, longest_task(run))[began])
@@ -252,40 +225,19 @@ def write_parquet(runs: Sequence[Run], folder: Path, seeds: Sequence[int] = ()) 
     jobs, moments = [], []
     for run, seed in zip(runs, seeds or [0] * len(runs), strict=True):
         n, m = len(run.submitted), len(run.at)
-        jobs.append(
-            pa.table(
-                {
-                    "policy": [run.policy] * n,
-                    "seed": np.full(n, seed),
-                    "job": np.arange(n),
-                    "queue": run.workload.queue,
-                    "tasks": run.workload.tasks,
-                    "submitted": run.submitted,
-                    "begun": pa.array(run.begun, from_pandas=True),
-                    "ended": pa.array(run.ended, from_pandas=True),
-                    "waited": run.waited / np.maximum(1, run.workload.tasks),
-                    "refused": run.refused,
-                }
-            )
-        )
-        named = [
-            ("utilisation", run.resources, run.utilisation),
-            ("share", run.queues, run.shares),
-            ("fair share", run.queues, run.fair),
-        ]
-        for what, names, values in named:
-            moments.append(
-                pa.table(
-                    {
-                        "policy": [run.policy] * (m * len(names)),
-                        "seed": np.full(m * len(names), seed),
-                        "at": np.repeat(run.at, len(names)),
-                        "what": [what] * (m * len(names)),
-                        "of": names * m,
-                        "value": values.ravel(),
-                    }
-                )
-            )
+        jobs.append(pa.table({
+            "policy": [run.policy] * n, "seed": np.full(n, seed), "job": np.arange(n), "queue": run.workload.queue,
+            "tasks": run.workload.tasks, "submitted": run.submitted, "begun": pa.array(run.begun, from_pandas=True),
+            "ended": pa.array(run.ended, from_pandas=True), "waited": run.waited / np.maximum(1, run.workload.tasks),
+            "refused": run.refused,
+        }))  # fmt: skip
+        by_resource, shares, fair = (run.resources, run.utilisation), (run.queues, run.shares), (run.queues, run.fair)
+        for what, (names, values) in (("utilisation", by_resource), ("share", shares), ("fair share", fair)):
+            count = m * len(names)
+            moments.append(pa.table({
+                "policy": [run.policy] * count, "seed": np.full(count, seed), "at": np.repeat(run.at, len(names)),
+                "what": [what] * count, "of": names * m, "value": values.ravel(),
+            }))  # fmt: skip
     found = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ scheduler, so job numbers differ from the workload's: :class:`OfferedCluster` ma
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -120,13 +120,8 @@ class _Waiting:
 class Offers:
     """The frameworks of a simulation.
 
-    Attributes
-    ----------
-    cluster : OfferedCluster
-    counts : Counter
-        Offers by outcome: made, accepted, declined, expired, and rescinded for other reasons.
-    offered : dict of str to float
-        Resources in unanswered offers until the last task ended, in base units times seconds.
+    `counts` are offers by outcome: made, accepted, declined, expired, and rescinded for other reasons. `offered` are resources in
+    unanswered offers until the last task ended, in base units times seconds.
     """
 
     def __init__(self, how: Answers, seen: Workload, cluster: OfferedCluster, timeout: float) -> None:
@@ -366,12 +361,9 @@ def parse_answers(queues: str, text: str) -> Answers:
     found = Answers(names)
     for part in filter(None, text.split(",")):
         key, _, value = part.partition("=")
-        if key == "hold":
-            found = found._replace(hold=parse_seconds(value))
-        elif key == "refuse":
-            found = found._replace(refuse=parse_seconds(value))
-        elif key == "timeout":
-            found = found._replace(timeout=parse_seconds(value))
+        if key in ("hold", "refuse", "timeout"):
+            seconds: dict[str, Any] = {key: parse_seconds(value)}
+            found = found._replace(**seconds)
         elif key == "most":
             found = found._replace(most=float(parse_percent(value)))
             if not found.most:

@@ -73,26 +73,11 @@ class Outlook(NamedTuple):
 
 
 def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: float = inf, runs: int = RUNS) -> Outlook:
-    """Predict when the next task of a job starts; all tasks of a gang.
+    """Predict when the next task of a job starts; all tasks of a gang. The state is unchanged, except for its caches.
 
-    Parameters
-    ----------
-    state : State
-        Unchanged, except for its caches.
-    job : int
-    now : float
-        Seconds, as in facts.
-    widen : float
-        Logarithm of the factor by which to widen the interval: see :class:`Calibration`.
-    seconds : float
-        Time limit, approximate.
-    runs : int
-        Maximum number of dry runs.
-
-    Raises
-    ------
-    Unknown
-        The job is unknown or forgotten.
+    `now` is in seconds, as in facts. `widen` is the logarithm of the factor by which to widen the interval: see
+    :class:`Calibration`. At most `runs` dry runs take about `seconds` at most. Raises Unknown for a job that is unknown or
+    forgotten.
     """
     known_already = settled(state, job)
     if known_already is not None:
@@ -260,12 +245,7 @@ def _number(value: float, rounded: np.ufunc) -> str:
 
 
 class _Prediction(NamedTuple):
-    """A prediction for a job that has not started.
-
-    at : seconds, when it was made.
-    first, last : bounds of the wait in seconds.
-    low, high : the same before widening.
-    """
+    """A prediction for a job that has not started: when it was made, and the bounds of the wait after and before widening."""
 
     at: float
     first: float

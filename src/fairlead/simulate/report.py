@@ -2,7 +2,6 @@
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from fairlead.charts import Axis, Chart, Series, percent, span
 from fairlead.html_page import framed
 from fairlead.simulate.measure import bin_names, half_width, over_seeds, summary, unfairness
 from fairlead.simulate.run import Run
-from fairlead.text_tables import folded, new_table, printed, with_names_cut
+from fairlead.text_tables import folded, printed, with_names_cut
 
 MOST_QUEUES = 11
 """Queues drawn by name; the rest are drawn together."""
@@ -23,19 +22,22 @@ MOST_POINTS = 1200
 MOST_LINES = 12
 """Lines of one chart of a sweep."""
 
-Row = tuple[str, Callable[[dict[str, Any]], Any], Callable[[Any], str]]
-"""A line of the table: its name, its value in a summary (None: no cell), and its format."""
+Get = Callable[[dict[str, Any]], Any]
+"""Returns a value of a summary; None: no cell."""
+Form = Callable[[Any], str]
 
 
 def columns(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return the columns of a table: titles, and the summaries of each, which differ in their seeds alone."""
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for each in summaries:
-        title, k = run_title(each, summaries), 0
-        while any(other["seed"] == each["seed"] for other in found.get((title, k), [])):
+        name = title = run_title(each, summaries)
+        k = 1
+        while any(other["seed"] == each["seed"] for other in found.get(name, [])):
             k += 1
-        found.setdefault((title, k), []).append(each)
-    return [(title, each) for (title, _), each in found.items()]
+            name = f"{title} ({k})"
+        found.setdefault(name, []).append(each)
+    return list(found.items())
 
 
 def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
@@ -43,34 +45,17 @@ def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
 
     Runs that differ in their seeds alone are one column: means, with half the width of their 95% confidence intervals.
     """
-    lines = _lines(summaries)
-    all_cells = [[_cell(runs, get, form) for _, get, form in lines] for _, runs in columns(summaries)]
-    shown = [k for k in range(len(lines)) if any(column[k] for column in all_cells)]
-    cells = [
-        (title, *(column[k] for k in shown)) for (title, _), column in zip(columns(summaries), all_cells, strict=True)
-    ]
-    names = [lines[k][0] for k in shown]
-    tables: list[list[tuple[str, ...]]] = []
-    room = 0
-    for column in cells:
-        needs = max(map(len, column)) + 2
-        if needs > room:
-            tables.append([])
-            room = width - max(map(len, names))
-        tables[-1].append(column)
-        room -= needs
-    parts = []
-    for table in tables:
-        rows = new_table("", *(f">{policy}" for policy, *_ in table))
-        for k, name in enumerate(names, 1):
-            rows.add_row(name, *(column[k] for column in table))
-        parts.append(printed(rows, width=400))
-    by_queue = queues_text(summaries, width)
-    notes = dict.fromkeys(note for found in summaries for note in found["notes"])
-    return "\n\n".join([*parts, *([by_queue] if by_queue else []), *(["\n".join(notes)] if notes else [])])
+    found = columns(summaries)
+    rows = [(name, [_cell(runs, get, form) for _, runs in found]) for name, get, form in _lines(summaries)]
+    rows = [(name, cells) for name, cells in rows if any(cells)]
+    table = {"": [name for name, _ in rows]}
+    table |= {f">{title}": [cells[k] for _, cells in rows] for k, (title, _) in enumerate(found)}
+    notes = dict.fromkeys(note for each in summaries for note in each["notes"])
+    parts = printed(*folded(table, width), width=400), queues_text(summaries, width), "\n".join(notes)
+    return "\n\n".join(filter(None, parts))
 
 
-def _cell(runs: Sequence[dict[str, Any]], get: Callable[[dict[str, Any]], Any], form: Callable[[Any], str]) -> str:
+def _cell(runs: Sequence[dict[str, Any]], get: Get, form: Form) -> str:
     """Return the value of a run, or the mean over seeds and half its interval; of text, what all have."""
     values = [value for value in map(get, runs) if value is not None]
     if not values or (isinstance(values[0], str) and len(set(values)) > 1):
@@ -91,28 +76,25 @@ def queues_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
     if len(names) < 2:
         return ""
     shown = sorted(furthest([queues for _, queues in runs], MOST_ROWS))
+    several = len(runs) > 1
     rows: list[list[str]] = []
     ends = []
     for name in shown:
-        mine = [(title, queues[name]) for title, queues in runs if name in queues]
-        for k, (title, queue) in enumerate(mine):
+        for title, queue in ((title, queues[name]) for title, queues in runs if name in queues):
             wait, completion = queue["wait"] or {}, queue["completion"] or {}
             due = f"{queue['short'] / queue['entitled']:.1%}" if queue["entitled"] else ""
             rows.append([
-                "" if k else name, title, _count(queue["ended"]), *(span(wait[x]) if wait else "" for x in ("mean", "p95")),
-                span(completion["mean"]) if completion else "", f"{queue['share']:.1%}", due,
+                "" if rows and len(rows) not in ends else name, title, _count(queue["ended"]),
+                *(span(wait[x]) if wait else "" for x in ("mean", "p95")), span(completion["mean"]) if completion else "",
+                f"{queue['share']:.1%}", due,
             ])  # fmt: skip
         ends.append(len(rows))
     heads = ("queue", "run", ">ended", ">wait, mean", ">wait, p95", ">completion", ">share", ">short")
-    table = {head: [row[k] for row in rows] for k, head in enumerate(heads) if len(runs) > 1 or head != "run"}
-    several = len(runs) > 1
-    text = printed(
-        *folded(with_names_cut(table, width), width, keys=1 + several, ends=ends if several else ()), width=width
-    )
+    table = {head: [row[k] for row in rows] for k, head in enumerate(heads) if several or head != "run"}
+    tables = folded(with_names_cut(table, width), width, keys=1 + several, ends=ends if several else ())
     more = len(names) - len(shown)
-    return text + (
-        f"\nand {more:,} more queue{'s' * (more > 1)}, nearer to their entitlements: --json has all" if more else ""
-    )
+    left = f"\nand {more:,} more queue{'s' * (more > 1)}, nearer to their entitlements: --json has all" if more else ""
+    return printed(*tables, width=width) + left
 
 
 def _by_name(summaries: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -125,11 +107,9 @@ def _means(found: Any) -> Any:
     """Return what :func:`over_seeds` gave with means only."""
     if isinstance(found, list):
         return [_means(each) for each in found]
-    if isinstance(found, dict):
-        return (
-            found["mean"] if set(found) == {"mean", "interval"} else {key: _means(each) for key, each in found.items()}
-        )
-    return found
+    if isinstance(found, dict) and set(found) != {"mean", "interval"}:
+        return {key: _means(each) for key, each in found.items()}
+    return found["mean"] if isinstance(found, dict) else found
 
 
 def furthest(runs: Sequence[Mapping[str, dict[str, Any]]], most: int) -> list[str]:
@@ -149,64 +129,50 @@ def run_title(found: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str
     return title if found["offers"] is None else f"{title}, offers"
 
 
-def _lines(summaries: Sequence[dict[str, Any]]) -> list[Row]:
-    """Return the lines of a table of runs."""
-    lines: list[Row] = [
-        ("jobs", lambda f: f["jobs"], _count),
-        ("jobs ended", lambda f: f["ended"], _count),
-        ("tasks", lambda f: f["tasks"], _count),
-        ("makespan", lambda f: f["makespan"], span),
-    ]
-    for what, form in (("completion", span), ("wait", span), ("slowdown", lambda x: f"{x:.2f}")):
-        lines += [
-            (f"{what}, {which}", partial(_nested, what, which), form) for which in ("mean", "median", "p95", "p99")
-        ]
-    for name in bin_names():
-        if any(name in found["by size"] for found in summaries):
-            title = f"completion, {name} task{'' if name == '1' else 's'}"
-            lines.append((title, partial(_nested, "by size", name, "mean completion"), span))
-    for resource in summaries[0]["utilisation"]:
-        lines.append((f"{resource} used", partial(_nested, "utilisation", resource), lambda x: f"{x:.1%}"))
-    lines += [
-        ("unfairness", lambda f: f["unfairness"], _hundredths),
-        ("short over time", lambda f: f["over time"]["short"], _hundredths),
+def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Get, Form]]:
+    """Return the lines of a table of runs: name, value and format."""
+    sizes = [name for name in bin_names() if any(name in found["by size"] for found in summaries)]
+    preempts = any(found["revoked"] or found["below guarantee"] for found in summaries)
+    forms: tuple[tuple[str, Form], ...] = ("completion", span), ("wait", span), ("slowdown", lambda x: f"{x:.2f}")
+    return [
+        ("jobs", _at("jobs"), _count),
+        ("jobs ended", _at("ended"), _count),
+        ("tasks", _at("tasks"), _count),
+        ("makespan", _at("makespan"), span),
+        *((f"{what}, {x}", _at(what, x), form) for what, form in forms for x in ("mean", "median", "p95", "p99")),
+        *((f"completion, {n} task{'s' * (n != '1')}", _at("by size", n, "mean completion"), span) for n in sizes),
+        *((f"{name} used", _at("utilisation", name), lambda x: f"{x:.1%}") for name in summaries[0]["utilisation"]),
+        ("unfairness", _at("unfairness"), _hundredths),
+        ("short over time", _at("over time", "short"), _hundredths),
         ("most wronged", _most_wronged, str),
-        *(
-            [("entitlements sampled", _how_often, str)]
-            if any(found["over time"]["every"] for found in summaries)
-            else []
-        ),
+        *([("entitlements sampled", _how_often, str)] * any(found["over time"]["every"] for found in summaries)),
         ("idle for promises", lambda f: max(f["idle for promises"].values(), default=0.0), _hundredths),
-        ("tasks revoked", lambda f: f["revoked"], _count),
-        ("decisions", lambda f: f["decisions"], _count),
-        ("simulated in", lambda f: f["seconds"], span),
+        ("tasks revoked", _at("revoked"), _count),
+        ("decisions", _at("decisions"), _count),
+        ("simulated in", _at("seconds"), span),
+        ("offered, not answered", lambda f: _of_offers(f, max(f["offered"].values(), default=0.0)), _hundredths),
+        *(
+            (f"offers {what}", lambda f, w=what: _of_offers(f, (f["offers"] or {}).get(w, 0)), _count)
+            for what in ("made", "accepted", "declined", "expired")
+        ),
+        *((f"replay error, {which}", _at("replay", which), span) for which in ("median", "p90")),
+        *([("work lost", _at("lost"), span), ("below guarantee", _at("below guarantee"), span)] * preempts),
     ]
-    if any(found["offers"] is not None for found in summaries):
-
-        def unanswered(found: dict[str, Any]) -> float | None:
-            return None if found["offers"] is None else max(found["offered"].values(), default=0.0)
-
-        lines += [
-            ("offered, not answered", unanswered, _hundredths),
-            *(
-                (f"offers {what}", lambda f, w=what: None if f["offers"] is None else f["offers"].get(w, 0), _count)
-                for what in ("made", "accepted", "declined", "expired")
-            ),
-        ]  # fmt: skip
-    if any(found["replay"] for found in summaries):
-        for which in ("median", "p90"):
-            lines.append((f"replay error, {which}", partial(_nested, "replay", which), span))
-    if any(found["revoked"] or found["below guarantee"] for found in summaries):
-        lines += [("work lost", lambda f: f["lost"], span), ("below guarantee", lambda f: f["below guarantee"], span)]
-    return lines
 
 
-def _nested(*keys_and_found: Any) -> Any:
-    """Return a nested value of a summary, the last argument, by the keys before it; None if there is none."""
-    *keys, found = keys_and_found
-    for key in keys:
-        found = None if found is None else found.get(key)
-    return found
+def _at(*keys: str) -> Get:
+    """Return what finds a nested value of a summary; None if there is none."""
+
+    def get(found: Any) -> Any:
+        for key in keys:
+            found = None if found is None else found.get(key)
+        return found
+
+    return get
+
+
+def _of_offers(found: dict[str, Any], value: Any) -> Any:
+    return None if found["offers"] is None else value
 
 
 def _count(value: float) -> str:
@@ -235,23 +201,20 @@ def page(runs: Sequence[Run], settings: str = "", seeds: Sequence[int] = ()) -> 
     time is of the first.
     """
     found = [summary(run, seed) for run, seed in zip(runs, seeds or [0] * len(runs), strict=True)]
-    titles = [run_title(each, found) for each in found]
     by_title = columns(found)
     drawn: dict[str, Run] = {}
-    for title, run in zip(titles, runs, strict=True):
-        drawn.setdefault(title, run)
-    workload = runs[0].workload
-    head = [f"machines: {workload.machines}", f"policies: {', '.join(drawn)}", *([settings] if settings else [])]
-    parts = [f"<pre>{_text(chr(10).join(head))}</pre><pre>{_text(runs_text(found, 120))}</pre>"]
-    sections: tuple[tuple[str, list[Chart]], ...] = (
-        ("Dominant shares over time", _shares(drawn)),
-        ("Completion times", [_completion(drawn), _by_size(by_title)]),
-        ("Utilisation", _utilisation(drawn)),
-        ("Fairness", [_unfairness(drawn), *_by_queue(by_title)]),
-    )
-    for title, charts in sections:
-        parts += [f"<h2>{_text(title)}</h2>", *(chart.figure() for chart in charts)]
-    return framed(workload.name, parts)
+    for each, run in zip(found, runs, strict=True):
+        drawn.setdefault(run_title(each, found), run)
+    machines = f"machines: {runs[0].workload.machines}"
+    head = "\n".join(filter(None, [machines, f"policies: {', '.join(drawn)}", settings]))
+    sections: dict[str, list[Chart]] = {
+        "Dominant shares over time": _shares(drawn),
+        "Completion times": [_completion(drawn), _by_size(by_title)],
+        "Utilisation": _utilisation(drawn),
+        "Fairness": [_unfairness(drawn), *_by_queue(by_title)],
+    }
+    parts = [f"<h2>{title}</h2>{''.join(chart.figure() for chart in charts)}" for title, charts in sections.items()]
+    return framed(runs[0].workload.name, [_pre(head), _pre(runs_text(found, 120)), *parts])
 
 
 def _shares(runs: Mapping[str, Run]) -> list[Chart]:
@@ -277,15 +240,16 @@ def _shares(runs: Mapping[str, Run]) -> list[Chart]:
 
 def _completion(runs: Mapping[str, Run]) -> Chart:
     """Draw the distribution of completion times."""
-    series, rows = [], [["of the jobs", *runs]]
+    series = []
     parts = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
-    quantiles = []
+    rows = [["of the jobs", *runs], *([percent(part)] for part in parts)]
     for title, run in runs.items():
         times = np.sort((run.ended - run.submitted)[(run.submitted >= run.since) & ~np.isnan(run.ended)])
         kept = np.unique(np.linspace(0, max(0, len(times) - 1), min(len(times), 300)).astype(np.int64))
         series.append(Series(title, np.maximum(times[kept], 1e-3), (kept + 1) / max(1, len(times)), holds=True))
-        quantiles.append(np.quantile(times, parts) if len(times) else [np.nan] * len(parts))
-    rows += [[percent(part), *(span(each[k]) for each in quantiles)] for k, part in enumerate(parts)]
+        values = np.quantile(times, parts) if len(times) else [np.nan] * len(parts)
+        for row, value in zip(rows[1:], values, strict=True):
+            row.append(span(value))
     title = "Jobs that have ended, by the time since their submission"
     return Chart(title, series, Axis(form=span, log=True), Axis(form=percent), rows=rows)
 
@@ -295,24 +259,20 @@ def _by_size(found: Sequence[tuple[str, list[dict[str, Any]]]]) -> Chart:
     names = [name for name in bin_names() if any(name in each["by size"] for _, runs in found for each in runs)]
     series = [
         _over_seeds(
-            title, runs, names, lambda each, name: each["by size"].get(name, {}).get("mean completion"), "points"
+            title, [[_at("by size", name, "mean completion")(each) for each in runs] for name in names], "points"
         )
         for title, runs in found
     ]
-    return Chart(
-        "Mean completion, by the number of tasks of the job", series, Axis(names=names), Axis(form=span, log=True)
-    )
+    title = "Mean completion, by the number of tasks of the job"
+    return Chart(title, series, Axis(names=names), Axis(form=span, log=True))
 
 
-def _over_seeds(
-    title: str, runs: Sequence[Any], names: Sequence[Any], get: Callable[[Any, Any], Any], shape: Any,
-    places: Sequence[float] = (),
-) -> Series:  # fmt: skip
-    """Return a value of each name, or of each place: the mean over seeds, with its confidence interval as whiskers."""
-    values = [[value for value in (get(each, name) for each in runs) if value is not None] for name in names]
-    means = np.array([np.mean(each) if each else np.nan for each in values])
-    off = np.array([half_width(each) or 0.0 for each in values])
-    return Series(title, places or range(len(names)), means, shape, low=means - off, high=means + off)
+def _over_seeds(title: str, values: Sequence[Sequence[Any]], shape: Any, places: Sequence[float] = ()) -> Series:
+    """Return the means of the values at each place, with their confidence intervals as whiskers; None does not count."""
+    known = [[value for value in each if value is not None] for each in values]
+    means = np.array([np.mean(each) if each else np.nan for each in known])
+    off = np.array([half_width(each) or 0.0 for each in known])
+    return Series(title, places or range(len(values)), means, shape, low=means - off, high=means + off)
 
 
 def _utilisation(runs: Mapping[str, Run]) -> list[Chart]:
@@ -335,35 +295,29 @@ def _unfairness(runs: Mapping[str, Run]) -> Chart:
 
 def _by_queue(found: Sequence[tuple[str, list[dict[str, Any]]]]) -> list[Chart]:
     """Draw shortfalls and waits of the queues that are furthest from their entitlements."""
-    by_name = {
-        id(each): {queue["name"]: queue for queue in each["over time"]["queues"]} for _, runs in found for each in runs
+    named = {
+        title: [{queue["name"]: queue for queue in each["over time"]["queues"]} for each in runs]
+        for title, runs in found
     }
-    names = sorted(furthest(list(by_name.values()), MOST_QUEUES))
+    names = sorted(furthest([each for runs in named.values() for each in runs], MOST_QUEUES))
 
-    def short(each: dict[str, Any], name: str) -> float | None:
-        queue = by_name[id(each)].get(name)
-        return queue["short"] / queue["entitled"] if queue and queue["entitled"] else None
+    def of_due(queue: dict[str, Any]) -> Any:
+        return queue["short"] / queue["entitled"] if queue["entitled"] else None
 
-    def wait(each: dict[str, Any], name: str) -> float | None:
-        return by_name[id(each)].get(name, {"wait": {}})["wait"].get("mean")
-
-    what = (
-        ("Short over time, of each queue's entitlement; below zero: it got more", short, percent),
-        ("Mean wait", wait, span),
+    what: tuple[tuple[str, Get, Form], ...] = (
+        ("Short over time, of each queue's entitlement; below zero: it got more", of_due, percent),
+        ("Mean wait", _at("wait", "mean"), span),
     )
-    return [
-        Chart(
-            title,
-            [_over_seeds(name, runs, names, get, "bar") for name, runs in found],
-            Axis(names=names),
-            Axis(form=form),
-        )
-        for title, get, form in what
-    ]
+    charts = []
+    for title, get, form in what:
+        values = {run: [[get(each[n]) for each in queues if n in each] for n in names] for run, queues in named.items()}
+        bars = [_over_seeds(run, of_run, "bar") for run, of_run in values.items()]
+        charts.append(Chart(title, bars, Axis(names=names), Axis(form=form)))
+    return charts
 
 
-def _text(text: str) -> str:
-    return html.escape(text)
+def _pre(text: str) -> str:
+    return f"<pre>{html.escape(text)}</pre>"
 
 
 NUMBERS = ("nodes", "scale", "speed")
@@ -371,19 +325,19 @@ NUMBERS = ("nodes", "scale", "speed")
 INPUTS = (*NUMBERS, "config", "history", "offers")
 """Inputs of a point besides policy, revocation and seed."""
 
-MEASURES: tuple[tuple[str, str, Callable[[float], str], Callable[[dict[str, Any]], Any]], ...] = (
-    ("ended", "Jobs that ended", _count, lambda came: came["ended"]),
-    ("makespan", "Makespan", span, lambda came: came["makespan"]),
-    ("completion", "Completion, mean", span, lambda came: came["completion"].get("mean")),
-    ("p95", "Completion, p95", span, lambda came: came["completion"].get("p95")),
-    ("wait", "Wait, mean", span, lambda came: came["wait"].get("mean")),
-    ("slowdown", "Slowdown, mean", lambda x: f"{x:.2f}", lambda came: came["slowdown"].get("mean")),
+MEASURES: tuple[tuple[str, str, Form, Get], ...] = (
+    ("ended", "Jobs that ended", _count, _at("ended")),
+    ("makespan", "Makespan", span, _at("makespan")),
+    ("completion", "Completion, mean", span, _at("completion", "mean")),
+    ("p95", "Completion, p95", span, _at("completion", "p95")),
+    ("wait", "Wait, mean", span, _at("wait", "mean")),
+    ("slowdown", "Slowdown, mean", lambda x: f"{x:.2f}", _at("slowdown", "mean")),
     ("used", "Used of the busiest resource", percent, lambda came: max(came["utilisation"].values(), default=0.0)),
-    ("unfair", "Unfairness", percent, lambda came: came["unfairness"]),
-    ("short", "Short over time, of the entitlements", percent, lambda came: came["over time"]["short"]),
-    ("revoked", "Tasks revoked", _count, lambda came: came["revoked"]),
-    ("lost", "Work lost, in seconds of the whole cluster", span, lambda came: came["lost"]),
-    ("below", "Below guarantee, summed over queues", span, lambda came: came["below guarantee"]),
+    ("unfair", "Unfairness", percent, _at("unfairness")),
+    ("short", "Short over time, of the entitlements", percent, _at("over time", "short")),
+    ("revoked", "Tasks revoked", _count, _at("revoked")),
+    ("lost", "Work lost, in seconds of the whole cluster", span, _at("lost")),
+    ("below", "Below guarantee, summed over queues", span, _at("below guarantee")),
 )
 """Figures of a sweep: head in the table, title of the chart, format, and function from a summary to the value."""
 ALWAYS = 9
@@ -426,7 +380,7 @@ def sweep_text(found: Sequence[dict[str, Any]], width: int = 200) -> str:
     return printed(*folded(table, width, keys=keys, wraps=("policy",)), width=width)
 
 
-def _shown_measures(found: Sequence[dict[str, Any]]) -> Sequence[tuple[str, str, Callable[[float], str], Any]]:
+def _shown_measures(found: Sequence[dict[str, Any]]) -> Sequence[tuple[str, str, Form, Get]]:
     preempts = any(each["numbers"]["revoked"] or each["numbers"]["below guarantee"] for each in found)
     return MEASURES if preempts else MEASURES[:ALWAYS]
 
@@ -447,30 +401,26 @@ def sweep_page(found: Sequence[dict[str, Any]]) -> str:
     drawn = dict(list(lines.items())[:MOST_LINES])
     charts = []
     for _, title, form, get in _shown_measures(found):
-        if len(many[along]) > 1:
-
-            def at(each: dict[str, Any], value: float, get: Any = get) -> Any:
-                return get(each["numbers"]) if each["point"][along] == value else None
-
-            series = [_over_seeds(name, mine, many[along], at, "line", many[along]) for name, mine in drawn.items()]
-            axis = Axis(along, marks=many[along] if len(many[along]) <= 10 else ())
+        places = many[along]
+        if len(places) > 1:
+            series = []
+            for name, mine in drawn.items():
+                values = [[get(each["numbers"]) for each in mine if each["point"][along] == at] for at in places]
+                series.append(_over_seeds(name, values, "line", places))
+            axis = Axis(along, marks=places if len(places) <= 10 else ())
         else:
-
-            def of(each: tuple[str, dict[str, Any]], name: str, get: Any = get) -> Any:
-                return get(each[1]["numbers"]) if each[0] == name else None
-
-            pairs = [(name, each) for name, mine in drawn.items() for each in mine]
-            series = [_over_seeds(title, pairs, list(drawn), of, "bar")]
+            series = [_over_seeds(title, [[get(each["numbers"]) for each in mine] for mine in drawn.values()], "bar")]
             axis = Axis(names=list(drawn))
         charts.append(Chart(title, series, axis, Axis(form=form)).figure())
     point = found[0]["point"]
     own = f"those of {Path(point['config']).name if point['config'] else 'the trace'}"
-    counts = ", ".join(f"{count:,} of {point['node']}" if count else own for count in many["nodes"])
     seeds = sorted({each["point"]["seed"] for each in found})
-    head = [f"machines: {counts}"]
-    head += [f"{name}: {', '.join(f'{value:g}' for value in many[name])}" for name in ("scale", "speed")]
-    head += [f"seed: {', '.join(map(str, seeds))}"]
+    machines = [f"{count:,} of {point['node']}" if count else own for count in many["nodes"]]
+    head = [
+        f"machines: {', '.join(machines)}",
+        *(f"{name}: {', '.join(f'{value:g}' for value in many[name])}" for name in ("scale", "speed")),
+        f"seed: {', '.join(map(str, seeds))}",
+    ]
     more = len(lines) - len(drawn)
     after = f"<p>{more:,} more are in the table.</p>" if more > 0 else ""
-    table = f"<pre>{_text(sweep_text(found, 120))}</pre>"
-    return framed(Path(point["trace"]).name, [f"<pre>{_text(chr(10).join(head))}</pre>", table, *charts, after])
+    return framed(Path(point["trace"]).name, [_pre("\n".join(head)), _pre(sweep_text(found, 120)), *charts, after])

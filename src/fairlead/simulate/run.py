@@ -11,8 +11,7 @@ uses, and slots are shared max-min.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -40,10 +39,10 @@ from fairlead.simulate.baselines import (
     Baseline,
     baseline_of,
     by_line,
+    held_when_empty,
     notes_on,
     order_of,
     refuse_bounds,
-    too_large_gangs,
 )
 from fairlead.simulate.configured import ABOUT_NODES, names_users, own_policy, reconfigured, unused
 from fairlead.simulate.many_steps import by_many_steps
@@ -51,6 +50,7 @@ from fairlead.simulate.offers import Answers, OfferedCluster, Offers
 from fairlead.simulate.steps import Recorder, Sampler, Simulation, Watch, by_steps, job_of
 from fairlead.simulate.workload import F64, I64, Bools, TraceError, Workload, check_leaves, moved
 
+Record = Callable[[Sequence[Fact]], None]
 SAMPLES = 400
 """Samples of shares and utilisation while jobs are submitted; sampling goes on at the same rate after that."""
 SLOT = "slot"
@@ -59,37 +59,33 @@ KEEP_JOBS = 20_000
 job: forecasts have histograms of their own, and who comes after it may start."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
-    """The outcome of a workload under one policy.
+    """The outcome of a workload under one policy. Sums over time are of the measured time, which begins at `since`.
 
     Attributes
     ----------
-    workload : Workload
-    policy : str
     submitted, begun, ended : float64, shape (jobs,)
         Seconds; NaN if it did not happen.
     waited : float64, shape (jobs,)
         Seconds between submission and start, summed over the job's tasks.
     refused : bool, shape (jobs,)
         Jobs not run, because no empty machine (or slot, without overcommit) holds a task.
-    queues, resources : list of str
     at : float64, shape (samples,)
     utilisation : float64, shape (samples, resources)
         Real use as a fraction of capacity; over 1 where slots overcommit.
     shares, fair : float64, shape (samples, queues)
         Actual and entitled dominant shares (:mod:`fairlead.scheduler.entitlements`): DRF down the tree, over running and pending
         tasks.
+    running, waiting : int64, shape (samples,)
     since : float
-        When the measured time begins: at the first submission, or after the warm-up. What follows is of that time.
+        The first submission, or the end of the warm-up.
     got, short : float64, shape (queues,)
         Dominant shares times seconds: what each queue had, exactly; and what it was entitled to less that, from samples.
     used : float64, shape (queues, resources)
         What each queue used, exactly, in base units times seconds.
     every : float
         Seconds that a sample of `short` stands for; 0 where every moment was measured.
-    running, waiting : int64, shape (samples,)
-    completed, withdrawn, decisions, steps, revoked : int
     revokes : bool
         True if preemption for guarantees and fair shares was on.
     lost : float
@@ -112,34 +108,34 @@ class Run:
 
     workload: Workload
     policy: str
+    queues: list[str]
+    resources: list[str]
     submitted: F64
     begun: F64
     ended: F64
     waited: F64
     refused: Any
-    queues: list[str]
-    resources: list[str]
     at: F64
     utilisation: F64
     shares: F64
     fair: F64
+    running: I64
+    waiting: I64
     since: float
     got: F64
     used: F64
     short: F64
     every: float
-    running: I64
-    waiting: I64
+    missed: float
     completed: int
     withdrawn: int
-    revoked: int
     decisions: int
     steps: int
     revokes: bool
-    lost: float
-    missed: float
     idled: F64
     seconds: float
+    revoked: int = 0
+    lost: float = 0.0
     offers: dict[str, int] | None = None
     offered: Mapping[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -147,19 +143,10 @@ class Run:
 
 
 def simulate(
-    workload: Workload,
-    policy: str = "",
-    *,
-    settings: Settings | None = None,
-    history: float | None = None,
-    samples: int = SAMPLES,
-    warm_up: float = 0.0,
-    watch: Watch | None = None,
-    record: Callable[[Sequence[Fact]], None] | None = None,
-    progress: Callable[[float], None] | None = None,
-    compiled: bool = True,
-    offers: Answers | None = None,
-) -> Run:
+    workload: Workload, policy: str = "", *, settings: Settings | None = None, history: float | None = None,
+    samples: int = SAMPLES, warm_up: float = 0.0, watch: Watch | None = None, record: Record | None = None,
+    progress: Callable[[float], None] | None = None, compiled: bool = True, offers: Answers | None = None,
+) -> Run:  # fmt: skip
     """Run a workload under a policy.
 
     Long because it documents every parameter.
@@ -190,10 +177,6 @@ def simulate(
     offers : Answers, optional
         How frameworks answer offers (:mod:`fairlead.simulate.offers`); turns compiled steps off.
 
-    Returns
-    -------
-    Run
-
     Raises
     ------
     TraceError
@@ -201,94 +184,113 @@ def simulate(
     PolicyError
         The policy is unknown, or cannot run this workload.
     """
-    if not workload.nodes:
-        raise TraceError(f"{workload.name}: there are no machines: name some with --nodes and --node, or --config")
-    try:
-        check_total(node.capacity for node in workload.nodes)
-    except ValueError as error:
-        raise TraceError(f"{workload.name}: {error}") from None
-    if not len(workload.submit):
-        raise TraceError(f"{workload.name}: there are no jobs in this part of it")
     asked, policy = policy, policy or own_policy(workload)
-    if warm_up > workload.submit[-1]:
-        last = f"the last job comes at {workload.submit[-1]:g} s"
-        raise TraceError(f"{workload.name}: a warm-up of {warm_up:g} s leaves nothing to measure: {last}")
+    _check(workload, warm_up)
     origin, workload = workload.origin, moved(workload, workload.origin)
-    baseline = baseline_of(policy)
-    by_easy = order_of(policy)
+    baseline, by_easy = baseline_of(policy), bool(order_of(policy))
     if baseline is None:
         check_leaves(workload)
     seen, scheduling, notes, overcommitted = _as_scheduled(workload, policy)
     notes += unused(workload, offers is not None) if baseline is None else []
     workload = _as_asked(workload, scheduling if asked else "", settings, history, offers)
-    names = workload.leaves
-    cluster = _cluster(workload, seen, names, overcommitted, SimulatedCluster if offers is None else OfferedCluster)
+    held = held_when_empty(seen)[seen.shape]
+    refused, too_large = held == 0, seen.gang & (seen.tasks > held)
+    cluster = (SimulatedCluster if offers is None else OfferedCluster)(
+        seen.nodes, workload.capacity, workload.needs[workload.shape], workload.leaf, len(workload.leaves), workload.tasks,
+        workload.duration, workload.first, workload.varied, overcommitted, too_large,
+    )  # fmt: skip
     cluster.now = origin
-    refused = ~_can_be_held(seen)
     if baseline is not None:
-        refused |= too_large_gangs(workload)
+        refused |= too_large
     else:
         notes += _refuse(workload, refused)
     for job in sorted(workload.after):  # nor what depends on a refused job
         refused[job] |= refused[workload.after[job]].any()
     total = int(workload.tasks[~refused].sum())
-    least = _least_seconds(workload, ~refused, cluster.truth.total)
     since = max(float(workload.submit[0]), warm_up + origin)
-    sampler = Sampler(cluster, workload, names, least, samples, total, since)
+    least = _least_seconds(workload, ~refused, cluster.truth.total)
+    sampler = Sampler(cluster, workload, workload.leaves, least, samples, total, since)
     starts = np.full(len(workload.begun), np.nan) if baseline is None and len(workload.begun) else None
 
     def on_progress() -> None:
         if progress is not None:
             progress(cluster.completed / max(1, total))
 
+    if baseline is not None or by_easy:
+        _check_baseline(workload, policy, baseline, offers)
     if baseline is not None:
         if watch is not None or record is not None:
             raise PolicyError(f"{policy}: has no scheduler to watch, and no facts: it is a baseline")
-        _check_baseline(workload, policy, offers)
+
+        def sample(now: float) -> float:
+            sampler.advance(now)
+            on_progress()
+            return sampler.pause
+
         began = time.perf_counter()
-        decisions, steps, idled = _run_baseline(workload, cluster, baseline, refused, sampler, on_progress)
-        totals = _Totals(idled)
+        counted = by_line(workload, cluster, baseline, ~refused, sample, since)
     else:
-        if by_easy:
-            _check_order(workload, policy, offers)
-        tree = workload.queues
-        if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
+        if workload.queues[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
             raise PolicyError(f"{policy}: needs usage history: name a half-life such as 7d, not none")
         driven = None
         if offers is not None and isinstance(cluster, OfferedCluster):
             driven = Offers(offers, seen, cluster, workload.settings.offer_timeout)
-        settings = workload.settings
-        if by_easy:  # nothing is preempted for a baseline
-            settings = msgspec.structs.replace(settings, revoke=False)
-        scheduler, recorder = _scheduler(cluster, tree, settings, record, starts)
-        scheduler.state.order.counts[BY_EASY] = bool(by_easy)
+        scheduler, recorder = _scheduler(cluster, workload, by_easy, record, starts)
         sampler.state = scheduler.state
-        plain = (
-            compiled and watch is None and driven is None and not workload.changes and not workload.settings.max_jobs_of
-        )
-        go = by_many_steps if plain else by_steps
-        simulation = Simulation(
-            seen, workload, scheduler, cluster, refused, sampler, recorder, watch, on_progress, driven
-        )
-        sampler.on_begin = lambda: _count_from(simulation, since)
+        live = Simulation(seen, workload, scheduler, cluster, refused, sampler, recorder, watch, on_progress, driven)
+        sampler.on_begin = lambda: _count_from(live, since)
         began = time.perf_counter()
-        steps, decisions = go(simulation), recorder.decisions
-        totals = _Totals(
-            _idled(scheduler.state, workload, cluster.now) - recorder.idled_before, recorder.revoked, recorder.lost
-        )
-        if driven is not None:
-            totals = totals._replace(offers=dict(driven.counts), offered=driven.offered)
+        counted = _by_scheduler(live, compiled)
     seconds = time.perf_counter() - began
     notes += _notes(cluster, refused, slots=scheduling == f"maxmin:{SLOT}")
     truth = cluster.truth
     return Run(
-        workload=moved(workload, -origin), policy=policy, submitted=workload.submit - origin, begun=truth.begun - origin,
-        ended=truth.ended - origin, waited=truth.waited, refused=refused, queues=names, resources=workload.resources,
-        since=since - origin, **sampler.columns(origin),
-        completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=workload.settings.revoke, **totals._asdict(),
-        decisions=decisions, steps=steps, seconds=seconds, notes=notes,
-        replay=None if starts is None else _replay(workload, starts),
+        workload=moved(workload, -origin), policy=policy, queues=workload.leaves, resources=workload.resources,
+        submitted=workload.submit - origin, begun=truth.begun - origin, ended=truth.ended - origin, waited=truth.waited,
+        refused=refused, since=since - origin, **sampler.columns(origin), completed=cluster.completed,
+        withdrawn=cluster.withdrawn, revokes=workload.settings.revoke, **counted,
+        seconds=seconds, notes=notes, replay=None if starts is None else _replay(workload, starts),
     )  # fmt: skip
+
+
+def _check(workload: Workload, warm_up: float) -> None:
+    """Raise TraceError for a workload with nothing to simulate or to measure."""
+    name = workload.name
+    if not workload.nodes:
+        raise TraceError(f"{name}: there are no machines: name some with --nodes and --node, or --config")
+    try:
+        check_total(node.capacity for node in workload.nodes)
+    except ValueError as error:
+        raise TraceError(f"{name}: {error}") from None
+    if not len(workload.submit):
+        raise TraceError(f"{name}: there are no jobs in this part of it")
+    if warm_up > workload.submit[-1]:
+        last = f"the last job comes at {workload.submit[-1]:g} s"
+        raise TraceError(f"{name}: a warm-up of {warm_up:g} s leaves nothing to measure: {last}")
+
+
+def _check_baseline(workload: Workload, policy: str, baseline: Baseline | None, offers: Answers | None) -> None:
+    """Raise PolicyError if a baseline, or EASY's rule in the order of a policy, cannot run this."""
+    if baseline is not None and workload.after:
+        raise PolicyError(f"{policy}: does not support jobs that come after others: it is a baseline")
+    if offers is not None:
+        raise PolicyError(f"{policy}: makes no offers: it is a baseline")
+    policies = [queue.policy for queue in workload.queues if queue.policy and baseline is None]
+    if any(code_of(each, workload.resources) == HDRF for each in policies):
+        raise PolicyError(f"{policy}: cannot serve queues by hdrf: choose another order")
+
+
+def _by_scheduler(s: Simulation, compiled: bool) -> dict[str, Any]:
+    """Run a simulation with the live scheduler; return what was counted, as :class:`Run` names it."""
+    w, recorder, offers = s.workload, s.recorder, s.offers
+    plain = compiled and s.watch is None and offers is None and not w.changes and not w.settings.max_jobs_of
+    steps = (by_many_steps if plain else by_steps)(s)
+    idled = _idled(s.scheduler.state, w, s.cluster.now) - recorder.idled_before
+    of_offers = {} if offers is None else {"offers": dict(offers.counts), "offered": offers.offered}
+    return {
+        "decisions": recorder.decisions, "steps": steps, "idled": idled, "revoked": recorder.revoked, "lost": recorder.lost,
+        **of_offers,
+    }  # fmt: skip
 
 
 def _replay(workload: Workload, starts: F64) -> dict[str, float] | None:
@@ -319,22 +321,6 @@ def _as_asked(
     return reconfigured(workload, change)
 
 
-def _check_baseline(workload: Workload, policy: str, offers: Answers | None) -> None:
-    """Raise PolicyError if a baseline cannot run this."""
-    if workload.after:
-        raise PolicyError(f"{policy}: does not support jobs that come after others: it is a baseline")
-    if offers is not None:
-        raise PolicyError(f"{policy}: makes no offers: it is a baseline")
-
-
-def _check_order(workload: Workload, policy: str, offers: Answers | None) -> None:
-    """Raise PolicyError if EASY's rule in the order of a policy cannot run this."""
-    if offers is not None:
-        raise PolicyError(f"{policy}: makes no offers: it is a baseline")
-    if any(queue.policy and code_of(queue.policy, workload.resources) == HDRF for queue in workload.queues):
-        raise PolicyError(f"{policy}: cannot serve queues by hdrf: choose another order")
-
-
 def _refuse(workload: Workload, refused: Bools) -> list[str]:
     """Mark the jobs that the scheduler would not accept; return a note on them.
 
@@ -359,16 +345,6 @@ def _refuse(workload: Workload, refused: Bools) -> list[str]:
     return notes
 
 
-class _Totals(NamedTuple):
-    """Counts and sums of a run; see :class:`Run`."""
-
-    idled: F64
-    revoked: int = 0
-    lost: float = 0.0
-    offers: dict[str, int] | None = None
-    offered: Mapping[str, float] = MappingProxyType({})
-
-
 def _count_from(s: Simulation, at: float) -> None:
     """Forget what was counted until `at`, up to which nothing changes."""
     s.recorder.revoked, s.recorder.lost = 0, 0.0
@@ -378,19 +354,19 @@ def _count_from(s: Simulation, at: float) -> None:
 
 
 def _scheduler(
-    cluster: SimulatedCluster,
-    tree: list[Queue],
-    settings: Settings,
-    record: Callable[[Sequence[Fact]], None] | None,
-    starts: F64 | None,
+    cluster: SimulatedCluster, workload: Workload, by_easy: bool, record: Record | None, starts: F64 | None
 ) -> tuple[Scheduler, Recorder]:
     """Return a configured scheduler that knows the cluster's nodes, and the recorder of its decisions."""
+    settings = workload.settings
+    if by_easy:  # nothing is preempted for a baseline
+        settings = msgspec.structs.replace(settings, revoke=False)
     scheduler = Scheduler(Unrecorded(), cluster, lambda: cluster.now, repeat_after=np.inf, strict=True)
     recorder = Recorder(record, scheduler.state, cluster, starts)
     scheduler.on_record = recorder
-    scheduler.step([lambda state, now: [Configured(at=now, queues=tree, settings=settings)]])
+    scheduler.step([lambda state, now: [Configured(at=now, queues=workload.queues, settings=settings)]])
     while cluster.next_event() == cluster.now:
         scheduler.step()
+    scheduler.state.order.counts[BY_EASY] = by_easy
     return scheduler, recorder
 
 
@@ -399,22 +375,8 @@ def _idled(state: State, workload: Workload, now: float) -> F64:
     idled = dict(zip(state.resources, idled_by_queue(state, now).sum(axis=0).tolist(), strict=True))
     if workload.nodes and SLOT in idled and SLOT not in workload.resources:
         part = idled[SLOT] / max(1, int(state.cluster.total[state.resources.index(SLOT)]))
-        return np.array([part * sum(n.capacity.get(r, 0) for n in workload.nodes) for r in workload.resources])
+        return part * workload.capacity.sum(axis=0)
     return np.array([idled.get(resource, 0.0) for resource in workload.resources])
-
-
-def _run_baseline(
-    workload: Workload, cluster: SimulatedCluster, baseline: Baseline, refused: Bools, sampler: Sampler,
-    on_progress: Callable[[], None],
-) -> tuple[int, int, F64]:  # fmt: skip
-    """Run a workload under a baseline without queues."""
-
-    def sample(now: float) -> float:
-        sampler.advance(now)
-        on_progress()
-        return sampler.pause
-
-    return by_line(workload, cluster, baseline, ~refused, sample, sampler.since)
 
 
 def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:
@@ -430,34 +392,11 @@ def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:
     return notes
 
 
-def _cluster(
-    workload: Workload, seen: Workload, names: list[str], overcommitted: bool, kind: type[SimulatedCluster]
-) -> SimulatedCluster:
-    resources = workload.resources
-    capacity = np.array([[node.capacity.get(r, 0) for r in resources] for node in workload.nodes], np.int64)
-    needs = np.array([[demand.get(r, 0) for r in resources] for demand in workload.demands], np.int64)
-    return kind(
-        seen.nodes, capacity, needs[workload.shape], workload.leaf, len(names),
-        workload.tasks, workload.duration, workload.first, workload.varied, overcommitted,
-        too_large_gangs(seen),
-    )  # fmt: skip
-
-
 def _least_seconds(workload: Workload, which: Bools, capacity: I64) -> float:
     """Return a lower bound of the time for these jobs: until the last submission, and by work over capacity."""
-    sums = np.concatenate([[0.0], np.cumsum(workload.duration)])
-    alike = np.where(workload.varied, 1, workload.tasks)
-    seconds = (sums[workload.first + np.where(workload.varied, workload.tasks, 1)] - sums[workload.first]) * alike
-    needs = np.array([[demand.get(r, 0) for r in workload.resources] for demand in workload.demands], float)
-    work = seconds[which] @ needs[workload.shape[which]] / np.maximum(capacity, 1)
+    needs = workload.needs[workload.shape[which]].astype(float)
+    work = workload.work[which] @ needs / np.maximum(capacity, 1)
     return max(float(workload.submit[-1] - workload.submit[0]), float(work.max(initial=0.0)))
-
-
-def _can_be_held(seen: Workload) -> Bools:
-    """Mark the jobs whose tasks fit on some empty machine."""
-    kinds = list({(tuple(n.capacity.items()), tuple(n.labels.items())): n for n in seen.nodes}.values())
-    fits = [_fits(kinds, demand, place) for demand, place in zip(seen.demands, seen.places, strict=True)]
-    return np.array(fits)[seen.shape]
 
 
 def check_policy(policy: str) -> None:
@@ -528,12 +467,3 @@ def _tree(queues: list[Queue], policy: str, history: float | None) -> list[Queue
     rest = [queue for queue in queues if queue.name != ROOT] or [Queue(USERS)]
     asked = {**({"policy": policy} if policy else {}), **({} if history is None else {"history": history})}
     return [msgspec.structs.replace(root, **asked), *rest]
-
-
-def _fits(nodes: list[Node], demand: Quantities, on: dict[str, list[str]]) -> bool:
-    """True if some machine, empty, could hold a task."""
-    return any(
-        all(node.capacity.get(r, 0) >= q for r, q in demand.items())
-        and all(node.labels.get(label) in values for label, values in on.items())
-        for node in nodes
-    )

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fairlead.simulate.configured import configured
 from fairlead.simulate.measure import over_seeds, summary
 from fairlead.simulate.offers import parse_answers
-from fairlead.simulate.run import simulate
+from fairlead.simulate.run import Run, simulate
 from fairlead.simulate.traces import Derivation, kind_of, read_trace
 from fairlead.simulate.workload import TraceError, Workload, cut
 
@@ -24,32 +24,15 @@ FORMAT = 2
 """Version of the results; those of another one are computed again."""
 
 
-class Source(NamedTuple):
-    """What a workload is read from; `seed` is 0 where it draws nothing."""
-
-    trace: str
-    kind: str
-    skip_bad: bool
-    seed: int
-    columns: str = ""
-
-    @property
-    def is_derived(self) -> bool:
-        """True if tasks and users are drawn when it is read, so that each seed gives another workload."""
-        return not self.columns and (self.kind or kind_of(Path(self.trace))) == "swim"
-
-    def drawn_by(self, seed: int) -> "Source":
-        """Return what is read with a seed."""
-        return self._replace(seed=seed if self.is_derived else 0)
+Source = tuple[str, str, str, bool, int]
+"""What :func:`read_source` takes."""
 
 
 @dataclass(frozen=True)
 class Point:
     """The inputs of one simulation.
 
-    trace, kind : path of the trace, and its format
-    nodes, node : number and capacity of identical machines; 0: those of the trace, or of `config`
-    config : path of a fairlead.toml; empty for none
+    nodes, node : number and capacity of identical machines; 0: those of the trace, or of `config`, a fairlead.toml
     changes : assignments to keys of the configuration
     history : half-life of past usage in seconds; None: that of the configuration
     offers, framework : queues whose jobs are launched in offers, empty for none; and how frameworks answer
@@ -79,7 +62,23 @@ class Point:
     @property
     def source(self) -> Source:
         """What to read."""
-        return Source(self.trace, self.kind, self.skip_bad, 0, self.columns).drawn_by(self.seed)
+        seed = self.seed if is_derived(self.trace, self.kind, self.columns) else 0
+        return self.trace, self.kind, self.columns, self.skip_bad, seed
+
+    def configured(self, workload: Workload) -> Workload:
+        """Give a workload this point's machines and configuration."""
+        return configured(workload, self.nodes, self.node, Path(self.config) if self.config else None, self.changes)
+
+    def workload(self, read: Workload) -> Workload:
+        """Return the workload to simulate, of one that was read."""
+        return self.configured(cut(read, self.start, self.end, self.speed, self.scale, self.seed))
+
+    def run(self, workload: Workload, progress: Callable[[float], None] | None = None) -> Run:
+        """Simulate the workload of this point."""
+        offers = parse_answers(self.offers, self.framework) if self.offers else None
+        return simulate(
+            workload, self.policy, history=self.history, warm_up=self.warm_up, offers=offers, progress=progress
+        )
 
     @property
     def name(self) -> str:
@@ -94,24 +93,21 @@ class Point:
         return f"{digest}.json"
 
 
+def is_derived(trace: str, kind: str, columns: str) -> bool:
+    """Return True if tasks and users are drawn when a trace is read, so that each seed gives another workload."""
+    return not columns and (kind or kind_of(Path(trace))) == "swim"
+
+
 @lru_cache(maxsize=64)
-def read_source(source: Source) -> Workload:
+def read_source(trace: str, kind: str, columns: str, skip_bad: bool, seed: int) -> Workload:
     """Read a trace, once."""
-    derivation = Derivation(seed=source.seed)
-    columns = Path(source.columns) if source.columns else None
-    return read_trace(
-        Path(source.trace), source.kind or None, skip_bad=source.skip_bad, derivation=derivation, columns=columns
-    )
+    mapping = Path(columns) if columns else None
+    return read_trace(Path(trace), kind or None, skip_bad=skip_bad, derivation=Derivation(seed=seed), columns=mapping)
 
 
 def run_point(read: Mapping[Source, Workload], point: Point) -> dict[str, Any]:
     """Run one simulation of a workload that was read; return the point and its numbers."""
-    workload = cut(read[point.source], point.start, point.end, point.speed, point.scale, point.seed)
-    config = Path(point.config) if point.config else None
-    workload = configured(workload, point.nodes, point.node, config, point.changes)
-    offers = parse_answers(point.offers, point.framework) if point.offers else None
-    run = simulate(workload, point.policy, history=point.history, warm_up=point.warm_up, offers=offers)
-    found = summary(run, point.seed)
+    found = summary(point.run(point.workload(read[point.source])), point.seed)
     del found["seconds"]  # the same point gives the same file
     return {"point": asdict(point), "numbers": found}
 
@@ -132,34 +128,13 @@ def merged(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def sweep(
-    points: list[Point],
-    folder: Path,
-    engine: str = "local",
-    progress: Callable[[int, int], None] = lambda done, of: None,
-    workers: int | None = None,
-) -> list[dict[str, Any]]:
-    """Run the points that are not in the folder yet.
+    points: list[Point], folder: Path, engine: str = "local",
+    progress: Callable[[int, int], None] = lambda done, of: None, workers: int | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Run the points that are not in the folder yet; return the results of all, in their order.
 
-    Parameters
-    ----------
-    points : list of Point
-    folder : Path
-    engine : {"local", "ray"}
-        This machine's cores, or the Ray cluster at `RAY_ADDRESS`, whose nodes must see the trace under the same path.
-    progress : function
-        Called with the number of points done, and of all points.
-    workers : int, optional
-        Processes on this machine.
-
-    Returns
-    -------
-    list of dict
-        Results of :func:`run_point`, in the order of the points.
-
-    Raises
-    ------
-    TraceError
-        The folder cannot be written, a trace cannot be read, the engine is unknown, or Ray is not installed.
+    `engine` is local, with `workers` processes on this machine, by default one a core; or ray, at `RAY_ADDRESS`, where the nodes
+    must see the trace under the same path. `progress` gets the number of points done, and of all. Raises TraceError.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,7 +146,7 @@ def sweep(
     progress(done, len(points))
     if engine not in ENGINES:
         raise TraceError(f"unknown engine {engine!r} for a sweep: use {' or '.join(ENGINES)}")
-    read = {source: read_source(source) for source in {point.source for point, _ in missing}}
+    read = {source: read_source(*source) for source in {point.source for point, _ in missing}}
     for file, found in ENGINES[engine](read, missing, workers):
         part = file.with_suffix(".part")
         part.write_text(json.dumps(found, sort_keys=True, indent=1))
@@ -181,18 +156,18 @@ def sweep(
     return [json.loads(file.read_text()) for file in files]
 
 
-def _on_this_machine(
-    read: Mapping[Source, Workload], missing: list[tuple[Point, Path]], workers: int | None
-) -> Iterator[tuple[Path, dict[str, Any]]]:
+Results = Iterator[tuple[Path, dict[str, Any]]]
+Missing = list[tuple[Point, Path]]
+
+
+def _on_this_machine(read: Mapping[Source, Workload], missing: Missing, workers: int | None) -> Results:
     from fairlead.processes import on_all_cores
 
     for place, found in on_all_cores(run_point, [(point,) for point, _ in missing], workers, (read,)):
         yield missing[place][1], found
 
 
-def _on_ray(
-    read: Mapping[Source, Workload], missing: list[tuple[Point, Path]], _workers: int | None
-) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _on_ray(read: Mapping[Source, Workload], missing: Missing, _workers: int | None) -> Results:
     if not missing:
         return
     try:

@@ -36,56 +36,26 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True)
 class Workload:
-    """Machines, and jobs in order of submission.
+    """Machines, and jobs in order of submission. All arrays have an entry a job unless another shape is named.
 
-    Attributes
-    ----------
-    name : str
-    nodes : list of Node
-    queues : list of Queue
-        The tree; if empty, each queue of a job is a leaf under the root.
-    submit : float64, shape (jobs,)
-        Seconds from the start, ascending.
-    leaf : int64, shape (jobs,)
-        Index into `leaves`.
-    leaves : list of str
-        The queues of jobs, in order of their first job.
-    tasks : int64, shape (jobs,)
-    shape : int64, shape (jobs,)
-        Index into `demands` and `places`.
-    demands : list of dict
-        Demand of one task, in base units.
-    places : list of dict
-        Required labels, each with its accepted values.
-    duration : float64
-        Seconds; job j's start at `first[j]`: one per task where `varied[j]`, else one for all.
-    first, varied : int64, shape (jobs,)
-    gang : bool, shape (jobs,)
-        True if all tasks start at once or none.
-    priority : int64, shape (jobs,)
-    withdrawn : float64, shape (jobs,)
-        When a job's waiting tasks are cancelled; running ones go on. Infinite: never.
-    time_limit : float64, shape (jobs,)
-        Declared most seconds of a task, never less than it took. Infinite: none.
-    like : int64, shape (jobs,)
-        Index into `templates`.
-    templates : list of Job
-        Everything else about a job, such as its name, user and retries; the columns above override the template.
-    after : dict of int to list of int
-        By job: earlier jobs that must have ended before it.
-    settings : Settings
-        Of the scheduler; the defaults where neither a configuration nor a journal sets them.
-    changes : list of Fact
-        What else happens, by time: nodes that join, are lost or drained, other configurations, and what people ask about jobs,
-        by their number in the order of submission, from 1.
-    begun : float64, shape (tasks,) or (0,)
-        When tasks really began, those of one job after another's; NaN if they did not. Empty if that is not known.
-    origin : float
-        When the workload begins on the scheduler's clock. Another clock rounds differently, which may turn a decision.
-    skipped : int
-        Malformed rows left out.
-    notes : list of str
-        Choices made where the trace is silent.
+    queues : the tree; if empty, each queue of a job is a leaf under the root
+    submit : seconds from the start, ascending
+    leaf, leaves : index into `leaves`; the queues of jobs, in order of their first job
+    shape : index into `demands`, of one task in base units, and `places`, required labels with their accepted values
+    duration : seconds; job j's start at `first[j]`: one per task where `varied[j]`, else one for all
+    gang : True if all tasks start at once or none
+    withdrawn : when a job's waiting tasks are cancelled; running ones go on. Infinite: never
+    time_limit : declared most seconds of a task, never less than it took. Infinite: none
+    like, templates : index into `templates`, which have everything else about a job, such as its name, user and retries; the
+        columns above override the template
+    after : by job: earlier jobs that must have ended before it
+    settings : of the scheduler; the defaults where neither a configuration nor a journal sets them
+    changes : what else happens, by time: nodes that join, are lost or drained, other configurations, and what people ask about
+        jobs, by their number in the order of submission, from 1
+    begun : shape (tasks,) or (0,): when tasks really began, those of one job after another's; NaN: not, empty: unknown
+    origin : when the workload begins on the scheduler's clock. Another clock rounds differently, which may turn a decision
+    skipped : malformed rows left out
+    notes : choices made where the trace is silent
     """
 
     name: str
@@ -126,6 +96,16 @@ class Workload:
         named = [*(r for node in self.nodes for r in node.capacity), *(r for demand in self.demands for r in demand)]
         return list(dict.fromkeys(named))
 
+    @cached_property
+    def capacity(self) -> I64:
+        """Capacity of each machine, shape (nodes, resources)."""
+        return _amounts((node.capacity for node in self.nodes), self.resources)
+
+    @cached_property
+    def needs(self) -> I64:
+        """What one task of each shape needs, shape (shapes, resources)."""
+        return _amounts(self.demands, self.resources)
+
     @property
     def machines(self) -> str:
         """Machines as text: ``400 of cpu=12 memory=48Gi``."""
@@ -140,6 +120,11 @@ class Workload:
         ends = np.append(self.first[1:], len(self.duration)) if len(self.first) else self.first
         sums = np.add.reduceat(self.duration, self.first) if len(self.first) else np.zeros(0)
         return np.where((self.varied == 1) & (ends > self.first), sums, self.duration[self.first] * self.tasks)
+
+
+def _amounts(quantities: Iterable[Quantities], resources: list[str]) -> I64:
+    rows = [[each.get(r, 0) for r in resources] for each in quantities]
+    return np.array(rows, np.int64).reshape(len(rows), len(resources))
 
 
 class Once(dict[Any, int]):
@@ -186,20 +171,10 @@ class Jobs:
         return self._templates.setdefault(msgspec.json.encode(template), (len(self._templates), template))[0]
 
     def add(
-        self,
-        submit: float,
-        queue: str,
-        demand: Quantities,
-        duration: float | list[float],
-        tasks: int = 1,
-        on: dict[str, list[str]] | None = None,
-        gang: bool = False,
-        priority: int = 0,
-        withdrawn: float = np.inf,
-        time_limit: float = np.inf,
-        after: Sequence[int] = (),
-        like: Job = ANY,
-    ) -> None:
+        self, submit: float, queue: str, demand: Quantities, duration: float | list[float], tasks: int = 1,
+        on: dict[str, list[str]] | None = None, gang: bool = False, priority: int = 0, withdrawn: float = np.inf,
+        time_limit: float = np.inf, after: Sequence[int] = (), like: Job = ANY,
+    ) -> None:  # fmt: skip
         """Add a job; `duration` is one for all tasks or a list, `after` the indices of jobs in order of addition."""
         if after:
             self._after[len(self)] = list(after)
@@ -217,19 +192,10 @@ class Jobs:
         gang: Column = False, priority: Column = 0, withdrawn: Column = np.inf, time_limit: Column = np.inf,
         like: Column | None = None, after: Mapping[int, list[int]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """Add jobs by columns; a number stands for all of them.
+        """Add jobs by columns, which are those of :class:`Workload`; a number stands for all jobs.
 
-        Parameters
-        ----------
-        submit : float64, shape (jobs,)
-        leaf, shape, like : from the methods of these names
-        duration : float64
-            The durations of all jobs one after another, `lengths` of each.
-        lengths : 1 or `tasks`
-        after : dict of int to list of int
-            As of :class:`Workload`, by order of addition.
-
-        The others are as in :class:`Workload`.
+        `leaf`, `shape` and `like` are from the methods of these names. `duration` has those of all jobs one after another,
+        `lengths` of each: 1, or `tasks`. Jobs in `after` count by order of addition.
         """
         self._after |= after
         like = self.like(ANY) if like is None else like
@@ -242,29 +208,21 @@ class Jobs:
         self, name: str, nodes: list[Node], queues: list[Queue], skipped: int = 0, notes: list[str] | None = None
     ) -> Workload:
         """Return the jobs as a workload, in order of submission."""
-        columns = {
+        columns: dict[str, Any] = {
             name: np.frombuffer(column, code)
             for (name, code), column in zip(_CODES.items(), self._columns.values(), strict=True)
         }
         lengths, duration = columns.pop("lengths"), np.frombuffer(self._duration, float)
         first = np.cumsum(lengths) - lengths
         longest = np.maximum.reduceat(duration, first) if len(first) else np.zeros(0)
+        columns |= {"gang": columns["gang"] > 0, "time_limit": np.maximum(columns["time_limit"], longest)}
         found = Workload(
-            name=name,
-            nodes=nodes,
-            queues=queues,
-            **columns | {"gang": columns["gang"] > 0, "time_limit": np.maximum(columns["time_limit"], longest)},
-            leaves=list(self._leaves),
+            name=name, nodes=nodes, queues=queues, **columns, leaves=list(self._leaves),
             demands=[dict(demand) for demand, _ in self._shapes],
             places=[{label: list(values) for label, values in on} for _, on in self._shapes],
-            duration=duration,
-            first=first,
-            varied=(lengths > 1).astype(np.int64),
-            templates=[job for _, job in self._templates.values()],
-            after=self._after,
-            skipped=skipped,
-            notes=list(notes or []),
-        )
+            duration=duration, first=first, varied=(lengths > 1).astype(np.int64),
+            templates=[job for _, job in self._templates.values()], after=self._after, skipped=skipped, notes=list(notes or []),
+        )  # fmt: skip
         return _chosen(found, np.argsort(found.submit, kind="stable"))
 
 
@@ -288,31 +246,19 @@ def _chosen(workload: Workload, rows: I64) -> Workload:
     number[order] = np.arange(len(order))
     names = ("submit", "tasks", "shape", "varied", "gang", "priority", "withdrawn", "time_limit", "like")
     return replace(
-        workload,
-        **{name: getattr(workload, name)[rows] for name in names},
-        leaf=number[leaf],
-        leaves=[workload.leaves[k] for k in order.tolist()],
-        duration=workload.duration[where],
-        first=first,
+        workload, **{name: getattr(workload, name)[rows] for name in names}, leaf=number[leaf],
+        leaves=[workload.leaves[k] for k in order.tolist()], duration=workload.duration[where], first=first,
         after=_after(workload.after, rows),
-    )
+    )  # fmt: skip
 
 
 def cut(
     workload: Workload, start: float = 0.0, end: float = np.inf, speed: float = 1.0, scale: float = 1.0, seed: int = 0
 ) -> Workload:
-    """Select a period of a workload, and scale its arrival rate or its number of jobs.
+    """Select the jobs submitted in [start, end) seconds, and scale their arrival rate or their number; `start` becomes 0.
 
-    Parameters
-    ----------
-    workload : Workload
-    start, end : float
-        Seconds: jobs submitted in [start, end); `start` becomes 0.
-    speed : float
-        Factor of the arrival rate; durations stay.
-    scale : float
-        Factor of the number of jobs: 0.5 takes each with that probability, 2.5 takes each twice and half of them once more.
-    seed : int
+    `speed` multiplies the arrival rate; durations stay. `scale` multiplies the number of jobs: 0.5 takes each with that
+    probability, 2.5 takes each twice and half of them once more.
     """
     wanted = (workload.submit >= start) & (workload.submit < end)
     copies = np.full(len(workload.submit), int(scale))
@@ -321,25 +267,19 @@ def cut(
     begin = start if np.isfinite(start) else 0.0
     found = _chosen(workload, rows)
     return replace(
-        found,
-        submit=(found.submit - begin) / speed,
-        withdrawn=(found.withdrawn - begin) / speed,
+        found, submit=(found.submit - begin) / speed, withdrawn=(found.withdrawn - begin) / speed,
         changes=_changes(workload.changes, rows, begin, speed),
-        begun=_begun(workload, rows) - begin if speed == 1 else np.zeros(0),
-        origin=workload.origin + begin,
-    )
+        begun=_begun(workload, rows) - begin if speed == 1 else np.zeros(0), origin=workload.origin + begin,
+    )  # fmt: skip
 
 
 def moved(workload: Workload, seconds: float) -> Workload:
     """Return a workload with all of its times moved, and its origin back."""
     return replace(
-        workload,
-        submit=workload.submit + seconds,
-        withdrawn=workload.withdrawn + seconds,
+        workload, submit=workload.submit + seconds, withdrawn=workload.withdrawn + seconds, begun=workload.begun + seconds,
         changes=[msgspec.structs.replace(fact, at=fact.at + seconds) for fact in workload.changes],
-        begun=workload.begun + seconds,
         origin=workload.origin - seconds,
-    )
+    )  # fmt: skip
 
 
 def _changes(changes: list[Fact], rows: I64, begin: float, speed: float) -> list[Fact]:
@@ -392,14 +332,8 @@ def check_leaves(workload: Workload) -> None:
 def most_at_once(demand: I64, total: I64) -> int:
     """Return an upper bound of the tasks that run at once.
 
-    Group tasks by dominant resource r. The sum of a group's demands for r is at most the total, and each is at least that of the
-    smallest shape, so a group has at most as many tasks as fit of the shape of which most fit.
-
-    Parameters
-    ----------
-    demand : int64, shape (shapes, resources)
-    total : int64, shape (resources,)
-        Capacity of all machines.
+    Group tasks by dominant resource r. The sum of a group's demands for r is at most the `total` of all machines, and each is at
+    least that of the smallest shape, so a group has at most as many tasks as fit of the shape of which most fit.
     """
     fit = np.where(demand > 0, total // np.maximum(demand, 1), np.iinfo(np.int64).max).min(axis=1)
     return len(total) * int(fit.max())

@@ -30,39 +30,20 @@ from fairlead.simulate.workload import TraceError, Workload
 
 
 def read_trace(
-    path: Path,
-    kind: str | None = None,
-    *,
-    skip_bad: bool = False,
-    derivation: Derivation | None = None,
+    path: Path, kind: str | None = None, *, skip_bad: bool = False, derivation: Derivation | None = None,
     columns: Path | None = None,
-) -> Workload:
-    """Read a trace.
+) -> Workload:  # fmt: skip
+    """Read a trace of a kind of `READERS`, by default that of the file name.
 
-    Parameters
-    ----------
-    path : Path
-    kind : str, optional
-        One of `READERS`; by default from the file name.
-    skip_bad : bool
-        Skip and count malformed rows.
-    derivation : Derivation, optional
-        For ``swim``.
-    columns : Path, optional
-        Where a table's columns come from: :mod:`fairlead.simulate.traces.mapping`.
-
-    Raises
-    ------
-    TraceError
-        The trace cannot be read; the message names file, line and remedy.
+    `skip_bad` skips and counts malformed rows; `derivation` is for ``swim``; `columns` says where a table's columns come from
+    (:mod:`fairlead.simulate.traces.mapping`). Raises TraceError, which names file, line and remedy.
     """
     kind = kind or ("table" if columns else kind_of(path))
     if kind not in READERS:
         raise TraceError(f"unknown format {kind!r}: use one of {', '.join(READERS)}")
     if columns and kind != "table":
-        raise TraceError(
-            f"--columns {columns}: is for tables, and {path} is {kind}: leave it out, or add --format table"
-        )
+        what = f"is for tables, and {path} is {kind}"
+        raise TraceError(f"--columns {columns}: {what}: leave it out, or add --format table")
     try:
         if columns:
             found = _joined(path, mapped(path, read_mapping(columns)), skip_bad)
@@ -88,16 +69,7 @@ def kind_of(path: Path) -> str:
         if not (path / openb.PODS).exists():
             raise TraceError(f"{path}: is a folder without {openb.PODS}, which openb needs: name a file")
         return "openb"
-    kinds = {
-        ".tsv": "swim",
-        ".swf": "swf",
-        ".csv": "table",
-        ".parquet": "table",
-        ".db": "journal",
-        ".sacct": "sacct",
-        ".json": "yarn",
-    }
-    for suffix, kind in kinds.items():
+    for suffix, kind in SUFFIXES.items():
         if name.endswith(suffix):
             return kind
     raise TraceError(f"{path}: unknown format: choose one with --format: {', '.join(READERS)}")
@@ -118,6 +90,9 @@ def _joined(path: Path, chunks: Iterator[Chunk], skip_bad: bool, *notes: str) ->
     return replace(found, submit=found.submit - found.submit[:1])
 
 
+SUFFIXES = {
+    ".tsv": "swim", ".swf": "swf", ".csv": "table", ".parquet": "table", ".db": "journal", ".sacct": "sacct", ".json": "yarn",
+}  # fmt: skip
 READERS: dict[str, Callable[[Path, bool], Workload]] = {
     "openb": read_openb,
     "swim": read_swim,

@@ -11,9 +11,8 @@
 Columns that the file does not list are ignored, and times count from the first submission.
 """
 
-import sysconfig
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
@@ -25,8 +24,7 @@ from fairlead.model.faults import shortened
 from fairlead.model.quantity import parse_quantity, plain_number
 from fairlead.simulate.traces import rows
 from fairlead.simulate.traces.rows import Cells, Chunk
-from fairlead.simulate.traces.table import KNOWN
-from fairlead.simulate.traces.times import moment
+from fairlead.simulate.traces.table import KNOWN, SHIPPED, moment
 from fairlead.simulate.workload import F64, TraceError
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -83,12 +81,11 @@ class Mapping(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 def read_mapping(path: Path) -> Mapping:
     """Read a mapping, or one of those in share/fairlead/columns by its name. Raises TraceError if it is invalid."""
-    shipped = Path(sysconfig.get_path("data"), "share", "fairlead", "columns")
-    file = shipped / f"{path}.toml" if len(path.parts) == 1 and not path.suffix and not path.exists() else path
+    file = SHIPPED / f"{path}.toml" if len(path.parts) == 1 and not path.suffix and not path.exists() else path
     try:
         found = msgspec.convert(tomllib.loads(file.read_text("utf-8")), Mapping)
     except OSError as error:
-        there = ", ".join(sorted(each.stem for each in shipped.glob("*.toml")))
+        there = ", ".join(sorted(each.stem for each in SHIPPED.glob("*.toml")))
         raise TraceError(f"--columns {path}: {error.strerror}: name a file, or one of {there}") from None
     except (ValueError, msgspec.ValidationError) as error:
         raise TraceError(f"--columns {path}: {shortened(str(error))}") from None
@@ -117,17 +114,21 @@ def _check(where: str, name: str, source: Source) -> None:
 def mapped(path: Path, mapping: Mapping) -> Iterator[Chunk]:
     """Read a file as chunks of a table."""
     suffix = path.suffix.lower().lstrip(".")
-    kind = mapping.format or (suffix if suffix in ("json", "parquet") else "csv")
+    kind = mapping.format or suffix
     if kind == "json":
         chunks = _of_records(path, mapping)
-    elif kind == "parquet":
-        chunks = rows.parquet(path)
     else:
-        chunks = rows.delimited(path, mapping.separator, mapping.names)
+        chunks = rows.parquet(path) if kind == "parquet" else rows.delimited(path, mapping.separator, mapping.names)
     if mapping.events is not None:
-        chunks = _of_events(path, chunks, mapping)
-    translator = _Translator(path, mapping)
-    return map(translator.table, chunks)
+        chunks = _of_events(path, chunks, mapping, mapping.events)
+    return map(_Translator(path, mapping).table, chunks)
+
+
+def _check_names(path: Path, chunk: Chunk, names: Iterable[str]) -> None:
+    for name in names:
+        if name not in chunk.cells:
+            there = shortened(", ".join(chunk.cells))
+            raise TraceError(f"{path}: has no column {name!r}, which --columns uses: it has {there}")
 
 
 def _paths(mapping: Mapping) -> dict[str, bool]:
@@ -149,11 +150,7 @@ class _Translator:
         self._amounts: dict[str, dict[str, str]] = {}
 
     def table(self, chunk: Chunk) -> Chunk:
-        for name in _paths(self._mapping):
-            if name not in chunk.cells:
-                raise TraceError(
-                    f"{self._path}: has no column {name!r}, which --columns uses: it has {shortened(', '.join(chunk.cells))}"
-                )
+        _check_names(self._path, chunk, _paths(self._mapping))
         for name, wanted in self._mapping.only.items():
             chunk.left_out |= ~np.isin(chunk.texts(name), wanted)
         found, broken = Chunk({}, chunk.lines, chunk.faults), [*chunk.faults]
@@ -207,7 +204,7 @@ def _moments(chunk: Chunk, column: str, source: Source) -> F64:
             return np.nan
         return moment(column, text, UNITS[source.unit or "s"])
 
-    return np.array([chunk.attempt(row, read, text) for row, text in enumerate(chunk.texts(column))], np.float64)
+    return chunk.each(column, read)
 
 
 def _of_records(path: Path, mapping: Mapping) -> Iterator[Chunk]:
@@ -240,21 +237,15 @@ def _text(values: Sequence[Any]) -> str:
     return "" if not values or values[0] is None else str(values[0])
 
 
-def _of_events(path: Path, chunks: Iterator[Chunk], mapping: Mapping) -> Iterator[Chunk]:
+def _of_events(path: Path, chunks: Iterator[Chunk], mapping: Mapping, events: Events) -> Iterator[Chunk]:
     """Join the events of each job into a row."""
-    events = mapping.events
-    assert events is not None
     jobs: dict[tuple[str, ...], dict[str, str]] = {}
     lines: list[int] = []
     faults: dict[int, str] = {}
     others = [name for name in _paths(mapping) if name not in ("submit", "start", "end")]
     kinds = {text: kind for kind in ("submit", "start", "end") for text in getattr(events, kind)}
     for chunk in chunks:
-        for name in (events.column, events.time, *events.key, *others):
-            if name not in chunk.cells:
-                raise TraceError(
-                    f"{path}: has no column {name!r}, which --columns uses: it has {shortened(', '.join(chunk.cells))}"
-                )
+        _check_names(path, chunk, (events.column, events.time, *events.key, *others))
         keys = zip(*map(chunk.texts, events.key), strict=True)
         times, columns = chunk.texts(events.time), [*map(chunk.texts, others)]
         for row, (key, event) in enumerate(zip(keys, chunk.texts(events.column), strict=True)):
@@ -264,9 +255,8 @@ def _of_events(path: Path, chunks: Iterator[Chunk], mapping: Mapping) -> Iterato
                 jobs[(*key, str(len(jobs)))] = {}  # the key of no job
                 lines.append(chunk.lines[row])
             elif kind == "submit" and key not in jobs:
-                jobs[key] = {name: column[row] for name, column in zip(others, columns, strict=True)} | {
-                    "submit": times[row]
-                }
+                jobs[key] = {name: column[row] for name, column in zip(others, columns, strict=True)}
+                jobs[key]["submit"] = times[row]
                 lines.append(chunk.lines[row])
             elif kind in ("start", "end") and key in jobs:
                 jobs[key][kind] = times[row]

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from fairlead.model.specs import Node, Quantities
-from fairlead.simulate.traces.rows import Chunk, Rows, delimited
-from fairlead.simulate.workload import I64, Jobs, Once, TraceError, Workload
+from fairlead.simulate.traces.rows import Cells, Chunk, Rows, delimited
+from fairlead.simulate.traces.table import read_table
+from fairlead.simulate.workload import I64, TraceError, Workload
 
 PODS, NODES = "openb_pod_list_default.csv", "openb_node_list_all_node.csv"
 
@@ -18,9 +19,8 @@ PODS, NODES = "openb_pod_list_default.csv", "openb_node_list_all_node.csv"
 def read_openb(path: Path, skip_bad: bool = False) -> Workload:
     """Read the folder, or one of its pod lists with the node list beside it."""
     pods = path / PODS if path.is_dir() else path
-    machines, found = Rows(pods.parent / NODES, skip_bad), Rows(pods, skip_bad)
+    machines = Rows(pods.parent / NODES, skip_bad)
     nodes: list[Node] = []
-    jobs = Jobs()
 
     def take_nodes(chunk: Chunk) -> Callable[[I64], None]:
         _need(machines.path, chunk, "sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -33,28 +33,27 @@ def read_openb(path: Path, skip_bad: bool = False) -> Workload:
 
         return keep
 
-    shapes = Once(lambda key: jobs.shape(_demand(key[:3]), {"model": key[3].split("|")} if key[3] else {}))
-    queues = Once(jobs.leaf)
-
-    def take_pods(chunk: Chunk) -> Callable[[I64], None]:
-        if "creation_time" not in chunk.cells:
-            raise TraceError(f"{pods}:1: has no times: use {PODS} or a gpuspec list")
-        _need(pods, chunk, "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "qos", "deletion_time")
-        gpus = chunk.wholes("num_gpu", 0, 10**9)
-        demand = _amounts(chunk, np.where(gpus == 1, chunk.wholes("gpu_milli", 0, 1000), gpus * 1000))
-        begin, end = chunk.numbers("creation_time"), chunk.numbers("deletion_time")
-        begun = chunk.numbers("scheduled_time", empty=-1)
-        begun = np.where(begun < 0, begin, begun)
-        chunk.refuse_all(end < begun, "is deleted before it is scheduled")
-        chunk.refuse_all((demand == 0).all(axis=1), "asks for nothing")
-        shape = chunk.codes([*zip(*demand.T.tolist(), chunk.texts("gpu_spec"), strict=True)], shapes)
-        leaf = chunk.codes(chunk.texts("qos"), queues)
-        return lambda rows: jobs.extend(begin[rows], leaf[rows], shape[rows], np.maximum(1.0, end - begun)[rows])
-
     machines.each(delimited(machines.path), take_nodes)
-    found.each(delimited(pods), take_pods)
+    jobs, found = read_table(pods, (_table(pods, chunk) for chunk in delimited(pods)), skip_bad)
     notes = ["openb: a pod's qos is its queue; a node's GPUs are one pool; a pod runs from scheduling to deletion"]
     return jobs.workload(pods.stem, nodes, [], machines.skipped + found.skipped, notes)
+
+
+def _table(path: Path, chunk: Chunk) -> Chunk:
+    if "creation_time" not in chunk.cells:
+        raise TraceError(f"{path}:1: has no times: use {PODS} or a gpuspec list")
+    _need(path, chunk, "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "qos", "deletion_time")
+    gpus = chunk.wholes("num_gpu", 0, 10**9)
+    demand = _amounts(chunk, np.where(gpus == 1, chunk.wholes("gpu_milli", 0, 1000), gpus * 1000))
+    begin, end = chunk.numbers("creation_time"), chunk.numbers("deletion_time")
+    begun = chunk.numbers("scheduled_time", empty=-1)
+    begun = np.where(begun < 0, begin, begun)
+    chunk.refuse_all(end < begun, "is deleted before it is scheduled")
+    amounts = zip((("cpu", "m"), ("memory", ""), ("gpu", "m")), demand.T.tolist(), strict=True)
+    cells: dict[str, Cells] = {name: [f"{amount}{unit}" for amount in column] for (name, unit), column in amounts}
+    on = [f"model={models}" if models else "" for models in chunk.texts("gpu_spec")]
+    cells |= {"submit": begin, "duration": np.maximum(1.0, end - begun), "queue": chunk.texts("qos"), "on": on}
+    return Chunk(cells, chunk.lines, chunk.faults)
 
 
 def _need(path: Path, chunk: Chunk, *columns: str) -> None:

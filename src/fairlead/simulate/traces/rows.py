@@ -26,16 +26,10 @@ Cells = Sequence[str] | F64
 class Chunk:
     """Some rows of a trace.
 
-    Attributes
-    ----------
-    cells : dict of str to a list of str or float64, shape (rows,)
-        By column; an empty cell is an empty text.
-    lines : list of int
-        Line of each row in its file.
-    faults : dict of int to str
-        What is wrong with a row; the first thing counts.
-    left_out : bool, shape (rows,)
-        Rows that are no jobs, though nothing is wrong with them.
+    cells : by column, a list of texts, in which an empty cell is an empty text, or float64, shape (rows,)
+    lines : line of each row in its file
+    faults : what is wrong with a row; the first thing counts
+    left_out : bool, shape (rows,): rows that are no jobs, though nothing is wrong with them
     """
 
     def __init__(self, cells: dict[str, Cells], lines: Sequence[int], faults: dict[int, str] | None = None) -> None:
@@ -69,6 +63,10 @@ class Chunk:
             self.refuse(row, f"{column}: write a whole number, not {self.texts(column)[row]!r}")
         return found.astype(np.int64)
 
+    def each(self, column: str, read: Callable[[str], float]) -> F64:
+        """Return what `read` returns of each text of a column."""
+        return np.array([self.attempt(row, read, text) for row, text in enumerate(self.texts(column))], np.float64)
+
     def codes(self, values: Sequence[Any], number: Once) -> I64:
         """Return the number of each value; one that has none is a fault of its row."""
         try:
@@ -89,7 +87,6 @@ class Chunk:
         self.faults.setdefault(row, why)
 
     def refuse_all(self, rows: NDArray[np.bool_], why: str) -> None:
-        """Record what is wrong with all of these rows."""
         for row in np.flatnonzero(rows).tolist():
             self.refuse(row, why)
 
@@ -188,10 +185,8 @@ def by_columns(names: Sequence[str], rows: list[list[str]], lines: Sequence[int]
 
 
 def _header(path: Path, names: list[str], separator: str) -> list[str]:
-    for other, what in (
-        (";", "semicolons between its cells: write commas"),
-        ("|", "bars between its cells: sacct -P writes so: use --format sacct"),
-    ):
+    bars = "bars between its cells: sacct -P writes so: use --format sacct"
+    for other, what in ((";", "semicolons between its cells: write commas"), ("|", bars)):
         if len(names) == 1 and separator == "," and other in names[0]:
             raise TraceError(f"{path}:1: has {what}")
     if (twice := repeated(names)) is not None:

@@ -6,14 +6,14 @@ left out.
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from fairlead.model.faults import shortened
 from fairlead.simulate.traces.rows import Chunk, delimited
-from fairlead.simulate.traces.table import as_queue
-from fairlead.simulate.traces.times import moment
+from fairlead.simulate.traces.table import as_queue, moment
 from fairlead.simulate.workload import TraceError
 
 FIELDS = "JobID,JobName,User,Account,Submit,Elapsed,Timelimit,NNodes,ReqTRES,State"
@@ -33,32 +33,25 @@ def sacct_chunks(path: Path) -> Iterator[Chunk]:
 
 def _table(chunk: Chunk) -> Chunk:
     found = Chunk({}, chunk.lines, chunk.faults)
-    state = [(text.split() or [""])[0] for text in chunk.texts("State")]
-    elapsed = np.array(
-        [chunk.attempt(row, _seconds, text) for row, text in enumerate(chunk.texts("Elapsed"))], np.float64
-    )
+    texts = {name: chunk.texts(name) for name in FIELDS.split(",")}
+    elapsed = chunk.each("Elapsed", _seconds)
+    state = [(text.split() or [""])[0] for text in texts["State"]]
     found.left_out = elapsed == 0
     found.left_out[[*chunk.faults]] = False  # a wrong time is not 0
     found.left_out |= np.isin(state, ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING"))
-    found.left_out |= np.array(["." in number for number in chunk.texts("JobID")], bool)
-    submit, nodes = np.zeros(len(state)), chunk.numbers("NNodes", 1, 1e6, empty=1)
-    demands: list[dict[str, str]] = []
-    for row, (at, wanted) in enumerate(zip(chunk.texts("Submit"), chunk.texts("ReqTRES"), strict=True)):
-        submit[row] = chunk.attempt(row, moment, "Submit", at)
-        demands.append(chunk.attempt(row, _demand, wanted, int(nodes[row])) or {})
-    users, limits = chunk.texts("User"), chunk.texts("Timelimit")
-    accounts = chunk.texts("Account")
+    found.left_out |= np.array(["." in number for number in texts["JobID"]], bool)
+    nodes = chunk.numbers("NNodes", 1, 1e6, empty=1)
+    submit = chunk.each("Submit", partial(moment, "Submit"))
+    wanted = enumerate(zip(texts["ReqTRES"], nodes.tolist(), strict=True))
+    demands = [chunk.attempt(row, _demand, text, int(count)) or {} for row, (text, count) in wanted]
+    owners = zip(texts["Account"], texts["User"], strict=True)
     found.cells = {
-        "submit": submit,
-        "duration": elapsed,
-        "user": users,
-        "name": chunk.texts("JobName"),
-        "queue": ["/".join(filter(None, map(as_queue, both))) for both in zip(accounts, users, strict=True)],
-        "time_limit": [str(seconds) if (seconds := _seconds(text, True)) else "" for text in limits],
-        "tasks": nodes,
-        "gang": ["1" if count > 1 else "" for count in nodes],
+        "submit": submit, "duration": elapsed, "user": texts["User"], "name": texts["JobName"],
+        "queue": ["/".join(filter(None, map(as_queue, both))) for both in owners],
+        "time_limit": [str(seconds) if (seconds := _seconds(text, True)) else "" for text in texts["Timelimit"]],
+        "tasks": nodes, "gang": ["1" if count > 1 else "" for count in nodes],
         **{name: [demand.get(name, "") for demand in demands] for name in ("cpu", "memory", "gpu")},
-    }
+    }  # fmt: skip
     return found
 
 

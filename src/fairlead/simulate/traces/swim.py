@@ -1,6 +1,6 @@
 """Facebook's Hadoop clusters, 2009 and 2010 (Chen et al., SWIM, MASCOTS 2011): jobs with bytes in, shuffled and out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,12 +31,7 @@ class Derivation:
     reduce_split: int = 2**30
     rate: float = 20e6
     start: float = 5.0
-    kinds: tuple[tuple[float, float, float], ...] = (
-        (0.6, 1.0, 1.0),
-        (0.25, 1.0, 4.0),
-        (0.1, 2.0, 2.0),
-        (0.05, 1.0, 8.0),
-    )
+    kinds: Sequence[tuple[float, float, float]] = ((0.6, 1.0, 1.0), (0.25, 1.0, 4.0), (0.1, 2.0, 2.0), (0.05, 1.0, 8.0))
     seed: int = 0
 
 

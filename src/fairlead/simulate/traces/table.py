@@ -1,7 +1,10 @@
 """Tables of one's own: a row a job, columns by name, any other column a resource."""
 
+import json
 import re
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import numpy as np
 
 from fairlead.model.documents import check_queue_name
 from fairlead.model.faults import shortened
-from fairlead.model.quantity import parse_quantity
+from fairlead.model.quantity import parse_quantity, plain_number
 from fairlead.model.specs import USERS, Job, Quantities
 from fairlead.simulate.traces.rows import Chunk, Rows
 from fairlead.simulate.workload import F64, I64, Jobs, Once, TraceError
@@ -37,38 +40,14 @@ TABLE_COLUMNS = {
 """Columns of a `table`; `submit`, `duration` and a resource are required."""
 KNOWN = frozenset(TABLE_COLUMNS) - {"cpu, memory, gpu, ..."}
 
-_ELSEWHERE = {
-    "submit": "submittime submitted submittedat submittedtime arrival arrivaltime arrivedat timestamp time date created "
-    "createdat creationtime queuedtime",
-    "duration": "runtime run elapsed elapsedraw elapsedtime runseconds actualruntime servicetime cputime",
-    "time_limit (the most that a task may run) or duration (what it took)": "walltime wallclock",
-    "time_limit": "timelimit timelimitraw requestedtime reqtime requestedwalltime timeout maxruntime",
-    "duration, as end less start": "start starttime started startedat begin end endtime ended endedat finish finishtime "
-    "finished finishedtime",
-    "queue": "partition account project group vc pool tenant department team qos class schedulingclass",
-    "user": "username userid uid owner",
-    "name": "jobname appname",
-    "job": "id jobid jobno jobnumber uuid",
-    "tasks": "nodes nnodes numnodes nodecount ntasks numtasks taskcount instances instancenum instnum workers replicas "
-    "processors procs nprocs",
-    "cpu": "cpus cores ncpus numcpus corecount numcores vcpus vcores reqcpus alloccpus plancpu cpurequest",
-    "gpu": "gpus ngpus numgpus gpucount ngpu numgpu plangpu",
-    "memory": "mem ram reqmem maxrss memorymb memorygb memmb memgb memoryrequest planmem",
-    "after": "dependency dependencies depends dependson parent parents",
-    "on": "constraint constraints features host hostname machine node nodelist gputype gpuspec",
-    "priority": "prio nice",
-    "": "status state exitcode reason index unnamed0 comment wait waittime queuetime",
-}
-"""Columns of other systems, lower case without other signs, by the column of ours that each might mean."""
+SHIPPED = Path(sysconfig.get_path("data"), "share", "fairlead", "columns")
 
 
 @cache
 def _meanings() -> dict[str, str]:
-    return {_letters(name): meaning for meaning, names in _ELSEWHERE.items() for name in names.split()}
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    """Return what columns of other systems, in lower case without other signs, might be here."""
+    known: dict[str, str] = json.loads((SHIPPED / "elsewhere.json").read_text("utf-8"))
+    return {name: meaning for meaning, names in known.items() for name in names.split()}
 
 
 def check_columns(path: Path, names: Sequence[str]) -> list[str]:
@@ -76,15 +55,13 @@ def check_columns(path: Path, names: Sequence[str]) -> list[str]:
     where, leave = f"{path}:1", "or list the columns to use in a file for --columns"
     for name in names:
         if name in ("weight", "guarantee", "limit", "policy"):
-            raise TraceError(
-                f"{where}: {name}: is neither a resource nor a column of a trace: leave it out, or set it in --config"
-            )
-        meant = _meanings().get(_letters(name))
+            what = "is neither a resource nor a column of a trace"
+            raise TraceError(f"{where}: {name}: {what}: leave it out, or set it in --config")
+        meant = _meanings().get(re.sub(r"[^a-z0-9]", "", name.lower()))
         if name not in KNOWN and (meant is not None or not name):
             rename = f"rename it {meant} if it is that, " if meant else ""
-            raise TraceError(
-                f"{where}: {shortened(name or 'a column without a name')}: is not a resource: {rename}leave it out, {leave}"
-            )
+            what = shortened(name or "a column without a name")
+            raise TraceError(f"{where}: {what}: is not a resource: {rename}leave it out, {leave}")
     resources = [name for name in names if name not in KNOWN]
     if not KNOWN & set(names):
         raise TraceError(
@@ -143,11 +120,8 @@ class _Table:
         after = self._follow(chunk, submit) if {"job", "after"} & chunk.cells.keys() else {}
 
         def keep(rows: I64) -> None:
-            flat = (
-                each[rows]
-                if durations is None
-                else np.array([x for row in rows.tolist() for x in durations[row]], float)
-            )
+            several = [x for row in rows.tolist() for x in durations[row]] if durations else []
+            flat = np.array(several, float) if durations else each[rows]
             self.jobs.extend(
                 submit[rows], leaf[rows], shape[rows], flat, tasks[rows], lengths[rows], gang[rows], priority[rows],
                 time_limit=limit[rows], like=like[rows], after=after,
@@ -206,6 +180,19 @@ def _durations(chunk: Chunk) -> tuple[F64, list[list[float]] | None, I64]:
     for place, why in flat.faults.items():
         chunk.refuse(rows[place], why)
     return np.zeros(0), [[next(values) for _ in each] for each in split], lengths
+
+
+def moment(column: str, text: str, unit: float = 1.0) -> float:
+    """Read a number of units as seconds, or a date and time, of UTC by default. Raises ValueError for anything else."""
+    try:
+        return float(plain_number(text)) * unit
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{column}: write a number, or a date and time, not {shortened(repr(text))}") from None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def as_queue(user: str) -> str:

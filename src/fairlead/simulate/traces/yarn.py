@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fairlead.simulate.traces.rows import CHUNK, Chunk, records
 from fairlead.simulate.traces.table import as_queue
 
@@ -28,22 +30,16 @@ def _table(apps: list[dict[str, Any]], begin: int) -> Chunk:
     numbers = Chunk({name: [str(app.get(name) or 0) for app in apps] for name in _NUMBERS}, chunk.lines, chunk.faults)
     started, launched, finished = (numbers.numbers(name, 0, 1e14) / 1000 for name in _NUMBERS[:3])
     vcores, memory = (numbers.numbers(name, 0, 1e18) for name in _NUMBERS[3:])
-    cells: dict[str, list[str]] = {
-        name: [] for name in ("duration", "tasks", "cpu", "memory", "user", "name", "queue", "priority")
-    }
-    for row, app in enumerate(apps):
-        seconds = finished[row] - max(launched[row], started[row])
-        chunk.left_out[row] = seconds <= 0 or vcores[row] <= 0
-        tasks = 1 if chunk.left_out[row] else max(1, round(vcores[row] / seconds))
-        cells["tasks"].append(str(tasks))
-        cells["duration"].append(repr(float(vcores[row] / tasks)))
-        cells["cpu"].append("1")
-        cells["memory"].append("" if chunk.left_out[row] else str(round(memory[row] / vcores[row] * 2**20)))
-        cells["user"].append(str(app.get("user") or ""))
-        cells["name"].append(str(app.get("name") or ""))
-        cells["priority"].append(str(app.get("priority") or ""))
-        path = str(app.get("queue") or "default").removeprefix("root.").split(".")
-        cells["queue"].append("/".join(map(as_queue, path)))
+    seconds = finished - np.maximum(launched, started)
+    chunk.left_out = (seconds <= 0) | (vcores <= 0)
+    tasks = np.where(chunk.left_out, 1, np.maximum(1, np.rint(vcores / np.where(seconds > 0, seconds, 1))))
+    mib = np.where(chunk.left_out, 0, memory / np.where(vcores > 0, vcores, 1))
+    queues = [str(app.get("queue") or "default").removeprefix("root.").split(".") for app in apps]
+    chunk.cells = {
+        "submit": started, "duration": vcores / tasks, "tasks": tasks, "cpu": ["1"] * len(apps),
+        "memory": [str(round(each * 2**20)) for each in mib.tolist()],
+        "queue": ["/".join(map(as_queue, path)) for path in queues],
+        **{name: [str(app.get(name) or "") for app in apps] for name in ("user", "name", "priority")},
+    }  # fmt: skip
     chunk.left_out[[*chunk.faults]] = False  # a wrong number is not 0
-    chunk.cells = {"submit": started, **cells}
     return chunk
