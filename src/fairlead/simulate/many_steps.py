@@ -121,7 +121,7 @@ def by_many_steps(s: Simulation) -> int:
         if why == kernel.UNTIL:
             s.sampler.advance(float(tape.at[1]))
         elif why == kernel.MORE_JOBS:
-            if s.scheduler.checking:
+            if s.scheduler.checking and not tape.lacks.any():  # the state does not know who is held back
                 check_invariants(state)
             if _forget(s, tape):
                 kinds.written[:] = False
@@ -190,7 +190,8 @@ def _decide(s: Simulation, tape: Tape) -> None:
             apply(state, fact)
         elif fault := check.happen(state, fact):
             raise AssertionError(fault)
-    if check is not None and numbers[kernel.ARRIVED] == numbers[kernel.COMING]:  # else some rows are not pending yet
+    # Some rows are not pending yet, or are held back: the state does not know that.
+    if check is not None and numbers[kernel.ARRIVED] == numbers[kernel.COMING] and not tape.lacks.any():
         check_invariants(state)
     forget(state.order.ready(state, MOST_PLACEMENTS), tape, now, state.settings.keep_jobs)
     facts = [*decision.facts, *_facts(s, tape)]
