@@ -438,7 +438,11 @@ def test_many_steps_in_compiled_code_keep_the_same_sketches(workload, keep):
             run = simulator.simulate(plain, "drf", compiled=compiled)
         state = simulation.call_args.args[2].state
         check_invariants(state)
-        kept.append(state.histograms.rows[: state.histograms.n].tobytes())
+        rows = state.histograms.rows[: state.histograms.n].copy()
+        of_queue = rows["about"] == OF_QUEUE  # queues may have other rows
+        names = [hash(state.tree.names[row]) for row in rows["key"][of_queue].tolist()]
+        rows["key"][of_queue] = names
+        kept.append(rows.tobytes())
     assert kept[0] == kept[1]
     assert bool(kept[0]) == (run.completed > 0)
 

@@ -29,7 +29,7 @@ from fairlead.policies import HALF_LIVES, code_of, fairtree, resources_of
 from fairlead.policies.fairtree import PERIOD
 from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.kernel.constants import FIXED_POINT_ONE
-from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues, vector
+from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Bools, Queues, vector
 
 TICKS_PER_HALF_LIFE = 1024
 """Ticks per half-life, unless they would be shorter than SHORTEST_TICK_SECONDS."""
@@ -227,14 +227,15 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         """Scale the guarantees to what there is, and recompute what others may not use because of them.
 
         At each level, for each resource: if the guarantees of the children exceed what their parent is granted (the root: the
-        cluster's capacity), all are scaled by the same factor. A queue that is guaranteed nothing of a resource passes on what
-        those below it are. What a queue does not lend is scaled alike. Returns the rows whose guarantee changed.
+        cluster's capacity), all are scaled by the same factor. Under YARN's policies they are minimums to compare by, and stay.
+        A queue that is guaranteed nothing of a resource passes on what those below it are. What a queue does not lend is scaled
+        alike. Returns the rows whose guarantee changed.
         """
         n, before = table.n, table.guarantee[: table.n].copy()
         if not table.declared[:n].any() and not table.guarded[:n].any():
             return np.zeros(0, np.int64)
         levels = _levels(table.parent[:n])
-        table.guarantee[:n], _, _ = _granted(table.declared[:n], table.parent[:n], levels, total)
+        table.guarantee[:n], _, _ = _granted(table.declared[:n], table.parent[:n], levels, total, self.floors())
         table.guaranteed[:n] = table.guarantee[:n].any(axis=1)
         table.guaranteed[0] = table.guarded[0] = False
         for rows in levels:
@@ -247,6 +248,10 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
             table.nonlendable[row, r] = int(part * int(kept[row, r]))
         self.write_nonlendable(table)
         return np.flatnonzero((table.guarantee[:n] != before).any(axis=1))
+
+    def floors(self) -> Bools:
+        """Mark the queues among whose children guarantees are only compared by, as YARN's minimums: they may exceed what there is."""
+        return np.array([self.policy_of(name).partition(":")[0] in ("yarn-fair", "yarn-drf") for name in self.names])
 
     def write_nonlendable(self, table: Queues) -> None:
         """Recompute which queues do not lend all of their guarantee, and what others may not use because of it."""
@@ -306,7 +311,7 @@ def _levels(parent: I64) -> list[I64]:
     return [np.flatnonzero(depth == level) for level in range(1, int(depth.max()) + 1)]
 
 
-def _granted(declared: I64, parent: I64, levels: list[I64], total: I64) -> tuple[I64, I64, I64]:
+def _granted(declared: I64, parent: I64, levels: list[I64], total: I64, floors: Bools) -> tuple[I64, I64, I64]:
     """Scale guarantees to what there is; see :meth:`QueueTree.write_guarantees`. All shapes are (queues, resources).
 
     Returns
@@ -324,7 +329,7 @@ def _granted(declared: I64, parent: I64, levels: list[I64], total: I64) -> tuple
     room[0] = total
     for rows in levels:
         room[rows], up = asked[rows], parent[rows]
-        for k, r in np.argwhere((asked[rows] > 0) & (below[up] > room[up])).tolist():
+        for k, r in np.argwhere((asked[rows] > 0) & (below[up] > room[up]) & ~floors[up, None]).tolist():
             # Python's integers: a product of two amounts may exceed 64 bits.
             room[rows[k], r] = int(asked[rows[k], r]) * int(room[up[k], r]) // int(below[up[k], r])
     return np.where(declared > 0, room, 0), below, room
@@ -353,13 +358,14 @@ def over_committed(queues: list[Queue], capacity: Quantities) -> list[OverCommit
         table.declared[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
     n = table.n
     declared = table.declared[:n]
-    _, below, room = _granted(declared, table.parent[:n], _levels(table.parent[:n]), total)
+    floors = tree.floors()
+    _, below, room = _granted(declared, table.parent[:n], _levels(table.parent[:n]), total, floors)
     there = np.where(declared > 0, declared, room)
     there[0] = total
     return [
         OverCommitment(tree.names[row], resources[r], int(below[row, r]), int(there[row, r]))
         for row, r in np.argwhere(below > there).tolist()
-        if row == 0 or declared[row, r]
+        if (row == 0 or declared[row, r]) and not floors[row]
     ]
 
 

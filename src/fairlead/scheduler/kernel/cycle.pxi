@@ -320,13 +320,13 @@ cpdef void settle(View v, bint more) noexcept nogil:
 
 
 cdef void _park(View v) noexcept nogil:
-    """Mark as parked the groups that the last cycle stopped because no node had room."""
+    """Mark as parked the groups that the last cycle stopped because no node had room; EASY's rule tries all in each cycle."""
     cache = v.group_cache
     for k in range(v.counts[OUT]):
         b = v.group_cache[k].out_list
         if cache[b].stop_cycle == v.counts[CYCLE] - 1 and cache[b].stop == NO_NODE and v.groups[b].is_framework:
             park_framework(v, b)
-        elif cache[b].stop_cycle == v.counts[CYCLE] - 1 and cache[b].stop == NO_NODE:
+        elif cache[b].stop_cycle == v.counts[CYCLE] - 1 and cache[b].stop == NO_NODE and not v.counts[BY_EASY]:
             cache[b].parked = True
             touch_group(v, b)
     v.counts[OUT] = 0

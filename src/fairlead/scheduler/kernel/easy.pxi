@@ -46,7 +46,6 @@ cdef Plan plan_by_easy(View v, i64 most, double now) noexcept nogil:
                 set_group(v, b)
             climb(v, v.groups[b].leaf)
         elif not _skip_to_end_by(v, b, first.start):
-            v.group_cache[b].parked = False  # it has room
             stop(v, b, LIMIT)
     _undo_cycle(v, placed)
     release(v, mark)

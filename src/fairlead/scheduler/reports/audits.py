@@ -321,9 +321,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     never = never_starting(state)
     wanted, tasks = wanted_by(state, never)
     inner = set(state.queues.parent[: state.queues.n].tolist())
-    leaves = np.array(
-        [q for q in range(state.queues.n) if q not in inner and tasks[q] > 0 and wanted[q].any()], np.int64
-    )
+    leaves = np.array([q for q in np.flatnonzero((tasks > 0) & wanted.any(axis=1)) if q not in inner], np.int64)
     if not len(leaves):
         return {"fair": True, "queues": [], "findings": [], "reservations": []}
     problem = _problem(state, leaves, wanted, tasks)
