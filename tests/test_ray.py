@@ -116,7 +116,15 @@ def python_functions_are_called(cluster):
 
 def a_sweep_is_the_same_there(cluster):
     """Simulations spread over the nodes, beside fairlead's tasks."""
-    asked = [str(Path(__file__).parents[1] / "examples" / "trace.csv"), "--nodes", "4", "--seed", "0,1"]
+    asked = [
+        str(Path(__file__).parents[1] / "examples" / "trace.csv"),
+        "--nodes",
+        "4",
+        "--scale",
+        "0.5",
+        "--seed",
+        "0,1",
+    ]
     there = subprocess.run(
         [FAIRLEAD, "sweep", *asked, "--engine", "ray", "--out", cluster.folder / "there"],
         env=cluster.env | {"RAY_ADDRESS": cluster.address}, capture_output=True, text=True, timeout=90, check=True,
