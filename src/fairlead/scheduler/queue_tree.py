@@ -250,7 +250,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return np.flatnonzero((table.guarantee[:n] != before).any(axis=1))
 
     def floors(self) -> Bools:
-        """Mark the queues among whose children guarantees are minimums to compare by, as in YARN: they may exceed what there is."""
+        """Mark the queues among whose children guarantees are minimums to compare by, as in YARN."""
         return np.array([self.policy_of(name).partition(":")[0] in ("yarn-fair", "yarn-drf") for name in self.names])
 
     def write_nonlendable(self, table: Queues) -> None:
