@@ -422,7 +422,9 @@ def test_the_commands(tmp_path, command):
         command("diff", str(tmp_path / "new.toml"), str(tmp_path / "new.toml")).stdout
         == "nobody gains and nobody loses\n"
     )
-    (tmp_path / "beyond.toml").write_text(new.replace('name = "a"', 'name = "a"\nguarantee = { cpu = 20 }', 1))
+    plain = '[[queue]]\nname = "a"\nguarantee = { cpu = 5 }\n[[node]]\nname = "n"\ncapacity = { cpu = 10 }\n'
+    (tmp_path / "new.toml").write_text(plain)
+    (tmp_path / "beyond.toml").write_text(plain.replace("cpu = 5", "cpu = 20"))
     said = command("diff", str(tmp_path / "new.toml"), str(tmp_path / "beyond.toml")).stderr
     assert (
         "all queues together are guaranteed 20 cpu, but all nodes together have 10: each has 50% of its guarantee"
