@@ -54,10 +54,8 @@ class TaskOutput:
         self._job, self._index = job, index
         self._offsets = {"out": 0, "err": 0}
         self._last = {"out": b"", "err": b""}
-        self._begins: dict[str, list[tuple[int, int]]] = {
-            "out": [],
-            "err": [],
-        }  # where further attempts begin, and their numbers
+        # where further attempts begin, and their numbers
+        self._begins: dict[str, list[tuple[int, int]]] = {"out": [], "err": []}
         self._known = 1
 
     def over(self, connection: Connection) -> "TaskOutput":

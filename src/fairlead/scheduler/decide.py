@@ -290,10 +290,8 @@ def _offered(state: State, now: float) -> list[Fact]:
     for k in range(count):
         leaf, node = state.order.offered_to[[LEAF, OFFERED_NODE], k].tolist()
         who, role = f.at[state.tree.names[leaf]]
-        amount, cost = (
-            state.quantities(state.order.offered_rest[k]),
-            scheduling.cost_of_offer(state.view(), leaf, state.order.offered_rest[k]),
-        )
+        amount = state.quantities(state.order.offered_rest[k])
+        cost = scheduling.cost_of_offer(state.view(), leaf, state.order.offered_rest[k])
         apart = _take_idle_reservations(state, node, role, gone)
         free = left_ports.setdefault(node, free_on(state, state.cluster.specs[node].name))
         ports = for_offer(state, f.members[who].leaves[role], free)

@@ -25,7 +25,7 @@ from fairlead.model.specs import (
     path_to_root,
     settings_for,
 )
-from fairlead.policies import HALF_LIVES, code_of, fairtree, resources_of
+from fairlead.policies import HALF_LIVES, YARN, code_of, fairtree, resources_of
 from fairlead.policies.fairtree import PERIOD
 from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.kernel.constants import FIXED_POINT_ONE
@@ -251,7 +251,10 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
 
     def floors(self) -> Bools:
         """Mark the queues among whose children guarantees are minimums to compare by, as in YARN."""
-        return np.array([self.policy_of(name).partition(":")[0] in ("yarn-fair", "yarn-drf") for name in self.names])
+        found = np.zeros(len(self.names), np.bool_)
+        for row in self.children:
+            found[row] = self.policy_of(self.names[row]).partition(":")[0] in YARN
+        return found
 
     def write_nonlendable(self, table: Queues) -> None:
         """Recompute which queues do not lend all of their guarantee, and what others may not use because of it."""
@@ -269,10 +272,10 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
                 table.has_nonlendable[up] |= table.has_nonlendable[row]
 
     def follow_total(self, table: Queues, resources: list[str], total: I64) -> None:
-        """Rewrite the bounds that depend on the cluster's capacity."""
+        """Rewrite the bounds that follow from the declarations and the cluster's capacity: percentages, and all guarantees."""
         for row, name in enumerate(self.names):
             spec = self.spec_of(name)
-            if spec.guarantee_percent or spec.limit_percent:
+            if spec.guarantee or spec.guarantee_percent or spec.limit_percent:
                 self.write_bounds(row, table, resources, total)
         self.write_guarantees(table, total)
 

@@ -190,9 +190,7 @@ def _rebuild_derived(state: State, ended: list[int]) -> None:
     state.nodes.hold[:] = NONE
     scheduling.link_holds(state.view())
     scheduling.count_claimed(state.view())
-    for row in range(state.queues.n):
-        state.tree.write_bounds(row, state.queues, state.resources, state.cluster.total)
-    state.tree.write_guarantees(state.queues, state.cluster.total)
+    state.tree.follow_total(state.queues, state.resources, state.cluster.total)
     scheduling.link_refusals(state.view(), state.refusals.n)
     scheduling.link_tasks(state.view(), rows, state.job_rows_of(rows))
     scheduling.find_p90s(state.view())

@@ -227,9 +227,8 @@ class Queues(Table):
     # held for its claims; counts as used, except for those claims
     claimed: Annotated[I64, PerResource(), DERIVED]
     offered: Amounts  # part of used: offered and not answered
-    declined: (
-        Amounts  # of a framework's leaf: the most of a node that it did not use since it launched, revived or came
-    )
+    # of a framework's leaf: the most of a node that it did not use since it launched, revived or came
+    declined: Amounts
     idled_before: Floats  # of a leaf: free resources that its past reservations held, times seconds
     below_since: Floats  # when it last fell below its guarantee
 

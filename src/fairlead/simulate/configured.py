@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairlead.model.assignments import as_document, with_changes
 from fairlead.model.documents import Configuration, read_configuration, read_table
-from fairlead.model.specs import ROOT, Queue, Settings, path_to_root
+from fairlead.model.specs import ROOT, Queue, Settings, with_ancestors
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.facts import Configured, Fact, NodeDrained, NodeJoined, NodeLost, NodeResumed
 from fairlead.simulate.workload import TraceError, Workload, synthetic_nodes
@@ -33,8 +33,8 @@ def configured(
         workload = reconfigured(replace(workload, changes=without(workload.changes, Configured)), lambda *_: found)
         machines = machines or found.nodes
     elif changes:
-        names = set(workload.queue) if any(change.startswith("queue.") for change in changes) else set()
-        declared = [Queue(path) for path in sorted({path for name in names for path in path_to_root(name)} - {ROOT})]
+        names = workload.leaves if any(change.startswith("queue.") for change in changes) else []
+        declared = [Queue(path) for path in sorted(with_ancestors(names) - {ROOT})]
         workload = reconfigured(
             workload,
             lambda queues, its: with_changes(as_document(queues or declared, its), changes, find_policy),
@@ -63,7 +63,7 @@ def reconfigured(workload: Workload, change: Callable[[list[Queue], Settings], C
 
 def _check_queues(workload: Workload, config: Path, declared: set[str]) -> None:
     """Raise TraceError if a job has no leaf queue in a configuration."""
-    for name in sorted(set(workload.queue) - declared):
+    for name in sorted({*workload.leaves} - declared):
         beside = "/".join([*name.split("/")[:-1], "*"])
         if beside not in declared:
             raise TraceError(f"{config}: has no leaf queue for {name!r} of the trace: declare it, or {beside}")

@@ -110,11 +110,9 @@ def over_time(run: Run) -> dict[str, Any]:
     """
     got = run.got / 3600
     entitled, lasted = np.maximum(0.0, got + run.short / 3600), _lasted(run)
-    number = {name: k for k, name in enumerate(run.queues)}
-    queue = np.array([number[name] for name in run.workload.queue], np.int64)
-    tolerances = _one_task(run, queue) / 3600
-    queue[run.submitted < run.since] = len(number)
-    jobs = np.split(np.argsort(queue, kind="stable"), np.cumsum(np.bincount(queue, minlength=len(number) + 1)))
+    tolerances = _one_task(run, run.workload.leaf) / 3600
+    queue = np.where(run.submitted < run.since, len(run.queues), run.workload.leaf)
+    jobs = np.split(np.argsort(queue, kind="stable"), np.cumsum(np.bincount(queue, minlength=len(run.queues) + 1)))
     completion, wait, _ = _of_jobs(run)
     found: list[dict[str, Any]] = []
     for k, name in enumerate(run.queues):

@@ -332,15 +332,19 @@ def _refuse(workload: Workload, refused: Bools) -> list[str]:
         return []
     state = State()
     apply(state, Configured(at=0.0, queues=workload.queues, settings=workload.settings))
-    _, queue = np.unique(workload.queue, return_inverse=True)
-    _, first, which = np.unique(queue * len(workload.demands) + workload.shape, return_index=True, return_inverse=True)
+    by_name = np.unique(workload.leaves, return_inverse=True)[1][workload.leaf]
+    _, first, which = np.unique(
+        by_name * len(workload.demands) + workload.shape, return_index=True, return_inverse=True
+    )
     bad, notes = np.zeros(len(first), np.bool_), []
     for kind, job in enumerate(first.tolist()):
         try:
             check_queues(state, job_of(workload, job))
         except Refused as why:
             bad[kind] = True
-            notes.append(f"{int((which == kind).sum()):,} of the jobs of {workload.queue[job]} were refused: {why}")
+            notes.append(
+                f"{int((which == kind).sum()):,} of the jobs of {workload.leaves[workload.leaf[job]]} were refused: {why}"
+            )
     refused |= bad[which]
     return notes
 

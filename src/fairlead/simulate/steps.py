@@ -198,10 +198,8 @@ class Aside:
 
     def cancel(self, state: State, job: int, number: int, indices: Sequence[int] | None) -> list[int]:
         """Withdraw waiting tasks of a job, those with these indices or all; return their indices."""
-        row = state.job_row(number)
-        first, count = state.jobs.first[row], state.jobs.tasks[row]
-        waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING)
-        gone: list[int] = waiting[np.isin(waiting, range(count) if indices is None else indices)].tolist()
+        waiting = np.flatnonzero(_statuses(state, number) == WAITING)
+        gone: list[int] = waiting[np.isin(waiting, waiting if indices is None else indices)].tolist()
         self.take(job)
         self._s.cluster.withdraw(job, len(gone))
         if job in self.before or job in self.held:
@@ -275,9 +273,7 @@ def withdraw_job(s: Simulation, job: int, state: State, now: float) -> list[Fact
     if s.offers is not None and s.offers.launches(job):
         s.cluster.withdraw(job, s.offers.withdraw(job))
         return []
-    row = state.job_row(_number(s, job))
-    first, count = state.jobs.first[row], state.jobs.tasks[row]
-    waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING).tolist()
+    waiting = np.flatnonzero(_statuses(state, _number(s, job)) == WAITING).tolist()
     s.cluster.withdraw(job, len(waiting))
     return [JobCancelled(at=now, id=_number(s, job), indices=waiting)]
 
@@ -325,11 +321,17 @@ def _request_about_job(fact: JobCancelled | JobHeld | JobReleased | JobEdited, a
     return ask
 
 
+def _statuses(state: State, number: int) -> NDArray[np.int8]:
+    """Return the statuses of a job's tasks."""
+    row = state.job_row(number)
+    first = state.jobs.first[row]
+    found: NDArray[np.int8] = state.tasks.status[first : first + state.jobs.tasks[row]]
+    return found
+
+
 def _running(state: State, number: int, indices: Sequence[int] | None) -> list[tuple[int, int]]:
     """Return the tasks of a job that hold resources, those with these indices or all: numbers and indices."""
-    row = state.job_row(number)
-    first, count = state.jobs.first[row], state.jobs.tasks[row]
-    status = state.tasks.status[first : first + count]
+    status = _statuses(state, number)
     running = np.flatnonzero((status >= PLACED) & (status < SUCCEEDED)).tolist()
     return [(number, index) for index in running if indices is None or index in indices]
 

@@ -5,8 +5,8 @@ Three kinds of bounds stop a group, in this order:
 1. **limit** of a queue, by resource: LIMIT. Use by revocable jobs does not count against others. In the last
    pass, revocable jobs ignore limits.
 2. **max_tasks, max_jobs** of a queue: MAX_TASKS, MAX_JOBS.
-3. **non-lendable quota** of other queues: NONLENDABLE. It is guaranteed to them, idle, and not lent. While nothing is
-   used at all it stops nobody, so that no configuration idles a cluster on which some task fits.
+3. **non-lendable quota** of other queues: NONLENDABLE. It is guaranteed to them, idle, and not lent. It stops nobody while
+   nothing is used, and no room is kept for claims, on the whole cluster.
 
 What is kept for claims of other groups counts as used in all three.
 
