@@ -459,6 +459,12 @@ def test_what_cannot_be_launched_is_refused_task_by_task():
     assert c.used("web") == {"cpu": 4000}
 
 
+def test_a_role_has_no_nul_in_its_name():
+    with pytest.raises(frameworks.Refused, match=r"role 'a\\x00b' may not contain '\\x00'"):
+        frameworks.parse_roles("a\0b")
+    assert frameworks.parse_roles("a,b/c") == ["a", "b/c"]
+
+
 def test_offers_that_are_accepted_together_are_of_one_node_and_role():
     c = Cluster(nodes=2)
     c.join("f")
