@@ -49,7 +49,8 @@ STYLE = (
     + ".chart text{font:12px system-ui,sans-serif;fill:var(--ink)}.chart .title{font-weight:600;font-size:13px}"
     ".chart .tick{fill:var(--faint)}.chart .rule{stroke:var(--rule)}.chart .zero{stroke:var(--faint)}"
     ".chart path{vector-effect:non-scaling-stroke}.chart .line{fill:none;stroke:currentColor;stroke-width:1.6}"
-    ".chart .fill{fill:currentColor}.chart path.fill{fill-opacity:.8}.chart .whisker{stroke:var(--ink);fill:none}.chart .hint{fill:transparent}"
+    ".chart .fill{fill:currentColor}.chart path.fill{fill-opacity:.8}"
+    ".chart .whisker{stroke:var(--ink);fill:none}.chart .hint{fill:transparent}"
     ".chart .hint:hover{fill:var(--faint);fill-opacity:.15}"
 )
 """The rules that a page with charts needs."""
