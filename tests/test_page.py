@@ -86,6 +86,14 @@ def test_a_job_s_page_says_why_it_waits_until_when_and_what_failed(browser):
     assert len(log) < 80_000
 
 
+def test_the_end_of_an_output_is_its_last_bytes(world):
+    output = "/v1/jobs/2/tasks/0/output/out"
+    whole = world.http("GET", output)[1]
+    for count in (1, 7, 4096, 100_000, 262_144):
+        assert world.http("GET", f"{output}?last={count}")[1] == whole[-count:]
+    assert world.http("GET", "/v1/jobs/2/tasks/0/output/err?last=9")[1] == ""
+
+
 def test_forms_do_what_commands_do(world, browser):
     job = world.submit("-q", "A", "--cpu", "100", "--", "true")
     posts = Page(browser.ask(f"/page/jobs/{job}")[2]).posts
@@ -126,14 +134,13 @@ def test_a_change_is_sent_to_those_who_look_and_nothing_else(world, browser):
     begin = time.monotonic()
     world.ok("hold", view.rpartition("/")[2])
     sent = {}
-    while "why" not in sent:
+    while "it is held" not in sent.get("why", {}).get("html", ""):
         line = answer.readline()
         if line.startswith(b"data: "):
             found = json.loads(line[6:])
             sent[found["id"]] = found
     assert time.monotonic() - begin < 10 * LEAST_SECONDS
     assert set(sent) <= {"state", "why"}
-    assert "it is held" in sent["why"]["html"]
     wire.close()
     assert browser.ask("/page/events?view=/page/none")[0] == 404
     world.ok("cancel", view.rpartition("/")[2])

@@ -382,7 +382,7 @@ def wait(
 
 def why(job: JobId, as_json: Json = False) -> None:
     """Explain why a job is waiting, and when it should start."""
-    from fairlead.cli.tables import kept_for_it, kept_until
+    from fairlead.cli.tables import why_lines
     from fairlead.cli.terminal import print_sentence
 
     number = number_of(job, "; `fairlead frameworks` shows what each framework waits for")
@@ -392,16 +392,8 @@ def why(job: JobId, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
-    print_sentence(f"job {job}: {found['text']}")
-    for key in ("claim", "safety", "output"):
-        if key in found:
-            print_sentence(found[key])
-    if "reserved" in found:
-        print_sentence(kept_for_it(found["reserved"]))
-    for kept in found.get("kept", [])[:3]:
-        print_sentence(kept_until(kept))
-    if found["when"]["reason"] not in ("over", "running"):
-        print_sentence(f"expected: {found['when']['text']}")
+    for line in why_lines(found):
+        print_sentence(line)
 
 
 def when(

@@ -17,6 +17,8 @@ LEAST_SECONDS, MOST_SECONDS = 5.0, 15.0
 STREAM_SECONDS = 600.0
 """After which a browser connects again, and is authenticated again."""
 
+_EVENT = b"event: region\ndata: %s\n\n"
+
 Regions = dict[str, tuple[str, str]]
 """HTML by the name of a region, each after its version."""
 Make = Callable[[], Awaitable[Regions]]
@@ -24,10 +26,9 @@ Make = Callable[[], Awaitable[Regions]]
 
 @dataclass
 class _Followed:
-    """What browsers follow: its regions now, an event that is set when they change, and how many follow."""
+    """What browsers follow: its regions now, and how many follow."""
 
     regions: Regions = field(default_factory=dict)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
     readers: int = 0
     task: asyncio.Task[None] | None = None
 
@@ -53,28 +54,24 @@ class Following:
         """
         client, running = self._client, asyncio.get_running_loop()
         until = running.time() + STREAM_SECONDS
-        with self._followed(key, make) as followed, client.listening(caller, "page") as ended:
+        with self._followed(key, make) as followed, client.listening(caller, ("page", key)) as heard:
             while running.time() < until and not client.loop.stopped.is_set():
-                if ended.is_set() or await client.authenticator.reauthenticate(caller) is None:
+                if await client.authenticator.reauthenticate(caller) is None:
                     return
-                changed = followed.changed
                 sent = b""
                 for name, (version, text) in followed.regions.items():
                     if has.get(name) != version:
                         has[name] = version
-                        sent += b"event: region\ndata: %s\n\n" % msgspec.json.encode(
-                            {"id": name, "v": version, "html": str(text)}
-                        )
+                        sent += _EVENT % msgspec.json.encode({"id": name, "v": version, "html": str(text)})
                 yield sent or b": ping\n\n"
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), MOST_SECONDS)
+                await heard_within(heard, MOST_SECONDS)
 
     @contextmanager
     def _followed(self, key: Hashable, make: Make) -> Iterator[_Followed]:
         followed = self._all.setdefault(key, _Followed())
         followed.readers += 1
         if followed.task is None:
-            followed.task = asyncio.create_task(self._keep(followed, make))
+            followed.task = asyncio.create_task(self._keep(key, followed, make))
         try:
             yield followed
         finally:
@@ -83,14 +80,13 @@ class Following:
                 followed.task.cancel()
                 del self._all[key]
 
-    async def _keep(self, followed: _Followed, make: Make) -> None:
+    async def _keep(self, key: Hashable, followed: _Followed, make: Make) -> None:
         with self._client.wakeups.listen(["facts"]) as heard:
             while True:
                 with suppress(Declined):  # the scheduler is busy, or what is shown is gone
                     regions = await make()
                     if regions != followed.regions:
                         followed.regions = regions
-                        followed.changed.set()
-                        followed.changed = asyncio.Event()
+                        self._client.wakeups.wake([("page", key)])
                 await asyncio.sleep(LEAST_SECONDS)
                 await heard_within(heard, MOST_SECONDS - LEAST_SECONDS)

@@ -225,27 +225,13 @@ def _asked_and_used(job: Mapping[str, Any], ran: list[Any]) -> list[dict[str, An
 
 
 async def _tail(look: Look, job: str, task: int, stream: str) -> dict[str, Any]:
-    """Return the end of a task's output: found by doubling, then halving, since only pieces from an offset can be read."""
-    path = f"/v1/jobs/{job}/tasks/{task}/output/{stream}"
-
-    async def goes_on(offset: int) -> bool:
-        return bool(await look.ask(path, {"offset": offset, "limit": 1}))
-
+    """Return the end of a task's output; `cut` if it begins before."""
     try:
-        text = await look.ask(path, {"limit": TAIL})
-        begin, low, high = 0, TAIL, 2 * TAIL
-        if len(text) == TAIL:
-            while await goes_on(high):
-                low, high = high, 2 * high
-            while high - low > TAIL // 4:
-                middle = (low + high) // 2
-                low, high = (middle, high) if await goes_on(middle) else (low, middle)
-            begin = max(0, low - TAIL // 2)
-            text = await look.ask(path, {"offset": begin, "limit": 2 * TAIL})
+        data = await look.ask(f"/v1/jobs/{job}/tasks/{task}/output/{stream}", {"last": TAIL})
     except Declined as declined:
-        return {"text": "", "begin": 0, "error": str(declined)}
-    lines = text.decode(errors="replace").splitlines()[bool(begin) :]
-    return {"text": "\n".join(lines), "begin": begin, "error": ""}
+        return {"text": "", "cut": False, "failed": str(declined)}
+    cut = len(data) == TAIL
+    return {"text": "\n".join(data.decode(errors="replace").splitlines()[cut:]), "cut": cut, "failed": ""}
 
 
 async def nodes(look: Look) -> dict[str, Any]:
