@@ -1,5 +1,6 @@
 """Frameworks on a machine of many people: each is an account, by its secret or by whose process it is, and runs as that."""
 
+import contextlib
 import json
 import re
 
@@ -114,12 +115,11 @@ def test_others_frameworks_are_not_told(crowd):
 
 def test_who_is_bound_to_queues_sees_and_tears_down_what_is_in_these(crowd):
     everywhere, bound = Wire(crowd.port, ("marathon", "wing")), Wire(crowd.port, ("chronos", "time"))
-    with (
-        everywhere.subscribed({"roles": ["secret"], "failover_timeout": 60.0}) as apart,
-        everywhere.subscribed({"roles": ["vision", "secret"]}) as both,
-        everywhere.subscribed({"roles": ["vision"]}) as within,
-    ):
-        offer = apart.welcome().offer()
+    with contextlib.ExitStack() as open_:
+        apart = open_.enter_context(everywhere.subscribed({"roles": ["secret"], "failover_timeout": 60.0}))
+        offer = apart.welcome().offer()  # before the others are there: one of them might be offered the node
+        both = open_.enter_context(everywhere.subscribed({"roles": ["vision", "secret"]}))
+        within = open_.enter_context(everywhere.subscribed({"roles": ["vision"]}))
         whose = {"role": "secret", "reservation": {"principal": "marathon"}}
         reserved = {"name": "cpus", "type": "SCALAR", "scalar": {"value": 1}, **whose}
         operations = [
