@@ -33,6 +33,7 @@ from fairlead.service.outlooks import Outlooks
 from fairlead.simulate import dry_runs
 from fairlead.simulate.dry_runs import Run, dry_run_of
 from fairlead.simulate.outlook import (
+    FIRST_STEP,
     MAX_KINDS,
     MAX_OPEN,
     RUNS,
@@ -397,8 +398,10 @@ def test_an_unknown_kind_has_the_margins_of_all():
     for job in range(10):
         calibration.record(expectation(job, 99.0, 199.0), 0.0)
         assert calibration.started(job, 399.0) is False
-    assert calibration.margins("a") == pytest.approx((-20 * STEP * TAIL, 20 * STEP * (1 - TAIL)))
-    assert calibration.margins("b") == pytest.approx((-10 * STEP * TAIL, 10 * STEP * (1 - TAIL)))
+    steps = sum(FIRST_STEP / n**0.5 for n in range(1, 11))
+    assert calibration.margins("b") == pytest.approx((-steps * TAIL, steps * (1 - TAIL)))
+    steps += 10 * STEP
+    assert calibration.margins("a") == pytest.approx((-steps * TAIL, steps * (1 - TAIL)))
     assert with_margins(0.0, np.inf, 1.0, 2.0) == (0.0, np.inf)
     assert with_margins(5.0, 5.0, -1.0, -1.0)[0] <= with_margins(5.0, 5.0, -1.0, -1.0)[1]
 

@@ -46,8 +46,8 @@ MAX_OPEN = 1000
 MAX_KINDS = 1000
 """Kinds of jobs with margins of their own; beyond, the one not updated for longest is forgotten."""
 NO_MARGINS = (0.0, 0.0)
-STEP = 0.03
-"""How much an outcome moves a margin; a larger one follows changes faster, and varies more."""
+STEP, FIRST_STEP = 0.03, 0.3
+"""How much an outcome moves a margin; that of all jobs by FIRST_STEP / sqrt(outcomes) while that is more."""
 MOST_MARGIN = 4.0
 """Bound of a margin, either way: a factor of 55."""
 
@@ -257,19 +257,21 @@ class Calibration:
     """Moves the ends of predicted intervals so that one start in ten comes before them and one after, for each kind of job.
 
     A margin is the logarithm of a factor by which to begin earlier, or end later. After each outcome the margin of an end grows
-    by STEP * (missed - TAIL), for all jobs and for the job's kind; their sum applies. So of N outcomes of a kind, TAIL miss
+    by a step times (missed - TAIL), for all jobs and for the job's kind; their sum applies. So of N outcomes of a kind, TAIL miss
     that end, up to a constant divided by N, whatever the errors of the dry runs: adaptive conformal inference (Gibbs and
     Candès, NeurIPS 2021).
     """
 
     def __init__(self) -> None:
         self._open: dict[int, _Prediction] = {}
-        self._of_all = NO_MARGINS
+        self._of_all, self._outcomes = NO_MARGINS, 0
         self._of_kinds: dict[str, tuple[float, float]] = {}
 
     def as_text(self) -> str:
         """Return it as JSON, for :meth:`from_text`."""
-        return json.dumps({"open": list(self._open.items()), "all": self._of_all, "kinds": self._of_kinds})
+        return json.dumps(
+            {"open": list(self._open.items()), "all": self._of_all, "outcomes": self._outcomes, "kinds": self._of_kinds}
+        )
 
     @classmethod
     def from_text(cls, text: str) -> "Calibration":
@@ -280,7 +282,7 @@ class Calibration:
             for job, (at, first, last, kind, overdue) in stored["open"][-MAX_OPEN:]
         }
         (early, late), kinds = stored["all"], list(stored["kinds"].items())[-MAX_KINDS:]
-        found._of_all = float(early), float(late)
+        found._of_all, found._outcomes = (float(early), float(late)), int(stored["outcomes"])
         found._of_kinds = {kind: (float(early), float(late)) for kind, (early, late) in kinds}
         return found
 
@@ -327,9 +329,11 @@ class Calibration:
         return _sum(self._of_all, self._of_kinds.get(kind, NO_MARGINS))
 
     def _learn(self, kind: str, early: bool, late: bool) -> None:
-        step = STEP * (early - TAIL), STEP * (late - TAIL)
-        self._of_all = _sum(self._of_all, step)
-        self._of_kinds[kind] = _sum(self._of_kinds.pop(kind, NO_MARGINS), step)
+        self._outcomes += 1
+        step = max(STEP, FIRST_STEP / self._outcomes**0.5)
+        self._of_all = _sum(self._of_all, (step * (early - TAIL), step * (late - TAIL)))
+        moved = STEP * (early - TAIL), STEP * (late - TAIL)
+        self._of_kinds[kind] = _sum(self._of_kinds.pop(kind, NO_MARGINS), moved)
         if len(self._of_kinds) > MAX_KINDS:
             del self._of_kinds[next(iter(self._of_kinds))]
 
