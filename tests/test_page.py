@@ -10,7 +10,7 @@ import pytest
 
 from browser import Page, signed_in
 from fairlead.html_page import blocks, linked, moment, render, short_span
-from fairlead.service.page.following import LEAST_SECONDS
+from fairlead.service.page.following import LEAST_SECONDS, MOST_VIEWS
 from fairlead.service.page.views import VIEWS, bar
 
 
@@ -171,3 +171,24 @@ def test_pages_for_strangers_need_nothing_of_the_scheduler():
     assert not Page(render("enter.html", why="you are not signed in", path="/")).refused
     assert not Page(render("failure.html", status=404, text="<i>")).refused
     assert "<i>" not in blocks("nodes.html", {"find": "<i>"}, only=("head",))["head"]
+
+
+def test_each_s_load_of_pages_is_bounded(world):
+    """So many different views may be followed at once; those who follow the same one are as many as like."""
+    browser = signed_in(world)
+
+    def follow(query):
+        wire = http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=30)
+        view = urlencode({"view": f"/page/jobs?user={query}"})
+        wire.request("GET", f"/page/events?{view}", headers={"Host": browser.parts.netloc, "Cookie": browser.cookie})
+        wires.append(wire)
+        answer = wire.getresponse()
+        return answer.status if answer.status != 200 else (answer.readline(), 200)[1]
+
+    wires = []
+    try:
+        assert [follow(f"u{k}") for k in range(MOST_VIEWS)] == [200] * MOST_VIEWS
+        assert [follow("u1"), follow("another")] == [200, 429]
+    finally:
+        for wire in wires:
+            wire.close()

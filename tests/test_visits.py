@@ -170,10 +170,11 @@ def test_the_page_s_port_has_the_page_alone_and_says_what_browsers_may_do(world)
 def test_nobody_else_can_have_the_other_loopback_address_of_the_port(world):
     """A browser may try either address for a name below localhost: who had the other would get the cookie."""
     port = signed_in(world).parts.port
-    for address in ("127.0.0.1", "::1"):
+    for address in ("127.0.0.1", "::1", "0.0.0.0", "::"):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with contextlib.closing(socket.socket(family)) as taken:
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             with pytest.raises(OSError, match=r"in use|assign"):
                 taken.bind((address, port))
     with contextlib.closing(socket.socket(socket.AF_INET)) as first:

@@ -63,19 +63,19 @@ class PageEntrance:
         except Declined as declined:
             response = self._site.failure(declined)
         except Stranger as stranger:
-            response = HTMLResponse(render("enter.html", why=str(stranger), path=request.url.path), 401)
+            response = HTMLResponse(render("enter.html", why=str(stranger), path=scope["path"]), 401)
         except ClientDisconnect:
             return
         except Exception:
-            log.exception("the page %s", request.url.path)
+            log.exception("the page %s", scope["path"])
             response = self._site.failure(Declined(500, "an internal error: see the scheduler's log"))
         for name, value in HEADERS.items():
-            if not (name == "Cache-Control" and request.url.path in FILES):
+            if not (name == "Cache-Control" and scope["path"] in FILES):
                 response.headers[name] = value
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        method, path, host = request.method, request.url.path, name_in(request.headers.get("host", ""))
+        method, path, host = request.method, request.scope["path"], name_in(request.headers.get("host", ""))
         own = request.scope["scheme"] == "https" and is_accepted(host, self._hosts)
         if not own and not (host.endswith(".localhost") and self._visits.knows(host)):
             raise Declined(421, f"{host or 'no host'!r} is no name of this page: `fairlead page` opens it")
@@ -104,7 +104,7 @@ class PageEntrance:
         The answer is a page that goes on by itself: the browser came from a file, so it sends the cookie to no redirect.
         """
         address = request.client.host if request.client else ""
-        self._check_rate(address, DEFAULT.requests or 1.0, 10)
+        self._check_rate(address if uid is None else uid, DEFAULT.requests or 1.0, 10)
         self._check_origin(request, own, ("null",))
         code = (await self._form(request)).get("code", "").strip()
         pending = self._visits.code_of(code, host)
@@ -117,7 +117,8 @@ class PageEntrance:
             cookie = None
         if cookie is None:
             raise Stranger("the code is used, or older than a minute", address, known=False)
-        answer = HTMLResponse(render("entered.html"))
+        visitor = self._visits.find(cookie, host)
+        answer = HTMLResponse(render("entered.html", you=visitor.person.name if visitor else ""))
         name, secure = _cookie_name(own), "; Secure" if own else ""
         answer.headers["Set-Cookie"] = f"{name}={cookie}; Path=/; HttpOnly; SameSite=Strict{secure}"
         return answer
@@ -125,7 +126,8 @@ class PageEntrance:
     async def _caller(self, request: Request, host: str, own: bool, uid: int | None) -> Caller:
         found = self._visits.find(_cookie(request, own), host)
         if found is None:
-            self._check_rate(request.client.host if request.client else "", DEFAULT.requests or 1.0, 1)
+            address = request.client.host if request.client else ""
+            self._check_rate(address if uid is None else uid, DEFAULT.requests or 1.0, 1)
             raise Stranger("you are not signed in", host, known=False)
         self._check_uid(found, uid)
         caller = await self._authenticator.reauthenticate(found)

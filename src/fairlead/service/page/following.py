@@ -9,6 +9,7 @@ import msgspec
 
 from fairlead.people.rules import Caller
 from fairlead.service.api.state_client import StateClient
+from fairlead.service.loop import Busy
 from fairlead.service.page.asking import Declined
 from fairlead.service.wakeups import heard_within
 
@@ -16,6 +17,9 @@ LEAST_SECONDS, MOST_SECONDS = 5.0, 15.0
 """Between two renderings: after something happened, and when nothing did."""
 STREAM_SECONDS = 600.0
 """After which a browser connects again, and is authenticated again."""
+
+MOST_VIEWS = 50
+"""Different views that one person may follow at once: each is rendered by itself."""
 
 _EVENT = b"event: region\ndata: %s\n\n"
 
@@ -26,8 +30,9 @@ Make = Callable[[], Awaitable[Regions]]
 
 @dataclass
 class _Followed:
-    """What browsers follow: its regions now, and how many follow."""
+    """What browsers follow: who did first, its regions now, and how many follow."""
 
+    uid: int
     regions: Regions = field(default_factory=dict)
     readers: int = 0
     task: asyncio.Task[None] | None = None
@@ -39,6 +44,13 @@ class Following:
     def __init__(self, client: StateClient) -> None:
         self._client = client
         self._all: dict[Hashable, _Followed] = {}
+
+    def check(self, caller: Caller, key: Hashable) -> None:
+        """Raise Busy if a person may have no further stream, or follows too many different views."""
+        with self._client.waiter(caller):
+            uid = caller.person.uid
+        if key not in self._all and sum(each.uid == uid for each in self._all.values()) >= MOST_VIEWS:
+            raise Busy(f"you follow {MOST_VIEWS} different pages, the maximum: close some of them")
 
     async def stream(self, caller: Caller, key: Hashable, make: Make, has: dict[str, str]) -> AsyncIterator[bytes]:
         """Yield regions that differ from what a browser has, as events, while the caller has access.
@@ -54,7 +66,7 @@ class Following:
         """
         client, running = self._client, asyncio.get_running_loop()
         until = running.time() + STREAM_SECONDS
-        with self._followed(key, make) as followed, client.listening(caller, ("page", key)) as heard:
+        with self._followed(caller, key, make) as followed, client.listening(caller, ("page", key)) as heard:
             while running.time() < until and not client.loop.stopped.is_set():
                 if await client.authenticator.reauthenticate(caller) is None:
                     return
@@ -67,8 +79,8 @@ class Following:
                 await heard_within(heard, MOST_SECONDS)
 
     @contextmanager
-    def _followed(self, key: Hashable, make: Make) -> Iterator[_Followed]:
-        followed = self._all.setdefault(key, _Followed())
+    def _followed(self, caller: Caller, key: Hashable, make: Make) -> Iterator[_Followed]:
+        followed = self._all.setdefault(key, _Followed(caller.person.uid))
         followed.readers += 1
         if followed.task is None:
             followed.task = asyncio.create_task(self._keep(key, followed, make))

@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from fairlead.html_page import blocks, render
 from fairlead.people.rules import Caller, operates
 from fairlead.service.api.state_client import StateClient
+from fairlead.service.loop import Busy
 from fairlead.service.page.acting import find_action
 from fairlead.service.page.asking import Asking, Declined
 from fairlead.service.page.following import Following, Regions
@@ -48,12 +49,15 @@ class Site:
             return await asyncio.to_thread(_regions, view, values)
 
         key = (chosen.path, tuple(sorted(given.items())), self._rights(caller) if view.shared else caller)
+        try:
+            self._following.check(caller, key)
+        except Busy as busy:
+            raise Declined(429, str(busy)) from None
         text = self._following.stream(caller, key, make, has)
         return StreamingResponse(text, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     async def _values(self, caller: Caller, view: View, args: dict[str, str], query: dict[str, str]) -> dict[str, Any]:
-        rights = self._rights(caller) if view.shared else caller
-        look = Look(partial(self._asking, caller), partial(self._past, rights, caller), query)
+        look = Look(partial(self._asking, caller), partial(self._past, self._rights(caller), caller), query)
         rules = self._client.authenticator.rules
         changes = not caller.read_only
         about = {"you": caller.person.name, "changes": changes, "operates": changes and operates(rules, caller)}

@@ -195,23 +195,24 @@ async def jobs(look: Look) -> dict[str, Any]:
 
 async def job(look: Look, job: str) -> dict[str, Any]:
     """One job: asked and used, its tasks, why it waits and until when, and the end of a log."""
-    found, why = await asyncio.gather(look.ask(f"/v1/jobs/{job}"), look.ask(f"/v1/jobs/{job}/why"))
-    tasks = (await look.ask(f"/v1/jobs/{job}/tasks", {"limit": MOST_SQUARES}))["tasks"]
-    waits = found["finished_at"] is None and found["waiting"] > 0
-    when = await look.ask(f"/v1/jobs/{job}/when") if waits else None
-    given = look.query.get("task", "")
+    path, given, status = f"/v1/jobs/{job}", look.query.get("task", ""), look.query.get("status", "")
+    found, why = await asyncio.gather(look.ask(path), look.ask(f"{path}/why"))
+    over, tasks = found["finished_at"] is not None, (await look.ask(f"{path}/tasks", {"limit": MOST_SQUARES}))["tasks"]
+    when = None if over or not found["waiting"] else await look.ask(f"{path}/when")
     ran = [each for each in tasks if each["started_at"] is not None]
-    running = [each for each in ran if each["status"] in ("running", "stopping", "expiring", "revoking")]
-    first = next((each for each in ran if each["status"] == "failed"), None) or next(iter(running or ran), None)
+    wanted = status or ("failed" if found["failed"] else "running" if found["running"] else "")
+    of_status = (
+        (await look.ask(f"{path}/tasks", {"limit": MOST_ROWS + 1, "status": wanted}))["tasks"] if wanted else ran
+    )
+    first = next(iter(of_status or ran), None)
     shown = int(given) if given.isdigit() and int(given) < found["tasks"] else first["index"] if first else None
-    stream = "err" if look.query.get("stream") == "err" else "out"
-    log = await _tail(look, job, shown, stream) if shown is not None else None
-    status = look.query.get("status", "")
-    listed = [each for each in tasks if each["status"] == status] if status else ran or tasks
+    stream, mine = "err" if look.query.get("stream") == "err" else "out", bool(found["cwd"])  # else it is another's
+    log = await _tail(look, job, shown, stream) if shown is not None and mine else None
+    listed = of_status if status else ran or tasks
     return {
-        "job": found, "why": why, "when": when, "tasks": tasks, "listed": listed[:MOST_ROWS], "left": len(listed) - MOST_ROWS,
+        "job": found, "why": why, "when": when, "tasks": tasks, "listed": listed[:MOST_ROWS], "more": len(listed) > MOST_ROWS,
         "used": _asked_and_used(found, ran), "task_shown": shown, "stream": stream, "log": log, "status": status,
-        "over": found["finished_at"] is not None,
+        "over": over, "mine": mine,
     }  # fmt: skip
 
 
