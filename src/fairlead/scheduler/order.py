@@ -187,14 +187,14 @@ class Order:
         blocks = -(-state.nodes.n // BLOCK)
         self.bounds = np.zeros((blocks, self.resources), np.int64)
         self.large_bounds = np.zeros((-(-blocks // BLOCK), self.resources), np.int64)
-        self._tell_kinds(state)
+        self._find_kinds(state)
         v = self.view(state)
         scheduling.mark_hopeless(v)
         scheduling.set_bounds(v)
         scheduling.rebuild(v)
 
-    def _tell_kinds(self, state: Records) -> None:
-        """Tell nodes apart by which resources they have."""
+    def _find_kinds(self, state: Records) -> None:
+        """Group nodes by which resources they have."""
         nodes, count = state.nodes, state.nodes.n
         has = nodes.capacity[:count] > 0
         kinds, kind = np.unique(has, axis=0, return_inverse=True)

@@ -170,7 +170,7 @@ BLOCK: Final = 32
 """Nodes per block, and blocks per large block. `bounds` holds the most that one node of a block has free, by resource."""
 
 MAX_KINDS: Final = 62
-"""Kinds of nodes, by which resources they have, that are told apart: each has a bit in `kinds_in` of the blocks with such nodes.
+"""Kinds of nodes, by which resources they have, that are distinguished: each has a bit in `kinds_in` of blocks with them.
 
 Rows of `kinds` hold a node's part of all nodes with a resource, in 2**-32; 0 if the kind has none of it.
 """
