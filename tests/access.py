@@ -74,6 +74,7 @@ ROUTES = [
     Row("POST /v1/nodes/{node}/drain", OPERATORS, {}),
     Row("POST /v1/nodes/{node}/resume", OPERATORS, {}),
     Row("POST /v1/nodes/{node}/forget", NOT_CALLED, {}),
+    Row("POST /v1/nodes/tokens", NOT_CALLED, {}),
     Row("POST /v1/reload", OPERATORS, {}),
     Row("POST /v1/down", NOT_CALLED, {}),
     Row("GET /v1/tokens", PEOPLE_ALL),
@@ -108,6 +109,7 @@ COMMANDS = [
     Row("drain n1", OPERATORS),
     Row("resume n1", OPERATORS),
     Row("forget n1", NOT_CALLED),
+    Row("node token", NOT_CALLED),
     Row("reload", OPERATORS),
     Row("log", SEEN),
     Row("token new", PEOPLE_ALL),
@@ -120,6 +122,7 @@ COMMANDS = [
 ALONE = (
     "up",
     "doctor",
+    "node",
     "service",
     "journal",
     "allocate",
