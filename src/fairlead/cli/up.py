@@ -327,7 +327,7 @@ def _ready(
     else:
         unused = "; the configuration's access rules have no effect" if _has_access_rules(configuration) else ""
         say(f"only {myself().name} has access, and all tasks run as {myself().name}{unused}")
-    say(f"ready at {' and '.join(urls)}, data in {home}; Ctrl-C stops")
+    say(f"ready at {' and '.join(urls)}, data in {home}, as process {os.getpid()}; Ctrl-C stops")
     _notify_systemd(say)
 
 
