@@ -23,7 +23,7 @@ def things(machine):
     """What the table is about: a job of Alice's that waits, one that has ended, a session and a token of hers."""
     alice = machine["alice"]
     submit = ("submit", "-q", "vision", "--tasks", "9", "--env", f"SECRET={SECRET}")
-    job = alice.ok(*submit, "--cpu", "100", "--", "tool", SECRET).strip()
+    job = alice.ok(*submit, "--cpu", "100", "--", "echo", SECRET).strip()
     ended = alice.ok("submit", "-q", "vision", "--", "true").strip()
     machine["root"].ok("wait", ended)
     session = alice.http("POST", "/v1/sessions", {"argv": ["true"]})[1]["id"]

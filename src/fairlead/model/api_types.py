@@ -460,10 +460,12 @@ class Status(TypedDict):
       it can.
     - `output`: None if no output is kept beyond its node.
     - `position`: number of the last fact.
+    - `elastic`: whether other machines may be nodes.
     """
 
     version: str
     pid: int
+    elastic: bool
     urls: list[str]
     you: str
     stalled: str | None
