@@ -939,17 +939,16 @@ class Crowd(Cluster):
         return self.ran / seconds
 
 
-HOLDS = st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 4.5, 4.9])
+HOLDS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 4.0, 4.5, 4.9])
 HOW = st.sampled_from(["silent", "late", "reviving", "crumb", "all CPUs", "all memory", "fresh", "renamed"])
 BAD = st.lists(st.tuples(HOW, HOLDS, st.sampled_from(["", "one", "honest"])), min_size=1, max_size=10)
 
 
 @settings(max_examples=int(os.environ.get("FAIRLEAD_FUZZ", "10")), deadline=None)
-@given(
-    bad=BAD, nodes=st.sampled_from([1, 3, 9]), timeout=st.sampled_from([5.0, 60.0]), lasts=st.sampled_from([1.0, 4.0])
-)
-def test_whatever_others_do_with_their_offers_a_framework_that_uses_its_own_has_its_share(bad, nodes, timeout, lasts):
-    assert Crowd(*bad, nodes=nodes, timeout=timeout, lasts=lasts).run() >= 0.8 * 9 / (1 + len(bad))
+@given(bad=BAD, nodes=st.sampled_from([1, 3, 9]), lasts=st.sampled_from([1.0, 4.0]))
+def test_whatever_others_do_with_their_offers_a_framework_that_uses_its_own_has_its_share(bad, nodes, lasts):
+    """In 22 times `offer_timeout`, for which each may hold one offer."""
+    assert Crowd(*bad, nodes=nodes, lasts=lasts).run() >= 0.8 * 9 / (1 + len(bad))
 
 
 @pytest.mark.parametrize("scale", [0.2, 120.0])
