@@ -148,6 +148,12 @@ def test_machines_join_by_a_command_and_run_tasks(lab):
     nodes = {node["name"]: node for node in lab.ask("nodes")["nodes"]}
     assert nodes.keys() == {"lab1", "lab2", "lab3"}
     assert nodes["lab2"]["labels"] == {"at": "lab2", "host": "127.0.0.1"}
+    seen = nodes["lab2"]
+    assert seen["heard"] < 10
+    assert abs(seen["clock_ahead"]) < 60
+    assert [nodes["lab1"][key] for key in ("heard", "version")] == [None, None]
+    found = {each["thing"]: each["what"] for each in json.loads(lab.call("doctor", "--json").stdout)["found"]}
+    assert found["nodes"] == "3 nodes are heard, with the same fairlead and clocks"
     assert "node lab2 shares cpu 2  memory 2Gi" in lab.said("lab2")
     for name in ("lab2", "lab3"):
         done = lab.call("run", "--on", f"at={name}", "--", "sh", "-c", "read x; echo $x; exit 3", input="word\n")
@@ -245,6 +251,8 @@ def test_a_node_leaves_when_it_is_empty_or_ends_what_runs(lab):
     lab.joins["lab3"].wait(30)
     assert "this machine has left" in lab.said("lab3")
     lab.until(lambda: lab.status("lab3") == "lost")
+    (found,) = [each for each in json.loads(lab.call("doctor", "--json").stdout)["found"] if each["thing"] == "nodes"]
+    assert (found["how"], found["what"]) == ("look", "lost: lab3")
     assert not (lab.folder / "lab3" / "node").exists()
     other = lab.long("lab2", lab.folder / "ctrl-c")
     lab.joins["lab2"].send_signal(signal.SIGINT)
@@ -256,3 +264,14 @@ def test_a_node_leaves_when_it_is_empty_or_ends_what_runs(lab):
     lab.until(lambda: (lab.folder / "ctrl-c").read_text() == "1\n2\n", 40)
     (lab.folder / "ctrl-c.go").touch()
     lab.ok("wait", str(other))
+
+
+@pytest.mark.parametrize("words", [["up"], ["node", "join", "lab1", "token"]])
+def test_other_systems_are_told_in_a_line_that_they_cannot(command, monkeypatch, words):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    done = command(*words)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "fairlead: schedulers and nodes run on Linux, and this is Darwin: use WSL on Windows, or a scheduler elsewhere by "
+        "FAIRLEAD_URL\n"
+    )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -199,6 +200,15 @@ class RemoteEngine:
         with self._lock:
             found = {m.name: now - m.renewed_at for m in self._members.values() if m.standing is not MemberState.LOST}
         return {name: silent_for for name, silent_for in found.items() if silent_for > SILENT}
+
+    def known_of(self, name: str) -> dict[str, Any]:
+        """Return what is known of a node that connects: seconds since its last message, version, lead of its clock."""
+        with self._lock:
+            member = self._members.get(name)
+        if member is None or member.here or not member.version:
+            return {}
+        heard = time.monotonic() - member.renewed_at
+        return {"heard": heard, "version": member.version, "clock_ahead": member.clock_ahead}
 
     def admit(self, node: Node, host: str) -> None:
         """Add a node, or change it; it may connect. Others reach it at `host`."""
