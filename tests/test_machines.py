@@ -134,17 +134,23 @@ class Lab(Live):
             proxy.close()
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    with Lab(tmp_path_factory.mktemp("lab")) as made:
-        made.start_up()
+@pytest.mark.timeout(300)
+def test_three_machines(tmp_path):
+    """What works on one machine works over those that joined; links are cut, and processes killed, in turn."""
+    with Lab(tmp_path) as lab:
+        lab.start_up()
         for name in ("lab2", "lab3"):
-            made.join(name, made.token())
-        made.until(lambda: made.status("lab2") == made.status("lab3") == "up", 30)
-        yield made
+            lab.join(name, lab.token())
+        lab.until(lambda: lab.status("lab2") == lab.status("lab3") == "up", 30)
+        machines_join_by_a_command_and_run_tasks(lab)
+        a_token_is_for_one_machine_and_for_a_while(lab)
+        tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab)
+        what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab)
+        a_node_whose_supervisor_dies_starts_another_and_one_that_stands_still_is_lost(lab)
+        a_node_leaves_when_it_is_empty_or_ends_what_runs(lab)
 
 
-def test_machines_join_by_a_command_and_run_tasks(lab):
+def machines_join_by_a_command_and_run_tasks(lab):
     nodes = {node["name"]: node for node in lab.ask("nodes")["nodes"]}
     assert nodes.keys() == {"lab1", "lab2", "lab3"}
     assert nodes["lab2"]["labels"] == {"at": "lab2", "host": "127.0.0.1"}
@@ -167,7 +173,7 @@ def test_machines_join_by_a_command_and_run_tasks(lab):
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_token_is_for_one_machine_and_for_a_while(lab):
+def a_token_is_for_one_machine_and_for_a_while(lab):
     named, short = lab.token("--name", "lab9"), lab.token("--expires", "0.01s")
     secret = named.split(".")[1]
     assert secret not in (lab.home / "keys" / "tokens.json").read_text()
@@ -191,7 +197,7 @@ def test_a_token_is_for_one_machine_and_for_a_while(lab):
     assert "this machine is no node yet" in done.stderr
 
 
-def test_tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab):
+def tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab):
     """For longer than the lease, since it said that it goes; and by one that was killed, if it is back in time."""
     mark = lab.folder / "away"
     job = lab.long("lab2", mark)
@@ -208,7 +214,7 @@ def test_tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab):
     assert mark.read_text() == "1\n"
 
 
-def test_what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab):
+def what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab):
     mark = lab.folder / "cut"
     lab.until(lambda: lab.status("lab2") == "up")
     job = lab.long("lab2", mark)
@@ -224,7 +230,7 @@ def test_what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab)
     lab.ok("wait", str(job))
 
 
-def test_a_node_whose_supervisor_dies_starts_another_and_one_that_stands_still_is_lost(lab):
+def a_node_whose_supervisor_dies_starts_another_and_one_that_stands_still_is_lost(lab):
     mark = lab.folder / "killed"
     job = lab.long("lab3", mark)
     lab.supervisor_on("lab3").kill()
@@ -239,7 +245,7 @@ def test_a_node_whose_supervisor_dies_starts_another_and_one_that_stands_still_i
     lab.ok("wait", str(job))
 
 
-def test_a_node_leaves_when_it_is_empty_or_ends_what_runs(lab):
+def a_node_leaves_when_it_is_empty_or_ends_what_runs(lab):
     mark = lab.folder / "leaves"
     job = lab.long("lab3", mark)
     leaving = lab.start("node", "leave", "--home", str(lab.folder / "lab3"))

@@ -173,7 +173,8 @@ class RemoteEngine:
         with self._lock:
             for name, has_tasks in nodes.items():
                 member = self._members.setdefault(name, Member(name, None, now))
-                member.promised, member.believed, member.fenced = before, True, not has_tasks
+                if member.standing is not MemberState.UP:  # else it has this scheduler's terms already
+                    member.promised, member.believed, member.fenced = before, True, not has_tasks
 
     def _promised_before(self) -> float:
         """Return the longest lease that an earlier scheduler granted, in seconds; store this one's."""
