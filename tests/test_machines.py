@@ -134,20 +134,32 @@ class Lab(Live):
             proxy.close()
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    with Lab(tmp_path_factory.mktemp("lab")) as made:
-        made.start_up()
+@pytest.mark.timeout(300)
+def test_three_machines(tmp_path):
+    """What works on one machine works over those that joined; links are cut, and processes killed, in turn."""
+    with Lab(tmp_path) as lab:
+        lab.start_up()
         for name in ("lab2", "lab3"):
-            made.join(name, made.token())
-        made.until(lambda: made.status("lab2") == made.status("lab3") == "up", 30)
-        yield made
+            lab.join(name, lab.token())
+        lab.until(lambda: lab.status("lab2") == lab.status("lab3") == "up", 30)
+        machines_join_by_a_command_and_run_tasks(lab)
+        a_token_is_for_one_machine_and_for_a_while(lab)
+        tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab)
+        what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab)
+        a_node_whose_supervisor_dies_starts_another_and_one_that_stands_still_is_lost(lab)
+        a_node_leaves_when_it_is_empty_or_ends_what_runs(lab)
 
 
-def test_machines_join_by_a_command_and_run_tasks(lab):
+def machines_join_by_a_command_and_run_tasks(lab):
     nodes = {node["name"]: node for node in lab.ask("nodes")["nodes"]}
     assert nodes.keys() == {"lab1", "lab2", "lab3"}
     assert nodes["lab2"]["labels"] == {"at": "lab2", "host": "127.0.0.1"}
+    seen = nodes["lab2"]
+    assert seen["heard"] < 10
+    assert abs(seen["clock_ahead"]) < 60
+    assert [nodes["lab1"][key] for key in ("heard", "version")] == [None, None]
+    found = {each["thing"]: each["what"] for each in json.loads(lab.call("doctor", "--json").stdout)["found"]}
+    assert found["nodes"] == "3 nodes are heard, with the same fairlead and clocks"
     assert "node lab2 shares cpu 2  memory 2Gi" in lab.said("lab2")
     for name in ("lab2", "lab3"):
         done = lab.call("run", "--on", f"at={name}", "--", "sh", "-c", "read x; echo $x; exit 3", input="word\n")
@@ -161,7 +173,7 @@ def test_machines_join_by_a_command_and_run_tasks(lab):
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_token_is_for_one_machine_and_for_a_while(lab):
+def a_token_is_for_one_machine_and_for_a_while(lab):
     named, short = lab.token("--name", "lab9"), lab.token("--expires", "0.01s")
     secret = named.split(".")[1]
     assert secret not in (lab.home / "keys" / "tokens.json").read_text()
@@ -185,7 +197,7 @@ def test_a_token_is_for_one_machine_and_for_a_while(lab):
     assert "this machine is no node yet" in done.stderr
 
 
-def test_tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab):
+def tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab):
     """For longer than the lease, since it said that it goes; and by one that was killed, if it is back in time."""
     mark = lab.folder / "away"
     job = lab.long("lab2", mark)
@@ -202,7 +214,7 @@ def test_tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab):
     assert mark.read_text() == "1\n"
 
 
-def test_what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab):
+def what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab):
     mark = lab.folder / "cut"
     lab.until(lambda: lab.status("lab2") == "up")
     job = lab.long("lab2", mark)
@@ -218,7 +230,7 @@ def test_what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab)
     lab.ok("wait", str(job))
 
 
-def test_a_node_whose_supervisor_dies_starts_another_and_one_that_stands_still_is_lost(lab):
+def a_node_whose_supervisor_dies_starts_another_and_one_that_stands_still_is_lost(lab):
     mark = lab.folder / "killed"
     job = lab.long("lab3", mark)
     lab.supervisor_on("lab3").kill()
@@ -233,7 +245,7 @@ def test_a_node_whose_supervisor_dies_starts_another_and_one_that_stands_still_i
     lab.ok("wait", str(job))
 
 
-def test_a_node_leaves_when_it_is_empty_or_ends_what_runs(lab):
+def a_node_leaves_when_it_is_empty_or_ends_what_runs(lab):
     mark = lab.folder / "leaves"
     job = lab.long("lab3", mark)
     leaving = lab.start("node", "leave", "--home", str(lab.folder / "lab3"))
@@ -245,6 +257,8 @@ def test_a_node_leaves_when_it_is_empty_or_ends_what_runs(lab):
     lab.joins["lab3"].wait(30)
     assert "this machine has left" in lab.said("lab3")
     lab.until(lambda: lab.status("lab3") == "lost")
+    (found,) = [each for each in json.loads(lab.call("doctor", "--json").stdout)["found"] if each["thing"] == "nodes"]
+    assert (found["how"], found["what"]) == ("look", "lost: lab3")
     assert not (lab.folder / "lab3" / "node").exists()
     other = lab.long("lab2", lab.folder / "ctrl-c")
     lab.joins["lab2"].send_signal(signal.SIGINT)
@@ -256,3 +270,14 @@ def test_a_node_leaves_when_it_is_empty_or_ends_what_runs(lab):
     lab.until(lambda: (lab.folder / "ctrl-c").read_text() == "1\n2\n", 40)
     (lab.folder / "ctrl-c.go").touch()
     lab.ok("wait", str(other))
+
+
+@pytest.mark.parametrize("words", [["up"], ["node", "join", "lab1", "token"]])
+def test_other_systems_are_told_in_a_line_that_they_cannot(command, monkeypatch, words):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    done = command(*words)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "fairlead: schedulers and nodes run on Linux, and this is Darwin: use WSL on Windows, or a scheduler elsewhere by "
+        "FAIRLEAD_URL\n"
+    )

@@ -335,6 +335,13 @@ def test_what_a_scheduler_before_promised_for_longer_is_waited_for(tmp_path):
         assert member.is_lost(engine._policy, member.renewed_at + LONG_LEASE.over_within() + 0.1)
 
 
+def test_a_node_that_is_heard_before_it_is_expected_has_the_new_terms(fleet):
+    many = fleet(1)
+    (many.home / "lost_after").write_text("7200.0")
+    many.engine.expect({"n0": True})
+    assert many.engine._members["n0"].promised == 0.0
+
+
 def test_what_has_no_tasks_by_the_journal_is_lost_as_soon_as_it_is_gone(tmp_path):
     """Such as the nodes of a cluster that ended: for as long as a lease they were listed as up."""
     engine = RemoteEngine(tmp_path, lambda: None, LONG_LEASE, ("127.0.0.1", 0))

@@ -43,6 +43,8 @@ FEW_FILES, FEW_PROCESSES = 4096, 512
 """Limits on descriptors and processes below which a busy scheduler may fail to start tasks."""
 CLOCK_STEP_SECONDS = 60.0
 """Step of the machine's clock since boot above which doctor warns."""
+CLOCKS_APART = 5.0
+"""Seconds that the clocks of nodes may differ; their measurement includes the delay of a message."""
 SLOW_DETECTION_SECONDS = 30.0
 """Time until Ray declares a silent node dead above which doctor warns."""
 
@@ -87,6 +89,7 @@ def examine_all(home: Path, shared: bool = False) -> list[Finding]:
         ("supervisor", partial(_supervisor, home)),
         ("output", partial(_output, home)),
         *([("ray", partial(_ray, home))] if (home / ADDRESS_FILE).exists() else []),
+        *([("nodes", partial(_nodes, home))] if any((home / "keys" / "nodes").glob("*")) else []),
         ("cgroups", _cgroups),
         ("disk", partial(_disk, home)),
         ("clocks", partial(_clocks, home)),
@@ -299,6 +302,36 @@ def _ray(home: Path) -> Finding:
     if late > SLOW_DETECTION_SECONDS:
         return Finding("ray", "look", what, "start the head with RAY_health_check_...: see docs/ray.md")
     return Finding("ray", "well", what)
+
+
+def _nodes(home: Path) -> Finding:
+    """Ask the scheduler for the nodes that connect to it: who is lost or silent, and whose version or clock differs."""
+    try:
+        with Connection(home, retry_seconds=0, timeout=15) as connection:
+            nodes = connection.get("/v1/nodes")["nodes"]
+    except ServiceError:  # _scheduler reports why
+        return Finding("nodes", "well", "can be checked only while a scheduler runs")
+    found = {
+        "lost": [node["name"] for node in nodes if node["status"] == "lost"],
+        "silent": [node["name"] for node in nodes if node["status"] != "lost" and node["silent"] is not None],
+        f"not {fairlead.__version__}": [
+            f"{node['name']} ({node['version']})"
+            for node in nodes
+            if node["version"] not in (None, fairlead.__version__)
+        ],
+        "clock off": [
+            f"{node['name']} ({node['clock_ahead']:+.0f} s)"
+            for node in nodes
+            if abs(node["clock_ahead"] or 0) > CLOCKS_APART
+        ],
+    }
+    wrong = [
+        f"{what}: {', '.join(names[:3])}{' and others' * (len(names) > 3)}" for what, names in found.items() if names
+    ]
+    if not wrong:
+        return Finding("nodes", "well", f"{len(nodes)} nodes are heard, with the same fairlead and clocks")
+    helps = "check `fairlead node join` there, the network, and NTP; `fairlead forget NODE` removes a lost node"
+    return Finding("nodes", "look", "; ".join(wrong), helps)
 
 
 def _cgroups() -> Finding:

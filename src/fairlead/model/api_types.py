@@ -432,9 +432,16 @@ class CardInfo(TypedDict):
 
 
 class NodeListed(NodeInfo):
-    """A node and its cards; `silent` is for how many seconds it has not answered, if that is long. It need not be lost."""
+    """A node and its cards; `silent` is for how many seconds it has not answered, if that is long. It need not be lost.
+
+    Of a node that connects to the scheduler also the seconds since its last message, the version of fairlead there, and the
+    seconds that its clock is ahead of the scheduler's; else None.
+    """
 
     silent: float | None
+    heard: float | None
+    version: str | None
+    clock_ahead: float | None
     cards: list[CardInfo]
 
 

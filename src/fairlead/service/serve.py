@@ -25,6 +25,7 @@ from fairlead.disk_room import Reserve
 from fairlead.engines.contract import EngineError, LiveEngine, Superseded
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
+from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.engines.step import GRACE, Request, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull
 from fairlead.journal.repair import check_outputs, highest_output
@@ -231,6 +232,8 @@ def serve(
         uvloop.run(main())
         loop.stop()
         loop.join(timeout=30)
+        if isinstance(engine, JoinedEngine) and loop.failure is None and not stop.leave:
+            engine.go_away()
         engine.close(leave=stop.leave)
         engine.join(timeout=HANG_UP_SECONDS)
         if isinstance(loop.failure, (Superseded, TakenOver)):

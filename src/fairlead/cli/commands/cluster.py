@@ -1,5 +1,6 @@
 """Commands about the cluster: start, stop, watch and change the scheduler and its nodes."""
 
+import platform
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import typer
 
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import All, Json
+from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import change, connect, print_json
 from fairlead.plain_text import plain
 
@@ -66,6 +68,15 @@ LostAfter = Annotated[
 ]
 
 
+def refuse_elsewhere() -> None:
+    """Raise Failure on systems other than Linux, whose kernel limits and tracks tasks."""
+    if platform.system() != "Linux":
+        raise Failure(
+            f"schedulers and nodes run on Linux, and this is {platform.system()}: use WSL on Windows, or a scheduler "
+            "elsewhere by FAIRLEAD_URL"
+        )
+
+
 def up(
     config: Annotated[
         Path | None, typer.Option(help="fairlead.toml: the queues, and the nodes. Default node: this machine.")
@@ -109,6 +120,7 @@ def up(
     Without --system it serves only you. Ctrl-C stops it and its running tasks, which start again with the next `up`. If the
     scheduler is killed instead, the tasks run on, and the next `up` adopts them.
     """
+    refuse_elsewhere()
     from fairlead.data_folder import SYSTEM_SOCKET, home_folder, socket_of, starting
 
     where = socket or (SYSTEM_SOCKET if system else socket_of(home or home_folder()))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.commands.cluster import refuse_elsewhere
 from fairlead.cli.failure import Failure
 from fairlead.cli.parsing import new_group
 from fairlead.cli.scheduler import connect
@@ -58,6 +59,7 @@ def join(
 
     Runs in the foreground. Ctrl-C ends the tasks here, which start again elsewhere.
     """
+    refuse_elsewhere()
     from fairlead.cli import node as joining
 
     given = sys.stdin.readline().strip() if token == "-" else token  # noqa: S105

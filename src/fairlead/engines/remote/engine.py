@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -172,7 +173,8 @@ class RemoteEngine:
         with self._lock:
             for name, has_tasks in nodes.items():
                 member = self._members.setdefault(name, Member(name, None, now))
-                member.promised, member.believed, member.fenced = before, True, not has_tasks
+                if member.standing is not MemberState.UP:  # else it has this scheduler's terms already
+                    member.promised, member.believed, member.fenced = before, True, not has_tasks
 
     def _promised_before(self) -> float:
         """Return the longest lease that an earlier scheduler granted, in seconds; store this one's."""
@@ -199,6 +201,15 @@ class RemoteEngine:
         with self._lock:
             found = {m.name: now - m.renewed_at for m in self._members.values() if m.standing is not MemberState.LOST}
         return {name: silent_for for name, silent_for in found.items() if silent_for > SILENT}
+
+    def known_of(self, name: str) -> dict[str, Any]:
+        """Return what is known of a node that connects: seconds since its last message, version, lead of its clock."""
+        with self._lock:
+            member = self._members.get(name)
+        if member is None or member.here or not member.version:
+            return {}
+        heard = time.monotonic() - member.renewed_at
+        return {"heard": heard, "version": member.version, "clock_ahead": member.clock_ahead}
 
     def admit(self, node: Node, host: str) -> None:
         """Add a node, or change it; it may connect. Others reach it at `host`."""

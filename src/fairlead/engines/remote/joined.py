@@ -83,13 +83,11 @@ class JoinedEngine(RemoteEngine):
             raise NotAdmitted(f"node {node!r} is the scheduler's own machine")
         return self._ring.new_token(node, seconds)
 
-    def close(self, leave: bool = False) -> None:
-        """Disconnect. Tasks run on for AWAY seconds; with `leave`, supervisors end as soon as nothing runs."""
-        if not leave and self._connections is not None:
-            self._promise(AWAY)
-            for name in self.names() - {self._own.name}:
-                self._send(name, message("lease", lost_after=AWAY, grace=self._policy.grace))
-        super().close(leave)
+    def go_away(self) -> None:
+        """Let tasks run on for AWAY seconds. Called before `close` by a scheduler that stops in good order."""
+        self._promise(AWAY)
+        for name in self.names() - {self._own.name}:
+            self._send(name, message("lease", lost_after=AWAY, grace=self._policy.grace))
 
     # -- in the thread of the connections ---------------------------------------------------------------------------
 

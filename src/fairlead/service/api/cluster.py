@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 import fairlead
 from fairlead.audit.over_time import LONGEST, STARVED_AFTER
 from fairlead.engines.contract import LiveEngine
+from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.engines.remote.keys import NotAdmitted
 from fairlead.model.api_types import (
@@ -115,10 +116,8 @@ def add_cluster(
         found, cards = await client.read(
             lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine))
         )
-        silence = engine.silence
-        return Json(
-            {"nodes": [{**n, "silent": silence.get(n["name"]), "cards": cards.get(n["name"], [])} for n in found]}
-        )
+        known = _known_of_nodes(engine, [node["name"] for node in found])
+        return Json({"nodes": [{**n, **known[n["name"]], "cards": cards.get(n["name"], [])} for n in found]})
 
     @api.get("/metrics", response_class=PlainTextResponse)
     async def prometheus(caller: Known) -> Response:
@@ -135,6 +134,13 @@ def add_cluster(
         )
         text = metrics.exposition(shown, found, idled, promised, cards)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _known_of_nodes(engine: LiveEngine, names: list[str]) -> dict[str, dict[str, Any]]:
+    """Return what the engine knows of its connections to nodes."""
+    silence, unknown = engine.silence, dict.fromkeys(("heard", "version", "clock_ahead"))
+    known = {name: engine.known_of(name) for name in names} if isinstance(engine, RemoteEngine) else {}
+    return {name: {"silent": silence.get(name), **unknown, **known.get(name, {})} for name in names}
 
 
 def cards_as_seen(state: State, caller: Caller, client: StateClient, engine: LiveEngine) -> dict[str, list[CardInfo]]:
