@@ -470,6 +470,7 @@ class Status(TypedDict):
     nodes: int
     jobs: int
     running: int
+    waiting: int
 
 
 class Submitted(TypedDict):
@@ -565,11 +566,14 @@ class AuditPage(TypedDict):
 
 
 class Event(TypedDict):
-    """An event of a call: it runs, or how it ended; `result` is the pickled result in base64, if small."""
+    """An event of a call: it runs, waits again after a preemption, or how it ended.
+
+    `result` is the pickled result in base64, if small.
+    """
 
     job: int
     index: int
-    status: Literal["running", "succeeded", "failed", "cancelled"]
+    status: Literal["running", "waiting", "succeeded", "failed", "cancelled"]
     exit: int | None
     reason: str | None
     size: int | None

@@ -73,6 +73,7 @@ def add_cluster(
                 "nodes": int(s.nodes.up[: s.nodes.n].sum()),
                 "jobs": len(s.index.specs),
                 "running": int(s.queues.tasks[0]),
+                "waiting": int(s.jobs.waiting[: s.jobs.n][s.jobs.id[: s.jobs.n] >= 0].sum()),
             }
         )
         loop = client.loop
