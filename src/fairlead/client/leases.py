@@ -192,7 +192,7 @@ class Leases:
                 for leased in shape.waiting:
                     if leased.future is future:
                         shape.waiting.remove(leased)
-                        self._then.append(lambda: fail(future, CancelledError("the call was stopped")))
+                        self._then.append(lambda: fail(future, CancelledError("the call was cancelled while it ran")))
                         return True
         return task.stop() if task is not None else None
 
@@ -258,18 +258,20 @@ class Leases:
     def _changing(self) -> Iterator[None]:
         """Hold the lock; then do what must be done without it."""
         then: list[Callable[[], None]] = []
-        with self._lock:
-            try:
-                yield
-            finally:
-                then, self._then = self._then, []
-                self._resolving += 1
         try:
-            for each in then:
-                each()
-        finally:
             with self._lock:
-                self._resolving -= 1
+                self._resolving += 1
+                try:
+                    yield
+                finally:
+                    then, self._then = self._then, []
+        finally:
+            try:
+                for each in then:
+                    each()
+            finally:
+                with self._lock:
+                    self._resolving -= 1
 
     def _run(self) -> None:
         while True:
@@ -290,10 +292,10 @@ class Leases:
             if ends and over is not None:
                 over()
                 break
-        for each in [
-            key.fileobj for key in self._selector.get_map().values() if isinstance(key.fileobj, socket.socket)
-        ]:
-            each.close()  # also of workers that still run calls which were given up
+        lines = [key.fileobj for key in self._selector.get_map().values()]
+        for line in lines:
+            if isinstance(line, socket.socket):
+                line.close()  # also of workers that still run calls which were given up
         self._selector.close()
         with self._lock:
             os.close(self._woken)
