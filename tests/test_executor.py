@@ -177,12 +177,14 @@ def test_a_worker_is_warm_and_isolated_by_queue_and_shape(world, client):
 
 
 def test_calls_are_tasks_like_any_other(world, client):
-    assert client.submit(nap, 0, queue="B").result(timeout=30) is None
-    newest = client._connection.get("/v1/jobs", limit=1)["jobs"][0]
-    assert (newest["name"], newest["queue"], newest["status"]) == ("nap", "B", "succeeded")
-    client.submit(print, "hello").result(timeout=30)
-    newest = client._connection.get("/v1/jobs", limit=1)["jobs"][0]
-    assert world.ok("logs", str(newest["id"])) == "hello\n"
+    future = client.submit(nap, 0, queue="B")
+    assert future.result(timeout=30) is None
+    lease = world.job(future.task[0])
+    assert (lease["name"], lease["queue"]) == ("nap", "B")
+    until(lambda: world.job(lease["id"])["status"] == "succeeded")
+    future = client.submit(print, "hello")
+    future.result(timeout=30)
+    assert world.ok("logs", str(future.task[0])) == "hello\n"
 
 
 def test_code_goes_along_as_it_was_and_without_what_is_left_out(world, tmp_path, monkeypatch):
@@ -405,8 +407,10 @@ def test_a_call_is_stopped_while_it_waits_and_while_it_runs(client, world):
         future.result(timeout=30)
     assert not future.stop(), "there is nothing left to stop"
     waits = client.executor(on={"zone": "nowhere"}, wait_for_node=True).submit(nap, 60)
-    until(lambda: waits.task is not None)
+    job = lambda: client._connection.get("/v1/jobs", limit=1)["jobs"][0]  # noqa: E731
+    until(lambda: job()["status"] == "waiting")
     assert waits.stop()
+    until(lambda: job()["status"] == "cancelled")
     with pytest.raises(cf.CancelledError):
         waits.result(timeout=30)
     assert client.submit(square, 3).result(timeout=30) == 9
@@ -428,7 +432,7 @@ def test_tasks_of_asyncio_are_calls_and_stop_theirs(world):
                 tasks = [group.create_task(client.submit(square, x)) for x in range(5)]
             assert [task.result() for task in tasks] == [0, 1, 4, 9, 16]
             going = asyncio.create_task(client.submit(nap, 60, cpu=2))
-            under_way = client._client._caller._calls
+            under_way = client._client._caller.leases
             while not any(future.running() for future in under_way.pending()):
                 await asyncio.sleep(0.01)
             (future,) = under_way.pending()
@@ -493,7 +497,7 @@ async def main():
             for _ in range(40):
                 group.create_task(client.submit(nap, 600))
             await asyncio.sleep(0)
-            await asyncio.to_thread(told, client._client._caller._calls.pending())
+            await asyncio.to_thread(told, client._client._caller.leases.pending())
 asyncio.run(main())
 """,
 }
@@ -502,9 +506,10 @@ import asyncio, time
 import fairlead
 nap = time.sleep
 def told(futures):
-    while not any(future.running() for future in futures) or any(future.task is None for future in futures):
+    while not any(future.running() for future in futures):
         time.sleep(0.01)
-    print(*sorted({future.task[0] for future in futures}), flush=True)
+    time.sleep(0.1)  # others are being asked for
+    print(*sorted({future.task[0] for future in futures if future.running()}), flush=True)
 """
 
 

@@ -1,10 +1,12 @@
-"""Sends a program's calls, and receives their results, in a thread each.
+"""Makes a program's calls: on leased workers, or as tasks, which are sent and whose results are received in a thread each.
 
+A call is a task if it needs what only a task has, or if workers cannot reach this program: see docs/calls.md.
 Both threads start with the first call, and end when no more can come. A program that is interrupted cancels all its calls and
 waits for none.
 """
 
 import atexit
+import pickle
 import sys
 import threading
 import weakref
@@ -14,9 +16,12 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fairlead.calls import wire
 from fairlead.calls.payloads import LARGEST_PAYLOAD
 from fairlead.client.calls_under_way import CallFuture, CallsUnderWay, Waiting, alike
 from fairlead.client.connection import Connection
+from fairlead.client.jobs import OVER
+from fairlead.client.leases import Leased, Leases
 from fairlead.client.options import Options
 from fairlead.client.results import SchedulerGone, fail, set_outcome
 from fairlead.client.service_error import ServiceError
@@ -38,6 +43,7 @@ class Caller:
         self._connection = connection
         self.session = Session(connection, code)
         self._calls = CallsUnderWay()
+        self.leases = Leases(self._ask, self._tasks_waiting, self._as_task, self._guard)
         self._closed = False
         self._ended = False  # no call will change any more
         self._end = SimpleQueue[None]()  # an interrupt can leave an Event locked, but not this
@@ -49,29 +55,52 @@ class Caller:
         self, options: Options, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> CallFuture[T]:
         """Submit a call; see :meth:`fairlead.Client.submit`."""
-        import cloudpickle
-
-        future: CallFuture[T] = CallFuture(self.cancel, self.stop)
-        call = cloudpickle.dumps((fn, args, kwargs))
-        if len(call) > LARGEST_PAYLOAD // 2:
+        packed = wire.pack((fn, args, kwargs))
+        if wire.size(packed) > LARGEST_PAYLOAD // 2:
             raise ValueError(
-                f"a call of {len(call) >> 20} MiB: at most {LARGEST_PAYLOAD >> 21} MiB: pass the name of a file"
+                f"a call of {wire.size(packed) >> 20} MiB: at most {LARGEST_PAYLOAD >> 21} MiB: pass the name of a file"
             )
-        name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+        name = (getattr(fn, "__qualname__", None) or type(fn).__qualname__)[:256]
+        future: CallFuture[T] = CallFuture(self.cancel, self.stop)
+        if self._can_lease(options):
+            self.leases.add(options, name, Leased(future, packed))
+        else:
+            self._as_task(options, name, Leased(future, packed))
+        return future
+
+    def _can_lease(self, options: Options) -> bool:
+        alone = options.retries or options.time_limit is not None or options.gpu or "gpu" in options.resources
+        return not alone and self._connection.is_local() and not self.leases.unreachable
+
+    def _ask(
+        self, options: Options, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> CallFuture[Any]:
+        """Submit a task that is a lease."""
+        leased: Leased = Leased(CallFuture(self.cancel, self.stop), wire.pack((function, arguments, {})))
+        self._as_task(options, name, leased)
+        return leased.future
+
+    def _as_task(self, options: Options, name: str, leased: Leased) -> None:
+        """Submit a call as a task of its own."""
+        parts = wire.parts(leased.packed)
+        call = parts[0] if len(parts) == 1 else pickle.dumps((wire.call, (parts,), {}))
         with self._calls.changed:  # so that shutdown finds the threads of accepted calls
-            self._calls.add(Waiting(future, call, options, name[:256]))
+            self._calls.add(Waiting(leased.future, call, options, name))
             if not self._threads:
                 self._threads = [
-                    threading.Thread(target=self._guard, args=(target,), name=f"fairlead-{name}", daemon=True)
-                    for name, target in (("send", self._send), ("hear", self._hear))
+                    threading.Thread(target=self._guard, args=(target,), name=f"fairlead-{role}", daemon=True)
+                    for role, target in (("send", self._send), ("hear", self._hear))
                 ]
                 for thread in self._threads:
                     thread.start()
-        return future
+
+    def _tasks_waiting(self) -> int:
+        """Return how many tasks wait at the scheduler."""
+        return int(self._connection.get("/v1/status")["waiting"])
 
     def cancel(self, future: CallFuture[Any]) -> bool:
         """Cancel a call that has not started. Return True if it is cancelled."""
-        if not self._calls.withdraw(future) and not future.done():
+        if not self._withdraw(future) and not future.done():
             assert future.task is not None
             try:
                 if future.running() or not self.session.cancel(future.task):
@@ -83,16 +112,22 @@ class Caller:
 
     def stop(self, future: CallFuture[Any]) -> bool:
         """Cancel a call, or stop its process if it runs. Return True if there was something to stop."""
-        if self._calls.withdraw(future):
+        if self._withdraw(future):
             self._cancelled(future)
             return True
         if future.done():
             return False
+        stopped = self.leases.stop(future)
+        if stopped is not None:
+            return stopped
         assert future.task is not None
         try:
             return self.session.cancel(future.task, only_waiting=False)
         except ServiceError:  # unknown: its events will tell
             return False
+
+    def _withdraw(self, future: CallFuture[Any]) -> bool:
+        return self.leases.withdraw(future) or self._calls.withdraw(future)
 
     def stop_all(self, futures: Iterable[CallFuture[Any]]) -> None:
         """Stop the calls that are not done, in the background."""
@@ -104,7 +139,8 @@ class Caller:
 
     def abandon(self) -> None:
         """Cancel all calls, including running ones, without waiting: the program is interrupted."""
-        for future in self._calls.break_off("the program was interrupted"):
+        why = "the program was interrupted"
+        for future in self.leases.break_off(SchedulerGone(why)) | self._calls.break_off(why):
             if future.running():
                 fail(future, CancelledError("the program was interrupted while it ran"))
             else:
@@ -116,19 +152,29 @@ class Caller:
 
     def shutdown(self, wait: bool, cancel_futures: bool) -> None:
         """Accept no more calls; see :meth:`concurrent.futures.Executor.shutdown`."""
-        self._calls.close()
+        after = RuntimeError("cannot schedule new futures after shutdown")
+        self.leases.close(after, self._close)
         if cancel_futures:
-            for future in self._calls.pending():
-                future.cancel()
-        self._close_if_over()
+            for pending in (self.leases.pending, self._calls.pending):
+                for future in pending():
+                    future.cancel()
+        threads = {*self._threads, self.leases.thread}
         if (
-            wait and self._threads and threading.current_thread() not in self._threads
+            wait and threads != {None} and threading.current_thread() not in threads
         ):  # a callback cannot wait for itself
             try:
                 wait_until(self._has_ended)
+                wait_until(self.leases.have_ended)  # one of their threads may still close the session
             except KeyboardInterrupt:
                 self.abandon()
                 raise
+
+    def _close(self) -> None:
+        """Accept no more tasks: all leases have ended."""
+        self._calls.close()
+        self._close_if_over()
+        if not self._threads:
+            self._set_ended()
 
     def _set_ended(self) -> None:
         self._ended = True
@@ -153,7 +199,7 @@ class Caller:
             raise
 
     def _break_off(self, why: str) -> None:
-        for future in self._calls.break_off(why):
+        for future in self.leases.break_off(SchedulerGone(why)) | self._calls.break_off(why):
             fail(future, SchedulerGone(why))
         self._set_ended()
 
@@ -203,10 +249,14 @@ class Caller:
                     ready.append((future, event))
             for future, event in ready:
                 self._happened(future, event)
-            self._calls.over(future for future, event in ready if event["status"] != "running")
+            self._calls.over(future for future, event in ready if event["status"] in OVER)
 
     def _happened(self, future: CallFuture[Any], event: dict[str, Any]) -> None:
         if future.done():
+            return
+        if event["status"] not in OVER and future.running():
+            future.on_restart()
+        if event["status"] == "waiting":
             return
         if event["status"] == "cancelled":
             self._cancelled(future)

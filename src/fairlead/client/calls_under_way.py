@@ -31,7 +31,8 @@ class CallFuture(Future[T]):
     def __init__(self, cancel: "Callable[[CallFuture[Any]], bool]", stop: "Callable[[CallFuture[Any]], bool]") -> None:
         super().__init__()
         self._cancel, self._stop = cancel, stop
-        self.task: TaskId | None = None  # set when the scheduler has accepted it
+        self.task: TaskId | None = None  # that runs it, once known
+        self.on_restart: Callable[[], None] = lambda: None  # its task was preempted, and starts again
 
     def cancel(self) -> bool:
         """Cancel the call if it has not started. Return True if it is cancelled."""

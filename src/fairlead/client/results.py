@@ -39,10 +39,10 @@ def set_outcome(future: Future[Any], event: dict[str, Any]) -> None:
     if body[:1] == b"+":
         future.set_result(value)
     else:
-        future.set_exception(_raised(*value))
+        future.set_exception(raised_in_worker(*value))
 
 
-def _raised(pickled: bytes, trace: str) -> BaseException:
+def raised_in_worker(pickled: bytes, trace: str) -> BaseException:
     """Return a call's exception, with its traceback as the cause."""
     try:
         raised: BaseException = pickle.loads(pickled)

@@ -482,6 +482,7 @@ class Status(TypedDict):
     nodes: int
     jobs: int
     running: int
+    waiting: int
 
 
 class Submitted(TypedDict):
@@ -592,11 +593,14 @@ class AuditPage(TypedDict):
 
 
 class Event(TypedDict):
-    """An event of a call: it runs, or how it ended; `result` is the pickled result in base64, if small."""
+    """An event of a call: it runs, waits again after a preemption, or how it ended.
+
+    `result` is the pickled result in base64, if small.
+    """
 
     job: int
     index: int
-    status: Literal["running", "succeeded", "failed", "cancelled"]
+    status: Literal["running", "waiting", "succeeded", "failed", "cancelled"]
     exit: int | None
     reason: str | None
     size: int | None

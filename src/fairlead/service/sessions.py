@@ -39,7 +39,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.reports.listings import describe_task
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import CANCELLED, FAILED, RUNNING, SUCCEEDED
+from fairlead.scheduler.statuses import CANCELLED, FAILED, RUNNING, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import NONE
 from fairlead.service.wakeups import Wakeups
 
@@ -53,6 +53,7 @@ LEASE_SECONDS = 120.0
 """After which a silent program counts as gone."""
 MOST_SESSIONS = 1000
 OVER = (SUCCEEDED, FAILED, CANCELLED)
+ENDED = ("succeeded", "failed", "cancelled")
 
 
 class Session:
@@ -111,7 +112,7 @@ class Sessions:
             call = job.work.call
             if call is not None and call.session in self._sessions:
                 self._begin(number, call.session, job.tasks, call.payload)
-                self._tell(state, number, range(job.tasks), running=True)
+                self._tell(state, number, range(job.tasks), RUNNING)
                 self._tell(state, number, range(job.tasks))
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
@@ -128,7 +129,7 @@ class Sessions:
                         if j in self._session_of
                     ]
                     for job, index in mine:
-                        self._tell(state, job, [index], running=isinstance(fact, TasksStarted))
+                        self._tell(state, job, [index], RUNNING if isinstance(fact, TasksStarted) else WAITING)
                 case JobCancelled(id=job, indices=indices) if job in self._session_of:
                     self._tell(state, job, range(state.index.specs[job].tasks) if indices is None else indices)
                 case NodeLost():
@@ -258,9 +259,9 @@ class Sessions:
             session.first += len(seen)
             events = session.events[:most]
             following = session.first + len(events)
-            old = [f"{RESULTS}/{result_name(e['job'], e['index'])}" for e in seen if e["status"] != "running"]
+            old = [f"{RESULTS}/{result_name(e['job'], e['index'])}" for e in seen if e["status"] in ENDED]
             for event in seen:
-                if event["status"] != "running" and event["job"] in session.left:
+                if event["status"] in ENDED and event["job"] in session.left:
                     session.left[event["job"]] -= 1
                     if session.left[event["job"]] <= 0:
                         del session.left[event["job"]], session.ended[event["job"]]
@@ -307,7 +308,8 @@ class Sessions:
                     size = session.called[payload] = session.spare.pop(payload)
                     session.called_bytes += size
 
-    def _tell(self, state: State, job: int, indices: Iterable[int], running: bool = False) -> None:
+    def _tell(self, state: State, job: int, indices: Iterable[int], status_too: int = NONE) -> None:
+        """Report the ends of tasks, and those with a certain other status."""
         name = self._session_of[job]
         row = state.job_rows(np.array([job]))[0]
         if row == NONE:
@@ -320,7 +322,7 @@ class Sessions:
                 return
             for index in indices:
                 status = int(state.tasks.status[begin + index])
-                if status == RUNNING if running else status in OVER and index not in ended:
+                if status == status_too or (status in OVER and index not in ended):
                     if status in OVER:
                         ended.add(index)
                         session.going -= 1

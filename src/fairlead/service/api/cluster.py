@@ -46,6 +46,7 @@ from fairlead.scheduler.reports.audits import audit_state
 from fairlead.scheduler.reports.frameworks import list_frameworks
 from fairlead.scheduler.reports.reservations import describe_holds, idled_queues
 from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import NONE
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Json, by_wall_clock, errors, retry_after
@@ -66,19 +67,24 @@ WHOLE_NODE = CardsRequest()
 LookBack = Annotated[float, Query(gt=0, le=LONGEST, description="Seconds to look back.")]
 
 
+def _counts(state: State) -> dict[str, int]:
+    """Count the nodes that are up, the jobs, and the running and waiting tasks."""
+    known = state.jobs.id[: state.jobs.n] != NONE
+    return {
+        "nodes": int(state.nodes.up[: state.nodes.n].sum()),
+        "jobs": len(state.index.specs),
+        "running": int(state.queues.tasks[0]),
+        "waiting": int(state.jobs.waiting[: state.jobs.n][known].sum()),
+    }
+
+
 def add_cluster(
     api: APIRouter, client: StateClient, engine: LiveEngine, urls: list[str], archive: OutputArchive | None
 ) -> None:
     @api.get("/v1/status", response_model=Status)
     async def status(caller: Known) -> Response:
         """The scheduler's state: version, counts, and why it is stalled, if it is."""
-        counts = await client.read(
-            lambda s: {
-                "nodes": int(s.nodes.up[: s.nodes.n].sum()),
-                "jobs": len(s.index.specs),
-                "running": int(s.queues.tasks[0]),
-            }
-        )
+        counts = await client.read(_counts)
         loop = client.loop
         about = {
             "version": fairlead.__version__,
