@@ -459,6 +459,12 @@ def test_what_cannot_be_launched_is_refused_task_by_task():
     assert c.used("web") == {"cpu": 4000}
 
 
+def test_a_role_has_no_nul_in_its_name():
+    with pytest.raises(frameworks.Refused, match=r"role 'a\\x00b' may not contain '\\x00'"):
+        frameworks.parse_roles("a\0b")
+    assert frameworks.parse_roles("a,b/c") == ["a", "b/c"]
+
+
 def test_offers_that_are_accepted_together_are_of_one_node_and_role():
     c = Cluster(nodes=2)
     c.join("f")
@@ -623,6 +629,8 @@ class Frameworks(Histories):
         assert told == [encode(fact) for fact in again.facts] == [encode(fact) for fact in recovered.facts]
         assert same(self.state) == before, "deciding changed the state"
         for fact in decision.facts:
+            if isinstance(fact, OffersRescinded) and fact.why == "expired":
+                self.note_expired(fact)
             self.happen(fact)
             if isinstance(fact, FrameworkGone):
                 self.forget(fact.id)
@@ -630,6 +638,14 @@ class Frameworks(Histories):
                 self.is_right(offer)
         if not decision.facts:
             self.nothing_is_left()
+
+    def note_expired(self, fact):
+        """Nothing of their nodes is offered to that framework in that role for a while."""
+        offers = self.state.offers
+        for row in (frameworks.row_of_offer(self.state, offer) for offer in fact.ids):
+            who, role = self.state.frameworks.at[self.state.tree.names[offers.leaf[row]]]
+            everything = np.full(len(self.state.resources), UNLIMITED)
+            self.refused.append((who, role, int(offers.node[row]), everything, fact.until))
 
     def is_right(self, offer):
         amount = np.array([offer.amount.get(name, 0) for name in self.state.resources])

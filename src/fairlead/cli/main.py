@@ -43,6 +43,7 @@ COMMANDS = {
     "frameworks": ("cluster", "Show the frameworks that take offers."),
     "usage": ("cluster", "Report resource usage by user or by queue."),
     "top": ("cluster", "Watch the cluster on a full screen."),
+    "page": ("cluster", "Open the scheduler's page in a browser, signed in as you."),
     "log": ("people", "Show the audit log: who did what, newest last."),
     "doctor": ("cluster", "Check the scheduler and this machine, and suggest remedies."),
     "down": ("cluster", "Stop the scheduler after its running tasks have ended."),

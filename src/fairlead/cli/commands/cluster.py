@@ -245,6 +245,20 @@ def top(
         run_top(connection, interval, once)
 
 
+def page(
+    print_: Annotated[
+        bool, typer.Option("--print", help="Print the address, and a code to type there, instead of opening a browser.")
+    ] = False,
+) -> None:
+    """Open the scheduler's page in a browser, signed in as you.
+
+    The code is good for one browser, within a minute.
+    """
+    from fairlead.cli.page import open_page
+
+    open_page(print_)
+
+
 def _silent_nodes(nodes: list[dict[str, Any]], now: bool) -> str:
     """Name the silent nodes that run tasks, and what stopping does about them; empty if there are none."""
     # A scheduler of an older version reports no `silent`.

@@ -52,7 +52,7 @@ MOST_BELOW = 1000
 """Maximum number of queues below one that is configured, or is a user's, if frameworks make them."""
 MOST_TIMEOUTS = 16.0
 """The longest time without offers of a node after one of it expired, in times of `offer_timeout`."""
-NOT_IN_ROLES = "\t\n\v\f\r \x7f"
+NOT_IN_ROLES = "\0\t\n\v\f\r \x7f"
 
 
 class InvalidOffers(Refused):

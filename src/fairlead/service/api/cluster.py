@@ -79,6 +79,7 @@ def add_cluster(
         about = {
             "version": fairlead.__version__,
             "pid": os.getpid(),
+            "elastic": engine.elastic,
             "urls": urls,
             "you": caller.person.name,
             "stalled": loop.takes_nothing_on,
