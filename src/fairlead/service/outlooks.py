@@ -64,7 +64,7 @@ class Outlooks:
             return Calibration() if self._path is None else Calibration.from_text(self._path.read_text())
         except FileNotFoundError:
             return Calibration()
-        except (OSError, ValueError, TypeError, AttributeError, LookupError) as error:
+        except (OSError, ValueError, TypeError, LookupError) as error:
             log.warning("%s: cannot be read (%s): earlier predictions are forgotten", self._path, error)
             return Calibration()
 
@@ -132,8 +132,6 @@ class Outlooks:
     async def _find(self, loop: Loop, find: Find, last: int) -> Outlook:
         try:
             state, now = await self._state(loop, last)
-            with self._lock:
-                self._calibration.note_overdue(now)
             seconds = ANSWER_SECONDS + PER_TASK_SECONDS * int(state.jobs.waiting[: state.jobs.n].sum())
             running = asyncio.get_running_loop()
             return await running.run_in_executor(self._worker, find, state, now, self._calibration, seconds)

@@ -7,8 +7,9 @@ The answer is deterministic unless a time limit cuts runs short; fewer or shorte
 
 import json
 import time
+from collections import deque
 from collections.abc import Sequence
-from math import exp, frexp, inf, log
+from math import exp, inf, log
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +26,8 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, OF_FAMILY, OF_JOB, OF_QUEUE
 from fairlead.simulate.dry_runs import DryRun, Run, dry_run_of
 
-RUNS = 29
-"""Runs of a prediction: between the third from either end lie 80% of them, and of future starts."""
+RUNS = 19
+"""Runs of a prediction: between the second from either end lie 80% of them, and of future starts."""
 TAIL = 0.1
 """Fraction of the runs below the interval, and above it."""
 MIN_RANKED = 9
@@ -43,13 +44,10 @@ WORK_PER_CHECK = 500
 """Placements and arrivals between two checks of whether the job has started, about."""
 MAX_OPEN = 1000
 """Jobs with an open prediction; beyond, the oldest is forgotten."""
-MAX_KINDS = 1000
-"""Kinds of jobs with margins of their own; beyond, the one not updated for longest is forgotten."""
-NO_MARGINS = (0.0, 0.0)
-STEP, FIRST_STEP = 0.03, 0.3
-"""How much an outcome moves a margin; that of all jobs by FIRST_STEP / sqrt(outcomes) while that is more."""
-MOST_MARGIN = 4.0
-"""Bound of a margin, either way: a factor of 55."""
+MAX_OUTCOMES = 200
+"""Outcomes that calibrate; beyond, the oldest is forgotten."""
+PRIOR = 2.0
+"""How many outcomes the dry runs' own interval counts as."""
 
 
 class Outlook(NamedTuple):
@@ -61,7 +59,7 @@ class Outlook(NamedTuple):
     earliest, latest : seconds, as in facts; None where unbounded.
     runs : dry runs behind it.
     held : jobs that somebody must release first.
-    kind : the kind of job that it is calibrated with.
+    dry : the interval of waits that the dry runs found, in seconds; None if it is not to be calibrated.
     """
 
     job: int
@@ -71,7 +69,7 @@ class Outlook(NamedTuple):
     latest: float | None = None
     runs: int = 0
     held: tuple[int, ...] = ()
-    kind: str = ""
+    dry: tuple[float, float] | None = None
 
 
 def outlook(
@@ -79,7 +77,7 @@ def outlook(
 ) -> Outlook:
     """Predict when the next task of a job starts; all tasks of a gang. The state is unchanged, except for its caches.
 
-    `now` is in seconds, as in facts. `calibration` moves the ends of the interval. At most `runs` dry runs take about `seconds`
+    `now` is in seconds, as in facts. `calibration` widens the interval. At most `runs` dry runs take about `seconds`
     at most. Raises Unknown for a job that is unknown or forgotten.
     """
     known_already = settled(state, job)
@@ -96,19 +94,19 @@ def outlook(
     if waits_for_cap(state, job):
         return Outlook(job, "unknown", "unknown: it waits for other jobs of its user to end", held=held)
     dry_run = dry_run_of(state, job_row(state, job), now)
-    begun, reached, known = _runs(dry_run, [job, int(now * 1000)], seconds, runs)
-    low, high = _interval(begun - now, reached - now)
+    begun, reached, known = runs_of(dry_run, [job, int(now * 1000)], seconds, runs)
+    low, high = interval_of(begun - now, reached - now)
     if low == inf or (high > 0 and not (known and _has_data(state))):
         return Outlook(job, "unknown", "unknown: no duration of such tasks is known yet", runs=len(begun))
-    kind = _kind(state, job, low, high)
+    dry = low, high
     if calibration is not None:
-        low, high = with_margins(low, high, *calibration.margins(kind))
+        low, high = calibration.widened(low, high, now)
     if high == 0 and in_offers and not held and not behind:
         return Outlook(job, "expected", IN_OFFERS, now, None, len(begun), held)
     text = _describe(low, high, _since(job, held), behind, begun.min() < inf)
     if 0 < high < inf:
         text += ", if tasks take as long as earlier ones did"
-    return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held, kind)
+    return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held, dry)
 
 
 def settled(state: State, job: int) -> Outlook | None:
@@ -155,7 +153,7 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + list(words[-1:]))
 
 
-def _runs(dry_run: DryRun, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:
+def runs_of(dry_run: DryRun, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:
     """Return the job's start in each run (inf: none), the end of each run, and True if any duration was known.
 
     A run that would exceed the time limit is not begun, or stops.
@@ -181,7 +179,7 @@ def _runs(dry_run: DryRun, seed: list[int], seconds: float, runs: int) -> tuple[
     return np.array(begun), np.array(reached), known
 
 
-def _interval(begun: F64, reached: F64) -> tuple[float, float]:
+def interval_of(begun: F64, reached: F64) -> tuple[float, float]:
     """Return the 80% interval of waits; inf where the runs give no bound.
 
     From `MIN_RANKED` runs on it lies between order statistics. With fewer it is a prediction interval of Student's t over the
@@ -244,46 +242,42 @@ def _number(value: float, rounded: np.ufunc) -> str:
 
 
 class _Prediction(NamedTuple):
-    """A prediction for a job that has not started: when it was made, its bounds as waits, the job's kind, True if overdue."""
+    """A prediction for a job that has not started: when it was made, its interval of waits, and that of the dry runs."""
 
     at: float
     first: float
     last: float
-    kind: str
-    overdue: bool = False
+    low: float
+    high: float
+
+    def outcome(self, wait: float) -> tuple[float, float]:
+        """Return the logarithms of the wait that the dry runs forecast, and of the factor by which a wait misses."""
+        above = log((wait + 1) / (self.high + 1)) if self.high < inf else -inf
+        return _middle(self.low, self.high), max(log((self.low + 1) / (wait + 1)), above)
 
 
 class Calibration:
-    """Moves the ends of predicted intervals so that one start in ten comes before them and one after, for each kind of job.
+    """Widens intervals by the factor that 80% of earlier ones needed, mostly those with a similar forecast, or narrows them.
 
-    A margin is the logarithm of a factor by which to begin earlier, or end later. After each outcome the margin of an end grows
-    by a step times (missed - TAIL), for all jobs and for the job's kind; their sum applies. So of N outcomes of a kind, TAIL miss
-    that end, up to a constant divided by N, whatever the errors of the dry runs: adaptive conformal inference (Gibbs and
-    Candès, NeurIPS 2021).
+    That is localized conformal prediction (Guan, Biometrika 2023) with the scores of conformal quantile regression (Romano,
+    Patterson and Candès, NeurIPS 2019). An outcome counts by exp(-d² / 2), where d is the difference of the logarithms of the
+    waits that were forecast. The dry runs themselves count as `PRIOR` outcomes on the edge of their interval.
     """
 
     def __init__(self) -> None:
         self._open: dict[int, _Prediction] = {}
-        self._of_all, self._outcomes = NO_MARGINS, 0
-        self._of_kinds: dict[str, tuple[float, float]] = {}
+        self._outcomes: deque[tuple[float, float]] = deque(maxlen=MAX_OUTCOMES)
 
     def as_text(self) -> str:
         """Return it as JSON, for :meth:`from_text`."""
-        return json.dumps(
-            {"open": list(self._open.items()), "all": self._of_all, "outcomes": self._outcomes, "kinds": self._of_kinds}
-        )
+        return json.dumps({"open": list(self._open.items()), "outcomes": list(self._outcomes)})
 
     @classmethod
     def from_text(cls, text: str) -> "Calibration":
-        """Read what :meth:`as_text` wrote. Raises ValueError, TypeError, AttributeError or KeyError for anything else."""
+        """Read what :meth:`as_text` wrote. Raises ValueError, TypeError or KeyError for anything else."""
         stored, found = json.loads(text), cls()
-        found._open = {
-            int(job): _Prediction(float(at), float(first), float(last), str(kind), bool(overdue))
-            for job, (at, first, last, kind, overdue) in stored["open"][-MAX_OPEN:]
-        }
-        (early, late), kinds = stored["all"], list(stored["kinds"].items())[-MAX_KINDS:]
-        found._of_all, found._outcomes = (float(early), float(late)), int(stored["outcomes"])
-        found._of_kinds = {kind: (float(early), float(late)) for kind, (early, late) in kinds}
+        found._open = {int(job): _Prediction(*map(float, each)) for job, each in stored["open"][-MAX_OPEN:]}
+        found._outcomes.extend((float(middle), float(missed)) for middle, missed in stored["outcomes"])
         return found
 
     def open_jobs(self) -> list[int]:
@@ -292,12 +286,12 @@ class Calibration:
 
     def record(self, given: Outlook, now: float) -> None:
         """Remember a job's first outlook."""
-        if given.earliest is None or given.held or given.job in self._open:
+        if given.earliest is None or given.dry is None or given.held or given.job in self._open:
             return
         if len(self._open) == MAX_OPEN:
             self.forget(next(iter(self._open)))
         last = inf if given.latest is None else given.latest - now
-        self._open[given.job] = _Prediction(now, given.earliest - now, last, given.kind)
+        self._open[given.job] = _Prediction(now, given.earliest - now, last, *given.dry)
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -307,52 +301,24 @@ class Calibration:
         prediction = self._open.pop(job, None)
         if prediction is None:
             return None
-        wait = now - prediction.at
-        early, late = wait < prediction.first - 1, wait > prediction.last + 1
-        if not prediction.overdue:
-            self._learn(prediction.kind, early, late)
-        return not early and not late
-
-    def note_overdue(self, now: float) -> None:
-        """Count the jobs that should have started by now, but have not, as outcomes already."""
-        for job, prediction in self._open.items():
-            if not prediction.overdue and now - prediction.at > prediction.last + 1:
-                self._open[job] = prediction._replace(overdue=True)
-                self._learn(prediction.kind, False, True)
+        self._outcomes.append(prediction.outcome(now - prediction.at))
+        return prediction.first - 1 <= now - prediction.at <= prediction.last + 1
 
     def forget(self, job: int) -> None:
         """Drop the prediction of a job that will not start, or was held."""
         self._open.pop(job, None)
 
-    def margins(self, kind: str) -> tuple[float, float]:
-        """Return the margins of the begin and of the end for this kind of job."""
-        return _sum(self._of_all, self._of_kinds.get(kind, NO_MARGINS))
-
-    def _learn(self, kind: str, early: bool, late: bool) -> None:
-        self._outcomes += 1
-        step = max(STEP, FIRST_STEP / self._outcomes**0.5)
-        self._of_all = _sum(self._of_all, (step * (early - TAIL), step * (late - TAIL)))
-        moved = STEP * (early - TAIL), STEP * (late - TAIL)
-        self._of_kinds[kind] = _sum(self._of_kinds.pop(kind, NO_MARGINS), moved)
-        if len(self._of_kinds) > MAX_KINDS:
-            del self._of_kinds[next(iter(self._of_kinds))]
+    def widened(self, low: float, high: float, now: float) -> tuple[float, float]:
+        """Widen or narrow an interval of waits of the dry runs. Jobs that are late already count as if they started now."""
+        waiting, outcomes = list(self._open.values()), list(self._outcomes)  # copies: another thread may add to them
+        outcomes += [p.outcome(now - p.at) for p in waiting if now - p.at > p.high]
+        near, missed = np.array([(_middle(low, high), 0.0), *outcomes]).T
+        weights = np.exp(-((near - near[0]) ** 2) / 2)
+        weights[0] = PRIOR
+        found = float(np.quantile(missed, 1 - 2 * TAIL, weights=weights, method="inverted_cdf"))
+        by = exp(max(log(low + 1) - near[0], found))  # narrowed at most to its middle
+        return max(0.0, (low + 1) / by - 1), (high + 1) * by - 1
 
 
-def _sum(margins: tuple[float, float], others: tuple[float, float]) -> tuple[float, float]:
-    early, late = (min(max(one + other, -MOST_MARGIN), MOST_MARGIN) for one, other in zip(margins, others, strict=True))
-    return early, late
-
-
-def _kind(state: State, job: int, low: float, high: float) -> str:
-    """Return the kind of a job: powers of 2 of the dominant share of what starts together, and of 10 of the wait in s."""
-    row = job_row(state, job)
-    demand = state.shapes.demand[state.jobs.shape_row[row]] * (state.jobs.tasks[row] if state.jobs.gang[row] else 1)
-    share = float((demand / np.maximum(1, state.cluster.total)).max())
-    middle = (log(low + 1) + log(min(high, HORIZON) + 1)) / 2
-    return f"{frexp(share)[1]} {int(middle / log(10))}"
-
-
-def with_margins(low: float, high: float, early: float, late: float) -> tuple[float, float]:
-    """Begin an interval of waits earlier and end it later, by factors' logarithms; 1 s is added first, so that 0 can move."""
-    begin = max(0.0, (low + 1) * exp(-early) - 1)
-    return begin, max(begin, (high + 1) * exp(late) - 1)
+def _middle(low: float, high: float) -> float:
+    return (log(low + 1) + log(min(high, HORIZON) + 1)) / 2

@@ -58,5 +58,5 @@ def add_outlooks(api: APIRouter, client: StateClient, outlooks: Outlooks) -> Non
 
 def _told(client: StateClient, found: Outlook, job: int | None, queue: str | None, warning: str | None = None) -> Any:
     shown = found._asdict() | {"job": job, "queue": queue, "warning": warning}
-    del shown["kind"]
+    del shown["dry"]
     return by_wall_clock(shown, client.clock)
