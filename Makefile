@@ -7,7 +7,7 @@ RUN := .venv/bin/
 # Hundreds of processes are started here: none compiles anew what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo kernels test lint check messages bench bench-start docs fuzz check-memory torture demo-ray ray-torture soak clean help
+.PHONY: demo kernels test lint check messages bench bench-start docs fuzz test-page check-memory torture demo-ray ray-torture soak clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -70,6 +70,10 @@ bench: .venv/tools .venv/kernels  ## speeds, as ratios against a named peer in t
 
 bench-start:  ## what it costs to start from nothing: a fresh clone, empty caches, a wheel; some minutes, and PyPI
 	@"$(PYTHON)" -m bench.start
+
+test-page: .venv/tools .venv/kernels  ## the page in a real browser (CHROMIUM, or one on the PATH), and its pictures in docs/
+	$(SYNC) --group page
+	FAIRLEAD_PAGE=1 $(RUN)pytest tests/test_page_in_browser.py
 
 docs: .venv/tools .venv/kernels  ## the documentation as a site, in site/
 	$(RUN)python docs/site.py

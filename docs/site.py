@@ -64,7 +64,7 @@ def endpoints() -> str:
     from fairlead.service.api.access import ROUTES
     from fairlead.service.api.app import Parts, make_api
 
-    api = make_api(SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 11))
+    api = make_api(SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 12))
     lines = ["", "| request | for | what |", "| --- | --- | --- |"]
     for path, methods in api.openapi()["paths"].items():
         for method, operation in methods.items():

@@ -243,7 +243,7 @@ def _read_all():
     for module in pkgutil.walk_packages(fairlead.cli.__path__, "fairlead.cli."):
         importlib.import_module(module.name)
     make_api(
-        SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 11)
+        SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 12)
     )  # what it keeps is there for the next
     return main
 

@@ -23,7 +23,7 @@ def things(machine):
     """What the table is about: a job of Alice's that waits, one that has ended, a session and a token of hers."""
     alice = machine["alice"]
     submit = ("submit", "-q", "vision", "--tasks", "9", "--env", f"SECRET={SECRET}")
-    job = alice.ok(*submit, "--cpu", "100", "--", "tool", SECRET).strip()
+    job = alice.ok(*submit, "--cpu", "100", "--", "echo", SECRET).strip()
     ended = alice.ok("submit", "-q", "vision", "--", "true").strip()
     machine["root"].ok("wait", ended)
     session = alice.http("POST", "/v1/sessions", {"argv": ["true"]})[1]["id"]
@@ -94,7 +94,7 @@ def test_a_command_is_for_whom_the_table_says(machine, things, row):
 
 def test_the_table_has_every_route():
     told = {tuple(row.what.partition("?")[0].split(" ")) for row in ROUTES}
-    api = make_api(SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 11))
+    api = make_api(SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 12))
     there = {(method.upper(), path) for path, methods in api.openapi()["paths"].items() for method in methods}
     assert told == set(LINES) == there | {("GET", "/docs"), ("GET", "/openapi.json")}
 

@@ -33,6 +33,8 @@ from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.tables import OF_FAMILY, OF_JOB, OF_QUEUE, SETS, WAYS
 from fairlead.simulate import run as simulator
+from fairlead.simulate.dry_runs import dry_run_of
+from fairlead.simulate.kernel import advance
 from test_scheduling import World
 from test_simulate import DATA, needs_data, workloads
 from worlds import replay, same
@@ -491,3 +493,47 @@ def test_nine_in_ten_end_by_the_cautious_forecast(monkeypatch):
     assert 0.4 < (truth <= median).mean() < 0.6
     assert 0.85 < (truth <= cautious).mean() < 0.95
     assert np.isfinite(cautious).mean() > 0.95
+
+
+@given(
+    lasts=st.lists(st.tuples(st.integers(1, 10**5), st.booleans()), min_size=1, max_size=30),
+    place=st.floats(0.01, 0.99),
+)
+def test_draws_count_running_tasks_as_kaplan_and_meier_do(lasts, place):
+    """Tasks of one family, of which some run still: a draw is a quantile of the product of the bins' parts that go on."""
+    history = History("A")
+    lasts = sorted(lasts, reverse=True)
+    jobs = [history.submit("A", {"cpu": 1}) for _ in lasts]
+    end = 1.0 + max(seconds for seconds, _ in lasts)
+    for job, (seconds, _) in zip(jobs, lasts, strict=True):
+        history.now = end - seconds
+        history.one(TasksPlaced, job, [0], node=0)
+        history.one(TasksStarted, job, [0])
+    history.now = end
+    for job, (_, ended) in zip(jobs, lasts, strict=True):
+        if ended:
+            history.one(TasksFinished, job, [0], outcome=0, code=0)
+    waits, bins = history.submit("A", {"cpu": 1}), [bin_of(seconds) for seconds, _ in lasts]
+    dry_run = dry_run_of(history.state, history.state.job_row(waits), end)
+    found, row = np.zeros(1), np.array([history.state.job_row(waits)])
+    advance.draw(history.state.view(), row, np.zeros(1), np.array([[0.9, 0.9, place]]), dry_run.running, found)
+
+    done = sorted(b for b, (_, ended) in zip(bins, lasts, strict=True) if ended)
+    if not done:
+        assert found[0] == 0.0, "nothing is known"
+        return
+    family, at = [1.0], 4 / (len(lasts) + 4)
+    for b in range(len(EDGES) - 1):
+        risk = sum(other >= b for other in bins)
+        family.append(family[-1] * (1 - done.count(b) / risk if risk else 1.0))
+    queue = [sum(b >= edge for b in done) / len(done) for edge in range(len(EDGES))]
+    stays = [
+        (1 - at) * one + at * (len(done) * other + 1) / (len(done) + 1)
+        for one, other in zip(family, queue, strict=True)
+    ]
+    longest = EDGES[max(bins) + 1]
+    if 1 - place <= stays[-1]:
+        assert found[0] == pytest.approx(longest * stays[-1] / (1 - place))
+    else:
+        b = next(b for b, part in enumerate(stays) if part <= 1 - place)
+        assert EDGES[b - 1] * (1 - 1e-9) <= found[0] <= EDGES[b] * (1 + 1e-9)

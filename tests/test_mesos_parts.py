@@ -34,6 +34,8 @@ from fairlead.scheduler.facts import (
     NodeForgotten,
     NodeJoined,
     NodeLost,
+    OffersMade,
+    OffersRescinded,
     TasksFinished,
     TasksStarted,
     UpdatesAcknowledged,
@@ -445,6 +447,24 @@ def test_an_update_is_told_when_it_is_recorded_and_the_next_when_it_is_acknowled
         assert seen == states[:number]
         subscriptions.recorded(state, apply_all(state, frameworks.acknowledge(state, "F", "t", number, 0.0)))
     assert state.frameworks.tasks["F"] == {}
+
+
+def test_the_end_of_a_task_is_sent_before_what_it_made_room_for_is_offered(state):
+    """Also where both are recorded at once; an offer that is rescinded with them is still made first."""
+    facts, _ = frameworks.accept(state, "F", [1], [Job("", {"cpu": 100}, task="t", work=Work(["true"]))], 0.0, 0.0)
+    apply_all(state, facts)
+    told = []
+    subscriptions = Subscriptions(SimpleNamespace(wall=float))
+    subscriptions.attach(SimpleNamespace(call_soon_threadsafe=lambda what, *more: what(*more)))
+    subscriptions.begin("F", SimpleNamespace(tell=told.extend, end=None))
+    apply_all(state, frameworks.acknowledge(state, "F", "t", 1, 0.0))
+    one = np.ones(1, np.int64)
+    ended = TasksFinished(at=0, job=one * facts[1].id, index=0 * one, attempt=one, outcome=0 * one, code=0 * one)
+    apply(state, ended)
+    (made,) = [fact for fact in apply_all(state, decide(state, 0.0).facts) if isinstance(fact, OffersMade)]
+    ids = [offer.id for offer in made.offers]
+    subscriptions.recorded(state, [made, ended, OffersRescinded(at=0, ids=ids, why="expired")])
+    assert [each.type for each in told] == [Event.UPDATE, Event.OFFERS, Event.RESCIND]
 
 
 def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(state, monkeypatch):

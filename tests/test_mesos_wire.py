@@ -767,6 +767,11 @@ class TestOperators:
         told = wire.post({"type": "GET_FLAGS"}, path="/api/v1").json()["get_flags"]["flags"]
         assert {each["name"]: each["value"] for each in told} == flags
 
+    def test_jsonp_is_refused_since_any_web_page_could_read_the_answer(self, wire):
+        for path in ("/flags", "/state", "/master/slaves"):
+            answer = wire.ask("GET", f"{path}?jsonp=read")
+            assert (answer.status, b"jsonp is not supported" in answer.raw) == (400, True)
+
     def test_each_path_and_call_of_mesos_masters_is_documented_as_it_answers(self, wire):
         """Those of Mesos 1.11's master and its processes; a `*` in the docs stands for the rest of a path."""
         page = (Path(__file__).parent.parent / "docs" / "mesos.md").read_text().partition("## For operators")[2]

@@ -11,7 +11,7 @@ from schemathesis.checks import CHECKS
 from conftest import Live
 from fairlead.service.api.app import Parts, make_api
 
-document = make_api(SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 11)).openapi()
+document = make_api(SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 12)).openapi()
 schema = schemathesis.openapi.from_dict(document)
 # It is to stay up, and nothing of what is asked for is to run.
 schema = schema.exclude(path=["/v1/down", "/v1/nodes/{node}/resume"])

@@ -152,7 +152,7 @@ def test_what_cannot_be_launched_in_offers_is_refused():
     [
         (
             ["--offers", "all", "--framework", "refuse=x"],
-            '--framework: \'x\' is not a duration: write seconds, or "30s", "5min", "2h", "1d"',
+            '--framework: \'x\' is not a duration: write seconds, or "30s", "5min", "2h", "1d", "1:30:00"',
         ),
         (
             ["--framework", "hoard"],

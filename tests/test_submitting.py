@@ -1,9 +1,11 @@
 """What is asked for with jobs: by options, by a script and by a file; edited, run again, and told of."""
 
+import contextlib
 import json
 import os
 import re
 import shlex
+import subprocess
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -261,21 +263,65 @@ def test_a_script_says_how_it_is_submitted_and_nothing_else(idle, line, said):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("nope.sh",), "nope.sh: no such program; write ./nope.sh for a file in the folder"),
+        (("nope.sh",), "nope.sh: no such program"),
+        (("echo hi",), "'echo hi' is one word, and no such program: omit the quotes, or write sh -c 'echo hi'"),
         (("./nope",), "./nope: no such file in {folder}"),
         (("--cwd", "/nope", "--", "true"), "/nope: no such folder to run in"),
     ],
 )
-def test_what_is_not_here_is_said_when_it_is_submitted(idle, words, said):
-    done = idle.call("submit", "-q", "A", "--hold", *words)
-    assert (done.returncode, done.stderr) == (0, f"fairlead: {said.format(folder=idle.folder)}\n")
-    idle.ok("cancel", done.stdout.strip())
+def test_what_is_not_here_is_refused_before_it_waits(idle, words, said):
+    said = f"fairlead: {said.format(folder=idle.folder)}"
+    for command, code in (("submit", 1), ("run", 127)):
+        done = idle.call(command, "-q", "A", *words)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert done.stderr == f"{said}; --no-check submits it all the same\n"
+    unchecked = idle.call("submit", "-q", "A", "--hold", "--no-check", *words)
+    assert (unchecked.returncode, unchecked.stderr) == (0, "")
+    job = unchecked.stdout.strip()
+    later = idle.call("submit", "-q", "A", "--after", job, *words)
+    assert (later.returncode, later.stderr) == (0, f"{said}\n"), "the job before it may make the program"
+    idle.ok("cancel", job, later.stdout.strip())
+    (idle.folder / "here").touch()
+    assert "; write ./here for the file in the folder; --no-check" in idle.call("run", "-q", "A", "here").stderr
+
+
+@pytest.mark.parametrize("memory", ["4", "4096", "1000Ki", "0.5M"])
+def test_memory_in_which_no_program_runs_is_refused(idle, memory):
+    done = idle.call("submit", "-q", "A", "--memory", memory, "--", "true")
+    number = memory.rstrip("KMi")
+    said = f"is less than 1Mi, in which no program runs: write {number}Mi or {number}Gi"
+    assert (done.returncode, done.stderr) == (1, f"fairlead: --memory {memory}: {said}\n")
+
+
+def test_a_job_that_waits_says_why_on_a_terminal(idle):
+    import pty
+
+    large = idle.submit("-q", "A", "--cpu", "1", "-n", "100", "--", "sleep", "60")
+    idle.until(lambda: idle.job(large)["running"] == 9)
+    ours, theirs = pty.openpty()
+    waiting = idle.start("run", "-q", "A", "--cpu", "9", "--", "echo", "done", stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    while b"waits: " not in shown:
+        shown += os.read(ours, 4096)
+    assert re.search(rb"\r\x1b\[Kfairlead: \d+s: job \d+ waits: ", shown)
+    piped = idle.start("run", "-q", "A", "--cpu", "9", "--", "true", stderr=subprocess.PIPE, text=True)
+    assert re.fullmatch(r"fairlead: job \d+ waits: .+; expected: .+\n", piped.stderr.readline())
+    idle.ok("cancel", f"{large}")
+    assert waiting.wait(30) == 0
+    assert waiting.stdout.read() == b"done\n"
+    with contextlib.suppress(OSError):  # all that it wrote has been read
+        while True:
+            shown += os.read(ours, 4096)
+    assert shown.endswith(b"\r\x1b[K"), "the line is removed before the output"
+    assert piped.wait(30) == 0
 
 
 def test_one_doubt_hides_no_other(idle):
-    done = idle.call("submit", "-q", "A", "--hold", "--cpu", "1000", "--memory", "4096", "--", "true")
-    assert "4096 is 4096 bytes for each task: was 4096Mi or 4096Gi meant?; no node" in done.stderr
-    idle.ok("cancel", done.stdout.strip())
+    (idle.folder / "jobs.csv").write_text("command,cpu,on\ntrue,1000,\ntrue,1,zone=nowhere\n")
+    done = idle.call("submit", "-q", "A", "--hold", "--jobs", "jobs.csv")
+    assert [line.split(": ")[1] for line in done.stderr.splitlines()] == ["jobs.csv:2", "jobs.csv:3"]
+    idle.ok("cancel", *done.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -315,8 +361,8 @@ def test_what_is_most_likely_a_slip_is_refused(idle, words, said):
 def test_an_edit_and_a_question_are_doubted_as_a_submission_is(idle):
     job = idle.submit("-q", "A", "--hold", "--", "true")
     edited = idle.call("edit", f"{job}", "--memory", "10")
-    bytes_ = "fairlead: memory: 10 is 10 bytes for each task: was 10Mi or 10Gi meant?\n"
-    assert (edited.returncode, edited.stderr) == (0, bytes_)
+    bytes_ = "fairlead: --memory 10: is less than 1Mi, in which no program runs: write 10Mi or 10Gi\n"
+    assert (edited.returncode, edited.stderr) == (1, bytes_)
     assert (
         "no node is large enough for cpu=10000"
         in idle.call("edit", f"{job}", "--cpu", "10000", "--memory", "1Gi").stderr
@@ -339,13 +385,13 @@ def test_a_file_of_jobs_is_submitted_whole_or_not_at_all(idle):
         ("command,tasks\ntrue,1\ntrue,0", "jobs.csv:3: tasks: 0: "),
         ("command,signal\ntrue,KILL", "jobs.csv:2: signal: "),
         ("command,resource\ntrue,disk=1", "jobs.csv:2: demand: disk: no node has any: "),
-        ("command,cpu\ntrue,1\nno-such-program,1\ntrue,900", "jobs.csv:3: no-such-program: no such program"),
+        ("command,cpu\ntrue,1\nno-such-program,1", "jobs.csv:3: no-such-program: no such program"),
+        ("command,cpu\ntrue,1\n\ntrue,900", "jobs.csv:4: no node is large enough"),
     ]
     for text, said in faults:
         path.write_text(text)
         told = idle.call("submit", "-q", "A", "--hold", "--jobs", "jobs.csv").stderr
         assert told.startswith(f"fairlead: {said}"), told
-    assert "fairlead: jobs.csv:4: " in told, "a job that no node could hold is doubted in its line"
     path.write_text("command,queue\necho one,A\necho two,nowhere\n")
     assert idle.call("submit", "--when", "--jobs", "jobs.csv").stderr.startswith("fairlead: jobs.csv:3: ")
     for job in range(second + 1, idle.newest() + 1):

@@ -123,6 +123,65 @@ def test_it_fits_the_screen_with_its_keys_at_the_bottom(height, keys):
     assert ("Enter keeps it" if keys.startswith("/") else "q quits") in lines[-1]
 
 
+JOB = {
+    **RUNNING[0], "waiting": 2, "running": 1, "demand": {"cpu": 1000}, "cpu_seconds": None, "peak_memory": None, "at_most": None,
+    "ray": False, "gang": False, "on": {}, "after": [], "fit": "", "priority": 0, "retries": 0, "time_limit": None, "grace": None,
+    "exit_done": False, "signal": "SIGTERM", "revocable": False, "revoked": None, "argv": ["train"], "cwd": "/",
+    "finished_at": None,
+}  # fmt: skip
+OPEN = {
+    "job": JOB, "task": 1, "stream": "out", "log": "".join(f"line {k}\n" for k in range(50)),
+    "why": {"job": 7, "text": "no node has room", "when": {"reason": "expected", "text": "within 3 min"}},
+}  # fmt: skip
+
+
+def test_enter_opens_the_chosen_job_and_c_cancels_it_if_y_follows(monkeypatch):
+    monkeypatch.setitem(SEEN, "job", OPEN)
+    view = after("j", "\r")
+    assert (view.page, view.job) == ("job", 9)
+    assert after("\t", "\r").page == "cluster", "the keys are for the queues"
+    view = after("\r")
+    lines = "\n".join(screen(view))
+    for text in ("job        7 train", "job 7: no node has room", "expected: within 3 min", "line 2", "c cancels it"):
+        assert text in lines
+    assert "line 49" in "\n".join(screen(after(*["\x1b[6~"] * 9, view=view)))
+    assert after("c", view=view).cancels == "asked"
+    assert "cancel job 7? y" in screen(after("c", view=view))[-1]
+    assert [after("c", key, view=view).cancels for key in "ynq"] == ["yes", "", ""]
+    assert after("l", view=view).stream == "err"
+    assert after("\x1b", view=view) == View()
+
+
+def test_nodes_people_and_gpus_have_pages(monkeypatch):
+    cards = [card(0, "used", 7, 1), card(1, "free")]
+    node = {**SEEN["nodes"][0], "cards": cards, "tasks": 1, "used": {}, "labels": {}, "silent": None}
+    used = {
+        "queue": "lab",
+        "user": "ada",
+        "tasks": 3,
+        "failed": 1,
+        "asked": {"cpu": 2000.0},
+        "lost": {},
+        "cpu_hours": 1.5,
+    }
+    monkeypatch.setitem(SEEN, "nodes", [node])
+    monkeypatch.setitem(SEEN, "usage", [{**used, "peak_memory": None}])
+    assert re.search(r"n +up +1 +cpu=0/9", "\n".join(screen(after("2"))))
+    assert re.search(r"ada +3 +1 +2.00 +1.50", "\n".join(screen(after("3"))))
+    assert re.search(r"n +0 +used +7.1\s.*\n.*n +1 +free", "\n".join(screen(after("4"))))
+    assert after("4", "1") == View()
+    for key in "234":
+        lines = screen(after(key), 12)
+        assert len(lines) <= 12
+        assert "Esc back" in lines[-1]
+
+
+def test_printed_once_it_says_nothing_of_keys(shared):
+    text = shared.ok("top", "--once")
+    assert "node, " in text
+    assert not re.search("quits|Esc|↑", text)
+
+
 def test_keys_are_told_apart():
     assert keys_in("j\x1b[A\x1bOB\x1b[5~ä\x1b") == ["j", "\x1b[A", "\x1bOB", "\x1b[5~", "ä", "\x1b"]
     assert pressed(View(), "q", SEEN) is None
@@ -137,6 +196,7 @@ def read_until(terminal, *texts):
 
 
 def test_on_a_terminal_keys_change_what_is_shown(shared):
+    shared.ok("run", "-q", "A", "--", "echo", "seen")
     outer, inner = pty.openpty()
     command = [FAIRLEAD, "top", "--interval", "60"]
     program = subprocess.Popen(command, env=shared.env, stdin=inner, stdout=inner, stderr=inner)
@@ -144,6 +204,12 @@ def test_on_a_terminal_keys_change_what_is_shown(shared):
     read_until(outer, b"q quits", b"hidden")
     os.write(outer, b"i")
     read_until(outer, b"lab")
+    os.write(outer, b"\r")
+    read_until(outer, b"echo seen", b"wrote to stdout")
+    os.write(outer, b"c")
+    read_until(outer, b"y cancels it")
+    os.write(outer, b"n2")
+    read_until(outer, b"zone=east")
     os.write(outer, b"q")
     assert program.wait(30) == 0
     os.close(outer)

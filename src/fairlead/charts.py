@@ -41,14 +41,16 @@ def _colours(values: Sequence[str]) -> str:
 
 
 STYLE = (
-    f":root{{--ink:#222;--faint:#6b6b6b;--rule:#ddd;--paper:#fff;--shade:#f6f6f4;--link:#a23b3b;{_colours(_LIGHT)}}}"
-    f"@media(prefers-color-scheme:dark){{:root{{--ink:#ddd;--faint:#9a9a9a;--rule:#3c3c3c;--paper:#161616;--shade:#222;"
-    f"--link:#f09a9a;{_colours(_DARK)}}}}}"
+    f":root{{--ink:#1d2126;--faint:#5d646d;--rule:#e6e3dc;--control:#8b8f95;--paper:#fcfbf9;--shade:#f2f0eb;--link:#245a98;"
+    f"{_colours(_LIGHT)}}}"
+    f"@media(prefers-color-scheme:dark){{:root{{--ink:#e3e5e8;--faint:#9da5ae;--rule:#2d3238;--control:#737a82;"
+    f"--paper:#131619;--shade:#1f2429;--link:#86b6ee;{_colours(_DARK)}}}}}"
     + "".join(f".s{k}{{color:var(--s{k})}}" for k in range(COLOURS))
     + ".chart text{font:12px system-ui,sans-serif;fill:var(--ink)}.chart .title{font-weight:600;font-size:13px}"
     ".chart .tick{fill:var(--faint)}.chart .rule{stroke:var(--rule)}.chart .zero{stroke:var(--faint)}"
     ".chart path{vector-effect:non-scaling-stroke}.chart .line{fill:none;stroke:currentColor;stroke-width:1.6}"
-    ".chart .fill{fill:currentColor}.chart .whisker{stroke:var(--ink);fill:none}.chart .hint{fill:transparent}"
+    ".chart .fill{fill:currentColor}.chart path.fill{fill-opacity:.8}"
+    ".chart .whisker{stroke:var(--ink);fill:none}.chart .hint{fill:transparent}"
     ".chart .hint:hover{fill:var(--faint);fill-opacity:.15}"
 )
 """The rules that a page with charts needs."""
@@ -373,9 +375,10 @@ class Chart:
                 there = [(each, np.flatnonzero(x == place)[:1].tolist(), y) for each, x, y in self.values]
                 cells = [self._written(each, found[0], y) if found else "" for each, found, y in there]
                 rows.append([self.x.names[int(place)] if self.x.names else self.x.form(place), *cells])
-        head = "".join(f"<th>{_text(name)}</th>" for name in heads)
+        head = "".join(f"<th>{_text(name)}</th>" if name else "<td></td>" for name in heads)
         body = ("".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows)
-        return f"<table><tr>{head}</tr>{''.join(f'<tr>{cells}</tr>' for cells in body)}</table>"
+        lines = "".join(f"<tr>{cells}</tr>" for cells in body)
+        return f'<table tabindex="0"><tr>{head}</tr>{lines}</table>'
 
     def figure(self) -> str:
         """Return the chart with its table beside it, for a page."""

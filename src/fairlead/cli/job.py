@@ -46,6 +46,14 @@ def find_tasks(
 
 def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> None:
     """Print a job, an attribute per line, then its tasks."""
+    print("\n".join(job_lines(job)))
+    _show_tasks(tasks)
+    if left:
+        print(f"and {left} more: show others with `fairlead job {job['id']} --tasks 0-99` or `--status succeeded`")
+
+
+def job_lines(job: dict[str, Any]) -> list[str]:
+    """Describe a job, an attribute per line."""
     counts = ", ".join(
         f"{job[what]} {what}" for what in ("waiting", "running", "succeeded", "failed", "cancelled") if job[what]
     )
@@ -76,12 +84,7 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> Non
         "submitted": f"{age(job['submitted_at'])} ago",
         "ended": f"{age(job['finished_at'])} ago" if job["finished_at"] else "",
     }
-    for name, value in lines.items():
-        if value:
-            print(f"{name:<10} {plain(value)}")
-    _show_tasks(tasks)
-    if left:
-        print(f"and {left} more: show others with `fairlead job {job['id']} --tasks 0-99` or `--status succeeded`")
+    return [f"{name:<10} {plain(value)}" for name, value in lines.items() if value]
 
 
 def _revoked(last: dict[str, Any]) -> str:

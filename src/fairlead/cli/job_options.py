@@ -1,5 +1,6 @@
 """Turns a job's options, from a command line, a script or a file, into requests of the API."""
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -85,6 +86,7 @@ def demand(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of the request that submitted and hypothetical jobs share."""
     from fairlead.client.jobs import job_request as request
 
+    check_memory(options["memory"])
     found = request(
         queue=options["queue"],
         cpu=options["cpu"],
@@ -98,6 +100,18 @@ def demand(options: Mapping[str, Any]) -> dict[str, Any]:
     )
     found |= {"name": options["name"], "after": _after(options.get("after", []))}
     return found if options.get("tasks") is None else {**found, "tasks": options["tasks"]}
+
+
+def check_memory(text: str) -> None:
+    """Raise Failure for memory that no program could run in, which probably lacks its unit."""
+    from fairlead.model.quantity import LEAST_MEMORY, parse_quantity
+
+    with contextlib.suppress(ValueError):  # the scheduler says what is wrong with it
+        if 0 < parse_quantity("memory", text) < LEAST_MEMORY:
+            number = text.strip().rstrip("KMGTikmB ")
+            raise Failure(
+                f"--memory {text}: is less than 1Mi, in which no program runs: write {number}Mi or {number}Gi"
+            )
 
 
 def labels(values: Iterable[str]) -> dict[str, list[str]]:

@@ -20,6 +20,7 @@ from fairlead.cli.failure import Failure
 from fairlead.cli.output import TaskOutput
 from fairlead.cli.scheduler import connect
 from fairlead.cli.streams import OutputLost
+from fairlead.cli.waiting import WaitingLine
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.client.standard_input import InputLost, Kind, StandardInput, TerminalGone
@@ -128,13 +129,18 @@ def follow(connection: Connection, job: int, kind: Kind, signals: Signals) -> di
     output = TaskOutput(connection, job, 0)
     try:
         signals.check()
-        with StandardInput(connection, job, kind) as given, _resizes(given, kind):
+        with (
+            StandardInput(connection, job, kind) as given,
+            _resizes(given, kind),
+            WaitingLine(connection, job) as waiting,
+        ):
 
             def on_poll(task: dict[str, Any]) -> None:
                 signals.check()
                 if _output_closed():
                     raise Interrupted(signal.SIGPIPE)
                 given.update(task)
+                waiting.update(task)
 
             return output.copy(follow=True, on_poll=on_poll)
     except BrokenPipeError:

@@ -1,6 +1,7 @@
 """`fairlead submit`: combines the options of the command line, a script and a file, and submits jobs."""
 
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -106,14 +107,30 @@ def estimate_starts(connection: Connection, bodies: list[dict[str, Any]], lines:
         print_sentence(found["text"])
 
 
+def check_commands(connection: Connection, bodies: list[dict[str, Any]], lines: list[str]) -> None:
+    """Raise Failure if the command of a job cannot start, as far as this machine shows; warn where it might elsewhere or later.
+
+    `lines` is as in :func:`submit_all`.
+    """
+    if not connection.is_local():
+        return
+    found = [command_fault(body) for body in bodies]
+    if not any(found):
+        return
+    if not connection.get("/v1/status")["elastic"]:  # every node is this machine
+        for number, (fault, body) in enumerate(zip(found, bodies, strict=True)):
+            if fault and not body["after"]:  # a job before it may make the program
+                where = f"{lines[number]}: " if lines else ""
+                raise Failure(f"{where}{fault}; --no-check submits it all the same")
+    _warn_once(found, lines)
+
+
 def submit_all(connection: Connection, bodies: list[dict[str, Any]], notify: list[list[str]], lines: list[str]) -> None:
     """Submit jobs in one request, print their numbers, and submit the jobs that notify people of their ends.
 
     `notify` has the recipients for each job; each recipient gets one message about all of theirs.
     `lines` has the place of each job in a file; it is empty for the job of a command line.
     """
-    if connection.is_local():
-        _warn_once(map(command_warning, bodies), lines)
     recipients: dict[str, list[int]] = {}
     for number, tos in enumerate(notify):
         for to in dict.fromkeys(tos):
@@ -157,16 +174,24 @@ def _post(call: Callable[[str, dict[str, Any]], Any], path: str, body: dict[str,
         raise Failure(f"{lines[number]}: {why}") from None
 
 
-def command_warning(body: dict[str, Any]) -> str | None:
-    """Warn if the folder or the program of a request is missing on this machine; None if not."""
+def command_fault(body: dict[str, Any]) -> str | None:
+    """Return what is missing on this machine of the folder and the program of a request; None if nothing is."""
     folder, program = body["cwd"], body["argv"][0]
     if "encoding" in body:  # bytes that are no text
         return None
     if not Path(folder).is_dir():
         return f"{folder}: no such folder to run in"
-    if "{" in program:  # depends on the task's index
+    if not program or "{" in program:  # refused by the scheduler; depends on the task's index
         return None
     if "/" not in program:
-        found = shutil.which(program, path=body["env"].get("PATH"))
-        return None if found else f"{program}: no such program; write ./{program} for a file in the folder"
+        if shutil.which(program, path=body["env"].get("PATH")):
+            return None
+        if len(body["argv"]) == 1 and len(program.split()) > 1:
+            return (
+                f"{program!r} is one word, and no such program: omit the quotes, or write sh -c {shlex.quote(program)}"
+            )
+        return (
+            f"{program}: no such program"
+            + f"; write ./{program} for the file in the folder" * Path(folder, program).is_file()
+        )
     return None if Path(folder, program).exists() else f"{program}: no such file in {folder}"

@@ -305,6 +305,17 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
+def why_lines(found: dict[str, Any]) -> list[str]:
+    """Describe why a job waits, and when it should start."""
+    lines = [
+        f"job {found['job']}: {found['text']}",
+        *(found[key] for key in ("claim", "safety", "output") if key in found),
+    ]
+    lines += [kept_for_it(found["reserved"])] if "reserved" in found else []
+    lines += [kept_until(kept) for kept in found.get("kept", [])[:3]]
+    return lines + [f"expected: {found['when']['text']}"] * (found["when"]["reason"] not in ("over", "running"))
+
+
 def kept_until(kept: dict[str, Any]) -> str:
     """Describe a reservation of another job: for which job, and until when."""
     why = "" if kept["why"] == "reservation" else f" for its {kept['why']}"

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.tables import job_table, listed_cards, plain_table
+from fairlead.cli.top_pages import page_rows
 from fairlead.model.quantity import round_quantity
 from fairlead.plain_text import plain
 
@@ -38,6 +39,7 @@ JOB_ORDERS: dict[str, Callable[[Any], Any]] = {
     "queue": lambda job: (job["queue"], -job["id"]),
     "tasks": lambda job: (-job["tasks"], -job["id"]),
 }
+PAGES = {"1": "cluster", "2": "nodes", "3": "people", "4": "gpus"}
 _KEY = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O[A-Za-z])|.", re.DOTALL)
 _MOVES = {
     "\x1b[A": -1, "\x1bOA": -1, "k": -1, "\x1b[B": 1, "\x1bOB": 1, "j": 1, "\x1b[5~": -PAGE, "\x1b[6~": PAGE, " ": PAGE,
@@ -50,7 +52,10 @@ class View:
     """The state of the screen that keys change.
 
     table : "queues" or "jobs"; the one that keys scroll and sort.
-    first : the first row shown of each table.
+    page : "cluster", "nodes", "people", "gpus", or "job", the job `job` with the end of its `stream`.
+    cancels : "asked" once `c` was pressed for the job, "yes" once that was confirmed.
+    row : the first row shown of a page other than the cluster's.
+    first : the chosen row of each table.
     order : the order of each table.
     wanted : the filter: text in a queue's name, or in a job's name, queue or user.
     typing : True while the filter is being typed.
@@ -58,6 +63,11 @@ class View:
     """
 
     table: str = "jobs"
+    page: str = "cluster"
+    job: int | None = None
+    stream: str = "out"
+    cancels: str = ""
+    row: int = 0
     first: tuple[int, int] = (0, 0)
     order: tuple[str, str] = ("name", "status")
     wanted: str = ""
@@ -79,8 +89,16 @@ def pressed(view: View, key: str, seen: Seen) -> View | None:
     """Return the view after a key; None to quit."""
     if view.typing:
         return _typed(view, key)
+    if view.cancels:
+        return replace(view, cancels="yes" if key == "y" else "")
     if key in ("q", "Q"):
         return None
+    if key in PAGES:
+        return replace(view, page=PAGES[key], job=None, row=0)
+    if view.page != "cluster":
+        return _on_page(view, key)
+    if key in ("\r", "\n") and view.which and (jobs := chosen(view, seen)[1]):
+        return replace(view, page="job", job=jobs[min(view.first[1], len(jobs) - 1)]["id"], row=0)
     if key == "\t":
         return replace(view, table="queues" if view.table == "jobs" else "jobs")
     if key == "s":
@@ -98,6 +116,19 @@ def pressed(view: View, key: str, seen: Seen) -> View | None:
         first = max(0, min(last, view.first[view.which] + _MOVES[key]))
         return replace(view, first=_with(view.first, view.which, first))
     return view
+
+
+def _on_page(view: View, key: str) -> View:
+    """Return the view after a key on another page than the cluster's."""
+    if key == "\x1b":
+        return replace(view, page="cluster", job=None)
+    if view.page == "job" and key in ("c", "l"):
+        return (
+            replace(view, cancels="asked")
+            if key == "c"
+            else replace(view, stream="out" if view.stream == "err" else "err")
+        )
+    return replace(view, row=max(0, view.row + _MOVES.get(key, 0)))
 
 
 def _typed(view: View, key: str) -> View:
@@ -151,11 +182,14 @@ def frame(
     head = Text.assemble(
         ("fairlead", "bold"),
         f"  {len(up)} node{'s' * (len(up) != 1)}, {root['running']} running, {root['waiting']} waiting",
-        (f"  every {interval:g} s, q quits", "dim"),
+        (f"  every {interval:g} s, q quits" if keys else "", "dim"),
     )
     parts: list[Any] = [head]
     if status["stalled"]:
         parts.append(Text(plain(f"stalled: {status['stalled']}"), style="bold red"))
+    if view.page != "cluster":
+        rows = page_rows(view.page, seen, view.row, width, height - 4 - bool(status["stalled"]))
+        return Group(*parts, Text(), *rows, _line(_keys(view)))
     bars, cards = _bars(up, root["used"], width), _cards(up)
     queues, jobs = chosen(view, seen)
     left = max(
@@ -163,14 +197,24 @@ def frame(
     )  # lines for the rows of both tables
     most = max(3, left // 2, left - len(jobs))
     queue_rows = _from(queues, view.first[0], most)
-    job_rows = _from(jobs, view.first[1], max(3, left - min(len(queues), most)))
+    room = max(3, left - min(len(queues), most))
+    job_rows = _from(jobs, view.first[1], room)
     parts += [bars, *cards, Text(), _queue_table(queue_rows, history, view.order[0] == "name", width), Text()]
-    parts.append(job_table(job_rows))
+    table = job_table(job_rows)
+    if keys and view.which and job_rows:
+        table.rows[
+            min(view.first[1] - max(0, min(view.first[1], len(jobs) - room)), len(job_rows) - 1)
+        ].style = "reverse"
+    parts.append(table)
     foot = [
         _left_out(view, seen, len(queues) - len(queue_rows), len(jobs) - len(job_rows)),
         _keys(view) if keys else "",
     ]
-    return Group(*parts, *(Text(plain(line), style="dim", no_wrap=True) for line in foot if line))
+    return Group(*parts, *(_line(line) for line in foot if line))
+
+
+def _line(text: str) -> Text:
+    return Text(plain(text), style="dim", no_wrap=True)
 
 
 def _from(rows: list[Any], first: int, most: int) -> list[Any]:
@@ -241,8 +285,14 @@ def _keys(view: View) -> str:
     """Describe the keys."""
     if view.typing:
         return f"/{view.wanted}▏  Enter keeps it, Esc clears it"
+    if view.cancels:
+        return f"cancel job {view.job}? y cancels it, any other key does not"
+    if view.page != "cluster":
+        own = f"  c cancels it  l shows {'errors' if view.stream == 'out' else 'output'}" if view.page == "job" else ""
+        return f"↑↓ scroll{own}  Esc back  1-4 cluster, nodes, people, GPUs  q quits"
     only = f" {view.wanted!r}, Esc clears it" if view.wanted else ""
-    return f"↑↓ {view.table} (tab)  s by {view.order[view.which]}  i idle  / only{only}  q quits"
+    pages = "  Enter opens a job" * view.which + "  2-4 nodes, people, GPUs"
+    return f"↑↓ {view.table} (tab)  s by {view.order[view.which]}  i idle  / only{only}{pages}  q quits"
 
 
 def bar(share: float, width: int) -> Text:

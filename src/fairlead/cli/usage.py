@@ -4,6 +4,8 @@ import csv
 import sys
 from typing import Any
 
+from rich.table import Table
+
 from fairlead.cli.failure import Failure
 from fairlead.cli.job_options import seconds
 from fairlead.cli.over_time import REPORT_TIMEOUT_SECONDS
@@ -19,21 +21,21 @@ def print_usage(by: str, since: str, as_csv: bool, as_json: bool) -> None:
     """Print the usage that the scheduler reports, summed by user or by queue."""
     if by not in ("user", "queue"):
         raise Failure(f"--by {by!r}: write user or queue")
+    if as_csv and as_json:
+        raise Failure("--csv and --json exclude each other: give one of them")
     with connect(timeout=REPORT_TIMEOUT_SECONDS) as connection:
         found = connection.get("/v1/usage", seconds=seconds("--since", since))
     if as_json:
         print_json(found)
         return
     sums = added_up(found["usage"], by)
-    resources = sorted(
-        {name for row in sums.values() for name in row["asked"]}, key=lambda n: (n != "cpu", n != "memory", n)
-    )
+    resources = resources_of(sums)
     if as_csv:
         _write_csv(sums, by, resources)
         return
     begin = moment(found["since"])
     print(f"since {begin}" if found["complete"] else f"since {begin}, where the journal begins")
-    _show(sums, by, resources)
+    show(usage_table(sums, by, resources), "no usage")
 
 
 def added_up(usage: list[Any], by: str) -> dict[str, Any]:
@@ -42,6 +44,13 @@ def added_up(usage: list[Any], by: str) -> dict[str, Any]:
     for each in usage:
         found[each[by]] = together(found[each[by]], each) if each[by] in found else each
     return dict(sorted(found.items(), key=lambda pair: (-pair[1]["asked"].get("cpu", 0.0), pair[0])))
+
+
+def resources_of(sums: dict[str, Any]) -> list[str]:
+    """Return the names of the resources that were asked for, CPU and memory first."""
+    return sorted(
+        {name for row in sums.values() for name in row["asked"]}, key=lambda n: (n != "cpu", n != "memory", n)
+    )
 
 
 def _hours(resource: str, amount: float) -> float:
@@ -53,7 +62,8 @@ def _unit(resource: str) -> str:
     return f"{resource} GiB·h" if resource in BYTE_RESOURCES else f"{resource}·h"
 
 
-def _show(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) -> None:
+def usage_table(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) -> Table:
+    """Return a row per user or queue."""
     columns = [f">{_unit(name)}" for name in resources]
     table = plain_table(by, ">tasks", ">failed", *columns, ">cpu·h used", ">lost", ">peak")
     for name, row in sums.items():
@@ -67,7 +77,7 @@ def _show(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) -> Non
             f"{lost / asked:.0%}" if asked else "",
             round_quantity("memory", row["peak_memory"]) if row["peak_memory"] else "",
         )
-    show(table, "no usage")
+    return table
 
 
 def _write_csv(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) -> None:

@@ -219,6 +219,8 @@ class FrameworkList(TypedDict):
 class FairQueue(TypedDict):
     """A leaf queue with running or pending tasks. Shares are of the whole cluster.
 
+    `turn` is its place among the queues that wait for room: 1 goes next; None if it waits for none.
+
     `passed_over_for` are queues with no smaller share that were served while this one waited, since `waits_since`.
     """
 
@@ -230,6 +232,7 @@ class FairQueue(TypedDict):
     why: str
     running: int
     waiting: int
+    turn: int | None
     waits_since: float | None
     passed_over_for: list[str]
 
@@ -457,10 +460,12 @@ class Status(TypedDict):
       it can.
     - `output`: None if no output is kept beyond its node.
     - `position`: number of the last fact.
+    - `elastic`: whether other machines may be nodes.
     """
 
     version: str
     pid: int
+    elastic: bool
     urls: list[str]
     you: str
     stalled: str | None
@@ -539,10 +544,25 @@ class NewToken(TokenInfo):
     token: str
 
 
+class NewNodeToken(TypedDict):
+    """A token for a machine that joins, and where it joins, as HOST:PORT."""
+
+    token: str
+    address: str
+
+
 class TokenList(TypedDict):
     """Tokens, oldest first."""
 
     tokens: list[TokenInfo]
+
+
+class PageCode(TypedDict):
+    """A code that signs a browser in to the page at `url`, once, within `seconds`."""
+
+    url: str
+    code: str
+    seconds: float
 
 
 class AuditEntry(TypedDict):

@@ -295,6 +295,7 @@ class Document(Table):
     placement: list[PlacementTable] = Field(default_factory=list, max_length=1000)
     system: Annotated[dict[str, Any] | None, BeforeValidator(read_kept)] = None
     output: Annotated[str, BeforeValidator(_read_url)] = ""
+    page: Switch | Annotated[int, Field(ge=1, le=65535, strict=True)] = True
 
 
 class Configuration:
@@ -311,6 +312,8 @@ class Configuration:
         What this machine keeps for itself, in base units or percent of its capacity; for detected nodes.
     output : str
         URL where tasks' output is kept beyond their nodes; empty for none.
+    page : bool or int
+        False for no page in a browser, or its port on this machine; True for any free one.
     """
 
     def __init__(
@@ -320,12 +323,13 @@ class Configuration:
         settings: Settings,
         system: Mapping[str, int | Percent] = KEPT_BY_DEFAULT,
         output: str = "",
+        page: bool | int = True,
     ) -> None:
         self.queues = list(queues) or [Queue(USERS)]
         self.nodes = list(nodes)
         self.settings = settings
         self.system = system
-        self.output = output
+        self.output, self.page = output, page
 
 
 def validated(kind: type[T], path: Path | str, text: str, raw: dict[str, Any]) -> T:
@@ -390,7 +394,8 @@ def configuration_of(
         message = "applies only to a detected machine: here [[node]] tables declare the nodes"
         raise DocumentError(fault(path, text, ("system",), message, ""))
     system = KEPT_BY_DEFAULT if document.system is None else document.system
-    return Configuration(queues, nodes, _settings(path, text, document, queues), system, document.output)
+    settings = _settings(path, text, document, queues)
+    return Configuration(queues, nodes, settings, system, document.output, document.page)
 
 
 def _settings(path: Path | str, text: str, document: Document, queues: list[Queue]) -> Settings:

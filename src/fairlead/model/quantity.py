@@ -13,6 +13,8 @@ from fractions import Fraction
 
 from fairlead.model.faults import shortened
 
+LEAST_MEMORY = 2**20
+"""Bytes below which no program runs: less probably lacks its unit."""
 LARGEST = 2**62
 """Exclusive upper bound of a quantity in base units; the sum of two fits an int64."""
 
@@ -33,6 +35,7 @@ _FACTORS: dict[str, int | Fraction] = {
 }
 _QUANTITY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*(?P<suffix>[mkMGT]|[KMGT]i)?B?")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|h|d)?")
+_CLOCK = re.compile(r"(?:(?=.*-|.*:.*:)(?:([0-9]{1,5})-)?([0-9]{1,5})(?::([0-5][0-9]))?(?::([0-5][0-9]))?)")
 _RESOURCE_NAME = re.compile(r"[a-z][a-z0-9._/-]{0,62}")
 
 
@@ -156,14 +159,19 @@ def check_total(capacities: Iterable[Mapping[str, int]]) -> None:
 
 
 def parse_seconds(value: object) -> float:
-    """Read a duration in seconds: a number, or text such as ``"30s"``, ``"5min"``, ``"2h"``, ``"1d"``.
+    """Read a duration in seconds: a number, or text such as ``"30s"``, ``"5min"``, ``"2h"``, ``"1d"``, ``"1:00:00"``, ``"2-12"``.
+
+    The last two are hours:minutes:seconds and days-hours[:minutes[:seconds]], as Slurm writes them.
 
     Raises ValueError for anything else.
     """
     text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if isinstance(text, str) and (clock := _CLOCK.fullmatch(text.strip())):
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
     match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f'{value!r} is not a duration: write seconds, or "30s", "5min", "2h", "1d"')
+        raise ValueError(f'{value!r} is not a duration: write seconds, or "30s", "5min", "2h", "1d", "1:30:00"')
     return float(match[1]) * {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}[match[2] or ""]
 
 
@@ -190,9 +198,10 @@ def round_quantity(resource: str, base: int) -> str:
 
 
 def format_share(share: float) -> str:
-    """Format a share in percent; a small one gets enough digits not to read as 0: ``12.3%``, ``0.04%``."""
-    digits = 1 if share <= 0 or share >= 0.0005 else math.ceil(-math.log10(100 * share))
-    return f"{share:.{digits}%}"
+    """Format a share in percent; a small one does not read as 0: ``12.3%``, ``0.04%``, ``<0.01%``."""
+    if 0 < share < 0.0001:
+        return "<0.01%"
+    return f"{share:.{1 if share <= 0 or share >= 0.0005 else 2}%}"
 
 
 def format_quantities(values: Mapping[str, int]) -> str:

@@ -75,16 +75,20 @@ class Authenticator:
         if peer.uid is not None:
             return Caller(await self._by_uid(peer.uid))
         scheme, _, given = authorization.partition(" ")
-        token = self.tokens.find(given.strip()) if scheme.lower() == "bearer" else None
+        return await self.by_token(given.strip() if scheme.lower() == "bearer" else "", peer.address)
+
+    async def by_token(self, written: str, address: str) -> Caller:
+        """Authenticate a caller at an address by their token. Raises Stranger."""
+        token = self.tokens.find(written)
         if token is None:
             raise Stranger(
                 "a valid token is needed: send 'Authorization: Bearer TOKEN' with one that `fairlead token new` made "
                 "and that is neither revoked nor expired",
-                peer.address,
+                address,
                 known=False,
             )
         queues = tuple(token.queues) if token.queues is not None else None
-        return Caller(await self._by_token(token), queues, token.read_only, token.id)
+        return Caller(await self._person_of(token), queues, token.read_only, token.id)
 
     async def reauthenticate(self, caller: Caller) -> Caller | None:
         """Authenticate an accepted caller again; None if their token is revoked or expired, or their account is gone."""
@@ -116,7 +120,7 @@ class Authenticator:
             raise Stranger(f"uid {uid} has no account on {os.uname().nodename}: ask for one", f"uid {uid}", known=True)
         return person
 
-    async def _by_token(self, token: Token) -> Person:
+    async def _person_of(self, token: Token) -> Person:
         """Return the person of a token, who must still have the account that it was made for."""
         person = await self.person(token.user)
         if person is None or person.uid != token.uid:

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fairlead.model.cards import MOST_CARDS, bits_of, cards_of, named
-from fairlead.model.quantity import LARGEST, format_quantities, format_quantity
+from fairlead.model.quantity import LARGEST, LEAST_MEMORY, format_quantities, format_quantity
 from fairlead.model.specs import (
     ROOT,
     USERS,
@@ -48,10 +48,6 @@ MOST_LEAVES = 10_000
 """Maximum leaf queues created for users."""
 DEFAULT_DEMAND = {"cpu": 1000, "memory": 2**30}
 """Default demand of a task, in base units, if tasks may only use what they asked for."""
-
-
-LEAST_MEMORY_BYTES = 2**20
-"""Bytes; a smaller request most likely lacks a unit."""
 
 
 class Refused(ValueError):
@@ -274,7 +270,7 @@ def _blocked_note(state: State, job: Job) -> str | None:
 def doubt_about_memory(job: Job) -> str | None:
     """Return a note if a job's memory probably lacks a unit."""
     memory = job.demand.get("memory", 0)
-    if 0 < memory < LEAST_MEMORY_BYTES:
+    if 0 < memory < LEAST_MEMORY:
         return f"memory: {memory} is {memory} bytes for each task: was {memory}Mi or {memory}Gi meant?"
     return None
 

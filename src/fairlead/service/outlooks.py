@@ -1,7 +1,7 @@
 """Predictions of job starts, for all callers, in a thread that the scheduler never waits for.
 
 The scheduler's thread only copies its state, at most once a second. All callers with the same question within that second share
-the answer. A prediction is remembered until its job starts, and later intervals widen as those outcomes require. A file beside
+the answer. A prediction is remembered until its job starts, and its outcome calibrates later intervals. A file beside
 the journal keeps them across restarts. A recently submitted job is predicted now and then, to learn even if nobody asks.
 """
 
@@ -37,8 +37,8 @@ ANSWER_SECONDS, PER_TASK_SECONDS = 0.75, 2e-6
 LEARN_SECONDS, LEARN_SHARE = 10.0, 0.01
 """The least time between two predictions that nobody asked for, and the share of time they may use."""
 
-Find = Callable[[State, float, float, float], Outlook]
-"""Takes a copy of the state, its time, a factor to widen by, and the seconds it may take."""
+Find = Callable[[State, float, Calibration, float], Outlook]
+"""Takes a copy of the state, its time, the calibration, and the seconds it may take."""
 
 
 class Outlooks:
@@ -64,7 +64,7 @@ class Outlooks:
             return Calibration() if self._path is None else Calibration.from_text(self._path.read_text())
         except FileNotFoundError:
             return Calibration()
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, LookupError) as error:
             log.warning("%s: cannot be read (%s): earlier predictions are forgotten", self._path, error)
             return Calibration()
 
@@ -105,10 +105,10 @@ class Outlooks:
     async def of_job(self, loop: Loop, job: int) -> Outlook:
         """Predict the start of a job. Raises Unknown, Busy."""
 
-        def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
-            found = outlook(state, job, now, widen, seconds)
+        def find(state: State, now: float, calibration: Calibration, seconds: float) -> Outlook:
+            found = outlook(state, job, now, calibration, seconds)
             with self._lock:
-                self._calibration.record(found, now, widen)
+                calibration.record(found, now)
             return found
 
         # A prediction may be FRESH_SECONDS old, but whether the job has ended must be current.
@@ -133,10 +133,10 @@ class Outlooks:
         try:
             state, now = await self._state(loop, last)
             with self._lock:
-                widen = self._calibration.widen(now)
+                self._calibration.note_overdue(now)
             seconds = ANSWER_SECONDS + PER_TASK_SECONDS * int(state.jobs.waiting[: state.jobs.n].sum())
             running = asyncio.get_running_loop()
-            return await running.run_in_executor(self._worker, find, state, now, widen, seconds)
+            return await running.run_in_executor(self._worker, find, state, now, self._calibration, seconds)
         finally:
             self._waiting -= 1
 

@@ -63,8 +63,10 @@ class Reloading:
             ]
         elif nodes:
             missing.append("[[node]]: with --engine ray the nodes are Ray's: remove these")
-        if configuration.output != self._started.output:
-            missing.append(f"output = {configuration.output!r} takes effect when the scheduler is restarted")
+        for name in ("output", "page"):
+            if (new := getattr(configuration, name)) != getattr(self._started, name):
+                written = str(new).lower() if isinstance(new, bool) else repr(new)
+                missing.append(f"{name} = {written} takes effect when the scheduler is restarted")
         return facts, missing
 
 

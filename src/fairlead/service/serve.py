@@ -64,6 +64,10 @@ from fairlead.service.journal_reports import JournalReports
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.output.archive import OutputArchive
+from fairlead.service.page.asking import Asking
+from fairlead.service.page.door import Door, own_url
+from fairlead.service.page.entrance import PageEntrance, Under
+from fairlead.service.page.site import Site
 from fairlead.service.reloading import Reloading, configure
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
@@ -181,13 +185,16 @@ def serve(
         client = StateClient(loop, wakeups, authenticator, clock)
         urls = [listener.url for listener in listeners]
         reports = JournalReports(home / "journal.db", clock)
+        door = Door(configuration.page, own_url(where, listeners), lambda: WebServer(page, None, slots))
         parts = Parts(
             journal, sessions, unfinished, engine, audit_records, stop, read_again, Reloading(configuration, engine), urls,
-            reports, outlooks, archive,
+            reports, outlooks, door, archive,
         )  # fmt: skip
-        app = Entrance(TooLargeInJson(make_api(client, parts)), authenticator, audit_records, accepted_names(where))
+        api, names = TooLargeInJson(make_api(client, parts)), accepted_names(where)
+        app = Entrance(api, authenticator, audit_records, names)
+        page = PageEntrance(door, authenticator, names, Site(Asking(api, authenticator, audit_records), client))
         slots = ConnectionSlots(most, personal, authenticator.knows)
-        servers = [WebServer(app, listener.tls, slots) for listener in listeners]
+        servers = [WebServer(Under(page, app) if door.own and each.tls else app, each.tls, slots) for each in listeners]
         if mesos is not None:
             listeners.append(mesos.listener)
             servers.append(mesos.open(client, unfinished, home, most))
@@ -203,6 +210,7 @@ def serve(
                     mesos.end()
                 for server in servers:
                     server.stop()
+                door.stop()
                 wakeups.wake()
 
             loop.on_stop = ended
@@ -215,6 +223,7 @@ def serve(
                 if not loop.stopped.is_set():
                     serving = (s.serve(each.socket) for s, each in zip(servers, listeners, strict=True))
                     await asyncio.gather(*serving)
+                    await door.stopped()
             finally:
                 for task in tasks:
                     task.cancel()

@@ -28,7 +28,7 @@ from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS
 from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING, WAITING
-from fairlead.scheduler.tables import F64, I64, NONE, OF_JOB, Tasks, longer
+from fairlead.scheduler.tables import BINS, F64, I64, NONE, OF_JOB, Tasks, longer
 from fairlead.simulate.kernel import tape as kernel
 from fairlead.simulate.kernel.advance import Tape, advance, draw, fill_in
 from fairlead.simulate.workload import most_at_once
@@ -78,6 +78,8 @@ class DryRun:
     arrivals: Arrivals
     at_once: int
     """Upper bound of tasks that run at once, beside those held."""
+    running: NDArray[np.int32]
+    """Ages of the running tasks, by row of `before.histograms` and bin."""
 
 
 def dry_run_of(state: State, target: int, now: float) -> DryRun:
@@ -101,7 +103,12 @@ def dry_run_of(state: State, target: int, now: float) -> DryRun:
     write_entitled(found)
     place = int(np.searchsorted(live, target))
     most = most_at_once(found.shapes.demand[: found.shapes.n], found.cluster.total)
-    return DryRun(state, live, found, place, now, held, held_jobs, ages, after, lacks, arrivals, most)
+    running = np.zeros((max(1, state.histograms.n), BINS), np.int32)
+    begun = ages > 0
+    scheduling.count_running(
+        state.view(), live[held_jobs[begun]], (held - found.jobs.first[held_jobs])[begun], ages[begun], running
+    )
+    return DryRun(state, live, found, place, now, held, held_jobs, ages, after, lacks, arrivals, most, running)
 
 
 def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
@@ -263,7 +270,7 @@ class Run:
     def _draw(self, source: I64, ages: F64) -> F64:
         """Draw the total durations of tasks, in seconds."""
         view, found = self._dry_run.before.view(), np.empty(len(source))
-        draw(view, source, ages, self._rng.random((len(source), 3)), found)
+        draw(view, source, ages, self._rng.random((len(source), 3)), self._dry_run.running, found)
         if not len(self._pool):
             self._pool = found[found > 0]
         if not found.all():

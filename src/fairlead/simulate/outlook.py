@@ -7,9 +7,8 @@ The answer is deterministic unless a time limit cuts runs short; fewer or shorte
 
 import json
 import time
-from collections import deque
 from collections.abc import Sequence
-from math import ceil, exp, inf, log
+from math import exp, frexp, inf, log
 from typing import NamedTuple
 
 import numpy as np
@@ -42,14 +41,15 @@ IN_OFFERS = "at once, when frameworks answer their offers, or the offers end"
 """The room that the job needs is offered; when frameworks answer is unknown."""
 WORK_PER_CHECK = 500
 """Placements and arrivals between two checks of whether the job has started, about."""
-COVERAGE = 0.8
-"""Fraction of starts that should fall into their intervals."""
 MAX_OPEN = 1000
 """Jobs with an open prediction; beyond, the oldest is forgotten."""
-WINDOW = 200
-"""Recent starts that calibrate the next interval."""
-MIN_STARTS = 20
-"""Starts below which intervals are not widened."""
+MAX_KINDS = 1000
+"""Kinds of jobs with margins of their own; beyond, the one not updated for longest is forgotten."""
+NO_MARGINS = (0.0, 0.0)
+STEP, FIRST_STEP = 0.03, 0.3
+"""How much an outcome moves a margin; that of all jobs by FIRST_STEP / sqrt(outcomes) while that is more."""
+MOST_MARGIN = 4.0
+"""Bound of a margin, either way: a factor of 55."""
 
 
 class Outlook(NamedTuple):
@@ -61,6 +61,7 @@ class Outlook(NamedTuple):
     earliest, latest : seconds, as in facts; None where unbounded.
     runs : dry runs behind it.
     held : jobs that somebody must release first.
+    kind : the kind of job that it is calibrated with.
     """
 
     job: int
@@ -70,14 +71,16 @@ class Outlook(NamedTuple):
     latest: float | None = None
     runs: int = 0
     held: tuple[int, ...] = ()
+    kind: str = ""
 
 
-def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: float = inf, runs: int = RUNS) -> Outlook:
+def outlook(
+    state: State, job: int, now: float, calibration: "Calibration | None" = None, seconds: float = inf, runs: int = RUNS
+) -> Outlook:
     """Predict when the next task of a job starts; all tasks of a gang. The state is unchanged, except for its caches.
 
-    `now` is in seconds, as in facts. `widen` is the logarithm of the factor by which to widen the interval: see
-    :class:`Calibration`. At most `runs` dry runs take about `seconds` at most. Raises Unknown for a job that is unknown or
-    forgotten.
+    `now` is in seconds, as in facts. `calibration` moves the ends of the interval. At most `runs` dry runs take about `seconds`
+    at most. Raises Unknown for a job that is unknown or forgotten.
     """
     known_already = settled(state, job)
     if known_already is not None:
@@ -95,15 +98,17 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
     dry_run = dry_run_of(state, job_row(state, job), now)
     begun, reached, known = _runs(dry_run, [job, int(now * 1000)], seconds, runs)
     low, high = _interval(begun - now, reached - now)
-    if low == inf or (not known and high > 0):
+    if low == inf or (high > 0 and not (known and _has_data(state))):
         return Outlook(job, "unknown", "unknown: no duration of such tasks is known yet", runs=len(begun))
-    low, high = widened(low, -widen), widened(high, widen)
+    kind = _kind(state, job, low, high)
+    if calibration is not None:
+        low, high = with_margins(low, high, *calibration.margins(kind))
     if high == 0 and in_offers and not held and not behind:
         return Outlook(job, "expected", IN_OFFERS, now, None, len(begun), held)
     text = _describe(low, high, _since(job, held), behind, begun.min() < inf)
     if 0 < high < inf:
-        text += f", if {_as_long_as(state)}"
-    return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held)
+        text += ", if tasks take as long as earlier ones did"
+    return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held, kind)
 
 
 def settled(state: State, job: int) -> Outlook | None:
@@ -116,11 +121,6 @@ def settled(state: State, job: int) -> Outlook | None:
     if job in state.dependencies.doomed:
         return Outlook(job, "never", "never: a job that it comes after did not end as required")
     return None
-
-
-def widened(wait: float, by: float) -> float:
-    """Multiply a wait by ``exp(by)``; one second is added first, so that 0 can grow."""
-    return max(0.0, (wait + 1) * exp(by) - 1)
 
 
 def _released(state: State, job: int, now: float) -> tuple[State, tuple[int, ...], list[int]]:
@@ -141,15 +141,14 @@ def _released(state: State, job: int, now: float) -> tuple[State, tuple[int, ...
     return state, tuple(held), list(state.dependencies.waits_for.get(job, []))
 
 
-def _as_long_as(state: State) -> str:
-    """Name the assumption about durations; without ended tasks like the running ones, only their ages are known."""
+def _has_data(state: State) -> bool:
+    """Return True if a task that runs has a time limit, or one like it has ended; or if nothing runs."""
     histograms, jobs, rows = state.histograms, state.jobs, np.unique(state.job_rows_of(state.held_rows()))
     counted = histograms.total[: histograms.n] > 0
     about, key = histograms.about[: histograms.n][counted], histograms.key[: histograms.n][counted]
     columns = {OF_JOB: jobs.id, OF_FAMILY: jobs.family, OF_QUEUE: jobs.queue}
-    if len(rows) and not any(np.isin(column[rows], key[about == which]).any() for which, column in columns.items()):
-        return "running tasks take about as long again as they have run: none like them has ended yet"
-    return "tasks take as long as earlier ones did"
+    like = (np.isin(column[rows], key[about == which]).any() for which, column in columns.items())
+    return not len(rows) or bool(np.isfinite(jobs.time_limit[rows]).any()) or any(like)
 
 
 def _and(words: Sequence[str]) -> str:
@@ -245,79 +244,115 @@ def _number(value: float, rounded: np.ufunc) -> str:
 
 
 class _Prediction(NamedTuple):
-    """A prediction for a job that has not started: when it was made, and the bounds of the wait after and before widening."""
+    """A prediction for a job that has not started: when it was made, its bounds as waits, the job's kind, True if overdue."""
 
     at: float
     first: float
     last: float
-    low: float
-    high: float
+    kind: str
+    overdue: bool = False
 
 
 class Calibration:
-    """Calibrates start-time predictions against outcomes.
+    """Moves the ends of predicted intervals so that one start in ten comes before them and one after, for each kind of job.
 
-    The error of a prediction is the logarithm of the factor by which the wait missed the interval, negative inside it. The next
-    interval is widened by what 80% of the recent ones would have needed: conformal quantile regression (Romano, Patterson and
-    Candès, NeurIPS 2019). That corrects any bias of the dry runs that persists.
+    A margin is the logarithm of a factor by which to begin earlier, or end later. After each outcome the margin of an end grows
+    by a step times (missed - TAIL), for all jobs and for the job's kind; their sum applies. So of N outcomes of a kind, TAIL miss
+    that end, up to a constant divided by N, whatever the errors of the dry runs: adaptive conformal inference (Gibbs and
+    Candès, NeurIPS 2021).
     """
 
     def __init__(self) -> None:
         self._open: dict[int, _Prediction] = {}
-        self._factors: deque[float] = deque(maxlen=WINDOW)
+        self._of_all, self._outcomes = NO_MARGINS, 0
+        self._of_kinds: dict[str, tuple[float, float]] = {}
 
     def as_text(self) -> str:
         """Return it as JSON, for :meth:`from_text`."""
-        return json.dumps({"open": list(self._open.items()), "factors": list(self._factors)})
+        return json.dumps(
+            {"open": list(self._open.items()), "all": self._of_all, "outcomes": self._outcomes, "kinds": self._of_kinds}
+        )
 
     @classmethod
     def from_text(cls, text: str) -> "Calibration":
-        """Read what :meth:`as_text` wrote. Raises ValueError, TypeError or KeyError for anything else."""
+        """Read what :meth:`as_text` wrote. Raises ValueError, TypeError, AttributeError or KeyError for anything else."""
         stored, found = json.loads(text), cls()
-        found._open = {int(job): _Prediction(*map(float, each)) for job, each in stored["open"][-MAX_OPEN:]}
-        found._factors.extend(map(float, stored["factors"]))
+        found._open = {
+            int(job): _Prediction(float(at), float(first), float(last), str(kind), bool(overdue))
+            for job, (at, first, last, kind, overdue) in stored["open"][-MAX_OPEN:]
+        }
+        (early, late), kinds = stored["all"], list(stored["kinds"].items())[-MAX_KINDS:]
+        found._of_all, found._outcomes = (float(early), float(late)), int(stored["outcomes"])
+        found._of_kinds = {kind: (float(early), float(late)) for kind, (early, late) in kinds}
         return found
 
     def open_jobs(self) -> list[int]:
         """Return the jobs with a prediction that have not started."""
         return list(self._open)
 
-    def record(self, given: Outlook, now: float, widen: float) -> None:
-        """Remember a job's first outlook, and the widening in it."""
+    def record(self, given: Outlook, now: float) -> None:
+        """Remember a job's first outlook."""
         if given.earliest is None or given.held or given.job in self._open:
             return
         if len(self._open) == MAX_OPEN:
             self.forget(next(iter(self._open)))
-        first, last = given.earliest - now, inf if given.latest is None else given.latest - now
-        self._open[given.job] = _Prediction(now, first, last, widened(first, widen), widened(last, -widen))
+        last = inf if given.latest is None else given.latest - now
+        self._open[given.job] = _Prediction(now, given.earliest - now, last, given.kind)
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def started(self, job: int, now: float) -> bool | None:
-        """Note the start of a job's task; return True if within its prediction, None without one."""
+        """Note the start of a job's task; return True if within its prediction, to the second, None without one."""
         prediction = self._open.pop(job, None)
         if prediction is None:
             return None
         wait = now - prediction.at
-        self._factors.append(_log_distance(prediction.low, prediction.high, wait))
-        return prediction.first - 1 <= wait <= prediction.last + 1  # to the second
+        early, late = wait < prediction.first - 1, wait > prediction.last + 1
+        if not prediction.overdue:
+            self._learn(prediction.kind, early, late)
+        return not early and not late
+
+    def note_overdue(self, now: float) -> None:
+        """Count the jobs that should have started by now, but have not, as outcomes already."""
+        for job, prediction in self._open.items():
+            if not prediction.overdue and now - prediction.at > prediction.last + 1:
+                self._open[job] = prediction._replace(overdue=True)
+                self._learn(prediction.kind, False, True)
 
     def forget(self, job: int) -> None:
         """Drop the prediction of a job that will not start, or was held."""
         self._open.pop(job, None)
 
-    def widen(self, now: float) -> float:
-        """Return the logarithm of the factor for the next interval. Jobs that are late already count as well."""
-        late = [_log_distance(p.low, p.high, now - p.at) for p in self._open.values() if now - p.at > p.high]
-        factors = sorted([*self._factors, *late])
-        if len(factors) < MIN_STARTS:
-            return 0.0
-        place = ceil(COVERAGE * (len(factors) + 1)) - 1
-        return max(0.0, factors[min(place, len(factors) - 1)])
+    def margins(self, kind: str) -> tuple[float, float]:
+        """Return the margins of the begin and of the end for this kind of job."""
+        return _sum(self._of_all, self._of_kinds.get(kind, NO_MARGINS))
+
+    def _learn(self, kind: str, early: bool, late: bool) -> None:
+        self._outcomes += 1
+        step = max(STEP, FIRST_STEP / self._outcomes**0.5)
+        self._of_all = _sum(self._of_all, (step * (early - TAIL), step * (late - TAIL)))
+        moved = STEP * (early - TAIL), STEP * (late - TAIL)
+        self._of_kinds[kind] = _sum(self._of_kinds.pop(kind, NO_MARGINS), moved)
+        if len(self._of_kinds) > MAX_KINDS:
+            del self._of_kinds[next(iter(self._of_kinds))]
 
 
-def _log_distance(low: float, high: float, wait: float) -> float:
-    """Return the logarithm of the factor by which a wait misses an interval; negative inside."""
-    above = log((wait + 1) / (high + 1)) if high < inf else -inf
-    return max(log((low + 1) / (wait + 1)), above)
+def _sum(margins: tuple[float, float], others: tuple[float, float]) -> tuple[float, float]:
+    early, late = (min(max(one + other, -MOST_MARGIN), MOST_MARGIN) for one, other in zip(margins, others, strict=True))
+    return early, late
+
+
+def _kind(state: State, job: int, low: float, high: float) -> str:
+    """Return the kind of a job: powers of 2 of the dominant share of what starts together, and of 10 of the wait in s."""
+    row = job_row(state, job)
+    demand = state.shapes.demand[state.jobs.shape_row[row]] * (state.jobs.tasks[row] if state.jobs.gang[row] else 1)
+    share = float((demand / np.maximum(1, state.cluster.total)).max())
+    middle = (log(low + 1) + log(min(high, HORIZON) + 1)) / 2
+    return f"{frexp(share)[1]} {int(middle / log(10))}"
+
+
+def with_margins(low: float, high: float, early: float, late: float) -> tuple[float, float]:
+    """Begin an interval of waits earlier and end it later, by factors' logarithms; 1 s is added first, so that 0 can move."""
+    begin = max(0.0, (low + 1) * exp(-early) - 1)
+    return begin, max(begin, (high + 1) * exp(late) - 1)

@@ -13,6 +13,9 @@ from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import change, connect, print_json
 from fairlead.plain_text import plain
 
+MOST_EXPLAINED = 10
+"""Jobs of which `wait` says how they ended, at most."""
+
 JobId = Annotated[
     str,
     typer.Argument(help="The job's number, as listed by `fairlead jobs`.", metavar="JOB", autocompletion=values.jobs),
@@ -112,6 +115,9 @@ ExportAll = Annotated[
     typer.Option("--export-all", help="Send this shell's whole environment, which is deleted when the job ends."),
 ]
 Cwd = Annotated[Path | None, typer.Option(help="Working folder. Default: the current one.")]
+NoCheck = Annotated[
+    bool, typer.Option("--no-check", help="Submit it even if its program or folder is missing on this machine.")
+]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Refuse a job that no node could hold, or that exceeds a limit.")
 ]
@@ -151,6 +157,7 @@ def submit(
     export_all: ExportAll = False,
     cwd: Cwd = None,
     strict: Strict = False,
+    no_check: NoCheck = False,
     jobs: JobsFile = None,
     notify: Annotated[
         list[str],
@@ -168,7 +175,7 @@ def submit(
 
     Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py --fold {index}
     """
-    from fairlead.cli.submitting import estimate_starts, read_options, requests, submit_all
+    from fairlead.cli.submitting import check_commands, estimate_starts, read_options, requests, submit_all
 
     options = read_options(ctx, command or [], jobs)
     bodies, lines = requests(options), [each["where"] for each in options if "where" in each]
@@ -176,6 +183,8 @@ def submit(
         if when:
             estimate_starts(connection, bodies, lines)
         else:
+            if not no_check:
+                check_commands(connection, bodies, lines)
             submit_all(connection, bodies, [each["notify"] for each in options], lines)
 
 
@@ -195,6 +204,7 @@ def run(
     export_all: ExportAll = False,
     cwd: Cwd = None,
     strict: Strict = False,
+    no_check: NoCheck = False,
     pty: Annotated[
         bool, typer.Option("--pty", help="Run in a terminal, for interactive programs: `fairlead run --pty -- bash`.")
     ] = False,
@@ -208,6 +218,7 @@ def run(
     """
     from fairlead.cli.job_options import job_request
     from fairlead.cli.run import cancel_if_killed, catch_signals, follow
+    from fairlead.cli.submitting import check_commands
     from fairlead.client.standard_input import is_terminal, kind_of_input
 
     if pty and not is_terminal():
@@ -215,6 +226,12 @@ def run(
     kind = "terminal" if pty else kind_of_input()
     with connect() as connection:
         body = job_request(ctx.params)
+        if not no_check:
+            try:
+                check_commands(connection, [body], [])
+            except Failure as failure:
+                print(f"fairlead: {failure}", file=sys.stderr)
+                raise typer.Exit(127) from None  # as a shell
         with cancel_if_killed() as guard, catch_signals() as signals:
             answer = connection.submit("/v1/jobs", {**body, "input": kind})
             job = answer["id"]
@@ -377,12 +394,18 @@ def wait(
         ended = wait_with_progress(connection, [*map(number_of, jobs)], seconds("--timeout", timeout))
     if ended is None:
         raise typer.Exit(124)
-    raise typer.Exit(0 if all(job["status"] == "succeeded" for job in ended) else 1)
+    wrong = [job for job in ended if job["status"] != "succeeded"]
+    for job in wrong[:MOST_EXPLAINED]:
+        failed = f": {job['failed']} of {job['tasks']} tasks failed" if job["failed"] and job["tasks"] > 1 else ""
+        print(f"fairlead: job {job['id']} {job['status']}{failed}: see fairlead job {job['id']}", file=sys.stderr)
+    if len(wrong) > MOST_EXPLAINED:
+        print(f"fairlead: and {len(wrong) - MOST_EXPLAINED} more", file=sys.stderr)
+    raise typer.Exit(1 if wrong else 0)
 
 
 def why(job: JobId, as_json: Json = False) -> None:
     """Explain why a job is waiting, and when it should start."""
-    from fairlead.cli.tables import kept_for_it, kept_until
+    from fairlead.cli.tables import why_lines
     from fairlead.cli.terminal import print_sentence
 
     number = number_of(job, "; `fairlead frameworks` shows what each framework waits for")
@@ -392,16 +415,8 @@ def why(job: JobId, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
-    print_sentence(f"job {job}: {found['text']}")
-    for key in ("claim", "safety", "output"):
-        if key in found:
-            print_sentence(found[key])
-    if "reserved" in found:
-        print_sentence(kept_for_it(found["reserved"]))
-    for kept in found.get("kept", [])[:3]:
-        print_sentence(kept_until(kept))
-    if found["when"]["reason"] not in ("over", "running"):
-        print_sentence(f"expected: {found['when']['text']}")
+    for line in why_lines(found):
+        print_sentence(line)
 
 
 def when(
@@ -472,8 +487,9 @@ def edit(
 
     Example: fairlead edit 12 --memory 8Gi --priority 3
     """
-    from fairlead.cli.job_options import labels, pairs, seconds
+    from fairlead.cli.job_options import check_memory, labels, pairs, seconds
 
+    check_memory(memory or "")
     demand = {name: amount for name, amount in (("cpu", cpu), ("memory", memory), ("gpu", gpu)) if amount is not None}
     demand |= pairs("--resource", resource)
     body: dict[str, Any] = {"queue": queue, "priority": priority, "retries": retries, "at_most": at_most}

@@ -184,6 +184,11 @@ cpdef void find_places(View v) noexcept nogil:
         places[s * WAYS + way] = row
 
 
+cdef i64 row_about(View v, i64 j, i64 about) noexcept nogil:
+    """Return the row of the histogram of job row j, its family or its leaf queue, NONE if there is none."""
+    return find(v, about, v.jobs[j].id if about == OF_JOB else v.jobs[j].family if about == OF_FAMILY else v.jobs[j].queue)
+
+
 cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
     """Set `tails[about * TAIL + b]` to the number of durations in bin b or longer, for each histogram of job row j.
 
@@ -191,8 +196,7 @@ cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
     """
     longest = 0
     for about in range(3):
-        key = v.jobs[j].id if about == OF_JOB else v.jobs[j].family if about == OF_FAMILY else v.jobs[j].queue
-        row = find(v, about, key)
+        row = row_about(v, j, about)
         tails[about * TAIL + BINS] = 0.0
         for b in range(BINS - 1, -1, -1):
             count = v.histograms[row].counts[b] if row != NONE else 0
@@ -200,6 +204,45 @@ cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
             if count > 0:
                 longest = max(longest, b + 1)
     return <double>EDGES[longest]
+
+
+cdef double censor_tails(View v, i64 j, double *tails, const int *running, double longest) noexcept nogil:
+    """Add running tasks, as durations of which only a lower bound is known, to the tails of job row j.
+
+    `running` has their ages by row of the histogram and bin; see :func:`count_running`. The tails become Kaplan and Meier's
+    estimate (Journal of the American Statistical Association, 1958). Return the new upper bound, seconds.
+    """
+    cdef double longer, stays
+    for about in range(3):
+        row, tail = row_about(v, j, about), tails + about * TAIL
+        if row == NONE:
+            continue
+        ages, longer = running + row * BINS, 0.0
+        for b in range(BINS - 1, -1, -1):
+            longer += ages[b]
+            tail[b] += longer
+            if ages[b] > 0:
+                longest = max(longest, EDGES[b + 1])
+        stays = tail[0]
+        for b in range(BINS):
+            longer, tail[b] = tail[b], stays
+            if longer > 0.0:
+                stays *= 1.0 - v.histograms[row].counts[b] / longer
+        tail[BINS] = stays
+    return longest
+
+
+def count_running(View v, const i64[::1] jobs, const i64[::1] index, const double[::1] ages, int[:, ::1] found):
+    """Add the ages of running tasks, seconds, to the histograms that will count their durations, by row and bin.
+
+    Not to those of queues: they are halved often, which thins the ended tasks but not those that run.
+    """
+    cdef i64 k, about, row
+    for k in range(jobs.shape[0]):
+        for about in range(OF_QUEUE):
+            row = row_about(v, jobs[k], about)
+            if row != NONE and (about == OF_JOB or index[k] % max(1, v.jobs[jobs[k]].tasks // SAMPLES_PER_JOB) == 0):
+                found[row, bin_of(ages[k])] += 1
 
 
 cdef double duration(double *tails, double longest, double age, double part, double far) noexcept nogil:
@@ -215,8 +258,11 @@ cdef double duration(double *tails, double longest, double age, double part, dou
         longer = tails[about * TAIL + b + 1] + within * (tails[about * TAIL + b] - tails[about * TAIL + b + 1])
         weight[about] = rest / (longer + PRIOR_DURATIONS[about])
         rest *= PRIOR_DURATIONS[about] / (longer + PRIOR_DURATIONS[about])
-    if rest >= part:
-        return max(age, longest) * rest / part if rest <= far * part else INFINITY
+    beyond = rest  # longer than all that is known
+    for about in range(3):
+        beyond += weight[about] * tails[about * TAIL + BINS]
+    if beyond >= part:
+        return max(age, longest) * beyond / part if beyond <= far * part else INFINITY
     begin, before = age, 1.0
     while before > part:
         end, after = EDGES[b + 1], rest

@@ -26,6 +26,7 @@ from fairlead.scheduler.entitlements import Parts, parts_of, problem_of, wanted_
 from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished, TasksRevoked
 from fairlead.scheduler.feasibility import never_starting
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NONLENDABLE
+from fairlead.scheduler.reports.explain import leaves_in_turn
 from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.reports.reservations import Promises, describe_holds
 from fairlead.scheduler.reports.why import SHARE_TOLERANCE, Served, Short, Shortfalls, Started
@@ -332,18 +333,15 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     own = own_part(problem)
     result = run_cycle(state)
     # Over nodes, only a scheduling cycle knows whether another task fits.
-    more = (
-        f"{len(result.job):,} tasks that wait have room on a node"
-        if len(result.job)
-        else "no task that waits has room on a node"
-    )
-    pareto = Finding("pareto-efficiency", not len(result.job), more)
+    fitting = f"{len(result.job):,} tasks that wait have" if len(result.job) else "no task that waits has"
+    pareto = Finding("pareto-efficiency", not len(result.job), f"{fitting} room on a node")
     findings = [pareto if finding.property == pareto.property else finding for finding in findings]
     findings = [_with_parts(finding, problem, used) if finding.property == "gap" else finding for finding in findings]
     largest = _largest_task(state)
     free = np.where(state.nodes.up & ~state.nodes.draining, 1, 0)[: state.nodes.n] @ state.nodes.free[: state.nodes.n]
     queues: list[FairQueue] = []
     turns = _turns(state, result)
+    in_turn = {leaf: place for place, leaf in enumerate(leaves_in_turn(state, result), 1)}
     never_of = np.bincount(state.jobs.queue[: state.jobs.n][never], minlength=state.queues.n) > 0
     for place, q in enumerate(leaves):
         entitled = float(min(own[place], problem.tasks[place]) * one_task[place]) if own is not None else None
@@ -363,6 +361,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
                 else "no demand",
                 "running": running,
                 "waiting": int(tasks[q]) - running,
+                "turn": in_turn.get(int(q)),
                 "waits_since": turns[int(q)][0] if int(q) in turns else None,
                 "passed_over_for": turns[int(q)][1] if int(q) in turns else [],
             }

@@ -413,17 +413,18 @@ def _waiting_for_room(state: State, cycle: Cycle) -> np.ndarray:
     return found
 
 
+def leaves_in_turn(state: State, cycle: Cycle, before: float = inf) -> list[int]:
+    """Return the leaves that wait for room, in the order in which they are served; optionally those before a place in it."""
+    groups = np.flatnonzero(_waiting_for_room(state, cycle) & (cycle.stop_order < before))
+    return list(dict.fromkeys(state.groups.leaf[groups[np.argsort(cycle.stop_order[groups])]].tolist()))
+
+
 def _ahead(state: State, cycle: Cycle, group: int) -> list[dict[str, Any]]:
     """Return the queues served before, in order, with their dominant shares, now and over time."""
-    q = state.queues
-    found: dict[int, dict[str, Any]] = {}
-    order = cycle.stop_order
-    before = np.flatnonzero(_waiting_for_room(state, cycle) & (order < order[group]))
-    for b in before[np.argsort(order[before])]:
-        leaf = int(state.groups.leaf[b])
-        if leaf != state.groups.leaf[group] and leaf not in found and len(found) < MOST_AHEAD:
-            share = float(dominant_share(q.used[leaf], state.cluster.total, q.divisor(leaf)))
-            over_time = share_over_time(q, leaf, state.grain, state.cluster.total)
-            name = state.display_name(state.tree.names[leaf])
-            found[leaf] = {"queue": name, "dominant_share": share, "share_over_time": over_time}
-    return list(found.values())
+    q, mine, found = state.queues, int(state.groups.leaf[group]), []
+    for leaf in [each for each in leaves_in_turn(state, cycle, cycle.stop_order[group]) if each != mine][:MOST_AHEAD]:
+        share = float(dominant_share(q.used[leaf], state.cluster.total, q.divisor(leaf)))
+        over_time = share_over_time(q, leaf, state.grain, state.cluster.total)
+        name = state.display_name(state.tree.names[leaf])
+        found.append({"queue": name, "dominant_share": share, "share_over_time": over_time})
+    return found

@@ -39,7 +39,7 @@ from fairlead.service.api.input import add_input
 from fairlead.service.api.jobs import add_jobs
 from fairlead.service.api.large_bodies import in_one_line
 from fairlead.service.api.outlooks import add_outlooks
-from fairlead.service.api.people import add_log, add_tokens
+from fairlead.service.api.people import add_log, add_page, add_tokens
 from fairlead.service.api.requests import LARGEST_BODY
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.api.submitting import Submitter
@@ -48,6 +48,7 @@ from fairlead.service.journal_reports import JournalReports
 from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.output.archive import OutputArchive
+from fairlead.service.page.door import Door
 from fairlead.service.reloading import Reloading
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
@@ -67,6 +68,7 @@ class Parts(NamedTuple):
     urls : where the API listens.
     reports : reports from the journal.
     outlooks : predictions of job starts.
+    door : where the page is served.
     archive : stored output, if configured.
     """
 
@@ -81,6 +83,7 @@ class Parts(NamedTuple):
     urls: list[str]
     reports: JournalReports
     outlooks: Outlooks
+    door: Door
     archive: OutputArchive | None = None
 
 
@@ -112,6 +115,7 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
     add_facts(api, client, Feed(parts.journal, client.authenticator, client.wakeups, client.loop))
     add_calls(api, client, submitter, parts.sessions)
     add_tokens(api, client, parts.audit_records)
+    add_page(api, parts.audit_records, parts.door)
     add_log(api, client, parts.journal, parts.audit_records)
     open_to_all = APIRouter(route_class=HeldRoute, default_response_class=Json)
     add_health(open_to_all, client.loop, parts.engine, parts.archive)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Annotated, Literal
 
@@ -142,6 +143,7 @@ def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archiv
         caller: Known,
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=2**20)] = 2**20,
+        last: Annotated[int, Query(ge=0, le=2**18, description="Instead, this many bytes from its end.")] = 0,
     ) -> Response:
         """A piece of a task's output as bytes, from an offset on; empty if there is no more yet.
 
@@ -154,7 +156,22 @@ def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archiv
             return report.find_task(state, job, index)["node"] or ""
 
         node = await client.read(view)
-        return Bytes(await asyncio.to_thread(read_output, engine, archive, (job, index), stream, offset, limit, node))
+
+        def read(offset: int, limit: int) -> bytes:
+            return read_output(engine, archive, (job, index), stream, offset, limit, node)
+
+        return Bytes(await asyncio.to_thread(*((_last, read, last) if last else (read, offset, limit))))
+
+
+def _last(read: Callable[[int, int], bytes], most: int) -> bytes:
+    """Return the end of an output: found by doubling an offset, then by halving, since only pieces from an offset can be read."""
+    low, high = 0, most
+    while read(high, 1):
+        low, high = high, 2 * high
+    while high - low > most:
+        middle = (low + high) // 2
+        low, high = (middle, high) if read(middle, 1) else (low, middle)
+    return read(max(0, low - most), 3 * most)[-most:]
 
 
 def _add_why(api: APIRouter, client: StateClient, archive: OutputArchive | None) -> None:

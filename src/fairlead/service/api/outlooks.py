@@ -18,7 +18,7 @@ from fairlead.service.api.answers import Json, by_wall_clock
 from fairlead.service.api.requests import Number, WhenRequest
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.outlooks import Outlooks
-from fairlead.simulate.outlook import Outlook, outlook
+from fairlead.simulate.outlook import Calibration, Outlook, outlook
 
 
 def add_outlooks(api: APIRouter, client: StateClient, outlooks: Outlooks) -> None:
@@ -44,11 +44,11 @@ def add_outlooks(api: APIRouter, client: StateClient, outlooks: Outlooks) -> Non
                 raise admission.Refused(warning.partition(": ")[0])
             return job, state.display_name(job.queue)
 
-        def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
+        def find(state: State, now: float, calibration: Calibration, seconds: float) -> Outlook:
             (fact,) = admission.submit(state, [job], now)
             state = copy_of(state)
             apply(state, fact)
-            return outlook(state, fact.id, now, widen, seconds)
+            return outlook(state, fact.id, now, calibration, seconds)
 
         job, queue = await client.read(asked)
         found = await outlooks.find(client.loop, (caller, request.model_dump_json()), find)
@@ -57,4 +57,6 @@ def add_outlooks(api: APIRouter, client: StateClient, outlooks: Outlooks) -> Non
 
 
 def _told(client: StateClient, found: Outlook, job: int | None, queue: str | None, warning: str | None = None) -> Any:
-    return by_wall_clock({**found._asdict(), "job": job, "queue": queue, "warning": warning}, client.clock)
+    shown = found._asdict() | {"job": job, "queue": queue, "warning": warning}
+    del shown["kind"]
+    return by_wall_clock(shown, client.clock)

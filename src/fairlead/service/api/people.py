@@ -1,4 +1,4 @@
-"""Routes for people: their tokens, and the audit log."""
+"""Routes for people: their tokens, their sign-in to the page, and the audit log."""
 
 import asyncio
 import re
@@ -10,7 +10,7 @@ from fastapi import Path as PathParameter
 from pydantic import AfterValidator
 
 from fairlead.journal import Envelope, Journal
-from fairlead.model.api_types import AuditEntry, AuditPage, Changed, NewToken, TokenInfo, TokenList
+from fairlead.model.api_types import AuditEntry, AuditPage, Changed, NewToken, PageCode, TokenInfo, TokenList
 from fairlead.model.faults import shortened
 from fairlead.model.specs import Job
 from fairlead.people import audit_log
@@ -18,12 +18,14 @@ from fairlead.people.audit_records import AuditRecords
 from fairlead.people.private_queues import hidden_leaves
 from fairlead.people.rules import Caller, Forbidden, is_queue, operates, rules_all
 from fairlead.people.tokens import Token
+from fairlead.people.visits import CODE_SECONDS
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Json
 from fairlead.service.api.requests import QueuePath, Text, TokenRequest
 from fairlead.service.api.state_client import OnePerPerson, StateClient
+from fairlead.service.page.door import Door
 
 PAGE_OF_RECORDS = 2000
 MOST_PAGES = 10
@@ -88,6 +90,15 @@ def add_tokens(api: APIRouter, client: StateClient, audit_records: AuditRecords)
         client.wakeups.wake([("token", gone.id)])
         await asyncio.to_thread(audit_records.done, caller.person.name, f"revoked token {gone.id} of {gone.user}")
         return Json({"changed": True})
+
+
+def add_page(api: APIRouter, audit_records: AuditRecords, door: Door) -> None:
+    @api.post("/v1/page", status_code=201, response_model=PageCode)
+    async def page(caller: Known) -> Response:
+        """A code that signs a browser in to the page as the caller: once, within a minute."""
+        url, code = door.code(caller)
+        await asyncio.to_thread(audit_records.done, caller.person.name, "opened the page")
+        return Json({"url": url, "code": code, "seconds": CODE_SECONDS}, 201)
 
 
 def _told(token: Token) -> TokenInfo:

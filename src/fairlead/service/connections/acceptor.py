@@ -12,11 +12,12 @@ import logging
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from fairlead.people.authenticator import Peer
 from fairlead.service.connections.slots import ConnectionSlots, Party
-from fairlead.sockets import uid_of_peer
+from fairlead.sockets import uid_of_caller, uid_of_peer
 
 ADMITTED_AT_ONCE = 20
 """Connections admitted per iteration of the event loop; more would exceed the limits on concurrent requests."""
@@ -36,6 +37,15 @@ def peer_of(connection: socket.socket, address: object) -> Peer:
     if connection.family == socket.AF_UNIX:
         return Peer(uid_of_peer(connection), "this machine")
     return Peer(None, str(address[0]) if isinstance(address, tuple) and address else "somewhere")
+
+
+async def uid_of_client(scope: Mapping[str, Any]) -> int | None:
+    """Return the uid at the other end of a request's local TCP connection, as the kernel reports it; None if unknown."""
+    noted = scope["noted"]
+    if "uid" not in noted:  # constant for a connection
+        noted["uid"] = await asyncio.to_thread(uid_of_caller, scope["server"], scope["client"])
+    found: int | None = noted["uid"]
+    return found
 
 
 class Acceptor:

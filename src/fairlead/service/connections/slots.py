@@ -55,7 +55,7 @@ def kind_of(method: bytes, url: bytes) -> Kind:
     path, _, query = url.partition(b"?")
     if path in (b"/healthz", b"/readyz"):
         return Kind.HEALTH
-    if path == b"/v1/facts" or b"wait=" in query:
+    if path in (b"/v1/facts", b"/page/events") or b"wait=" in query:
         return Kind.WAIT
     return Kind.READ if method in (b"GET", b"HEAD") else Kind.CHANGE
 

@@ -13,8 +13,8 @@ from fairlead.people.bounds import default_bounds
 from fairlead.people.principals import Principal, Principals
 from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller
+from fairlead.service.connections.acceptor import uid_of_client
 from fairlead.service.connections.slots import network_of
-from fairlead.sockets import uid_of_caller
 
 REALM = "mesos-master-scheduler"
 WRONG_PER_SECOND = 5.0
@@ -78,10 +78,7 @@ class FrameworkAuthenticator:
         return FrameworkCaller(Caller(person, principal.roles), principal)
 
     async def _local(self, scope: Mapping[str, Any]) -> Person:
-        noted, authenticator = scope["noted"], self._authenticator
-        if "uid" not in noted:  # constant for a connection
-            noted["uid"] = await asyncio.to_thread(uid_of_caller, scope["server"], scope["client"])
-        uid: int | None = noted["uid"]
+        uid, authenticator = await uid_of_client(scope), self._authenticator
         if uid is None:
             raise NotAuthenticated(
                 "the owner of the calling process is unknown: start the scheduler with --mesos-principals"

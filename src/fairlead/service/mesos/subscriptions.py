@@ -32,7 +32,7 @@ from fairlead.service.mesos.streams import Stream
 
 RESEND_SECONDS = 10.0
 """After which an unacknowledged update is sent again."""
-REPORTED_RESCINDED = ("expired", "node lost", "node drained", "node changed", "limit", "claimed")
+REPORTED_RESCINDED = ("expired", "node lost", "node drained", "node changed", "others first", "limit", "claimed")
 """Why offers are rescinded that their framework believes valid; it knows itself about its own disconnection."""
 
 
@@ -104,7 +104,18 @@ class Subscriptions:
         self._tell_updates(state, [launched.job for launched in tasks.values()])
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
+        """Send what these facts mean; updates first, so that no offer comes before the end of a task that made room for it."""
         changed: dict[int, None] = {}
+        for fact in facts:
+            if isinstance(fact, TasksPlaced | TasksStarted | TasksFinished) and state.frameworks.have_tasks:
+                changed |= dict.fromkeys(fact.job.tolist())
+            elif isinstance(fact, TaskSaid):
+                changed[fact.job] = None
+            elif isinstance(fact, UpdatesAcknowledged):
+                changed |= dict.fromkeys(fact.jobs)
+            elif isinstance(fact, NodeLost):
+                changed |= dict.fromkeys(state.frameworks.task_of)
+        self._tell_updates(state, changed)
         for fact in facts:
             if isinstance(fact, OffersMade):
                 self._offers_made(state, fact)
@@ -113,21 +124,14 @@ class Subscriptions:
                     self._offered.pop(number, None)
             elif isinstance(fact, OffersRescinded):
                 self._rescinded(fact)
-            elif isinstance(fact, TasksPlaced | TasksStarted | TasksFinished) and state.frameworks.have_tasks:
-                changed |= dict.fromkeys(fact.job.tolist())
-                if isinstance(fact, TasksFinished) and (broken := broken_groups(state, fact.job.tolist())):
+            elif isinstance(fact, TasksFinished) and state.frameworks.have_tasks:
+                if broken := broken_groups(state, fact.job.tolist()):
                     self._soon(self.on_broken, broken)
-            elif isinstance(fact, TaskSaid):
-                changed[fact.job] = None
-            elif isinstance(fact, UpdatesAcknowledged):
-                changed |= dict.fromkeys(fact.jobs)
             elif isinstance(fact, NodeLost):
-                changed |= dict.fromkeys(state.frameworks.task_of)
                 for who in self.streams:
                     self.tell(who, [events.failure(fact.node)])
             elif isinstance(fact, FrameworkGone):
                 self._gone(fact.id)
-        self._tell_updates(state, changed)
 
     def executor_ended(self, who: str, agent: str, executor: str, status: int) -> None:
         """Report the end of a framework's executor, with its wait status."""

@@ -14,7 +14,7 @@ from scheduler_constants cimport (
 
 from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, hold_back, next_end, start, submit
 from fairlead.scheduler.kernel.scheduling cimport (
-    Arrays, View, address_of, apply_finished, apply_placed, apply_started, drop_holds, duration, end_job, enter_group, fade,
+    Arrays, View, address_of, apply_finished, apply_placed, apply_started, censor_tails, drop_holds, duration, end_job, enter_group, fade,
     are_due, flag, floats, i64, integers, keep_room, next_step, note_bypassed, plan_cycle, plan_last_cycle, release,
     set_tails, settle, startable,
 )
@@ -389,7 +389,7 @@ cdef void _log_attempts(View v, Tape tape, i64 count) noexcept nogil:
 # forecasts). This is an urn to which each draw is added (Blackwell and MacQueen, Annals of Statistics 1973).
 
 
-def draw(View v, const i64[::1] jobs, const double[::1] ages, const double[:, ::1] chances, double[::1] found):
+def draw(View v, const i64[::1] jobs, const double[::1] ages, const double[:, ::1] chances, const int[:, ::1] running, double[::1] found):
     """Draw how long tasks last in all that have run for `ages`.
 
     Parameters
@@ -406,14 +406,16 @@ def draw(View v, const i64[::1] jobs, const double[::1] ages, const double[:, ::
     """
     cdef double[3 * TAIL] tails
     cdef i64 k, known = NONE, begin = 0, before
-    cdef double longest = 0.0, limit
+    cdef double longest = 0.0, limit, own = 0.0
     with nogil:
         for k in range(jobs.shape[0]):
             if jobs[k] != known:
                 known, begin, longest = jobs[k], k, set_tails(v, jobs[k], tails)
+                own = tails[OF_JOB * TAIL]
+                longest = censor_tails(v, jobs[k], tails, &running[0, 0], longest)
             before, limit = k - begin, v.jobs[jobs[k]].time_limit
             found[k] = -1.0
-            if chances[k, 0] * (before + tails[OF_JOB * TAIL] + PRIOR_DURATIONS[OF_JOB]) < before:
+            if chances[k, 0] * (before + own + PRIOR_DURATIONS[OF_JOB]) < before:
                 found[k] = found[begin + <i64>(chances[k, 1] * before)]
             if found[k] < ages[k] or (ages[k] > 0.0 and found[k] == ages[k]):
                 found[k] = max(ages[k], min(limit, duration(tails, longest, ages[k], 1.0 - chances[k, 2], INFINITY)))

@@ -1,0 +1,1 @@
+"""The page: the scheduler in a browser."""

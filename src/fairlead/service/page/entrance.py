@@ -1,0 +1,195 @@
+"""The page's application: who visits, and from where, before anything is shown or done.
+
+- A host name that is neither the scheduler's own nor a visit's is refused, against DNS rebinding.
+- A cookie is good for one host name. Where the kernel knows whose connection it is, that account must be the visitor's.
+- A change must come from the page itself, by its Origin and Sec-Fetch-Site. Only a code may come from a file (Origin: null).
+"""
+
+import logging
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fairlead.html_page import render, text_of
+from fairlead.people.authenticator import Authenticator, Stranger
+from fairlead.people.bounds import DEFAULT, default_bounds
+from fairlead.people.rates import Rates
+from fairlead.people.rules import Caller
+from fairlead.service.connections.acceptor import uid_of_client
+from fairlead.service.connections.host_names import LOOPBACK, is_accepted, name_in
+from fairlead.service.page.asking import Declined
+from fairlead.service.page.door import Door
+from fairlead.service.page.site import Site
+
+log = logging.getLogger("fairlead")
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers would send the Origin null
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+LARGEST_FORM = 64 * 2**10
+FILES = {"/page/page.css": "text/css", "/page/page.js": "text/javascript"}
+SIGN_IN = "/page/enter"
+
+
+class PageEntrance:
+    """Serves the page to those who are signed in, and signs them in.
+
+    Parameters
+    ----------
+    hosts : set of str
+        Names under which the page is served with TLS.
+    """
+
+    def __init__(self, door: Door, authenticator: Authenticator, hosts: set[str], site: Site) -> None:
+        self._door, self._visits, self._authenticator, self._site = door, door.visits, authenticator, site
+        self._hosts = hosts - set(LOOPBACK)
+        self._rates = Rates()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except Declined as declined:
+            response = self._site.failure(declined)
+        except Stranger as stranger:
+            response = HTMLResponse(render("enter.html", why=str(stranger), path=scope["path"]), 401)
+        except ClientDisconnect:
+            return
+        except Exception:
+            log.exception("the page %s", scope["path"])
+            response = self._site.failure(Declined(500, "an internal error: see the scheduler's log"))
+        for name, value in HEADERS.items():
+            if not (name == "Cache-Control" and scope["path"] in FILES):
+                response.headers[name] = value
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        method, path, host = request.method, request.scope["path"], name_in(request.headers.get("host", ""))
+        own = request.scope["scheme"] == "https" and is_accepted(host, self._hosts)
+        if not own and not (host.endswith(".localhost") and self._visits.knows(host)):
+            raise Declined(421, f"{host or 'no host'!r} is no name of this page: `fairlead page` opens it")
+        if path in FILES:
+            return Response(
+                text_of(path.rpartition("/")[2]), media_type=FILES[path], headers={"Cache-Control": "max-age=60"}
+            )
+        uid = None if own else await uid_of_client(request.scope)  # with TLS, a proxy may be in between
+        if path == SIGN_IN and method == "POST":
+            return await self._enter(request, host, own, uid)
+        caller = await self._caller(request, host, own, uid)
+        if method in ("GET", "HEAD"):
+            return await self._site.show(caller, path, dict(request.query_params))
+        if method != "POST":
+            raise Declined(405, f"{method}: the page takes GET and POST")
+        self._check_origin(request, own, ())
+        form = await self._form(request)
+        if path == "/page/leave":
+            self._visits.leave(_cookie(request, own), host)
+            raise Stranger("you are signed out", caller.person.name, known=True)
+        return await self._site.act(caller, path, form)
+
+    async def _enter(self, request: Request, host: str, own: bool, uid: int | None) -> Response:
+        """Exchange a code, or with TLS a token, for a cookie.
+
+        The answer is a page that goes on by itself: the browser came from a file, so it sends the cookie to no redirect.
+        """
+        address = request.client.host if request.client else ""
+        self._check_rate(address if uid is None else uid, DEFAULT.requests or 1.0, 10)
+        self._check_origin(request, own, ("null",))
+        code = (await self._form(request)).get("code", "").strip()
+        pending = self._visits.code_of(code, host)
+        if pending is not None:
+            self._check_uid(pending, uid)
+            cookie = self._visits.enter(code, host)
+        elif own:
+            cookie = self._visits.begin(await self._authenticator.by_token(code, address), host)
+        else:
+            cookie = None
+        if cookie is None:
+            raise Stranger("the code is used, or older than a minute", address, known=False)
+        visitor = self._visits.find(cookie, host)
+        answer = HTMLResponse(render("entered.html", you=visitor.person.name if visitor else ""))
+        name, secure = _cookie_name(own), "; Secure" if own else ""
+        answer.headers["Set-Cookie"] = f"{name}={cookie}; Path=/; HttpOnly; SameSite=Strict{secure}"
+        return answer
+
+    async def _caller(self, request: Request, host: str, own: bool, uid: int | None) -> Caller:
+        found = self._visits.find(_cookie(request, own), host)
+        if found is None:
+            address = request.client.host if request.client else ""
+            self._check_rate(address if uid is None else uid, DEFAULT.requests or 1.0, 1)
+            raise Stranger("you are not signed in", host, known=False)
+        self._check_uid(found, uid)
+        caller = await self._authenticator.reauthenticate(found)
+        if caller is None:
+            raise Stranger("your token is revoked or expired, or your account is gone", found.person.name, known=True)
+        a_second = default_bounds(self._authenticator.rules, caller).requests
+        if a_second is not None:
+            self._check_rate(caller.person.uid, a_second, 5)
+        return caller
+
+    def _check_uid(self, caller: Caller, uid: int | None) -> None:
+        """Refuse a connection from a process of this machine that is of another account."""
+        if uid not in (None, 0, caller.person.uid):
+            raise Declined(403, f"this connection is uid {uid}'s, and the visit is {caller.person.name}'s")
+
+    def _check_rate(self, who: Any, a_second: float, count: int) -> None:
+        if self._rates.wait(who, a_second, count):
+            raise Declined(429, "too many requests: slow down")
+
+    def _check_origin(self, request: Request, own: bool, others: tuple[str, ...]) -> None:
+        """Refuse a change that another page asks for."""
+        origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
+        if origin in others:
+            return
+        site = request.headers.get("sec-fetch-site", "same-origin")
+        if origin != f"{'https' if own else 'http'}://{host}" or site != "same-origin":
+            raise Declined(403, f"this comes from {urlsplit(origin).netloc or 'nowhere'!r}, not from the page itself")
+
+    async def _form(self, request: Request) -> dict[str, str]:
+        data = b""
+        async for piece in request.stream():
+            data += piece
+            if len(data) > LARGEST_FORM:
+                raise Declined(413, f"the form is larger than {LARGEST_FORM >> 10} KiB")
+        try:
+            fields: Mapping[str, list[str]] = parse_qs(data.decode("ascii"), max_num_fields=100, keep_blank_values=True)
+        except ValueError:
+            raise Declined(400, "this is no form") from None
+        return {name: values[-1] for name, values in fields.items()}
+
+
+class Under:
+    """A listener's two applications: the page, and the API for all other paths."""
+
+    def __init__(self, page: ASGIApp, api: ASGIApp) -> None:
+        self._page, self._api = page, api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_page = scope["path"] == "/" or scope["path"].startswith("/page/")
+        await (self._page if is_page else self._api)(scope, receive, send)
+
+
+def _cookie_name(own: bool) -> str:
+    return "__Host-fairlead" if own else "fairlead"
+
+
+def _cookie(request: Request, own: bool) -> str:
+    """Return the visit's cookie, empty without one."""
+    cookies: SimpleCookie = SimpleCookie()
+    try:
+        cookies.load(request.headers.get("cookie", ""))
+    except CookieError:
+        return ""
+    found = cookies.get(_cookie_name(own))
+    return found.value if found is not None else ""

@@ -1,0 +1,104 @@
+"""Streams of a view's regions: rendered once for all browsers that see the same, and sent to each if they changed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from fairlead.people.rules import Caller
+from fairlead.service.api.state_client import StateClient
+from fairlead.service.loop import Busy
+from fairlead.service.page.asking import Declined
+from fairlead.service.wakeups import heard_within
+
+LEAST_SECONDS, MOST_SECONDS = 5.0, 15.0
+"""Between two renderings: after something happened, and when nothing did."""
+STREAM_SECONDS = 600.0
+"""After which a browser connects again, and is authenticated again."""
+
+MOST_VIEWS = 50
+"""Different views that one person may follow at once: each is rendered by itself."""
+
+_EVENT = b"event: region\ndata: %s\n\n"
+
+Regions = dict[str, tuple[str, str]]
+"""HTML by the name of a region, each after its version."""
+Make = Callable[[], Awaitable[Regions]]
+
+
+@dataclass
+class _Followed:
+    """What browsers follow: who did first, its regions now, and how many follow."""
+
+    uid: int
+    regions: Regions = field(default_factory=dict)
+    readers: int = 0
+    task: asyncio.Task[None] | None = None
+
+
+class Following:
+    """All views that browsers follow. For the event loop."""
+
+    def __init__(self, client: StateClient) -> None:
+        self._client = client
+        self._all: dict[Hashable, _Followed] = {}
+
+    def check(self, caller: Caller, key: Hashable) -> None:
+        """Raise Busy if a person may have no further stream, or follows too many different views."""
+        with self._client.waiter(caller):
+            uid = caller.person.uid
+        if key not in self._all and sum(each.uid == uid for each in self._all.values()) >= MOST_VIEWS:
+            raise Busy(f"you follow {MOST_VIEWS} different pages, the maximum: close some of them")
+
+    async def stream(self, caller: Caller, key: Hashable, make: Make, has: dict[str, str]) -> AsyncIterator[bytes]:
+        """Yield regions that differ from what a browser has, as events, while the caller has access.
+
+        Parameters
+        ----------
+        key : hashable
+            The same for all who see the same.
+        make : callable
+            Renders the regions.
+        has : dict
+            The versions that the browser has, by region.
+        """
+        client, running = self._client, asyncio.get_running_loop()
+        until = running.time() + STREAM_SECONDS
+        with self._followed(caller, key, make) as followed, client.listening(caller, ("page", key)) as heard:
+            while running.time() < until and not client.loop.stopped.is_set():
+                if await client.authenticator.reauthenticate(caller) is None:
+                    return
+                sent = b""
+                for name, (version, text) in followed.regions.items():
+                    if has.get(name) != version:
+                        has[name] = version
+                        sent += _EVENT % msgspec.json.encode({"id": name, "v": version, "html": str(text)})
+                yield sent or b": ping\n\n"
+                await heard_within(heard, MOST_SECONDS)
+
+    @contextmanager
+    def _followed(self, caller: Caller, key: Hashable, make: Make) -> Iterator[_Followed]:
+        followed = self._all.setdefault(key, _Followed(caller.person.uid))
+        followed.readers += 1
+        if followed.task is None:
+            followed.task = asyncio.create_task(self._keep(key, followed, make))
+        try:
+            yield followed
+        finally:
+            followed.readers -= 1
+            if not followed.readers:
+                followed.task.cancel()
+                del self._all[key]
+
+    async def _keep(self, key: Hashable, followed: _Followed, make: Make) -> None:
+        with self._client.wakeups.listen(["facts"]) as heard:
+            while True:
+                with suppress(Declined):  # the scheduler is busy, or what is shown is gone
+                    regions = await make()
+                    if regions != followed.regions:
+                        followed.regions = regions
+                        self._client.wakeups.wake([("page", key)])
+                await asyncio.sleep(LEAST_SECONDS)
+                await heard_within(heard, MOST_SECONDS - LEAST_SECONDS)

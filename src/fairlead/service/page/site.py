@@ -1,0 +1,107 @@
+"""What the page shows and does: views made of regions, and forms that call the API."""
+
+import asyncio
+import hashlib
+from collections.abc import Hashable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+from fairlead.html_page import blocks, render
+from fairlead.people.rules import Caller, operates
+from fairlead.service.api.state_client import StateClient
+from fairlead.service.loop import Busy
+from fairlead.service.page.acting import find_action
+from fairlead.service.page.asking import Asking, Declined
+from fairlead.service.page.following import Following, Regions
+from fairlead.service.page.past import Past
+from fairlead.service.page.views import VIEWS, Look, View
+
+STILL = ("head", "forms")
+"""Blocks of a view that are not sent again."""
+
+
+class Site:
+    """All views, for all visitors. For the event loop."""
+
+    def __init__(self, asking: Asking, client: StateClient) -> None:
+        self._asking, self._client = asking, client
+        self._past, self._following = Past(asking), Following(client)
+
+    async def show(self, caller: Caller, path: str, query: dict[str, str]) -> Response:
+        """Answer a request for a view, or for the stream of its regions. Raises Declined."""
+        if path == "/page/events":
+            return self._stream(caller, query)
+        view, args = _find(path)
+        values = await self._values(caller, view, args, query)
+        return HTMLResponse(await asyncio.to_thread(_page, view, path, values))
+
+    def _stream(self, caller: Caller, query: dict[str, str]) -> Response:
+        chosen = urlsplit(query.get("view", ""))
+        given = dict(parse_qsl(chosen.query))
+        view, args = _find(chosen.path)
+        has = dict(each.split(".", 1) for each in query.get("seen", "").split(",") if "." in each)
+
+        async def make() -> Regions:
+            values = await self._values(caller, view, args, given)
+            return await asyncio.to_thread(_regions, view, values)
+
+        key = (chosen.path, tuple(sorted(given.items())), self._rights(caller) if view.shared else caller)
+        try:
+            self._following.check(caller, key)
+        except Busy as busy:
+            raise Declined(429, str(busy)) from None
+        text = self._following.stream(caller, key, make, has)
+        return StreamingResponse(text, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    async def _values(self, caller: Caller, view: View, args: dict[str, str], query: dict[str, str]) -> dict[str, Any]:
+        look = Look(partial(self._asking, caller), partial(self._past, self._rights(caller), caller), query)
+        rules = self._client.authenticator.rules
+        changes = not caller.read_only
+        about = {"you": caller.person.name, "changes": changes, "operates": changes and operates(rules, caller)}
+        return {**about, "query": query, "args": args, **await view.look(look, **args)}
+
+    def _rights(self, caller: Caller) -> Hashable:
+        """Return what tells apart callers who may not see the same of queues and people: nothing where no queue is private."""
+        private = any(queue.private for queue in self._client.authenticator.rules.queues.values())
+        return caller._replace(token=None) if private else None
+
+    async def act(self, caller: Caller, path: str, form: Mapping[str, str]) -> Response:
+        """Do what a form asks for, and go on to what it is about. Raises Declined."""
+        action, args = find_action(path)
+        answer = await self._asking(caller, action.path.format(**args), body=action.body(form))
+        return RedirectResponse(action.then(args, answer), 303)
+
+    def failure(self, declined: Declined) -> Response:
+        """Return a page that says what was wrong."""
+        return HTMLResponse(render("failure.html", text=str(declined), status=declined.status), declined.status)
+
+
+def _find(path: str) -> tuple[View, dict[str, str]]:
+    for view in VIEWS:
+        if found := view.pattern.fullmatch(path):
+            return view, found.groupdict()
+    raise Declined(404, "there is no such page")
+
+
+def _regions(view: View, values: Mapping[str, Any]) -> Regions:
+    """Render the regions of a view, with a version each."""
+    found = blocks(view.template, values, but=STILL)
+    return {name: (hashlib.sha256(text.encode()).hexdigest()[:12], text) for name, text in found.items()}
+
+
+def _page(view: View, path: str, values: dict[str, Any]) -> str:
+    still = {name: blocks(view.template, values, only=(name,)).get(name, "") for name in STILL}
+    title, command = view.title.format(**values["args"]), view.command.format(**values["args"])
+    regions = _regions(view, values)
+    return render(
+        "page.html",
+        **still,
+        regions=regions,
+        title=title,
+        command=command,
+        path=path,
+        you=values["you"],
+    )

@@ -1,0 +1,316 @@
+"""The views of the page: what each asks the API, and what it makes of the answers. The templates only lay it out."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fairlead.audit.over_time_report import share_charts
+from fairlead.model.api_types import QueueInfo
+from fairlead.model.used import together
+from fairlead.service.page.asking import Declined
+
+HOUR, DAY, WEEK = 3600.0, 86400.0, 604800.0
+PERIODS = {"1h": HOUR, "24h": DAY, "7d": WEEK}
+MOST_ROWS = 60
+"""Queues on the first view, and jobs and people in lists that are beside something else."""
+PAGE = 100
+"""Rows of a list with further pages."""
+MOST_QUEUES = 2000
+"""Queues in the tree."""
+MOST_SQUARES = 2000
+"""Tasks drawn as squares."""
+TAIL = 16 * 2**10
+"""Bytes of a log that are shown."""
+
+
+class Look(NamedTuple):
+    """How a view finds out.
+
+    ask : asks the API, in the name of the visitor.
+    past : returns a report on the past, or None while it is being made.
+    query : the query of the view's URL.
+    """
+
+    ask: Callable[..., Awaitable[Any]]
+    past: Callable[[str, float], Awaitable[Any]]
+    query: dict[str, str]
+
+
+class View(NamedTuple):
+    """A view: its path, template, title, and the commands that say the same.
+
+    shared : True if it shows the same to all who may see the same queues.
+    """
+
+    pattern: re.Pattern[str]
+    template: str
+    title: str
+    command: str
+    look: Callable[..., Awaitable[dict[str, Any]]]
+    shared: bool = False
+
+
+def _capacity(queues: list[QueueInfo], nodes: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return what the nodes that are up have together."""
+    found: dict[str, int] = dict.fromkeys(queues[0]["used"], 0)
+    for node in nodes:
+        if node["status"] != "lost":
+            for name, value in node["capacity"].items():
+                found[name] = found.get(name, 0) + value
+    return {name: value for name, value in found.items() if value}
+
+
+def bar(queue: QueueInfo, has: Mapping[str, int], resource: str | None) -> dict[str, Any]:
+    """Return a queue's bar of one resource: amounts, and each as a part of the cluster.
+
+    `borrowed` is what it uses above its steady fair share, which includes its guarantee.
+    """
+    total = has.get(resource or "", 0)
+    if resource is None or not total:
+        return {"resource": resource, "total": 0}
+    fair = queue["fair_share"]["steady"].get(resource, 0)
+    limit = queue["limit"].get(resource)
+    used, guarantee = queue["used"].get(resource, 0), queue["guarantee"].get(resource, 0)
+    amounts = {"used": used, "guarantee": guarantee, "fair": fair, "limit": limit, "borrowed": max(0, used - fair)}
+    parts = {f"{name}_part": min(1.0, value / total) if value is not None else None for name, value in amounts.items()}
+    return {"resource": resource, "total": total, **amounts, **parts}
+
+
+def _main_resource(queue: QueueInfo, has: Mapping[str, int]) -> str | None:
+    """Return the resource that a queue's bar shows: its dominant one, or that of its guarantee or limit."""
+    named = [queue["dominant_resource"], *queue["guarantee"], *queue["limit"], *has]
+    return next((name for name in named if name in has), None)
+
+
+def _rows(queues: Iterable[QueueInfo], has: Mapping[str, int], resource: str) -> list[dict[str, Any]]:
+    return [{**each, "bar": bar(each, has, resource or _main_resource(each, has))} for each in queues]
+
+
+def _is_active(queue: QueueInfo) -> bool:
+    return bool(queue["running"] or queue["waiting"])
+
+
+async def now(look: Look) -> dict[str, Any]:
+    """The cluster by resource, a bar for each queue, and who goes next."""
+    status, queues, nodes, fair = await asyncio.gather(
+        *(look.ask(f"/v1/{what}") for what in ("status", "queues", "nodes", "audit"))
+    )
+    found, has = queues["queues"], _capacity(queues["queues"], nodes["nodes"])
+    chosen = look.query.get("resource", "")
+    inner = {each["name"].rpartition("/")[0] for each in found[1:]}
+    leaves = [each for each in found[1:] if each["name"] not in inner]
+    active = sorted(
+        filter(_is_active, leaves), key=lambda each: (-each["dominant_share"], -each["waiting"], each["name"])
+    )
+    shown = active[:MOST_ROWS] or leaves[:MOST_ROWS]
+    turns = sorted((each for each in fair["queues"] if each["turn"] is not None), key=lambda each: each["turn"])
+    counts = {what: sum(each["status"] == what for each in nodes["nodes"]) for what in ("up", "draining", "lost")}
+    root = found[0]
+    whole = [
+        {"name": n, "used": root["used"].get(n, 0), "total": t, "offered": root["offered"].get(n, 0)}
+        for n, t in has.items()
+    ]
+    return {
+        "status": status, "root": root, "resources": whole, "chosen": chosen if chosen in has else "",
+        "queues": _rows(shown, has, chosen if chosen in has else ""), "more": len(leaves) - len(shown),
+        "idle": len(leaves) - len(active), "turns": turns[:8], "waiting": len(turns), "nodes": counts, "fair": fair,
+    }  # fmt: skip
+
+
+async def queues(look: Look) -> dict[str, Any]:
+    """The tree of queues."""
+    found, nodes = await asyncio.gather(look.ask("/v1/queues"), look.ask("/v1/nodes"))
+    has, text = _capacity(found["queues"], nodes["nodes"]), look.query.get("find", "").lower()
+    chosen = look.query.get("resource", "")
+    shown = [each for each in found["queues"][1:] if text in each["name"].lower()]
+    rows = _rows(shown[:MOST_QUEUES], has, chosen if chosen in has else "")
+    for each in rows:
+        each["depth"] = 0 if text else min(6, each["name"].count("/"))
+    return {"queues": rows, "more": len(shown) - len(rows), "find": text, "resources": list(has), "chosen": chosen}
+
+
+async def queue(look: Look, queue: str) -> dict[str, Any]:
+    """One queue: its resources, those below it, its share over hours, its people and its jobs."""
+    found, nodes, fair = await asyncio.gather(*(look.ask(f"/v1/{what}") for what in ("queues", "nodes", "audit")))
+    has, by_name = _capacity(found["queues"], nodes["nodes"]), {each["name"]: each for each in found["queues"]}
+    mine = by_name.get(queue)
+    if mine is None:
+        raise Declined(404, f"there is no queue {queue!r}, or it is not for you to see")
+    listing = [look.ask("/v1/jobs", {"queue": queue, "status": what, "limit": 20}) for what in ("waiting", "running")]
+    waiting, running = await asyncio.gather(*listing)
+    seconds = PERIODS.get(look.query.get("over", ""), DAY)
+    past, usage = await asyncio.gather(look.past("/v1/audit/over-time", seconds), look.past("/v1/usage", seconds))
+    below = [each for each in found["queues"] if each["name"].rpartition("/")[0] == queue]
+    return {
+        "queue": mine, "bars": [bar(mine, has, name) for name in has], "below": _rows(below, has, ""),
+        "fair": next((each for each in fair["queues"] if each["name"] == queue), None),
+        "waiting": waiting["jobs"], "running": running["jobs"], "past": past, "over": _over_of(past, [queue]), "usage": usage,
+        "people": _people([each for each in _used(usage) if f"{each['queue']}/".startswith(f"{queue}/")]),
+        "seconds": seconds, "periods": PERIODS,
+    }  # fmt: skip
+
+
+def _used(usage: Any) -> list[Any]:
+    return usage.get("usage", []) if usage else []
+
+
+def _people(usage: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return usage by user, the largest first, with the queues of each."""
+    found: dict[str, Any] = {}
+    for each in usage:
+        before = found.get(each["user"])
+        queues = {**before["queues"], each["queue"]: None} if before else {each["queue"]: None}
+        found[each["user"]] = {**(together(before, each) if before else each), "queues": queues}
+    return sorted(found.values(), key=lambda each: (-each["asked"].get("cpu", 0.0), each["user"]))
+
+
+def _over_of(past: Any, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Return queues of an audit over time, each with its chart if the audit has its shares."""
+    if not past or "failed" in past:
+        return []
+    by_name, charts = {each["name"]: each for each in past["queues"]}, share_charts(past)
+    return [{**by_name[name], "chart": charts.get(name)} for name in names if name in by_name]
+
+
+async def jobs(look: Look) -> dict[str, Any]:
+    """The newest jobs, a page of them."""
+    wanted = {name: look.query.get(name, "") for name in ("queue", "user", "status", "before")}
+    found = await look.ask("/v1/jobs", {**wanted, "limit": PAGE})
+    return {"jobs": found["jobs"], "next": found["next"], "wanted": wanted}
+
+
+async def job(look: Look, job: str) -> dict[str, Any]:
+    """One job: asked and used, its tasks, why it waits and until when, and the end of a log."""
+    path, given, status = f"/v1/jobs/{job}", look.query.get("task", ""), look.query.get("status", "")
+    found, why = await asyncio.gather(look.ask(path), look.ask(f"{path}/why"))
+    over, tasks = found["finished_at"] is not None, (await look.ask(f"{path}/tasks", {"limit": MOST_SQUARES}))["tasks"]
+    when = None if over or not found["waiting"] else await look.ask(f"{path}/when")
+    ran = [each for each in tasks if each["started_at"] is not None]
+    wanted = status or ("failed" if found["failed"] else "running" if found["running"] else "")
+    of_status = (
+        (await look.ask(f"{path}/tasks", {"limit": MOST_ROWS + 1, "status": wanted}))["tasks"] if wanted else ran
+    )
+    first = next(iter(of_status or ran), None)
+    shown = int(given) if given.isdigit() and int(given) < found["tasks"] else first["index"] if first else None
+    stream, mine = "err" if look.query.get("stream") == "err" else "out", bool(found["cwd"])  # else it is another's
+    log = await _tail(look, job, shown, stream) if shown is not None and mine else None
+    listed = of_status if status else ran or tasks
+    return {
+        "job": found, "why": why, "when": when, "tasks": tasks, "listed": listed[:MOST_ROWS], "more": len(listed) > MOST_ROWS,
+        "used": _asked_and_used(found, ran), "task_shown": shown, "stream": stream, "log": log, "status": status,
+        "over": over, "mine": mine,
+    }  # fmt: skip
+
+
+def _asked_and_used(job: Mapping[str, Any], ran: list[Any]) -> list[dict[str, Any]]:
+    """Return what a task asked for, beside what ended tasks used: CPU on average, memory at most."""
+    ended = [each for each in ran if each["finished_at"] is not None and each["cpu_seconds"] is not None]
+    seconds = sum(each["finished_at"] - each["started_at"] for each in ended)
+    used: dict[str, float | None] = {"memory": job["peak_memory"]}
+    used["cpu"] = 1000 * sum(each["cpu_seconds"] for each in ended) / seconds if seconds > 0 else None
+    return [{"resource": name, "asked": asked, "used": used.get(name)} for name, asked in job["demand"].items()]
+
+
+async def _tail(look: Look, job: str, task: int, stream: str) -> dict[str, Any]:
+    """Return the end of a task's output; `cut` if it begins before."""
+    try:
+        data = await look.ask(f"/v1/jobs/{job}/tasks/{task}/output/{stream}", {"last": TAIL})
+    except Declined as declined:
+        return {"text": "", "cut": False, "failed": str(declined)}
+    cut = len(data) == TAIL
+    return {"text": "\n".join(data.decode(errors="replace").splitlines()[cut:]), "cut": cut, "failed": ""}
+
+
+async def nodes(look: Look) -> dict[str, Any]:
+    """The nodes: what is used of each, whose its cards are, and what is wrong."""
+    found, status = await asyncio.gather(look.ask("/v1/nodes"), look.ask("/v1/status"))
+    text, which = look.query.get("find", "").lower(), look.query.get("status", "")
+    rows = [
+        each for each in found["nodes"]
+        if text in each["name"].lower() and (which in ("", each["status"]) or (which == "silent" and each["silent"]))
+    ]  # fmt: skip
+    rows.sort(key=lambda each: (each["status"] != "lost", each["silent"] is None, each["status"] != "draining"))
+    first = int(look.query["first"]) if look.query.get("first", "").isdigit() else 0
+    counts = {what: sum(each["status"] == what for each in found["nodes"]) for what in ("up", "draining", "lost")}
+    counts["silent"] = sum(each["silent"] is not None for each in found["nodes"])
+    names = {name: None for each in found["nodes"] for name in each["capacity"]}
+    return {
+        "nodes": rows[first : first + PAGE], "count": len(rows), "first": first, "page": PAGE, "counts": counts,
+        "names": list(names), "find": text, "which": which, "troubles": await _troubles(look, status),
+    }  # fmt: skip
+
+
+async def _troubles(look: Look, status: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the scheduler, a line each."""
+    found = [status["stalled"]] if status["stalled"] else []
+    try:
+        await look.ask("/readyz")
+    except Declined as declined:
+        found.append(str(declined))
+    if status["output"] and status["output"]["trouble"]:
+        found.append(status["output"]["trouble"])
+    return list(dict.fromkeys(found))
+
+
+async def node(look: Look, node: str) -> dict[str, Any]:
+    """One node: what it has, whose its cards are, and the jobs that have them."""
+    found = await look.ask("/v1/nodes")
+    mine = next((each for each in found["nodes"] if each["name"] == node), None)
+    if mine is None:
+        raise Declined(404, f"there is no node {node!r}")
+    return {"node": mine}
+
+
+async def people(look: Look) -> dict[str, Any]:
+    """Who used how much over a time, and whose queues were wronged or ahead."""
+    seconds = PERIODS.get(look.query.get("over", ""), WEEK)
+    usage, past = await asyncio.gather(look.past("/v1/usage", seconds), look.past("/v1/audit/over-time", seconds))
+    by_name = {each["name"]: each for each in past["queues"]} if past and "failed" not in past else {}
+    found = await look.ask("/v1/queues")
+    limits = {each["name"]: each for each in found["queues"]}
+    rows = _people(_used(usage))
+    for each in rows:
+        mine = [by_name[name] for name in each["queues"] if name in by_name]
+        each["over"] = [queue for queue in mine if queue["status"] != "even"]
+        each["limits"] = [limits[name] for name in each["queues"] if name in limits and limits[name]["limit"]]
+    return {
+        "people": rows[:500],
+        "more": len(rows) - 500,
+        "usage": usage,
+        "past": past,
+        "seconds": seconds,
+        "periods": PERIODS,
+    }
+
+
+async def history(look: Look) -> dict[str, Any]:
+    """The audit over time: who was short, by how much and through whom; and what was preempted."""
+    seconds = PERIODS.get(look.query.get("over", ""), DAY)
+    past = await look.past("/v1/audit/over-time", seconds)
+    names = [each["name"] for each in past["queues"]] if past and "failed" not in past else []
+    rows = _over_of(past, names)
+    return {"past": past, "rows": rows[:PAGE], "more": len(rows) - PAGE, "seconds": seconds, "periods": PERIODS}
+
+
+def _view(pattern: str, name: str, title: str, command: str, look: Any, shared: bool = False) -> View:
+    return View(re.compile(pattern), f"{name}.html", title, command, look, shared)
+
+
+VIEWS = (
+    _view(r"/(?:page/now)?", "now", "Now", "fairlead top; fairlead audit --live", now, True),
+    _view(r"/page/queues", "queues", "Queues", "fairlead queues", queues, True),
+    _view(
+        r"/page/queues/(?P<queue>.+)", "queue", "{queue}",
+        "fairlead queues; fairlead jobs -q {queue}; fairlead audit --over 24h", queue,
+    ),
+    _view(r"/page/jobs", "jobs", "Jobs", "fairlead jobs", jobs),
+    _view(
+        r"/page/jobs/(?P<job>\d{1,16})", "job", "Job {job}",
+        "fairlead job {job}; fairlead why {job}; fairlead logs {job}", job,
+    ),
+    _view(r"/page/nodes", "nodes", "Nodes", "fairlead nodes; fairlead doctor", nodes),
+    _view(r"/page/nodes/(?P<node>.+)", "node", "{node}", "fairlead nodes", node),
+    _view(r"/page/people", "people", "People", "fairlead usage --since 7d", people, True),
+    _view(r"/page/history", "history", "History", "fairlead audit --over 24h", history, True),
+)  # fmt: skip
