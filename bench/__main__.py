@@ -17,6 +17,7 @@ ALL = [
     "outlooks",
     "claims",
     "promises",
+    "scarce",
     "remote",
     "offers",
     "ray_nodes",

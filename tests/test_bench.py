@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from bench import (
     calls,
@@ -20,6 +21,7 @@ from bench import (
     promises,
     recovery,
     remote,
+    scarce,
     service,
     start,
 )
@@ -129,6 +131,29 @@ def test_the_plain_loop_starts_the_same_jobs_at_the_same_moments(tmp_path):
     case = replace(read_trace(tmp_path / "t.csv"), nodes=synthetic_nodes(100, "cpu=16,memory=64GiB"))
     run = simulate(case, history=0.0, settings=Settings(reserve_after=1e9, revoke=False))
     assert run.begun.tolist() == plain_drf.run(str(tmp_path / "t.csv"), 100, 16, 64)
+
+
+def test_the_score_places_as_its_formula_says():
+    """By the definition, one task at a time: the least stranded of GPUs, the only resource that some nodes lack."""
+    world = scarce.Openb.__new__(scarce.Openb)
+    rng = np.random.default_rng(3)
+    sizes = np.array([[96, 384, 8], [104, 512, 2], [32, 256, 0], [128, 768, 8], [16, 120, 2], [8, 32, 1]])
+    world.capacity, world.models = sizes[rng.integers(6, size=60)], [""] * 60
+    world.demand = np.stack([rng.integers(1, 24, 40), rng.integers(1, 99, 40), rng.choice([0, 1, 2, 8], 40)], axis=1)
+    world.spec, world.allowed = [""] * 40, np.ones((40, 60), np.bool_)
+    arrivals = rng.integers(40, size=600).tolist()
+
+    class Stranded(scarce.FirstFit):
+        def _of(self, n, free):
+            largest = self.world.capacity.max(axis=0)
+            with np.errstate(divide="ignore"):
+                about = largest / 2.0 ** np.floor(np.log2(largest / self.world.capacity[n]))
+            taken = (world.demand / np.where(about, about, np.inf)).max(axis=1)
+            return np.round(taken * about[2] - world.demand[:, 2], 9)
+
+    found = scarce.schedule(world, arrivals)
+    assert found == scarce.place(Stranded, world, arrivals)
+    assert 100 < sum(found) < 600
 
 
 def test_the_heart(capsys):

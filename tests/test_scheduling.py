@@ -315,6 +315,16 @@ def test_scarce_things_stay_free(fit):
     assert world.running() == {first: 4, cards: 1, rest: 6}
 
 
+def test_tasks_with_many_cpus_per_card_go_where_there_are_many():
+    world = World([Queue("A")], {"cpu": 8000, "gpu": 8000}, {"cpu": 32000, "gpu": 2000}, {"cpu": 4000})
+    large = world.submit("A", {"cpu": 8000, "gpu": 1000}, tasks=2)
+    assert world.placed() == [(large, 1)] * 2
+    small = world.submit("A", {"cpu": 1000, "gpu": 1000}, tasks=8)
+    assert world.placed() == [(small, 0)] * 8
+    world.submit("A", {"cpu": 4000}, tasks=4)
+    assert [node for _, node in world.placed()] == [2, 1, 1, 1]
+
+
 def test_what_was_kept_for_one_who_found_room_elsewhere_is_there_for_others_at_once():
     world = World([Queue("A"), Queue("B")], {"cpu": 4000}, {"cpu": 4000}, reserve_after=1.0)
     ends, stays = world.submit("A", {"cpu": 3000}), world.submit("A", {"cpu": 3000})

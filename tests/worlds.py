@@ -535,11 +535,18 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             return False
         return bool(now < k.start)
 
-    def wasted(n: int, demand: np.ndarray) -> tuple[int, list[bool]]:
-        """What a task would strand on a node: of each resource there that it does not need, one of all nodes with it."""
-        has = nodes.capacity[: nodes.n] > 0
-        count = has[nodes.up[: nodes.n]].sum(axis=0)
-        return sum(2**32 // int(count[r]) for r in range(R) if has[n, r] and demand[r] == 0), has[n].tolist()
+    def wasted(n: int, demand: np.ndarray) -> float:
+        """What of scarce resources lies in the part of a node that a task takes, and the task does not need; of all there is.
+
+        Capacities are parts of the largest node's, rounded up to 1 / a power of two.
+        """
+        there = nodes.capacity[: nodes.n][nodes.up[: nodes.n]].tolist()
+        by_resource = list(zip(*there, strict=True))
+        total, pairs = list(map(sum, by_resource)), zip(map(max, by_resource), nodes.capacity[n].tolist(), strict=True)
+        about = [big / 2 ** ((big // c).bit_length() - 1) if c else 0.0 for big, c in pairs]
+        scarce = [r for r in range(R) if total[r] and not all(c[r] for c in there)]
+        taken = max((int(demand[r]) / about[r] for r in range(R) if demand[r]), default=0.0)
+        return sum(max(0.0, taken * about[r] - int(demand[r])) / total[r] for r in scarce)
 
     def find(job: int, free: np.ndarray, kept: list[Kept]) -> tuple[int, Kept | None] | None:
         demand = state.shapes.demand[jobs.shape_row[job]]
@@ -561,7 +568,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             most = [Fraction(int(demand[r]), max(1, int(state.cluster.total[r]))) for r in range(R)]
             r, fit = most.index(max(most)), state.index.specs[int(jobs.id[job])].fit
             sign = {"": 0, "pack": 1, "spread": -1}[fit] if max(most) else 0
-            return min(found, key=lambda n: (*wasted(n, demand), sign * found[n][r], n)), None
+            return min(found, key=lambda n: (wasted(n, demand), sign * found[n][r], n)), None
         for n in dict.fromkeys(k.node for k in kept):
             if until(job, n, kept) < np.inf and ok(n, room_beside(kept, free, n, until(job, n, kept), np.inf)):
                 return n, None

@@ -1,16 +1,16 @@
 """Indivisible tasks: one whole task after another, to the user with the smallest key, as Algorithm 1 of the DRF paper.
 
 A user whose next task fits nowhere is out; the others go on until no task fits. Ties go to the user listed first. With several
-machines, a task goes where it would strand the least of what it does not need; among those to the first with room, the one that
+machines, a task goes where it would strand the least of what some machines lack; among those to the first with room, the one that
 it fills most (best fit), or least (worst fit). All arithmetic is in fractions, so that ties are exact.
 """
 
 import heapq
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -151,17 +151,34 @@ def _by_waste(
 ) -> Callable[[int], list[list[int]]]:
     """Return what groups a user's machines by what a task would strand on each, the least first.
 
-    That is, over the resources that it does not need and the machine has, the sum of 1 / number of machines with it.
+    A task takes the part of a machine that is its largest demand / capacity. It strands what that part has and it does not
+    need, as a part of all there is, summed over the resources that some machines lack. Capacities count as parts of the
+    largest machine's, rounded up to a half, a quarter, an eighth, and so on, so that machines that are nearly alike are alike.
     """
-    has = [frozenset(j for j, amount in enumerate(room) if amount > 0) for room in free]
-    count = Counter(j for there in has for j in there)
+    by_resource = list(zip(*free, strict=True))
+    largest, total = [Fraction(max(c)) for c in by_resource], [Fraction(sum(c)) for c in by_resource]
+    scarce = [j for j, amounts in enumerate(by_resource) if total[j] and not all(amounts)]
+    about = [
+        tuple(
+            big / 2 ** (int(big // c).bit_length() - 1) if c else Fraction(0)
+            for big, c in zip(largest, room, strict=True)
+        )
+        for room in free
+    ]
+
+    def waste(user: int, there: tuple[Fraction, ...]) -> Fraction | float:
+        if not all(there[j] for j, _ in demand[user]):
+            return inf
+        needs = dict(demand[user])
+        taken = max((Fraction(amount) / there[j] for j, amount in demand[user]), default=Fraction(0))
+        return sum(((taken * there[j] - Fraction(needs.get(j, 0))) / total[j] for j in scarce), Fraction(0))
 
     @cache
     def groups(user: int) -> list[list[int]]:
-        needs, found = {j for j, _ in demand[user]}, dict[Fraction, list[int]]()
-        waste = {there: sum((Fraction(1, count[j]) for j in there - needs), Fraction(0)) for there in set(has)}
+        found: dict[Fraction | float, list[int]] = {}
+        wastes = {there: waste(user, there) for there in set(about)}
         for node in range(len(free)) if usable is None else usable[user]:
-            found.setdefault(waste[has[node]], []).append(node)
+            found.setdefault(wastes[about[node]], []).append(node)
         return [found[each] for each in sorted(found)]
 
     return groups

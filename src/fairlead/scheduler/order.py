@@ -81,8 +81,8 @@ class Order:
         self.places = 0  # that are in use, of the nodes of all trees
         self.bounds = np.zeros((0, resources), np.int64)
         self.large_bounds = np.zeros((0, resources), np.int64)
-        self.kinds, self.kinds_in = np.zeros((0, resources), np.int64), np.zeros(0, np.int64)
-        self.large_kinds_in = np.zeros(0, np.int64)
+        self.kinds, self.scarcity = np.zeros((0, resources)), np.zeros(resources)
+        self.kinds_in, self.large_kinds_in = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.counted, self.most = np.ones(resources, np.bool_), np.zeros(resources, np.int64)
         self.frames, self.caps = np.zeros(depth, FRAME), np.zeros((depth, resources + 2), np.int64)
         self.stack = np.zeros(128 * depth, np.int64)
@@ -118,7 +118,7 @@ class Order:
             ended=s.ended,
             best=self.best, may_fit=self.may_fit, needs=self.needs, histogram_places=s.histograms.places, least=self.least,
             bounds=self.bounds, large_bounds=self.large_bounds,
-            kinds=self.kinds, kinds_in=self.kinds_in, large_kinds_in=self.large_kinds_in,
+            kinds=self.kinds, scarcity=self.scarcity, kinds_in=self.kinds_in, large_kinds_in=self.large_kinds_in,
             counted=self.counted, most=self.most, most_kept=self.most_kept, frames=self.frames, caps=self.caps,
             stack=self.stack, **self.planned, min_offer=self.min_offer,
             offer_room=self.offer_room, offered_to=self.offered_to, offered_rest=self.offered_rest,
@@ -194,15 +194,23 @@ class Order:
         scheduling.rebuild(v)
 
     def _find_kinds(self, state: Records) -> None:
-        """Group nodes by which resources they have."""
+        """Group nodes that have about the same of each resource, where they have any that others lack.
+
+        About: as parts of the largest node, rounded up to a half, a quarter, an eighth, and so on.
+        """
         nodes, count = state.nodes, state.nodes.n
-        has = nodes.capacity[:count] > 0
-        kinds, kind = np.unique(has, axis=0, return_inverse=True)
-        parts = kinds * (2**32 // np.maximum(1, has[nodes.up[:count]].sum(axis=0)))
-        if len(parts) > MAX_KINDS:
-            parts = np.vstack([parts[: MAX_KINDS - 1], parts[MAX_KINDS - 1 :].max(axis=0)])
-        self.kinds = np.ascontiguousarray(parts, np.int64)
-        self.nodes.kind[:count] = np.minimum(kind.reshape(-1), MAX_KINDS - 1)
+        capacity, up = nodes.capacity[:count], nodes.up[:count]
+        has, largest = np.asarray(capacity > 0), capacity[up].max(axis=0, initial=0)
+        scarce = has[up].sum(axis=0) < up.sum()
+        self.scarcity = scarce / np.maximum(1.0, capacity[up].sum(axis=0))
+        halvings = np.maximum(0, np.frexp(largest // np.maximum(1, capacity))[1] - 1)
+        halvings *= has[:, scarce].any(axis=1, keepdims=True)
+        kind = np.zeros(count, np.int64)
+        for column in (has * (1 + halvings)).T:
+            kind = np.unique(64 * kind + column, return_inverse=True)[1]
+        self.nodes.kind[:count] = kind = np.minimum(kind, MAX_KINDS - 1)
+        self.kinds = np.zeros((kind.max(initial=-1) + 1, self.resources))
+        np.maximum.at(self.kinds, kind, has * np.ldexp(largest.astype(float), -halvings))
         bits = 1 << self.nodes.kind[:count]
         self.kinds_in = np.bitwise_or.reduceat(bits, np.arange(0, count, BLOCK)) if count else bits
         self.large_kinds_in = np.bitwise_or.reduceat(bits, np.arange(0, count, BLOCK * BLOCK)) if count else bits

@@ -24,79 +24,87 @@ cdef bint _block_may_hold(View v, i64 *bound, i64 shape) noexcept nogil:
     return True
 
 
-cdef i64 _wasted(View v, i64 shape, i64 kind) noexcept nogil:
-    """Return how much of scarce things a task would strand on a node of a kind; INFINITE if the kind lacks what it needs.
+cdef double _wasted(View v, i64 shape, i64 kind) noexcept nogil:
+    """Return what a task strands of scarce resources on a node of a kind; INFINITY if the kind lacks what it needs.
 
-    It is the sum, over the resources that the task does not need and the node has, of 1 / number of nodes that have it.
+    The task takes the part `taken` of the node: the largest demand / capacity. It strands what that part has and it does
+    not need, as a part of all there is, summed over the scarce resources.
     """
     cdef i64 m = v.len_total
-    wasted = 0
+    cdef double taken = 0, wasted = 0
+    kinds, demand = &v.kinds[kind * m], &v.demand[shape * m]
     for r in range(m):
-        if v.demand[shape * m + r] == 0:
-            wasted += v.kinds[kind * m + r]
-        elif v.kinds[kind * m + r] == 0:
-            return INFINITE
+        if demand[r] > 0:
+            if kinds[r] == 0:
+                return INFINITY
+            taken = max(taken, <double>demand[r] / kinds[r])
+    for r in range(m):
+        if v.scarcity[r] > 0:
+            wasted += max(0.0, taken * kinds[r] - <double>demand[r]) * v.scarcity[r]
     return wasted
 
 
-cdef i64 _next_kind(View v, i64 shape, i64 before) noexcept nogil:
-    """Return the kind of nodes that a shape tries after another (NONE: before all), the least wasted first; NONE at the end."""
-    cdef i64 found = NONE, least = INFINITE, after = -1
-    if before != NONE:
-        after = _wasted(v, shape, before)
+cdef void _go_to_next_kinds(View v, i64 shape) noexcept nogil:
+    """Set a shape's cursor before the nodes that go next: those of all kinds that waste alike, the least wasted first."""
+    cdef double least = INFINITY, after = v.shape_cache[shape].wasted
+    cdef i64 kinds = 0
     for kind in range(v.len_kinds):
         wasted = _wasted(v, shape, kind)
-        if wasted < least and (wasted > after or (wasted == after and kind > before)):
-            found, least = kind, wasted
-    return found
-
-
-cdef i64 at_cursor(View v, i64 shape) noexcept nogil:
-    """Return the node of a shape's cursor; the number of nodes if no node has room."""
-    cursor, count = v.shape_cache[shape].cursor, v.counts[NODES]
-    return cursor % count if cursor < v.len_kinds * count else count
+        if after < wasted < least:
+            kinds, least = 0, wasted
+        if wasted == least and least < INFINITY:
+            kinds |= (<i64>1) << kind
+    v.shape_cache[shape].kinds, v.shape_cache[shape].wasted = kinds, least
+    v.shape_cache[shape].cursor = 0 if kinds else v.counts[NODES]
 
 
 cdef i64 first_fit(View v, i64 shape) noexcept nogil:
     """Return the first node with room for a task of a shape, or the number of nodes if there is none.
 
-    The kinds of nodes go by what the task would waste there, those of a kind in the order in which they joined. Within a
-    cycle room only shrinks, so the search continues from the shape's cursor.
+    The kinds of nodes go by what the task would waste there, nodes that are alike in that in the order in which they joined.
+    Within a cycle room only shrinks, so the search continues from the shape's cursor.
     """
-    cdef i64 m = v.len_total, n = 0, count = v.counts[NODES], kind = NONE, bit
+    cdef i64 count = v.counts[NODES]
     if v.shape_cache[shape].cycle != v.counts[CYCLE]:
-        kind = _next_kind(v, shape, NONE)
-    elif at_cursor(v, shape) < count:
-        kind, n = v.shape_cache[shape].cursor // count, v.shape_cache[shape].cursor % count
-    v.shape_cache[shape].cycle = v.counts[CYCLE]
-    while kind != NONE:
-        bit = (<i64>1) << kind
-        whole = -1  # the block that was searched from its first node on
-        while n < count:
-            block, large = n // BLOCK, n // (BLOCK * BLOCK)
-            if n % (BLOCK * BLOCK) == 0 and not (
-                v.large_kinds_in[large] & bit and _block_may_hold(v, &v.large_bounds[large * m], shape)
-            ):
+        v.shape_cache[shape].cycle, v.shape_cache[shape].wasted = v.counts[CYCLE], -1.0
+        _go_to_next_kinds(v, shape)
+    elif v.shape_cache[shape].cursor < count and holds_task(v, v.shape_cache[shape].cursor, shape):
+        return v.shape_cache[shape].cursor
+    while v.shape_cache[shape].kinds:
+        n = _next_node(v, shape, v.shape_cache[shape].cursor, v.shape_cache[shape].kinds)
+        if n < count:
+            v.shape_cache[shape].cursor = n
+            return n
+        _go_to_next_kinds(v, shape)
+    return count
+
+
+cdef i64 _next_node(View v, i64 shape, i64 n, i64 kinds) noexcept nogil:
+    """Return the first node from `n` on that is of one of the kinds and has room for a task; the number of nodes if none."""
+    cdef i64 m = v.len_total, count = v.counts[NODES]
+    whole = -1  # the block that was searched from its first node on
+    while n < count:
+        if n % (BLOCK * BLOCK) == 0:
+            block = n // (BLOCK * BLOCK)
+            if not (v.large_kinds_in[block] & kinds and _block_may_hold(v, &v.large_bounds[block * m], shape)):
                 n += BLOCK * BLOCK
                 continue
-            if n % BLOCK == 0:
-                if not (v.kinds_in[block] & bit and _block_may_hold(v, &v.bounds[block * m], shape)):
-                    n += BLOCK
-                    continue
-                whole = block
-            if v.node_cache[n].kind == kind and holds_task(v, n, shape):
-                v.shape_cache[shape].cursor = kind * count + n
-                return n
-            n += 1
-            if n % BLOCK == 0 and whole == n // BLOCK - 1:
-                _lower(v, whole)
-        kind, n = _next_kind(v, shape, kind), 0
-    v.shape_cache[shape].cursor = v.len_kinds * count
+        if n % BLOCK == 0:
+            block = n // BLOCK
+            if not (v.kinds_in[block] & kinds and _block_may_hold(v, &v.bounds[block * m], shape)):
+                n += BLOCK
+                continue
+            whole = block
+        if holds_task(v, n, shape) and kinds >> v.node_cache[n].kind & 1:
+            return n
+        n += 1
+        if n % BLOCK == 0 and whole == n // BLOCK - 1:
+            _lower(v, whole)
     return count
 
 
 cdef i64 by_fit(View v, i64 shape, i64 first) noexcept nogil:
-    """Return the node for a task of a shape, by the shape's `fit`, of the kind of `first`, the first node with room.
+    """Return the node for a task of a shape, by the shape's `fit`, among those that waste as little as `first`, the first with room.
 
     PACK takes the smallest, SPREAD the largest free part of the task's dominant resource.
     """
@@ -111,7 +119,7 @@ cdef i64 by_fit(View v, i64 shape, i64 first) noexcept nogil:
             continue
         part = _open_part(v, n, r)
         if ((fit == PACK and part < least) or (fit == SPREAD and part > least)) and (
-            v.node_cache[n].kind == v.node_cache[first].kind and holds_task(v, n, shape)
+            v.shape_cache[shape].kinds >> v.node_cache[n].kind & 1 and holds_task(v, n, shape)
         ):
             best, least = n, part
         n += 1

@@ -12,7 +12,7 @@ Room is tried in this order:
 cdef bint find_room(View v, i64 b, i64 count, i64 placed) noexcept nogil:
     """Find nodes for `count` tasks of a group and take their room, or change nothing."""
     shape = v.groups[b].shape_row
-    cursor, cycle = v.shape_cache[shape].cursor, v.shape_cache[shape].cycle
+    before = v.shape_cache[shape]
     found = _use_holds(v, b, count, placed) if v.group_cache[b].keeping else 0
     h = 0
     while found < count:
@@ -20,7 +20,7 @@ cdef bint find_room(View v, i64 b, i64 count, i64 placed) noexcept nogil:
         if n == v.counts[NODES]:
             h = hold_to_enter(v, b, h)
             if h == v.counts[HOLDS]:
-                v.shape_cache[shape].cursor, v.shape_cache[shape].cycle = cursor, cycle
+                v.shape_cache[shape] = before
                 give_room_back(v, b, found, placed)
                 return False
             n = v.holds[h].node
@@ -172,11 +172,11 @@ cdef bint has_room(View v, i64 b) noexcept nogil:
         return h < v.counts[HOLDS]
     count, end = tasks_left(v, b) if v.groups[b].gang > 0 else 1, v.len_planned_node
     shape = v.groups[b].shape_row
-    cursor, cycle = v.shape_cache[shape].cursor, v.shape_cache[shape].cycle
+    before = v.shape_cache[shape]
     if not find_room(v, b, count, end - count):
         return False
     give_room_back(v, b, count, end - count)
-    v.shape_cache[shape].cursor, v.shape_cache[shape].cycle = cursor, cycle
+    v.shape_cache[shape] = before
     return True
 
 
@@ -188,5 +188,5 @@ cdef bint places_singly(View v, i64 b) noexcept nogil:
 cdef void take_found(View v, i64 b, i64 placed) noexcept nogil:
     """Take the room for a single task that :func:`has_room` found: at the shape's cursor, or a held node that it may enter."""
     shape = v.groups[b].shape_row
-    n = at_cursor(v, shape)
+    n = v.shape_cache[shape].cursor
     _take(v, b, by_fit(v, shape, n) if n < v.counts[NODES] else v.group_cache[b].entered, NONE, placed)

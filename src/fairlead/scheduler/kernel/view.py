@@ -119,10 +119,12 @@ class GroupCache(Table):
 
 
 class ShapeCache(Table):
-    """A shape's first-fit cursor: kind * number of nodes + node."""
+    """A shape's first-fit cursor."""
 
     cycle: I64
     cursor: I64  # in the cycle `cycle`, no node that goes before it has room
+    kinds: I64  # bits of the kinds of nodes that are tried now, which waste alike
+    wasted: F64
 
 
 FRAME: Final = fields(
@@ -170,9 +172,9 @@ BLOCK: Final = 32
 """Nodes per block, and blocks per large block. `bounds` holds the most that one node of a block has free, by resource."""
 
 MAX_KINDS: Final = 62
-"""Kinds of nodes, by which resources they have, that are distinguished: each has a bit in `kinds_in` of blocks with them.
+"""Kinds of nodes that are distinguished: each has a bit in `kinds_in` of blocks with nodes of it.
 
-Rows of `kinds` hold a node's part of all nodes with a resource, in 2**-32; 0 if the kind has none of it.
+Rows of `kinds` hold capacities, roughly; `scarcity` 1 / total of each resource that some nodes lack, 0 for the others.
 """
 
 MIN_OFFER = {"cpu": 10, "memory": 32 * 2**20}
@@ -213,7 +215,7 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     "best": _I64_1, "needs": _I64_1, "kinds_in": _I64_1, "large_kinds_in": _I64_1,
     "histogram_places": ("i4", 2), "masks": ("?", 2), "may_fit": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "min_offer": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
-    "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "kinds": _I64_2, "caps": _I64_2,
+    "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "kinds": ("f8", 2), "scarcity": ("f8", 1), "caps": _I64_2,
 }  # fmt: skip
 """A view's arrays, each with type and number of dimensions: the tables' rows and wide arrays by their names, then the
 rest of the order."""
