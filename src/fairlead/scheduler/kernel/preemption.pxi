@@ -409,8 +409,8 @@ cdef bint _claim_goes_before(View v, PreemptionPlan g, i64 b, i64 x, i64 y, i64 
         v.counts_as[y * m + r] -= less[r]
     _set_keys(v, x, y)
     cache = v.queue_cache
-    one = below_on_path(v, x, v.groups[b].leaf, v.groups[b].shape_row)
-    other = below_on_path(v, y, v.jobs[job].queue, v.jobs[job].shape_row)
+    one = below_on_path(v, x, v.groups[b].leaf, v.groups[b].shape_row, tasks_at_once(v, b))
+    other = below_on_path(v, y, v.jobs[job].queue, v.jobs[job].shape_row, v.jobs[job].tasks if v.jobs[job].gang else 1)
     if always:
         order = compare_queues(v, x, one, cache[x].first, cache[x].level, y, other, cache[y].first, cache[y].level)
         first = order < 0

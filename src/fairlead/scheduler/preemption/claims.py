@@ -21,7 +21,7 @@ enough                All victims of a claim together make room for it.
 none-spared           No victim of a claim can be spared.
 once                  What victims free is held for the claim, which counts as served: nothing is preempted for it twice.
 holds-lapse           What is held for a claim is released when it is no claim any more.
-stays                 Nothing is placed that an open claim for a guarantee would preempt.
+stays                 Nothing is placed beyond its guarantee that an open claim for a guarantee would preempt.
 progress              Each plan reduces the open claims (:func:`measure`), so preemption ends.
 one-reservation       A leaf has one reservation at most; the cluster has 16 at most.
 passed                A job gets a reservation if it is first in line again `reserve_after` after others passed it.
