@@ -1,14 +1,16 @@
 """Fake supervisors of many nodes in one process: they speak the protocol over real sockets, and tasks end at once.
 
-    python -m bench.fake_nodes FOLDER COUNT DELAY TEARS
+    python -m bench.fake_nodes FOLDER PORT DELAY TEARS
 
-DELAY is the seconds before each answer, TEARS the connections broken per second. The line "freeze K" on standard input silences
-node K. Prints the ports once it listens on all. With own.pem and scheduler.pem in FOLDER connections use TLS.
+They dial the scheduler's PORT. DELAY is the seconds before each answer, TEARS the connections broken per second. The line
+"freeze K" on standard input silences node K. FOLDER/fakes.json has their keys, and the scheduler's certificate.
 """
 
 import asyncio
+import contextlib
 import json
 import random
+import ssl
 import sys
 from pathlib import Path
 
@@ -25,9 +27,13 @@ class FakeNode:
         self.lost_after, self.number = 30.0, 0
         self.writer: asyncio.StreamWriter | None = None
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.writer is not None:
-            self.writer.close()
+    async def dial(self, port: int, context: ssl.SSLContext) -> None:
+        while not self.frozen:
+            with contextlib.suppress(OSError):
+                await self._serve(*await asyncio.open_connection("127.0.0.1", port, ssl=context, limit=2**26))
+            await asyncio.sleep(0.05)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
         beating = asyncio.create_task(self._beat(writer))
         try:
@@ -82,13 +88,12 @@ class FakeNode:
 
 
 async def main() -> None:
-    folder, count, delay, tears = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
-    context = None
-    if (folder / "own.pem").exists():
-        context = tls.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
-    nodes = [FakeNode(delay) for _ in range(count)]
-    servers = [await asyncio.start_server(n.serve, "127.0.0.1", 0, ssl=context, limit=2**26, backlog=8) for n in nodes]
-    print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)
+    folder, port, delay, tears = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+    keys = json.loads((folder / "fakes.json").read_text())
+    nodes, dialing = [FakeNode(delay) for _ in keys["own"]], []
+    for node, own in zip(nodes, keys["own"], strict=True):
+        (folder / "own.pem").write_text(own)
+        dialing.append(asyncio.create_task(node.dial(port, tls.dialing(folder / "own.pem", keys["scheduler"]))))
     told = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), sys.stdin)
     tearing = asyncio.create_task(tear(nodes, tears)) if tears else None

@@ -19,10 +19,7 @@ from typing import NamedTuple
 
 import psutil
 
-from fairlead.engines.local.member import Address
-from fairlead.engines.local.supervisor_connections import Endpoint
 from fairlead.engines.remote.engine import RemoteEngine
-from fairlead.engines.remote.keys import KeyRing
 from fairlead.engines.remote.members import LeasePolicy
 from fairlead.engines.step import Scheduler
 from fairlead.journal import Journal
@@ -61,21 +58,19 @@ class World:
         self, folder: Path, count: int, delay: float = 0.0, tears: float = 0.0, lost_after: float = LOST_AFTER
     ) -> None:
         self.clock, self.awake = time.monotonic, Event()
-        ring = KeyRing(folder / "keys")
-        keys = ring.of("fake")
-        (folder / "own.pem").write_text(keys.own)
-        (folder / "scheduler.pem").write_text(keys.scheduler)
-        command = [sys.executable, "-m", "bench.fake_nodes", str(folder), str(count), str(delay), str(tears)]
-        self.fakes = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        ports = json.loads(self.fakes.stdout.readline())
-        self.engine = RemoteEngine(folder, self.awake.set, _promise(lost_after))
+        self.engine = RemoteEngine(folder, self.awake.set, _promise(lost_after), ("127.0.0.1", 0))
+        ring = self.engine._ring
+        keys = {"scheduler": ring.certificate, "own": [ring.made_for(f"n{k}") for k in range(count)]}
+        (folder / "fakes.json").write_text(json.dumps(keys))
         self.scheduler = Scheduler(Journal(MemoryStore()), self.engine, self.clock)
         self.jobs = 0
         self.step(Configured(at=self.clock(), queues=[Queue("q")], settings=Settings()))
-        for k, port in enumerate(ports):
-            address = Address("another", "", "127.0.0.1", port)
-            node = Node(f"n{k}", {"cpu": 1000 * CORES, "memory": 2**36})
-            self.engine.admit(node, Endpoint(address, ring.context("fake")))
+        for k in range(count):
+            self.engine.admit(Node(f"n{k}", {"cpu": 1000 * CORES, "memory": 2**36}), "127.0.0.1")
+        options = [str(folder), str(self.engine.port), str(delay), str(tears)]
+        self.fakes = subprocess.Popen(
+            [sys.executable, "-m", "bench.fake_nodes", *options], stdin=subprocess.PIPE, text=True
+        )
 
     @property
     def state(self) -> State:

@@ -74,6 +74,7 @@ ROUTES = [
     Row("POST /v1/nodes/{node}/drain", OPERATORS, {}),
     Row("POST /v1/nodes/{node}/resume", OPERATORS, {}),
     Row("POST /v1/nodes/{node}/forget", NOT_CALLED, {}),
+    Row("POST /v1/nodes/tokens", NOT_CALLED, {}),
     Row("POST /v1/reload", OPERATORS, {}),
     Row("POST /v1/down", NOT_CALLED, {}),
     Row("POST /v1/page", PEOPLE_ALL, {}),
@@ -110,6 +111,7 @@ COMMANDS = [
     Row("drain n1", OPERATORS),
     Row("resume n1", OPERATORS),
     Row("forget n1", NOT_CALLED),
+    Row("node token", NOT_CALLED),
     Row("reload", OPERATORS),
     Row("log", SEEN),
     Row("token new", PEOPLE_ALL),
@@ -122,6 +124,7 @@ COMMANDS = [
 ALONE = (
     "up",
     "doctor",
+    "node",
     "service",
     "journal",
     "allocate",

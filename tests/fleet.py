@@ -10,10 +10,8 @@ import psutil
 
 from conftest import supervisor_of
 from fairlead.engines.contract import Launches, NodeDown, Where
-from fairlead.engines.local.member import Keys, start_member
-from fairlead.engines.local.supervisor_connections import Endpoint
+from fairlead.engines.local.member import Membership, start_member
 from fairlead.engines.remote.engine import RemoteEngine
-from fairlead.engines.remote.keys import KeyRing
 from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Node, Work
 from fake_engine import Attempt, columns, rows
@@ -23,31 +21,30 @@ LONG_LEASE = LeasePolicy(lost_after=60.0, grace=5.0, vouched=False)
 
 
 class Fleet:
-    """Nodes `n0` to `n{count - 1}`, reached by sockets, or by ports under TLS as if they were machines of their own."""
+    """Nodes `n0` to `n{count - 1}`, which dial the scheduler as if they were machines of their own."""
 
-    def __init__(self, folder: Path, count: int, promise: LeasePolicy = LONG_LEASE, tls: bool = False) -> None:
-        self.folder, self.promise, self.tls = folder, promise, tls
+    def __init__(self, folder: Path, count: int, promise: LeasePolicy = LONG_LEASE) -> None:
+        self.folder, self.promise = folder, promise
         self.names = [f"n{k}" for k in range(count)]
         self.home = folder / "home"
         self.home.mkdir()
-        self.ring = KeyRing(self.home / "keys") if tls else None
         self.nodes = {name: Node(name, {"cpu": 4000, "memory": 8 << 30, "gpu": 2000}) for name in self.names}
         self.started, self.ended, self.known, self.news = set(), {}, {}, []
         self.serve()
 
-    def place(self, name: str) -> Endpoint:
-        keys: Keys | None = self.ring.of(name) if self.ring else None
-        address = start_member(self.folder / name, keys, "127.0.0.1")
-        if self.ring is None:
-            return Endpoint(address, None)
-        return Endpoint(address._replace(machine="another"), self.ring.context(name))
+    def place(self, name: str, engine: RemoteEngine | None = None) -> None:
+        """The supervisor of a node runs, and dials a scheduler, by default the last."""
+        to = engine or self.engine
+        own, there = to._ring.made_for(name), {"version": "0"}
+        start_member(self.folder / name, Membership(own, to._ring.certificate, ["127.0.0.1"], to.port, there))
 
     def serve(self, **more) -> None:
         """A scheduler comes, the first or another."""
-        self.engine = RemoteEngine(self.home, lambda: None, self.promise, **more)
+        self.engine = RemoteEngine(self.home, lambda: None, self.promise, ("127.0.0.1", 0), **more)
         self.engine.serve("fleet", time.monotonic_ns())
         for name in self.names:
-            self.engine.admit(self.nodes[name], self.place(name))
+            self.engine.admit(self.nodes[name], "127.0.0.1")
+            self.place(name)
         self.until(lambda: {node.name for node in self.engine.nodes} == set(self.names))
 
     def job(self, *argv: str, env=None, **more) -> Job:

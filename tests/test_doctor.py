@@ -231,7 +231,7 @@ def test_scaled_guarantees_are_named(home, monkeypatch):
             return (
                 {"queues": list_queues(state)}
                 if path == "/v1/queues"
-                else {"step": 0.0, "output": None, "version": fairlead.__version__}
+                else {"step": 0.0, "output": None, "version": fairlead.__version__, "pid": 1}
             )
 
     state = new_state()

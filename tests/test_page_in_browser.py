@@ -210,7 +210,9 @@ def test_pictures_of_the_pages(visit):
         page.wait_for_timeout(1500)
         shot = Image.open(io.BytesIO(page.screenshot(full_page=True)))
         shot = shot.convert("RGB").crop((0, 0, shot.width, min(shot.height, 1500 if size == "desk" else 1200)))
-        shot.quantize(160).save(DOCS / f"page-{name}.png", optimize=True)
+        shot.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+            DOCS / f"page-{name}.png", optimize=True
+        )
         assert (DOCS / f"page-{name}.png").stat().st_size < 100_000
 
 

@@ -297,6 +297,15 @@ def test_drf_over_machines_that_differ():
     assert fairlead.allocate(two_servers(), "drf", discrete=True, placement="worst").tasks.tolist() == [10, 10]
 
 
+@pytest.mark.parametrize("placement", ["first", "best", "worst"])
+def test_whole_tasks_leave_scarce_machines_to_those_who_need_them(placement):
+    nodes = [{"name": "g", "capacity": {"cpu": 4, "gpu": 8}}, {"name": "c", "capacity": {"cpu": 4}}]
+    users = [{"name": "A", "demand": {"cpu": 1}, "tasks": 4}, {"name": "B", "demand": {"cpu": 1, "gpu": 2}}]
+    found = fairlead.allocate({"node": nodes, "user": users}, discrete=True, placement=placement)
+    assert found.tasks.tolist() == [4, 4]
+    assert {step.node for step in found.steps if step.user == 0} == {1}
+
+
 def test_machines_that_are_alike_may_be_said_to_differ():
     rng = np.random.default_rng(4)
     for _ in range(25):

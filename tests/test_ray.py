@@ -328,7 +328,7 @@ def test_a_program_of_ray_that_was_ended_by_a_signal_is_said_to_be(number):
 def test_a_node_whose_ray_is_not_roots_takes_nothing_as_people(tmp_path, monkeypatch):
     monkeypatch.setattr(Agent, "_vouch", lambda agent: None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    weak = Agent("cluster", "weak", str(tmp_path / "weak"), "", "", "127.0.0.1", as_people=True)
+    weak = Agent("cluster", "weak", str(tmp_path / "weak"), as_people=True)
     with pytest.raises(PermissionError, match="Ray runs there as uid 1000, and only root") as refused:
         weak.start()
     assert not (tmp_path / "weak").exists()

@@ -12,11 +12,9 @@ import pickle
 import pwd
 import signal
 import socket
-import ssl
 import time
 import uuid
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import cloudpickle
@@ -34,7 +32,7 @@ from fairlead.engines.local.reports import PieceRequest
 from fairlead.engines.ray import membership
 from fairlead.engines.remote import engine as remote_engine
 from fairlead.engines.remote.engine import RemoteEngine
-from fairlead.engines.remote.keys import KeyRing
+from fairlead.engines.remote.keys import KeyRing, certificate_in, make_certificate
 from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
 from fairlead.engines.remote.transfer import read_requested
 from fairlead.model.specs import Call, Job, Work
@@ -59,9 +57,8 @@ def fleet(tmp_path):
         each.close()
 
 
-@pytest.mark.parametrize("tls", [False, True])
-def test_a_decision_goes_to_each_machine_its_part_and_what_they_saw_comes_together(fleet, tls):
-    many = fleet(3, tls=tls)
+def test_a_decision_goes_to_each_machine_its_part_and_what_they_saw_comes_together(fleet):
+    many = fleet(3)
     a, b, c = (Attempt(1, index, 1) for index in range(3))
     show = "echo $FAIRLEAD_INDEX $FAIRLEAD_RANK/$FAIRLEAD_SIZE at $FAIRLEAD_MASTER on $CUDA_VISIBLE_DEVICES; read x; "
     show += "echo $x; exit $x"
@@ -110,9 +107,8 @@ def test_what_is_started_as_soon_as_a_machine_is_there_starts_at_once(fleet):
         many.end_of(Attempt(number, 0, 1), 5)
 
 
-@pytest.mark.parametrize("tls", [False, True])
-def test_an_environment_that_is_kept_apart_goes_to_whoever_cannot_read_it(fleet, tls):
-    many = fleet(1, tls=tls)
+def test_an_environment_that_is_kept_apart_goes_to_whoever_cannot_read_it(fleet):
+    many = fleet(1)
     kept = many.home / "exports" / "kept"
     kept.parent.mkdir()
     kept.write_text('{"SECRET": "word", "Y": "exported"}')
@@ -150,7 +146,7 @@ def test_an_attempt_is_stopped_where_the_journal_has_it_and_where_it_was_seen(fl
 
 
 def test_tasks_outlive_the_scheduler_and_the_next_one_adopts_them_all(fleet):
-    many = fleet(2, tls=True)
+    many = fleet(2)
     a, b = Attempt(1, 0, 1), Attempt(1, 1, 1)
     many.start(many.job("sh", "-c", "until test -e go; do sleep 0.02; done; exit 7"), n0=[a], n1=[b])
     many.until(lambda: many.started >= {a, b})
@@ -167,34 +163,40 @@ def test_tasks_outlive_the_scheduler_and_the_next_one_adopts_them_all(fleet):
     assert many.supervisor("n0").ppid() not in (0, psutil.Process().pid), "it is nobody's child here"
 
 
-def answer(address, context):
-    """What one who says to be a scheduler is told; nothing where they are not heard."""
-    greeting = b'{"do": "greet", "journal": "fleet", "epoch": 1, "start": "x"}\n{"do": "inventory"}\n'
+def answer(port, context, said=b""):
+    """What one is told who connects where nodes do; nothing where they are not heard."""
     with contextlib.suppress(OSError), contextlib.ExitStack() as closing:
-        line = closing.enter_context(socket.create_connection((address.host, address.port), timeout=10))
+        line = closing.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
         if context is not None:
             line = closing.enter_context(context.wrap_socket(line))
-        line.sendall(greeting)
+        line.sendall(said)
         return line.recv(1000)
     return b""
 
 
-def test_who_has_not_the_key_of_the_scheduler_is_not_heard_and_no_other_supervisor_is_believed(fleet, tmp_path):
-    many = fleet(2, tls=True)
-    address = many.place("n0").address
-    other = KeyRing(tmp_path / "other")
-    keyless = ssl.create_default_context()
-    keyless.check_hostname, keyless.verify_mode = False, ssl.CERT_NONE
-    # A node that has its own key alone speaks neither as the scheduler nor as another node.
-    own = tmp_path / "own.pem"
-    own.write_text(many.ring.of("n1").own)
-    as_scheduler = tls.between(own, many.ring.of("n0").own, at_supervisor=False)
-    for context in (None, keyless, other.context("n0"), as_scheduler, many.ring.context("n1")):
-        assert answer(address, context) == b""
-    assert b"refused" in answer(address, many.ring.context("n0")), "who has the key is heard"
+def test_who_has_no_key_is_not_heard_and_a_key_speaks_for_its_own_node_alone(fleet, tmp_path):
+    many = fleet(2)
+    ring, port = many.engine._ring, many.engine.port
+    pems = {"n1": ring.made_for("n1"), "gone": ring.made_for("gone"), "other": make_certificate("other")}
+    for name, pem in pems.items():
+        (tmp_path / f"{name}.pem").write_text(pem)
+    contexts = {name: tls.dialing(tmp_path / f"{name}.pem", ring.certificate) for name in pems}
+    nobody = tls.dialing(None, ring.certificate)
+    ended = b'{"saw": "ended", "task": [1, 0, 1], "outcome": 0, "code": 0, "cpu": 0, "peak": 0}\n'
+    for context in (None, nobody, contexts["other"], contexts["gone"], KeyRing(tmp_path / "another").context):
+        assert answer(port, context, ended) == b""
     a = Attempt(1, 0, 1)
-    many.start(many.job("true"), n0=[a])
-    assert many.end_of(a) == (Outcome.EXITED, 0), "and the line that is there goes on"
+    many.start(many.job("sh", "-c", "until test -e go; do sleep 0.02; done; exit 3"), n0=[a])
+    many.until(lambda: a in many.started)
+    assert b"greet" in answer(port, contexts["n1"], ended), "who has the key of a node is heard as that node"
+    (many.folder / "go").touch()
+    assert many.end_of(a) == (Outcome.EXITED, 3)
+    (many.folder / "n0" / "supervisor" / "scheduler.pem").write_text(certificate_in(pems["other"]))
+    b = Attempt(2, 0, 1)
+    many.engine._connections.renew("n0")
+    many.start(many.job("true"), n0=[b])
+    with pytest.raises(AssertionError):
+        many.end_of(b, 1)  # a node talks to no other scheduler
 
 
 def test_one_that_does_not_read_keeps_nobody_from_the_others(fleet, monkeypatch):
@@ -210,7 +212,7 @@ def test_one_that_does_not_read_keeps_nobody_from_the_others(fleet, monkeypatch)
     assert many.end_of(a) == (Outcome.EXITED, 0)
     many.known = {}
     stopped.resume()
-    many.until(lambda: "n0" in many.known)
+    many.until(lambda: "n0" in many.known and not many.engine._connections._connections["n0"].is_sending())
     assert not many.known["n0"].issuperset(lost), "some were dropped, and it was asked for everything"
     many.start(many.job("true"), n0=[lost[-1]])
     assert many.end_of(lost[-1]) == (Outcome.EXITED, 0)
@@ -225,7 +227,8 @@ def test_when_the_supervisor_of_one_machine_is_killed_its_tasks_alone_are_lost(f
     killed.kill()
     killed.wait(10)
     many.known = {}
-    many.engine.admit(many.nodes["n0"], many.place("n0"))
+    many.engine.admit(many.nodes["n0"], "127.0.0.1")
+    many.place("n0")
     assert many.end_of(a) == (Outcome.LOST, 0)
     assert b not in many.ended
     assert set(many.known) == {"n0"}, "nothing is said of the other"
@@ -298,7 +301,8 @@ def test_a_machine_that_is_said_to_be_gone_is_lost_as_soon_as_its_supervisor_has
     assert many.ended[a] == (Outcome.LOST, 0)
     many.start(many.job("touch", "ran"), n0=[late])
     many.news = []
-    many.engine.admit(many.nodes["n0"], many.place("n0"))
+    many.engine.admit(many.nodes["n0"], "127.0.0.1")
+    many.place("n0")
     many.until(lambda: many.news)
     b = Attempt(3, 0, 1)
     many.start(many.job("true"), n0=[b])
@@ -308,7 +312,7 @@ def test_a_machine_that_is_said_to_be_gone_is_lost_as_soon_as_its_supervisor_has
 
 def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_have_ended(fleet):
     many = fleet(1, SHORT_LEASE)
-    engine = RemoteEngine(many.home, lambda: None, SHORT_LEASE)
+    engine = RemoteEngine(many.home, lambda: None, SHORT_LEASE, ("127.0.0.1", 0))
     engine.serve("another", 1)
     engine.expect({"away": True})
     since, lost = time.monotonic(), []
@@ -324,7 +328,7 @@ def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_hav
 
 def test_what_a_scheduler_before_promised_for_longer_is_waited_for(tmp_path):
     for lost_after, waits in ((60.0, 60.0), (2.0, 60.0)):
-        engine = RemoteEngine(tmp_path, lambda: None, LONG_LEASE._replace(lost_after=lost_after))
+        engine = RemoteEngine(tmp_path, lambda: None, LONG_LEASE._replace(lost_after=lost_after), ("127.0.0.1", 0))
         engine.expect({"away": True})
         member = engine._members["away"]
         assert not member.is_lost(engine._policy, member.renewed_at + waits)
@@ -333,7 +337,7 @@ def test_what_a_scheduler_before_promised_for_longer_is_waited_for(tmp_path):
 
 def test_what_has_no_tasks_by_the_journal_is_lost_as_soon_as_it_is_gone(tmp_path):
     """Such as the nodes of a cluster that ended: for as long as a lease they were listed as up."""
-    engine = RemoteEngine(tmp_path, lambda: None, LONG_LEASE)
+    engine = RemoteEngine(tmp_path, lambda: None, LONG_LEASE, ("127.0.0.1", 0))
     engine.expect({"busy": True, "idle": False})
     for name, lost in (("busy", False), ("idle", True)):
         engine.part(name)
@@ -358,6 +362,7 @@ def test_a_newer_scheduler_takes_over_and_the_one_before_is_told(fleet):
     many = fleet(2)
     before = many.engine
     many.serve()
+    many.place("n0", before)  # a copy of the scheduler asks for it
     with pytest.raises(Superseded, match="obeys another scheduler"):
         poll_for(before, 10)
     before.close()
@@ -466,7 +471,7 @@ class Program:
 
 def test_python_calls_are_fetched_by_machines_that_do_not_see_the_schedulers_files(fleet, tmp_path):
     """Each its own, in pieces; what they come to is here before their end is told, and what is left goes with the session."""
-    many = fleet(2, tls=True)
+    many = fleet(2)
     code = tmp_path / "code" / "src"
     code.mkdir(parents=True)
     (code / "travelled.py").write_text("from pathlib import Path\ndef told(): return Path('word').read_text() * 3\n")
@@ -555,7 +560,7 @@ def test_packed_code_is_kept_for_so_many_bytes_of_one_person_and_in_all_but_what
 
 
 def test_a_call_that_cannot_be_made_on_another_machine_says_why(fleet):
-    many = fleet(1, tls=True)
+    many = fleet(1)
     other, gone = Program(many, python="2.7"), Program(many)
     a, b, c = (Attempt(job, 0, 1) for job in (1, 2, 3))
     many.start(other.call(1, os.getpid), n0=[a])
@@ -571,7 +576,7 @@ def test_a_call_that_cannot_be_made_on_another_machine_says_why(fleet):
 
 
 def test_what_a_call_came_to_is_collected_by_the_next_scheduler_and_after_its_supervisor_was_killed(fleet):
-    many = fleet(1, tls=True)
+    many = fleet(1)
     program = Program(many)
     a, b = Attempt(1, 0, 1), Attempt(2, 0, 1)
     go = many.folder / "go"
@@ -598,11 +603,11 @@ def test_what_a_call_came_to_is_collected_by_the_next_scheduler_and_after_its_su
 def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often_it_was_asked(fleet, monkeypatch):
     """And the next scheduler adopts what runs there. Until then it is told that nothing is heard."""
     monkeypatch.setattr(remote_engine, "SILENT", 1.0)
-    many = fleet(1, tls=True)
+    many = fleet(1)
     a = Attempt(1, 0, 1)
     many.start(many.job("sleep", "60"), n0=[a])
     many.until(lambda: a in many.started)
-    address, frozen = many.place("n0").address, many.supervisor("n0")
+    frozen = many.supervisor("n0")
     frozen.suspend()
     with pytest.raises(
         TimeoutError, match=f"its supervisor, process {frozen.pid}, is stopped: kill -CONT {frozen.pid}"
@@ -616,7 +621,6 @@ def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often
     frozen.resume()
     many.known = {}
     many.serve()
-    assert many.place("n0").address == address
     assert many.supervisor("n0").pid == frozen.pid
     many.until(lambda: many.known.get("n0") == {a} and not many.engine.silence)
 
@@ -671,7 +675,7 @@ def test_an_agent_that_does_not_answer_is_ended_and_another_is_asked(monkeypatch
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other people")
 def test_tasks_run_as_the_people_who_submitted_them_on_each_machine(fleet):
-    many = fleet(2, tls=True)
+    many = fleet(2)
     many.engine.close()
     many.engine.join(10)
     many.serve(as_people=True)
@@ -690,12 +694,11 @@ def test_tasks_run_as_the_people_who_submitted_them_on_each_machine(fleet):
 
 def test_where_tasks_run_as_people_they_reach_what_says_that_they_kept_what_they_did(tmp_path):
     there = tmp_path / "reached"
-    address = start_member(tmp_path / "another", None, checkpoints=there)
+    start_member(tmp_path / "another", None, there)
     try:
-        link = Path(address.socket).with_name("checkpoints")
-        assert link.resolve() == there
+        assert (tmp_path / "another" / "supervisor" / "checkpoints").resolve() == there
         assert there.stat().st_mode & 0o777 == 0o711
-        assert start_member(tmp_path / "another", None, checkpoints=there) == address, "it runs, and is left as it is"
+        start_member(tmp_path / "another", None, there)  # it runs, and is left as it is
     finally:
         for process in supervisor_of(tmp_path / "another"):
             process.kill()

@@ -300,6 +300,21 @@ def test_nothing_is_reserved_for_those_whose_turn_it_is_not():
         world.end([a, b][i % 2])
 
 
+@pytest.mark.parametrize("fit", ["", "pack", "spread"])
+def test_scarce_things_stay_free(fit):
+    """A task goes where it strands least: off the GPUs, and rather to these than to the only licence."""
+    world = World(
+        [Queue("A")], {"cpu": 4000, "gpu": 8000}, {"cpu": 4000, "gpu": 8000}, {"cpu": 1000, "fpga": 1000}, {"cpu": 4000}
+    )
+    first = world.submit("A", {"cpu": 1000}, tasks=4, fit=fit)
+    assert [node for _, node in world.placed()] == [3] * 4
+    cards = world.submit("A", {"cpu": 3000, "gpu": 8000}, fit=fit)
+    assert world.placed() == [(cards, 0)]
+    rest = world.submit("A", {"cpu": 1000}, tasks=6, fit=fit)
+    assert sorted(node for _, node in world.placed()) == [0, 1, 1, 1, 1, 2]
+    assert world.running() == {first: 4, cards: 1, rest: 6}
+
+
 def test_what_was_kept_for_one_who_found_room_elsewhere_is_there_for_others_at_once():
     world = World([Queue("A"), Queue("B")], {"cpu": 4000}, {"cpu": 4000}, reserve_after=1.0)
     ends, stays = world.submit("A", {"cpu": 3000}), world.submit("A", {"cpu": 3000})

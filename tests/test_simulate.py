@@ -916,7 +916,7 @@ def test_a_sweep_is_drawn(call, tmp_path, monkeypatch, grid, lines, mark):
     for chart in charts:
         assert all(name in chart for name in lines)
         assert re.search(rf"<{mark}[^>]*><title>[^<]*{lines[0]}", chart)
-        assert chart.count("<table>") == 1
+        assert chart.count("<table") == 1
     assert ("±" in charts[1]) == ("--seed" in grid), "an interval over the seeds"
     assert all(cell in page for cell in re.split("  +", result.stdout.strip().splitlines()[-1])), "the numbers too"
 

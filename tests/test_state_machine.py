@@ -49,7 +49,7 @@ LEAVES = ("a/x", "a/y", "b", "c/u/v")
 
 amounts = st.fixed_dictionaries({}, optional={r: st.integers(0, 6) for r in RESOURCES})
 demands = amounts.filter(lambda d: any(d.values()))
-capacities = st.fixed_dictionaries({r: st.integers(4, 16) for r in RESOURCES})
+capacities = st.fixed_dictionaries({r: st.sampled_from([0, 0, 0, *range(4, 17)]) for r in RESOURCES})
 zones = st.sampled_from(["east", "west"])
 policies = st.sampled_from(
     [

@@ -149,6 +149,9 @@ def test_what_a_task_really_used_is_told(idle):
     assert "Mi" in long
     rows = list(csv.DictReader(io.StringIO(idle.ok("usage", "--by", "queue", "--since", "1h", "--csv"))))
     assert any(row["queue"] == "A" and float(row["asked_cpu_hours"]) > 0 and int(row["tasks"]) for row in rows)
+    assert idle.call("usage", "--csv", "--json").stderr.endswith(
+        "--csv and --json exclude each other: give one of them\n"
+    )
     told = json.loads(idle.ok("usage", "--json"))["usage"]
     assert sum(row["cpu_hours"] for row in told) > 0
     assert "cpu·h" in idle.ok("usage", "--since", "1h")

@@ -536,6 +536,12 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             return False
         return bool(now < k.start)
 
+    def wasted(n: int, demand: np.ndarray) -> tuple[int, list[bool]]:
+        """What a task would strand on a node: of each resource there that it does not need, one of all nodes with it."""
+        has = nodes.capacity[: nodes.n] > 0
+        count = has[nodes.up[: nodes.n]].sum(axis=0)
+        return sum(2**32 // int(count[r]) for r in range(R) if has[n, r] and demand[r] == 0), has[n].tolist()
+
     def find(job: int, free: np.ndarray, kept: list[Kept]) -> tuple[int, Kept | None] | None:
         demand = state.shapes.demand[jobs.shape_row[job]]
         mask = state.cluster.masks[state.shapes.mask[jobs.shape_row[job]]]
@@ -556,7 +562,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             most = [Fraction(int(demand[r]), max(1, int(state.cluster.total[r]))) for r in range(R)]
             r, fit = most.index(max(most)), state.index.specs[int(jobs.id[job])].fit
             sign = {"": 0, "pack": 1, "spread": -1}[fit] if max(most) else 0
-            return min(found, key=lambda n: (sign * found[n][r], n)), None
+            return min(found, key=lambda n: (*wasted(n, demand), sign * found[n][r], n)), None
         for n in dict.fromkeys(k.node for k in kept):
             if until(job, n, kept) < np.inf and ok(n, room_beside(kept, free, n, until(job, n, kept), np.inf)):
                 return n, None

@@ -375,9 +375,10 @@ class Chart:
                 there = [(each, np.flatnonzero(x == place)[:1].tolist(), y) for each, x, y in self.values]
                 cells = [self._written(each, found[0], y) if found else "" for each, found, y in there]
                 rows.append([self.x.names[int(place)] if self.x.names else self.x.form(place), *cells])
-        head = "".join(f"<th>{_text(name)}</th>" for name in heads)
+        head = "".join(f"<th>{_text(name)}</th>" if name else "<td></td>" for name in heads)
         body = ("".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows)
-        return f"<table><tr>{head}</tr>{''.join(f'<tr>{cells}</tr>' for cells in body)}</table>"
+        lines = "".join(f"<tr>{cells}</tr>" for cells in body)
+        return f'<table tabindex="0"><tr>{head}</tr>{lines}</table>'
 
     def figure(self) -> str:
         """Return the chart with its table beside it, for a page."""

@@ -1,7 +1,7 @@
 """The audit over time for people: a table with the violations below it, and a page with plots of entitlement and use."""
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fairlead.audit.over_time import WRONGED
@@ -150,15 +150,21 @@ def _unit(resource: str | None) -> str:
 
 def over_time_page(found: Mapping[str, Any]) -> str:
     """Make one self-contained page: the table, and a chart of each queue's entitlement and use."""
-    series = found["series"]
-    parts = [f"<pre>{html.escape(over_time_text(found, 120))}</pre>"]
-    at = series["at"]
-    if series["queues"] and len(at) > 1:
-        parts.append("<h2>Dominant shares: entitled, and got</h2>")
-        for queue in series["queues"]:
-            drawn = [
-                Series("got", at, queue["got"], "area", holds=True),
-                Series("entitled", at, queue["entitled"], holds=True, colour=3),
-            ]
-            parts.append(Chart(queue["name"], drawn, Axis(form=moment), Axis(form=percent), plot=110).figure())
+    charts = share_charts(found).values()
+    heading = ["<h2>Dominant shares: used, and entitled</h2>"] if charts else []
+    parts = [f"<pre>{html.escape(over_time_text(found, 120))}</pre>", *heading, *(chart.figure() for chart in charts)]
     return framed("Fairness over time", parts)
+
+
+def share_charts(found: Mapping[str, Any]) -> dict[str, Chart]:
+    """Draw what queues used beside what they were entitled to, up to the end of the audit; by queue."""
+    at = [*found["series"]["at"], found["until"]]
+    return {queue["name"]: _share_chart(at, queue) for queue in found["series"]["queues"] if len(at) > 2}
+
+
+def _share_chart(at: Sequence[float], queue: Mapping[str, Any]) -> Chart:
+    used, entitled = ([*queue[what], *queue[what][-1:]] for what in ("got", "entitled"))
+    rows = [("", "at the end", "at most")]
+    rows += [(name, percent(y[-1]), percent(max(y))) for name, y in (("used", used), ("entitled", entitled))]
+    drawn = [Series("used", at, used, "area", holds=True), Series("entitled", at, entitled, holds=True, colour=1)]
+    return Chart(f"{queue['name']}: dominant share", drawn, Axis(form=moment), Axis(form=percent), plot=110, rows=rows)

@@ -190,16 +190,20 @@ def _scheduler(home: Path) -> Finding:
     try:
         with Connection(home, retry_seconds=0, timeout=15) as connection:
             ready = connection.get("/readyz")
-            version = connection.get("/v1/status")["version"]
+            status = connection.get("/v1/status")
     except ServiceError as error:
         if error.status:  # it answers with an error
             return Finding("scheduler", "wrong", str(error), f"see {home}/log")
         left = "a scheduler was killed here; " if socket_of(home).exists() else ""
         system = ", as root, or: systemctl start fairlead" if home == SYSTEM_HOME else ""
         return Finding("scheduler", "look", f"{left}none runs", f"{_command('up', home)}{system}")
-    if version != fairlead.__version__:
-        return Finding("scheduler", "look", f"runs, but is fairlead {version}", "restart it: its tasks run on")
-    return Finding("scheduler", "well", f"runs; its last step ended {ready['step']:.1f} s ago")
+    if status["version"] != fairlead.__version__:
+        return Finding(
+            "scheduler", "look", f"runs, but is fairlead {status['version']}", "restart it: its tasks run on"
+        )
+    return Finding(
+        "scheduler", "well", f"runs, as process {status['pid']}; its last step ended {ready['step']:.1f} s ago"
+    )
 
 
 def _guarantees(home: Path) -> Finding:

@@ -40,6 +40,7 @@ COMMANDS = {
     "reload": ("cluster", "Reload the scheduler's configuration file."),
     "queues": ("cluster", "Show the queues: usage, shares and limits."),
     "nodes": ("cluster", "Show the nodes: capacity and usage."),
+    "node": ("nodes", "Let other machines join, and join with this one."),
     "frameworks": ("cluster", "Show the frameworks that take offers."),
     "usage": ("cluster", "Report resource usage by user or by queue."),
     "top": ("cluster", "Watch the cluster on a full screen."),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fairlead.cli.failure import Failure
 from fairlead.cli.up import UpOptions, check_start
+from fairlead.data_folder import home_folder
 from fairlead.model.documents import DocumentError
 from fairlead.scheduler.admission import Refused
 
@@ -52,7 +53,37 @@ def install_unit(unit: Path, options: UpOptions) -> None:
         raise Failure(str(error)) from None
     program = str(Path(sys.argv[0]).absolute())
     command = [program, "up", "--system", *_arguments(options)]
-    text = _UNIT.format(command=shlex.join(command).replace("%", "%%"), program=program)
+    _install(unit, _UNIT.format(command=shlex.join(command).replace("%", "%%"), program=program), command)
+
+
+_NODE_UNIT = """\
+[Unit]
+Description=fairlead, this machine as a node of a scheduler elsewhere
+After=network-online.target nss-user-lookup.target
+Wants=network-online.target
+
+[Service]
+ExecStart={command}
+# Tasks run on under their supervisor.
+KillMode=process
+Delegate=yes
+Restart=on-failure
+RestartSec=5
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def install_node_unit(unit: Path, address: str, home: Path | None, config: Path | None) -> None:
+    """Write, enable and start the unit of a node that has joined; without systemd, print it. Raises Failure."""
+    where = {"home": home or home_folder(), "config": config}
+    given = [f"--{name}={path.absolute()}" for name, path in where.items() if path is not None]
+    command = [str(Path(sys.argv[0]).absolute()), "node", "join", address, *given]
+    _install(unit, _NODE_UNIT.format(command=shlex.join(command).replace("%", "%%")), command)
+
+
+def _install(unit: Path, text: str, command: list[str]) -> None:
     if not RUNNING.is_dir():
         print(f"# systemd does not run here. Where it does, write {unit}:")
         print(text)
@@ -83,7 +114,7 @@ def remove_unit(unit: Path) -> None:
 
 
 def _arguments(options: UpOptions) -> list[str]:
-    given = {name: getattr(options, name) for name in ("config", "listen", "tls_cert", "tls_key")}
+    given = {name: getattr(options, name) for name in ("config", "listen", "tls_cert", "tls_key", "nodes")}
     return [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None] + [
         f"--name={name}" for name in options.names
     ]

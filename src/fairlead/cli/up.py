@@ -36,7 +36,7 @@ from fairlead.service.serve import EngineMaker, SchedulerFailed, serve
 from fairlead.sockets import is_loopback
 
 LOST_AFTER_SECONDS = 30.0
-"""Silence after which a node of Ray's ends its tasks."""
+"""Silence after which a node ends its tasks."""
 
 
 class UpOptions(NamedTuple):
@@ -59,6 +59,7 @@ class UpOptions(NamedTuple):
     lost_after: float = LOST_AFTER_SECONDS
     mesos: str | None = None
     mesos_principals: Path | None = None
+    nodes: str | None = None
 
 
 _PATHS = ("config", "socket", "tls_cert", "tls_key", "mesos_principals")
@@ -104,12 +105,14 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
 def _engine(
     options: UpOptions, home: Path, configuration: Configuration, say: Callable[[str], None]
 ) -> EngineMaker | None:
-    """Return the maker of the Ray engine; None for the local engine."""
+    """Return the maker of the engine; None for the local engine."""
     if options.engine == "local":
         for name, value in (("--ray-address", options.ray_address), ("--try", options.try_nodes)):
             if value is not None:
                 raise Refused(f"{name}: needs --engine ray")
-        return None
+        return _joined_engine(options, home, configuration) if options.nodes is not None else None
+    if options.nodes is not None:
+        raise Refused("--nodes: with --engine ray the nodes are Ray's: leave one of them out")
     if importlib.util.find_spec("ray") is None:
         raise Refused("--engine ray: Ray is not installed here: pip install 'fairlead[ray]'")
     if configuration.nodes:
@@ -135,6 +138,25 @@ def _engine(
     return lambda wake: RayEngine(
         home, wake, address, options.lost_after, GRACE, folder, as_people=options.system, after_leaving=after_leaving
     )
+
+
+def _joined_engine(options: UpOptions, home: Path, configuration: Configuration) -> EngineMaker:
+    """Return the maker of the engine of this machine and those that join."""
+    from fairlead.engines.remote.joined import JoinedEngine
+    from fairlead.engines.remote.joining import DEFAULT_PORT as NODES_PORT
+    from fairlead.engines.remote.members import LeasePolicy
+
+    text = options.nodes or ""
+    has_port = text.rpartition(":")[2].isdigit() and not text.endswith("]")
+    listen = _host_and_port(text if has_port else f"{text}:{NODES_PORT}", "--nodes", NODES_PORT)
+    if len(configuration.nodes) > 1:
+        raise Refused(f"{options.config}: [[node]]: with --nodes this machine is one node: name one")
+    own = configuration.nodes[0] if configuration.nodes else this_machine(configuration.system)
+    policy = LeasePolicy(options.lost_after, GRACE, vouched=False)
+    where = options.socket or SYSTEM_SOCKET
+    checkpoints = where.with_name(f"{where.name}.checkpoints") if options.system else None
+    make_home(home)
+    return lambda wake: JoinedEngine(home, wake, policy, listen, own, myself().name, options.system, checkpoints)
 
 
 def _ray_address(options: UpOptions) -> str:
@@ -305,7 +327,7 @@ def _ready(
     else:
         unused = "; the configuration's access rules have no effect" if _has_access_rules(configuration) else ""
         say(f"only {myself().name} has access, and all tasks run as {myself().name}{unused}")
-    say(f"ready at {' and '.join(urls)}, data in {home}; Ctrl-C stops")
+    say(f"ready at {' and '.join(urls)}, data in {home}, as process {os.getpid()}; Ctrl-C stops")
     _notify_systemd(say)
 
 

@@ -21,6 +21,8 @@ def print_usage(by: str, since: str, as_csv: bool, as_json: bool) -> None:
     """Print the usage that the scheduler reports, summed by user or by queue."""
     if by not in ("user", "queue"):
         raise Failure(f"--by {by!r}: write user or queue")
+    if as_csv and as_json:
+        raise Failure("--csv and --json exclude each other: give one of them")
     with connect(timeout=REPORT_TIMEOUT_SECONDS) as connection:
         found = connection.get("/v1/usage", seconds=seconds("--since", since))
     if as_json:

@@ -544,6 +544,13 @@ class NewToken(TokenInfo):
     token: str
 
 
+class NewNodeToken(TypedDict):
+    """A token for a machine that joins, and where it joins, as HOST:PORT."""
+
+    token: str
+    address: str
+
+
 class TokenList(TypedDict):
     """Tokens, oldest first."""
 

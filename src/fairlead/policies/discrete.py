@@ -1,14 +1,16 @@
 """Indivisible tasks: one whole task after another, to the user with the smallest key, as Algorithm 1 of the DRF paper.
 
 A user whose next task fits nowhere is out; the others go on until no task fits. Ties go to the user listed first. With several
-machines, a task goes to the first with room, the one that it fills most (best fit), or least (worst fit). All arithmetic is in
-fractions, so that ties are exact.
+machines, a task goes where it would strand the least of what it does not need; among those to the first with room, the one that
+it fills most (best fit), or least (worst fit). All arithmetic is in fractions, so that ties are exact.
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -93,6 +95,7 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
     n = len(seen.users)
     free, usable = _machines_of(seen)
     demand = [[(j, amount) for j, amount in enumerate(row) if amount > 0] for row in seen.demand]
+    machines = _by_waste(demand, free, usable)
     most, limited = seen.most()
     tasks, used = [0] * n, list(seen.capacity * 0)
     stop = np.full(n, DEMAND, np.int64)
@@ -100,10 +103,9 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
 
     def serve(i: int) -> int | None:
         """Place one more task of a user; return the lacking resource if none fits."""
-        mine = range(len(free)) if usable is None else usable[i]
-        node = _node_for(demand[i], free, mine, placement)
+        node = _node_for(demand[i], free, machines(i), placement)
         if node is None:
-            return _lacking(demand[i], [free[k] for k in mine] or [[0] * len(used)])
+            return _lacking(demand[i], [free[k] for alike in machines(i) for k in alike] or [[0] * len(used)])
         if len(steps) == MOST_STEPS:
             raise PolicyError(f"more than {MOST_STEPS:,} tasks fit: divide it instead, or ask for larger tasks")
         tasks[i] += 1
@@ -144,6 +146,27 @@ def _machines_of(problem: Problem) -> tuple[list[list[Any]], list[list[int]] | N
     return [list(kinds.capacity[k]) for k in of_kind], [np.flatnonzero(row[of_kind]).tolist() for row in kinds.allowed]
 
 
+def _by_waste(
+    demand: list[list[tuple[int, Any]]], free: list[list[Any]], usable: list[list[int]] | None
+) -> Callable[[int], list[list[int]]]:
+    """Return what groups a user's machines by what a task would strand on each, the least first.
+
+    That is, over the resources that it does not need and the machine has, the sum of 1 / number of machines with it.
+    """
+    has = [frozenset(j for j, amount in enumerate(room) if amount > 0) for room in free]
+    count = Counter(j for there in has for j in there)
+
+    @cache
+    def groups(user: int) -> list[list[int]]:
+        needs, found = {j for j, _ in demand[user]}, dict[Fraction, list[int]]()
+        waste = {there: sum((Fraction(1, count[j]) for j in there - needs), Fraction(0)) for there in set(has)}
+        for node in range(len(free)) if usable is None else usable[user]:
+            found.setdefault(waste[has[node]], []).append(node)
+        return [found[each] for each in sorted(found)]
+
+    return groups
+
+
 def _serve_promised(promised: Any, tasks: list[int], order: Order, serve: Callable[[int], int | None]) -> None:
     """Serve users below a guarantee first, the smallest fraction of it next."""
     ahead = [i for i in range(len(tasks)) if promised[i] > 0]
@@ -158,15 +181,19 @@ def _serve_promised(promised: Any, tasks: list[int], order: Order, serve: Callab
 
 
 def _node_for(
-    demand: list[tuple[int, Any]], free: list[list[Any]], usable: Iterable[int], placement: Placement
+    demand: list[tuple[int, Any]], free: list[list[Any]], groups: list[list[int]], placement: Placement
 ) -> int | None:
-    """Return a machine with room, by the placement rule; None if none has."""
-    fitting = (node for node in usable if all(free[node][j] >= amount for j, amount in demand))
-    if placement == "first":
-        return next(fitting, None)
-    # How full a machine gets: the tasks that would still fit after this one.
+    """Return a machine with room in the first group that has one, by the placement rule; None if none has."""
     choose = min if placement == "best" else max
-    return choose(fitting, key=lambda node: min((free[node][j] - a) / a for j, a in demand), default=None)
+    for group in groups:
+        fitting = (node for node in group if all(free[node][j] >= amount for j, amount in demand))
+        if placement == "first":
+            node = next(fitting, None)
+        else:  # how full a machine gets: the tasks that would still fit after this one
+            node = choose(fitting, key=lambda node: min((free[node][j] - a) / a for j, a in demand), default=None)
+        if node is not None:
+            return node
+    return None
 
 
 def _is_saturated(j: int, free: list[list[Any]], demand: Any, going: set[int]) -> bool:

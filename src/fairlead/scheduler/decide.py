@@ -138,6 +138,8 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
 def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """Like :func:`decide`, but forget no jobs."""
     facts, learned = settle_first(state, now), None
+    if state.frameworks.yielding:  # what these hold is offered with what else is free there
+        return Decision(facts, more=True)
     gives_back = any(isinstance(fact, RELEASES_RESOURCES) for fact in facts)  # the cycle does not see these
     plan = _plan(state, most, now, thorough=False, strict=strict)
     offers = _offered(state, now)

@@ -53,6 +53,7 @@ from fairlead.scheduler.frameworks.effects import (
     OFFER_EFFECTS,
     drop_offers_on,
     launched,
+    make_way,
     note_ended,
     note_placed,
     note_started,
@@ -582,6 +583,7 @@ def _finish(state: State, attempts: Attempts, outcome: Ints, code: Ints, at: flo
     _refuse(state, bad, attempts.job, attempts.index, "ended")
     if was is not None:
         note_ended(state, rows, was, outcome, code, at)
+    make_way(state, state.tasks.node[state.jobs.first[rows] + attempts.index], at)
     state.deadlines.clean(state.runs)
     changed = {*touched.tolist()} - {NONE}
     if state.index.led:

@@ -213,6 +213,7 @@ def write_entitled(state: State, strict: bool = False) -> None:
     found, queues = state.order.queues.entitled, state.queues
     wanted, tasks = wanted_by(state)
     _add_frameworks(state, wanted, tasks)
+    np.maximum(tasks, wanted.any(axis=1), out=tasks)  # what is only offered or reserved is as of one task
     asked = wanted.tobytes() + tasks.tobytes()
     if asked == state.order.divided:  # a placement moves demand from what waits to what runs
         return

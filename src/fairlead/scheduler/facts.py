@@ -362,6 +362,7 @@ class OffersAccepted(Fact, frozen=True):
 
     ids : the offers, all of one node and role
     jobs : the numbers of the launched jobs
+    parts : of the offers together, that each of these jobs takes of the resource of which it takes most
     left : what is left over; it is refused until `until`, or not at all if that is not after `at`
     left_apart : what is left over of reservations, by mark; likewise
     """
@@ -372,6 +373,7 @@ class OffersAccepted(Fact, frozen=True):
     left: Quantities
     until: float
     left_apart: dict[str, Quantities] = field(default_factory=dict)
+    parts: list[float] = field(default_factory=list)
 
 
 class ResourcesReserved(Fact, frozen=True, tag="RoomSetApart"):
@@ -404,7 +406,8 @@ class OffersDeclined(Fact, frozen=True):
 class OffersRescinded(Fact, frozen=True):
     """Offers are withdrawn.
 
-    why : "expired", "disconnected", "subscribed", "gone", "node lost", "node drained", "node changed", "limit" or "claimed"
+    why : "expired", "disconnected", "subscribed", "gone", "node lost", "node drained", "node changed", "others first",
+        "limit" or "claimed"
     until : of expired ones, their framework is offered nothing of these nodes until then; 0 in older journals
     """
 

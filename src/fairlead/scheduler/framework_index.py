@@ -116,6 +116,19 @@ class Executor(Struct):
     over: bool = False
 
 
+class Charge(Struct, frozen=True):
+    """What a task owes for the offer it was launched in, until it has run as long as that was held.
+
+    even_at : when it has
+    cost : as in Offer, for the task's part
+    account : who answers for it; see `account_of`
+    """
+
+    even_at: float
+    cost: float
+    account: str
+
+
 class Member(Struct):
     """A framework that is subscribed, or may come back.
 
@@ -172,6 +185,12 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         By node: the ports that tasks have, by job; and those that are offered, by offer.
     graces : dict of int to float
         By job, seconds to end, for tasks and executors stopped by their framework.
+    charges : dict of int to Charge
+        By job of a task or executor.
+    last_until : dict of str to float
+        By account: until when frameworks that come to a role go after all others.
+    yielding : list of int
+        Offers to rescind, since others may use what they hold.
     task_of : dict of int to tuple of str and str
         By job, the framework and the name in `tasks`.
     inside : dict of int to int
@@ -190,6 +209,9 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
     offered_ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
     graces: dict[int, float] = field(default_factory=dict)
+    charges: dict[int, Charge] = field(default_factory=dict)
+    last_until: dict[str, float] = field(default_factory=dict)
+    yielding: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.inside = {task: number for number, executor in self.executors.items() for task in executor.tasks}
@@ -215,9 +237,21 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         taken, promised = (
             {node: dict(each) for node, each in held.items()} for held in (self.ports, self.offered_ports)
         )
-        graces = dict(self.graces)
+        graces, charges, last, yielding = dict(self.graces), dict(self.charges), dict(self.last_until), [*self.yielding]
         return Frameworks(
-            members, tasks, *known, executors, role_reservations, offered, refused, taken, promised, graces
+            members,
+            tasks,
+            *known,
+            executors,
+            role_reservations,
+            offered,
+            refused,
+            taken,
+            promised,
+            graces,
+            charges,
+            last,
+            yielding,
         )
 
     def executors_by_place(self) -> dict[tuple[str, str], list[str]]:
@@ -306,6 +340,11 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
 def holds_jobs_of(leaf: str) -> str:
     """Return the queue whose jobs a leaf holds: itself, or the role of a ``ROLE/./jobs``."""
     return leaf.removesuffix(_JOBS_LEAF)
+
+
+def account_of(framework: Framework) -> str:
+    """Return who answers for a framework: its principal and the account of its connection, whatever it calls itself."""
+    return f"{framework.principal}@{framework.uid}"
 
 
 def plus(one: Quantities, other: Quantities, sign: int = 1) -> Quantities:

@@ -27,6 +27,7 @@ from fairlead.scheduler.kernel.view import (
     LAST_OFFER,
     LEAST_COLUMNS,
     LIMITED,
+    MAX_KINDS,
     MIN_OFFER,
     MOVED,
     NODES,
@@ -80,6 +81,8 @@ class Order:
         self.places = 0  # that are in use, of the nodes of all trees
         self.bounds = np.zeros((0, resources), np.int64)
         self.large_bounds = np.zeros((0, resources), np.int64)
+        self.kinds, self.kinds_in = np.zeros((0, resources), np.int64), np.zeros(0, np.int64)
+        self.large_kinds_in = np.zeros(0, np.int64)
         self.counted, self.most = np.ones(resources, np.bool_), np.zeros(resources, np.int64)
         self.frames, self.caps = np.zeros(depth, FRAME), np.zeros((depth, resources + 2), np.int64)
         self.stack = np.zeros(128 * depth, np.int64)
@@ -115,6 +118,7 @@ class Order:
             ended=s.ended,
             best=self.best, may_fit=self.may_fit, needs=self.needs, histogram_places=s.histograms.places, least=self.least,
             bounds=self.bounds, large_bounds=self.large_bounds,
+            kinds=self.kinds, kinds_in=self.kinds_in, large_kinds_in=self.large_kinds_in,
             counted=self.counted, most=self.most, most_kept=self.most_kept, frames=self.frames, caps=self.caps,
             stack=self.stack, **self.planned, min_offer=self.min_offer,
             offer_room=self.offer_room, offered_to=self.offered_to, offered_rest=self.offered_rest,
@@ -183,10 +187,26 @@ class Order:
         blocks = -(-state.nodes.n // BLOCK)
         self.bounds = np.zeros((blocks, self.resources), np.int64)
         self.large_bounds = np.zeros((-(-blocks // BLOCK), self.resources), np.int64)
+        self._find_kinds(state)
         v = self.view(state)
         scheduling.mark_hopeless(v)
         scheduling.set_bounds(v)
         scheduling.rebuild(v)
+
+    def _find_kinds(self, state: Records) -> None:
+        """Group nodes by which resources they have."""
+        nodes, count = state.nodes, state.nodes.n
+        has = nodes.capacity[:count] > 0
+        kinds, kind = np.unique(has, axis=0, return_inverse=True)
+        parts = kinds * (2**32 // np.maximum(1, has[nodes.up[:count]].sum(axis=0)))
+        if len(parts) > MAX_KINDS:
+            parts = np.vstack([parts[: MAX_KINDS - 1], parts[MAX_KINDS - 1 :].max(axis=0)])
+        self.kinds = np.ascontiguousarray(parts, np.int64)
+        self.nodes.kind[:count] = np.minimum(kind.reshape(-1), MAX_KINDS - 1)
+        bits = 1 << self.nodes.kind[:count]
+        self.kinds_in = np.bitwise_or.reduceat(bits, np.arange(0, count, BLOCK)) if count else bits
+        self.large_kinds_in = np.bitwise_or.reduceat(bits, np.arange(0, count, BLOCK * BLOCK)) if count else bits
+        self._moves[0] += 1
 
     def add_shape(self) -> None:
         if self.counts[IN_ORDER]:

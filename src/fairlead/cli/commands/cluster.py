@@ -38,6 +38,13 @@ MesosPrincipals = Annotated[
         help="With --mesos: a file of principals and secrets. Default: identify local processes by their account."
     ),
 ]
+Nodes = Annotated[
+    str | None,
+    typer.Option(
+        help="Let machines join here, by `fairlead node join`. Default port: 7374; 0 picks a free one.",
+        metavar="HOST[:PORT]",
+    ),
+]
 RayAddress = Annotated[
     str | None,
     typer.Option(
@@ -52,7 +59,9 @@ TryNodes = Annotated[
 LostAfter = Annotated[
     float,
     typer.Option(
-        help="With --engine ray: end a node's tasks after this many seconds without contact.", min=1, max=86400
+        help="With --nodes or --engine ray: end a node's tasks after this many seconds without contact.",
+        min=1,
+        max=86400,
     ),
 ]
 
@@ -83,6 +92,7 @@ def up(
         bool, typer.Option("--insecure", help="With --listen: allow plain HTTP, which others on the network can read.")
     ] = False,
     name: Annotated[list[str], typer.Option(help="With --listen: another host name of this machine; repeatable.")] = [],  # noqa: B006
+    nodes: Nodes = None,
     mesos: Mesos = None,
     mesos_principals: MesosPrincipals = None,
     drop_node: Annotated[
@@ -107,7 +117,7 @@ def up(
 
         options = UpOptions(
             config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node, engine, ray_address, try_,
-            lost_after, mesos, mesos_principals,
+            lost_after, mesos, mesos_principals, nodes,
         )  # fmt: skip
         run_scheduler(options, started)
 

@@ -125,6 +125,7 @@ def install(
     tls_cert: Annotated[Path | None, typer.Option(help="As for `fairlead up`.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="As for `fairlead up`.")] = None,
     name: Annotated[list[str], typer.Option(help="As for `fairlead up`; repeatable.")] = [],  # noqa: B006
+    nodes: Annotated[str | None, typer.Option(help="As for `fairlead up`.", metavar="HOST[:PORT]")] = None,
 ) -> None:
     """Install and start the systemd unit; needs root.
 
@@ -134,7 +135,8 @@ def install(
     from fairlead.cli.systemd import install_unit
     from fairlead.cli.up import UpOptions
 
-    install_unit(UNIT, UpOptions(config, listen=listen, tls_cert=tls_cert, tls_key=tls_key, names=name, system=True))
+    given = UpOptions(config, listen=listen, tls_cert=tls_cert, tls_key=tls_key, names=name, system=True, nodes=nodes)
+    install_unit(UNIT, given)
 
 
 @service.command("remove")

@@ -9,13 +9,14 @@ tasks that run as the supervisor's user are reused under other names.
 """
 
 import contextlib
+import hashlib
 import os
 import stat
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from fairlead.data_folder import remove_folder
+from fairlead.data_folder import SYSTEM_SOCKET, remove_folder
 from fairlead.engines.local.messages import Person, Task
 
 VARIABLE = "FAIRLEAD_CHECKPOINT"
@@ -129,6 +130,13 @@ class Checkpoints:
 
     def _path(self, task: Task) -> str:
         return os.path.join(self._folder, ".".join(map(str, task)))
+
+
+def shared_checkpoints(folder: Path) -> Path:
+    """Return a folder that people may enter, for the node in `folder`."""
+    SYSTEM_SOCKET.parent.mkdir(mode=0o755, exist_ok=True)
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
+    return SYSTEM_SOCKET.parent / f"checkpoints-{name}"
 
 
 def make_checkpoints(place: Path, elsewhere: Path | None) -> None:

@@ -54,7 +54,7 @@ class Lease:
     def __init__(self, folder: Path, lost_after: float, grace: float) -> None:
         self._vouched = folder / "vouched"
         self.lost_after, self.grace = lost_after, grace
-        self._until = 0.0
+        self._until = self._renewed_at = 0.0
         self._sent_at: dict[int, float] = {}  # send time of each number
         self._number = 0
         self._next_at = 0.0
@@ -75,7 +75,14 @@ class Lease:
         """Renew the lease by an echoed number. Unknown, old and repeated numbers renew nothing."""
         sent_at = self._sent_at.pop(number, None)
         if sent_at is not None:
+            self._renewed_at = max(self._renewed_at, sent_at)
             self._until = max(self._until, sent_at + self.lost_after)
+
+    def change(self, lost_after: float, grace: float) -> None:
+        """Change the terms: a longer lease lasts from the last renewal, a shorter one at most from now."""
+        self.lost_after, self.grace = lost_after, grace
+        if not self.is_over():
+            self._until = min(max(self._until, self._renewed_at + lost_after), clock() + lost_after)
 
     def reset(self) -> None:
         """A new connection: send a number at once; forget those sent on the last one."""

@@ -1,10 +1,9 @@
-"""A supervisor on a node of a cluster: how it is started, and the files by which the scheduler reaches it.
+"""A supervisor on a node of a cluster: how it is started, and how it reaches its scheduler.
 
 ====================  ============================================================
-FOLDER/member.json    the address to listen on
+FOLDER/member.json    where the scheduler listens, and what the node shares
 FOLDER/own.pem        its certificate and key
-FOLDER/scheduler.pem  the certificate of the only scheduler that may connect
-FOLDER/address        written by it: how it is reached, by socket and by port
+FOLDER/scheduler.pem  the certificate of the only scheduler that it talks to
 ====================  ============================================================
 
 Without member.json it listens on its Unix socket only, as the local engine's supervisor does. Standard library only.
@@ -29,38 +28,30 @@ START_WITHIN = 20.0
 PAUSE = 0.01
 
 
-class Keys(NamedTuple):
-    """The keys of a supervisor as PEM: its own certificate with the key, and the scheduler's certificate."""
+class Membership(NamedTuple):
+    """What makes a supervisor that of a node.
+
+    own, scheduler : its certificate with the key, and the scheduler's certificate, as PEM.
+    hosts, port : where the scheduler listens: its IP addresses, tried in turn, and the port.
+    about : what the node says of itself with each inventory: its version, and what it shares.
+    """
 
     own: str
     scheduler: str
-
-
-class Address(NamedTuple):
-    """How a supervisor is reached.
-
-    machine : id of the machine, of this boot, and of the socket's file system.
-    socket : path of its socket.
-    host, port : its TCP address; port 0 for none.
-    """
-
-    machine: str
-    socket: str
-    host: str
+    hosts: list[str]
     port: int
+    about: dict[str, Any]
 
 
-def start_member(folder: Path, keys: Keys | None, host: str = "", checkpoints: Path | None = None) -> Address:
-    """Start a supervisor in a folder, detached from this process, or find the one that runs there.
+def start_member(folder: Path, membership: Membership | None, checkpoints: Path | None = None) -> None:
+    """Start a supervisor in a folder, detached from this process, unless one runs there.
 
     Parameters
     ----------
     folder : Path
         The node's own; the supervisor's files go to its folder `supervisor`, output to `output`.
-    keys : Keys, optional
-        For connections from other machines; without them there is no port.
-    host : str
-        The address of this machine to listen on.
+    membership : Membership, optional
+        For one that dials its scheduler. One that runs uses it when it dials next.
     checkpoints : Path, optional
         A folder that people may enter, for checkpoint pipes; needed if tasks run as people.
 
@@ -72,16 +63,11 @@ def start_member(folder: Path, keys: Keys | None, host: str = "", checkpoints: P
     place = folder / "supervisor"
     for each in (place, folder / "output"):
         each.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if keys is not None:
-        _write(place / "own.pem", keys.own)
-        _write(place / "scheduler.pem", keys.scheduler)
-        _write(place / "member.json", json.dumps({"host": host}))
+    if membership is not None:
+        write_membership(place, membership)
     until = time.monotonic() + START_WITHIN
     started = False
-    while True:
-        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
-            if _answers(place):
-                return Address(**json.loads((place / "address").read_text()))
+    while not _answers(place):
         there = supervisor_in(place)
         if there is None and not started:  # or it ended meanwhile, as after "leave"
             make_checkpoints(place / "checkpoints", checkpoints)
@@ -114,39 +100,33 @@ def supervisor_in(place: Path) -> Running | None:
     return None
 
 
-def forget_address(place: Path) -> None:
-    """Remove the address of the last supervisor."""
-    (place / "address").unlink(missing_ok=True)
-
-
-def write_address(place: Path, host: str, port: int) -> None:
-    """Write down how the supervisor in a folder is reached."""
-    address = Address(machine_of(place), str(place / "socket"), host, port)
-    _write(place / "address", json.dumps(address._asdict()))
-
-
-def machine_of(place: Path) -> str:
-    """Return an id of this boot of the machine and of a path's file system: containers on one machine may see other paths."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    found = place.stat()
-    return f"{boot}.{found.st_dev}.{found.st_ino}"
-
-
-def is_here(address: Address) -> bool:
-    """Return whether a supervisor's socket can be reached by its path on this machine."""
+def read_membership(place: Path) -> Membership | None:
+    """Read a supervisor's membership; None if it has none. Raises OSError, ValueError."""
     try:
-        return machine_of(Path(address.socket).parent) == address.machine
-    except OSError:
-        return False
-
-
-def read_listen_address(place: Path) -> dict[str, Any] | None:
-    """Read member.json; None if there is none."""
-    try:
-        read = json.loads((place / "member.json").read_text())
-        return {"host": str(read["host"])}
+        dialed = json.loads((place / "member.json").read_text())
     except FileNotFoundError:
         return None
+    own, scheduler = ((place / name).read_text() for name in ("own.pem", "scheduler.pem"))
+    return Membership(own, scheduler, dialed["hosts"], dialed["port"], dialed["about"])
+
+
+def write_membership(place: Path, membership: Membership) -> None:
+    """Store a supervisor's membership; one that runs dials again if it differs."""
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    dialed = {"hosts": membership.hosts, "port": membership.port, "about": membership.about}
+    files = {"own.pem": membership.own, "scheduler.pem": membership.scheduler, "member.json": json.dumps(dialed)}
+    for name, text in files.items():
+        with contextlib.suppress(FileNotFoundError):
+            if (place / name).read_text() == text:
+                continue
+        _write(place / name, text)
+
+
+def change_membership(place: Path, **about: Any) -> None:
+    """Change what a node says of itself."""
+    membership = read_membership(place)
+    if membership is not None:
+        write_membership(place, membership._replace(about=membership.about | about))
 
 
 def _answers(place: Path) -> bool:

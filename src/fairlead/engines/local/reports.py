@@ -17,6 +17,8 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Task = tuple[Number, Number, Number]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
 """The id of a session, a plain file name."""
+Short = Annotated[str, msgspec.Meta(max_length=253)]
+Resource = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9._/-]{0,62}$")]
 
 
 class Started(msgspec.Struct, tag_field="saw", tag="started"):
@@ -46,12 +48,30 @@ class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
     session: Name | Literal[""] = ""
 
 
+class About(msgspec.Struct):
+    """What a node says of itself.
+
+    capacity, labels : what it shares; None if others decide that.
+    host : its address on the way to the scheduler.
+    clock : its wall clock; seconds since the epoch.
+    leaving : "drain" if it leaves when its tasks have ended, "now" if it ends them; empty if it stays.
+    """
+
+    version: str = ""
+    capacity: dict[Resource, Number] | None = None
+    labels: dict[Short, Short] = {}
+    host: Short = ""
+    clock: float = 0.0
+    leaving: Literal["", "drain", "now"] = ""
+
+
 class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
-    """All tasks and fetched sessions that the supervisor knows."""
+    """All tasks and fetched sessions that the supervisor knows; and its node, if it has one of its own."""
 
     tasks: list[Task]
     limits: dict[str, bool]
     sessions: list[Name] = []
+    about: About = msgspec.field(default_factory=About)
 
 
 class Paused(msgspec.Struct, tag_field="saw", tag="paused"):

@@ -1,8 +1,8 @@
 """The supervisor's connection to the scheduler: one at a time, the latest from one that is obeyed; lines of JSON both ways.
 
 :mod:`fairlead.engines.local.messages` parses what comes; a line that it refuses is logged and ignored. What we send
-waits in `outbox` while the scheduler does not read. A supervisor of a cluster also listens on a port under TLS
-(:mod:`fairlead.engines.local.tls`): without the scheduler's key nobody gets past the handshake.
+waits in `outbox` while the scheduler does not read. The supervisor of a node dials its scheduler
+(:mod:`fairlead.engines.local.dialing`); on either connection the scheduler speaks first, with its greeting.
 """
 
 import contextlib
@@ -12,14 +12,15 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairlead.engines.local.member import read_listen_address, write_address
 from fairlead.engines.local.messages import Greet, Message, read
 from fairlead.sockets import socket_name
 
 if TYPE_CHECKING:
+    from fairlead.engines.local.dialing import Dialer
     from fairlead.engines.local.tls import TLSConnection
 
 LONGEST_LINE = 64 * 2**20
@@ -38,7 +39,7 @@ class _Unidentified:
 
 
 class SchedulerConnection:
-    """Listens on FOLDER/socket.
+    """Listens on FOLDER/socket, and dials if FOLDER has a membership.
 
     Parameters
     ----------
@@ -61,30 +62,41 @@ class SchedulerConnection:
         self._inbox = bytearray()
         self._outbox = bytearray()
         self._listener = _listen(folder)
-        selector.register(self._listener, selectors.EVENT_READ, lambda: self._accept(self._listener, lambda line: line))
-        self._listen_for_others(folder)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._dialer: Dialer | None = None
+        self._dialed: _Unidentified | None = None
+        if (folder / "member.json").exists():
+            from fairlead.engines.local import dialing
 
-    def _listen_for_others(self, folder: Path) -> None:
-        """Listen on a port if member.json exists, and write down how this supervisor is reached."""
-        how = read_listen_address(folder)
-        host, port = "", 0
-        if how is not None:
-            from fairlead.engines.local import tls
-
-            context = tls.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
-            listener = socket.create_server((how["host"], 0), family=_family(how["host"]), backlog=16)
-            listener.setblocking(False)
-            host, port = listener.getsockname()[:2]
-
-            def accept() -> None:
-                self._accept(listener, lambda line: tls.TLSConnection(line, context))
-
-            self._selector.register(listener, selectors.EVENT_READ, accept)
-        write_address(folder, host, port)
+            self._dialer = dialing.Dialer(folder, selector, self._reached)
 
     def is_open(self) -> bool:
         """Return whether a scheduler is connected."""
         return self._connection is not None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What this node says of itself; empty for the local engine's."""
+        return self._dialer.about if self._dialer is not None else {}
+
+    def keep_dialing(self) -> float:
+        """Dial if that is due, and renew a stale connection. Return the seconds until the next call."""
+        dialer = self._dialer
+        if dialer is None:
+            return inf
+        if self._connection is not None and dialer.is_stale():
+            self.hang_up()
+        if self._connection is not None:
+            return inf  # a heartbeat is due before
+        if dialer.until_due() <= 0:
+            if self._dialed in self._unidentified:
+                self._send_away(self._dialed)
+            dialer.dial()
+        return dialer.until_due()
+
+    def _reached(self, connection: "TLSConnection") -> None:
+        self._dialed = self._expect_greeting(connection)
+        self._identify(self._dialed)  # begins the handshake
 
     def report(self, saw: str, **what: Any) -> None:
         """Queue a message to the scheduler; dropped if none is connected."""
@@ -110,26 +122,22 @@ class SchedulerConnection:
         if self._selector.get_key(self._connection).events != want:
             self._selector.modify(self._connection, want, self._receive)
 
-    def _accept(
-        self, listener: socket.socket, over: "Callable[[socket.socket], socket.socket | TLSConnection]"
-    ) -> None:
+    def _accept(self) -> None:
         try:
-            line, _ = listener.accept()
+            line, _ = self._listener.accept()
         except OSError:  # no free descriptor until a task ends; select returns at once, so pause
             time.sleep(PAUSE)
             return
         line.setblocking(False)
-        if line.family != socket.AF_UNIX:
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._expect_greeting(line)
+
+    def _expect_greeting(self, line: "socket.socket | TLSConnection") -> _Unidentified:
         while len(self._unidentified) >= MOST_UNIDENTIFIED:
             self._send_away(self._unidentified[0])
-        try:
-            peer = _Unidentified(over(line))
-        except OSError:  # it disconnected
-            line.close()
-            return
+        peer = _Unidentified(line)
         self._unidentified.append(peer)
-        self._selector.register(peer.connection, selectors.EVENT_READ, lambda: self._identify(peer))
+        self._selector.register(line, selectors.EVENT_READ, lambda: self._identify(peer))
+        return peer
 
     def _identify(self, peer: _Unidentified) -> None:
         """Read a greeting: replace the current connection, or answer why not. The rest of the data is parsed after it."""
@@ -158,6 +166,8 @@ class SchedulerConnection:
             self._send_away(peer)
             return
         self.hang_up()
+        if self._dialer is not None:
+            self._dialer.succeeded()
         self._unidentified.remove(peer)
         self._connection, self._inbox, self._outbox = peer.connection, bytearray(), bytearray()
         self._selector.modify(self._connection, selectors.EVENT_READ, self._receive)
@@ -168,6 +178,8 @@ class SchedulerConnection:
         self._unidentified.remove(peer)
         self._selector.unregister(peer.connection)
         peer.connection.close()
+        if self._dialer is not None and peer is self._dialed:
+            self._dialer.failed()
 
     def hang_up(self) -> None:
         """Close the connection, if any; data under way is dropped."""
@@ -189,6 +201,8 @@ class SchedulerConnection:
         if not data or len(self._inbox) > LONGEST_LINE:
             self.hang_up()
             return
+        if self._dialer is not None:
+            self._dialer.heard_at = time.monotonic()
         self._take_in(data)
 
     def _take_in(self, data: bytes | bytearray) -> None:
@@ -205,10 +219,6 @@ class SchedulerConnection:
                 self._hear(message)
             if self._connection is not was:  # disconnected or replaced: drop the rest
                 return
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _listen(folder: Path) -> socket.socket:

@@ -38,6 +38,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.local import guardian, messages, proc
@@ -47,7 +48,6 @@ from fairlead.engines.local.child import FILES, load_directory
 from fairlead.engines.local.fence import Fence
 from fairlead.engines.local.fetching import FetchedSessions, session_to_fetch
 from fairlead.engines.local.lease import Lease
-from fairlead.engines.local.member import forget_address
 from fairlead.engines.local.messages import (
     Acknowledge,
     Answer,
@@ -79,7 +79,7 @@ from fairlead.outcomes import Outcome
 LINGER = 10.0
 """Seconds that an idle supervisor stays without a connection."""
 LINGER_WITH_LEASE = 600.0
-"""The same with a lease: over a network, a scheduler may be away for longer."""
+"""The same on a node that dials its scheduler: over a network, that may be away for longer."""
 CHECK_EVERY = 0.5
 """Seconds between two checks of what raises no event."""
 CHECK_EVERY_WHILE_ENDING = 0.01
@@ -116,6 +116,7 @@ class Supervisor:
         self.fencing = False  # asked to end everything
         self.fenced: set[Task] = set()  # ended because of either
         self.leaving = False
+        self.until_dialed = 0.0
         self.busy_at = self.checked_at = time.monotonic()
         load_directory()
         self.scheduler = SchedulerConnection(folder, self.selector, Fence(folder).refuses, self._hear)
@@ -139,6 +140,7 @@ class Supervisor:
                         raise
                     time.sleep(CHECK_EVERY_WHILE_ENDING)
                 self.scheduler.flush()
+                self.until_dialed = self.scheduler.keep_dialing()
         finally:
             self._close()
 
@@ -147,11 +149,11 @@ class Supervisor:
             self.busy_at = time.monotonic()
         if self.leaving:
             return not self.tasks.running and not self.postponed
-        linger = LINGER if self.lease is None or self.fencing else LINGER_WITH_LEASE
+        linger = LINGER_WITH_LEASE if self.scheduler.about and not self.fencing else LINGER
         return time.monotonic() - self.busy_at > linger
 
     def _timeout(self) -> float:
-        timeout = self._until_check()
+        timeout = min(self._until_check(), self.until_dialed)
         return timeout if self.lease is None else min(timeout, self.lease.next_check(self.scheduler.is_open()))
 
     def _until_check(self) -> float:
@@ -261,7 +263,7 @@ class Supervisor:
             case LeaseTerms(lost_after, grace):
                 if self.lease is None:
                     self.lease = Lease(self.folder, lost_after, grace)
-                self.lease.lost_after, self.lease.grace = lost_after, grace
+                self.lease.change(lost_after, grace)
                 self._send_heartbeat(self.lease)  # first, so that the lease is valid before anything is to start
             case Renew(number) if self.lease is not None:
                 self.lease.renew(number)
@@ -387,7 +389,10 @@ class Supervisor:
             "tracking": cgroups is not None,
         }
         tasks, sessions = [*self.tasks.running, *self.postponed, *self.ended], self.fetched.sessions()
-        self.scheduler.report("inventory", tasks=tasks, limits=limits, **({"sessions": sessions} if sessions else {}))
+        more: dict[str, Any] = {"sessions": sessions} if sessions else {}
+        if about := self.scheduler.about:
+            more["about"] = {**about, "clock": time.time()}
+        self.scheduler.report("inventory", tasks=tasks, limits=limits, **more)
         for task, end in self.ended.items():
             self._report_end(task, end)
         for task in self.tasks.running:
@@ -462,7 +467,6 @@ def main() -> None:
     except BlockingIOError:
         return  # another supervisor runs
     guardian.wait_for_last(last)
-    forget_address(folder)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's actors block SIGINT, and tasks would inherit that
     for name in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(name, lambda *_: None)  # not SIG_IGN, which tasks would inherit

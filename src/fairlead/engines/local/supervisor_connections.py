@@ -1,6 +1,7 @@
 """Connections to supervisors, in one thread: messages go out and come in, and no caller waits.
 
-Each connection is renewed when it breaks. Messages that a supervisor does not read wait in memory up to a bound. Beyond it they
+The supervisors of nodes dial (:mod:`fairlead.engines.local.dialing`); that of this machine is dialed, and the connection is
+renewed when it breaks. Messages that a supervisor does not read wait in memory up to a bound. Beyond it they
 are dropped, and so are those that wait when a connection breaks; after either the supervisor is asked for an inventory. So a slow
 or stopped supervisor delays no other.
 """
@@ -9,16 +10,17 @@ import asyncio
 import contextlib
 import logging
 import random
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import uvloop
 
-from fairlead.engines.local.member import Address, is_here, spawn
+from fairlead.engines.local.member import spawn
 from fairlead.sockets import socket_name
 
 log = logging.getLogger("fairlead")
@@ -27,41 +29,20 @@ MOST_UNSENT = 16 * 2**20
 """Bytes of messages that wait for one supervisor."""
 LONGEST_LINE = 64 * 2**20
 """Most bytes of a supervisor's message."""
-CONNECT_WITHIN = 10.0
-"""Seconds for a connection, with its handshake."""
+HANDSHAKE_WITHIN = 10.0
+"""Seconds for a handshake, and for a stranger's request."""
 START_WITHIN = 10.0
 """Seconds for a new supervisor of this machine to accept connections."""
+PAUSE = 0.1
+"""Seconds until the next accept when no descriptor is free."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """Seconds between attempts to connect, doubled each time, with jitter."""
-MOST_AT_ONCE = 64
-"""Concurrent attempts to connect; as many again for supervisors that could not be reached last time."""
+MOST_UNIDENTIFIED = 1024
+"""Connections whose handshake or request is incomplete; one more closes the oldest."""
+LONGEST_REQUEST = 64 * 2**10
+"""Most bytes of a stranger's request."""
 HANG_UP_WITHIN = 2.0
 """Seconds for closed connections to send what waits."""
-
-
-class Reachable(Protocol):
-    """Where a supervisor can be reached."""
-
-    async def open(self, protocol: asyncio.Protocol) -> None:
-        """Connect; raises OSError."""
-
-
-class Endpoint(NamedTuple):
-    """A supervisor by its address; the context has the keys for one on another machine."""
-
-    address: Address
-    context: ssl.SSLContext | None
-
-    async def open(self, protocol: asyncio.Protocol) -> None:
-        loop, address = asyncio.get_running_loop(), self.address
-        async with asyncio.timeout(CONNECT_WITHIN):
-            if is_here(address):
-                with socket_name(Path(address.socket)) as path:
-                    await loop.create_unix_connection(lambda: protocol, path)
-            elif address.port and self.context is not None:
-                await loop.create_connection(lambda: protocol, address.host, address.port, ssl=self.context)
-            else:
-                raise OSError(f"{address.socket} is not on this machine, and it listens on no port")
 
 
 class LocalEndpoint:
@@ -103,8 +84,8 @@ class LocalEndpoint:
 class _Connection(asyncio.Protocol):
     """The connection to one supervisor, and what waits to be sent to it."""
 
-    def __init__(self, name: str, endpoint: Reachable, connections: "SupervisorConnections") -> None:
-        self.name, self.endpoint, self.connections = name, endpoint, connections
+    def __init__(self, name: str, connections: "SupervisorConnections", greeting: bytes) -> None:
+        self.name, self.connections, self._greeting = name, connections, greeting
         self.outbox = bytearray()
         self.accepts = self.dropped = False
         self.trouble = ""
@@ -115,18 +96,17 @@ class _Connection(asyncio.Protocol):
         self._broken = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
-    async def keep(self) -> None:
+    async def keep(self, endpoint: LocalEndpoint) -> None:
         """Stay connected until cancelled."""
         pause = 0.0
         while True:
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311
             self.heard = False
             try:
-                async with self.connections.turns[bool(self.trouble)]:
-                    self._broken.clear()
-                    await self.endpoint.open(self)
+                self._broken.clear()
+                await endpoint.open(self)
             except OSError as error:
-                self.trouble = str(error) or f"no answer within {CONNECT_WITHIN:g} s"
+                self.trouble = str(error)
             else:
                 await self._broken.wait()
             pause = 0.0 if self.heard else min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
@@ -135,7 +115,7 @@ class _Connection(asyncio.Protocol):
         self._transport, self._paused, self._torn = cast("asyncio.Transport", transport), False, b""
         with self.connections.lock:
             self.outbox, self.dropped, self.accepts = bytearray(), False, self.connections.accept_at_once
-        self._transport.write(self.connections.greeting)
+        self._transport.write(self._greeting)
 
     def data_received(self, data: bytes) -> None:
         if b"\n" not in data:
@@ -185,8 +165,24 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort() if at_once else self._transport.close()
 
+    def is_open(self) -> bool:
+        return self._transport is not None
+
     def is_sending(self) -> bool:
         return self._transport is not None and (bool(self.outbox) or self._transport.get_write_buffer_size() > 0)
+
+
+class Door(NamedTuple):
+    """Who may connect.
+
+    context : the scheduler's side of TLS.
+    name_of : returns the name of the node that a certificate belongs to; empty if it may not connect.
+    ask : answers the request of a stranger, who presented no certificate; called in a thread.
+    """
+
+    context: ssl.SSLContext
+    name_of: Callable[[bytes], str]
+    ask: Callable[[bytes], bytes]
 
 
 class SupervisorConnections:
@@ -195,7 +191,7 @@ class SupervisorConnections:
     Parameters
     ----------
     greeting : bytes
-        Messages sent first on each connection.
+        Messages sent first on each connection, unless it has its own.
     again : bytes
         The message sent after some were dropped.
     hear : callable
@@ -226,7 +222,7 @@ class SupervisorConnections:
         most_unsent: int = MOST_UNSENT,
         accept_at_once: bool = False,
     ) -> None:
-        self.greeting, self.again = greeting, again
+        self._greeting, self.again = greeting, again
         self.hear, self.broken = hear, broken
         self.most_unsent, self.accept_at_once = most_unsent, accept_at_once
         self._tick, self._every = tick, every
@@ -234,7 +230,8 @@ class SupervisorConnections:
         self._connections: dict[str, _Connection] = {}
         self._to_flush: set[_Connection] = set()
         self._rung = False
-        self.turns = {failed: asyncio.Semaphore(MOST_AT_ONCE) for failed in (False, True)}
+        self._accepting: list[asyncio.Task[None]] = []
+        self._arriving: dict[asyncio.Task[None], None] = {}
         self._loop = uvloop.new_event_loop()
         self.closing = asyncio.Event()
         self.failure: BaseException | None = None
@@ -246,13 +243,17 @@ class SupervisorConnections:
 
     # -- from any thread ----------------------------------------------------------------------------------------
 
-    def connect(self, name: str, endpoint: Reachable) -> None:
-        """Connect to a node, and stay connected; its last connection is closed."""
-        self._call(self._open, name, endpoint)
+    def connect(self, name: str, endpoint: LocalEndpoint, greeting: bytes = b"") -> None:
+        """Connect to the supervisor of this machine, and stay connected."""
+        self._call(self._open, name, endpoint, greeting or self._greeting)
 
-    def disconnect(self, name: str) -> None:
-        """Close a node's connection at once, for good."""
-        self._call(self._drop, name)
+    def listen(self, listener: socket.socket, door: "Door") -> None:
+        """Accept the connections of nodes."""
+        self._call(self._listen, listener, door)
+
+    def disconnect(self, name: str, at_once: bool = True) -> None:
+        """Close a node's connection for good; `at_once` drops what is unsent."""
+        self._call(self._drop, name, at_once)
 
     def renew(self, name: str) -> None:
         """Renew a connection that seems to be dead."""
@@ -306,7 +307,8 @@ class SupervisorConnections:
 
     def answer(self, name: str, message: bytes) -> None:
         """Send a message at once; only from `hear` and `tick`."""
-        self._connections[name].answer(message)
+        if name in self._connections:
+            self._connections[name].answer(message)
 
     def _call(self, what: Callable[..., object], *given: object) -> None:
         with contextlib.suppress(RuntimeError):  # it is closed
@@ -332,29 +334,84 @@ class SupervisorConnections:
         until = time.monotonic() + HANG_UP_WITHIN
         while any(connection.is_sending() for connection in self._connections.values()) and time.monotonic() < until:
             await asyncio.sleep(0.005)
-        tasks = [connection.task for connection in self._connections.values() if connection.task is not None]
+        connections = list(self._connections.values())
+        tasks = [*self._arriving, *self._accepting, *(each.task for each in connections if each.task is not None)]
         for name in list(self._connections):
             self._drop(name, at_once=False)
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        while any(connection.is_open() for connection in connections) and time.monotonic() < until:
+            await asyncio.sleep(0.005)
 
     async def _tick_on(self) -> None:
         while True:
             self._tick()
             await asyncio.sleep(self._every)
 
-    def _open(self, name: str, endpoint: Reachable) -> None:
+    def _open(self, name: str, endpoint: LocalEndpoint, greeting: bytes) -> None:
+        connection = self._made(name, greeting)
+        connection.task = self._loop.create_task(connection.keep(endpoint))
+
+    def _made(self, name: str, greeting: bytes) -> _Connection:
+        """Make the connection of a node, in the place of its last one."""
         self._drop(name)
-        connection = _Connection(name, endpoint, self)
+        connection = _Connection(name, self, greeting)
         with self.lock:
             self._connections[name] = connection
-        connection.task = self._loop.create_task(connection.keep())
+        return connection
+
+    def _listen(self, listener: socket.socket, door: "Door") -> None:
+        listener.setblocking(False)
+        self._accepting.append(self._loop.create_task(self._accept_on(listener, door)))
+
+    async def _accept_on(self, listener: socket.socket, door: "Door") -> None:
+        with listener:
+            while True:
+                try:
+                    line, _ = await self._loop.sock_accept(listener)
+                except OSError:  # no descriptor is free
+                    await asyncio.sleep(PAUSE)
+                    continue
+                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                while len(self._arriving) >= MOST_UNIDENTIFIED:
+                    oldest = next(iter(self._arriving))
+                    del self._arriving[oldest]
+                    oldest.cancel()
+                task = self._loop.create_task(self._admit(line, door))
+                self._arriving[task] = None
+                task.add_done_callback(lambda task: self._arriving.pop(task, None))
+
+    async def _admit(self, line: socket.socket, door: "Door") -> None:
+        """Connect the node that holds the key to a known certificate; hear a stranger's one request."""
+        with contextlib.suppress(
+            OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError
+        ):
+            async with asyncio.timeout(HANDSHAKE_WITHIN):
+                reader = asyncio.StreamReader(LONGEST_REQUEST)
+                protocol = asyncio.StreamReaderProtocol(reader)
+                made = await self._loop.connect_accepted_socket(lambda: protocol, line, ssl=door.context)
+                transport = cast("asyncio.Transport", made[0])
+                certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+                try:
+                    if certificate is None:
+                        request = await reader.readuntil()
+                        transport.write(await self._loop.run_in_executor(None, door.ask, request))
+                    elif name := door.name_of(certificate):
+                        transport.set_protocol(connection := self._made(name, self._greeting))
+                        connection.connection_made(transport)
+                        return
+                finally:
+                    if transport.get_protocol() is protocol:
+                        transport.close()
 
     def _drop(self, name: str, at_once: bool = True) -> None:
         with self.lock:
             connection = self._connections.pop(name, None)
-        if connection is not None and connection.task is not None:
+        if connection is not None:
             connection.closed = True
-            connection.task.cancel()
+            if connection.task is not None:
+                connection.task.cancel()
             connection.hang_up(at_once)
 
     def _flush(self) -> None:

@@ -1,7 +1,7 @@
-"""TLS between a scheduler and the supervisors of other machines: both sides have keys and know the other's certificate.
+"""TLS between a scheduler and the supervisors of its nodes: both sides have keys and know the other's certificate.
 
-No names or authorities are trusted. A supervisor accepts only the holder of the key to its scheduler's certificate; the
-scheduler accepts only the key that it gave to that supervisor. Standard library only.
+No names or authorities are trusted. A supervisor talks only to the holder of the key to its scheduler's certificate; the
+scheduler knows each node by its own certificate. Standard library only.
 """
 
 import contextlib
@@ -11,24 +11,34 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def between(own: Path, other: str, at_supervisor: bool) -> ssl.SSLContext:
-    """Make the context of one side.
+def dialing(own: Path | None, scheduler: str) -> ssl.SSLContext:
+    """Make the context of a node.
 
     Parameters
     ----------
-    own : Path
-        PEM file with our certificate and key.
-    other : str
-        The certificate of the other side, as PEM.
-    at_supervisor : bool
-        True for the server side.
+    own : Path or None
+        PEM file with its certificate and key; None for a node that is about to join.
+    scheduler : str
+        The scheduler's certificate, as PEM.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if at_supervisor else ssl.PROTOCOL_TLS_CLIENT)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # identified by its key
-    context.verify_mode = ssl.CERT_REQUIRED
+    if own is not None:
+        context.load_cert_chain(own)
+    context.load_verify_locations(cadata=scheduler)
+    return context
+
+
+def answering(own: Path) -> ssl.SSLContext:
+    """Make the context of the scheduler, whose certificate and key are in `own`. It trusts no node yet.
+
+    Who presents no certificate is a stranger, and may only ask to join.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_OPTIONAL
     context.load_cert_chain(own)
-    context.load_verify_locations(cadata=other)
     return context
 
 
@@ -37,7 +47,7 @@ class TLSConnection:
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
         connection.setblocking(False)
-        self._tls = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        self._tls = context.wrap_socket(connection, do_handshake_on_connect=False)
 
     def fileno(self) -> int:
         return self._tls.fileno()

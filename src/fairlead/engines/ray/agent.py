@@ -4,7 +4,6 @@ The supervisor is not the actor's child, since Ray ends an actor's children with
 the raylet. While Ray reports the node as alive, the actor renews the supervisor's lease.
 """
 
-import hashlib
 import os
 import sys
 import threading
@@ -13,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import fairlead
-from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder
+from fairlead.data_folder import SYSTEM_HOME, home_folder
 from fairlead.engines.local import lease
-from fairlead.engines.local.member import Keys, start_member
+from fairlead.engines.local.checkpoints import shared_checkpoints
+from fairlead.engines.local.member import Membership, start_member
 
 VOUCH_EVERY = 1.0
 """Seconds between two health checks of this node with Ray."""
@@ -34,27 +34,24 @@ class Agent:
         The node's name.
     folder : str
         Where its supervisor and output go; empty for the data folder of the user who runs the raylet.
-    own, scheduler : str
-        The supervisor's certificate with its key, and the scheduler's certificate, as PEM.
-    host : str
-        The node's address.
     as_people : bool
         True if tasks run as the people who submitted them.
     """
 
-    def __init__(
-        self, cluster: str, name: str, folder: str, own: str, scheduler: str, host: str, as_people: bool = False
-    ) -> None:
+    def __init__(self, cluster: str, name: str, folder: str, as_people: bool = False) -> None:
         home = SYSTEM_HOME if as_people else home_folder()
         self._folder = Path(folder) if folder else home / "nodes" / cluster / name
-        self._keys, self._host, self._as_people = Keys(own, scheduler), host, as_people
+        self._name, self._as_people = name, as_people
+        self._membership: Membership | None = None
         self._lock = threading.Lock()  # one start of a supervisor at a time
         self._is_alive = threading.Event()  # Ray reported the node alive since the last check
         for what in (self._vouch, self._keep):
             threading.Thread(target=what, daemon=True).start()
 
-    def start(self) -> dict[str, Any]:
-        """Start the supervisor, or find it. Return its address, and the version of fairlead and the Python here.
+    def start(self, *membership: Any) -> dict[str, Any]:
+        """Start the supervisor, or find it. Return the version of fairlead and the Python here.
+
+        `membership` has the fields of :class:`fairlead.engines.local.member.Membership`; none keeps the last.
 
         Raises PermissionError if tasks should run as people and this is not root.
         """
@@ -65,26 +62,22 @@ class Agent:
             )
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # as the raylet that started us takes it; for the tasks
         with self._lock:
-            address = start_member(self._folder, self._keys, self._host, self._checkpoints())
-        return {"address": address._asdict(), "version": fairlead.__version__, "python": sys.executable}
-
-    def _checkpoints(self) -> Path | None:
-        """Return a folder of this node that people may enter, if tasks run as people."""
-        if not self._as_people:
-            return None
-        SYSTEM_SOCKET.parent.mkdir(mode=0o755, exist_ok=True)
-        name = hashlib.sha256(str(self._folder.resolve()).encode()).hexdigest()[:12]
-        return SYSTEM_SOCKET.parent / f"checkpoints-{name}"
+            self._membership = Membership(*membership) if membership else self._membership
+            checkpoints = shared_checkpoints(self._folder) if self._as_people else None
+            start_member(self._folder, self._membership, checkpoints)
+        return {"version": fairlead.__version__, "python": sys.executable}
 
     def _keep(self) -> None:
         """Restart a killed supervisor while the node is alive. A thread of its own, so that vouching never waits."""
         while True:
             self._is_alive.wait()
             self._is_alive.clear()
+            if self._membership is None:
+                continue
             try:
                 self.start()
             except Exception as error:  # the scheduler gets it too; it is retried
-                os.write(2, f"fairlead: node {self._host} has no supervisor: {error!r}\n".encode())
+                os.write(2, f"fairlead: node {self._name} has no supervisor: {error!r}\n".encode())
 
     def _vouch(self) -> None:
         """Vouch as long as the actor lives, even without a supervisor."""
@@ -102,5 +95,5 @@ class Agent:
                     self._is_alive.set()
             except Exception as error:  # Ray's many kinds: without an answer, do not vouch
                 client = None
-                os.write(2, f"fairlead: node {self._host} is not vouched for: {error!r}\n".encode())
+                os.write(2, f"fairlead: node {self._name} is not vouched for: {error!r}\n".encode())
             time.sleep(VOUCH_EVERY)

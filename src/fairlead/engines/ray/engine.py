@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import socket
 import subprocess
 import sys
 import threading
@@ -17,11 +18,9 @@ from msgspec.structs import replace
 import fairlead
 from fairlead.data_folder import write_private
 from fairlead.engines.contract import Attempts, EngineError, Launches
-from fairlead.engines.local.member import Address
-from fairlead.engines.local.supervisor_connections import Endpoint
+from fairlead.engines.local.member import Membership
 from fairlead.engines.ray.nodes import RayNode, as_bundle, seen_as
 from fairlead.engines.remote.engine import RemoteEngine
-from fairlead.engines.remote.keys import KeyRing
 from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Work
 from fairlead.ray.names import GROUP_WANTED
@@ -54,7 +53,7 @@ class RayEngine(RemoteEngine):
     wake : callable
         Called from another thread when there is something to poll.
     address : str
-        Ray's head, as host:port.
+        Ray's head, as host:port. Nodes connect to this machine's address on the way there.
     lost_after, grace : float
         Duration of leases, and grace of tasks at expiry, in seconds.
     folder : Path, optional
@@ -78,9 +77,9 @@ class RayEngine(RemoteEngine):
         as_people: bool = False,
         after_leaving: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(home, wake, LeasePolicy(lost_after, grace, vouched=True), as_people)
+        self._host = _host_towards(address)
+        super().__init__(home, wake, LeasePolicy(lost_after, grace, vouched=True), (self._host, 0), as_people)
         self._address, self._folder = address, folder
-        self._ring = KeyRing(home / "keys")
         self._child: subprocess.Popen[str] | None = None
         self._alive: dict[str, RayNode] = {}  # by Ray's id
         self._pythons: dict[str, str] = {}  # by node name: the interpreter of its agent
@@ -272,17 +271,17 @@ class RayEngine(RemoteEngine):
 
     def _ask_for_agent(self, each: RayNode) -> None:
         self._asked_at[each.id] = time.monotonic()
-        keys = self._ring.of(each.node.name)
+        own = self._ring.made_for(each.node.name)
         folder = str(self._folder / each.node.name) if self._folder else ""
         self._say(
             do="agent",
             id=each.id,
             name=each.node.name,
             folder=folder,
-            own=keys.own,
-            scheduler=keys.scheduler,
-            host=each.address,
             as_people=self._as_people,
+            membership=Membership(
+                own, self._ring.certificate, [self._host], self.port, {"version": fairlead.__version__}
+            ),
         )
 
     def _hear_refusal(self, node: str, why: str) -> None:
@@ -307,8 +306,7 @@ class RayEngine(RemoteEngine):
             return
         self._refused.pop(there.id, None)
         self._pythons[there.node.name] = message["python"]
-        address = Address(**message["address"])
-        self.admit(there.node, Endpoint(address, self._ring.context(there.node.name)))
+        self.admit(there.node, there.address)
         if there.draining:
             self.drain(there.node.name)
 
@@ -322,6 +320,15 @@ class RayEngine(RemoteEngine):
             for each in list(self._alive.values()):
                 if each.node.name not in there and now - self._asked_at.get(each.id, now) > AGAIN_AFTER:
                     self._ask_for_agent(each)
+
+
+def _host_towards(address: str) -> str:
+    """Return this machine's address on the way to Ray's head, or any if there is none; `wait_for_nodes` says why."""
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        line.connect((host, int(port)))  # sends nothing
+        return str(line.getsockname()[0])
+    return "127.0.0.1"
 
 
 def _some(launches: Launches, which: np.ndarray, jobs: Mapping[int, Job]) -> Launches:

@@ -9,10 +9,9 @@ restarted. It reads and writes lines of JSON:
     {...},
         "draining": bool}]}
         all live nodes, at first and after each change
-    {"saw": "agent", "id": hex, "address": {...}, "version": ..., "python": path}      {"saw": "failed", "id": hex,
-    "why": ...}
-    {"do": "agent", "id": hex, "name": ..., "folder": ..., "own": PEM, "scheduler": PEM, "host": ...,
-        "as_people": bool}
+    {"saw": "agent", "id": hex, "version": ..., "python": path}      {"saw": "failed", "id": hex, "why": ...}
+    {"do": "agent", "id": hex, "name": ..., "folder": ..., "as_people": bool,
+        "membership": [the fields of fairlead.engines.local.member.Membership]}
     {"do": "dismiss"}, to end all agents, and {"saw": "dismissed"}
 
 It ends when either stream is closed.
@@ -109,9 +108,9 @@ class Membership:
                 "max_concurrency": 4,
                 "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
             }
-            given = [asked[key] for key in ("name", "folder", "own", "scheduler", "host", "as_people")]
+            given = [asked[key] for key in ("name", "folder", "as_people")]
             self._agents[node] = self._ray.remote(Agent).options(**options).remote(self._cluster, *given)
-        self._starting[self._agents[node].start.remote()] = node
+        self._starting[self._agents[node].start.remote(*asked["membership"])] = node
         self._waiting.setdefault(node, time.monotonic())
 
     def dismiss(self) -> None:

@@ -1,12 +1,13 @@
 """The scheduler's side of a cluster: sends decisions to the nodes' supervisors and merges their reports.
 
-Nodes come and go by :meth:`RemoteEngine.admit` and :meth:`RemoteEngine.part`, called from the thread of the node source, such
-as Ray's. :mod:`fairlead.engines.remote.members` decides when a node is lost.
+Nodes dial the scheduler. Which ones may, and what they share, a subclass decides: machines that joined
+(:mod:`fairlead.engines.remote.joined`), or Ray's. :mod:`fairlead.engines.remote.members` decides when a node is lost.
 """
 
 import base64
 import logging
 import queue
+import socket
 import threading
 import time
 import uuid
@@ -23,6 +24,7 @@ from fairlead.data_folder import write_private
 from fairlead.engines.contract import (
     NOWHERE,
     Attempts,
+    EngineError,
     Launches,
     NodeDown,
     NodeDraining,
@@ -33,8 +35,8 @@ from fairlead.engines.contract import (
 )
 from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
-from fairlead.engines.local.member import is_here
 from fairlead.engines.local.reports import (
+    About,
     Ended,
     Fed,
     Fenced,
@@ -50,7 +52,8 @@ from fairlead.engines.local.reports import (
     Task,
     read_lines,
 )
-from fairlead.engines.local.supervisor_connections import Endpoint, SupervisorConnections
+from fairlead.engines.local.supervisor_connections import Door, SupervisorConnections
+from fairlead.engines.remote.keys import KeyRing
 from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
 from fairlead.engines.remote.transfer import ResultCollector
 from fairlead.model.specs import Node, Quantities
@@ -76,6 +79,8 @@ class RemoteEngine:
         Called from another thread when there is something to poll.
     policy : LeasePolicy
         When nodes are lost.
+    listen : tuple of str and int
+        Host and port where nodes connect; port 0 for any.
     as_people : bool
         True if tasks run as the people who submitted them, which takes root on each machine; else as the supervisors' users.
 
@@ -92,6 +97,7 @@ class RemoteEngine:
         home: Path,
         wake: Callable[[], None],
         policy: LeasePolicy,
+        listen: tuple[str, int],
         as_people: bool = False,
     ) -> None:
         self.complaint: str | None = None
@@ -99,7 +105,10 @@ class RemoteEngine:
         self._folders = Folders(home / "calls", home / "exports")
         self._lock = threading.Lock()  # guards what follows; never held for long
         self._members: dict[str, Member] = {}
-        self._endpoints: dict[str, Endpoint] = {}
+        self._hosts: dict[str, str] = {}  # of nodes that may connect: how others reach them
+        self._ring = KeyRing(home / "keys")
+        self._listener = _listen(*listen)
+        self.port: int = self._listener.getsockname()[1]
         self.gpus: dict[str, Sequence[int]] = {}
         self._seen: dict[str, Reports] = {}
         self._on: dict[Task, str] = {}  # node of each attempt that was started or reported
@@ -111,6 +120,7 @@ class RemoteEngine:
         self._reads: dict[int, queue.SimpleQueue[bytes | Unreachable | None]] = {}
         self._next_read = 0
         self._superseded = ""
+        self._promised = 0.0
         self._inventory_sent = False
         self._connections: SupervisorConnections | None = None
 
@@ -151,12 +161,7 @@ class RemoteEngine:
             return None
         if not waits or self.complaint:
             return self.complaint
-        why = [
-            f"{name}: {self._connections.trouble_of(name) or 'does not answer'}"
-            for name in waits[:3]
-            if self._connections
-        ]
-        return f"none of {len(waits)} machines can be reached: " + "; ".join(why)
+        return f"none of {len(waits)} nodes has connected: {', '.join(waits[:5])}"
 
     def expect(self, nodes: Mapping[str, bool]) -> None:
         """Expect the nodes in the journal: wait for them to be admitted.
@@ -171,13 +176,18 @@ class RemoteEngine:
 
     def _promised_before(self) -> float:
         """Return the longest lease that an earlier scheduler granted, in seconds; store this one's."""
-        path = self._home / "lost_after"
         try:
-            before = float(path.read_text())
+            before = float((self._home / "lost_after").read_text())
         except (OSError, ValueError):  # there was none
             before = 0.0
-        write_private(path, repr(max(before, self._policy.lost_after)), durable=True)
+        self._promise(max(before, self._policy.lost_after))
         return before
+
+    def _promise(self, seconds: float) -> None:
+        """Write down the longest lease that may be valid, before it is granted."""
+        if seconds != self._promised:
+            write_private(self._home / "lost_after", repr(seconds), durable=True)
+            self._promised = seconds
 
     def wait_for_nodes(self) -> None:
         """No-op: nodes come when they come."""
@@ -190,23 +200,23 @@ class RemoteEngine:
             found = {m.name: now - m.renewed_at for m in self._members.values() if m.standing is not MemberState.LOST}
         return {name: silent_for for name, silent_for in found.items() if silent_for > SILENT}
 
-    def admit(self, node: Node, endpoint: Endpoint) -> None:
-        """Add a node, or change it; its supervisor is reached at `endpoint`."""
+    def admit(self, node: Node, host: str) -> None:
+        """Add a node, or change it; it may connect. Others reach it at `host`."""
         with self._lock:
             member = self._members.get(node.name)
             if member is None or member.standing is MemberState.LOST:
                 member = self._members[node.name] = Member(node.name, node, time.monotonic())
             changed, member.node = member.node != node, node
             self.gpus |= gpu_indices([node])
-            reconnect = self._endpoints.get(node.name) != endpoint or member.gone_at is not None
-            if member.gone_at is not None:
+            reconnect = member.gone_at is not None
+            if reconnect:
                 member.draining = False
             member.gone_at, member.fenced = None, False
-            self._endpoints[node.name] = endpoint
+            self._hosts[node.name] = host
             if changed and member.standing is MemberState.UP:
                 self._reports_of(node.name).nodes += member.seen()
         if reconnect and self._connections is not None:
-            self._connections.connect(node.name, endpoint)
+            self._connections.renew(node.name)
         self._wake()
 
     def drain(self, name: str) -> None:
@@ -242,14 +252,21 @@ class RemoteEngine:
     def serve(self, journal: str, epoch: int) -> None:
         inventory = message("inventory")
         lease = message("lease", lost_after=self._policy.lost_after, grace=self._policy.grace)
-        greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + lease + inventory
+        self._greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex)
+        greeting = self._greeting + lease + inventory
         every = min(0.5, self._policy.lost_after / 20)
         self._connections = SupervisorConnections(greeting, inventory, self._hear, self._broken, self._look, every)
         self._connections.begin()
-        with self._lock:
-            endpoints = dict(self._endpoints)
-        for name, endpoint in endpoints.items():
-            self._connections.connect(name, endpoint)
+        self._connections.listen(self._listener, Door(self._ring.context, self._name_of, self._hear_stranger))
+
+    def _name_of(self, certificate: bytes) -> str:
+        """Return which node may connect with this certificate; empty if none."""
+        name = self._ring.name_of(certificate)
+        return name if name in self._hosts else ""
+
+    def _hear_stranger(self, request: bytes) -> bytes:
+        """Answer one who has no certificate; nodes cannot join by themselves here."""
+        return b""
 
     def _send(self, name: str, line: bytes) -> None:
         assert self._connections is not None, "call serve() first"
@@ -294,9 +311,7 @@ class RemoteEngine:
 
     def _is_elsewhere(self, node: str) -> bool:
         """Return True if a node does not see this machine's files."""
-        with self._lock:
-            endpoint = self._endpoints.get(node)
-        return endpoint is not None and not is_here(endpoint.address)
+        return True
 
     def _exported(self, node: str, name: str) -> dict[str, str] | None:
         """Read a stored environment for a node that does not see this machine's files; else None."""
@@ -311,10 +326,7 @@ class RemoteEngine:
     def _master_of(self, job: int) -> str | None:
         with self._lock:
             _, name = self._firsts.get(job, (0, ""))
-            endpoint = self._endpoints.get(name)
-        if endpoint is None:
-            return None
-        return endpoint.address.host or "127.0.0.1"
+            return self._hosts.get(name)
 
     def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
         self._fan_out("stop", attempts, [where.nodes[place] for place in where.node.tolist()], grace=grace)
@@ -416,6 +428,8 @@ class RemoteEngine:
                 for name in self.names():
                     self._send(name, message("leave"))
             self._connections.close()
+        else:
+            self._listener.close()
 
     def join(self, timeout: float) -> None:
         if self._connections is not None:
@@ -502,6 +516,7 @@ class RemoteEngine:
         assert self._connections is not None
         member.limits, member.promised = inventory.limits, 0.0
         self._sessions[member.name] |= set(inventory.sessions)
+        self._hear_about(member, inventory.about)
         for job, index, number in inventory.tasks:
             self._on.setdefault((job, index, number), member.name)
             if index == 0 and number >= self._firsts.get(job, (0, ""))[0]:
@@ -517,6 +532,11 @@ class RemoteEngine:
             member.standing, member.believed = MemberState.UP, True
             seen.nodes = member.seen()
 
+    def _hear_about(self, member: Member, about: About) -> None:
+        """Handle what a node says of itself."""
+        member.version = about.version
+        member.clock_ahead = about.clock - time.time() if about.clock else 0.0
+
     def _broken(self, name: str) -> None:
         with self._lock:
             member = self._members.get(name)
@@ -531,6 +551,8 @@ class RemoteEngine:
             self._sessions_seen_at = now
             self._close_sessions()
         news = False
+        if self._promised > self._policy.lost_after and not any(m.promised for m in list(self._members.values())):
+            self._promise(self._policy.lost_after)
         with self._lock:
             for name, member in list(self._members.items()):
                 if member.standing is not MemberState.LOST and member.is_lost(self._policy, now):
@@ -560,15 +582,28 @@ class RemoteEngine:
     def _lose(self, member: Member) -> None:
         """Report a node as lost. If it comes back, it does so as a new one, with the ends that it knows."""
         assert self._connections is not None
-        log.warning("node %s is lost: its tasks start again elsewhere", member.name)
+        if member.leaving:
+            log.info("node %s has left", member.name)
+        else:
+            log.warning("node %s is lost: its tasks start again elsewhere", member.name)
         member.standing = MemberState.LOST
         self._on = {task: name for task, name in self._on.items() if name != member.name}
         self._reports_of(member.name).nodes.append(NodeDown(member.name))
-        endpoint = self._endpoints.get(member.name)
-        if member.gone_at is None and endpoint is not None:
+        if member.gone_at is None and member.name in self._hosts:
             self._members[member.name] = Member(member.name, member.node, time.monotonic())
             self._members[member.name].standing = MemberState.LOST
-            self._connections.connect(member.name, endpoint)
+            self._connections.renew(member.name)
         else:
             self._connections.disconnect(member.name)
-            self._endpoints.pop(member.name, None)
+            self._hosts.pop(member.name, None)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Listen for nodes. Raises EngineError."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise EngineError(
+            f"{host}:{port}: cannot listen for nodes: {error.strerror or error}: name another address"
+        ) from None

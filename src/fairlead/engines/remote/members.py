@@ -57,6 +57,12 @@ class Member:
         When it was removed; None if it was not.
     draining : bool
         True if it takes no more tasks.
+    version, clock_ahead : str, float
+        The version of fairlead there, and the seconds that its clock is ahead of ours.
+    here : bool
+        True if it is the scheduler's own machine: a connection within a machine needs no lease.
+    leaving : str
+        "drain" if it leaves when none of its tasks is left, "now" if it ends them, or empty.
     fenced : bool
         True if nothing runs there: its supervisor confirmed that, or the journal has no tasks there.
     """
@@ -70,7 +76,8 @@ class Member:
         self.number = 0
         self.limits: dict[str, bool] = {}
         self.paused = 0
-        self.draining = False
+        self.draining = self.here = False
+        self.version, self.clock_ahead, self.leaving = "", 0.0, ""
 
     def seen(self) -> list[NodeUp | NodeDown | NodeDraining]:
         """Return the events that describe a node that is up."""
@@ -88,4 +95,4 @@ class Member:
             return self.gone_at is not None
         if self.gone_at is not None:
             return self.fenced or now > max(self.gone_at, self.renewed_at) + policy.over_within(self.promised)
-        return not policy.vouched and now > self.renewed_at + policy.over_within(self.promised)
+        return not policy.vouched and not self.here and now > self.renewed_at + policy.over_within(self.promised)

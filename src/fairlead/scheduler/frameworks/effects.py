@@ -22,15 +22,16 @@ from fairlead.scheduler.facts import (
     TaskSaid,
     UpdatesAcknowledged,
 )
-from fairlead.scheduler.framework_index import MOST_UPDATE_IDS, Executor, Launched, Member
+from fairlead.scheduler.framework_index import MOST_UPDATE_IDS, Charge, Executor, Launched, Member, account_of
 from fairlead.scheduler.frameworks import reservations as ports
 from fairlead.scheduler.frameworks import reservations as role_reservations
 from fairlead.scheduler.growth import ensure_group, ensure_queue, ensure_shape, make_role
 from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import UNUSED_OFFER_FACTOR
 from fairlead.scheduler.kernel.view import IN_ORDER
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, OFFER, REVOKING, SUCCEEDED
-from fairlead.scheduler.tables import I8, I64, Bools, Offers, Refusals, vector
+from fairlead.scheduler.tables import F64, I8, I64, NONE, Bools, Offers, Refusals, vector
 
 MOST_LAST = 64.0
 """The longest that a framework goes after all others, in times of `offer_timeout`."""
@@ -56,7 +57,8 @@ def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
         state.queues.declined[row] = 0
         if role not in kept:  # what others did in this leaf before does not count
             state.queues.allocations[row] = state.queues.served[row] = 0
-            state.queues.mean[row] = state.queues.recent[row] = state.queues.last_until[row] = 0
+            state.queues.mean[row] = state.queues.recent[row] = 0
+            state.queues.last_until[row] = f.last_until.get(account_of(fact.framework), 0.0)
     since = before.since if before else fact.at
     f.members[fact.id] = Member(fact.framework, leaves, [*fact.suppressed], since)
     for role in leaves:
@@ -121,6 +123,7 @@ def _offers_made(state: State, fact: OffersMade) -> None:
 def _offers_accepted(state: State, fact: OffersAccepted) -> None:
     _member(state, fact.framework).unanswered = 0
     left = vector(fact.left, state.resources)
+    _charge_tasks(state, fact)
     leaves, nodes, held = _close(state, fact.ids, "accepted", fact.at, left)
     if len({*zip(leaves.tolist(), nodes.tolist(), strict=True)}) != 1:
         raise Contradiction(f"offers {fact.ids} are not of one node and one role")
@@ -173,6 +176,16 @@ def drop_offers_on(state: State, node: int, why: str, at: float) -> None:
     lost = state.offers.id[: state.offers.n][state.offers.node[: state.offers.n] == node].tolist()
     state.frameworks.void |= dict.fromkeys(lost, why)
     _close(state, lost, "its node is lost or changes", at)
+
+
+def make_way(state: State, nodes: I64, at: float) -> None:
+    """Let those that go last give up offers on nodes where tasks ended, if others wait: all of it may be of use now."""
+    b, offers, last = state.groups, state.offers, state.queues.last_until > at
+    if offers.n and last.any():
+        waits = (b.head[: b.n] != NONE) | (b.is_framework[: b.n] & ~last[b.leaf[: b.n]])
+        if waits.any():
+            there = last[offers.leaf[: offers.n]] & np.isin(offers.node[: offers.n], nodes)
+            state.frameworks.yielding = sorted({*state.frameworks.yielding, *offers.id[: offers.n][there].tolist()})
 
 
 def launched(state: State, number: int, job: Job, at: float) -> None:
@@ -240,6 +253,9 @@ def note_ended(state: State, rows: I64, was: I8, outcome: I64, code: I64, at: fl
             what = "revoked"
         number = int(state.jobs.id[rows[k]])
         role_reservations.taken(state, state.index.specs[number], node, -1)
+        if what in ("lost", "revoked"):
+            state.frameworks.charges.pop(number, None)
+        _settle_charge(state, int(rows[k]), at)
         ports.give_back(state.frameworks.ports, node, number)
         state.frameworks.end(number, what, at, int(state.tasks.outcome[task]), int(code[k]))
 
@@ -328,23 +344,55 @@ def _close(state: State, ids: Sequence[int], event: str, at: float, left: I64 | 
         keep = np.ones(n, np.bool_)
         keep[rows] = False
         _keep(offers, keep)
+        state.frameworks.yielding = [offer for offer in state.frameworks.yielding if offer not in ids]
     return found
 
 
 def _note_unused(state: State, rows: I64, left: I64 | None, at: float) -> None:
-    """Let frameworks go after all others for as long as offers cost that they held, for the part that they did not use.
+    """Charge frameworks for the part of offers that they held and did not use.
 
     That is the part of the resource of which least was left: what nobody can use without it is not held in vain.
     """
-    offers, last = state.offers, state.queues.last_until
+    offers, f = state.offers, state.frameworks
     held = offers.rest[rows].sum(axis=0)
     part = 1.0 if left is None else float((left[held > 0] / held[held > 0]).min(initial=1.0))
-    for leaf, seconds in zip(
-        offers.leaf[rows].tolist(), (at - offers.made[rows]) * offers.cost[rows] * part, strict=True
-    ):
-        if seconds > 0.0:
-            most = at + MOST_LAST * state.settings.offer_timeout
-            last[leaf] = min(max(last[leaf], at) + seconds, most)
+    for row in rows.tolist():
+        leaf, amount, cost = int(offers.leaf[row]), offers.rest[row] * part, float(offers.cost[row]) * part
+        account = account_of(f.members[f.at[state.tree.names[leaf]][0]].framework)
+        _charge(state, leaf, account, amount, cost, at - float(offers.made[row]), at)
+
+
+def _charge_tasks(state: State, fact: OffersAccepted) -> None:
+    """Note what launched tasks owe for the time that their offers were held, until they have run as long."""
+    offers, account = state.offers, account_of(_member(state, fact.framework).framework)
+    rows = np.flatnonzero(np.isin(offers.id[: offers.n], fact.ids))
+    cost = float(offers.cost[rows].sum())
+    held = float(((fact.at - offers.made[rows]) * offers.cost[rows]).sum() / cost) if cost else 0.0
+    for job, part in zip(fact.jobs, fact.parts, strict=False) if held > 0.0 else []:  # older facts have no parts
+        state.frameworks.charges[job] = Charge(fact.at + held, cost * part, account)
+
+
+def _settle_charge(state: State, row: int, at: float) -> None:
+    """Charge a framework for a task that ran shorter than its offer was held, or take off what it ran longer."""
+    number = int(state.jobs.id[row])
+    charge = state.frameworks.charges.pop(number, None)
+    if charge is not None:
+        demand = state.shapes.demand[state.jobs.shape_row[row]].astype(np.float64)
+        _charge(state, int(state.jobs.queue[row]), charge.account, demand, charge.cost, charge.even_at - at, at)
+
+
+def _charge(state: State, leaf: int, account: str, amount: F64, cost: float, seconds: float, at: float) -> None:
+    """Let a leaf, and all that come to a role for its account, go after all others for what was held in vain.
+
+    Seconds below 0 shorten the time of the leaf alone. For the account, all of the cluster is what may be held.
+    """
+    last, known, total = state.queues.last_until, state.frameworks.last_until, state.cluster.total
+    most = at + MOST_LAST * state.settings.offer_timeout
+    if seconds * cost > 0.0 or last[leaf] > at:
+        last[leaf] = min(max(last[leaf], at) + seconds * cost, most)
+    if seconds * cost > 0.0:
+        share = float((amount[total > 0] / total[total > 0]).max(initial=0.0))
+        known[account] = min(max(known.get(account, at), at) + seconds * UNUSED_OFFER_FACTOR * share, most)
 
 
 def _refuse(state: State, leaf: int, node: int, amount: I64, until: float, at: float) -> None:

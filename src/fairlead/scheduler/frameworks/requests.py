@@ -280,6 +280,7 @@ def accept(
             left=left.free,
             until=until(refuse_seconds, now),
             left_apart=left.apart,
+            parts=[_part(there.free, job.demand) for job in done.launched],
         )
     )
     facts += [ResourcesReserved(at=now, node=node, **move._asdict()) for move in done.moves]
@@ -288,6 +289,10 @@ def accept(
         zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
         facts.append(TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
     return facts, done.refused
+
+
+def _part(held: Quantities, demand: Quantities) -> float:
+    return min(1.0, max((demand.get(name, 0) / amount for name, amount in held.items() if amount), default=0.0))
 
 
 def _left_in(state: State, offers: Sequence[int], rows: I64) -> Left:
@@ -536,6 +541,7 @@ def settled(state: State, now: float) -> list[Fact]:
         for why, ended in (
             ("node drained", state.nodes.draining[node]),
             ("limit", _over_a_limit(state)),
+            ("others first", np.isin(offers.id[:n], f.yielding)),
         ):
             if (left & ended).any():
                 facts.append(OffersRescinded(at=now, ids=offers.id[:n][left & ended].tolist(), why=why))

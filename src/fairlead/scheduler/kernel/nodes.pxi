@@ -1,4 +1,4 @@
-"""First fit: the nodes with room for a task, skipping full blocks of nodes; and the choice among them (`fit`).
+"""First fit: the nodes with room for a task, the least wasted first, skipping full blocks; and the choice among them (`fit`).
 
 A bound is at least what any node of its block has free of each resource. It rises when room is freed. It falls to the
 exact value after the whole block was searched in vain.
@@ -24,37 +24,79 @@ cdef bint _block_may_hold(View v, i64 *bound, i64 shape) noexcept nogil:
     return True
 
 
+cdef i64 _wasted(View v, i64 shape, i64 kind) noexcept nogil:
+    """Return how much of scarce things a task would strand on a node of a kind; INFINITE if the kind lacks what it needs.
+
+    It is the sum, over the resources that the task does not need and the node has, of 1 / number of nodes that have it.
+    """
+    cdef i64 m = v.len_total
+    wasted = 0
+    for r in range(m):
+        if v.demand[shape * m + r] == 0:
+            wasted += v.kinds[kind * m + r]
+        elif v.kinds[kind * m + r] == 0:
+            return INFINITE
+    return wasted
+
+
+cdef i64 _next_kind(View v, i64 shape, i64 before) noexcept nogil:
+    """Return the kind of nodes that a shape tries after another (NONE: before all), the least wasted first; NONE at the end."""
+    cdef i64 found = NONE, least = INFINITE, after = -1
+    if before != NONE:
+        after = _wasted(v, shape, before)
+    for kind in range(v.len_kinds):
+        wasted = _wasted(v, shape, kind)
+        if wasted < least and (wasted > after or (wasted == after and kind > before)):
+            found, least = kind, wasted
+    return found
+
+
+cdef i64 at_cursor(View v, i64 shape) noexcept nogil:
+    """Return the node of a shape's cursor; the number of nodes if no node has room."""
+    cursor, count = v.shape_cache[shape].cursor, v.counts[NODES]
+    return cursor % count if cursor < v.len_kinds * count else count
+
+
 cdef i64 first_fit(View v, i64 shape) noexcept nogil:
     """Return the first node with room for a task of a shape, or the number of nodes if there is none.
 
-    Within a cycle room only shrinks, so the search continues from the shape's cursor.
+    The kinds of nodes go by what the task would waste there, those of a kind in the order in which they joined. Within a
+    cycle room only shrinks, so the search continues from the shape's cursor.
     """
-    cdef i64 m = v.len_total
-    n, count = 0, v.counts[NODES]
-    if v.shape_cache[shape].cycle == v.counts[CYCLE]:
-        n = v.shape_cache[shape].cursor
-    whole = -1  # the block that was searched from its first node on
-    while n < count:
-        if n % (BLOCK * BLOCK) == 0 and not _block_may_hold(v, &v.large_bounds[(n // (BLOCK * BLOCK)) * m], shape):
-            n += BLOCK * BLOCK
-            continue
-        if n % BLOCK == 0:
-            if not _block_may_hold(v, &v.bounds[(n // BLOCK) * m], shape):
-                n += BLOCK
+    cdef i64 m = v.len_total, n = 0, count = v.counts[NODES], kind = NONE, bit
+    if v.shape_cache[shape].cycle != v.counts[CYCLE]:
+        kind = _next_kind(v, shape, NONE)
+    elif at_cursor(v, shape) < count:
+        kind, n = v.shape_cache[shape].cursor // count, v.shape_cache[shape].cursor % count
+    v.shape_cache[shape].cycle = v.counts[CYCLE]
+    while kind != NONE:
+        bit = (<i64>1) << kind
+        whole = -1  # the block that was searched from its first node on
+        while n < count:
+            block, large = n // BLOCK, n // (BLOCK * BLOCK)
+            if n % (BLOCK * BLOCK) == 0 and not (
+                v.large_kinds_in[large] & bit and _block_may_hold(v, &v.large_bounds[large * m], shape)
+            ):
+                n += BLOCK * BLOCK
                 continue
-            whole = n // BLOCK
-        if holds_task(v, n, shape):
-            break
-        n += 1
-        if n % BLOCK == 0 and whole == n // BLOCK - 1:
-            _lower(v, whole)
-    n = min(n, count)
-    v.shape_cache[shape].cycle, v.shape_cache[shape].cursor = v.counts[CYCLE], n
-    return n
+            if n % BLOCK == 0:
+                if not (v.kinds_in[block] & bit and _block_may_hold(v, &v.bounds[block * m], shape)):
+                    n += BLOCK
+                    continue
+                whole = block
+            if v.node_cache[n].kind == kind and holds_task(v, n, shape):
+                v.shape_cache[shape].cursor = kind * count + n
+                return n
+            n += 1
+            if n % BLOCK == 0 and whole == n // BLOCK - 1:
+                _lower(v, whole)
+        kind, n = _next_kind(v, shape, kind), 0
+    v.shape_cache[shape].cursor = v.len_kinds * count
+    return count
 
 
 cdef i64 by_fit(View v, i64 shape, i64 first) noexcept nogil:
-    """Return the node for a task of a shape, by the shape's `fit`; `first` is the first node with room.
+    """Return the node for a task of a shape, by the shape's `fit`, of the kind of `first`, the first node with room.
 
     PACK takes the smallest, SPREAD the largest free part of the task's dominant resource.
     """
@@ -68,7 +110,9 @@ cdef i64 by_fit(View v, i64 shape, i64 first) noexcept nogil:
             n += BLOCK
             continue
         part = _open_part(v, n, r)
-        if ((fit == PACK and part < least) or (fit == SPREAD and part > least)) and holds_task(v, n, shape):
+        if ((fit == PACK and part < least) or (fit == SPREAD and part > least)) and (
+            v.node_cache[n].kind == v.node_cache[first].kind and holds_task(v, n, shape)
+        ):
             best, least = n, part
         n += 1
     return best

@@ -188,5 +188,5 @@ cdef bint places_singly(View v, i64 b) noexcept nogil:
 cdef void take_found(View v, i64 b, i64 placed) noexcept nogil:
     """Take the room for a single task that :func:`has_room` found: at the shape's cursor, or a held node that it may enter."""
     shape = v.groups[b].shape_row
-    n = v.shape_cache[shape].cursor
+    n = at_cursor(v, shape)
     _take(v, b, by_fit(v, shape, n) if n < v.counts[NODES] else v.group_cache[b].entered, NONE, placed)

@@ -47,6 +47,7 @@ class NodeCache(Table):
 
     freed: I64  # rows 0 to counts[FREED]: list of freed nodes
     is_freed: Bools  # the row's node is in that list
+    kind: I64  # the node's row of `kinds`
     refusal: I64  # in the search `refusal_search`: 1 + row of the first refusal for the node
     refusal_search: I64
 
@@ -118,10 +119,10 @@ class GroupCache(Table):
 
 
 class ShapeCache(Table):
-    """A shape's first-fit cursor."""
+    """A shape's first-fit cursor: kind * number of nodes + node."""
 
     cycle: I64
-    cursor: I64  # in the cycle `cycle`, no node before it has room
+    cursor: I64  # in the cycle `cycle`, no node that goes before it has room
 
 
 FRAME: Final = fields(
@@ -168,6 +169,12 @@ INFINITE: Final = 2**62
 BLOCK: Final = 32
 """Nodes per block, and blocks per large block. `bounds` holds the most that one node of a block has free, by resource."""
 
+MAX_KINDS: Final = 62
+"""Kinds of nodes, by which resources they have, that are distinguished: each has a bit in `kinds_in` of blocks with them.
+
+Rows of `kinds` hold a node's part of all nodes with a resource, in 2**-32; 0 if the kind has none of it.
+"""
+
 MIN_OFFER = {"cpu": 10, "memory": 32 * 2**20}
 """A node is offered if it has this much left of one of these: milli-cpu, bytes."""
 
@@ -203,10 +210,10 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
     "counts": _I64_1, "times": ("f8", 1), "grain": _I64_1, "fine": _I64_1,
     "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "stack": _I64_1,
-    "best": _I64_1, "needs": _I64_1,
+    "best": _I64_1, "needs": _I64_1, "kinds_in": _I64_1, "large_kinds_in": _I64_1,
     "histogram_places": ("i4", 2), "masks": ("?", 2), "may_fit": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "min_offer": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
-    "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2,
+    "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "kinds": _I64_2, "caps": _I64_2,
 }  # fmt: skip
 """A view's arrays, each with type and number of dimensions: the tables' rows and wide arrays by their names, then the
 rest of the order."""

@@ -52,7 +52,7 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
         "hoards": hoards,
         "text": _status_text(state, member, mine, now, hoards)
         + (
-            f"; it goes after all others for {last - now:.0f} s: it held offers and did not use them"
+            f"; it goes after all others for {last - now:.0f} s: it or its account held offers and did not use them"
             if last > now
             else ""
         ),

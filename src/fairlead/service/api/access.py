@@ -47,7 +47,7 @@ class Line(NamedTuple):
 
 READ, CHANGE = False, True
 
-COSTS = {("POST", "/v1/tokens"): 100, ("POST", "/v1/page"): 20}
+COSTS = {("POST", "/v1/tokens"): 100, ("POST", "/v1/nodes/tokens"): 100, ("POST", "/v1/page"): 20}
 """Requests that count as several in the rate limit, since each adds stored data."""
 
 ROUTES: Mapping[tuple[str, str], Line] = {
@@ -89,6 +89,7 @@ ROUTES: Mapping[tuple[str, str], Line] = {
     ("POST", "/v1/nodes/{node}/drain"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/nodes/{node}/resume"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/nodes/{node}/forget"): Line(Who.OPERATORS, CHANGE),
+    ("POST", "/v1/nodes/tokens"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/reload"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/down"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/page"): Line(Who.PEOPLE, READ),

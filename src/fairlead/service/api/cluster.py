@@ -15,6 +15,8 @@ from starlette.types import Receive, Scope, Send
 import fairlead
 from fairlead.audit.over_time import LONGEST, STARVED_AFTER
 from fairlead.engines.contract import LiveEngine
+from fairlead.engines.remote.joined import JoinedEngine
+from fairlead.engines.remote.keys import NotAdmitted
 from fairlead.model.api_types import (
     CardInfo,
     Changed,
@@ -22,6 +24,7 @@ from fairlead.model.api_types import (
     FrameworkInfo,
     FrameworkList,
     Health,
+    NewNodeToken,
     NodeList,
     OverTimeInfo,
     QueueList,
@@ -45,7 +48,7 @@ from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Json, by_wall_clock, errors, retry_after
-from fairlead.service.api.requests import CardsRequest, DownRequest, NodeName
+from fairlead.service.api.requests import CardsRequest, DownRequest, NodeName, NodeTokenRequest
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.service.feed import Feed
@@ -171,6 +174,19 @@ def add_operating(
     async def forget(node: NodeName, caller: Known) -> Response:
         """Forget a lost node."""
         return Json({"changed": await client.change(caller, lambda s, now: admission.forget(s, node, now))})
+
+    @api.post("/v1/nodes/tokens", status_code=201, response_model=NewNodeToken)
+    async def new_node_token(request: NodeTokenRequest, caller: Known) -> Response:
+        """Make a token that one machine may join with, once. It is shown only this once."""
+        if not isinstance(engine, JoinedEngine):
+            raise Refused("this scheduler takes no nodes: start it with `fairlead up --nodes HOST:PORT`")
+        try:
+            token = await asyncio.to_thread(engine.new_token, request.name, request.seconds)
+        except NotAdmitted as error:
+            raise Refused(str(error)) from None
+        about = f"made a token for node {request.name}" if request.name else "made a token for a node"
+        await asyncio.to_thread(audit_records.done, caller.person.name, about)
+        return Json({"token": token, "address": engine.address}, 201)
 
     @api.post("/v1/reload", response_model=Reloaded)
     async def reload_configuration(caller: Known) -> Response:

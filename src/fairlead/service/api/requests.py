@@ -98,6 +98,15 @@ class CardsRequest(Body):
     ] = []
 
 
+class NodeTokenRequest(Body):
+    """A token for a machine that joins."""
+
+    name: Annotated[
+        str, Field(max_length=253, pattern=r"^[^/\s]*$", description="The node's name. Default: any new one.")
+    ] = ""
+    seconds: Annotated[float, Field(gt=0, le=7 * 86400, description="Its lifetime.")] = 3600.0
+
+
 class AfterRequest(Body):
     """A job that must end first."""
 

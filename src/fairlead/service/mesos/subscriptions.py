@@ -32,7 +32,7 @@ from fairlead.service.mesos.streams import Stream
 
 RESEND_SECONDS = 10.0
 """After which an unacknowledged update is sent again."""
-REPORTED_RESCINDED = ("expired", "node lost", "node drained", "node changed", "limit", "claimed")
+REPORTED_RESCINDED = ("expired", "node lost", "node drained", "node changed", "others first", "limit", "claimed")
 """Why offers are rescinded that their framework believes valid; it knows itself about its own disconnection."""
 
 

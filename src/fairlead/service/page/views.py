@@ -5,7 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fairlead.charts import Axis, Chart, Series, moment, percent
+from fairlead.audit.over_time_report import share_charts
 from fairlead.model.api_types import QueueInfo
 from fairlead.model.used import together
 from fairlead.service.page.asking import Declined
@@ -169,21 +169,8 @@ def _over_of(past: Any, names: Iterable[str]) -> list[dict[str, Any]]:
     """Return queues of an audit over time, each with its chart if the audit has its shares."""
     if not past or "failed" in past:
         return []
-    series, by_name = past["series"], {each["name"]: each for each in past["queues"]}
-    drawn = {each["name"]: each for each in series["queues"]} if len(series["at"]) > 1 else {}
-    found = []
-    for name in names:
-        if name in by_name:
-            chart = _chart(series["at"], drawn[name]) if name in drawn else None
-            found.append({**by_name[name], "chart": chart})
-    return found
-
-
-def _chart(at: list[float], queue: Mapping[str, Any]) -> Chart:
-    """Draw what a queue got beside what it was entitled to."""
-    got = Series("used", at, queue["got"], "area", holds=True)
-    entitled = Series("entitled", at, queue["entitled"], holds=True, colour=1)
-    return Chart(f"{queue['name']}: dominant share", [got, entitled], Axis(form=moment), Axis(form=percent), plot=110)
+    by_name, charts = {each["name"]: each for each in past["queues"]}, share_charts(past)
+    return [{**by_name[name], "chart": charts.get(name)} for name in names if name in by_name]
 
 
 async def jobs(look: Look) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def opened(path: Path, errors: str = "strict") -> TextIO:
 def delimited(path: Path, separator: str = ",", names: Sequence[str] = (), errors: str = "strict") -> Iterator[Chunk]:
     """Read text with a row a line; `names` are the columns of a file whose first line is a row."""
     with opened(path, errors) as file:
-        reader = csv.reader(file, delimiter=separator)
+        reader = csv.reader(file, delimiter=separator, quotechar=None if separator == "|" else '"', strict=True)
         try:
             names = names or _header(path, next(reader, []), separator)
             begin = reader.line_num

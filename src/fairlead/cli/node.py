@@ -1,0 +1,178 @@
+"""`fairlead node`: makes this machine a node of a scheduler on another one, and keeps its supervisor running.
+
+HOME/node has the node's key and its supervisor's files. The supervisor does the work and outlives this process.
+"""
+
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import fairlead
+from fairlead.cli.failure import Failure
+from fairlead.data_folder import home_folder, make_home, remove_folder
+from fairlead.engines.local.checkpoints import shared_checkpoints
+from fairlead.engines.local.machine import this_machine
+from fairlead.engines.local.member import Membership, change_membership, read_membership, start_member, supervisor_in
+from fairlead.engines.remote.joining import DEFAULT_PORT, Joined, Request, ask_to_join
+from fairlead.engines.remote.keys import NotAdmitted, make_certificate
+from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.model.quantity import round_quantity
+from fairlead.model.specs import Node
+from fairlead.people.accounts import myself
+from fairlead.policies.registry import find_policy
+
+LOOK_EVERY = 2.0
+"""Seconds between two checks of the supervisor."""
+ENDS_WITHIN = 20.0
+"""Seconds for tasks to end after Ctrl-C."""
+CLOCKS = 2.0
+"""Seconds that clocks may differ without a warning."""
+
+
+def folder_of(home: Path | None) -> Path:
+    """Return the node's folder."""
+    return (home or home_folder()).absolute() / "node"
+
+
+def join(address: str, token: str | None, name: str | None, home: Path | None, config: Path | None) -> Membership:
+    """Join, or renew what a member shares; return the membership. Raises Failure, OSError."""
+    host, port = _host_and_port(address)
+    node = _shared(config)
+    folder = folder_of(home)
+    try:
+        make_home(folder.parent)
+    except OSError as error:
+        raise Failure(str(error)) from None
+    try:
+        last = read_membership(folder / "supervisor")
+        if token is None and last is None:
+            raise Failure(
+                f"this machine is no node yet: on the scheduler's machine, run `fairlead node token`; then here: fairlead node "
+                f"join {address} TOKEN"
+            )
+        own, scheduler, about = (last.own, last.scheduler, last.about) if last is not None else ("", "", {})
+        if token is not None:
+            own = make_certificate(f"fairlead {time.time_ns()}")
+            person = myself()
+            certificate = own[own.index("-----BEGIN CERTIFICATE-----") :]
+            asked = Request("", name or node.name, certificate, person.name, person.uid)
+            joined = ask_to_join(host, port, token, asked)
+            scheduler, about = joined.scheduler, {"name": joined.answer.name, "as_people": joined.answer.as_people}
+            _report(joined)
+        about |= {"capacity": node.capacity, "labels": node.labels, "version": fairlead.__version__, "leaving": ""}
+        return Membership(own, scheduler, _addresses(host), port, about)
+    except NotAdmitted as error:
+        raise Failure(str(error)) from None
+    except (ValueError, KeyError) as error:
+        raise Failure(
+            f"{folder}: what is kept of the membership cannot be read ({error}): join with a new token"
+        ) from None
+    except OSError as error:
+        raise Failure(f"{host}:{port}: no scheduler takes nodes there: {error.strerror or error}") from None
+
+
+def _report(joined: Joined) -> None:
+    """Say what differs from the scheduler's machine."""
+    if joined.answer.version != fairlead.__version__:
+        say(f"the scheduler is fairlead {joined.answer.version}, and this is {fairlead.__version__}")
+    if abs(joined.ahead) > CLOCKS:
+        how = "ahead of" if joined.ahead > 0 else "behind"
+        say(f"this clock is {abs(joined.ahead):.0f} s {how} the scheduler's: set both by NTP")
+    if not joined.answer.as_people:
+        say(f"all tasks run as {myself().name}")
+
+
+def keep(membership: Membership, home: Path | None) -> None:
+    """Keep the supervisor running until the node leaves or a signal comes. Raises Failure.
+
+    SIGINT ends the tasks, which start again elsewhere; SIGTERM leaves them running under the supervisor.
+    """
+    folder, about = folder_of(home), membership.about
+    place, ended = folder / "supervisor", threading.Event()
+    signals: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        signals.append(number)
+        ended.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, hear)
+    checkpoints = shared_checkpoints(folder) if about["as_people"] else None
+    _start(folder, membership, checkpoints)
+    shares = "  ".join(f"{name} {round_quantity(name, amount)}" for name, amount in about["capacity"].items())
+    say(f"node {about['name']} shares {shares}; Ctrl-C ends what runs here, `fairlead node leave` drains it first")
+    while not ended.wait(LOOK_EVERY):
+        now = read_membership(place)
+        if now is None or (now.about["leaving"] and supervisor_in(place) is None):
+            say("this machine has left")
+            return
+        if supervisor_in(place) is None:
+            _start(folder, None, checkpoints)
+    if signal.SIGINT in signals:
+        say("ending what runs here: it starts again elsewhere")
+        _let_go(place, "now", ENDS_WITHIN)
+
+
+def leave(home: Path | None) -> None:
+    """Drain this node, wait until it is empty, and forget the membership. Raises Failure."""
+    folder = folder_of(home)
+    if read_membership(folder / "supervisor") is None:
+        raise Failure(f"{folder}: this machine is no node: nothing to leave")
+    if supervisor_in(folder / "supervisor") is None:
+        _start(folder, None, None)
+    say("waiting for the tasks here to end; Ctrl-C stops waiting, and the node leaves all the same")
+    _let_go(folder / "supervisor", "drain", None)
+    remove_folder(folder)
+    say("this machine has left")
+
+
+def _let_go(place: Path, how: str, within: float | None) -> None:
+    """Have the supervisor leave, and wait until it has ended. Raises Failure if that takes longer."""
+    change_membership(place, leaving=how)
+    until = time.monotonic() + (within or float("inf"))
+    while supervisor_in(place) is not None:
+        if time.monotonic() > until:
+            raise Failure("the scheduler does not answer: tasks here end when their lease is over")
+        time.sleep(0.1)
+
+
+def _start(folder: Path, membership: Membership | None, checkpoints: Path | None) -> None:
+    try:
+        start_member(folder, membership, checkpoints)
+    except OSError as error:
+        raise Failure(str(error)) from None
+
+
+def _shared(config: Path | None) -> Node:
+    """Return what this machine shares: all of it, or what the only [[node]] of a file says."""
+    if config is None:
+        return this_machine({})
+    try:
+        found = read_configuration(config, find_policy)
+    except DocumentError as error:
+        raise Failure(str(error)) from None
+    if len(found.nodes) > 1:
+        raise Failure(f"{config}: [[node]]: a machine joins as one node: name one")
+    return found.nodes[0] if found.nodes else this_machine(found.system)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        host, port = address, str(DEFAULT_PORT)
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise Failure(f"{address!r}: write HOST:PORT, as given to `fairlead up --nodes`")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _addresses(host: str) -> list[str]:
+    found: Sequence[tuple[object, ...]] = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))  # type: ignore[index]
+
+
+def say(line: str) -> None:
+    print(f"fairlead: {line}", file=sys.stderr, flush=True)

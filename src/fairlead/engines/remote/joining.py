@@ -1,0 +1,80 @@
+"""How a machine asks to join: one request over TLS, before it has a certificate that the scheduler knows.
+
+The scheduler is the one with the certificate whose fingerprint is in the token; nobody else receives the token's secret.
+"""
+
+import socket
+import ssl
+import time
+
+import msgspec
+
+import fairlead
+from fairlead.engines.remote.keys import NotAdmitted, fingerprint, secret_and_fingerprint
+
+PROTOCOL = 1
+"""Of the messages between scheduler and nodes; a change that older ones do not understand makes it higher."""
+DEFAULT_PORT = 7374
+WITHIN = 20.0
+"""Seconds for an answer."""
+LONGEST_ANSWER = 2**16
+
+
+class Request(msgspec.Struct):
+    """A request to join, by the account that the node's supervisor runs as."""
+
+    secret: str
+    name: str
+    certificate: str
+    account: str
+    uid: int
+    protocol: int = PROTOCOL
+    version: str = fairlead.__version__
+
+
+class Answer(msgspec.Struct):
+    """The scheduler's answer: why not, if `refused`; else the node's name, and what it needs to know.
+
+    clock : the scheduler's wall clock; seconds since the epoch.
+    as_people : True if tasks run as the people who submitted them.
+    """
+
+    refused: str = ""
+    name: str = ""
+    journal: str = ""
+    clock: float = 0.0
+    as_people: bool = False
+    version: str = fairlead.__version__
+
+
+class Joined(msgspec.Struct):
+    """What a machine knows after it joined; `ahead` is how many seconds its clock is ahead of the scheduler's."""
+
+    answer: Answer
+    scheduler: str  # its certificate, as PEM
+    ahead: float
+
+
+def ask_to_join(host: str, port: int, token: str, request: Request) -> Joined:
+    """Join. Raises NotAdmitted, OSError."""
+    request.secret, pinned = secret_and_fingerprint(token)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # identified by the fingerprint
+    with socket.create_connection((host, port), WITHIN) as plain, context.wrap_socket(plain) as line:
+        certificate = line.getpeercert(binary_form=True)
+        if certificate is None or fingerprint(certificate) != pinned:
+            raise NotAdmitted(f"{host}:{port} is not the scheduler that made the token: check the address")
+        before = time.time()
+        line.sendall(msgspec.json.encode(request) + b"\n")
+        received = b""
+        while not received.endswith(b"\n") and len(received) < LONGEST_ANSWER and (data := line.recv(2**14)):
+            received += data
+        after = time.time()
+    try:
+        answer = msgspec.json.decode(received, type=Answer)
+    except msgspec.DecodeError:
+        raise NotAdmitted(f"{host}:{port} gave no answer: see the scheduler's log") from None
+    if answer.refused:
+        raise NotAdmitted(answer.refused)
+    return Joined(answer, ssl.DER_cert_to_PEM_cert(certificate), (before + after) / 2 - answer.clock)
