@@ -202,7 +202,9 @@ cpdef bint is_eligible_victim(View v, PreemptionPlan g, i64 k, i64 b, i64 kind) 
     """Return True if a run may be preempted for a group's claim, given the preemptions already in the plan."""
     cdef i64 m = v.len_total
     cdef bint shared
-    if g.runs[k].preempted or g.runs[k].protected or not g.is_eligible_victim[g.runs[k].leaf]:  # rules: min-runtime, revocable
+    if g.runs[k].preempted or g.runs[k].barred or g.runs[k].protected:  # rule: min-runtime
+        return False
+    if not g.is_eligible_victim[g.runs[k].leaf]:  # rule: revocable
         return False
     job, count = g.runs[k].job, g.runs[k].count
     demand, q = &v.demand[v.jobs[job].shape_row * m], g.runs[k].leaf

@@ -54,7 +54,6 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import (
     ENTITLEMENT_TOLERANCE,
     KEY_COLUMNS_AFTER_QUEUES,
-    MAX_CANDIDATES,
     MAX_SEARCH_STEPS,
     NOT_REACHED,
     NOW_RESCINDED,
@@ -298,8 +297,8 @@ def preemption_plan_of(state: State, now: float, frameworks: bool = False) -> Pr
         entitled=entitled_by_queue(state, frameworks), above=np.zeros(queues), depth=depth,
         runs=np.zeros(runs, PreemptionPlan.ARRAYS["runs"][0]), at=np.zeros(n + 1, np.int64), by_node=np.zeros(runs, np.int64),
         own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), is_eligible_victim=np.zeros(queues, np.bool_),
-        picked=np.zeros(runs + MAX_CANDIDATES + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
-        hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([MAX_SEARCH_STEPS]),
+        picked=np.zeros(runs + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
+        hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([MAX_SEARCH_STEPS, 0]),
         rescinded=np.zeros(state.offers.n, np.int64),
     )  # fmt: skip
     v = state.view()
