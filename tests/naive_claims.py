@@ -227,19 +227,15 @@ class Planner:
     # -- the plan --------------------------------------------------------------------------------------------------
 
     def plan(self) -> set[int] | None:
-        """The rows of the tasks that pay; None where nothing makes room."""
+        """The rows of the tasks that pay, picked greedily; None where those do not do."""
         paid: list[Run] = []
         while not self.fits(paid):
             missing = self.wanted - sum(self.hosts(n, paid) for n in range(self.state.nodes.n))
             found = [(self.on_node(n, paid, missing), n) for n in range(self.state.nodes.n)]
             options = [(-gain, key, n, some) for (gain, some, key), n in found if gain]
-            if options:
-                paid += min(options, key=lambda o: o[:3])[3]
-                continue
-            some = self.any_set(paid)
-            if some is None:
+            if not options:
                 return None
-            paid += some
+            paid += min(options, key=lambda o: o[:3])[3]
         for chosen in range(2 ** len(paid)):
             some = [run for k, run in enumerate(paid) if chosen >> k & 1]
             if self.fits(some):
@@ -247,34 +243,6 @@ class Planner:
                     return None
                 return {t for run in some for t in run.tasks}
         raise AssertionError("all of them do not do")
-
-    def any_set(self, paid: list[Run]) -> list[Run] | None:
-        """The first set of runs of one node that may pay together and make room for one task more."""
-        for n in range(self.state.nodes.n):
-            at_first = self.hosts(n, paid)
-            if (self.state.nodes.capacity[n] < self.need).any():
-                continue
-            lacks = [r for r in range(len(self.need)) if self.need[r]]
-            room = self.room[n] + sum(
-                (run.nodes.count(n) * np.array(run.demand) for run in paid), np.zeros_like(self.need)
-            )
-            lacks = [r for r in lacks if room[r] < (at_first + 1) * self.need[r]]
-            able = [
-                run for run in self.runs
-                if run not in paid and n in run.nodes and any(run.demand[r] for r in lacks) and self.is_eligible_victim(run, paid)
-            ]  # fmt: skip
-            ranked: list[Run] = []
-            for run in able:
-                place = len(ranked)
-                while place and self.before(run, ranked[place - 1], paid):
-                    place -= 1
-                ranked.insert(place, run)
-            for chosen in range(1, 2 ** len(ranked)):
-                some = [run for k, run in enumerate(ranked) if chosen >> k & 1]
-                together = all(self.is_eligible_victim(run, [*paid, *some[:k]]) for k, run in enumerate(some))
-                if together and self.hosts(n, [*paid, *some]) > at_first:
-                    return some
-        return None
 
     # -- any set -----------------------------------------------------------------------------------------------------
 

@@ -125,6 +125,29 @@ def test_nobody_is_placed_who_would_be_revoked_again(why, reserve_after):
     assert story.runs(first) >= 3
 
 
+def test_only_what_stays_within_its_guarantee_goes_first():
+    """Of a's two jobs the first, of two CPUs, is beyond its one: it would be revoked at once for the five of b."""
+    story = Story([{"cpu": 6}], [Queue("a", guarantee={"cpu": 1}), Queue("b", guarantee={"cpu": 5})])
+    story.job(0.0, "a", 100.0, cpu=2)
+    story.job(0.0, "a", 100.0, cpu=1)
+    story.job(0.0, "b", 100.0, cpu=5)
+    story.until(90.0)
+    assert (story.began[2], story.began[3]) == ([0.0], [0.0])
+    assert not story.revoked()
+
+
+def test_of_two_that_stay_within_their_guarantees_one_may_pay_for_the_other():
+    """A's first task is on the only node for b when its second goes beyond the guarantee: the first may pay, once."""
+    nodes = [{"cpu": 1, "gpu": 1}, {"cpu": 1}]
+    queues = [Queue("a", guarantee={"cpu": 1}), Queue("b", guarantee={"cpu": 1, "gpu": 1})]
+    story = Story(nodes, queues)
+    story.job(0.0, "a", 100.0, 2, cpu=1)
+    story.job(0.0, "b", 100.0, cpu=1, gpu=1)
+    story.until(90.0)
+    assert story.runs("b") == 1
+    assert len(story.revoked()) <= 1
+
+
 class World:
     """A random tree of three levels on paper, with jobs that come at random."""
 

@@ -396,10 +396,11 @@ def test_room_that_a_job_was_skipped_for_is_found_when_it_may_start():
 
 def test_nodes_are_kept_for_a_job_that_an_older_one_was_skipped_for():
     """The search for who is first in line skips one that may not start; what it noted of that on paper is gone afterwards."""
-    world = World([Queue("A", guarantee={"cpu": 4000}, max_jobs=1), Queue("B")], {"cpu": 4000}, reserve_after=1.0)
-    older = world.submit("A", {"cpu": 3000})
+    queues = [Queue("A", guarantee={"gpu": 2000}, max_jobs=1), Queue("B")]
+    world = World(queues, {"cpu": 4000, "gpu": 2000}, reserve_after=1.0)
+    older = world.submit("A", {"cpu": 3000, "gpu": 1000})
     world.happen(JobHeld(at=world.now, id=older))
-    younger = world.submit("A", {"cpu": 3000}, 3)
+    younger = world.submit("A", {"cpu": 3000, "gpu": 1000}, 3)
     small = world.submit("B", {"cpu": 1000}, 99)
     assert world.placed() == [(younger, 0), (small, 0)]
     world.end(small)

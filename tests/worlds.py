@@ -405,12 +405,13 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
     def goes_first(q: int, job: int) -> bool:
         """Whether a queue goes first with a job for what it is guaranteed; or the next below it, where that is nothing."""
         demand, first = state.shapes.demand[jobs.shape_row[job]], False
+        count = max(1, int(state.groups.gang[buckets[job]]))
         for x in path(int(jobs.queue[job])):
             has_now, named = used[x] + claimed(x, NONE), (demand > 0) & (queues.guarantee[x] > 0)
             if as_yarn(int(queues.parent[x])):
                 first = needy_as_yarn(x) if queues.guarantee[x].any() else first
             elif named.any():
-                first = bool((has_now < queues.guarantee[x])[named].any())
+                first = bool((has_now + count * demand <= queues.guarantee[x])[named].all())
             if x == q:
                 break
         return first

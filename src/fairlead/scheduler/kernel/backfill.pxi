@@ -191,7 +191,7 @@ cdef bint _goes_before_another(View v, i64 x, i64 x_below, i64 shape) noexcept n
         if v.queues[y].parent == v.queues[x].parent and y != x and v.queues[y].tasks > 0:
             if v.best[v.queue_cache[y].base + 1] == NONE:  # else its key is up to date
                 _set_keys_of(v, y)
-            if _is_before(v, x, x_below, y, exact_below(v, y, shape, 1)):
+            if _is_before(v, x, x_below, y, exact_below(v, y, shape, 1, 1)):
                 return True
     return False
 
@@ -580,14 +580,14 @@ cdef bint _goes_before_with(View v, i64 one, i64 shape, i64 *more, i64 b, i64 z,
     x, y = _siblings(v, one, v.groups[b].leaf)
     _suppose_more(v, x, 1, more, z, promised)
     _set_keys_of(v, y)
-    before = _is_before(v, x, below_on_path(v, x, one, shape), y, _below(v, y, b))
+    before = _is_before(v, x, below_on_path(v, x, one, shape, 1), y, _below(v, y, b))
     _suppose_more(v, x, -1, more, z, promised)
     return before
 
 
 cdef i64 _below(View v, i64 x, i64 b) noexcept nogil:
     """Return 0 if queue x goes first with a group's next task because of a guarantee; else 1."""
-    return below_on_path(v, x, v.groups[b].leaf, v.groups[b].shape_row)
+    return below_on_path(v, x, v.groups[b].leaf, v.groups[b].shape_row, tasks_at_once(v, b))
 
 
 cdef bint _is_before(View v, i64 x, i64 x_below, i64 y, i64 y_below) noexcept nogil:

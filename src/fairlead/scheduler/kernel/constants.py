@@ -105,21 +105,13 @@ ENTITLEMENT_TOLERANCE: Final = 1e-9
 KEPT, NOW_RESCINDED, RESCINDED = range(3)
 """State of an offer in a plan."""
 
-# victims.pxi, subsets of one node
-MAX_CANDIDATES: Final = 8
-"""Runs of a node of which all subsets are tried when greedy picks fail."""
-MAX_SUBSET_NODES: Final = 64
-"""Nodes for which that is done."""
+# victims.pxi
 KEY_COLUMNS_AFTER_QUEUES: Final = 4
 """Columns of a node's key after revocability and the queues: priority, lost work, tasks, start."""
-
-# victims.pxi, sets across nodes
 MAX_SEARCH_STEPS: Final = 1_000_000
-"""Steps of about 10 ns in one decision."""
+"""Runs looked at to swap victims in one decision."""
 CLAIM_STEPS_DIVISOR: Final = 4
 """A claim may use one in this many of the steps left."""
-REVOCABLE_FIRST: Final = 1e9  # exceeds any help
-LATER_TASK_HELP: Final = 1e-6  # help that counts only after other preemptions
 
 # filling.pxi
 LEVEL_TOLERANCE: Final = 1e-11

@@ -121,10 +121,15 @@ cdef bint may_go_first(View v, i64 q, i64 node) noexcept nogil:
 
 cdef bint _may_go_first(View v, i64 q, i64 node) noexcept nogil:
     cdef i64 m = v.len_total
-    for r in range(m):
-        if _has(v, q, r) < v.guarantee[q * m + r] and v.needs[node] & needs_bit(r):
-            return True
-    return _child_may_go_first(v, q, node)
+    cdef bint may
+    may, least = False, &v.least[node * v.cols_least]
+    for r in range(m if v.queues[q].guaranteed else 0):
+        left = v.guarantee[q * m + r] - _has(v, q, r)
+        if v.guarantee[q * m + r] > 0 and 0 < least[r] < INFINITE and least[r] > left:
+            return False
+        if left > 0 and v.needs[node] & needs_bit(r):
+            may = True
+    return may or _child_may_go_first(v, q, node)
 
 
 cdef bint _child_may_go_first(View v, i64 q, i64 node) noexcept nogil:
@@ -320,15 +325,15 @@ cdef bint group_goes_before(View v, i64 a, i64 b) noexcept nogil:
     return v.group_cache[a].number < v.group_cache[b].number
 
 
-cpdef i64 exact_below(View v, i64 q, i64 shape, i64 under) noexcept nogil:
-    """Return 0 if queue q goes first with a task of the shape, being below its guarantee of something the task needs; else 1.
+cpdef i64 exact_below(View v, i64 q, i64 shape, i64 count, i64 under) noexcept nogil:
+    """Return 0 if queue q goes first with `count` tasks of a shape: they stay within its guarantee of what they need; else 1.
 
     A queue that is guaranteed nothing the task needs takes the value `under` of the queue below it on the path (1 for a
     leaf). So a guarantee counts among the siblings of all queues above it, until one of them names its own.
     `kernel/claims.pxi` preempts along the same path, so a claim is served with what is preempted for it.
 
     A queue with a minimum under YARN's key uses that minimum. A task without demands, of a framework, counts as needing
-    everything.
+    everything, and goes first while the guarantee of anything is missed.
     """
     cdef i64 m = v.len_total
     cdef bint anything
@@ -338,17 +343,20 @@ cpdef i64 exact_below(View v, i64 q, i64 shape, i64 under) noexcept nogil:
     for r in range(m):
         anything &= v.demand[shape * m + r] == 0
     for r in range(m):
-        if (anything or v.demand[shape * m + r] > 0) and v.guarantee[q * m + r] > 0:
-            if _has(v, q, r) < v.guarantee[q * m + r]:
+        if v.guarantee[q * m + r] > 0 and (anything or v.demand[shape * m + r] > 0):
+            left = v.guarantee[q * m + r] - _has(v, q, r)
+            if anything and left > 0:
                 return 0
+            if v.demand[shape * m + r] > floor_div(left, count):  # avoids overflow
+                return 1
             named = True
-    return 1 if named else under
+    return <i64>anything if named else under
 
 
-cdef i64 below_on_path(View v, i64 q, i64 leaf, i64 shape) noexcept nogil:
-    """Return :func:`exact_below` of queue q for a task that waits in a leaf below it."""
-    below, x = exact_below(v, leaf, shape, 1), leaf
+cdef i64 below_on_path(View v, i64 q, i64 leaf, i64 shape, i64 count) noexcept nogil:
+    """Return :func:`exact_below` of queue q for tasks that wait in a leaf below it."""
+    below, x = exact_below(v, leaf, shape, count, 1), leaf
     while x != q:
         x = v.queues[x].parent
-        below = exact_below(v, x, shape, below)
+        below = exact_below(v, x, shape, count, below)
     return below

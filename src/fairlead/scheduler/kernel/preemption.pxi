@@ -202,7 +202,9 @@ cpdef bint is_eligible_victim(View v, PreemptionPlan g, i64 k, i64 b, i64 kind) 
     """Return True if a run may be preempted for a group's claim, given the preemptions already in the plan."""
     cdef i64 m = v.len_total
     cdef bint shared
-    if g.runs[k].preempted or g.runs[k].protected or not g.is_eligible_victim[g.runs[k].leaf]:  # rules: min-runtime, revocable
+    if g.runs[k].preempted or g.runs[k].barred or g.runs[k].protected:  # rule: min-runtime
+        return False
+    if not g.is_eligible_victim[g.runs[k].leaf]:  # rule: revocable
         return False
     job, count = g.runs[k].job, g.runs[k].count
     demand, q = &v.demand[v.jobs[job].shape_row * m], g.runs[k].leaf
@@ -409,8 +411,8 @@ cdef bint _claim_goes_before(View v, PreemptionPlan g, i64 b, i64 x, i64 y, i64 
         v.counts_as[y * m + r] -= less[r]
     _set_keys(v, x, y)
     cache = v.queue_cache
-    one = below_on_path(v, x, v.groups[b].leaf, v.groups[b].shape_row)
-    other = below_on_path(v, y, v.jobs[job].queue, v.jobs[job].shape_row)
+    one = below_on_path(v, x, v.groups[b].leaf, v.groups[b].shape_row, tasks_at_once(v, b))
+    other = below_on_path(v, y, v.jobs[job].queue, v.jobs[job].shape_row, v.jobs[job].tasks if v.jobs[job].gang else 1)
     if always:
         order = compare_queues(v, x, one, cache[x].first, cache[x].level, y, other, cache[y].first, cache[y].level)
         first = order < 0

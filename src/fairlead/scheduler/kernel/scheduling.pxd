@@ -33,11 +33,6 @@ cdef struct Plan:  # see plan_cycle
     double start
     i64 slips
 
-cdef struct Ranked:
-    double key
-    i64 place
-    i64 row
-
 cdef void *address_of(array) except *
 cdef void *scratch(Arrays v, size_t size) noexcept nogil
 cdef i64 *integers(Arrays v, i64 count) noexcept nogil

@@ -12,7 +12,7 @@ from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_Get
 from libc.math cimport INFINITY, NAN, floor, frexp, isfinite, isnan, nextafter, pow
 from libc.stdint cimport int32_t
 from libc.stdio cimport fputs, stderr
-from libc.stdlib cimport abort, calloc, free, qsort
+from libc.stdlib cimport abort, calloc, free
 from libc.string cimport memcpy
 from scheduler_constants cimport *
 
@@ -96,14 +96,6 @@ cdef void release(Arrays v, int mark) noexcept nogil:
 cdef i64 floor_div(i64 a, i64 b) noexcept nogil:
     """Return a / b for a positive b, rounded down."""
     return a // b - (a % b < 0)
-
-
-cdef int compare_ranked(const void *a, const void *b) noexcept nogil:
-    """Compare by key, then by place, for qsort."""
-    x, y = <const Ranked *>a, <const Ranked *>b
-    if x.key != y.key:
-        return -1 if x.key < y.key else 1
-    return -1 if x.place < y.place else x.place > y.place
 
 
 include "durations.pxi"

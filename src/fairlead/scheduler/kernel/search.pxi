@@ -4,8 +4,8 @@ A queue's exact key depends on which of its groups is served, so it is known onl
 store the smallest that a key can be. The search goes on until nothing left could come before the best so far. Usually
 that is one path down.
 
-A queue below its guarantee of a resource goes first with groups that need that resource, and offers those before its
-other groups. Otherwise a sibling would get the guarantee because the queue's first group cannot use it. So:
+A queue goes first with groups whose next task, or whole gang, stays within its guarantee of what it needs, and offers
+those before its other groups. Otherwise a sibling would get the guarantee because the queue's first group cannot use it. So:
 
 - a group with a claim for a guarantee is served before every group that would be preempted for it, by the same order;
 - no task is placed that would be preempted for that claim at once.
@@ -146,7 +146,7 @@ cdef bint _is_sure_key(View v, i64 q, i64 b) noexcept nogil:
         return False
     if policy == BY_PRIORITY and cache[q].first != -v.groups[b].priority:
         return False
-    return cache[q].below != 0 or below_on_path(v, q, v.groups[b].leaf, v.groups[b].shape_row) == 0
+    return cache[q].below != 0 or below_on_path(v, q, v.groups[b].leaf, v.groups[b].shape_row, tasks_at_once(v, b)) == 0
 
 
 cdef i64 _enter(View v, i64 depth, i64 q, i64 top) noexcept nogil:
@@ -185,7 +185,7 @@ cdef bint _satisfies_only(View v, i64 depth, i64 b) noexcept nogil:
         return True
     below = 1
     for d in range(depth, 0, -1):
-        below = exact_below(v, v.frames[d].queue, v.groups[b].shape_row, below)
+        below = exact_below(v, v.frames[d].queue, v.groups[b].shape_row, tasks_at_once(v, b), below)
         if v.frames[d].only and below != 0:
             return False
     return True

@@ -21,7 +21,7 @@ enough                All victims of a claim together make room for it.
 none-spared           No victim of a claim can be spared.
 once                  What victims free is held for the claim, which counts as served: nothing is preempted for it twice.
 holds-lapse           What is held for a claim is released when it is no claim any more.
-stays                 Nothing is placed that an open claim for a guarantee would preempt.
+stays                 Nothing is placed beyond its guarantee that an open claim for a guarantee would preempt.
 progress              Each plan reduces the open claims (:func:`measure`), so preemption ends.
 one-reservation       A leaf has one reservation at most; the cluster has 16 at most.
 passed                A job gets a reservation if it is first in line again `reserve_after` after others passed it.
@@ -54,7 +54,6 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import (
     ENTITLEMENT_TOLERANCE,
     KEY_COLUMNS_AFTER_QUEUES,
-    MAX_CANDIDATES,
     MAX_SEARCH_STEPS,
     NOT_REACHED,
     NOW_RESCINDED,
@@ -298,8 +297,8 @@ def preemption_plan_of(state: State, now: float, frameworks: bool = False) -> Pr
         entitled=entitled_by_queue(state, frameworks), above=np.zeros(queues), depth=depth,
         runs=np.zeros(runs, PreemptionPlan.ARRAYS["runs"][0]), at=np.zeros(n + 1, np.int64), by_node=np.zeros(runs, np.int64),
         own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), is_eligible_victim=np.zeros(queues, np.bool_),
-        picked=np.zeros(runs + MAX_CANDIDATES + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
-        hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([MAX_SEARCH_STEPS]),
+        picked=np.zeros(runs + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
+        hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([MAX_SEARCH_STEPS, 0]),
         rescinded=np.zeros(state.offers.n, np.int64),
     )  # fmt: skip
     v = state.view()

@@ -46,6 +46,7 @@ class RevocationCheck:
         self._waits: dict[int, tuple[float, int]] = {}
         self._waited: list[int] = []
         self._served: set[int] = set()
+        self._first: list[set[int]] = []
 
     def happen(self, state: State, fact: Fact, learned: Learned | None = None) -> str:
         """Apply a fact; returns what is wrong with the preemption, or an empty string."""
@@ -70,11 +71,12 @@ class RevocationCheck:
         if isinstance(fact, TasksPlaced):
             self._waited = [b for b in _waits_guarded(state) if is_next(state, b)]
             self._served = _with_holds_for_claims(state, fact) if self._waited else set()
+            self._first = _going_first(state, fact) if self._waited else []
 
     def after(self, state: State, fact: Fact) -> None:
         """Check a fact that was applied. Raises BrokenRule."""
         if isinstance(fact, TasksPlaced) and self._waited:
-            _check_stays(state, fact, self._waited, self._served)
+            _check_stays(state, fact, self._waited, self._served, self._first)
         if self._revoked is not None and isinstance(fact, NodesClaimed):
             revoked, self._revoked = self._revoked, None
             _check_enough(state, revoked, fact)
@@ -183,8 +185,28 @@ def _with_holds_for_claims(state: State, placed: TasksPlaced) -> set[int]:
     return {job for job in placed.job.tolist() if int(state.jobs.group[state.job_row(job)]) in kept}
 
 
-def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: set[int]) -> None:
-    """Check `stays`: no open claim for a guarantee would preempt only tasks that were just placed.
+def _going_first(state: State, placed: TasksPlaced) -> list[set[int]]:
+    """Return the queues that go first with each task, placed after those before it: it stays within their guarantees."""
+    queues, found = state.queues, []
+    has = queues.used[: queues.n] + queues.claimed[: queues.n]
+    for k, row in enumerate(state.job_rows(placed.job).tolist()):
+        demand, first, goes = state.shapes.demand[state.jobs.shape_row[row]], False, set()
+        count = int((placed.job[k:] == placed.job[k]).sum()) if state.jobs.gang[row] else 1
+        for q in up_to_root(queues, int(state.jobs.queue[row])):
+            named = (demand > 0) & (queues.guarantee[q] > 0)
+            if named.any():
+                first = bool((has[q] + count * demand <= queues.guarantee[q])[named].all())
+            if first:
+                goes.add(q)
+            has[q] += demand
+        found.append(goes)
+    return found
+
+
+def _check_stays(
+    state: State, placed: TasksPlaced, waited: list[int], served: set[int], goes_first: list[set[int]]
+) -> None:
+    """Check `stays`: no open claim for a guarantee would preempt only tasks that were just placed beyond their own guarantee.
 
     Regardless of timeouts and `min_runtime`. Not checked are tasks that frameworks launch in offers, jobs `served` from holds for
     claims, and claims of groups that had not `waited`: some get in line only because of what was placed.
@@ -193,8 +215,8 @@ def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: s
     if not groups:
         return
     checked = [not state.index.specs[job].framework and job not in served for job in placed.job.tolist()]
-    new = state.jobs.first[state.job_rows(placed.job)[checked]] + placed.index[checked]
-    v, b = state.order.ready(state, 1), state.groups
+    rows, first_with = state.job_rows(placed.job)[checked], [goes_first[k] for k in np.flatnonzero(checked)]
+    new, v, b = state.jobs.first[rows] + placed.index[checked], state.order.ready(state, 1), state.groups
     for group in groups:
         claim = Due(GUARANTEE, 0.0, group)
         if state.order.groups.hopeless[group] or not next_claim_may_start(state, group):
@@ -203,8 +225,9 @@ def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: s
         first, last = asking_queues(state, preemption_plan, claim)
         if first == NONE:
             continue
-        runs = preemption_plan.runs
-        runs["protected"] = ~np.isin(runs["task"], new)
+        runs, path = preemption_plan.runs, up_to_root(state.queues, int(b.leaf[group]))
+        beyond = [not any(state.queues.parent[q] in path and q not in path for q in goes) for goes in first_with]
+        runs["protected"] = ~np.isin(runs["task"], new[beyond])
         scheduling.find_eligible(v, preemption_plan, group, GUARANTEE, first, last)
         count = int(scheduling.plan_claim(v, preemption_plan, group, GUARANTEE))
         job = int(state.jobs.id[b.head[group]])
