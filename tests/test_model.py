@@ -193,7 +193,8 @@ def test_a_wrong_configuration_is_refused_with_line_and_reason(tmp_path, old, ne
 
 
 @pytest.mark.parametrize(
-    ("share", "text"), [(0, "0.0%"), (0.123, "12.3%"), (0.0005, "0.1%"), (0.0004, "0.04%"), (4.6e-6, "<0.01%")]
+    ("share", "text"),
+    [(0, "0.0%"), (0.123, "12.3%"), (0.0005, "0.1%"), (0.0004, "0.04%"), (4.6e-6, "0.0005%"), (2e-9, "<0.0001%")],
 )
 def test_a_small_share_does_not_read_as_nothing(share, text):
     assert format_share(share) == text

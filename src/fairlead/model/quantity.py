@@ -198,10 +198,11 @@ def round_quantity(resource: str, base: int) -> str:
 
 
 def format_share(share: float) -> str:
-    """Format a share in percent; a small one does not read as 0: ``12.3%``, ``0.04%``, ``<0.01%``."""
-    if 0 < share < 0.0001:
-        return "<0.01%"
-    return f"{share:.{1 if share <= 0 or share >= 0.0005 else 2}%}"
+    """Format a share in percent; a small one does not read as 0: ``12.3%``, ``0.04%``, ``<0.0001%``."""
+    if 0 < share < 0.000001:
+        return "<0.0001%"
+    digits = 1 if share <= 0 or share >= 0.0005 else math.ceil(-math.log10(100 * share))
+    return f"{share:.{digits}%}"
 
 
 def format_quantities(values: Mapping[str, int]) -> str:
