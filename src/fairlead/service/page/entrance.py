@@ -1,7 +1,7 @@
 """The page's application: who visits, and from where, before anything is shown or done.
 
 - A host name that is neither the scheduler's own nor a visit's is refused, against DNS rebinding.
-- A cookie is good for one host name. Where the kernel knows whose connection it is, that account must be the visitor's.
+- A cookie is good for one host name. On the page's own port the kernel says whose connection it is: it must be the visitor's.
 - A change must come from the page itself, by its Origin and Sec-Fetch-Site. Only a code may come from a file (Origin: null).
 """
 
@@ -84,6 +84,10 @@ class PageEntrance:
                 text_of(path.rpartition("/")[2]), media_type=FILES[path], headers={"Cache-Control": "max-age=60"}
             )
         uid = None if own else await uid_of_client(request.scope)  # with TLS, a proxy may be in between
+        if not own and uid is None:
+            raise Declined(
+                403, "the kernel does not say whose connection this is: connect to 127.0.0.1 from this machine"
+            )
         if path == SIGN_IN and method == "POST":
             return await self._enter(request, host, own, uid)
         caller = await self._caller(request, host, own, uid)
