@@ -255,6 +255,7 @@ def test_with_tls_it_has_the_scheduler_s_own_name_and_takes_tokens(certified):
     token = certified.http("POST", "/v1/tokens", {"read_only": True})[1]
     by_token = Browser(found["url"], certified.context)
     assert by_token.ask("/page/enter", {"code": "fairlead_wrong"})[0] == 401
+    assert by_token.enter(token["token"]) == 401  # Origin: null, as from a frame of another page
     assert by_token.enter(token["token"], Origin=by_token.url, Sec_Fetch_Site="same-origin") == 200
     job = certified.submit("-q", "A", "--cpu", "100", "--", "true")
     assert "/hold" not in by_token.ask(f"/page/jobs/{job}")[2]

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
@@ -115,7 +115,7 @@ class PageEntrance:
         if pending is not None:
             self._check_uid(pending, uid)
             cookie = self._visits.enter(code, host)
-        elif own:
+        elif own and request.headers.get("origin") != "null":  # a file has a code only; another page might have a token
             cookie = self._visits.begin(await self._authenticator.by_token(code, address), host)
         else:
             cookie = None
@@ -158,7 +158,7 @@ class PageEntrance:
             return
         site = request.headers.get("sec-fetch-site", "same-origin")
         if origin != f"{'https' if own else 'http'}://{host}" or site != "same-origin":
-            raise Declined(403, f"this comes from {urlsplit(origin).netloc or 'nowhere'!r}, not from the page itself")
+            raise Declined(403, f"this comes from {origin[:200] or 'nowhere'!r}, not from the page itself")
 
     async def _form(self, request: Request) -> dict[str, str]:
         data = b""
