@@ -4,7 +4,7 @@ import http.client
 import json
 import re
 import time
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -116,6 +116,16 @@ def test_forms_do_what_commands_do(world, browser):
         assert world.ask("nodes")["nodes"][0]["status"] == then
     for path in ("/page/jobs/999/cancel", "/page/nodes/none/drain", "/page/none", "/v1/down", "/page/jobs/1/down"):
         assert browser.ask(path, {})[0] == 404, path
+
+
+@pytest.mark.parametrize("odd", ["²", "١", "9" * 5000, "-1", "http://[", "http://x/\x00"])
+def test_odd_parameters_are_no_internal_errors(browser, odd):
+    """What is no number is none, or is refused: a card that is none is not the whole node."""
+    for path in ("nodes?first=", "jobs/1?task=", "queues?find=", "jobs?before=", "events?view=", "jobs?status="):
+        assert browser.ask(f"/page/{path}{quote(odd)}")[0] in (200, 400, 404, 422), path
+    assert browser.ask("/page/nodes/n1/drain", {"gpu": odd})[0] == 422
+    assert browser.ask("/page/jobs/1/edit", {"priority": odd})[0] in (400, 404, 409, 422)
+    assert browser.ask("/page/leave", {}, Origin=quote(odd, safe=":/["))[0] == 403
 
 
 def test_a_change_is_sent_to_those_who_look_and_nothing_else(world, browser):

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
@@ -39,16 +39,16 @@ class Site:
         return HTMLResponse(await asyncio.to_thread(_page, view, path, values))
 
     def _stream(self, caller: Caller, query: dict[str, str]) -> Response:
-        chosen = urlsplit(query.get("view", ""))
-        given = dict(parse_qsl(chosen.query))
-        view, args = _find(chosen.path)
+        path, _, rest = query.get("view", "").partition("?")
+        given = dict(parse_qsl(rest))
+        view, args = _find(path)
         has = dict(each.split(".", 1) for each in query.get("seen", "").split(",") if "." in each)
 
         async def make() -> Regions:
             values = await self._values(caller, view, args, given)
             return await asyncio.to_thread(_regions, view, values)
 
-        key = (chosen.path, tuple(sorted(given.items())), self._rights(caller) if view.shared else caller)
+        key = (path, tuple(sorted(given.items())), self._rights(caller) if view.shared else caller)
         try:
             self._following.check(caller, key)
         except Busy as busy:
