@@ -128,6 +128,30 @@ def test_odd_parameters_are_no_internal_errors(browser, odd):
     assert browser.ask("/page/leave", {}, Origin=quote(odd, safe=":/["))[0] == 403
 
 
+def following(browser, view, seen=""):
+    """A stream of a view: its connection and its answer."""
+    wire = http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=30)
+    headers = {"Host": browser.parts.netloc, "Cookie": browser.cookie}
+    wire.request("GET", f"/page/events?{urlencode({'view': view, 'seen': seen})}", headers=headers)
+    return wire, wire.getresponse()
+
+
+def test_signing_out_ends_the_streams_of_the_visit_alone(world):
+    """What happens afterwards is not sent: the stream ends instead."""
+    browser, other = signed_in(world), signed_in(world)
+    view = f"/page/jobs/{world.submit('-q', 'A', '--cpu', '100', '--', 'true')}"
+    (wire, answer), (others, goes_on) = (following(each, view) for each in (browser, other))
+    while b'"log"' not in answer.readline():
+        pass
+    assert browser.ask("/page/leave", {})[0] == 401
+    world.ok("cancel", view.rpartition("/")[2])
+    assert b"cancelled" not in answer.read()
+    while b"cancelled" not in goes_on.readline():
+        pass
+    wire.close()
+    others.close()
+
+
 def test_a_change_is_sent_to_those_who_look_and_nothing_else(world, browser):
     """The stream sends a region if it differs from what the browser has; a browser that has all hears nothing."""
     view = f"/page/jobs/{world.submit('-q', 'A', '--cpu', '100', '--', 'true')}"
@@ -135,10 +159,7 @@ def test_a_change_is_sent_to_those_who_look_and_nothing_else(world, browser):
     versions = dict(re.findall(r'<section id="(\w+)" data-region data-v="(\w+)"', text))
     assert list(versions) == ["state", "why", "used", "tasks", "log"]
     seen = ",".join(f"{name}.{version}" for name, version in versions.items())
-    wire = http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=30)
-    headers = {"Host": browser.parts.netloc, "Cookie": browser.cookie}
-    wire.request("GET", f"/page/events?{urlencode({'view': view, 'seen': seen})}", headers=headers)
-    answer = wire.getresponse()
+    wire, answer = following(browser, view, seen)
     assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     assert answer.readline() == b": ping\n"
     begin = time.monotonic()
@@ -188,11 +209,8 @@ def test_each_s_load_of_pages_is_bounded(world):
     browser = signed_in(world)
 
     def follow(query):
-        wire = http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=30)
-        view = urlencode({"view": f"/page/jobs?user={query}"})
-        wire.request("GET", f"/page/events?{view}", headers={"Host": browser.parts.netloc, "Cookie": browser.cookie})
+        wire, answer = following(browser, f"/page/jobs?user={query}")
         wires.append(wire)
-        answer = wire.getresponse()
         return answer.status if answer.status != 200 else (answer.readline(), 200)[1]
 
     wires = []

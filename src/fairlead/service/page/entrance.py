@@ -7,6 +7,7 @@
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
@@ -92,7 +93,8 @@ class PageEntrance:
             return await self._enter(request, host, own, uid)
         caller = await self._caller(request, host, own, uid)
         if method in ("GET", "HEAD"):
-            return await self._site.show(caller, path, dict(request.query_params))
+            visit = partial(self._visits.find, _cookie(request, own), host)
+            return await self._site.show(caller, path, dict(request.query_params), visit)
         if method != "POST":
             raise Declined(405, f"{method}: the page takes GET and POST")
         self._check_origin(request, own, ())

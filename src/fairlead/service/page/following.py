@@ -26,6 +26,8 @@ _EVENT = b"event: region\ndata: %s\n\n"
 Regions = dict[str, tuple[str, str]]
 """HTML by the name of a region, each after its version."""
 Make = Callable[[], Awaitable[Regions]]
+Visit = Callable[[], Caller | None]
+"""Returns whose visit a browser's is; None once it is over."""
 
 
 @dataclass
@@ -52,8 +54,10 @@ class Following:
         if key not in self._all and sum(each.uid == uid for each in self._all.values()) >= MOST_VIEWS:
             raise Busy(f"you follow {MOST_VIEWS} different pages, the maximum: close some of them")
 
-    async def stream(self, caller: Caller, key: Hashable, make: Make, has: dict[str, str]) -> AsyncIterator[bytes]:
-        """Yield regions that differ from what a browser has, as events, while the caller has access.
+    async def stream(
+        self, caller: Caller, visit: Visit, key: Hashable, make: Make, has: dict[str, str]
+    ) -> AsyncIterator[bytes]:
+        """Yield regions that differ from what a browser has, as events, while it visits and the caller has access.
 
         Parameters
         ----------
@@ -68,7 +72,7 @@ class Following:
         until = running.time() + STREAM_SECONDS
         with self._followed(caller, key, make) as followed, client.listening(caller, ("page", key)) as heard:
             while running.time() < until and not client.loop.stopped.is_set():
-                if await client.authenticator.reauthenticate(caller) is None:
+                if await client.authenticator.reauthenticate(caller) is None or visit() is None:
                     return
                 sent = b""
                 for name, (version, text) in followed.regions.items():
