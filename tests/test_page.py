@@ -1,17 +1,24 @@
 """The page: each view as plain HTML, that all it links to is there, what its forms do, and the stream of its regions."""
 
+import asyncio
 import http.client
 import json
 import re
+import threading
 import time
+from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 import pytest
 
 from browser import Page, signed_in
 from fairlead.html_page import blocks, linked, moment, render, short_span
-from fairlead.service.page.following import LEAST_SECONDS, MOST_VIEWS
+from fairlead.people.accounts import Person
+from fairlead.people.rules import Caller, Rules
+from fairlead.service.api.state_client import StateClient
+from fairlead.service.page.following import LEAST_SECONDS, MOST_VIEWS, Following
 from fairlead.service.page.views import VIEWS, bar
+from fairlead.service.wakeups import Wakeups
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +157,32 @@ def test_signing_out_ends_the_streams_of_the_visit_alone(world):
         pass
     wire.close()
     others.close()
+
+
+def test_a_stream_ends_when_its_reader_may_no_longer_see_the_same():
+    """A queue becomes private while one stream is of what all see: what another may see of it is not sent."""
+    caller, rights, shown = Caller(Person("ada", 1001, 1001)), ["all"], {"queues": ("1", "public")}
+
+    async def same(caller):
+        return caller
+
+    async def make():
+        return dict(shown)
+
+    async def run():
+        wakeups = Wakeups()
+        wakeups.attach(asyncio.get_running_loop())
+        authenticator = SimpleNamespace(reauthenticate=same, rules=Rules({}))
+        client = StateClient(SimpleNamespace(stopped=threading.Event()), wakeups, authenticator, None)
+        stream = Following(client).stream(caller, lambda: caller, lambda caller: rights[0], make, {})
+        sent = [await anext(stream), await anext(stream)]
+        shown["queues"], rights[0] = ("2", "whose it is"), "ada"
+        wakeups.wake([("page", "all")])
+        return sent, [each async for each in stream]
+
+    before, after = asyncio.run(run())
+    assert b"public" in before[1]
+    assert after == []
 
 
 def test_a_change_is_sent_to_those_who_look_and_nothing_else(world, browser):

@@ -55,24 +55,25 @@ class Following:
             raise Busy(f"you follow {MOST_VIEWS} different pages, the maximum: close some of them")
 
     async def stream(
-        self, caller: Caller, visit: Visit, key: Hashable, make: Make, has: dict[str, str]
+        self, caller: Caller, visit: Visit, key_of: Callable[[Caller], Hashable], make: Make, has: dict[str, str]
     ) -> AsyncIterator[bytes]:
-        """Yield regions that differ from what a browser has, as events, while it visits and the caller has access.
+        """Yield regions that differ from what a browser has, as events, while it visits and the caller may see the same.
 
         Parameters
         ----------
-        key : hashable
-            The same for all who see the same.
+        key_of : callable
+            Returns what is the same for all callers who see the same; it changes if a queue becomes private.
         make : callable
             Renders the regions.
         has : dict
             The versions that the browser has, by region.
         """
-        client, running = self._client, asyncio.get_running_loop()
+        client, running, key = self._client, asyncio.get_running_loop(), key_of(caller)
         until = running.time() + STREAM_SECONDS
         with self._followed(caller, key, make) as followed, client.listening(caller, ("page", key)) as heard:
             while running.time() < until and not client.loop.stopped.is_set():
-                if await client.authenticator.reauthenticate(caller) is None or visit() is None:
+                now = await client.authenticator.reauthenticate(caller)
+                if now is None or visit() is None or key_of(now) != key:
                     return
                 sent = b""
                 for name, (version, text) in followed.regions.items():

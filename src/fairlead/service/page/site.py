@@ -48,12 +48,14 @@ class Site:
             values = await self._values(caller, view, args, given)
             return await asyncio.to_thread(_regions, view, values)
 
-        key = (path, tuple(sorted(given.items())), self._rights(caller) if view.shared else caller)
+        def key_of(caller: Caller) -> Hashable:
+            return path, tuple(sorted(given.items())), self._rights(caller) if view.shared else caller
+
         try:
-            self._following.check(caller, key)
+            self._following.check(caller, key_of(caller))
         except Busy as busy:
             raise Declined(429, str(busy)) from None
-        text = self._following.stream(caller, visit, key, make, has)
+        text = self._following.stream(caller, visit, key_of, make, has)
         return StreamingResponse(text, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     async def _values(self, caller: Caller, view: View, args: dict[str, str], query: dict[str, str]) -> dict[str, Any]:
