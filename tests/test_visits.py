@@ -24,6 +24,7 @@ from fairlead.people.visits import CODE_SECONDS, IDLE_SECONDS, MOST_CODES, MOST_
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
 from fairlead.service.page.door import Door, open_loopback
+from fairlead.service.page.entrance import MOST_FORMS
 from fairlead.sockets import uid_of_caller
 
 PEOPLE = [Caller(Person(name, uid, uid)) for uid, name in enumerate(("ada", "ben"), 1001)]
@@ -330,6 +331,19 @@ def test_a_connection_whose_account_nobody_knows_is_refused(world):
     wire.request("GET", "/", headers={"Host": browser.parts.netloc, "Cookie": browser.cookie})
     assert wire.getresponse().status == 403
     wire.close()
+
+
+def test_forms_that_do_not_come_hold_little_and_not_for_long(world):
+    """Of one account a few may be on their way; they are given up before their places are missed."""
+    browser = signed_in(world)
+    head = {"Host": browser.parts.netloc, "Origin": browser.url, "Cookie": browser.cookie, "Content-Length": "65000"}
+    wires = [http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=15) for _ in range(MOST_FORMS + 1)]
+    for wire in wires:
+        wire.request("POST", "/page/leave", headers=head)
+    answers = [wire.getresponse() for wire in wires]
+    assert sorted(answer.status for answer in answers) == [408] * MOST_FORMS + [429]
+    assert all(answer.read() and answer.headers["Connection"] == "close" for answer in answers)
+    assert browser.ask("/page/leave", {})[0] == 401
 
 
 def arguments():

@@ -5,8 +5,10 @@
 - A change must come from the page itself, by its Origin and Sec-Fetch-Site. Only a code may come from a file (Origin: null).
 """
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -39,6 +41,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 LARGEST_FORM = 64 * 2**10
+FORM_SECONDS, MOST_FORMS = 2.0, 5
+"""How long a form may take to arrive, and how many of one account, or from one address, may be on their way at once."""
 FILES = {"/page/page.css": "text/css", "/page/page.js": "text/javascript"}
 SIGN_IN = "/page/enter"
 
@@ -56,6 +60,7 @@ class PageEntrance:
         self._door, self._visits, self._authenticator, self._site = door, door.visits, authenticator, site
         self._hosts = hosts - set(LOOPBACK)
         self._rates = Rates()
+        self._coming: Counter[Any] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -73,6 +78,8 @@ class PageEntrance:
         for name, value in HEADERS.items():
             if not (name == "Cache-Control" and scope["path"] in FILES):
                 response.headers[name] = value
+        if response.status_code in (408, 413, 429):  # the rest of a form may be on its way
+            response.headers["Connection"] = "close"
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -98,7 +105,7 @@ class PageEntrance:
         if method != "POST":
             raise Declined(405, f"{method}: the page takes GET and POST")
         self._check_origin(request, own, ())
-        form = await self._form(request)
+        form = await self._form(request, caller.person.uid)
         if path == "/page/leave":
             self._visits.leave(_cookie(request, own), host)
             raise Stranger("you are signed out", caller.person.name, known=True)
@@ -110,9 +117,10 @@ class PageEntrance:
         The answer is a page that goes on by itself: the browser came from a file, so it sends the cookie to no redirect.
         """
         address = request.client.host if request.client else ""
-        self._check_rate(address if uid is None else uid, DEFAULT.requests or 1.0, 10)
+        who = address if uid is None else uid
+        self._check_rate(who, DEFAULT.requests or 1.0, 10)
         self._check_origin(request, own, ("null",))
-        code = (await self._form(request)).get("code", "").strip()
+        code = (await self._form(request, who)).get("code", "").strip()
         pending = self._visits.code_of(code, host)
         if pending is not None:
             self._check_uid(pending, uid)
@@ -162,12 +170,22 @@ class PageEntrance:
         if origin != f"{'https' if own else 'http'}://{host}" or site != "same-origin":
             raise Declined(403, f"this comes from {origin[:200] or 'nowhere'!r}, not from the page itself")
 
-    async def _form(self, request: Request) -> dict[str, str]:
+    async def _form(self, request: Request, who: Hashable) -> dict[str, str]:
+        """Read the form that `who` sends."""
+        if self._coming[who] >= MOST_FORMS:
+            raise Declined(429, "too many forms come at once: slow down")
+        self._coming[who] += 1
         data = b""
-        async for piece in request.stream():
-            data += piece
-            if len(data) > LARGEST_FORM:
-                raise Declined(413, f"the form is larger than {LARGEST_FORM >> 10} KiB")
+        try:
+            async with asyncio.timeout(FORM_SECONDS):
+                async for piece in request.stream():
+                    data += piece
+                    if len(data) > LARGEST_FORM:
+                        raise Declined(413, f"the form is larger than {LARGEST_FORM >> 10} KiB")
+        except TimeoutError:
+            raise Declined(408, f"the form did not come within {FORM_SECONDS:g} s") from None
+        finally:
+            self._coming -= Counter([who])
         try:
             fields: Mapping[str, list[str]] = parse_qs(data.decode("ascii"), max_num_fields=100, keep_blank_values=True)
         except ValueError:
