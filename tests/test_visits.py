@@ -128,6 +128,8 @@ def test_a_cookie_is_for_one_name_and_the_page_has_no_others(world):
         assert mine.ask("/", Host=host)[0] == 421, host
         assert mine.ask("/page/enter", {"code": code_of(world)["code"]}, Host=host, Origin="null")[0] == 421
     assert mine.ask("/", Host=mine.parts.netloc.upper())[0] == 200
+    for odd in ('a{"b":1}', "a b=c", "=", "$Version=1", 'x="', "fairlead2=x"):  # what other services set
+        assert mine.ask("/", Cookie=f"{odd}; {mine.cookie}; {odd}")[0] == 200, odd
 
 
 def test_a_change_comes_from_the_page_itself(world):

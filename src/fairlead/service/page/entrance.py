@@ -10,7 +10,6 @@ import logging
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from functools import partial
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -209,11 +208,6 @@ def _cookie_name(own: bool) -> str:
 
 
 def _cookie(request: Request, own: bool) -> str:
-    """Return the visit's cookie, empty without one."""
-    cookies: SimpleCookie = SimpleCookie()
-    try:
-        cookies.load(request.headers.get("cookie", ""))
-    except CookieError:
-        return ""
-    found = cookies.get(_cookie_name(own))
-    return found.value if found is not None else ""
+    """Return the visit's cookie, empty without one. Other services of the host may set any that they like."""
+    pairs = (each.strip().partition("=") for each in request.headers.get("cookie", "").split(";"))
+    return next((value for name, _, value in pairs if name == _cookie_name(own)), "")
