@@ -1,7 +1,7 @@
 """Streams of a view's regions: rendered once for all browsers that see the same, and sent to each if they changed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -47,17 +47,12 @@ class Following:
         self._client = client
         self._all: dict[Hashable, _Followed] = {}
 
-    def check(self, caller: Caller, key: Hashable) -> None:
-        """Raise Busy if a person may have no further stream, or follows too many different views."""
-        with self._client.waiter(caller):
-            uid = caller.person.uid
-        if key not in self._all and sum(each.uid == uid for each in self._all.values()) >= MOST_VIEWS:
-            raise Busy(f"you follow {MOST_VIEWS} different pages, the maximum: close some of them")
-
     async def stream(
         self, caller: Caller, visit: Visit, key_of: Callable[[Caller], Hashable], make: Make, has: dict[str, str]
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         """Yield regions that differ from what a browser has, as events, while it visits and the caller may see the same.
+
+        Raises Busy at the first if a person may have no further stream, or follows too many different views.
 
         Parameters
         ----------
@@ -70,7 +65,7 @@ class Following:
         """
         client, running, key = self._client, asyncio.get_running_loop(), key_of(caller)
         until = running.time() + STREAM_SECONDS
-        with self._followed(caller, key, make) as followed, client.listening(caller, ("page", key)) as heard:
+        with client.listening(caller, ("page", key)) as heard, self._followed(caller, key, make) as followed:
             while running.time() < until and not client.loop.stopped.is_set():
                 now = await client.authenticator.reauthenticate(caller)
                 if now is None or visit() is None or key_of(now) != key:
@@ -85,7 +80,10 @@ class Following:
 
     @contextmanager
     def _followed(self, caller: Caller, key: Hashable, make: Make) -> Iterator[_Followed]:
-        followed = self._all.setdefault(key, _Followed(caller.person.uid))
+        uid = caller.person.uid
+        if key not in self._all and sum(each.uid == uid for each in self._all.values()) >= MOST_VIEWS:
+            raise Busy(f"you follow {MOST_VIEWS} different pages, the maximum: close some of them")
+        followed = self._all.setdefault(key, _Followed(uid))
         followed.readers += 1
         if followed.task is None:
             followed.task = asyncio.create_task(self._keep(key, followed, make))

@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -33,15 +34,15 @@ class Site:
     async def show(self, caller: Caller, path: str, query: dict[str, str], visit: Visit) -> Response:
         """Answer a request for a view, or for the stream of its regions. Raises Declined."""
         if path == "/page/events":
-            return self._stream(caller, query, visit)
+            return await self._stream(caller, query, visit)
         view, args = _find(path)
         values = await self._values(caller, view, args, query)
         return HTMLResponse(await asyncio.to_thread(_page, view, path, values))
 
-    def _stream(self, caller: Caller, query: dict[str, str], visit: Visit) -> Response:
+    async def _stream(self, caller: Caller, query: dict[str, str], visit: Visit) -> Response:
         path, _, rest = query.get("view", "").partition("?")
-        given = dict(parse_qsl(rest))
         view, args = _find(path)
+        given = {name: value for name, value in parse_qsl(rest) if name in view.reads}
         has = dict(each.split(".", 1) for each in query.get("seen", "").split(",") if "." in each)
 
         async def make() -> Regions:
@@ -51,12 +52,19 @@ class Site:
         def key_of(caller: Caller) -> Hashable:
             return path, tuple(sorted(given.items())), self._rights(caller) if view.shared else caller
 
+        events = self._following.stream(caller, visit, key_of, make, has)
         try:
-            self._following.check(caller, key_of(caller))
+            first = await anext(events, b"")  # from here on it counts
         except Busy as busy:
             raise Declined(429, str(busy)) from None
-        text = self._following.stream(caller, visit, key_of, make, has)
-        return StreamingResponse(text, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+        async def text() -> AsyncIterator[bytes]:
+            async with aclosing(events):
+                yield first
+                async for each in events:
+                    yield each
+
+        return StreamingResponse(text(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     async def _values(self, caller: Caller, view: View, args: dict[str, str], query: dict[str, str]) -> dict[str, Any]:
         look = Look(partial(self._asking, caller), partial(self._past, self._rights(caller), caller), query)

@@ -40,6 +40,7 @@ class Look(NamedTuple):
 class View(NamedTuple):
     """A view: its path, template, title, and the commands that say the same.
 
+    reads : the parameters of its URL; others change nothing.
     shared : True if it shows the same to all who may see the same queues.
     """
 
@@ -48,6 +49,7 @@ class View(NamedTuple):
     title: str
     command: str
     look: Callable[..., Awaitable[dict[str, Any]]]
+    reads: tuple[str, ...]
     shared: bool = False
 
 
@@ -293,24 +295,24 @@ async def history(look: Look) -> dict[str, Any]:
     return {"past": past, "rows": rows[:PAGE], "more": len(rows) - PAGE, "seconds": seconds, "periods": PERIODS}
 
 
-def _view(pattern: str, name: str, title: str, command: str, look: Any, shared: bool = False) -> View:
-    return View(re.compile(pattern), f"{name}.html", title, command, look, shared)
+def _view(pattern: str, name: str, title: str, command: str, look: Any, reads: str = "", shared: bool = False) -> View:
+    return View(re.compile(pattern), f"{name}.html", title, command, look, tuple(reads.split()), shared)
 
 
 VIEWS = (
-    _view(r"/(?:page/now)?", "now", "Now", "fairlead top; fairlead audit --live", now, True),
-    _view(r"/page/queues", "queues", "Queues", "fairlead queues", queues, True),
+    _view(r"/(?:page/now)?", "now", "Now", "fairlead top; fairlead audit --live", now, "resource", True),
+    _view(r"/page/queues", "queues", "Queues", "fairlead queues", queues, "find resource", True),
     _view(
         r"/page/queues/(?P<queue>.+)", "queue", "{queue}",
-        "fairlead queues; fairlead jobs -q {queue}; fairlead audit --over 24h", queue,
+        "fairlead queues; fairlead jobs -q {queue}; fairlead audit --over 24h", queue, "over",
     ),
-    _view(r"/page/jobs", "jobs", "Jobs", "fairlead jobs", jobs),
+    _view(r"/page/jobs", "jobs", "Jobs", "fairlead jobs", jobs, "queue user status before"),
     _view(
         r"/page/jobs/(?P<job>\d{1,16})", "job", "Job {job}",
-        "fairlead job {job}; fairlead why {job}; fairlead logs {job}", job,
+        "fairlead job {job}; fairlead why {job}; fairlead logs {job}", job, "task status stream",
     ),
-    _view(r"/page/nodes", "nodes", "Nodes", "fairlead nodes; fairlead doctor", nodes),
+    _view(r"/page/nodes", "nodes", "Nodes", "fairlead nodes; fairlead doctor", nodes, "find status first"),
     _view(r"/page/nodes/(?P<node>.+)", "node", "{node}", "fairlead nodes", node),
-    _view(r"/page/people", "people", "People", "fairlead usage --since 7d", people, True),
-    _view(r"/page/history", "history", "History", "fairlead audit --over 24h", history, True),
+    _view(r"/page/people", "people", "People", "fairlead usage --since 7d", people, "over", True),
+    _view(r"/page/history", "history", "History", "fairlead audit --over 24h", history, "over", True),
 )  # fmt: skip
