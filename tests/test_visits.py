@@ -92,6 +92,11 @@ def code_of(world):
     return world.http("POST", "/v1/page", {})[1]
 
 
+def refusals(world):
+    """What the log has of refused attempts."""
+    return [each for each in world.http("GET", "/v1/log")[1]["log"] if each["outcome"] == "refused"]
+
+
 def test_a_browser_signs_in_by_a_code_once(world):
     found = code_of(world)
     browser, second = Browser(found["url"]), Browser(found["url"])
@@ -107,6 +112,7 @@ def test_a_browser_signs_in_by_a_code_once(world):
     assert second.enter(found["code"]) == 401
     status, _, text = second.ask("/page/enter", {"code": found["code"]}, Origin="null")
     assert "the code is used, or older than a minute" in text.lower()
+    assert any(each["what"] == "POST /page/enter" and "code" in each["why"] for each in refusals(world))
     assert browser.ask("/page/leave", {})[0] == 401
     assert browser.ask("/")[0] == 421  # nobody visits under this name
 
@@ -332,6 +338,7 @@ def test_a_connection_whose_account_nobody_knows_is_refused(world):
     wire = http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=30, source_address=(other, 0))
     wire.request("GET", "/", headers={"Host": browser.parts.netloc, "Cookie": browser.cookie})
     assert wire.getresponse().status == 403
+    assert any(each["what"] == "GET /" and "kernel" in each["why"] for each in refusals(world))
     wire.close()
 
 

@@ -193,7 +193,8 @@ def serve(
         )  # fmt: skip
         api, names = TooLargeInJson(make_api(client, parts)), accepted_names(where)
         app = Entrance(api, authenticator, audit_records, names)
-        page = PageEntrance(door, authenticator, names, Site(Asking(api, authenticator, audit_records), client))
+        site = Site(Asking(api, authenticator, audit_records), client)
+        page = PageEntrance(door, authenticator, names, site, audit_records)
         slots = ConnectionSlots(most, personal, authenticator.knows)
         servers = [WebServer(Under(page, app) if door.own and each.tls else app, each.tls, slots) for each in listeners]
         if mesos is not None:

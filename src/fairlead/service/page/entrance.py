@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.html_page import render, text_of
+from fairlead.people.audit_records import AuditRecords
 from fairlead.people.authenticator import Authenticator, Stranger
 from fairlead.people.bounds import DEFAULT, default_bounds
 from fairlead.people.rates import Rates
@@ -46,6 +47,14 @@ FILES = {"/page/page.css": "text/css", "/page/page.js": "text/javascript"}
 SIGN_IN = "/page/enter"
 
 
+class Intruder(Declined):
+    """A connection of an account that is not the visit's, or is unknown; `by` is what is known of it."""
+
+    def __init__(self, by: str, text: str) -> None:
+        super().__init__(403, text)
+        self.by = by
+
+
 class PageEntrance:
     """Serves the page to those who are signed in, and signs them in.
 
@@ -53,11 +62,15 @@ class PageEntrance:
     ----------
     hosts : set of str
         Names under which the page is served with TLS.
+    records : AuditRecords
+        Logs refused attempts to sign in, or to use another's visit.
     """
 
-    def __init__(self, door: Door, authenticator: Authenticator, hosts: set[str], site: Site) -> None:
+    def __init__(
+        self, door: Door, authenticator: Authenticator, hosts: set[str], site: Site, records: AuditRecords
+    ) -> None:
         self._door, self._visits, self._authenticator, self._site = door, door.visits, authenticator, site
-        self._hosts = hosts - set(LOOPBACK)
+        self._hosts, self._records = hosts - set(LOOPBACK), records
         self._rates = Rates()
         self._coming: Counter[Any] = Counter()
 
@@ -65,9 +78,14 @@ class PageEntrance:
         request = Request(scope, receive)
         try:
             response = await self._answer(request)
+        except Intruder as declined:
+            self._records.refused(declined.by, f"{request.method} {scope['path']}", str(declined), stranger=True)
+            response = self._site.failure(declined)
         except Declined as declined:
             response = self._site.failure(declined)
         except Stranger as stranger:
+            if (request.method, scope["path"]) == ("POST", SIGN_IN):
+                self._records.refused(stranger.by, f"POST {SIGN_IN}", str(stranger), stranger=True)
             response = HTMLResponse(render("enter.html", why=str(stranger), path=scope["path"]), 401)
         except ClientDisconnect:
             return
@@ -92,8 +110,9 @@ class PageEntrance:
             )
         uid = None if own else await uid_of_client(request.scope)  # with TLS, a proxy may be in between
         if not own and uid is None:
-            raise Declined(
-                403, "the kernel does not say whose connection this is: connect to 127.0.0.1 from this machine"
+            raise Intruder(
+                "an unknown account",
+                "the kernel does not say whose connection this is: connect to 127.0.0.1 from this machine",
             )
         if path == SIGN_IN and method == "POST":
             return await self._enter(request, host, own, uid)
@@ -154,7 +173,7 @@ class PageEntrance:
     def _check_uid(self, caller: Caller, uid: int | None) -> None:
         """Refuse a connection from a process of this machine that is of another account."""
         if uid not in (None, 0, caller.person.uid):
-            raise Declined(403, f"this connection is uid {uid}'s, and the visit is {caller.person.name}'s")
+            raise Intruder(f"uid {uid}", f"this connection is uid {uid}'s, and the visit is {caller.person.name}'s")
 
     def _check_rate(self, who: Any, a_second: float, count: int) -> None:
         if self._rates.wait(who, a_second, count):
