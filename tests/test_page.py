@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from collections import Counter
 from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
@@ -16,6 +17,7 @@ from fairlead.html_page import blocks, linked, moment, render, short_span
 from fairlead.people.accounts import Person
 from fairlead.people.rules import Caller, Rules
 from fairlead.service.api.state_client import StateClient
+from fairlead.service.loop import Busy
 from fairlead.service.page.following import LEAST_SECONDS, MOST_VIEWS, Following
 from fairlead.service.page.views import VIEWS, bar
 from fairlead.service.wakeups import Wakeups
@@ -159,30 +161,72 @@ def test_signing_out_ends_the_streams_of_the_visit_alone(world):
     others.close()
 
 
-def test_a_stream_ends_when_its_reader_may_no_longer_see_the_same():
-    """A queue becomes private while one stream is of what all see: what another may see of it is not sent."""
-    caller, rights, shown = Caller(Person("ada", 1001, 1001)), ["all"], {"queues": ("1", "public")}
+def following_of(rights):
+    """Streams of views without a scheduler, for callers who all are accepted."""
 
     async def same(caller):
         return caller
+
+    wakeups = Wakeups()
+    wakeups.attach(asyncio.get_running_loop())
+    authenticator = SimpleNamespace(reauthenticate=same, rules=Rules({}))
+    following = Following(StateClient(SimpleNamespace(stopped=threading.Event()), wakeups, authenticator, None))
+
+    def stream(caller, key, make):
+        return following.stream(caller, lambda: caller, lambda caller: (key, rights[0]), make, {})
+
+    return wakeups, stream
+
+
+def test_a_stream_ends_when_its_reader_may_no_longer_see_the_same():
+    """A queue becomes private while one stream is of what all see: what another may see of it is not sent."""
+    caller, rights, shown = Caller(Person("ada", 1001, 1001)), ["all"], {"queues": ("1", "public")}
 
     async def make():
         return dict(shown)
 
     async def run():
-        wakeups = Wakeups()
-        wakeups.attach(asyncio.get_running_loop())
-        authenticator = SimpleNamespace(reauthenticate=same, rules=Rules({}))
-        client = StateClient(SimpleNamespace(stopped=threading.Event()), wakeups, authenticator, None)
-        stream = Following(client).stream(caller, lambda: caller, lambda caller: rights[0], make, {})
-        sent = [await anext(stream), await anext(stream)]
+        wakeups, stream = following_of(rights)
+        events = stream(caller, "now", make)
+        sent = [await anext(events), await anext(events)]
         shown["queues"], rights[0] = ("2", "whose it is"), "ada"
-        wakeups.wake([("page", "all")])
-        return sent, [each async for each in stream]
+        wakeups.wake([("page", ("now", "all"))])
+        return sent, [each async for each in events]
 
     before, after = asyncio.run(run())
     assert b"public" in before[1]
     assert after == []
+
+
+def test_of_one_person_one_view_is_rendered_at_a_time_and_none_over_the_limit():
+    """Streams that begin at once are all counted; what one person follows delays nobody else's."""
+    callers = [Caller(Person(name, uid, uid)) for uid, name in enumerate(("ada", "ben"), 1001)]
+    now, most = Counter(), Counter()
+
+    async def run():
+        _, stream = following_of(["all"])
+
+        def make_of(caller):
+            async def make():
+                now[caller] += 1
+                most[caller], most["all"] = max(most[caller], now[caller]), max(most["all"], now.total())
+                await asyncio.sleep(0)
+                now[caller] -= 1
+                return {"queues": ("1", "text")}
+
+            return make
+
+        streams = [stream(callers[k % 2], (k % 2, k), make_of(callers[k % 2])) for k in range(2 * MOST_VIEWS + 6)]
+        first = await asyncio.gather(*map(anext, streams), return_exceptions=True)
+        await asyncio.gather(
+            *(anext(each) for each, found in zip(streams, first, strict=True) if found == b": ping\n\n")
+        )
+        for each in streams:
+            await each.aclose()
+        return [type(each) for each in first]
+
+    assert Counter(asyncio.run(run())) == {bytes: 2 * MOST_VIEWS, Busy: 6}
+    assert [most[caller] for caller in (*callers, "all")] == [1, 1, 2]
 
 
 def test_a_change_is_sent_to_those_who_look_and_nothing_else(world, browser):

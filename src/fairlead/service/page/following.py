@@ -32,9 +32,13 @@ Visit = Callable[[], Caller | None]
 
 @dataclass
 class _Followed:
-    """What browsers follow: who did first, its regions now, and how many follow."""
+    """What browsers follow: who did first, its regions now, and how many follow.
+
+    one : held while it is rendered; the same for all that a person follows.
+    """
 
     uid: int
+    one: asyncio.Lock
     regions: Regions = field(default_factory=dict)
     readers: int = 0
     task: asyncio.Task[None] | None = None
@@ -81,9 +85,10 @@ class Following:
     @contextmanager
     def _followed(self, caller: Caller, key: Hashable, make: Make) -> Iterator[_Followed]:
         uid = caller.person.uid
-        if key not in self._all and sum(each.uid == uid for each in self._all.values()) >= MOST_VIEWS:
+        theirs = [each for each in self._all.values() if each.uid == uid]
+        if key not in self._all and len(theirs) >= MOST_VIEWS:
             raise Busy(f"you follow {MOST_VIEWS} different pages, the maximum: close some of them")
-        followed = self._all.setdefault(key, _Followed(uid))
+        followed = self._all.setdefault(key, _Followed(uid, theirs[0].one if theirs else asyncio.Lock()))
         followed.readers += 1
         if followed.task is None:
             followed.task = asyncio.create_task(self._keep(key, followed, make))
@@ -99,7 +104,8 @@ class Following:
         with self._client.wakeups.listen(["facts"]) as heard:
             while True:
                 with suppress(Declined):  # the scheduler is busy, or what is shown is gone
-                    regions = await make()
+                    async with followed.one:
+                        regions = await make()
                     if regions != followed.regions:
                         followed.regions = regions
                         self._client.wakeups.wake([("page", key)])
