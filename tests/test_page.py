@@ -1,17 +1,24 @@
 """The page: each view as plain HTML, that all it links to is there, what its forms do, and the stream of its regions."""
 
+import asyncio
 import http.client
 import json
 import re
+import threading
 import time
-from urllib.parse import urlencode
+from types import SimpleNamespace
+from urllib.parse import quote, urlencode
 
 import pytest
 
 from browser import Page, signed_in
 from fairlead.html_page import blocks, linked, moment, render, short_span
-from fairlead.service.page.following import LEAST_SECONDS, MOST_VIEWS
+from fairlead.people.accounts import Person
+from fairlead.people.rules import Caller, Rules
+from fairlead.service.api.state_client import StateClient
+from fairlead.service.page.following import LEAST_SECONDS, MOST_VIEWS, Following
 from fairlead.service.page.views import VIEWS, bar
+from fairlead.service.wakeups import Wakeups
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +125,66 @@ def test_forms_do_what_commands_do(world, browser):
         assert browser.ask(path, {})[0] == 404, path
 
 
+@pytest.mark.parametrize("odd", ["²", "١", "9" * 5000, "-1", "http://[", "http://x/\x00"])
+def test_odd_parameters_are_no_internal_errors(browser, odd):
+    """What is no number is none, or is refused: a card that is none is not the whole node."""
+    for path in ("nodes?first=", "jobs/1?task=", "queues?find=", "jobs?before=", "events?view=", "jobs?status="):
+        assert browser.ask(f"/page/{path}{quote(odd)}")[0] in (200, 400, 404, 422), path
+    assert browser.ask("/page/nodes/n1/drain", {"gpu": odd})[0] == 422
+    assert browser.ask("/page/jobs/1/edit", {"priority": odd})[0] in (400, 404, 409, 422)
+    assert browser.ask("/page/leave", {}, Origin=quote(odd, safe=":/["))[0] == 403
+
+
+def following(browser, view, seen=""):
+    """A stream of a view: its connection and its answer."""
+    wire = http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=30)
+    headers = {"Host": browser.parts.netloc, "Cookie": browser.cookie}
+    wire.request("GET", f"/page/events?{urlencode({'view': view, 'seen': seen})}", headers=headers)
+    return wire, wire.getresponse()
+
+
+def test_signing_out_ends_the_streams_of_the_visit_alone(world):
+    """What happens afterwards is not sent: the stream ends instead."""
+    browser, other = signed_in(world), signed_in(world)
+    view = f"/page/jobs/{world.submit('-q', 'A', '--cpu', '100', '--', 'true')}"
+    (wire, answer), (others, goes_on) = (following(each, view) for each in (browser, other))
+    while b'"log"' not in answer.readline():
+        pass
+    assert browser.ask("/page/leave", {})[0] == 401
+    world.ok("cancel", view.rpartition("/")[2])
+    assert b"cancelled" not in answer.read()
+    while b"cancelled" not in goes_on.readline():
+        pass
+    wire.close()
+    others.close()
+
+
+def test_a_stream_ends_when_its_reader_may_no_longer_see_the_same():
+    """A queue becomes private while one stream is of what all see: what another may see of it is not sent."""
+    caller, rights, shown = Caller(Person("ada", 1001, 1001)), ["all"], {"queues": ("1", "public")}
+
+    async def same(caller):
+        return caller
+
+    async def make():
+        return dict(shown)
+
+    async def run():
+        wakeups = Wakeups()
+        wakeups.attach(asyncio.get_running_loop())
+        authenticator = SimpleNamespace(reauthenticate=same, rules=Rules({}))
+        client = StateClient(SimpleNamespace(stopped=threading.Event()), wakeups, authenticator, None)
+        stream = Following(client).stream(caller, lambda: caller, lambda caller: rights[0], make, {})
+        sent = [await anext(stream), await anext(stream)]
+        shown["queues"], rights[0] = ("2", "whose it is"), "ada"
+        wakeups.wake([("page", "all")])
+        return sent, [each async for each in stream]
+
+    before, after = asyncio.run(run())
+    assert b"public" in before[1]
+    assert after == []
+
+
 def test_a_change_is_sent_to_those_who_look_and_nothing_else(world, browser):
     """The stream sends a region if it differs from what the browser has; a browser that has all hears nothing."""
     view = f"/page/jobs/{world.submit('-q', 'A', '--cpu', '100', '--', 'true')}"
@@ -125,10 +192,7 @@ def test_a_change_is_sent_to_those_who_look_and_nothing_else(world, browser):
     versions = dict(re.findall(r'<section id="(\w+)" data-region data-v="(\w+)"', text))
     assert list(versions) == ["state", "why", "used", "tasks", "log"]
     seen = ",".join(f"{name}.{version}" for name, version in versions.items())
-    wire = http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=30)
-    headers = {"Host": browser.parts.netloc, "Cookie": browser.cookie}
-    wire.request("GET", f"/page/events?{urlencode({'view': view, 'seen': seen})}", headers=headers)
-    answer = wire.getresponse()
+    wire, answer = following(browser, view, seen)
     assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     assert answer.readline() == b": ping\n"
     begin = time.monotonic()
@@ -178,11 +242,8 @@ def test_each_s_load_of_pages_is_bounded(world):
     browser = signed_in(world)
 
     def follow(query):
-        wire = http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=30)
-        view = urlencode({"view": f"/page/jobs?user={query}"})
-        wire.request("GET", f"/page/events?{view}", headers={"Host": browser.parts.netloc, "Cookie": browser.cookie})
+        wire, answer = following(browser, f"/page/jobs?user={query}")
         wires.append(wire)
-        answer = wire.getresponse()
         return answer.status if answer.status != 200 else (answer.readline(), 200)[1]
 
     wires = []

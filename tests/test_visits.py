@@ -1,6 +1,8 @@
 """Who is signed in to the page: codes, cookies, the names they are for, and the attacks on them."""
 
 import contextlib
+import http.client
+import os
 import re
 import socket
 import subprocess
@@ -22,6 +24,7 @@ from fairlead.people.visits import CODE_SECONDS, IDLE_SECONDS, MOST_CODES, MOST_
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
 from fairlead.service.page.door import Door, open_loopback
+from fairlead.sockets import uid_of_caller
 
 PEOPLE = [Caller(Person(name, uid, uid)) for uid, name in enumerate(("ada", "ben"), 1001)]
 KINDS = ("code", "code", "code", "enter", "enter", "find", "leave", "wait")
@@ -252,6 +255,7 @@ def test_with_tls_it_has_the_scheduler_s_own_name_and_takes_tokens(certified):
     token = certified.http("POST", "/v1/tokens", {"read_only": True})[1]
     by_token = Browser(found["url"], certified.context)
     assert by_token.ask("/page/enter", {"code": "fairlead_wrong"})[0] == 401
+    assert by_token.enter(token["token"]) == 401  # Origin: null, as from a frame of another page
     assert by_token.enter(token["token"], Origin=by_token.url, Sec_Fetch_Site="same-origin") == 200
     job = certified.submit("-q", "A", "--cpu", "100", "--", "true")
     assert "/hold" not in by_token.ask(f"/page/jobs/{job}")[2]
@@ -304,6 +308,28 @@ def test_another_account_of_the_machine_gets_nowhere_with_what_it_finds(machine)
     assert as_somebody(alice, browser, f"/page/jobs/{job}/cancel", "") == 303
     assert machine["stranger"].http("POST", "/v1/page", {})[0] == 403
     assert any(each["what"] == "opened the page" for each in bob.http("GET", "/v1/log?user=bob")[1]["log"])
+
+
+def test_a_connection_whose_account_nobody_knows_is_refused(world):
+    """By a mapped address the account is known. From the machine's other address it is not: anybody might come from there."""
+    browser = signed_in(world)
+    browser.address = "::ffff:127.0.0.1"
+    assert browser.ask("/")[0] == 200
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_INET6) as client:
+        client.connect(("::ffff:127.0.0.1", server.getsockname()[1]))
+        accepted, there = server.accept()
+        with accepted:
+            assert uid_of_caller(server.getsockname(), there) == os.getuid()
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as away:
+        try:
+            away.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has one address")
+        other = away.getsockname()[0]
+    wire = http.client.HTTPConnection("127.0.0.1", browser.parts.port, timeout=30, source_address=(other, 0))
+    wire.request("GET", "/", headers={"Host": browser.parts.netloc, "Cookie": browser.cookie})
+    assert wire.getresponse().status == 403
+    wire.close()
 
 
 def arguments():

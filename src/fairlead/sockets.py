@@ -13,6 +13,8 @@ _CREDENTIALS = struct.Struct("3i")
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED = "01"
 """State of an established connection in those tables."""
+MAPPED = "0000000000000000FFFF0000"
+"""Before an IPv4 address in the table of an IPv6 socket that is connected to it."""
 
 
 @contextmanager
@@ -66,15 +68,17 @@ def _row_of(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, .
     """Return the row of the other end in the kernel's tables: the columns from its address on."""
     if not (is_loopback(here[0]) and is_loopback(there[0])):
         return None
-    ends = f" {in_table(*there)} {in_table(*here)} {_ESTABLISHED} "
+    ends = in_table(*there), in_table(*here)
+    rows = [f" {prefix}{ends[0]} {prefix}{ends[1]} {_ESTABLISHED} " for prefix in ("", MAPPED)]
     for table in tables:
         try:
             text = table.read_text("ascii")
         except OSError:
             continue
-        found = text.find(ends)
-        if found >= 0:
-            return text[found:].split(maxsplit=9)
+        for row in rows:
+            found = text.find(row)
+            if found >= 0:
+                return text[found:].split(maxsplit=9)
     return None
 
 

@@ -17,14 +17,12 @@ from urllib.parse import unquote, urlsplit
 
 from fairlead.data_folder import SYSTEM_SOCKET, home_folder, mark_of, socket_of
 from fairlead.locks import holding
-from fairlead.sockets import in_table, is_loopback, socket_name, uid_of_peer
+from fairlead.sockets import MAPPED, in_table, is_loopback, socket_name, uid_of_peer
 
 LOCALHOST = ("127.0.0.1", "::1")
 """The addresses of `localhost`."""
 LISTENING = "0A"
 """State of a listening socket in /proc/net/tcp."""
-MAPPED = "0000000000000000FFFF0000"
-"""Prefix of IPv4 addresses in /proc/net/tcp6."""
 
 
 class NotTrusted(RuntimeError):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from fairlead.model.quantity import parse_seconds
-from fairlead.service.page.asking import Declined
+from fairlead.service.page.asking import Declined, number_in
 
 Form = Mapping[str, str]
 NUMBERS = ("priority", "retries", "at_most")
@@ -40,7 +40,12 @@ def _nothing(form: Form) -> dict[str, Any]:
 
 
 def _cards(form: Form) -> dict[str, Any]:
-    return {"gpus": [int(form["gpu"])]} if form.get("gpu", "").isdigit() else {}
+    """Return the card that the form is about; without one it is about the whole node."""
+    if not (text := form.get("gpu", "").strip()):
+        return {}
+    if (card := number_in(text)) is None:
+        raise Declined(422, f"gpu: {text[:20]!r} is no number of a card")
+    return {"gpus": [card]}
 
 
 def _job(args: dict[str, str], answer: Any) -> str:

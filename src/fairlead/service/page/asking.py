@@ -23,6 +23,11 @@ class Declined(Exception):
         self.status = status
 
 
+def number_in(text: str) -> int | None:
+    """Return the number that a URL or a form gives; None if it is none, or is too long for one."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
 class Asking:
     """Calls the API in the name of callers that are authenticated already."""
 

@@ -1,15 +1,16 @@
 """The page's application: who visits, and from where, before anything is shown or done.
 
 - A host name that is neither the scheduler's own nor a visit's is refused, against DNS rebinding.
-- A cookie is good for one host name. Where the kernel knows whose connection it is, that account must be the visitor's.
+- A cookie is good for one host name. On the page's own port the kernel says whose connection it is: it must be the visitor's.
 - A change must come from the page itself, by its Origin and Sec-Fetch-Site. Only a code may come from a file (Origin: null).
 """
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
@@ -84,11 +85,16 @@ class PageEntrance:
                 text_of(path.rpartition("/")[2]), media_type=FILES[path], headers={"Cache-Control": "max-age=60"}
             )
         uid = None if own else await uid_of_client(request.scope)  # with TLS, a proxy may be in between
+        if not own and uid is None:
+            raise Declined(
+                403, "the kernel does not say whose connection this is: connect to 127.0.0.1 from this machine"
+            )
         if path == SIGN_IN and method == "POST":
             return await self._enter(request, host, own, uid)
         caller = await self._caller(request, host, own, uid)
         if method in ("GET", "HEAD"):
-            return await self._site.show(caller, path, dict(request.query_params))
+            visit = partial(self._visits.find, _cookie(request, own), host)
+            return await self._site.show(caller, path, dict(request.query_params), visit)
         if method != "POST":
             raise Declined(405, f"{method}: the page takes GET and POST")
         self._check_origin(request, own, ())
@@ -111,7 +117,7 @@ class PageEntrance:
         if pending is not None:
             self._check_uid(pending, uid)
             cookie = self._visits.enter(code, host)
-        elif own:
+        elif own and request.headers.get("origin") != "null":  # a file has a code only; another page might have a token
             cookie = self._visits.begin(await self._authenticator.by_token(code, address), host)
         else:
             cookie = None
@@ -154,7 +160,7 @@ class PageEntrance:
             return
         site = request.headers.get("sec-fetch-site", "same-origin")
         if origin != f"{'https' if own else 'http'}://{host}" or site != "same-origin":
-            raise Declined(403, f"this comes from {urlsplit(origin).netloc or 'nowhere'!r}, not from the page itself")
+            raise Declined(403, f"this comes from {origin[:200] or 'nowhere'!r}, not from the page itself")
 
     async def _form(self, request: Request) -> dict[str, str]:
         data = b""

@@ -26,6 +26,8 @@ _EVENT = b"event: region\ndata: %s\n\n"
 Regions = dict[str, tuple[str, str]]
 """HTML by the name of a region, each after its version."""
 Make = Callable[[], Awaitable[Regions]]
+Visit = Callable[[], Caller | None]
+"""Returns whose visit a browser's is; None once it is over."""
 
 
 @dataclass
@@ -52,23 +54,26 @@ class Following:
         if key not in self._all and sum(each.uid == uid for each in self._all.values()) >= MOST_VIEWS:
             raise Busy(f"you follow {MOST_VIEWS} different pages, the maximum: close some of them")
 
-    async def stream(self, caller: Caller, key: Hashable, make: Make, has: dict[str, str]) -> AsyncIterator[bytes]:
-        """Yield regions that differ from what a browser has, as events, while the caller has access.
+    async def stream(
+        self, caller: Caller, visit: Visit, key_of: Callable[[Caller], Hashable], make: Make, has: dict[str, str]
+    ) -> AsyncIterator[bytes]:
+        """Yield regions that differ from what a browser has, as events, while it visits and the caller may see the same.
 
         Parameters
         ----------
-        key : hashable
-            The same for all who see the same.
+        key_of : callable
+            Returns what is the same for all callers who see the same; it changes if a queue becomes private.
         make : callable
             Renders the regions.
         has : dict
             The versions that the browser has, by region.
         """
-        client, running = self._client, asyncio.get_running_loop()
+        client, running, key = self._client, asyncio.get_running_loop(), key_of(caller)
         until = running.time() + STREAM_SECONDS
         with self._followed(caller, key, make) as followed, client.listening(caller, ("page", key)) as heard:
             while running.time() < until and not client.loop.stopped.is_set():
-                if await client.authenticator.reauthenticate(caller) is None:
+                now = await client.authenticator.reauthenticate(caller)
+                if now is None or visit() is None or key_of(now) != key:
                     return
                 sent = b""
                 for name, (version, text) in followed.regions.items():

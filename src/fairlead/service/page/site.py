@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
@@ -15,7 +15,7 @@ from fairlead.service.api.state_client import StateClient
 from fairlead.service.loop import Busy
 from fairlead.service.page.acting import find_action
 from fairlead.service.page.asking import Asking, Declined
-from fairlead.service.page.following import Following, Regions
+from fairlead.service.page.following import Following, Regions, Visit
 from fairlead.service.page.past import Past
 from fairlead.service.page.views import VIEWS, Look, View
 
@@ -30,30 +30,32 @@ class Site:
         self._asking, self._client = asking, client
         self._past, self._following = Past(asking), Following(client)
 
-    async def show(self, caller: Caller, path: str, query: dict[str, str]) -> Response:
+    async def show(self, caller: Caller, path: str, query: dict[str, str], visit: Visit) -> Response:
         """Answer a request for a view, or for the stream of its regions. Raises Declined."""
         if path == "/page/events":
-            return self._stream(caller, query)
+            return self._stream(caller, query, visit)
         view, args = _find(path)
         values = await self._values(caller, view, args, query)
         return HTMLResponse(await asyncio.to_thread(_page, view, path, values))
 
-    def _stream(self, caller: Caller, query: dict[str, str]) -> Response:
-        chosen = urlsplit(query.get("view", ""))
-        given = dict(parse_qsl(chosen.query))
-        view, args = _find(chosen.path)
+    def _stream(self, caller: Caller, query: dict[str, str], visit: Visit) -> Response:
+        path, _, rest = query.get("view", "").partition("?")
+        given = dict(parse_qsl(rest))
+        view, args = _find(path)
         has = dict(each.split(".", 1) for each in query.get("seen", "").split(",") if "." in each)
 
         async def make() -> Regions:
             values = await self._values(caller, view, args, given)
             return await asyncio.to_thread(_regions, view, values)
 
-        key = (chosen.path, tuple(sorted(given.items())), self._rights(caller) if view.shared else caller)
+        def key_of(caller: Caller) -> Hashable:
+            return path, tuple(sorted(given.items())), self._rights(caller) if view.shared else caller
+
         try:
-            self._following.check(caller, key)
+            self._following.check(caller, key_of(caller))
         except Busy as busy:
             raise Declined(429, str(busy)) from None
-        text = self._following.stream(caller, key, make, has)
+        text = self._following.stream(caller, visit, key_of, make, has)
         return StreamingResponse(text, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     async def _values(self, caller: Caller, view: View, args: dict[str, str], query: dict[str, str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fairlead.audit.over_time_report import share_charts
 from fairlead.model.api_types import QueueInfo
 from fairlead.model.used import together
-from fairlead.service.page.asking import Declined
+from fairlead.service.page.asking import Declined, number_in
 
 HOUR, DAY, WEEK = 3600.0, 86400.0, 604800.0
 PERIODS = {"1h": HOUR, "24h": DAY, "7d": WEEK}
@@ -182,7 +182,7 @@ async def jobs(look: Look) -> dict[str, Any]:
 
 async def job(look: Look, job: str) -> dict[str, Any]:
     """One job: asked and used, its tasks, why it waits and until when, and the end of a log."""
-    path, given, status = f"/v1/jobs/{job}", look.query.get("task", ""), look.query.get("status", "")
+    path, given, status = f"/v1/jobs/{job}", number_in(look.query.get("task", "")), look.query.get("status", "")
     found, why = await asyncio.gather(look.ask(path), look.ask(f"{path}/why"))
     over, tasks = found["finished_at"] is not None, (await look.ask(f"{path}/tasks", {"limit": MOST_SQUARES}))["tasks"]
     when = None if over or not found["waiting"] else await look.ask(f"{path}/when")
@@ -192,7 +192,7 @@ async def job(look: Look, job: str) -> dict[str, Any]:
         (await look.ask(f"{path}/tasks", {"limit": MOST_ROWS + 1, "status": wanted}))["tasks"] if wanted else ran
     )
     first = next(iter(of_status or ran), None)
-    shown = int(given) if given.isdigit() and int(given) < found["tasks"] else first["index"] if first else None
+    shown = given if given is not None and given < found["tasks"] else first["index"] if first else None
     stream, mine = "err" if look.query.get("stream") == "err" else "out", bool(found["cwd"])  # else it is another's
     log = await _tail(look, job, shown, stream) if shown is not None and mine else None
     listed = of_status if status else ran or tasks
@@ -231,7 +231,7 @@ async def nodes(look: Look) -> dict[str, Any]:
         if text in each["name"].lower() and (which in ("", each["status"]) or (which == "silent" and each["silent"]))
     ]  # fmt: skip
     rows.sort(key=lambda each: (each["status"] != "lost", each["silent"] is None, each["status"] != "draining"))
-    first = int(look.query["first"]) if look.query.get("first", "").isdigit() else 0
+    first = number_in(look.query.get("first", "")) or 0
     counts = {what: sum(each["status"] == what for each in found["nodes"]) for what in ("up", "draining", "lost")}
     counts["silent"] = sum(each["silent"] is not None for each in found["nodes"])
     names = {name: None for each in found["nodes"] for name in each["capacity"]}
