@@ -64,8 +64,8 @@ ELSEWHERE = {
     "bounds": "{ '@default' = { requests = 5, environment = '1Mi' }, a = { jobs = 3 } }",
     "placement": "[{ by = 'user' , create = false, own = true }, { queue = 'a' }]",
 }
-NOT_SCHEDULED = {"queue", "node", "scheduler", "system", "output"}
-"""What a document has beside: the queues and the settings themselves, the machines, and where output is kept."""
+NOT_SCHEDULED = {"queue", "node", "scheduler", "system", "output", "page"}
+"""What a document has beside: the queues and the settings themselves, the machines, where output is kept, and the page."""
 
 BASE = {"queue": [{"name": "a"}, {"name": "b"}, {"name": "b/x", "guarantee": {"cpu": 1}}, {"name": "b/y"}]}
 

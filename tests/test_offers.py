@@ -978,7 +978,7 @@ def last_until(c, leaf):
     return float(c.state.queues.last_until[c.state.tree.rows[leaf]])
 
 
-def test_a_task_that_runs_shorter_than_its_offer_was_held_is_charged_and_one_that_runs_longer_pays():
+def test_a_task_that_runs_shorter_than_its_offer_was_held_is_charged():
     c = Cluster(nodes=2, offer_timeout=60.0)
     c.join("f", "web")
     one, two = c.offers()  # each is half of all that it is entitled to: 8 seconds for each
@@ -995,8 +995,15 @@ def test_a_task_that_runs_shorter_than_its_offer_was_held_is_charged_and_one_tha
     assert last_until(c, "elsewhere/./2") == 0.0
     c.now = 70.0
     c.end(c.job("f", "long"))
-    assert last_until(c, "web/./1") == 31.0 + 8 * 29.0 - 8 * 10.0
+    assert last_until(c, "web/./1") == 31.0 + 8 * 29.0, "a task that ran as long takes nothing off"
     assert last_until(c, "elsewhere/./1") == 31.0 + 8 * 29.0
+
+
+def test_a_role_has_twenty_levels_at_most():
+    c = Cluster()
+    c.join("f", "/".join("a" * 20))
+    with pytest.raises(frameworks.Refused, match="a role of 21 levels: use at most 20"):
+        c.join("g", "/".join("a" * 21))
 
 
 def test_what_goes_last_makes_way_when_a_task_ends_on_its_node_and_others_wait():

@@ -373,10 +373,10 @@ def _charge_tasks(state: State, fact: OffersAccepted) -> None:
 
 
 def _settle_charge(state: State, row: int, at: float) -> None:
-    """Charge a framework for a task that ran shorter than its offer was held, or take off what it ran longer."""
+    """Charge a framework for a task that ran shorter than its offer was held."""
     number = int(state.jobs.id[row])
     charge = state.frameworks.charges.pop(number, None)
-    if charge is not None:
+    if charge is not None and charge.even_at > at:
         demand = state.shapes.demand[state.jobs.shape_row[row]].astype(np.float64)
         _charge(state, int(state.jobs.queue[row]), charge.account, demand, charge.cost, charge.even_at - at, at)
 
@@ -384,13 +384,12 @@ def _settle_charge(state: State, row: int, at: float) -> None:
 def _charge(state: State, leaf: int, account: str, amount: F64, cost: float, seconds: float, at: float) -> None:
     """Let a leaf, and all that come to a role for its account, go after all others for what was held in vain.
 
-    Seconds below 0 shorten the time of the leaf alone. For the account, all of the cluster is what may be held.
+    For the account, all of the cluster is what may be held.
     """
     last, known, total = state.queues.last_until, state.frameworks.last_until, state.cluster.total
     most = at + MOST_LAST * state.settings.offer_timeout
-    if seconds * cost > 0.0 or last[leaf] > at:
-        last[leaf] = min(max(last[leaf], at) + seconds * cost, most)
     if seconds * cost > 0.0:
+        last[leaf] = min(max(last[leaf], at) + seconds * cost, most)
         share = float((amount[total > 0] / total[total > 0]).max(initial=0.0))
         known[account] = min(max(known.get(account, at), at) + seconds * UNUSED_OFFER_FACTOR * share, most)
 

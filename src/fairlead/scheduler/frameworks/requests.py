@@ -52,6 +52,8 @@ MOST_BELOW = 1000
 """Maximum number of queues below one that is configured, or is a user's, if frameworks make them."""
 MOST_TIMEOUTS = 16.0
 """The longest time without offers of a node after one of it expired, in times of `offer_timeout`."""
+MOST_LEVELS = 20
+"""Levels of a role at most: each is a queue."""
 NOT_IN_ROLES = "\0\t\n\v\f\r \x7f"
 
 
@@ -107,6 +109,8 @@ def check_role(role: str) -> str | None:
             return f"role {role!r}: no part may be {part!r}"
         if part.startswith("-"):
             return f"role {role!r}: no part may begin with '-'"
+    if role.count("/") >= MOST_LEVELS:
+        return f"a role of {role.count('/') + 1} levels: use at most {MOST_LEVELS}"
     wrong = next((c for c in NOT_IN_ROLES if c in role), None)
     return None if wrong is None else f"role {role!r} may not contain {wrong!r}"
 

@@ -132,7 +132,7 @@ class MesosApp:
             raise Answer(404)
         if scope["method"] not in ("GET", "HEAD"):
             raise Answer(405, f"Expecting one of {{ 'GET' }}, but received '{scope['method']}'", {"Allow": "GET"})
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if "jsonp" in query:
             raise Answer(
                 400, "jsonp is not supported, since any web page could read the answer: leave it out and read JSON"
