@@ -70,7 +70,7 @@ class TestContract:
 
     def test_as_completed_and_wait(self, make):
         with make() as executor:
-            slow, fast = executor.submit(nap, 1.0, "slow"), executor.submit(nap, 0, "fast")
+            slow, fast = executor.submit(nap, 3.0, "slow"), executor.submit(nap, 0, "fast")
             assert next(cf.as_completed([slow, fast])) is fast
             done, pending = cf.wait([slow, fast], return_when=cf.FIRST_COMPLETED)
             assert (done, pending) == ({fast}, {slow})
