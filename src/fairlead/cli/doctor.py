@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import typer
@@ -43,6 +43,8 @@ FEW_FILES, FEW_PROCESSES = 4096, 512
 """Limits on descriptors and processes below which a busy scheduler may fail to start tasks."""
 CLOCK_STEP_SECONDS = 60.0
 """Step of the machine's clock since boot above which doctor warns."""
+NO_SCHEDULER = "can be checked only while a scheduler runs"
+"""What is found of a running scheduler's state without one."""
 CLOCKS_APART = 5.0
 """Seconds that the clocks of nodes may differ; their measurement includes the delay of a message."""
 SLOW_DETECTION_SECONDS = 30.0
@@ -209,13 +211,21 @@ def _scheduler(home: Path) -> Finding:
     )
 
 
-def _guarantees(home: Path) -> Finding:
-    """Ask the scheduler which guarantees are scaled, because all together exceed what there is now."""
+def _listed(home: Path, what: str) -> list[dict[str, Any]] | None:
+    """Return the queues or nodes of the scheduler; None if it does not answer, which `_scheduler` reports."""
     try:
         with Connection(home, retry_seconds=0, timeout=15) as connection:
-            queues = connection.get("/v1/queues")["queues"]
-    except ServiceError:  # _scheduler reports why
-        return Finding("guarantees", "well", "can be checked only while a scheduler runs")
+            found: list[dict[str, Any]] = connection.get(f"/v1/{what}")[what]
+    except ServiceError:
+        return None
+    return found
+
+
+def _guarantees(home: Path) -> Finding:
+    """Ask the scheduler which guarantees are scaled, because all together exceed what there is now."""
+    queues = _listed(home, "queues")
+    if queues is None:
+        return Finding("guarantees", "well", NO_SCHEDULER)
     scaled = [
         f"{queue['name']} has {round_quantity(name, queue['guarantee'].get(name, 0))} of {round_quantity(name, amount)} {name}"
         for queue in queues
@@ -248,7 +258,7 @@ def _output(home: Path) -> Finding:
         with Connection(home, retry_seconds=0, timeout=15) as connection:
             output = connection.get("/v1/status").get("output")
     except ServiceError:  # _scheduler reports why
-        return Finding("output", "well", "can be checked only while a scheduler runs")
+        return Finding("output", "well", NO_SCHEDULER)
     if output is None:
         return Finding("output", "well", "stays on the nodes, without a copy elsewhere")
     waiting = f"that of {output['waiting']:,} tasks is still to be copied"
@@ -306,11 +316,9 @@ def _ray(home: Path) -> Finding:
 
 def _nodes(home: Path) -> Finding:
     """Ask the scheduler for the nodes that connect to it: who is lost or silent, and whose version or clock differs."""
-    try:
-        with Connection(home, retry_seconds=0, timeout=15) as connection:
-            nodes = connection.get("/v1/nodes")["nodes"]
-    except ServiceError:  # _scheduler reports why
-        return Finding("nodes", "well", "can be checked only while a scheduler runs")
+    nodes = _listed(home, "nodes")
+    if nodes is None:
+        return Finding("nodes", "well", NO_SCHEDULER)
     found = {
         "lost": [node["name"] for node in nodes if node["status"] == "lost"],
         "silent": [node["name"] for node in nodes if node["status"] != "lost" and node["silent"] is not None],

@@ -41,8 +41,10 @@ class WaitingLine:
             self._clear()
             self._since = now  # it may be preempted, and wait again
             return
-        if now - self._since < FIRST_SECONDS or not sys.stderr.isatty():
-            if now - self._since >= FIRST_SECONDS and not self._text:
+        if now - self._since < FIRST_SECONDS:
+            return
+        if not sys.stderr.isatty():
+            if not self._text:
                 self._text = self._reason()
                 print(f"fairlead: {self._text}", file=sys.stderr, flush=True)
             return
