@@ -22,19 +22,11 @@ def filled(page: str) -> str:
     page = re.sub(
         r"(<!-- options: ([\w ]+) -->\n).*?(<!-- end -->)", lambda m: m[1] + options(m[2]) + m[3], page, flags=re.DOTALL
     )
-    page = re.sub(
-        r"(<!-- endpoints -->\n).*?(<!-- end -->)", lambda m: m[1] + endpoints() + m[2], page, flags=re.DOTALL
-    )
-    page = re.sub(
-        r"(<!-- reliability -->\n).*?(<!-- end -->)", lambda m: m[1] + reliability() + m[2], page, flags=re.DOTALL
-    )
+    page = re.sub(r"(<!-- endpoints -->\n).*?(<!-- end -->)", lambda m: m[1] + endpoints() + m[2], page, flags=re.DOTALL)
+    page = re.sub(r"(<!-- reliability -->\n).*?(<!-- end -->)", lambda m: m[1] + reliability() + m[2], page, flags=re.DOTALL)
     page = re.sub(r"(<!-- access -->\n).*?(<!-- end -->)", lambda m: m[1] + access() + m[2], page, flags=re.DOTALL)
-    page = re.sub(
-        r"(<!-- lifecycles -->\n).*?(<!-- end -->)", lambda m: m[1] + lifecycles() + m[2], page, flags=re.DOTALL
-    )
-    return re.sub(
-        r"(<!-- transitions -->\n).*?(<!-- end -->)", lambda m: m[1] + transitions() + m[2], page, flags=re.DOTALL
-    )
+    page = re.sub(r"(<!-- lifecycles -->\n).*?(<!-- end -->)", lambda m: m[1] + lifecycles() + m[2], page, flags=re.DOTALL)
+    return re.sub(r"(<!-- transitions -->\n).*?(<!-- end -->)", lambda m: m[1] + transitions() + m[2], page, flags=re.DOTALL)
 
 
 def options(name: str) -> str:

@@ -121,9 +121,7 @@ class Live:
         with self.log.open("ab") as log:
             before = log.tell()
             arguments = ["up", "--config", str(self.config), *more]
-            if any(
-                self.env.get(name) != os.environ.get(name) for name in ("LD_PRELOAD", "PYTHONPATH")
-            ):  # for a new program
+            if any(self.env.get(name) != os.environ.get(name) for name in ("LD_PRELOAD", "PYTHONPATH")):  # for a new program
                 self.process = subprocess.Popen([FAIRLEAD, *arguments], env=self.env, stdout=log, stderr=log)
             else:
                 self.process = Fairlead(arguments, env=self.env, stdout=log, stderr=log)
