@@ -1156,6 +1156,16 @@ def test_each_offer_that_expires_doubles_the_time_without_offers_of_its_node_up_
     assert expired(silent()) == [60.0 + each for each in times]
 
 
+def test_what_a_node_grows_by_is_not_offered_either_while_its_expired_offer_counts_as_refused():
+    c = Cluster(offer_timeout=60.0)
+    c.join("f", "web")
+    assert c.offers()
+    (expired,) = c.decide(60.0)
+    c.happen(NodeLost(at=60.0, node="n0"), NodeJoined(at=60.0, node=Node("n0", {"cpu": 9000, "memory": 9 * G})))
+    assert c.offers(1.0) == []
+    assert [offer.amount["cpu"] for offer in c.offers(expired.until - c.now)] == [9000]
+
+
 def test_an_answer_ends_the_doubling_and_reviving_forgets_what_expired():
     c = silent()
     assert c.offers(60.0) == []
