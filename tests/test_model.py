@@ -144,10 +144,7 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
 
     (tmp_path / "a.toml").write_text(GOOD)
     (tmp_path / "a.json").write_text(json.dumps(tomllib.loads(GOOD)))
-    one, other = (
-        read_configuration(tmp_path / "a.toml", find_policy),
-        read_configuration(tmp_path / "a.json", find_policy),
-    )
+    one, other = (read_configuration(tmp_path / "a.toml", find_policy), read_configuration(tmp_path / "a.json", find_policy))
     assert (one.queues, one.nodes, one.settings) == (other.queues, other.nodes, other.settings)
 
 
@@ -165,12 +162,7 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
         ('name = "research/*"', 'name = "a b"', 16, "not a queue path"),
         ('policy = "fifo"', 'policy = "lifo"', 4, "there is no policy 'lifo': use one of drf, hdrf"),
         ("weight = 2", 'policy = "drf"', 17, "no queues below it"),
-        (
-            'policy = "fifo"',
-            "history = 0",
-            4,
-            'history: 0 is not a half-life: write "1d", .*"none", past use does not count',
-        ),
+        ('policy = "fifo"', "history = 0", 4, 'history: 0 is not a half-life: write "1d", .*"none", past use does not count'),
         ('policy = "fifo"', 'history = "-1d"', 4, "not a duration"),
         ('policy = "fifo"', 'history = "0.5s"', 4, "not a half-life"),
         ('policy = "fifo"', 'history = "5000d"', 4, "not a half-life"),
@@ -211,9 +203,7 @@ def test_a_small_share_does_not_read_as_nothing(share, text):
 def test_a_policy_of_the_root_alone_is_refused_with_the_queue_that_is_missing(tmp_path):
     path = tmp_path / "fairlead.toml"
     path.write_text('[[queue]]\nname = "/"\npolicy = "fairtree"\n')
-    with pytest.raises(
-        DocumentError, match=r'"/" has no queues below it .*: declare them, or \[\[queue\]\] name = "\*"'
-    ):
+    with pytest.raises(DocumentError, match=r'"/" has no queues below it .*: declare them, or \[\[queue\]\] name = "\*"'):
         read_configuration(path, find_policy)
 
 

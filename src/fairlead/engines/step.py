@@ -15,18 +15,7 @@ from math import inf
 import numpy as np
 from msgspec.structs import replace
 
-from fairlead.engines.contract import (
-    NO_ATTEMPTS,
-    NOWHERE,
-    Attempts,
-    Ends,
-    Engine,
-    Launches,
-    NodeDraining,
-    NodeUp,
-    Seen,
-    Where,
-)
+from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Ends, Engine, Launches, NodeDraining, NodeUp, Seen, Where
 from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
 from fairlead.model.specs import Job
 from fairlead.scheduler import admission
@@ -345,10 +334,7 @@ def forgotten_by(facts: Iterable[Fact]) -> list[int]:
 
 
 def act(
-    state: State,
-    engine: Engine,
-    facts: Sequence[Fact],
-    may_go: Callable[[Sequence[Fact]], Iterable[int]] = forgotten_by,
+    state: State, engine: Engine, facts: Sequence[Fact], may_go: Callable[[Sequence[Fact]], Iterable[int]] = forgotten_by
 ) -> None:
     """Have the engine carry out what was recorded; `may_go` returns the forgotten jobs whose output it may remove."""
     for fact in facts:

@@ -103,9 +103,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         """Grow `masks` to all constraints and nodes, with spare rows and columns."""
         rows, columns = self.masks.shape
         if len(self.constraints) > rows or len(self.specs) > columns:
-            self.masks = np.zeros(
-                (max(2 * rows, len(self.constraints)), max(2 * columns, len(self.specs), 16)), np.bool_
-            )
+            self.masks = np.zeros((max(2 * rows, len(self.constraints)), max(2 * columns, len(self.specs), 16)), np.bool_)
             for number in range(len(self.constraints)):
                 self._fill(number)
 

@@ -75,18 +75,7 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, ENDED, NEXT_TICK
 from fairlead.scheduler.queue_tree import mark_exact
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import (
-    CANCEL,
-    EXPIRE,
-    IMPOSSIBLE,
-    JOB,
-    PLACED,
-    REVOKE,
-    REVOKING,
-    SUCCEEDED,
-    TRANSITIONS,
-    WAITING,
-)
+from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, JOB, PLACED, REVOKE, REVOKING, SUCCEEDED, TRANSITIONS, WAITING
 from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY, Bools, vector
 
 COMPACT_FROM = 100_000
@@ -206,9 +195,7 @@ def _node_joined(state: State, fact: NodeJoined) -> None:
     row = state.cluster.rows.get(fact.node.name)
     before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
-        raise Contradiction(
-            f"node {fact.node.name} would raise a resource's total above the largest that can be counted"
-        )
+        raise Contradiction(f"node {fact.node.name} would raise a resource's total above the largest that can be counted")
     row = state.cluster.join(fact.node, state.nodes, state.resources)
     _capacity_changed(state, row, fact.at)
 
@@ -388,9 +375,7 @@ def _tasks_started(state: State, fact: TasksStarted) -> None:
     if state.frameworks.have_tasks:
         note_started(state, rows, fact.at)
     for k in scheduling.limited(view, rows).tolist():
-        until = float(
-            state.tasks.started_at[state.jobs.first[rows[k]] + fact.index[k]] + state.jobs.time_limit[rows[k]]
-        )
+        until = float(state.tasks.started_at[state.jobs.first[rows[k]] + fact.index[k]] + state.jobs.time_limit[rows[k]])
         state.deadlines.add(until, (int(fact.job[k]), int(fact.index[k]), int(fact.attempt[k])))
 
 
@@ -450,9 +435,7 @@ def _claim_kind(why: str) -> int:
     raise Contradiction(f"unknown class of claims: {why!r}")
 
 
-def _keep_nodes(
-    state: State, fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int, apart: I64
-) -> None:
+def _keep_nodes(state: State, fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int, apart: I64) -> None:
     group = int(state.jobs.group[state.job_row(fact.id)])
     nodes, tasks = np.asarray(fact.nodes, np.int64), np.asarray(fact.tasks, np.int64)
     n = state.holds.n

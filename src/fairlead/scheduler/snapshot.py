@@ -146,12 +146,7 @@ def load(pieces: Iterable[bytes]) -> State:
     _refuse_unknown(known.rows, tables, "table")
     state = State()
     state.settings, state.resources = known.settings, known.resources
-    state.tree, state.cluster, state.index, state.dependencies = (
-        known.tree,
-        known.cluster,
-        known.index,
-        known.dependencies,
-    )
+    state.tree, state.cluster, state.index, state.dependencies = (known.tree, known.cluster, known.index, known.dependencies)
     state.shape_keys, state.broken_gangs = known.shape_keys, set(known.broken_gangs)
     state.revocations, state.frameworks = known.revocations, known.frameworks
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)

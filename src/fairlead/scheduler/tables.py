@@ -318,9 +318,7 @@ class Jobs(Table):
     def statuses(self, rows: slice) -> I64:
         """Return the statuses of jobs, as places in JOB_STATUSES of :mod:`fairlead.scheduler.statuses`."""
         over = np.where(self.failed[rows] > 0, 4, np.where(self.cancelled[rows] > 0, 5, 3))
-        found: I64 = np.where(
-            np.isnan(self.finished_at[rows]), np.where(self.holding[rows] > 0, 2, self.held[rows]), over
-        )
+        found: I64 = np.where(np.isnan(self.finished_at[rows]), np.where(self.holding[rows] > 0, 2, self.held[rows]), over)
         return found
 
     def startable(self, rows: I64 | int) -> I64:

@@ -126,18 +126,7 @@ class PieceRequest(msgspec.Struct, tag_field="saw", tag="wanted"):
 
 
 Message = (
-    Started
-    | Checkpointed
-    | Ended
-    | Inventory
-    | Fed
-    | Alive
-    | Paused
-    | Refused
-    | Heartbeat
-    | Fenced
-    | OutputPiece
-    | PieceRequest
+    Started | Checkpointed | Ended | Inventory | Fed | Alive | Paused | Refused | Heartbeat | Fenced | OutputPiece | PieceRequest
 )
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 

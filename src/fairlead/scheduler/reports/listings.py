@@ -7,17 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fairlead.model.api_types import (
-    CardInfo,
-    JobInfo,
-    JobPage,
-    NodeInfo,
-    QueueInfo,
-    RevokedInfo,
-    TaskInfo,
-    TaskPage,
-    TaskStatus,
-)
+from fairlead.model.api_types import CardInfo, JobInfo, JobPage, NodeInfo, QueueInfo, RevokedInfo, TaskInfo, TaskPage, TaskStatus
 from fairlead.model.cards import cards_of
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import Job, Work, path_to_root, written
