@@ -79,9 +79,7 @@ class Table:
 
     def __init_subclass__(cls) -> None:
         columns = {name: _column(kind) for name, kind in get_annotations(cls).items()}
-        wide = {
-            name for name, (_, about) in columns.items() if any(isinstance(x, PerResource | CardSets) for x in about)
-        }
+        wide = {name for name, (_, about) in columns.items() if any(isinstance(x, PerResource | CardSets) for x in about)}
         counts = {name: tuple(x.size for x in about if isinstance(x, Several)) for name, (_, about) in columns.items()}
         rows = [(name, dtype, counts[name]) for name, (dtype, _) in columns.items() if name not in wide]
         cls.FIELDS = np.dtype(rows, align=True)

@@ -153,9 +153,7 @@ class Reports:
 
     def __init__(self) -> None:
         self.known: list[Task] | None = None
-        self.started: list[
-            int
-        ] = []  # 4 numbers each: the attempt, and its start in milliseconds of the monotonic clock
+        self.started: list[int] = []  # 4 numbers each: the attempt, and its start in milliseconds of the monotonic clock
         self.cards: list[list[int]] = []  # of each that started, as words
         self.checkpointed: dict[Task, int] = {}  # time in the same clock
         self.ended: list[int] = []  # 8 numbers each: the attempt, outcome, code, usage, run time
