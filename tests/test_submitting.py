@@ -62,17 +62,7 @@ def test_slurm_lines_mean_what_they_say(tmp_path, line, ours):
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "-o out.txt",
-        "--time=soon",
-        "--gres=gpu:a100:2",
-        "-n x",
-        "--exclusive",
-        "--mem=0",
-        "-C a100",
-        "-N 2",
-        "--no-requeue",
-    ],
+    ["-o out.txt", "--time=soon", "--gres=gpu:a100:2", "-n x", "--exclusive", "--mem=0", "-C a100", "-N 2", "--no-requeue"],
 )
 def test_what_means_nothing_here_is_said_with_its_place(tmp_path, line):
     script = tmp_path / "job.sh"
@@ -328,26 +318,17 @@ def test_one_doubt_hides_no_other(idle):
     ("words", "said"),
     [
         (("--at-most", "0", "--", "true"), "--at-most: 0: use a number from 1 to 1,000,000"),
-        (
-            ("--notify", "adalovelace", "--", "true"),
-            "--notify adalovelace: neither an address nor a known command",
-        ),
+        (("--notify", "adalovelace", "--", "true"), "--notify adalovelace: neither an address nor a known command"),
         (("--notify", " ", "--", "true"), "--notify ' ': is empty: name an https:// or mail address, or a command"),
         (("",), "submit what? Write a command after `--`"),
-        (
-            ("--pack", "--spread", "--", "true"),
-            "--pack and --spread exclude each other",
-        ),
+        (("--pack", "--spread", "--", "true"), "--pack and --spread exclude each other"),
         (("--bundles", "2", "--", "true"), "--bundles: only for Ray programs: add --ray"),
         (
             ("--ray", "--tasks", "2", "--", "true"),
             "--tasks: a Ray program runs once: give the size of its placement group with --bundles",
         ),
         (("--ray", "--bundle", "cpu", "--", "true"), "--bundle 'cpu': write NAME=VALUE"),
-        (
-            ("--ray", "--bundle", "cpu=1,cpu=2", "--", "true"),
-            "--bundle: cpu is given twice: give each resource of a bundle once",
-        ),
+        (("--ray", "--bundle", "cpu=1,cpu=2", "--", "true"), "--bundle: cpu is given twice: give each resource of a bundle once"),
         (("--ray", "--bundle", "cpu=x", "--", "true"), "--bundle: cpu: 'x' is not a quantity: write a number"),
         (("--ray", "--", "true"), "ray: no Ray cluster is available"),
     ],
@@ -363,10 +344,7 @@ def test_an_edit_and_a_question_are_doubted_as_a_submission_is(idle):
     edited = idle.call("edit", f"{job}", "--memory", "10")
     bytes_ = "fairlead: --memory 10: is less than 1Mi, in which no program runs: write 10Mi or 10Gi\n"
     assert (edited.returncode, edited.stderr) == (1, bytes_)
-    assert (
-        "no node is large enough for cpu=10000"
-        in idle.call("edit", f"{job}", "--cpu", "10000", "--memory", "1Gi").stderr
-    )
+    assert "no node is large enough for cpu=10000" in idle.call("edit", f"{job}", "--cpu", "10000", "--memory", "1Gi").stderr
     assert idle.call("submit", "-q", "A", "--when", "--memory", "10", "--", "true").stderr == bytes_
     idle.ok("cancel", f"{job}")
 
@@ -408,8 +386,7 @@ def test_at_most_so_many_run_and_edits_change_that(idle):
     idle.until(lambda: idle.job(job)["running"] == 4)
     refused = idle.call("edit", f"{job}", "--memory", "2Mi")
     assert (
-        refused.stderr
-        == f"fairlead: job {job} runs: its demand can be changed while all of it waits; others can at any time\n"
+        refused.stderr == f"fairlead: job {job} runs: its demand can be changed while all of it waits; others can at any time\n"
     )
     go.touch()
     assert idle.call("wait", f"{job}").returncode == 0
@@ -433,9 +410,7 @@ def test_a_held_job_is_edited_and_released(idle):
 
 
 def test_what_failed_runs_again_with_the_indices_it_had(idle):
-    script = (
-        "echo $FAIRLEAD_INDEX {index} {{index}}; test $FAIRLEAD_INDEX != 3 && test $FAIRLEAD_INDEX != 1 || test -e good"
-    )
+    script = "echo $FAIRLEAD_INDEX {index} {{index}}; test $FAIRLEAD_INDEX != 3 && test $FAIRLEAD_INDEX != 1 || test -e good"
     job = idle.submit("-q", "A", "-n", "5", "--name", "mine", "--memory", "64Mi", "--", "sh", "-c", script)
     assert idle.call("wait", f"{job}").returncode == 1
     (idle.folder / "good").touch()
@@ -450,9 +425,7 @@ def test_what_failed_runs_again_with_the_indices_it_had(idle):
     assert idle.call("wait", f"{whole}").returncode == 0
     assert idle.ok("logs", f"{whole}.1") == "3 3 {index}\n"
     refused = idle.call("rerun", f"{whole}", "--failed")
-    assert (
-        refused.stderr == f"fairlead: no task of job {whole} has failed: leave --failed away to run all of it again\n"
-    )
+    assert refused.stderr == f"fairlead: no task of job {whole} has failed: leave --failed away to run all of it again\n"
 
 
 def test_what_read_a_pipe_runs_again_without_it_and_that_is_said(idle):
@@ -481,9 +454,7 @@ def test_a_note_outlives_the_queue_that_it_is_about(idle):
     jobs.write_text("\n".join(map(json.dumps, lines)))
     first, second = map(int, idle.ok("submit", "-q", "A", "--jobs", "jobs").split())
     assert idle.ok("cancel", "--queue", "A").splitlines()[0] == f"job {first} is cancelled"
-    idle.until(
-        lambda: all((idle.folder / name).exists() and (idle.folder / name).read_text() for name in ("one", "two"))
-    )
+    idle.until(lambda: all((idle.folder / name).exists() and (idle.folder / name).read_text() for name in ("one", "two")))
     told = [json.loads((idle.folder / name).read_text())["jobs"] for name in ("one", "two")]
     assert [[job["id"] for job in each] for each in told] == [[first], [second]]
     assert told[0][0]["status"] == "cancelled"
@@ -536,12 +507,7 @@ def test_somebody_is_told_when_it_has_ended(idle):
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        to = (
-            "--notify",
-            f"http://127.0.0.1:{server.server_port}/x",
-            "--notify",
-            "cat > told; echo $FAIRLEAD_STATUS > status",
-        )
+        to = ("--notify", f"http://127.0.0.1:{server.server_port}/x", "--notify", "cat > told; echo $FAIRLEAD_STATUS > status")
         job = idle.submit("-q", "A", "--name", "mine", *to, "--", "false")
         idle.until(lambda: heard and (idle.folder / "status").exists() and (idle.folder / "status").read_text())
         server.shutdown()

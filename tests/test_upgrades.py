@@ -67,10 +67,7 @@ def test_the_next_version_takes_over_with_tasks_running_and_back(tmp_path):
         was = lab.process
         lab.start_up()
         assert was.wait(30) == 0
-        assert (
-            f"fairlead {fairlead.__version__} takes over from 0.0.9, process {was.pid}; tasks run on"
-            in lab.log.read_text()
-        )
+        assert f"fairlead {fairlead.__version__} takes over from 0.0.9, process {was.pid}; tasks run on" in lab.log.read_text()
         assert "the journal of fairlead 0.0.9 gets format" in lab.log.read_text()
         lab.until(lambda: lab.status("lab2") == "up", 30)
         found = {each["thing"]: each["what"] for each in json.loads(lab.call("doctor", "--json").stdout)["found"]}

@@ -68,9 +68,7 @@ def join(address: str, token: str | None, name: str | None, home: Path | None, c
     except NotAdmitted as error:
         raise Failure(str(error)) from None
     except (ValueError, KeyError) as error:
-        raise Failure(
-            f"{folder}: what is kept of the membership cannot be read ({error}): join with a new token"
-        ) from None
+        raise Failure(f"{folder}: what is kept of the membership cannot be read ({error}): join with a new token") from None
     except OSError as error:
         raise Failure(f"{host}:{port}: no scheduler takes nodes there: {error.strerror or error}") from None
 

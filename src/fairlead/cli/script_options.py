@@ -238,9 +238,7 @@ def _dependency(text: str) -> list[str]:
     kind, _, jobs = text.partition(":")
     how = {"afterok": "", "afternotok": ":failure", "afterany": ":end"}.get(kind)
     if how is None or not all(re.fullmatch("[0-9]{1,15}", job) for job in jobs.split(":")):
-        raise Failure(
-            f"--dependency={text}: has no equivalent here: write afterok, afternotok or afterany with job numbers"
-        )
+        raise Failure(f"--dependency={text}: has no equivalent here: write afterok, afternotok or afterany with job numbers")
     return [word for job in jobs.split(":") for word in ("--after", f"{job}{how}")]
 
 

@@ -187,11 +187,6 @@ def command_fault(body: dict[str, Any]) -> str | None:
         if shutil.which(program, path=body["env"].get("PATH")):
             return None
         if len(body["argv"]) == 1 and len(program.split()) > 1:
-            return (
-                f"{program!r} is one word, and no such program: omit the quotes, or write sh -c {shlex.quote(program)}"
-            )
-        return (
-            f"{program}: no such program"
-            + f"; write ./{program} for the file in the folder" * Path(folder, program).is_file()
-        )
+            return f"{program!r} is one word, and no such program: omit the quotes, or write sh -c {shlex.quote(program)}"
+        return f"{program}: no such program" + f"; write ./{program} for the file in the folder" * Path(folder, program).is_file()
     return None if Path(folder, program).exists() else f"{program}: no such file in {folder}"

@@ -95,9 +95,7 @@ class SqlStore:
         Another scheduler has it open; it is missing, damaged, an older fairlead's, or not a journal.
     """
 
-    def __init__(
-        self, path: Path, *, to_read: bool = False, upgrade: bool = True, name: str = "", epoch: int = 0
-    ) -> None:
+    def __init__(self, path: Path, *, to_read: bool = False, upgrade: bool = True, name: str = "", epoch: int = 0) -> None:
         self._upgrade, self.path, self.name, self._log_path = upgrade, path, str(path), sqlite.log_of(path)
         self._read_lock = threading.Lock()
         self._head: HeadFile | None = None
@@ -170,20 +168,14 @@ class SqlStore:
     def missing_starts(self) -> str:
         """Return what is wrong if its head knows more scheduler starts than the journal; else empty."""
         missing = self._known.epoch - self.epoch if self._known else 0
-        return (
-            f"it is an older copy: {missing} start{'s' * (missing > 1)} of its scheduler are missing"
-            if missing > 0
-            else ""
-        )
+        return f"it is an older copy: {missing} start{'s' * (missing > 1)} of its scheduler are missing" if missing > 0 else ""
 
     def extent(self) -> Extent:
         with self._naming_damage():
             last = self._one("SELECT sequence, checksum FROM facts ORDER BY sequence DESC LIMIT 1") or (0, 0)
             (saved,) = self._one("SELECT max(sequence) FROM snapshots")
             (since,) = self._one("SELECT sum(length(body)) FROM facts WHERE sequence > ?", saved or 0)
-            return Extent(
-                *(int(number or 0) for number in (*last, saved, since))
-            )  # a damaged file may contain any type
+            return Extent(*(int(number or 0) for number in (*last, saved, since)))  # a damaged file may contain any type
 
     def _one(self, query: str, *values: object) -> Any:
         """Return the first row of a query, or None."""
@@ -219,9 +211,7 @@ class SqlStore:
             shutil.rmtree(kept, ignore_errors=True)
             fresh.rename(kept)
         except (OSError, sqlite3.DatabaseError) as error:
-            raise JournalError(
-                f"{self.name}: cannot be copied before its upgrade: {error}: free space on its disk"
-            ) from None
+            raise JournalError(f"{self.name}: cannot be copied before its upgrade: {error}: free space on its disk") from None
         log.info(
             "the journal of fairlead %s gets format %d; `fairlead journal rollback` puts it back as it was",
             self.writer,
@@ -243,9 +233,7 @@ class SqlStore:
         except OSError:
             there = False
         if not there or (self._head and not self._head.is_in_place()):
-            raise JournalFull(
-                f"{self.name}: it or its head was moved or deleted while in use: restore it, or stop the scheduler"
-            )
+            raise JournalFull(f"{self.name}: it or its head was moved or deleted while in use: restore it, or stop the scheduler")
         self._log_still_there()
 
     def _log_still_there(self) -> None:

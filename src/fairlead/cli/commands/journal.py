@@ -39,7 +39,7 @@ def repair(home: Home = None) -> None:
 
 @journal.command()
 def rollback(home: Home = None) -> None:
-    """Undo the last upgrade of the journal, for the fairlead of before.
+    """Undo the last upgrade of the journal.
 
     What happened since is lost: later jobs are unknown, and tasks that ended since may run again. The later journal is kept
     aside. No scheduler may be running.

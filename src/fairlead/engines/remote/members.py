@@ -84,10 +84,7 @@ class Member:
     def seen(self) -> list[NodeUp | NodeDown | NodeDraining]:
         """Return the events that describe a node that is up."""
         assert self.node is not None, "it sent its inventory, so it was admitted"
-        return [
-            NodeUp(self.node, gpu_indices([self.node])[self.name]),
-            *([NodeDraining(self.name)] if self.draining else []),
-        ]
+        return [NodeUp(self.node, gpu_indices([self.node])[self.name]), *([NodeDraining(self.name)] if self.draining else [])]
 
     def is_lost(self, policy: LeasePolicy, now: float) -> bool:
         """Return True if nothing can run there now."""
