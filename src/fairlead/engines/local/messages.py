@@ -154,6 +154,10 @@ class Answer(NamedTuple):
     pass
 
 
+class Watch(NamedTuple):
+    """Measure how busy the cards are, until the next greeting."""
+
+
 class Leave(NamedTuple):
     pass
 
@@ -232,6 +236,7 @@ Message = (
     | Limit
     | Inventory
     | Answer
+    | Watch
     | Leave
     | LeaseTerms
     | Renew
@@ -269,6 +274,8 @@ def read(line: bytes | bytearray) -> Message:
             return Inventory()
         case "answer":
             return Answer()
+        case "watch":
+            return Watch()
         case "leave":
             return Leave()
         case "fence":
