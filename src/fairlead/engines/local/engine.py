@@ -92,7 +92,7 @@ class LocalEngine:
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
-        self._superseded = ""
+        self._superseded = self._unfit = ""
         self._card_use: Mapping[int, CardUse] = {}
         self._connections: SupervisorConnections | None = None
         self._heard_at = self._asked_at = 0.0
@@ -120,7 +120,7 @@ class LocalEngine:
     @property
     def trouble(self) -> str | None:
         """Why the supervisor cannot be reached; None if it can."""
-        trouble = self._connections.trouble_of(SUPERVISOR) if self._connections else ""
+        trouble = self._unfit or (self._connections.trouble_of(SUPERVISOR) if self._connections else "")
         if not trouble and self.silent_for > SILENT:
             return f"no message from the supervisor for {self.silent_for:.0f} s: is it stopped? see {self.folder}/log"
         return trouble or None
@@ -253,9 +253,12 @@ class LocalEngine:
                     quiet += 1
                 case Inventory(limits=limits):
                     self.limits = limits
-                    new.add(heard)
-                    if any(self.gpus.values()):
-                        self._send(message("watch"))
+                    if why := heard.cannot_talk():
+                        self._unfit = f"{self.folder}: {why}: run `fairlead down` with that one, then start this one"
+                    else:
+                        new.add(heard)
+                        if any(self.gpus.values()):
+                            self._send(message("watch"))
                 case _:
                     new.add(heard)
         with self._lock:
