@@ -208,7 +208,7 @@ def framework_table(frameworks: list[dict[str, Any]]) -> Table:
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:
     with_cards = any(node.get("cards") for node in nodes)  # a scheduler of an older version reports none
-    table = plain_table("node", "status", ">tasks", "used", *(["cards"] if with_cards else []), "labels")
+    table = plain_table("node", "status", ">tasks", "used", *(["cards", ">busy"] if with_cards else []), "labels")
     for node in nodes:
         used = " ".join(
             f"{name}={round_quantity(name, node['used'].get(name, 0))}/{round_quantity(name, amount)}"
@@ -216,9 +216,15 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
         )
         labels = " ".join(f"{k}={v}" for k, v in node["labels"].items())
         status = node["status"] if node["silent"] is None else f"{node['status']}, silent for {span(node['silent'])}"
-        cards = [listed_cards(node.get("cards", []))] if with_cards else []
+        cards = [listed_cards(node.get("cards", [])), how_busy(node.get("cards", []))] if with_cards else []
         table.add_row(node["name"], status, str(node["tasks"]), used, *cards, labels)
     return table
+
+
+def how_busy(cards: list[dict[str, Any]]) -> str:
+    """Return the mean of the cards that say how busy they are, as a percentage."""
+    known = [card["busy"] for card in cards if card.get("busy") is not None]  # an older scheduler reports none
+    return f"{sum(known) / len(known):.0%}" if known else "unknown" * bool(cards)
 
 
 def listed_cards(cards: list[dict[str, Any]]) -> str:

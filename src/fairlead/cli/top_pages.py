@@ -7,8 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.job import job_lines
-from fairlead.cli.tables import node_table, plain_table, why_lines
+from fairlead.cli.tables import how_busy, node_table, plain_table, why_lines
 from fairlead.cli.usage import added_up, resources_of, usage_table
+from fairlead.model.quantity import round_quantity
 from fairlead.plain_text import plain, plain_lines
 from fairlead.text_tables import in_lines
 
@@ -50,9 +51,11 @@ def _people(seen: Seen, width: int) -> list[str]:
 
 
 def _cards(seen: Seen, width: int) -> list[str]:
-    table = plain_table("node", ">card", "status", "job", "user", "queue")
+    table = plain_table("node", ">card", "status", "job", "user", "queue", ">busy", ">memory")
     for node in seen["nodes"]:
         for card in node.get("cards", []):  # a scheduler of an older version reports none
             job = "" if card["job"] is None else f"{card['job']}.{card['task']}"
-            table.add_row(node["name"], str(card["card"]), card["status"], job, card["user"] or "", card["queue"] or "")
+            memory = card.get("memory") and "/".join(round_quantity("memory", card[x]) for x in ("memory_used", "memory"))
+            whose = card["user"] or "", card["queue"] or ""
+            table.add_row(node["name"], str(card["card"]), card["status"], job, *whose, how_busy([card]), memory or "unknown")
     return _lines(table, "no node has GPUs", width)

@@ -100,6 +100,15 @@ class NodeUp(NamedTuple):
     cards: Sequence[int] | None = None
 
 
+class CardUse(NamedTuple):
+    """How busy a card was at a time of the monotonic clock: the part of a second, None if unknown; bytes of memory."""
+
+    at: float
+    busy: float | None
+    memory_used: int
+    memory: int
+
+
 class NodeDown(NamedTuple):
     """A node is gone, with all that ran on it."""
 
@@ -234,6 +243,9 @@ class LiveEngine(Engine, Protocol):
 
     @property
     def gpus(self) -> Mapping[str, Sequence[int]]: ...
+
+    def card_use(self, node: str) -> Mapping[int, CardUse]:
+        """Return how busy the cards of a node are, as last measured; without those of which nothing is known."""
 
     @property
     def paused(self) -> int:

@@ -420,6 +420,9 @@ class CardInfo(TypedDict):
     """An accelerator card of a node, by the number that tasks see, and the task that has it.
 
     `draining` cards take no more tasks; `drained` ones are free of any. The job is None where the caller may not see it.
+
+    `busy` is the part of a second in which it worked, measured a few seconds before, and its memory is in bytes, as NVML reports
+    both; None if unknown.
     """
 
     card: int
@@ -428,6 +431,9 @@ class CardInfo(TypedDict):
     task: int | None
     queue: str | None
     user: str | None
+    busy: float | None
+    memory_used: int | None
+    memory: int | None
 
 
 class NodeListed(NodeInfo):

@@ -133,7 +133,7 @@ class _Shares:
 
 
 class _Cards:
-    """Accelerator cards: whose each is."""
+    """Accelerator cards: whose each is, and how busy those are that were measured."""
 
     def __init__(self, cards: Mapping[str, Iterable[CardInfo]]) -> None:
         self._cards = cards
@@ -146,6 +146,13 @@ class _Cards:
                 whose = [card["queue"] or "", card["user"] or "", str(card["job"] or "")]
                 found.add_metric([node, str(card["card"]), card["status"], *whose], 1)
         yield found
+        for name, what in (("busy", "Part of a second in which a card worked."), ("memory_used_bytes", "Memory used of a card.")):
+            measured = GaugeMetricFamily(f"fairlead_node_card_{name}", what, labels=["node", "card"])
+            for node, cards in self._cards.items():
+                for card in cards:
+                    if (value := card["busy"] if name == "busy" else card["memory_used"]) is not None:
+                        measured.add_metric([node, str(card["card"])], value)
+            yield measured
 
 
 class _Promises:

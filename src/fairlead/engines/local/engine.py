@@ -13,6 +13,7 @@ from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.contract import (
     NOWHERE,
     Attempts,
+    CardUse,
     Launches,
     NodeDown,
     NodeDraining,
@@ -26,7 +27,7 @@ from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
 from fairlead.engines.local.output import next_data, read_piece
-from fairlead.engines.local.reports import Fed, Inventory, Paused, Refused, Reports, Task, read_lines
+from fairlead.engines.local.reports import CardsMeasured, Fed, Inventory, Paused, Refused, Reports, Task, read_lines
 from fairlead.engines.local.supervisor_connections import LocalEndpoint, SupervisorConnections
 from fairlead.model.specs import Node, Quantities
 
@@ -92,6 +93,7 @@ class LocalEngine:
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
         self._superseded = self._unfit = ""
+        self._card_use: Mapping[int, CardUse] = {}
         self._connections: SupervisorConnections | None = None
         self._heard_at = self._asked_at = 0.0
 
@@ -99,6 +101,10 @@ class LocalEngine:
     def gpus(self) -> Mapping[str, Sequence[int]]:
         """Indices of the cards of each node."""
         return gpu_indices(self.nodes)
+
+    def card_use(self, node: str) -> Mapping[int, CardUse]:
+        """Return how busy all cards of the machine are: its nodes number them in turn."""
+        return self._card_use
 
     @property
     def silent_for(self) -> float:
@@ -228,7 +234,7 @@ class LocalEngine:
     def _hear(self, name: str, lines: list[bytes]) -> None:
         self._heard_at = time.monotonic()
         new = Reports()
-        fed = 0
+        quiet = 0
         for heard in read_lines(lines):
             match heard:
                 case Refused(why):
@@ -239,22 +245,27 @@ class LocalEngine:
                     self.close()
                 case Paused(tasks):
                     self.paused = len(tasks)
+                case CardsMeasured():
+                    self._card_use = heard.use()
+                    quiet += 1
                 case Fed():
                     self._feeding.acknowledge(heard)
-                    fed += 1
+                    quiet += 1
                 case Inventory(limits=limits):
                     self.limits = limits
                     if why := heard.cannot_talk():
                         self._unfit = f"{self.folder}: {why}: run `fairlead down` with that one, then start this one"
                     else:
                         new.add(heard)
+                        if any(self.gpus.values()):
+                            self._send(message("watch"))
                 case _:
                     new.add(heard)
         with self._lock:
             if new.known is not None:
                 self._seen.nodes, new.nodes = [], self._up()
             self._seen.join(new)
-        if fed < len(lines):
+        if quiet < len(lines):
             self._wake()
 
     def _remove_output(self) -> None:

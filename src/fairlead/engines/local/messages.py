@@ -159,6 +159,10 @@ class Answer(NamedTuple):
     pass
 
 
+class Watch(NamedTuple):
+    """Measure how busy the cards are, until the next greeting."""
+
+
 class Leave(NamedTuple):
     pass
 
@@ -237,6 +241,7 @@ Message = (
     | Limit
     | Inventory
     | Answer
+    | Watch
     | Leave
     | LeaseTerms
     | Renew
@@ -274,6 +279,8 @@ def read(line: bytes | bytearray) -> Message:
             return Inventory()
         case "answer":
             return Answer()
+        case "watch":
+            return Watch()
         case "leave":
             return Leave()
         case "fence":

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, NodeDown, NodeDraining, NodeUp, Seen
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, CardUse, Ends, NodeDown, NodeDraining, NodeUp, Seen
 from fairlead.engines.local.messages import OLDEST_PROTOCOL, PROTOCOL
 from fairlead.model.cards import words_of
 from fairlead.scheduler.facts import Outcome
@@ -95,6 +95,19 @@ class Paused(msgspec.Struct, tag_field="saw", tag="paused"):
     tasks: list[Task]
 
 
+class CardsMeasured(msgspec.Struct, tag_field="saw", tag="cards"):
+    """How busy its accelerator cards are: of each the percentage of a second, None if it does not say, and bytes of memory."""
+
+    cards: list[
+        tuple[Annotated[int, msgspec.Meta(ge=0, lt=2**16)], Annotated[int, msgspec.Meta(ge=0, le=100)] | None, Number, Number]
+    ]
+
+    def use(self) -> dict[int, CardUse]:
+        """Return it by card."""
+        now = time.monotonic()
+        return {card: CardUse(now, None if busy is None else busy / 100, used, size) for card, busy, used, size in self.cards}
+
+
 class Refused(msgspec.Struct, tag_field="saw", tag="refused"):
     """It obeys another scheduler."""
 
@@ -141,7 +154,19 @@ class PieceRequest(msgspec.Struct, tag_field="saw", tag="wanted"):
 
 
 Message = (
-    Started | Checkpointed | Ended | Inventory | Fed | Alive | Paused | Refused | Heartbeat | Fenced | OutputPiece | PieceRequest
+    Started
+    | Checkpointed
+    | Ended
+    | Inventory
+    | Fed
+    | Alive
+    | Paused
+    | CardsMeasured
+    | Refused
+    | Heartbeat
+    | Fenced
+    | OutputPiece
+    | PieceRequest
 )
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 

@@ -13,6 +13,7 @@ It carries out the scheduler's messages (:mod:`fairlead.engines.local.messages`)
     {"saw": "fed", "task": [...], "taken": bytes, "over": true if it takes no more}
     {"saw": "here"}      {"saw": "refused", "why": ...}, to a scheduler that it does not obey
     {"saw": "paused", "tasks": [...]}, all that wait for the disk
+    {"saw": "cards", "cards": [[index, percent busy or null, bytes used, bytes], ...]}, if it is to watch them
 
 A supervisor with a lease (:mod:`fairlead.engines.local.lease`) also:
 
@@ -43,6 +44,7 @@ from typing import Any
 import fairlead
 from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.local import guardian, messages, proc
+from fairlead.engines.local.card_use import CardWatch
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
 from fairlead.engines.local.child import FILES, load_directory
@@ -68,6 +70,7 @@ from fairlead.engines.local.messages import (
     Start,
     Stop,
     Task,
+    Watch,
 )
 from fairlead.engines.local.output import next_data, read_piece
 from fairlead.engines.local.process_groups import NOTHING, ProcessGroups, Used
@@ -107,6 +110,7 @@ class Supervisor:
         on = (self._report_started, self._has_ended, self._report_fed)
         self.tasks = Tasks(self.output, Checkpoints(folder), self.groups, self.workers, self.selector, *on)
         self.fetched = FetchedSessions(folder.parent, lambda **what: self.scheduler.report("wanted", **what))
+        self.cards = CardWatch(self.selector, lambda cards: self.scheduler.report("cards", cards=cards))
         self.spool = Spool(folder)
         self.ended: dict[Task, End] = self._take_over()
         self.refused: dict[Task, None] = {}  # stopped before their start; the newest
@@ -216,6 +220,7 @@ class Supervisor:
     def _close(self) -> None:
         """Leave no worker and no empty cgroup behind."""
         self.scheduler.flush()
+        self.cards.end()
         self.workers.dismiss()
         self.tasks.checkpoints.drop_idle()
         until = time.monotonic() + 2
@@ -252,8 +257,11 @@ class Supervisor:
                 self.scheduler.report("here")
             case Leave():
                 self.leaving = True
+            case Watch():
+                self.cards.begin()
             case Greet():
                 self.fencing = False
+                self.cards.end()  # this scheduler may not know what they report
                 if self.lease is not None:
                     self.lease.reset()
             case _:

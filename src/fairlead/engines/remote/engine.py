@@ -26,6 +26,7 @@ from fairlead.data_folder import write_private
 from fairlead.engines.contract import (
     NOWHERE,
     Attempts,
+    CardUse,
     EngineError,
     Launches,
     NodeDown,
@@ -39,6 +40,7 @@ from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
 from fairlead.engines.local.reports import (
     About,
+    CardsMeasured,
     Ended,
     Fed,
     Fenced,
@@ -195,6 +197,10 @@ class RemoteEngine:
         with self._lock:
             found = {m.name: now - m.renewed_at for m in self._members.values() if m.standing is not MemberState.LOST}
         return {name: silent_for for name, silent_for in found.items() if silent_for > SILENT}
+
+    def card_use(self, node: str) -> Mapping[int, CardUse]:
+        member = self._members.get(node)
+        return member.card_use if member else {}
 
     def known_of(self, name: str) -> dict[str, Any]:
         """Return what is known of a node that connects: seconds since its last message, version, lead of its clock."""
@@ -452,7 +458,7 @@ class RemoteEngine:
             member.heard_at = now
             for each in messages:
                 self._take_in(member, each, now)
-        if any(not isinstance(each, Heartbeat | Fed | OutputPiece) for each in messages):
+        if any(not isinstance(each, Heartbeat | Fed | OutputPiece | CardsMeasured) for each in messages):
             self._wake()
 
     def _take_in(self, member: Member, each: Message, now: float) -> None:
@@ -472,6 +478,8 @@ class RemoteEngine:
                 )
             case Paused(tasks):
                 member.paused = len(tasks)
+            case CardsMeasured():
+                member.card_use = each.use()
             case Fed():
                 self._feeding.acknowledge(each)
             case OutputPiece(ask, data, wrong):
@@ -530,6 +538,8 @@ class RemoteEngine:
             if index == 0 and number >= self._firsts.get(job, (0, ""))[0]:
                 self._firsts[job] = number, member.name
         self._connections.accept(member.name)
+        if self.gpus.get(member.name):
+            self._connections.send(member.name, message("watch"))
         seen = self._reports_of(member.name)
         seen.add(inventory)
         if member.gone_at is not None:

@@ -6,9 +6,10 @@ last successful health check: then silence alone proves nothing.
 """
 
 import enum
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from fairlead.engines.contract import NodeDown, NodeDraining, NodeUp
+from fairlead.engines.contract import CardUse, NodeDown, NodeDraining, NodeUp
 from fairlead.engines.local.instructions import gpu_indices
 from fairlead.model.specs import Node
 
@@ -65,6 +66,8 @@ class Member:
         Why the scheduler cannot talk to its supervisor; empty if it can.
     leaving : str
         "drain" if it leaves when none of its tasks is left, "now" if it ends them, or empty.
+    card_use : mapping of int to CardUse
+        How busy its cards were when it last said.
     fenced : bool
         True if nothing runs there: its supervisor confirmed that, or the journal has no tasks there.
     """
@@ -78,6 +81,7 @@ class Member:
         self.number = 0
         self.limits: dict[str, bool] = {}
         self.paused = 0
+        self.card_use: Mapping[int, CardUse] = {}
         self.draining = self.here = False
         self.version, self.clock_ahead, self.leaving, self.unfit = "", 0.0, "", ""
 

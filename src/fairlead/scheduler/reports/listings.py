@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite, nan
 from signal import SIGXFSZ, Signals
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -284,19 +284,17 @@ def list_cards(state: State, there: Mapping[str, Sequence[int]]) -> dict[str, li
 
 
 def _card(state: State, card: int, task: tuple[int, int] | None, drained: bool) -> CardInfo:
-    if task is None:
-        status: Literal["free", "drained"] = "drained" if drained else "free"
-        return {"card": card, "status": status, "job": None, "task": None, "queue": None, "user": None}
-    job, index = task
-    spec = state.index.specs[job]
-    return {
-        "card": card,
-        "status": "draining" if drained else "used",
-        "job": job,
-        "task": index,
-        "queue": state.display_name(spec.queue),
-        "user": spec.user,
-    }
+    found: CardInfo = {
+        "card": card, "status": "drained" if drained else "free", "job": None, "task": None, "queue": None, "user": None,
+        "busy": None, "memory_used": None, "memory": None,
+    }  # fmt: skip
+    if task is not None:
+        spec = state.index.specs[task[0]]
+        found |= {
+            "status": "draining" if drained else "used", "job": task[0], "task": task[1],
+            "queue": state.display_name(spec.queue), "user": spec.user,
+        }  # fmt: skip
+    return found
 
 
 def _beginning(work: Work, most: int | None) -> list[str]:

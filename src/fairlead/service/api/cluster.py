@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 import fairlead
 from fairlead.audit.over_time import LONGEST, STARVED_AFTER
-from fairlead.engines.contract import LiveEngine
+from fairlead.engines.contract import CardUse, LiveEngine
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.engines.remote.keys import NotAdmitted
@@ -63,6 +63,8 @@ SLOW_SECONDS, STUCK_SECONDS = 10.0, 60.0
 """Duration of a step at which the scheduler is not ready, and at which it is not healthy."""
 
 WHOLE_NODE = CardsRequest()
+MEASURED_SECONDS = 30.0
+"""How old a measurement of a card may be: it is made every 5 s."""
 
 LookBack = Annotated[float, Query(gt=0, le=LONGEST, description="Seconds to look back.")]
 
@@ -144,15 +146,23 @@ def _known_of_nodes(engine: LiveEngine, names: list[str]) -> dict[str, dict[str,
 
 
 def cards_as_seen(state: State, caller: Caller, client: StateClient, engine: LiveEngine) -> dict[str, list[CardInfo]]:
-    """Return the cards of each node, with the jobs that the caller may act on."""
+    """Return the cards of each node, with the jobs that the caller may act on, and how busy they are."""
     rules, hidden = client.authenticator.rules, dict.fromkeys(("job", "task", "queue", "user"))
     found: dict[str, list[Any]] = {**report.list_cards(state, engine.gpus)}
     for name, cards in found.items():
+        use = engine.card_use(name)
         found[name] = [
-            card if card["job"] is None or acts_on(rules, caller, state.index.specs[card["job"]]) else card | hidden
+            (card if card["job"] is None or acts_on(rules, caller, state.index.specs[card["job"]]) else card | hidden)
+            | _use_of(use.get(card["card"]))
             for card in cards
         ]
     return found
+
+
+def _use_of(use: CardUse | None) -> dict[str, Any]:
+    """Return how busy a card is, if that was measured lately."""
+    known = use is not None and time.monotonic() - use.at < MEASURED_SECONDS
+    return {name: getattr(use, name) if known else None for name in ("busy", "memory_used", "memory")}
 
 
 def add_operating(
