@@ -121,7 +121,9 @@ def test_steps_as_table_1_of_the_paper(call, monkeypatch):
 def test_a_picture_is_drawn(call, tmp_path):
     assert call("allocate", "problem.toml", "-p", "drf,asset", "--plot", "out.html").returncode == 0
     text = (tmp_path / "out.html").read_text()
-    assert re.findall(r'aria-label="(\w+)"', text) == ["drf", "asset"]
+    assert re.findall(r'aria-label="(\w+)"', text) == ["Table", "Table", "drf", "asset"]
+    assert re.search('<th class="n">dominant share</th>', text)
+    assert "<pre" not in text
     assert "<title>A, memory: " in text
     assert "<script" not in text
     wrong = call("allocate", "problem.toml", "--plot", "nowhere/out.html")

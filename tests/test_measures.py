@@ -20,11 +20,12 @@ from fairlead.simulate import sweep as sweeps
 from fairlead.simulate.configured import configured
 from fairlead.simulate.measure import half_width, over_seeds, summary
 from fairlead.simulate.offers import parse_answers
-from fairlead.simulate.report import page, queues_text, runs_text, sweep_page, sweep_text
+from fairlead.simulate.report import page, queue_tables, runs_text, sweep_page, sweep_text
 from fairlead.simulate.run import simulate
 from fairlead.simulate.sweep import Point, merged, sweep
 from fairlead.simulate.traces import Derivation, read_trace
 from fairlead.simulate.workload import Jobs, TraceError, cut, synthetic_nodes
+from fairlead.text_tables import printed
 
 ROOT = Path(__file__).parent.parent
 TRACE = str(ROOT / "examples" / "trace.csv")
@@ -271,7 +272,7 @@ def test_a_page_is_small_and_well_formed_and_loads_nothing():
         ET.fromstring('<svg class="chart"' + chart[: chart.index("</svg>")] + "</svg>")
     assert "29 others" in charts[0]
     found = [summary(run) for run in runs]
-    text = queues_text(found, 80)
+    text = printed(*queue_tables(found, 80), width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert "and 32 more queues, nearer to their entitlements" in text
     short = {(abs(queue["short"]), queue["name"]) for each in found for queue in each["over time"]["queues"]}

@@ -68,6 +68,23 @@ def framed(title: str, parts: Iterable[str]) -> str:
     return render("report.html", title=title, style=Markup(text_of("page.css")), parts=[Markup(part) for part in parts])  # noqa: S704 ours
 
 
+WIDE = 10**6
+"""Terminal columns of a table that is folded for no terminal."""
+
+
+def tabled(parts: Iterable[Any]) -> str:
+    """Return what :func:`fairlead.text_tables.printed` prints, as HTML: lines and tables."""
+    shown: list[dict[str, Any]] = []
+    for part in parts:
+        if isinstance(part, str):
+            shown += [{"line": line} for line in part.split("\n") if line]
+        else:
+            heads = [(str(column.header), column.justify == "right") for column in part.columns]
+            rows = zip(*([str(cell) for cell in column.cells] for column in part.columns), strict=True)
+            shown.append({"heads": heads, "rows": list(rows)})
+    return render("tables.html", parts=shown)
+
+
 def signed(page: str, line: str) -> str:
     """Add a footer to a report."""
     before, end, after = page.rpartition("</body>")

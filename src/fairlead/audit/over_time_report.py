@@ -1,12 +1,11 @@
 """The audit over time for people: a table with the violations below it, and a page with plots of entitlement and use."""
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fairlead.audit.over_time import WRONGED
 from fairlead.charts import Axis, Chart, Series, moment, percent
-from fairlead.html_page import framed
+from fairlead.html_page import WIDE, framed, tabled
 from fairlead.model.quantity import BYTE_RESOURCES
 from fairlead.plain_text import listed
 from fairlead.text_tables import folded, in_lines, printed, with_names_cut
@@ -38,20 +37,26 @@ def over_time_text(found: Mapping[str, Any], width: int = 100, most: int | None 
 
     `most` bounds the queues and the findings; None: all.
     """
+    lines, tables, below = _parts(found, width, most)
+    if not tables:
+        return "\n".join(lines)
+    return "\n".join([*lines, "", printed(*tables, width=width), "", *(in_lines(each, width) for each in below)])
+
+
+def _parts(found: Mapping[str, Any], width: int, most: int | None) -> tuple[list[str], list[Any], list[str]]:
+    """Return the lines above the table of queues, the table, in several parts if it is too wide, and the lines below."""
     lines = [_period(found)]
     if not found["complete"]:
         lines.append(f"of the {span(found['asked'])} asked for: earlier facts are no longer kept")
     lines.append(_looks(found))
     if not found["queues"]:
-        return "\n".join([*lines, "no queue had work"])
+        return [*lines, "no queue had work"], [], []
     names = ("queue", "of", ">entitled", ">got", ">short", "at times short through")
     rows = [(queue["name"], _unit(queue["resource"]), *_cells(queue, _scale(found))) for queue in found["queues"][:most]]
     columns = with_names_cut(dict(zip(names, zip(*rows, strict=True), strict=True)), width, names[-1:])
     table = folded(columns, width, wraps=names[-1:])
     more = len(found["queues"][most:]) if most is not None else 0
-    lines += ["", printed(*table, width=width), *([f"and {more:,} more"] if more > 0 else [])]
-    below = [in_lines(each, width) for each in (*_promises(found), *verdict(found, most))]
-    return "\n".join([*lines, "", *below])
+    return lines, [*table, *([f"and {more:,} more"] if more > 0 else [])], [*_promises(found), *verdict(found, most)]
 
 
 def _cells(queue: Mapping[str, Any], scale: _Scale) -> list[str]:
@@ -146,7 +151,8 @@ def over_time_page(found: Mapping[str, Any]) -> str:
     """Make one self-contained page: the table, and a chart of each queue's entitlement and use."""
     charts = share_charts(found).values()
     heading = ["<h2>Dominant shares: used, and entitled</h2>"] if charts else []
-    parts = [f"<pre>{html.escape(over_time_text(found, 120))}</pre>", *heading, *(chart.figure() for chart in charts)]
+    lines, tables, below = _parts(found, WIDE, MOST_SHOWN)
+    parts = [tabled([*lines, *tables, *below]), *heading, *(chart.figure() for chart in charts)]
     return framed("Fairness over time", parts)
 
 

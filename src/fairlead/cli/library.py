@@ -1,6 +1,5 @@
 """`fairlead allocate` and `fairlead policies`."""
 
-import html
 import json
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,11 @@ from typing import Any
 from fairlead.cli.failure import Failure
 from fairlead.cli.reports import check_page, write_page
 from fairlead.cli.terminal import width
-from fairlead.html_page import framed
+from fairlead.html_page import WIDE, framed, tabled
 from fairlead.model.documents import DocumentError
 from fairlead.model.problems import read_problem
 from fairlead.plain_text import plain_lines
-from fairlead.policies.allocation import allocate, draw, steps_table, table
+from fairlead.policies.allocation import allocate, draw, steps_table, table, table_parts
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import ORDERS_ONLY, find_policy, policy_names, syntax
 
@@ -43,7 +42,7 @@ def print_allocations(
             print(*(plain_lines(f"{each.policy}\n{steps_table(each, width(200))}\n") for each in found), sep="\n")
         print(plain_lines(table(found, width(200))))
     if plot is not None:
-        parts = [f"<pre>{html.escape(table(found, 120))}</pre>", *(chart.figure() for chart in draw(found))]
+        parts = [tabled(table_parts(found, WIDE)), *(chart.figure() for chart in draw(found))]
         write_page(plot, framed(path.name, parts))
     if refused:
         raise Failure("\n".join(refused))

@@ -288,12 +288,17 @@ def _divide_wide(chosen: DividingPolicy, problem: Problem, spread: float) -> Div
 
 def table(allocations: list[Allocation], width: int = 200) -> str:
     """Format allocations of one problem as text tables, one below another. Narrow terminals get wrapped or split tables."""
+    return printed(*table_parts(allocations, width), width=width)
+
+
+def table_parts(allocations: list[Allocation], width: int) -> list[Any]:
+    """Return these tables, and the lines between them."""
     parts: list[Any] = []
     for found in allocations:
         columns, users = _columns(found)
         rows = folded(columns, width, wraps=("user", "stopped by"), ends=(users,))
         parts += ([""] if parts else []) + [found.policy, *rows, *found.division.notes]
-    return printed(*parts, width=width)
+    return parts
 
 
 def _columns(found: Allocation) -> tuple[dict[str, list[str]], int]:

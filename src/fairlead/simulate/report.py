@@ -1,6 +1,5 @@
 """Reports of several runs side by side, and of sweeps: as tables, and as a page with charts."""
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fairlead.charts import Axis, Chart, Series, percent, span
-from fairlead.html_page import framed
+from fairlead.html_page import WIDE, framed, tabled
 from fairlead.simulate.measure import bin_names, half_width, over_seeds, summary, unfairness
 from fairlead.simulate.run import Run
 from fairlead.text_tables import folded, printed, with_names_cut
@@ -45,14 +44,19 @@ def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
 
     Runs that differ in their seeds alone are one column: means, with half the width of their 95% confidence intervals.
     """
+    return printed(*runs_parts(summaries, width), width=400)
+
+
+def runs_parts(summaries: Sequence[dict[str, Any]], width: int) -> list[Any]:
+    """Return these tables and the notes below them."""
     found = columns(summaries)
     rows = [(name, [_cell(runs, get, form) for _, runs in found]) for name, get, form in _lines(summaries)]
     rows = [(name, cells) for name, cells in rows if any(cells)]
     table = {"": [name for name, _ in rows]}
     table |= {f">{title}": [cells[k] for _, cells in rows] for k, (title, _) in enumerate(found)}
     notes = dict.fromkeys(note for each in summaries for note in each["notes"])
-    parts = printed(*folded(table, width), width=400), queues_text(summaries, width), "\n".join(notes)
-    return "\n\n".join(filter(None, parts))
+    by_queue = queue_tables(summaries, width)
+    return [*folded(table, width), *(["", *by_queue] if by_queue else []), *(["", "\n".join(notes)] if notes else [])]
 
 
 def _cell(runs: Sequence[dict[str, Any]], get: Get, form: Form) -> str:
@@ -66,7 +70,7 @@ def _cell(runs: Sequence[dict[str, Any]], get: Get, form: Form) -> str:
     return f"{form(float(np.mean(values)))} ± {form(off)}"
 
 
-def queues_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
+def queue_tables(summaries: Sequence[dict[str, Any]], width: int) -> list[Any]:
     """Return waits, shares and shortfalls by queue, a row per queue and run, of the queues furthest from their entitlements.
 
     Empty if there is one queue. Over several seeds they are means.
@@ -74,7 +78,7 @@ def queues_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
     runs = [(title, _by_name(each)) for title, each in columns(summaries)]
     names = list(dict.fromkeys(name for _, queues in runs for name in queues))
     if len(names) < 2:
-        return ""
+        return []
     shown = sorted(furthest([queues for _, queues in runs], MOST_ROWS))
     several = len(runs) > 1
     rows: list[list[str]] = []
@@ -93,8 +97,8 @@ def queues_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
     table = {head: [row[k] for row in rows] for k, head in enumerate(heads) if several or head != "run"}
     tables = folded(with_names_cut(table, width), width, keys=1 + several, ends=ends if several else ())
     more = len(names) - len(shown)
-    left = f"\nand {more:,} more queue{'s' * (more > 1)}, nearer to their entitlements: --json has all" if more else ""
-    return printed(*tables, width=width) + left
+    left = f"and {more:,} more queue{'s' * (more > 1)}, nearer to their entitlements: --json has all" if more else ""
+    return [*tables, *([left] if left else [])]
 
 
 def _by_name(summaries: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -214,7 +218,7 @@ def page(runs: Sequence[Run], settings: str = "", seeds: Sequence[int] = ()) -> 
         "Fairness": [_unfairness(drawn), *_by_queue(by_title)],
     }
     parts = [f"<h2>{title}</h2>{''.join(chart.figure() for chart in charts)}" for title, charts in sections.items()]
-    return framed(runs[0].workload.name, [_pre(head), _pre(runs_text(found, 120)), *parts])
+    return framed(runs[0].workload.name, [tabled([head]), tabled(runs_parts(found, WIDE)), *parts])
 
 
 def _shares(runs: Mapping[str, Run]) -> list[Chart]:
@@ -311,10 +315,6 @@ def _by_queue(found: Sequence[tuple[str, list[dict[str, Any]]]]) -> list[Chart]:
     return charts
 
 
-def _pre(text: str) -> str:
-    return f"<pre>{html.escape(text)}</pre>"
-
-
 NUMBERS = ("nodes", "scale", "speed")
 """Inputs of a point of a sweep that may be an axis of its charts."""
 INPUTS = (*NUMBERS, "config", "history", "offers")
@@ -360,6 +360,11 @@ def _input(name: str, value: Any) -> str:
 
 
 def sweep_text(found: Sequence[dict[str, Any]], width: int = 200) -> str:
+    """Return what :func:`sweep_tables` does, as text."""
+    return printed(*sweep_tables(found, width), width=width)
+
+
+def sweep_tables(found: Sequence[dict[str, Any]], width: int) -> list[Any]:
     """Return the results of :func:`fairlead.simulate.sweep.sweep` as a table, a row per point, or per points of several seeds."""
     rows = _rows(found)
     several = len({each["point"]["seed"] for each in found}) > 1
@@ -372,7 +377,7 @@ def sweep_text(found: Sequence[dict[str, Any]], width: int = 200) -> str:
         table[">seeds"] = [str(len(points)) for *_, points in rows]
     for head, _, form, get in measures:
         table[f">{head}"] = [_cell([each["numbers"] for each in points], get, form) for *_, points in rows]
-    return printed(*folded(table, width, keys=keys, wraps=("policy",)), width=width)
+    return folded(table, width, keys=keys, wraps=("policy",))
 
 
 def _shown_measures(found: Sequence[dict[str, Any]]) -> Sequence[tuple[str, str, Form, Get]]:
@@ -418,4 +423,4 @@ def sweep_page(found: Sequence[dict[str, Any]]) -> str:
     ]
     more = len(lines) - len(drawn)
     after = f"<p>{more:,} more are in the table.</p>" if more > 0 else ""
-    return framed(Path(point["trace"]).name, [_pre("\n".join(head)), _pre(sweep_text(found, 120)), *charts, after])
+    return framed(Path(point["trace"]).name, [tabled(head), tabled(sweep_tables(found, WIDE)), *charts, after])
