@@ -261,7 +261,8 @@ class Offer(Spec, frozen=True):
 
     apart : resources from reservations, by their marks, in addition
     ports : ports of the node
-    cost : seconds that its framework goes after all others, per second that it holds the offer and uses nothing of it
+    cost : seconds that its framework goes after all others, for each that it keeps all of the cluster from others; 0 if
+        it does already: the offer gives way to others
     """
 
     id: int

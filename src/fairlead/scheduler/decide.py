@@ -32,8 +32,10 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import (
     ReservedAmounts,
+    cost_of_offer,
     for_offer,
     free_on,
+    given_back,
     idle_for,
     idle_on,
     offers_of_reservations,
@@ -179,7 +181,8 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
             facts, more = [_placed(state, count, now)] if count else [], more or last_more
             facts += _offered(state, now)
     if state.frameworks.role_reservations and not facts and not more:  # those that no other offer included
-        facts, more = offers_of_reservations(state, MIN_OFFER, now)
+        facts = given_back(state, now)
+        facts, more = (facts, True) if facts else offers_of_reservations(state, MIN_OFFER, now)
     if state.settings.revoke and state.frameworks.members and state.queues.spare_tasks[0]:
         facts = facts if facts or more else ask_back(state, now)  # when nothing else can be offered
         more |= bool(facts)
@@ -293,12 +296,11 @@ def _offered(state: State, now: float) -> list[Fact]:
         leaf, node = state.order.offered_to[[LEAF, OFFERED_NODE], k].tolist()
         who, role = f.at[state.tree.names[leaf]]
         amount = state.quantities(state.order.offered_rest[k])
-        cost = scheduling.cost_of_offer(state.view(), leaf, state.order.offered_rest[k])
         apart = _take_idle_reservations(state, node, role, gone)
         free = left_ports.setdefault(node, free_on(state, state.cluster.specs[node].name))
         ports = for_offer(state, f.members[who].leaves[role], free)
         left_ports[node] = without(free, ports)
-        offers.append(Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports, cost))
+        offers.append(Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports, cost_of_offer(state, leaf, now)))
     return [OffersMade(at=now, offers=offers)]
 
 

@@ -283,6 +283,9 @@ def _job_submitted(state: State, fact: JobSubmitted) -> None:
         _add_dependencies(state, row, fact)
     elif not job.held and (not state.settings.max_jobs_of or admit(state, row)):
         scheduling.enter_group(state.view(), row, int(groups[0]), fact.at)
+        n = state.nodes.n if state.offers.n and not job.framework else 0
+        if n and not (state.nodes.free[:n] >= state.shapes.demand[state.jobs.shape_row[row]]).all(axis=1).any():
+            make_way(state, fact.at)
 
 
 def _add_dependencies(state: State, row: int, fact: JobSubmitted) -> None:
@@ -310,6 +313,8 @@ def _job_cancelled(state: State, fact: JobCancelled) -> None:
     status[never], status[held] = _AFTER[status[never], CANCEL], _AFTER[status[held], CANCEL]
     if fact.grace is not None and len(held):
         state.frameworks.graces[fact.id] = fact.grace
+    if fact.by_admin:
+        state.frameworks.charges.pop(fact.id, None)
     state.tasks.finished_at[never] = fact.at
     state.jobs.waiting[row] -= len(never)
     state.jobs.cancelled[row] += len(never)
@@ -571,7 +576,7 @@ def _finish(state: State, attempts: Attempts, outcome: Ints, code: Ints, at: flo
     _refuse(state, bad, attempts.job, attempts.index, "ended")
     if was is not None:
         note_ended(state, rows, was, outcome, code, at)
-    make_way(state, state.tasks.node[state.jobs.first[rows] + attempts.index], at)
+    make_way(state, at, state.tasks.node[state.jobs.first[rows] + attempts.index])
     state.deadlines.clean(state.runs)
     changed = {*touched.tolist()} - {NONE}
     if state.index.led:

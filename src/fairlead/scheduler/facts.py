@@ -99,11 +99,13 @@ class JobCancelled(Fact, frozen=True):
     """Waiting tasks never start; running tasks are stopped. `indices` None means all.
 
     grace : seconds they have to end, if their framework stops them; None for that of job and queue
+    by_admin : an administrator of the queue cancels, so no framework is charged for the end of its task
     """
 
     id: int
     indices: list[int] | None = None
     grace: float | None = None
+    by_admin: bool = False
 
 
 class JobHeld(Fact, frozen=True):
@@ -384,6 +386,7 @@ class ResourcesReserved(Fact, frozen=True, tag="RoomSetApart"):
     role : whose reservation it is; empty if unreserved
     said : its description; opaque to the scheduler
     whole : True for a volume, which one task at a time gets whole
+    account : who answers for the framework that reserves it; empty for an operator, or where it is unreserved
     """
 
     node: int
@@ -393,6 +396,7 @@ class ResourcesReserved(Fact, frozen=True, tag="RoomSetApart"):
     role: str = ""
     said: str = ""
     whole: bool = False
+    account: str = ""
 
 
 class OffersDeclined(Fact, frozen=True):

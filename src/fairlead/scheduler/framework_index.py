@@ -74,7 +74,8 @@ class RoleReservation(Struct):
     Its mark identifies it, including its role; opaque to the scheduler.
 
     amount : in total, of which tasks have `taken` some, and some is `offered`
-    said, whole : as in ResourcesReserved
+    said, whole, account : as in ResourcesReserved
+    since : when it was made, or a task that uses it last started or ended
     there : False while it does not count: its node is lost, or came back with too little
     """
 
@@ -85,6 +86,8 @@ class RoleReservation(Struct):
     said: str = ""
     whole: bool = False
     there: bool = True
+    account: str = ""
+    since: float = 0.0
 
     @property
     def idle(self) -> Quantities:
@@ -120,7 +123,7 @@ class Charge(Struct, frozen=True):
     """What a task owes for the offer it was launched in, until it has run as long as that was held.
 
     even_at : when it has
-    cost : as in Offer, for the task's part
+    cost : seconds that its framework goes last for each second less than that
     account : who answers for it; see `account_of`
     """
 

@@ -28,13 +28,11 @@ from fairlead.scheduler.frameworks import reservations as role_reservations
 from fairlead.scheduler.growth import ensure_group, ensure_queue, ensure_shape, make_role
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import UNUSED_OFFER_FACTOR
-from fairlead.scheduler.kernel.view import IN_ORDER
+from fairlead.scheduler.kernel.view import IN_ORDER, MIN_OFFER
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, OFFER, REVOKING, SUCCEEDED
-from fairlead.scheduler.tables import F64, I8, I64, NONE, UNLIMITED, Bools, Offers, Refusals, vector
+from fairlead.scheduler.tables import I8, I64, NONE, UNLIMITED, Bools, Offers, Refusals, vector
 
-MOST_LAST = 64.0
-"""The longest that a framework goes after all others, in times of `offer_timeout`."""
 COMPACT_FROM = 64
 """Refusals from which on expired ones are dropped, at each power of two."""
 
@@ -47,6 +45,7 @@ def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
         if role not in fact.framework.roles:
             _want_no_offers(state, leaf)
             f.free(leaf)
+            state.queues.last_until[state.tree.rows[leaf]] = 0
     busy = {state.tree.names[row] for row in np.flatnonzero(state.queues.tasks[: state.queues.n])}
     leaves = {}
     for role in fact.framework.roles:
@@ -63,6 +62,7 @@ def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
     f.members[fact.id] = Member(fact.framework, leaves, [*fact.suppressed], since)
     for role in leaves:
         _update_wants(state, fact.id, role)
+    make_way(state, fact.at)
     state.order.invalidate()
 
 
@@ -76,6 +76,7 @@ def _framework_disconnected(state: State, fact: FrameworkDisconnected) -> None:
 def _framework_gone(state: State, fact: FrameworkGone) -> None:
     for leaf in _member(state, fact.id).leaves.values():
         _want_no_offers(state, leaf)
+        state.queues.last_until[state.tree.rows[leaf]] = 0
     state.frameworks.leave(fact.id)
 
 
@@ -94,6 +95,7 @@ def _roles_revived(state: State, fact: RolesRevived) -> None:
         _forget_refusals(state, row)
         state.queues.declined[row] = 0
         _update_wants(state, fact.id, role)
+    make_way(state, fact.at)
 
 
 def _offers_made(state: State, fact: OffersMade) -> None:
@@ -123,8 +125,7 @@ def _offers_made(state: State, fact: OffersMade) -> None:
 def _offers_accepted(state: State, fact: OffersAccepted) -> None:
     _member(state, fact.framework).unanswered = 0
     left = vector(fact.left, state.resources)
-    _charge_tasks(state, fact)
-    leaves, nodes, held = _close(state, fact.ids, "accepted", fact.at, left)
+    leaves, nodes, held = _close(state, fact.ids, "accepted", fact.at, fact)
     if len({*zip(leaves.tolist(), nodes.tolist(), strict=True)}) != 1:
         raise Contradiction(f"offers {fact.ids} are not of one node and one role")
     if (left < held.sum(axis=0)).any():
@@ -178,14 +179,14 @@ def drop_offers_on(state: State, node: int, why: str, at: float) -> None:
     _close(state, lost, "its node is lost or changes", at)
 
 
-def make_way(state: State, nodes: I64, at: float) -> None:
-    """Let those that go last give up offers on nodes where tasks ended, if others wait: all of it may be of use now."""
+def make_way(state: State, at: float, nodes: I64 | None = None) -> None:
+    """Let those that go last give up offers, all or on nodes where tasks ended, if others wait: they may be of use now."""
     b, offers, last = state.groups, state.offers, state.queues.last_until > at
-    if offers.n and last.any():
-        waits = (b.head[: b.n] != NONE) | (b.is_framework[: b.n] & ~last[b.leaf[: b.n]])
-        if waits.any():
-            there = last[offers.leaf[: offers.n]] & np.isin(offers.node[: offers.n], nodes)
-            state.frameworks.yielding = sorted({*state.frameworks.yielding, *offers.id[: offers.n][there].tolist()})
+    there = last[offers.leaf[: offers.n]] | (offers.cost[: offers.n] == 0)
+    if nodes is not None:
+        there &= np.isin(offers.node[: offers.n], nodes)
+    if there.any() and ((b.head[: b.n] != NONE) | (b.is_framework[: b.n] & ~last[b.leaf[: b.n]])).any():
+        state.frameworks.yielding = sorted({*state.frameworks.yielding, *offers.id[: offers.n][there].tolist()})
 
 
 def launched(state: State, number: int, job: Job, at: float) -> None:
@@ -208,7 +209,7 @@ def note_placed(state: State, rows: I64, nodes: I64, at: float) -> None:
     for k in np.flatnonzero(state.jobs.once[rows]).tolist():
         number, f = int(state.jobs.id[rows[k]]), state.frameworks
         spec, node = state.index.specs[number], state.cluster.specs[int(nodes[k])].name
-        role_reservations.taken(state, spec, node, 1)
+        role_reservations.taken(state, spec, node, 1, at)
         ports.hold(state, f.ports, node, number, spec.ports)
         node, (who, task) = state.cluster.specs[int(nodes[k])].name, f.task_of.get(number, ("", ""))
         if number in f.executors:
@@ -252,7 +253,7 @@ def note_ended(state: State, rows: I64, was: I8, outcome: I64, code: I64, at: fl
         elif was[k] == REVOKING:
             what = "revoked"
         number = int(state.jobs.id[rows[k]])
-        role_reservations.taken(state, state.index.specs[number], node, -1)
+        role_reservations.taken(state, state.index.specs[number], node, -1, at)
         if what in ("lost", "revoked"):
             state.frameworks.charges.pop(number, None)
         _settle_charge(state, int(rows[k]), at)
@@ -326,8 +327,10 @@ def offer_status(state: State, offer: int) -> str:
     return "void" if offer in state.frameworks.void else "over"
 
 
-def _close(state: State, ids: Sequence[int], event: str, at: float, left: I64 | None = None) -> tuple[I64, I64, I64]:
-    """Close offers, of which all or the amount `left` was not used; returns their leaves and nodes, and what they held."""
+def _close(
+    state: State, ids: Sequence[int], event: str, at: float, accepted: OffersAccepted | None = None
+) -> tuple[I64, I64, I64]:
+    """Close offers; returns their leaves and nodes, and what they held."""
     offers, n = state.offers, state.offers.n
     wrong = [offer for offer in ids if not OFFER.allows(event, offer_status(state, offer))]
     if wrong or len({*ids}) < len(ids):
@@ -335,7 +338,7 @@ def _close(state: State, ids: Sequence[int], event: str, at: float, left: I64 | 
     rows = np.searchsorted(offers.id[:n], np.array(ids, np.int64))
     found = offers.leaf[rows], offers.node[rows], offers.rest[rows]
     revocable, view = offers.revocable[rows].tolist(), state.view()
-    _note_unused(state, rows, left, at)
+    _note_unused(state, rows, at, accepted)
     for offer, leaf, node, amount, more in zip(ids, *found, revocable, strict=True):
         scheduling.happened(view, leaf, node, amount, more, -1, at)
         role_reservations.closed(state, offer, node)
@@ -348,50 +351,71 @@ def _close(state: State, ids: Sequence[int], event: str, at: float, left: I64 | 
     return found
 
 
-def _note_unused(state: State, rows: I64, left: I64 | None, at: float) -> None:
-    """Charge frameworks for the part of offers that they held and did not use.
+def _note_unused(state: State, rows: I64, at: float, accepted: OffersAccepted | None) -> None:
+    """Charge frameworks for what they held in vain of offers: all but what tasks take, which owe it until they have run as long.
 
-    That is the part of the resource of which least was left: what nobody can use without it is not held in vain.
+    What they reserve is held in vain.
     """
-    offers, f = state.offers, state.frameworks
-    held = offers.rest[rows].sum(axis=0)
-    part = 1.0 if left is None else float((left[held > 0] / held[held > 0]).min(initial=1.0))
-    for row in rows.tolist():
-        leaf, amount, cost = int(offers.leaf[row]), offers.rest[row] * part, float(offers.cost[row]) * part
-        account = account_of(f.members[f.at[state.tree.names[leaf]][0]].framework)
-        _charge(state, leaf, account, amount, cost, at - float(offers.made[row]), at)
+    offers, f, parts = state.offers, state.frameworks, accepted.parts if accepted else []
+    for row in np.flatnonzero(offers.cost[: offers.n] * (offers.made[: offers.n] < at)).tolist() if len(rows) else []:
+        if row in rows:
+            leaf, node, held = int(offers.leaf[row]), int(offers.node[row]), at - float(offers.made[row])
+            room = state.nodes.free[node] + offers.rest[: row + 1][offers.node[: row + 1] == node].sum(axis=0)  # and older ones
+            cost = float(offers.cost[row]) * _kept_from_others(state, leaf, node, offers.rest[row], room, at)
+            account = account_of(f.members[f.at[state.tree.names[leaf]][0]].framework)
+            _charge(state, leaf, account, held * cost * (1.0 - min(1.0, sum(parts))), at)
+            for job, part in zip(accepted.jobs, parts, strict=False) if accepted and cost else []:  # older facts have no parts
+                other = f.charges.get(job, Charge(0.0, 0.0, account))
+                f.charges[job] = Charge(max(other.even_at, at + held), other.cost + cost * part, account)
 
 
-def _charge_tasks(state: State, fact: OffersAccepted) -> None:
-    """Note what launched tasks owe for the time that their offers were held, until they have run as long."""
-    offers, account = state.offers, account_of(_member(state, fact.framework).framework)
-    rows = np.flatnonzero(np.isin(offers.id[: offers.n], fact.ids))
-    cost = float(offers.cost[rows].sum())
-    held = float(((fact.at - offers.made[rows]) * offers.cost[rows]).sum() / cost) if cost else 0.0
-    for job, part in zip(fact.jobs, fact.parts, strict=False) if held > 0.0 else []:  # older facts have no parts
-        state.frameworks.charges[job] = Charge(fact.at + held, cost * part, account)
+def _kept_from_others(state: State, leaf: int, node: int, amount: I64, room: I64, at: float) -> float:
+    """Return the part of the cluster that an amount keeps from others that wait, in `room` of a node, of which it is a part.
+
+    Others need CPUs and memory together: it is what they could use of the room, less what they could use of the rest, by the
+    smaller of the two.
+    """
+    capacity, total, every = state.nodes.capacity[node], np.maximum(1, state.cluster.total), state.resources
+    needed = [r for r in map(every.index, {*MIN_OFFER} & {*every}) if capacity[r]]
+    parts = np.maximum(0, [room[needed], (room - amount)[needed]]) / capacity[needed]
+    part, without = parts.min(axis=1, initial=1.0).tolist()
+    others = state.groups.leaf[: state.groups.n] != leaf
+    if part <= without or not role_reservations.is_wanted(state, amount, room, others, at):
+        return 0.0
+    return float((part - without) * (capacity / total)[room > 0].max())
+
+
+def _resources_reserved(state: State, fact: ResourcesReserved) -> None:
+    """Move resources to another reservation. What an account gives back counts as if it was offered since it was last used."""
+    before = state.frameworks.role_reservations.get(state.cluster.specs[fact.node].name, {}).get(fact.of)
+    role_reservations.resources_reserved(state, fact)
+    if before is not None and before.account and not fact.mark:
+        leaf, room = role_reservations.leaf_of(state, before.role), state.nodes.free[fact.node]
+        cost = UNUSED_OFFER_FACTOR * _kept_from_others(
+            state, leaf, fact.node, vector(fact.amount, state.resources), room, fact.at
+        )
+        _charge(state, leaf, before.account, cost * min(fact.at - before.since, state.settings.offer_timeout), fact.at)
 
 
 def _settle_charge(state: State, row: int, at: float) -> None:
     """Charge a framework for a task that ran shorter than its offer was held."""
-    number = int(state.jobs.id[row])
-    charge = state.frameworks.charges.pop(number, None)
-    if charge is not None and charge.even_at > at:
-        demand = state.shapes.demand[state.jobs.shape_row[row]].astype(np.float64)
-        _charge(state, int(state.jobs.queue[row]), charge.account, demand, charge.cost, charge.even_at - at, at)
+    charge = state.frameworks.charges.pop(int(state.jobs.id[row]), None)
+    if charge is not None:
+        _charge(state, int(state.jobs.queue[row]), charge.account, charge.cost * (charge.even_at - at), at)
 
 
-def _charge(state: State, leaf: int, account: str, amount: F64, cost: float, seconds: float, at: float) -> None:
-    """Let a leaf, and all that come to a role for its account, go after all others for what was held in vain.
+def _charge(state: State, leaf: int, account: str, owed: float, at: float) -> None:
+    """Let a leaf go after all others for what it owes, times how many go last; who comes for its account begins with that.
 
-    For the account, all of the cluster is what may be held.
+    If it is no framework's any more, only the latter.
     """
-    last, known, total = state.queues.last_until, state.frameworks.last_until, state.cluster.total
-    most = at + MOST_LAST * state.settings.offer_timeout
-    if seconds * cost > 0.0:
-        last[leaf] = min(max(last[leaf], at) + seconds * cost, most)
-        share = float((amount[total > 0] / total[total > 0]).max(initial=0.0))
-        known[account] = min(max(known.get(account, at), at) + seconds * UNUSED_OFFER_FACTOR * share, most)
+    last, known, is_live = state.queues.last_until, state.frameworks.last_until, state.tree.names[leaf] in state.frameworks.at
+    if owed > 0.0:
+        count = np.count_nonzero(last[: state.queues.n] > at) + (last[leaf] <= at)
+        until = max(float(last[leaf]) if is_live else known.get(account, at), at) + owed * int(count)
+        known[account] = max(known.get(account, at), until)
+        if is_live:
+            last[leaf] = until
 
 
 def _refuse(state: State, leaf: int, node: int, amount: I64, until: float, at: float) -> None:
@@ -438,7 +462,7 @@ OFFER_EFFECTS: dict[type[Fact], Callable[..., None]] = {
     OffersAccepted: _offers_accepted,
     OffersDeclined: _offers_declined,
     OffersRescinded: _offers_rescinded,
-    ResourcesReserved: role_reservations.resources_reserved,
+    ResourcesReserved: _resources_reserved,
     TaskSaid: _task_said,
     UpdatesAcknowledged: _updates_acknowledged,
 }

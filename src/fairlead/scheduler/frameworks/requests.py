@@ -35,7 +35,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     UpdatesAcknowledged,
 )
-from fairlead.scheduler.framework_index import Launched, Member, Update, plus, queue_of
+from fairlead.scheduler.framework_index import Launched, Member, Update, account_of, plus, queue_of
 from fairlead.scheduler.frameworks.reservations import Left, Move, Moves, ReservedAmounts, joined
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, STOPPING
@@ -282,10 +282,11 @@ def accept(
             left=left.free,
             until=until(refuse_seconds, now),
             left_apart=left.apart,
-            parts=[_part(there.free, job.demand) for job in done.launched],
+            parts=[_part(there.free, job.taken) for job in done.launched],
         )
     )
-    facts += [ResourcesReserved(at=now, node=node, **move._asdict()) for move in done.moves]
+    account = account_of(member.framework)
+    facts += [ResourcesReserved(at=now, node=node, **move._asdict(), account=account if move.mark else "") for move in done.moves]
     facts += [JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, done.launched, strict=True)]
     if count:
         zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)

@@ -19,8 +19,9 @@ from fairlead.scheduler.facts import Contradiction, Fact, OffersMade, ResourcesR
 from fairlead.scheduler.framework_index import RefusedReservation, RoleReservation, own_queue, plus
 from fairlead.scheduler.growth import ensure_queue, ensure_resources, make_role
 from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import UNUSED_OFFER_FACTOR
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import vector
+from fairlead.scheduler.tables import F64, I64, NONE, Bools, vector
 
 RESERVED = "reserved"
 """Last part of the name of the leaf in which the reservations of a role count."""
@@ -126,8 +127,9 @@ def resources_reserved(state: State, fact: ResourcesReserved) -> None:
     if fact.mark:
         make_role(state, fact.role, fact.at)
         _count(state, fact.node, fact.role, fact.amount, 1, fact.at)
-        reservation = here.setdefault(fact.mark, RoleReservation(fact.role, {}, said=fact.said, whole=fact.whole))
-        reservation.amount = plus(reservation.amount, fact.amount)
+        new = RoleReservation(fact.role, {}, said=fact.said, whole=fact.whole, account=fact.account)
+        reservation = here.setdefault(fact.mark, new)
+        reservation.amount, reservation.since = plus(reservation.amount, fact.amount), fact.at
     if not here:
         del state.frameworks.role_reservations[state.cluster.specs[fact.node].name]
 
@@ -138,8 +140,13 @@ def _is_more(amount: Quantities, there: Quantities) -> bool:
 
 def _count(state: State, node: int, role: str, amount: Quantities, sign: int, at: float) -> None:
     """Count a reservation as used by its role (sign 1), or no longer (-1)."""
-    leaf = ensure_queue(state, f"{own_queue(role)}/{RESERVED}")
+    leaf = leaf_of(state, role)
     scheduling.set_apart(state.view(), leaf, node, vector(amount, state.resources), sign, at)
+
+
+def leaf_of(state: State, role: str) -> int:
+    """Return the leaf in which the reservations of a role count."""
+    return ensure_queue(state, f"{own_queue(role)}/{RESERVED}")
 
 
 def offered(state: State, offer: Offer) -> None:
@@ -169,13 +176,13 @@ def refused(state: State, leaf: int, node: int, apart: ReservedAmounts, until: f
         f.refused_apart[name] = [*known, RefusedReservation(state.cluster.specs[node].name, apart, until)]
 
 
-def taken(state: State, job: Job, node: str, sign: int) -> None:
+def taken(state: State, job: Job, node: str, sign: int, at: float) -> None:
     """Note that a task uses reservations of a node (sign 1), or no longer (-1)."""
     here = state.frameworks.role_reservations.get(node, {})
     for mark, amount in job.apart.items():
         if mark not in here or (sign > 0 and (not here[mark].there or _is_more(amount, here[mark].idle))):
             raise Contradiction(f"task {job.task!r} exceeds reservation {mark}")
-        here[mark].taken = plus(here[mark].taken, amount, sign)
+        here[mark].taken, here[mark].since = plus(here[mark].taken, amount, sign), at
 
 
 def node_lost(state: State, node: int, at: float) -> None:
@@ -240,13 +247,64 @@ def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -
                 f.refused_apart.get(leaf, []), node, mine, now
             ):
                 numbers, rest = for_offer(state, leaf, free), _rest_for(state, leaf, row)
-                cost = scheduling.cost_of_offer(state.view(), state.tree.rows[leaf], vector(rest, state.resources))
+                cost = cost_of_offer(state, state.tree.rows[leaf], now)
                 made.append(Offer(f.last_offer + 1 + len(made), who, role, row, rest, mine, numbers, cost))
                 if rest:
                     return [OffersMade(at=now, offers=made)], True
                 free = without(free, numbers)
                 idle = {mark: amount for mark, amount in idle.items() if mark not in mine}
     return ([OffersMade(at=now, offers=made)] if made else []), False
+
+
+def cost_of_offer(state: State, leaf: int, now: float) -> float:
+    """Return what an offer to a framework costs: see :class:`~fairlead.model.specs.Offer`."""
+    return 0.0 if state.queues.last_until[leaf] > now else UNUSED_OFFER_FACTOR
+
+
+def given_back(state: State, now: float) -> list[Fact]:
+    """Return what ends of the reservations of roles that hold more than their part: what was idle for `offer_timeout`.
+
+    Nothing ends while nobody else waits, nor of volumes, nor of what operators reserved.
+    """
+    f, tree, due = state.frameworks, state.tree, now - state.settings.offer_timeout
+    every = [(node, *each) for node, here in f.role_reservations.items() for each in here.items() if each[1].there]
+    late = [each for each in every if each[2].account and not each[2].whole and each[2].idle and each[2].since <= due]
+    beyond, found = np.outer(_parts(state), -state.cluster.total) if late else np.zeros(0), list[Fact]()
+    for _, _, each in every if late else []:
+        beyond[tree.rows[own_queue(each.role)]] += vector(each.amount, state.resources)
+    for node, mark, each in late:
+        own, row = tree.rows[own_queue(each.role)], state.cluster.rows[node]
+        amount = np.clip(np.ceil(beyond[own]), 0, vector(each.idle, state.resources)).astype(np.int64)
+        others = state.queues.parent[state.groups.leaf[: state.groups.n]] != own
+        if amount.any() and is_wanted(state, amount, state.nodes.capacity[row], others, now):
+            beyond[own] -= amount
+            found.append(ResourcesReserved(at=now, node=row, amount=state.quantities(amount), of=mark))
+    return found
+
+
+def is_wanted(state: State, amount: I64, room: I64, others: Bools, at: float) -> bool:
+    """True if some of these groups wait for an amount: jobs whose tasks fit in `room`, or frameworks that may want it.
+
+    That is those that do not go last, and refused less since they last launched a task, revived the role or subscribed.
+    """
+    b, n, leaves = state.groups, state.groups.n, state.groups.leaf[: state.groups.n]
+    waits = (b.head[:n] != NONE) & (state.shapes.demand[b.shape_row[:n]] <= room).all(axis=1)
+    wants = b.is_framework[:n] & (state.queues.last_until[leaves] <= at) & (state.queues.declined[leaves] < amount).any(axis=1)
+    return bool((others & (waits | wants)).any())
+
+
+def _parts(state: State) -> F64:
+    """Return each queue's part of the cluster by weights, beside others with frameworks or jobs; 0 without any."""
+    b, queues, n = state.groups, state.queues, state.queues.n
+    active = queues.tasks[:n] > 0
+    active[b.leaf[: b.n][b.head[: b.n] != NONE]] = active[[state.tree.rows[leaf] for leaf in state.frameworks.at]] = True
+    for row in range(n - 1, 0, -1):
+        active[queues.parent[row]] |= active[row]
+    weight, part = queues.weight[:n].min(axis=1) * active, np.ones(n)
+    total = np.bincount(queues.parent[1:n], weight[1:], n)
+    for row, above in enumerate(queues.parent[1:n].tolist(), 1):
+        part[row] = part[above] * weight[row] / (total[above] or 1.0)
+    return part
 
 
 def _rest_for(state: State, leaf: str, node: int) -> Quantities:

@@ -72,7 +72,7 @@ NOT_REACHED, EXHAUSTED, NO_NODE, LIMIT, MAX_TASKS, MAX_JOBS, NONLENDABLE = range
 OFFERED_LEAF, OFFERED_NODE, OFFERED_REVOCABLE = range(3)
 """Rows of `offered_to`: leaf and node by row, True for a revocable framework. Amounts are in `offered_rest`."""
 UNUSED_OFFER_FACTOR: Final = 16.0
-"""Seconds that a framework goes last after it held all that it is entitled to for a second, and used nothing of it."""
+"""Seconds that a framework goes last after it kept all of the cluster from others for a second, and used nothing of it."""
 
 # search.pxi
 ANY_PENDING, IN_LINE, SERVABLE = range(3)

@@ -51,24 +51,6 @@ cdef bint _goes_last(View v, i64 b) noexcept nogil:
     return v.groups[b].is_framework and v.queues[v.groups[b].leaf].last_until > v.times[NOW]
 
 
-cdef double offer_cost(View v, i64 leaf, i64 *amount) noexcept nogil:
-    """Return the seconds that a leaf goes last per second of an unused offer: in proportion to what it is entitled to.
-
-    By weight, among queues that wait or run. So all frameworks together waste a small part of the cluster, however
-    many there are.
-    """
-    cdef i64 m = v.len_total
-    cost = 0.0
-    for r in range(m):
-        if v.total[r] > 0:
-            share, q = <double>amount[r] / v.total[r], leaf
-            while q != 0:
-                share *= max(1.0, <double>v.active_weight[v.queues[q].parent * m + r]) / max(1, v.scaled_weight[q * m + r])
-                q = v.queues[q].parent
-            cost = max(cost, share)
-    return UNUSED_OFFER_FACTOR * cost
-
-
 cdef bint _may_be_stale(View v, i64 q) noexcept nogil:
     """Return True if parked groups of a leaf may have room on nodes that were not freed."""
     while q != NONE:
@@ -370,11 +352,6 @@ cpdef void link_refusal(View v, i64 f) noexcept nogil:
     """Link a new refusal before the others of its leaf."""
     leaf = v.refusals[f].leaf
     v.refusals[f].after, v.queues[leaf].refusal = v.queues[leaf].refusal, f + 1
-
-
-def cost_of_offer(View v, i64 leaf, const i64[::1] amount):
-    """Return :func:`offer_cost`."""
-    return offer_cost(v, leaf, <i64 *>&amount[0])
 
 
 def bound_room(View v, i64 b, bint beyond, i64[::1] amount):

@@ -27,7 +27,7 @@ from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for
 from fairlead.scheduler.reports.claims import claim, safety
 from fairlead.scheduler.reports.reservations import RESERVED, holds_by_job
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.tables import NONE, vector
 
 LEAST_SHARE_SHOWN = 0.001
 """Shares of past use below this are not shown, unless a policy goes by history alone."""
@@ -337,6 +337,7 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     besides += [f"what is held for {who}"] if owners else []
     beside = f", not counting {' and '.join(besides)}" if besides else ""
     text = f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, free - kept, demand, large)}"
+    text += _in_reservations(state, free - kept, demand)
     return _answer(job, "no room", text, **more, kept=owners)
 
 
@@ -356,6 +357,15 @@ def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.nda
     roles = sorted({written(queue_of(state.frameworks.at[leaf][1])) for leaf in whose})
     names = listed([state.cluster.specs[node].name for node in nodes.tolist()])
     return f"; the open offers on {names} to frameworks of {listed(roles)} would be enough"
+
+
+def _in_reservations(state: State, free: np.ndarray, demand: np.ndarray) -> str:
+    """Return a note if a task would fit on a node together with what roles reserved there and leave idle."""
+    for name, here in state.frameworks.role_reservations.items():
+        idle = {each.role: vector(each.idle, state.resources) for each in here.values() if each.there and each.idle}
+        if idle and (free[state.cluster.rows[name]] + sum(idle.values()) >= demand).all():
+            return f"; the reservations of {listed(sorted(idle))} on {name} are idle and would be enough"
+    return ""
 
 
 def _kept_from(state: State, group: int) -> np.ndarray:

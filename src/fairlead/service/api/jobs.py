@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
+from msgspec.structs import replace
 
 from fairlead.engines.contract import LiveEngine
 from fairlead.model.api_types import (
@@ -24,10 +25,10 @@ from fairlead.model.api_types import (
 )
 from fairlead.model.specs import Job, path_to_root
 from fairlead.people.private_queues import job_as_seen
-from fairlead.people.rules import acts_on, check_acts, seen_queue, sees_names
+from fairlead.people.rules import Caller, acts_on, administers, check_acts, seen_queue, sees_names
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.facts import Fact, JobCancelled
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.state import State
@@ -187,11 +188,17 @@ def _add_why(api: APIRouter, client: StateClient, archive: OutputArchive | None)
 
 
 def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> None:
+    def cancelled(
+        caller: Caller, state: State, job: int, now: float, chosen: list[int] | None = None, only_waiting: bool = False
+    ) -> JobCancelled | None:
+        found = admission.cancel(state, job, chosen, now, only_waiting)
+        return found and replace(found, by_admin=administers(client.authenticator.rules, caller, spec_of(state, job).queue))
+
     @api.post("/v1/jobs/{job}/cancel", response_model=Changed)
     async def cancel(job: Number, request: CancelRequest, caller: Known) -> Response:
         """Cancel a job, or some of its tasks. Running tasks are stopped; waiting ones never start."""
         chosen, only_waiting = request.indices, request.only_waiting
-        changed = await client.change_job(caller, job, lambda s, now: admission.cancel(s, job, chosen, now, only_waiting))
+        changed = await client.change_job(caller, job, lambda s, now: cancelled(caller, s, job, now, chosen, only_waiting))
         return Json({"changed": changed})
 
     @api.post("/v1/cancel", response_model=Cancelled)
@@ -208,7 +215,7 @@ def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> 
             if request.queue is not None:
                 there = admission.unfinished(state, request.queue, request.user)
                 chosen += [job for job in there if acts_on(rules, caller, state.index.specs[job])]
-            facts: list[Fact] = [f for f in (admission.cancel(state, job, None, now) for job in chosen) if f]
+            facts: list[Fact] = [f for f in (cancelled(caller, state, job, now) for job in chosen) if f]
             return facts, [fact.id for fact in facts]  # type: ignore[attr-defined]
 
         return Json({"cancelled": await client.ask(question, changes=True, by=caller.person.name)})
