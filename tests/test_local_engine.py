@@ -860,7 +860,7 @@ def test_a_supervisor_folder_that_was_taken_away_is_made_again(bench):
 def test_what_writes_is_paused_while_its_disk_has_no_room_and_goes_on_where_it_was(small_disk):
     disk = small_disk("4m")
     with closing(Bench(disk / "home")) as bench:
-        count = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i; sleep 0.05; done"
+        count = "i=0; while [ $i -lt 50 ]; do i=$((i+1)); echo $i; sleep 0.05; done"
         a, b = (bench.start(Attempt(1, 0, 1), "setsid", "-w", "sh", "-c", count), bench.start(Attempt(1, 1, 1), "sleep", "60"))
         bench.until(lambda: {a, b} <= bench.started)
         time.sleep(0.7)  # the other one wrote nothing, but its files are new
@@ -872,7 +872,7 @@ def test_what_writes_is_paused_while_its_disk_has_no_room_and_goes_on_where_it_w
         assert bench.wrote(a) == written
         (disk / "ballast").unlink()
         assert bench.end_of(a) == (Outcome.EXITED, 0)
-        assert bench.wrote(a).split() == [str(i) for i in range(1, 21)]
+        assert bench.wrote(a).split() == [str(i) for i in range(1, 51)]
         assert bench.engine.paused == 0
 
 
