@@ -5,6 +5,7 @@ A proxy of these tests stands between, so that a link can be cut.
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -14,7 +15,9 @@ import time
 import psutil
 import pytest
 
+import fairlead
 from conftest import FAIRLEAD, Live, supervisor_of
+from fairlead.cli.top_pages import page_rows
 
 
 class Proxy:
@@ -156,6 +159,13 @@ def machines_join_by_a_command_and_run_tasks(lab):
     assert seen["heard"] < 10
     assert abs(seen["clock_ahead"]) < 60
     assert [nodes["lab1"][key] for key in ("heard", "version")] == [None, None]
+    assert re.search(r"lab2 .*\d+s ago +0\.1\.0 +[+-]\d\.\ds", lab.ok("nodes"))
+    shown = page_rows("nodes", lab.ask("nodes"), 0, 100, 10)
+    assert re.search(r"lab2 .* ago +0\.1\.0 ", shown[3].plain)
+    metrics = lab.http("GET", "/metrics")[1]
+    assert 'fairlead_node_info{node="lab2",version="0.1.0"} 1.0' in metrics
+    assert re.search(r'fairlead_node_heard_seconds{node="lab2"} \d', metrics)
+    assert re.search(r'fairlead_node_clock_ahead_seconds{node="lab2"} -?\d', metrics)
     found = {each["thing"]: each["what"] for each in json.loads(lab.call("doctor", "--json").stdout)["found"]}
     assert found["nodes"] == "3 nodes are heard, with the same fairlead and clocks"
     assert "node lab2 shares cpu 2  memory 2Gi" in lab.said("lab2")
@@ -219,6 +229,9 @@ def what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab):
     (running,) = lab.supervisor_on("lab2").children()
     lab.proxies["lab2"].is_cut = True
     lab.until(lambda: lab.status("lab2") == "lost", 30)
+    assert lab.ask(f"jobs/{job}/why")["text"].endswith("no node has at=lab2; lab2, which could hold it, is lost")
+    (seen,) = [node for node in lab.ask("nodes")["nodes"] if node["name"] == "lab2"]
+    assert (seen["version"], seen["heard"] > 2) == (fairlead.__version__, True)
     assert not running.is_running() or running.status() == psutil.STATUS_ZOMBIE
     assert mark.read_text() == "1\n"
     lab.proxies["lab2"].mend()
