@@ -147,6 +147,10 @@ class JoinedEngine(RemoteEngine):
             raise NotAdmitted(f"{asked.name!r} is no name for a node: give another with --name")
         if asked.name == self._own.name:
             raise NotAdmitted(f"node {asked.name!r} is the scheduler's own machine: give another name with --name")
-        name = self._ring.admit(asked.secret, asked.name, asked.certificate)
-        log.info("node %s has joined", name)
+        if asked.before:
+            name = self._ring.rotate(asked.before, asked.certificate, asked.proof)
+            log.info("node %s has a new key", name)
+        else:
+            name = self._ring.admit(asked.secret, asked.name, asked.certificate)
+            log.info("node %s has joined", name)
         return Answer("", name, self._journal, time.time(), self._as_people)
