@@ -24,7 +24,7 @@ class Proxy:
     """Passes connections on to a port until it is cut; then it is silent, as a network that lost a cable."""
 
     def __init__(self, port):
-        self.port, self.is_cut = port, False
+        self.port, self.is_cut, self.delay = port, False, 0.0
         self.lines = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
@@ -49,6 +49,7 @@ class Proxy:
     def copy(self, one, other):
         with contextlib.suppress(OSError):
             while data := one.recv(65536):
+                time.sleep(self.delay)
                 while self.is_cut:
                     time.sleep(0.02)
                 other.sendall(data)
@@ -146,6 +147,7 @@ def test_three_machines(tmp_path):
         machines_join_by_a_command_and_run_tasks(lab)
         a_token_is_for_one_machine_and_for_a_while(lab)
         a_node_rotates_its_key_while_tasks_run_on(lab)
+        no_task_runs_twice_over_a_slow_link_that_breaks(lab)
         tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab)
         what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab)
         a_node_whose_supervisor_dies_starts_another_and_one_that_stands_still_is_lost(lab)
@@ -225,6 +227,23 @@ def a_node_rotates_its_key_while_tasks_run_on(lab):
     (lab.folder / "rotated.go").touch()
     lab.ok("wait", str(job))
     assert mark.read_text() == "1\n"
+
+
+def no_task_runs_twice_over_a_slow_link_that_breaks(lab):
+    """Each message takes a tenth of a second, and what is on its way is lost three times."""
+    proxy, twice = lab.proxies["lab2"], lab.folder / "twice"
+    proxy.delay = 0.1
+    words = f"flock -n {lab.folder}/$FAIRLEAD_INDEX.lock sh -c 'sleep 0.3; echo $FAIRLEAD_INDEX' || touch {twice}"
+    job = lab.submit("--on", "at=lab2", "--cpu", "1", "-n", "4", "--", "sh", "-c", words)
+    for _ in range(3):
+        time.sleep(0.4)
+        proxy.mend()
+    lab.ok("wait", str(job))
+    lab.until(lambda: lab.status("lab2") == "up", 30)
+    assert not twice.exists()
+    for index in range(4):
+        assert {*lab.ok("logs", f"{job}.{index}").split()} == {str(index)}
+    proxy.delay = 0.0
 
 
 def tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab):
