@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import psutil
 
-from fairlead.engines.remote.engine import RemoteEngine
+from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.engines.remote.members import LeasePolicy
 from fairlead.engines.step import Scheduler
 from fairlead.journal import Journal
@@ -56,7 +56,7 @@ class World:
 
     def __init__(self, folder: Path, count: int, delay: float = 0.0, tears: float = 0.0, lost_after: float = LOST_AFTER) -> None:
         self.clock, self.awake = time.monotonic, Event()
-        self.engine = RemoteEngine(folder, self.awake.set, _promise(lost_after), ("127.0.0.1", 0))
+        self.engine = RemoteEngine(Serving(folder, self.awake.set, _promise(lost_after), ("127.0.0.1", 0)))
         ring = self.engine._ring
         keys = {"scheduler": ring.certificate, "own": [ring.made_for(f"n{k}") for k in range(count)]}
         (folder / "fakes.json").write_text(json.dumps(keys))

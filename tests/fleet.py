@@ -11,7 +11,7 @@ import psutil
 from conftest import supervisor_of
 from fairlead.engines.contract import Launches, NodeDown, Where
 from fairlead.engines.local.member import Membership, start_member
-from fairlead.engines.remote.engine import RemoteEngine
+from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Node, Work
 from fake_engine import Attempt, columns, rows
@@ -40,7 +40,7 @@ class Fleet:
 
     def serve(self, **more) -> None:
         """A scheduler comes, the first or another."""
-        self.engine = RemoteEngine(self.home, lambda: None, self.promise, ("127.0.0.1", 0), **more)
+        self.engine = RemoteEngine(Serving(self.home, lambda: None, self.promise, ("127.0.0.1", 0), **more))
         self.engine.serve("fleet", time.monotonic_ns())
         for name in self.names:
             self.engine.admit(self.nodes[name], "127.0.0.1")

@@ -42,7 +42,9 @@ def test_what_a_framework_has_and_does_not_answer():
     assert "offered" in lines[0]
     assert any(line.split()[:1] == ["spark"] for line in lines)
     assert "spark" in printed(framework_table([found]), width=80)
-    text = metrics.exposition(list_queues(c.state), list_nodes(c.state), [], []).decode()
+    text = metrics.exposition(
+        list_queues(c.state), [{**each, "version": None, "cards": []} for each in list_nodes(c.state)]
+    ).decode()
     assert 'fairlead_queue_offered{queue="web",resource="cpu"} 3.0\n' in text
 
 

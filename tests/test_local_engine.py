@@ -891,7 +891,8 @@ def test_what_is_paused_can_be_stopped(small_disk):
 
 def test_an_older_or_copied_scheduler_is_turned_away(bench):
     """It starts nothing, stops nothing, and takes the line from nobody."""
-    a = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 1; exit 3")
+    go = bench.folder / "go"
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", f"until test -e {go}; do sleep 0.02; done; exit 3")
     bench.until(lambda: a in bench.started)
     for journal, epoch in (("bench", 1), ("older", 9)):
         if journal == "older":  # it was served before
@@ -904,11 +905,12 @@ def test_an_older_or_copied_scheduler_is_turned_away(bench):
             poll_until_it_knows(other)
         other.close()
         other.join(10)
+    go.touch()
     assert bench.end_of(a) == (Outcome.EXITED, 3)
 
 
 def poll_until_it_knows(engine):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while engine.poll().known is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)

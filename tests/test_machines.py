@@ -5,6 +5,7 @@ A proxy of these tests stands between, so that a link can be cut.
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -14,14 +15,16 @@ import time
 import psutil
 import pytest
 
+import fairlead
 from conftest import FAIRLEAD, Live, supervisor_of
+from fairlead.cli.top_pages import page_rows
 
 
 class Proxy:
     """Passes connections on to a port until it is cut; then it is silent, as a network that lost a cable."""
 
     def __init__(self, port):
-        self.port, self.is_cut = port, False
+        self.port, self.is_cut, self.delay = port, False, 0.0
         self.lines = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
@@ -46,6 +49,7 @@ class Proxy:
     def copy(self, one, other):
         with contextlib.suppress(OSError):
             while data := one.recv(65536):
+                time.sleep(self.delay)
                 while self.is_cut:
                     time.sleep(0.02)
                 other.sendall(data)
@@ -142,6 +146,8 @@ def test_three_machines(tmp_path):
         lab.until(lambda: lab.status("lab2") == lab.status("lab3") == "up", 30)
         machines_join_by_a_command_and_run_tasks(lab)
         a_token_is_for_one_machine_and_for_a_while(lab)
+        a_node_rotates_its_key_while_tasks_run_on(lab)
+        no_task_runs_twice_over_a_slow_link_that_breaks(lab)
         tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab)
         what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab)
         a_node_whose_supervisor_dies_starts_another_and_one_that_stands_still_is_lost(lab)
@@ -156,6 +162,13 @@ def machines_join_by_a_command_and_run_tasks(lab):
     assert seen["heard"] < 10
     assert abs(seen["clock_ahead"]) < 60
     assert [nodes["lab1"][key] for key in ("heard", "version")] == [None, None]
+    assert re.search(r"lab2 .*\d+s ago +0\.1\.0 +[+-]\d\.\ds", lab.ok("nodes"))
+    shown = page_rows("nodes", lab.ask("nodes"), 0, 100, 10)
+    assert any(re.search(r"lab2 .* ago +0\.1\.0 ", line.plain) for line in shown)
+    metrics = lab.http("GET", "/metrics")[1]
+    assert 'fairlead_node_info{node="lab2",version="0.1.0"} 1.0' in metrics
+    assert re.search(r'fairlead_node_heard_seconds{node="lab2"} \d', metrics)
+    assert re.search(r'fairlead_node_clock_ahead_seconds{node="lab2"} -?\d', metrics)
     found = {each["thing"]: each["what"] for each in json.loads(lab.call("doctor", "--json").stdout)["found"]}
     assert found["nodes"] == "3 nodes are heard, with the same fairlead and clocks"
     assert "node lab2 shares cpu 2  memory 2Gi" in lab.said("lab2")
@@ -195,6 +208,44 @@ def a_token_is_for_one_machine_and_for_a_while(lab):
     assert "this machine is no node yet" in done.stderr
 
 
+def a_node_rotates_its_key_while_tasks_run_on(lab):
+    place = lab.folder / "lab2" / "node" / "supervisor"
+    before, mark = (place / "own.pem").read_text(), lab.folder / "rotated"
+    job = lab.long("lab2", mark)
+    for _ in range(2):
+        was = (place / "own.pem").read_text()
+        done = lab.call("node", "rotate", "--home", str(lab.folder / "lab2"))
+        assert (done.returncode, done.stderr) == (0, "fairlead: node lab2 has a new key; its tasks run on\n")
+        assert (place / "own.pem").read_text() != was
+    assert (place / "own.pem").stat().st_mode & 0o077 == 0
+    (place / "own.pem").rename(place / "kept.pem")
+    (place / "own.pem").write_text(before)
+    done = lab.call("node", "rotate", "--home", str(lab.folder / "lab2"))
+    assert "its certificate is unknown or has expired: join with a token" in done.stderr
+    (place / "kept.pem").rename(place / "own.pem")
+    assert lab.ok("run", "--on", "at=lab2", "--", "echo", "there") == "there\n"
+    (lab.folder / "rotated.go").touch()
+    lab.ok("wait", str(job))
+    assert mark.read_text() == "1\n"
+
+
+def no_task_runs_twice_over_a_slow_link_that_breaks(lab):
+    """Each message takes a tenth of a second, and what is on its way is lost three times."""
+    proxy, twice = lab.proxies["lab2"], lab.folder / "twice"
+    proxy.delay = 0.1
+    words = f"flock -n {lab.folder}/$FAIRLEAD_INDEX.lock sh -c 'sleep 0.3; echo $FAIRLEAD_INDEX' || touch {twice}"
+    job = lab.submit("--on", "at=lab2", "--cpu", "1", "-n", "4", "--", "sh", "-c", words)
+    for _ in range(3):
+        time.sleep(0.4)
+        proxy.mend()
+    lab.ok("wait", str(job))
+    lab.until(lambda: lab.status("lab2") == "up", 30)
+    assert not twice.exists()
+    for index in range(4):
+        assert {*lab.ok("logs", f"{job}.{index}").split()} == {str(index)}
+    proxy.delay = 0.0
+
+
 def tasks_run_on_while_the_scheduler_is_away_and_are_adopted(lab):
     """For longer than the lease, since it said that it goes; and by one that was killed, if it is back in time."""
     mark = lab.folder / "away"
@@ -219,6 +270,9 @@ def what_ran_on_a_node_that_was_cut_off_ends_there_and_then_runs_again(lab):
     (running,) = lab.supervisor_on("lab2").children()
     lab.proxies["lab2"].is_cut = True
     lab.until(lambda: lab.status("lab2") == "lost", 30)
+    assert lab.ask(f"jobs/{job}/why")["text"].endswith("no node has at=lab2; lab2, which could hold it, is lost")
+    (seen,) = [node for node in lab.ask("nodes")["nodes"] if node["name"] == "lab2"]
+    assert (seen["version"], seen["heard"] > 2) == (fairlead.__version__, True)
     assert not running.is_running() or running.status() == psutil.STATUS_ZOMBIE
     assert mark.read_text() == "1\n"
     lab.proxies["lab2"].mend()

@@ -31,7 +31,7 @@ from fairlead.engines.local.member import start_member, supervisor_in
 from fairlead.engines.local.reports import PieceRequest
 from fairlead.engines.ray import membership
 from fairlead.engines.remote import engine as remote_engine
-from fairlead.engines.remote.engine import RemoteEngine
+from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.engines.remote.keys import KeyRing, certificate_in, make_certificate
 from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
 from fairlead.engines.remote.transfer import read_requested
@@ -318,7 +318,7 @@ def test_a_machine_that_is_said_to_be_gone_is_lost_as_soon_as_its_supervisor_has
 
 def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_have_ended(fleet):
     many = fleet(1, SHORT_LEASE)
-    engine = RemoteEngine(many.home, lambda: None, SHORT_LEASE, ("127.0.0.1", 0))
+    engine = RemoteEngine(Serving(many.home, lambda: None, SHORT_LEASE, ("127.0.0.1", 0)))
     engine.serve("another", 1)
     engine.expect({"away": True})
     since, lost = time.monotonic(), []
@@ -334,7 +334,7 @@ def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_hav
 
 def test_what_a_scheduler_before_promised_for_longer_is_waited_for(tmp_path):
     for lost_after, waits in ((60.0, 60.0), (2.0, 60.0)):
-        engine = RemoteEngine(tmp_path, lambda: None, LONG_LEASE._replace(lost_after=lost_after), ("127.0.0.1", 0))
+        engine = RemoteEngine(Serving(tmp_path, lambda: None, LONG_LEASE._replace(lost_after=lost_after), ("127.0.0.1", 0)))
         engine.expect({"away": True})
         member = engine._members["away"]
         assert not member.is_lost(engine._policy, member.renewed_at + waits)
@@ -350,7 +350,7 @@ def test_a_node_that_is_heard_before_it_is_expected_has_the_new_terms(fleet):
 
 def test_what_has_no_tasks_by_the_journal_is_lost_as_soon_as_it_is_gone(tmp_path):
     """Such as the nodes of a cluster that ended: for as long as a lease they were listed as up."""
-    engine = RemoteEngine(tmp_path, lambda: None, LONG_LEASE, ("127.0.0.1", 0))
+    engine = RemoteEngine(Serving(tmp_path, lambda: None, LONG_LEASE, ("127.0.0.1", 0)))
     engine.expect({"busy": True, "idle": False})
     for name, lost in (("busy", False), ("idle", True)):
         engine.part(name)

@@ -5,6 +5,7 @@ HOME/node has the node's key and its supervisor's files. The supervisor does the
 
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -13,12 +14,19 @@ from pathlib import Path
 
 import fairlead
 from fairlead.cli.failure import Failure
-from fairlead.data_folder import home_folder, make_home, remove_folder
+from fairlead.data_folder import home_folder, make_home, remove_folder, write_private
 from fairlead.engines.local.checkpoints import shared_checkpoints
 from fairlead.engines.local.machine import this_machine
-from fairlead.engines.local.member import Membership, change_membership, read_membership, start_member, supervisor_in
-from fairlead.engines.remote.joining import DEFAULT_PORT, Joined, Request, ask_to_join
-from fairlead.engines.remote.keys import NotAdmitted, make_certificate
+from fairlead.engines.local.member import (
+    Membership,
+    change_membership,
+    read_membership,
+    start_member,
+    supervisor_in,
+    write_membership,
+)  # fmt: skip
+from fairlead.engines.remote.joining import DEFAULT_PORT, Joined, Request, ask, ask_to_join
+from fairlead.engines.remote.keys import NotAdmitted, certificate_in, fingerprint, make_certificate, sign
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Node
@@ -58,8 +66,7 @@ def join(address: str, token: str | None, name: str | None, home: Path | None, c
         if token is not None:
             own = make_certificate(f"fairlead {time.time_ns()}")
             person = myself()
-            certificate = own[own.index("-----BEGIN CERTIFICATE-----") :]
-            asked = Request("", name or node.name, certificate, person.name, person.uid)
+            asked = Request("", name or node.name, certificate_in(own), person.name, person.uid)
             joined = ask_to_join(host, port, token, asked)
             scheduler, about = joined.scheduler, {"name": joined.answer.name, "as_people": joined.answer.as_people}
             _report(joined)
@@ -126,6 +133,39 @@ def leave(home: Path | None) -> None:
     _let_go(folder / "supervisor", "drain", None)
     remove_folder(folder)
     say("this machine has left")
+
+
+def rotate(home: Path | None) -> None:
+    """Give this node a new key, which its scheduler accepts from now on instead of the present one. Raises Failure."""
+    place = folder_of(home) / "supervisor"
+    member = read_membership(place)
+    if member is None:
+        raise Failure(f"{place.parent}: this machine is no node: nothing to rotate")
+    fresh, person = _next_key(place), myself()
+    asked = Request("", member.about["name"], certificate_in(fresh), person.name, person.uid)
+    asked.before, asked.proof = certificate_in(member.own), sign(member.own, fresh)
+    pinned, wrong = fingerprint(ssl.PEM_cert_to_DER_cert(member.scheduler)), ""
+    for host in member.hosts:
+        try:
+            ask(host, member.port, pinned, asked)
+            break
+        except NotAdmitted as error:
+            raise Failure(str(error)) from None
+        except OSError as error:
+            wrong = f"{host}:{member.port}: the scheduler cannot be reached: {error.strerror or error}"
+    else:
+        raise Failure(wrong)
+    write_membership(place, member._replace(own=fresh, about=member.about | {"rotated": time.time()}))
+    (place / "next.pem").unlink()
+    say(f"node {member.about['name']} has a new key; its tasks run on")
+
+
+def _next_key(place: Path) -> str:
+    """Return the node's next key and its certificate: kept before the scheduler is asked, whose answer may be lost."""
+    kept = place / "next.pem"
+    if not kept.exists():
+        write_private(kept, make_certificate(f"fairlead {time.time_ns()}"), durable=True)
+    return kept.read_text()
 
 
 def _let_go(place: Path, how: str, within: float | None) -> None:

@@ -207,8 +207,10 @@ def framework_table(frameworks: list[dict[str, Any]]) -> Table:
 
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:
-    with_cards = any(node.get("cards") for node in nodes)  # a scheduler of an older version reports none
-    table = plain_table("node", "status", ">tasks", "used", *(["cards", ">busy"] if with_cards else []), "labels")
+    # A scheduler of an older version reports neither.
+    with_cards, connect = any(node.get("cards") for node in nodes), any(node.get("version") for node in nodes)
+    links, cards_too = [">heard", "version", ">clock"] * connect, ["cards", ">busy"] * with_cards
+    table = plain_table("node", "status", ">tasks", "used", *cards_too, *links, "labels")
     for node in nodes:
         used = " ".join(
             f"{name}={round_quantity(name, node['used'].get(name, 0))}/{round_quantity(name, amount)}"
@@ -217,7 +219,10 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
         labels = " ".join(f"{k}={v}" for k, v in node["labels"].items())
         status = node["status"] if node["silent"] is None else f"{node['status']}, silent for {span(node['silent'])}"
         cards = [listed_cards(node.get("cards", [])), how_busy(node.get("cards", []))] if with_cards else []
-        table.add_row(node["name"], status, str(node["tasks"]), used, *cards, labels)
+        link = [""] * 3
+        if node.get("version"):
+            link = [f"{span(node['heard'])} ago", plain(node["version"]), f"{node['clock_ahead']:+.1f}s"]
+        table.add_row(node["name"], status, str(node["tasks"]), used, *cards, *link * connect, labels)
     return table
 
 

@@ -179,6 +179,7 @@ def _engine(options: UpOptions, home: Path, configuration: Configuration, say: C
 
 def _joined_engine(options: UpOptions, home: Path, configuration: Configuration) -> EngineMaker:
     """Return the maker of the engine of this machine and those that join."""
+    from fairlead.engines.remote.engine import Serving
     from fairlead.engines.remote.joined import JoinedEngine
     from fairlead.engines.remote.joining import DEFAULT_PORT as NODES_PORT
     from fairlead.engines.remote.members import LeasePolicy
@@ -193,7 +194,7 @@ def _joined_engine(options: UpOptions, home: Path, configuration: Configuration)
     where = options.socket or SYSTEM_SOCKET
     checkpoints = where.with_name(f"{where.name}.checkpoints") if options.system else None
     make_home(home)
-    return lambda wake: JoinedEngine(home, wake, policy, listen, own, myself().name, options.system, checkpoints)
+    return lambda wake: JoinedEngine(Serving(home, wake, policy, listen, options.system), own, myself().name, checkpoints)
 
 
 def _ray_address(options: UpOptions) -> str:

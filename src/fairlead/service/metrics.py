@@ -1,15 +1,14 @@
 """Prometheus metrics: counters and timings of the scheduler, and the current usage of queues and nodes."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
-from fairlead.model.api_types import CardInfo, NodeInfo, QueueInfo, ReservationInfo
+from fairlead.model.api_types import NodeListed, QueueInfo, ReservationInfo
 from fairlead.model.quantity import BYTE_RESOURCES
 from fairlead.model.specs import Quantities
 from fairlead.scheduler.facts import Fact, JobSubmitted, Outcome, TasksFinished, TasksPlaced, TasksRevoked
@@ -73,15 +72,14 @@ def count(facts: Sequence[Fact]) -> None:
 
 def exposition(
     queues: Iterable[QueueInfo],
-    nodes: Iterable[NodeInfo],
+    nodes: Iterable[NodeListed],
     idled: Iterable[dict[str, Any]] = (),
     reservations: Iterable[ReservationInfo] = (),
-    cards: Mapping[str, Iterable[CardInfo]] = MappingProxyType({}),
 ) -> bytes:
     """Return all metrics in Prometheus' text format; `idled` and `reservations` come from the scheduler's reports."""
     now = CollectorRegistry()
     now.register(_Shares(queues, nodes))
-    now.register(_Cards(cards))
+    now.register(_Cards(nodes))
     now.register(_Promises(idled, reservations))
     return generate_latest(registry) + generate_latest(now)
 
@@ -89,7 +87,7 @@ def exposition(
 class _Shares:
     """Gauges of queues and nodes, in cores, bytes and devices, not thousandths."""
 
-    def __init__(self, queues: Iterable[QueueInfo], nodes: Iterable[NodeInfo]) -> None:
+    def __init__(self, queues: Iterable[QueueInfo], nodes: Iterable[NodeListed]) -> None:
         self._queues, self._nodes = queues, nodes
 
     def collect(self) -> Iterator[Metric]:
@@ -124,27 +122,36 @@ class _Shares:
         up = GaugeMetricFamily("fairlead_node_up", "1 if a node is up.", labels=["node"])
         capacity = GaugeMetricFamily("fairlead_node_capacity", "What a node has.", labels=["node", "resource"])
         taken = GaugeMetricFamily("fairlead_node_used", "What is used of a node.", labels=["node", "resource"])
+        heard = GaugeMetricFamily("fairlead_node_heard_seconds", "Age of a node's last message.", labels=["node"])
+        ahead = GaugeMetricFamily(
+            "fairlead_node_clock_ahead_seconds", "How far a node's clock is ahead of the scheduler's.", labels=["node"]
+        )
+        version = InfoMetricFamily("fairlead_node", "The version of fairlead on a node.", labels=["node"])
         for node in self._nodes:
             up.add_metric([node["name"]], node["status"] != "lost")
+            if node["version"] is not None:
+                heard.add_metric([node["name"]], node["heard"] or 0.0)
+                ahead.add_metric([node["name"]], node["clock_ahead"] or 0.0)
+                version.add_metric([node["name"]], {"version": node["version"]})
             for resource, amount in node["capacity"].items():
                 capacity.add_metric([node["name"], resource], _in_units(resource, amount))
                 taken.add_metric([node["name"], resource], _in_units(resource, node["used"].get(resource, 0)))
-        yield from (up, capacity, taken)
+        yield from (up, capacity, taken, heard, ahead, version)
 
 
 class _Cards:
     """Accelerator cards: whose each is, and how busy those are that were measured."""
 
-    def __init__(self, cards: Mapping[str, Iterable[CardInfo]]) -> None:
-        self._cards = cards
+    def __init__(self, nodes: Iterable[NodeListed]) -> None:
+        self._nodes = nodes
 
     def collect(self) -> Iterator[Metric]:
         labels = ["node", "card", "status", "queue", "user", "job"]
         found = GaugeMetricFamily("fairlead_node_card", "1 for each card of a node, with who has it.", labels=labels)
-        for node, cards in self._cards.items():
-            for card in cards:
+        for node in self._nodes:
+            for card in node["cards"]:
                 whose = [card["queue"] or "", card["user"] or "", str(card["job"] or "")]
-                found.add_metric([node, str(card["card"]), card["status"], *whose], 1)
+                found.add_metric([node["name"], str(card["card"]), card["status"], *whose], 1)
         yield found
         for name, what in (("busy", "Part of a second in which a card worked."), ("memory_used_bytes", "Memory used of a card.")):
             measured = GaugeMetricFamily(f"fairlead_node_card_{name}", what, labels=["node", "card"])

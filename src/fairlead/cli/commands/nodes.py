@@ -72,6 +72,18 @@ def join(
         joining.keep(membership, home)
 
 
+@node.command("rotate")
+def rotate(home: Home = None) -> None:
+    """Give this node a new key instead of its present one.
+
+    Its tasks run on. A node whose certificate has expired joins again with a token instead.
+    """
+    refuse_elsewhere()
+    from fairlead.cli import node as joining
+
+    joining.rotate(home)
+
+
 @node.command("leave")
 def leave(home: Home = None) -> None:
     """Drain this node, wait until its tasks have ended, and leave."""

@@ -20,7 +20,7 @@ from fairlead.data_folder import write_private
 from fairlead.engines.contract import Attempts, EngineError, Launches
 from fairlead.engines.local.member import Membership
 from fairlead.engines.ray.nodes import RayNode, as_bundle, seen_as
-from fairlead.engines.remote.engine import RemoteEngine
+from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Work
 from fairlead.ray.names import GROUP_WANTED
@@ -78,7 +78,7 @@ class RayEngine(RemoteEngine):
         after_leaving: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = _host_towards(address)
-        super().__init__(home, wake, LeasePolicy(lost_after, grace, vouched=True), (self._host, 0), as_people)
+        super().__init__(Serving(home, wake, LeasePolicy(lost_after, grace, vouched=True), (self._host, 0), as_people))
         self._address, self._folder = address, folder
         self._child: subprocess.Popen[str] | None = None
         self._alive: dict[str, RayNode] = {}  # by Ray's id

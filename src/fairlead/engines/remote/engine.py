@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -72,21 +72,26 @@ SILENT = 10.0
 """Seconds of silence after which a node counts as not answering and its connection is renewed."""
 
 
+class Serving(NamedTuple):
+    """How an engine serves its nodes.
+
+    home : the scheduler's data folder.
+    wake : called from another thread when there is something to poll.
+    policy : when nodes are lost.
+    listen : host and port where nodes connect; port 0 for any.
+    as_people : True if tasks run as the people who submitted them, which takes root on each machine; else as the
+        supervisors' users.
+    """
+
+    home: Path
+    wake: Callable[[], None]
+    policy: LeasePolicy
+    listen: tuple[str, int]
+    as_people: bool = False
+
+
 class RemoteEngine:
     """Tasks on many machines; see :class:`fairlead.engines.contract.LiveEngine`.
-
-    Parameters
-    ----------
-    home : Path
-        The scheduler's data folder.
-    wake : callable
-        Called from another thread when there is something to poll.
-    policy : LeasePolicy
-        When nodes are lost.
-    listen : tuple of str and int
-        Host and port where nodes connect; port 0 for any.
-    as_people : bool
-        True if tasks run as the people who submitted them, which takes root on each machine; else as the supervisors' users.
 
     Attributes
     ----------
@@ -96,11 +101,10 @@ class RemoteEngine:
 
     elastic, ray = True, False
 
-    def __init__(
-        self, home: Path, wake: Callable[[], None], policy: LeasePolicy, listen: tuple[str, int], as_people: bool = False
-    ) -> None:
+    def __init__(self, serving: Serving) -> None:
         self.complaint: str | None = None
-        self._home, self._wake, self._policy, self._as_people = home, wake, policy, as_people
+        home, self._wake, self._policy, listen, self._as_people = serving
+        self._home = home
         self._folders = Folders(home / "calls", home / "exports")
         self._lock = threading.Lock()  # guards what follows; never held for long
         self._members: dict[str, Member] = {}
@@ -606,8 +610,8 @@ class RemoteEngine:
         self._on = {task: name for task, name in self._on.items() if name != member.name}
         self._reports_of(member.name).nodes.append(NodeDown(member.name))
         if member.gone_at is None and member.name in self._hosts:
-            self._members[member.name] = Member(member.name, member.node, time.monotonic())
-            self._members[member.name].standing = MemberState.LOST
+            fresh = self._members[member.name] = Member(member.name, member.node, member.renewed_at)
+            fresh.standing, fresh.version, fresh.clock_ahead = MemberState.LOST, member.version, member.clock_ahead
             self._connections.renew(member.name)
         else:
             self._connections.disconnect(member.name)

@@ -6,7 +6,6 @@ A member is a node with a key. What it shares, it says itself, each time that it
 import logging
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -18,10 +17,10 @@ from fairlead.engines.local.instructions import gpu_indices, message
 from fairlead.engines.local.messages import OLDEST_PROTOCOL, PROTOCOL
 from fairlead.engines.local.reports import About
 from fairlead.engines.local.supervisor_connections import LocalEndpoint
-from fairlead.engines.remote.engine import RemoteEngine
+from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.engines.remote.joining import Answer, Request
 from fairlead.engines.remote.keys import NotAdmitted
-from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
+from fairlead.engines.remote.members import Member, MemberState
 from fairlead.model.specs import Node
 
 log = logging.getLogger("fairlead")
@@ -50,23 +49,13 @@ class JoinedEngine(RemoteEngine):
         Where machines join, as HOST:PORT.
     """
 
-    def __init__(
-        self,
-        home: Path,
-        wake: Callable[[], None],
-        policy: LeasePolicy,
-        listen: tuple[str, int],
-        own: Node,
-        account: str,
-        as_people: bool = False,
-        checkpoints: Path | None = None,
-    ) -> None:
-        super().__init__(home, wake, policy, listen, as_people)
-        self._own, self._account, self._folder, self._journal = own, account, home / "supervisor", ""
-        for each in (self._folder, home / "output"):
+    def __init__(self, serving: Serving, own: Node, account: str, checkpoints: Path | None = None) -> None:
+        super().__init__(serving)
+        self._own, self._account, self._folder, self._journal = own, account, serving.home / "supervisor", ""
+        for each in (self._folder, serving.home / "output"):
             each.mkdir(exist_ok=True, mode=0o700)
         make_checkpoints(self._folder / "checkpoints", checkpoints)
-        host = listen[0] if listen[0] not in ("0.0.0.0", "::") else socket.gethostname()  # noqa: S104
+        host = serving.listen[0] if serving.listen[0] not in ("0.0.0.0", "::") else socket.gethostname()  # noqa: S104
         self.address = f"{f'[{host}]' if ':' in host else host}:{self.port}"
         self.admit(own, host)
         self._members[own.name].here = True
@@ -158,6 +147,10 @@ class JoinedEngine(RemoteEngine):
             raise NotAdmitted(f"{asked.name!r} is no name for a node: give another with --name")
         if asked.name == self._own.name:
             raise NotAdmitted(f"node {asked.name!r} is the scheduler's own machine: give another name with --name")
-        name = self._ring.admit(asked.secret, asked.name, asked.certificate)
-        log.info("node %s has joined", name)
+        if asked.before:
+            name = self._ring.rotate(asked.before, asked.certificate, asked.proof)
+            log.info("node %s has a new key", name)
+        else:
+            name = self._ring.admit(asked.secret, asked.name, asked.certificate)
+            log.info("node %s has joined", name)
         return Answer("", name, self._journal, time.time(), self._as_people)

@@ -20,7 +20,10 @@ LONGEST_ANSWER = 2**16
 
 
 class Request(msgspec.Struct):
-    """A request to join, by the account that the node's supervisor runs as; it speaks `protocol` and those from `oldest` on."""
+    """A request to join, by the account that the node's supervisor runs as; it speaks `protocol` and those from `oldest` on.
+
+    A member that rotates its key sends its present certificate in `before`, and its signature of the new one in `proof`.
+    """
 
     secret: str
     name: str
@@ -29,6 +32,8 @@ class Request(msgspec.Struct):
     uid: int
     protocol: int = PROTOCOL
     oldest: int = OLDEST_PROTOCOL
+    before: str = ""
+    proof: str = ""
     version: str = fairlead.__version__
 
 
@@ -58,6 +63,11 @@ class Joined(msgspec.Struct):
 def ask_to_join(host: str, port: int, token: str, request: Request) -> Joined:
     """Join. Raises NotAdmitted, OSError."""
     request.secret, pinned = secret_and_fingerprint(token)
+    return ask(host, port, pinned, request)
+
+
+def ask(host: str, port: int, pinned: str, request: Request) -> Joined:
+    """Send a request to the scheduler whose certificate has this fingerprint. Raises NotAdmitted, OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # identified by the fingerprint

@@ -19,6 +19,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -131,6 +132,29 @@ class KeyRing:
             self._keep(_Known(name, certificate))
         return name
 
+    def rotate(self, before: str, certificate: str, proof: str) -> str:
+        """Replace a node's certificate by one that its present key has signed; return its name. Raises NotAdmitted."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.x509 import load_pem_x509_certificate
+
+        try:
+            old: Any = load_pem_x509_certificate(before.encode())
+            der = ssl.PEM_cert_to_DER_cert(certificate)
+            load_pem_x509_certificate(certificate.encode())
+            old.public_key().verify(base64.b64decode(proof), der, _signature())
+        except (ValueError, InvalidSignature):
+            raise NotAdmitted("its new certificate cannot be read, or is not signed with its key") from None
+        with self._lock:
+            if der in self._names:  # it asks again, since it got no answer
+                return self._names[der]
+            name = self.name_of(_der(before))
+            if not name or old.not_valid_after_utc < datetime.datetime.now(datetime.UTC):
+                raise NotAdmitted(
+                    "its certificate is unknown or has expired: join with a token of `fairlead node token --name NODE`"
+                )
+            self._keep(_Known(name, ssl.DER_cert_to_PEM_cert(der)))
+        return name
+
     def _keep(self, known: _Known) -> None:
         write_private(self._path(known.name), msgspec.json.encode(known).decode(), durable=True)
         self._note(known)
@@ -181,6 +205,22 @@ def _der(pem: str) -> bytes:
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _signature() -> Any:
+    """Return how keys sign."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.ECDSA(hashes.SHA256())
+
+
+def sign(own: str, certificate: str) -> str:
+    """Sign a new certificate with the key in `own`, both as PEM."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    key: Any = load_pem_private_key(own.encode(), None)
+    return base64.b64encode(key.sign(_der(certificate), _signature())).decode()
 
 
 def make_certificate(name: str) -> str:

@@ -284,6 +284,18 @@ def _job_list(numbers: list[int]) -> str:
 
 
 def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
+    """Explain why no node takes the next task, or the gang; and name the lost nodes that could hold a task."""
+    found, shape, nodes, n = _lacking(state, row, cycle), state.jobs.shape_row[row], state.nodes, state.nodes.n
+    lost = state.cluster.masks[state.shapes.mask[shape], :n] & ~nodes.up[:n] & ~nodes.forgotten[:n]
+    lost &= (nodes.capacity[:n] >= state.shapes.demand[shape]).all(axis=1)
+    if names := [state.cluster.specs[node].name for node in np.flatnonzero(lost).tolist()]:
+        more = [f"{len(names) - MOST_AHEAD} others"] if len(names) > MOST_AHEAD else []
+        which = listed([*names[:MOST_AHEAD], *more])
+        found["text"] += f"; {which}, which could hold it, {'are' if len(names) > 1 else 'is'} lost"
+    return found
+
+
+def _lacking(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     """Explain why no node takes the next task, or the gang: the closest node, and what it lacks."""
     jobs, nodes = state.jobs, state.nodes
     job, shape = int(jobs.id[row]), jobs.shape_row[row]

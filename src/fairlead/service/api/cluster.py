@@ -27,6 +27,7 @@ from fairlead.model.api_types import (
     Health,
     NewNodeToken,
     NodeList,
+    NodeListed,
     OverTimeInfo,
     QueueList,
     Reloaded,
@@ -119,9 +120,7 @@ def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: l
     @api.get("/v1/nodes", response_model=NodeList)
     async def nodes(caller: Known) -> Response:
         """The nodes with their usage, and whose their cards are; for silent ones, how long."""
-        found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine)))
-        known = _known_of_nodes(engine, [node["name"] for node in found])
-        return Json({"nodes": [{**n, **known[n["name"]], "cards": cards.get(n["name"], [])} for n in found]})
+        return Json({"nodes": await _nodes_as_seen(caller, client, engine)})
 
     @api.get("/metrics", response_class=PlainTextResponse)
     async def prometheus(caller: Known) -> Response:
@@ -133,16 +132,20 @@ def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: l
         shown = await client.read_seen(caller, report.list_queues)
         reserved = await client.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_holds(s, now)])
         idled, promised = reserved[0], [by_wall_clock(each, client.clock) for each in reserved[1]]
-        found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine)))
-        text = metrics.exposition(shown, found, idled, promised, cards)
+        text = metrics.exposition(shown, await _nodes_as_seen(caller, client, engine), idled, promised)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _known_of_nodes(engine: LiveEngine, names: list[str]) -> dict[str, dict[str, Any]]:
-    """Return what the engine knows of its connections to nodes."""
+async def _nodes_as_seen(caller: Caller, client: StateClient, engine: LiveEngine) -> list[NodeListed]:
+    """Return the nodes, their cards, and what the engine knows of its connections to them."""
+    found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine)))
     silence, unknown = engine.silence, dict.fromkeys(("heard", "version", "clock_ahead"))
-    known = {name: engine.known_of(name) for name in names} if isinstance(engine, RemoteEngine) else {}
-    return {name: {"silent": silence.get(name), **unknown, **known.get(name, {})} for name in names}
+    nodes: list[Any] = []
+    for node in found:
+        name = node["name"]
+        known = engine.known_of(name) if isinstance(engine, RemoteEngine) else {}
+        nodes.append({**node, "silent": silence.get(name), **unknown, **known, "cards": cards.get(name, [])})
+    return nodes
 
 
 def cards_as_seen(state: State, caller: Caller, client: StateClient, engine: LiveEngine) -> dict[str, list[CardInfo]]:
