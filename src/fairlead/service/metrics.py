@@ -155,10 +155,10 @@ class _Cards:
         yield found
         for name, what in (("busy", "Part of a second in which a card worked."), ("memory_used_bytes", "Memory used of a card.")):
             measured = GaugeMetricFamily(f"fairlead_node_card_{name}", what, labels=["node", "card"])
-            for node, cards in self._cards.items():
-                for card in cards:
+            for node in self._nodes:
+                for card in node["cards"]:
                     if (value := card["busy"] if name == "busy" else card["memory_used"]) is not None:
-                        measured.add_metric([node, str(card["card"])], value)
+                        measured.add_metric([node["name"], str(card["card"])], value)
             yield measured
 
 
