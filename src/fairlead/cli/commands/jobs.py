@@ -139,8 +139,8 @@ def submit(
 ) -> None:
     """Submit a job and print its number.
 
-    In a script, lines that begin with #FAIRLEAD are options too. `#SBATCH` options with an equivalent here are used; others
-    are refused or ignored with a warning.
+    In a script, lines that begin with #FAIRLEAD are options too. `#SBATCH` options are done, or refused if they would change
+    what the job does.
 
     Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py --fold {index}
     """
