@@ -413,17 +413,21 @@ def test_a_call_that_no_node_could_hold_says_so_at_once(client):
         client.executor(on={"zone": "nowhere"}).submit(square, 3).result(timeout=30)
 
 
-def test_tasks_of_asyncio_are_calls_and_stop_theirs(world):
+def test_tasks_of_asyncio_are_calls_and_stop_theirs(world, tmp_path):
     stopped = []
+
+    def mark():
+        (tmp_path / "mark").touch()
+        time.sleep(60)
 
     async def main():
         async with fairlead.AsyncClient(world.home, queue="A", memory="256MiB") as client:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(client.submit(square, x)) for x in range(5)]
             assert [task.result() for task in tasks] == [0, 1, 4, 9, 16]
-            going = asyncio.create_task(client.submit(nap, 60, cpu=2))
+            going = asyncio.create_task(client.submit(mark, cpu=2))
             under_way = client._client._caller.leases
-            while not any(future.running() for future in under_way.pending()):
+            while not (tmp_path / "mark").exists():
                 await asyncio.sleep(0.01)
             (future,) = under_way.pending()
             stopped.append(future.task[0])

@@ -27,7 +27,7 @@ HEAD_BYTES = _HEAD.size
 _PAGE = mmap.PAGESIZE
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
-HELLO, CALL, RETURNED, RAISED = range(4)
+HELLO, CALL, RETURNED, RAISED, PARTLY = range(5)
 """Kinds of messages."""
 
 

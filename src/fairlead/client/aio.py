@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -54,12 +55,31 @@ class AsyncClient:
     async def map(self, fn: Callable[..., T], *iterables: Iterable[Any], **options: Unpack[CallOptions]) -> AsyncIterator[T]:
         """Call a function with an element of each iterable; yield the results in order. Leaving the loop stops the rest."""
         caller, call_options = self._client._caller, replace(self._client.options, **options)
-        futures = [caller.call(call_options, fn, each, {}) for each in zip(*iterables, strict=False)]
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+        elements = zip(*iterables, strict=False)
+        if not caller.can_lease(call_options):
+            futures = [caller.call(call_options, fn, each, {}) for each in elements]
+            try:
+                for future in futures:
+                    yield await self._result(future)
+            finally:
+                caller.stop_all(futures)
+            return
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(arrived.set)
+
+        mapped = caller.map(call_options, fn, elements, wake)
         try:
-            for future in futures:
-                yield await self._result(future)
+            while not mapped.is_over():
+                arrived.clear()
+                for result in mapped.ready():
+                    yield result
+                if not mapped.is_over():
+                    await arrived.wait()
         finally:
-            caller.stop_all(futures)
+            caller.stop_all([mapped.whole])
 
     async def _result(self, future: CallFuture[T]) -> T:
         """Await the result of a call; stop the call if this is cancelled."""

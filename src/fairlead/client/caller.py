@@ -21,7 +21,8 @@ from fairlead.calls.payloads import LARGEST_PAYLOAD
 from fairlead.client.calls_under_way import CallFuture, CallsUnderWay, Waiting, alike
 from fairlead.client.connection import Connection
 from fairlead.client.jobs import OVER
-from fairlead.client.leases import Leased, Leases
+from fairlead.client.leases import Leases
+from fairlead.client.mapped import Mapped
 from fairlead.client.options import Options
 from fairlead.client.results import SchedulerGone, fail, set_outcome
 from fairlead.client.service_error import ServiceError
@@ -58,30 +59,43 @@ class Caller:
             raise ValueError(
                 f"a call of {wire.size(packed) >> 20} MiB: at most {LARGEST_PAYLOAD >> 21} MiB: pass the name of a file"
             )
-        name = (getattr(fn, "__qualname__", None) or type(fn).__qualname__)[:256]
+        name = _name(fn)
         future: CallFuture[T] = CallFuture(self.cancel, self.stop)
-        if self._can_lease(options):
-            self.leases.add(options, name, Leased(future, packed))
+        if self.can_lease(options):
+            self.leases.add(options, name, future, packed)
         else:
-            self._as_task(options, name, Leased(future, packed))
+            self._as_task(options, name, future, packed)
         return future
 
-    def _can_lease(self, options: Options) -> bool:
+    def map(
+        self,
+        options: Options,
+        fn: Callable[..., Any],
+        elements: Iterable[tuple[Any, ...]],
+        on_arrival: Callable[[], object] = lambda: None,
+    ) -> Mapped:
+        """Submit the calls of a map, which `can_lease`."""
+        mapped = Mapped(fn, elements, lambda: CallFuture(self.cancel, self.stop), self.leases.lock, on_arrival)
+        if mapped.items:
+            self.leases.add_map(options, _name(fn), mapped)
+        return mapped
+
+    def can_lease(self, options: Options) -> bool:
         alone = options.retries or options.time_limit is not None or options.gpu or "gpu" in options.resources
         return not alone and self._connection.is_local() and not self.leases.unreachable
 
     def _ask(self, options: Options, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> CallFuture[Any]:
         """Submit a task that is a lease."""
-        leased: Leased = Leased(CallFuture(self.cancel, self.stop), wire.pack((function, arguments, {})))
-        self._as_task(options, name, leased)
-        return leased.future
+        future: CallFuture[Any] = CallFuture(self.cancel, self.stop)
+        self._as_task(options, name, future, wire.pack((function, arguments, {})))
+        return future
 
-    def _as_task(self, options: Options, name: str, leased: Leased) -> None:
+    def _as_task(self, options: Options, name: str, future: CallFuture[Any], packed: wire.Packed) -> None:
         """Submit a call as a task of its own."""
-        parts = wire.parts(leased.packed)
+        parts = wire.parts(packed)
         call = parts[0] if len(parts) == 1 else pickle.dumps((wire.call, (parts,), {}))
         with self._calls.changed:  # so that shutdown finds the threads of accepted calls
-            self._calls.add(Waiting(leased.future, call, options, name))
+            self._calls.add(Waiting(future, call, options, name))
             if not self._threads:
                 self._threads = [
                     threading.Thread(target=self._guard, args=(target,), name=f"fairlead-{role}", daemon=True)
@@ -278,6 +292,10 @@ class Caller:
             if not self._threads:
                 self._connection.close()
         return over
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return str(getattr(fn, "__qualname__", None) or type(fn).__qualname__)[:256]
 
 
 def _shut_down(caller: "weakref.ref[Caller]") -> None:

@@ -95,9 +95,8 @@ class Client(Executor):
         RuntimeError
             After :meth:`shutdown`.
         """
-        given = {"cpu": cpu, "memory": memory, "gpu": gpu, "queue": queue}
-        given = {name: value for name, value in given.items() if value is not None}
-        options = replace(self.options, **given) if given else self.options  # type: ignore[arg-type]
+        given = _given(cpu=cpu, memory=memory, gpu=gpu, queue=queue)
+        options = replace(self.options, **given) if given else self.options
         return self._caller.call(options, fn, args, kwargs)
 
     @names_options
@@ -106,20 +105,15 @@ class Client(Executor):
         fn: Callable[..., T],
         *iterables: Iterable[Any],
         timeout: float | None = None,
-        chunksize: int = 1,
+        chunksize: int | None = None,
         **options: Unpack[CallOptions],
     ) -> Iterator[T]:
         """Call the function with an element of each iterable; see :meth:`concurrent.futures.Executor.map`.
 
-        `chunksize` calls form one task. All options are allowed.
+        By default, calls that take some 20 ms together are sent together. With `chunksize`, that many calls form one, which
+        fails if any of them does. All options are allowed.
         """
-        if chunksize < 1:
-            raise ValueError("chunksize: at least 1")
-        executor = self.executor(**options)
-        if chunksize == 1:
-            return executor.map(fn, *iterables, timeout=timeout)
-        pieces = executor.map(partial(_call_all, fn), _chunks(zip(*iterables, strict=False), chunksize), timeout=timeout)
-        return itertools.chain.from_iterable(pieces)
+        return self.executor(**options).map(fn, *iterables, timeout=timeout, **_given(chunksize=chunksize))
 
     @names_options
     def executor(self, **options: Unpack[CallOptions]) -> Executor:
@@ -253,6 +247,28 @@ class _View(Executor):
         self._mine.add(future)
         return future
 
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        **more: Any,
+    ) -> Iterator[T]:
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if chunksize is not None and chunksize < 1:
+            raise ValueError("chunksize: at least 1")
+        caller, elements = self._client._caller, zip(*iterables, strict=False)
+        if chunksize is None and not more and caller.can_lease(self._options):
+            mapped = caller.map(self._options, fn, elements)
+            self._mine.add(mapped.whole)
+            return mapped.results(timeout)
+        if (chunksize or 1) == 1:
+            return super().map(fn, *iterables, timeout=timeout, **more)
+        pieces = super().map(partial(_call_all, fn), _chunks(elements, chunksize or 1), timeout=timeout, **more)
+        return itertools.chain.from_iterable(pieces)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         from concurrent.futures import wait as wait_for
 
@@ -288,6 +304,10 @@ def _after(each: "int | SubmittedJob | tuple[int, str]") -> dict[str, Any]:
     if isinstance(each, tuple):
         return {"job": each[0], "how": each[1]}
     return {"job": each.id if isinstance(each, SubmittedJob) else each}
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _call_all(fn: Callable[..., T], chunk: list[tuple[Any, ...]]) -> list[T]:

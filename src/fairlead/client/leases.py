@@ -4,15 +4,13 @@ One thread hears workers and decides how many leases are needed; threads that su
 while the lock is held, because callbacks may submit more calls.
 """
 
-import math
 import os
 import selectors
 import socket
 import threading
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,13 +18,15 @@ from typing import Any
 
 from fairlead.calls import lease as worker_side
 from fairlead.calls import wire
+from fairlead.calls.lease import SLICE_SECONDS
 from fairlead.client.calls_under_way import CallFuture
+from fairlead.client.growth import Shape
+from fairlead.client.lease import MOST_AHEAD, Lease, Leased
+from fairlead.client.mapped import Mapped
 from fairlead.client.options import Options
 from fairlead.client.results import CallFailed, SchedulerGone, fail, raised_in_worker
 from fairlead.client.service_error import ServiceError
 
-SLICE_SECONDS = 0.02
-"""Work that is sent ahead to a worker, and that justifies one more lease."""
 IDLE_SECONDS = 0.2
 """How long a lease is kept without calls."""
 SHORTEST_SECONDS = 0.5
@@ -35,88 +35,6 @@ TEND_SECONDS = 0.005
 """Between two decisions about how many leases are needed."""
 MOST_ASKED = 50
 """Leases of one shape that wait to be granted, at most."""
-MOST_AHEAD = 64
-"""Calls sent to one worker, at most."""
-
-
-class Leased:
-    """A call for a leased worker."""
-
-    def __init__(self, future: CallFuture[Any], packed: wire.Packed) -> None:
-        self.future, self.packed = future, packed
-        self.began: bool = False  # its future is running
-
-
-class Lease:
-    """A lease, from the request on; `task` is the future of its task.
-
-    line : from the worker; None while not connected
-    calls, copy : where calls are sent, and a copy of the worker's end
-    sent : the calls that are not answered, by number
-    lost : started calls of a worker that is gone
-    """
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.task: CallFuture[Any]
-        self.line: socket.socket | None = None
-        self.calls: socket.socket | None = None
-        self.copy: socket.socket | None = None
-        self.sent: dict[int, Leased] = {}
-        self.lost: list[Leased] = []
-        self.given_up = self.connected = False
-        self.since = self.heard_at = 0.0
-
-    def takes_calls(self) -> bool:
-        return self.calls is not None
-
-    def finish(self) -> None:
-        """Send no more calls; the worker answers those that it has, and ends the lease."""
-        if self.calls is not None:
-            self.calls.close()
-            self.calls = None
-
-    def withdraw(self) -> Iterator[Leased]:
-        """Take back the calls that the worker has not read."""
-        while self.copy is not None:
-            try:
-                message = socket.recv_fds(self.copy, wire.HEAD_BYTES, 1)
-            except OSError:
-                return
-            for fd in message[1]:
-                os.close(fd)
-            if not message[0]:
-                return
-            yield self.sent.pop(wire.number(message[0]))
-
-
-class Shape:
-    """The calls with the same options, and their leases; `mean` is how many seconds a call takes."""
-
-    def __init__(self, options: Options, name: str) -> None:
-        self.options, self.name = options, name
-        self.waiting: deque[Leased] = deque()
-        self.leases: list[Lease] = []
-        self.mean: float | None = None
-
-    def backlog(self) -> int:
-        return len(self.waiting) + sum(len(lease.sent) for lease in self.leases)
-
-    def ahead(self) -> int:
-        """Return how many calls a worker may have."""
-        return 1 if self.mean is None else max(1, min(MOST_AHEAD, int(SLICE_SECONDS / max(self.mean, 1e-6))))
-
-    def wanted(self, now: float) -> int:
-        """Return how many leases the unfinished calls justify."""
-        backlog = self.backlog()
-        running = [now - lease.heard_at for lease in self.leases if lease.sent]
-        long = sum(seconds > SLICE_SECONDS for seconds in running)
-        if self.mean is None:  # nothing has ended
-            return backlog if long else min(backlog, os.cpu_count() or 1)
-        return min(backlog, long + math.ceil((backlog - long) * self.mean / SLICE_SECONDS))
-
-    def asked(self) -> int:
-        return sum(not lease.connected and not lease.given_up for lease in self.leases)
 
 
 class Leases:
@@ -138,17 +56,18 @@ class Leases:
         self,
         ask: Callable[[Options, str, Callable[..., Any], tuple[Any, ...]], CallFuture[Any]],
         others_wait: Callable[[], int],
-        fall_back: Callable[[Options, str, Leased], None],
+        fall_back: Callable[[Options, str, CallFuture[Any], wire.Packed], None],
         guard: Callable[[Callable[[], None]], None],
     ) -> None:
         self._ask, self._others_wait, self._fall_back, self._guard = ask, others_wait, fall_back, guard
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._shapes: dict[str, Shape] = {}
         self._by_number: dict[int, tuple[Shape, Lease]] = {}
         self._number = 0
         self.thread: threading.Thread | None = None
         self._waiting_tasks = 0
         self._broken = False  # all calls were given up
+        self._packing = False  # a thread pickles messages of maps
         self._sleeps = False  # the thread may sleep for longer than a slice
         self._tend_at = 0.0
         self._resolving = 0  # threads that do what follows from a change
@@ -157,26 +76,40 @@ class Leases:
         self.closed: Exception | None = None
         self.unreachable = False
 
-    def add(self, options: Options, name: str, leased: Leased) -> None:
+    def add(self, options: Options, name: str, future: CallFuture[Any], packed: wire.Packed) -> None:
         """Queue a call. Raises the reason if no more are accepted."""
+        with self._adding(options, name) as shape:
+            shape.single.waiting.append(Leased(shape.single, future, packed))
+
+    def add_map(self, options: Options, name: str, mapped: Mapped) -> None:
+        """Queue the calls of a map. Raises the reason if no more are accepted."""
+        with self._adding(options, name) as shape:
+            shape.maps.append(mapped)
+
+    @contextmanager
+    def _adding(self, options: Options, name: str) -> Iterator[Shape]:
         with self._changing():
             if self.closed is not None:
                 raise self.closed
             self._begin()
             shape = self._shapes.setdefault(options.key(), Shape(options, name))
-            shape.waiting.append(leased)
+            yield shape
             self._serve(shape)
-            wakes = self._sleeps and bool(shape.waiting)
+            wakes = self._sleeps and shape.waits()
         if wakes:
             self._wake()
 
     def withdraw(self, future: CallFuture[Any]) -> bool:
         """Remove a call that was not sent; return True if it was found."""
-        with self._lock:
-            for shape in self._shapes.values():
-                for leased in shape.waiting:
-                    if leased.future is future and not leased.began:
-                        shape.waiting.remove(leased)
+        with self.lock:
+            return self._remove(future, began=False)
+
+    def _remove(self, future: CallFuture[Any], began: bool) -> bool:
+        for shape in self._shapes.values():
+            for kind in shape.kinds():
+                for leased in kind.waiting:
+                    if leased.future is future and (began or not leased.began):
+                        kind.waiting.remove(leased)
                         return True
         return False
 
@@ -187,23 +120,23 @@ class Leases:
             for shape in self._shapes.values():
                 for lease in shape.leases:
                     if any(leased.future is future for leased in lease.sent.values()):
-                        shape.waiting.extendleft(reversed(list(lease.withdraw())))
+                        shape.requeue(lease.withdraw())
                         task = lease.task
-                for leased in shape.waiting:
-                    if leased.future is future:
-                        shape.waiting.remove(leased)
-                        self._then.append(lambda: fail(future, CancelledError("the call was cancelled while it ran")))
-                        return True
+            if self._remove(future, began=True):
+                self._then.append(lambda: fail(future, CancelledError("the call was cancelled while it ran")))
+                return True
         return task.stop() if task is not None else None
 
     def pending(self) -> set[CallFuture[Any]]:
         """Return the futures of all unfinished calls."""
-        with self._lock:
-            return {leased.future for shape in self._shapes.values() for leased in _all(shape)}
+        with self.lock:
+            shapes = self._shapes.values()
+            wholes = {mapped.whole for shape in shapes for mapped in shape.maps if not mapped.whole.done()}
+            return wholes | {leased.future for shape in shapes for leased in shape.messages()}
 
     def close(self, why: Exception, over: Callable[[], None]) -> None:
         """Accept no more calls; call `over` when all have ended."""
-        with self._lock:
+        with self.lock:
             self.closed = self.closed or why
             self._over = over
             there = self.thread is not None
@@ -220,11 +153,14 @@ class Leases:
 
     def break_off(self, why: Exception) -> set[CallFuture[Any]]:
         """Give up on all calls and leases; return the futures of the calls."""
-        with self._lock:
+        with self.lock:
             pending, self.closed = self.pending(), why
             self._over, self._broken = self._over or (lambda: None), True
             for shape in self._shapes.values():
-                shape.waiting.clear()
+                for kind in shape.kinds():
+                    kind.waiting.clear()
+                for mapped in shape.maps:
+                    mapped.items.clear()
                 for lease in list(shape.leases):
                     lease.sent, lease.lost, lease.given_up = {}, [], True
                     lease.finish()
@@ -250,7 +186,7 @@ class Leases:
         threading.Thread(target=self._look, name="fairlead-look", daemon=True).start()
 
     def _wake(self) -> None:
-        with self._lock:
+        with self.lock:
             if self._woken >= 0:
                 os.eventfd_write(self._woken, 1)
 
@@ -259,7 +195,7 @@ class Leases:
         """Hold the lock; then do what must be done without it."""
         then: list[Callable[[], None]] = []
         try:
-            with self._lock:
+            with self.lock:
                 self._resolving += 1
                 try:
                     yield
@@ -270,7 +206,7 @@ class Leases:
                 for each in then:
                     each()
             finally:
-                with self._lock:
+                with self.lock:
                     self._resolving -= 1
 
     def _run(self) -> None:
@@ -287,7 +223,7 @@ class Leases:
                     self._tend(shape, now)
                 left = not self._broken and any(shape.leases for shape in self._shapes.values())
                 over = None if left else self._over
-            with self._lock:
+            with self.lock:
                 ends = over is not None and not self._resolving and not self.pending()
             if ends and over is not None:
                 over()
@@ -297,17 +233,18 @@ class Leases:
             if isinstance(line, socket.socket):
                 line.close()  # also of workers that still run calls which were given up
         self._selector.close()
-        with self._lock:
+        with self.lock:
             os.close(self._woken)
             self._woken = -1
 
     def _timeout(self) -> float | None:
-        with self._lock:
+        with self.lock:
             shapes = self._shapes.values()
-            self._sleeps = not any(shape.waiting for shape in shapes)
-            if not self._sleeps:
+            leases = [lease for shape in shapes for lease in shape.leases]
+            self._sleeps = not any(shape.waits() for shape in shapes)
+            if not self._sleeps or any(lease.may_be_hurried() for lease in leases):
                 return max(0.0, self._tend_at - time.monotonic())
-            return IDLE_SECONDS / 2 if any(shape.leases for shape in shapes) or self._over else None
+            return IDLE_SECONDS / 2 if leases or self._over else None
 
     def _look(self) -> None:
         """Look up how many tasks wait, while there are leases."""
@@ -324,10 +261,14 @@ class Leases:
             if not lease.takes_calls():
                 continue
             ran = now - lease.heard_at
-            if (not lease.sent and (ran > IDLE_SECONDS or self._over)) or (due and now - lease.since > SHORTEST_SECONDS):
+            unneeded = not lease.sent and (ran > IDLE_SECONDS or self._over)
+            if unneeded or (due and now - lease.since > SHORTEST_SECONDS):
                 self._give_back(shape, lease)
             elif len(lease.sent) > 1 and ran > SLICE_SECONDS:
-                shape.waiting.extendleft(reversed(list(lease.withdraw())))
+                shape.requeue(lease.withdraw())
+            if ran > 2 * SLICE_SECONDS and lease.may_be_hurried():
+                lease.hurry()
+        shape.maps = [each for each in shape.maps if not each.whole.done()]
         self._serve(shape)
         alive = sum(lease.takes_calls() for lease in shape.leases)
         asked, wanted = shape.asked(), shape.wanted(now)
@@ -339,7 +280,7 @@ class Leases:
     def _give_back(self, shape: Shape, lease: Lease) -> None:
         """End a lease between calls."""
         lease.finish()
-        shape.waiting.extendleft(reversed(list(lease.withdraw())))
+        shape.requeue(lease.withdraw())
 
     def _give_up(self, shape: Shape) -> None:
         """Cancel the requests for leases: no call needs them any more."""
@@ -350,7 +291,7 @@ class Leases:
         threading.Thread(target=lambda: [each.cancel() for each in futures], name="fairlead-stop", daemon=True).start()
 
     def _request(self, shape: Shape) -> None:
-        with self._lock:
+        with self.lock:
             self._number += 1
             lease = Lease(self._number)
             try:
@@ -366,7 +307,7 @@ class Leases:
 
     def _accept(self) -> None:
         line, _ = self._listener.accept()
-        if worker_side.peer_uid(line) != os.geteuid():
+        if worker_side.peer(line)[1] != os.geteuid():
             line.close()
             return
         self._selector.register(line, selectors.EVENT_READ, lambda: self._hear_hello(line))
@@ -382,45 +323,53 @@ class Leases:
             line.close()
             return
         shape, lease = found
-        calls, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        calls.setblocking(False)
-        theirs.setblocking(False)
-        with suppress(OSError):  # it has ended, which is heard
-            socket.send_fds(line, [b"\0"], [theirs.fileno()])
-        line.setblocking(False)
-        lease.line, lease.calls, lease.copy = line, calls, theirs
-        lease.connected, lease.since, lease.heard_at = True, time.monotonic(), time.monotonic()
+        try:
+            process = os.pidfd_open(worker_side.peer(line)[0])
+        except OSError:  # it has ended, or the kernel has none
+            process = -1
+        lease.connect(line, process)
         self._selector.register(line, selectors.EVENT_READ, lambda: self._hear(shape, lease))
         self._serve(shape)
 
     def _serve(self, shape: Shape) -> None:
-        """Send waiting calls to the workers with the fewest."""
-        ahead = shape.ahead()
-        free = [lease for lease in shape.leases if lease.takes_calls() and len(lease.sent) < ahead]
-        while shape.waiting and free:
-            lease = min(free, key=lambda lease: len(lease.sent))
-            leased = shape.waiting.popleft()
+        """Send waiting calls to the workers that have the least."""
+        free = [lease for lease in shape.leases if lease.takes_calls()]
+        while free and (leased := shape.next()):
+            lease = min(free, key=lambda lease: lease.ahead if lease.sent else -1.0)
+            if not lease.has_room(leased.kind.seconds(leased.count())):
+                shape.requeue([leased])
+                break
             if not leased.began and not leased.future.set_running_or_notify_cancel():
                 continue
             leased.began = True
-            if not self._send(lease, leased):
-                shape.waiting.appendleft(leased)
+            self._number += 1
+            if not lease.send(self._number, leased):
+                shape.requeue([leased])
                 free.remove(lease)
-            elif len(lease.sent) >= ahead:
-                free.remove(lease)
+        if not self._packing and shape.missing_chunk():
+            self._packing = True
+            self._then.append(lambda: self._pack(shape))
 
-    def _send(self, lease: Lease, leased: Leased) -> bool:
-        self._number += 1
-        assert lease.calls is not None
-        try:
-            wire.send(lease.calls, self._number, wire.CALL, leased.packed)
-        except OSError:  # its socket is full, or it has ended, which is heard
-            return False
-        leased.future.task = lease.task.task
-        if not lease.sent:
-            lease.heard_at = time.monotonic()
-        lease.sent[self._number] = leased
-        return True
+    def _pack(self, shape: Shape) -> None:
+        """Pickle the next messages of maps."""
+        while True:
+            with self.lock:
+                mapped = shape.missing_chunk()
+                if mapped is None:
+                    self._packing = False
+                    return
+                items = mapped.take()
+            try:
+                chunk = mapped.pack(items)
+            except BaseException:  # an interrupt
+                with self.lock:
+                    mapped.put_back(items)
+                    self._packing = False
+                raise
+            with self._changing():
+                if chunk is not None:
+                    mapped.waiting.append(chunk)
+                self._serve(shape)
 
     def _hear(self, shape: Shape, lease: Lease) -> None:
         """Receive an answer, or the end of a worker."""
@@ -435,10 +384,13 @@ class Leases:
             if message is None:
                 self._worker_ended(shape, lease)
                 return
-            leased = lease.sent.pop(message.number, None)
-            lease.heard_at = time.monotonic()
+            if message.kind == wire.PARTLY:
+                if message.number in lease.sent:
+                    self._then.append(partial(lease.sent[message.number].partly, message))
+                continue
+            leased = lease.answered(message.number)
             if leased is not None:
-                shape.mean = message.seconds if shape.mean is None else 0.8 * shape.mean + 0.2 * message.seconds
+                leased.kind.learn(message.seconds)
                 self._then.append(partial(_resolve, leased.future, message))
         self._serve(shape)
 
@@ -446,12 +398,7 @@ class Leases:
         assert lease.line is not None
         self._selector.unregister(lease.line)
         self._give_back(shape, lease)
-        lease.lost += lease.sent.values()
-        lease.sent = {}
-        lease.line.close()
-        if lease.copy is not None:
-            lease.copy.close()
-        lease.line = lease.copy = None
+        lease.disconnect()
         self._settle(shape, lease)
 
     def _ended(self, shape: Shape, lease: Lease) -> None:
@@ -475,28 +422,42 @@ class Leases:
         shape.leases.remove(lease)
         self._by_number.pop(lease.number, None)
         error = _error_of(lease)
-        lost, lease.lost = lease.lost, []
+        lost, lease.lost = [each.future for each in lease.lost], []
         if isinstance(error, worker_side.Unreachable):
             self.unreachable = True
-            for each in self._drain(shape):
-                self._then.append(lambda each=each: self._fall_back(shape.options, shape.name, each))  # type: ignore[misc]
+            self._then.append(lambda: self._make_tasks(shape))
         elif not lease.connected and not lease.given_up and error is not None:
-            lost += (
-                self._drain(shape) if isinstance(error, ServiceError | SchedulerGone | CancelledError) else self._drain(shape, 1)
-            )
+            every = isinstance(error, ServiceError | SchedulerGone | CancelledError)
+            lost += self._drain(shape, None if every else 1)
         for each in lost:
-            self._then.append(lambda each=each: fail_call(each.future, error))  # type: ignore[misc]
+            self._then.append(lambda each=each: fail_call(each, error))  # type: ignore[misc]
 
-    def _drain(self, shape: Shape, most: int | None = None) -> list[Leased]:
-        count = len(shape.waiting) if most is None else min(most, len(shape.waiting))
-        return [shape.waiting.popleft() for _ in range(count)]
+    def _drain(self, shape: Shape, most: int | None = None) -> list[CallFuture[Any]]:
+        """Remove waiting calls; return their futures."""
+        found: list[CallFuture[Any]] = []
+        while most is None or len(found) < most:
+            leased = shape.next()
+            if leased is not None:
+                found.append(leased.future)
+            elif shape.maps:
+                found.append(shape.maps.pop().whole)
+            else:
+                break
+        return found
 
-
-def _all(shape: Shape) -> Iterable[Leased]:
-    yield from shape.waiting
-    for lease in shape.leases:
-        yield from lease.sent.values()
-        yield from lease.lost
+    def _make_tasks(self, shape: Shape) -> None:
+        """Submit waiting calls as tasks of their own."""
+        while True:
+            with self.lock:
+                leased = shape.next()
+                mapped = next((each for each in shape.maps if each.items), None)
+                items = mapped.take(1) if mapped is not None and leased is None else []
+            if leased is None and mapped is None:
+                return
+            if leased is None and mapped is not None:
+                leased = mapped.pack(items)
+            if leased is not None:
+                self._fall_back(shape.options, shape.name, leased.future, leased.packed)
 
 
 def _error_of(lease: Lease) -> BaseException | None:

@@ -5,14 +5,17 @@ from concurrent.futures import Future
 from typing import Any
 
 import joblib
-from joblib.parallel import ParallelBackendBase
+from joblib.parallel import AutoBatchingMixin, ParallelBackendBase
 
+from fairlead.calls.lease import SLICE_SECONDS
 from fairlead.client.executor import Client
 
 
-class FairleadBackend(ParallelBackendBase):  # type: ignore[misc]
+class FairleadBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     """Runs each batch as a call; `parallel_config` takes the parameters of :class:`fairlead.Client`."""
 
+    MIN_IDEAL_BATCH_DURATION = SLICE_SECONDS
+    MAX_IDEAL_BATCH_DURATION = 10 * SLICE_SECONDS
     supports_retrieve_callback = True
     supports_inner_max_num_threads = False
     default_n_jobs = -1

@@ -1,0 +1,220 @@
+"""The calls of a `map`: what takes some 20 ms is sent together, and results are yielded in order.
+
+The first call is sent alone, to measure it. A worker returns the calls that it did not start within a slice; if a call takes much
+longer than expected, it sends the results that it has, and others get the rest.
+"""
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, Future
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from fairlead.calls import wire
+from fairlead.calls.lease import SLICE_SECONDS, Results, call_many
+from fairlead.calls.payloads import LARGEST_PAYLOAD
+from fairlead.client.calls_under_way import CallFuture
+from fairlead.client.lease import Kind, Leased
+from fairlead.client.results import raised_in_worker
+from fairlead.interrupts import wait_until
+
+MOST_BYTES = 4 * 2**20
+"""Bytes of several calls in one message."""
+
+Items = list[tuple[int, tuple[Any, ...]]]
+"""Places and arguments of consecutive calls."""
+
+
+class Mapped(Kind):
+    """A map. `whole` is done when nothing of it will run any more; `lock` is that of the pool."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        elements: Iterable[tuple[Any, ...]],
+        make_future: Callable[[], CallFuture[Any]],
+        lock: Any,
+        on_arrival: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self._function, self._make_future, self.lock, self._on_arrival = function, make_future, lock, on_arrival
+        self.items = deque(enumerate(elements))
+        self._total = self._left = len(self.items)
+        self._size = 1
+        self._under_way: set[CallFuture[Any]] = set()
+        self._dropped = self._over = False
+        self._arrived = SimpleQueue[tuple[int, Results, BaseException | None]]()
+        self._ready: dict[int, tuple[Results, BaseException | None]] = {}
+        self._position = 0
+        self.whole: CallFuture[Any] = CallFuture(lambda _: self.cancel(), lambda _: self.cancel(stop=True))
+        self.whole.add_done_callback(self._ended)
+
+    def count(self) -> int:
+        return len(self.items) + sum(each.count() for each in self.waiting)
+
+    def learn(self, seconds: float) -> None:
+        super().learn(seconds)
+        assert self.mean is not None
+        self._size = max(1, min(16 * self._size, int(SLICE_SECONDS / max(self.mean, 1e-7))))
+
+    def take(self, most: int | None = None) -> Items:
+        """Take the calls of the next message, which are consecutive. The lock is held."""
+        taken = [self.items.popleft()]
+        while self.items and len(taken) < (most or self._size) and self.items[0][0] == taken[-1][0] + 1:
+            taken.append(self.items.popleft())
+        return taken
+
+    def pack(self, items: Items) -> Leased | None:
+        """Pickle calls, which runs code of the program: the lock is not held. Return None if they are put back, or fail."""
+        packed = None
+        try:
+            packed = wire.pack((call_many, (self._function, [arguments for _, arguments in items]), {}))
+            if wire.size(packed) > LARGEST_PAYLOAD // 2:
+                packed = None
+                raise ValueError(f"a call of more than {LARGEST_PAYLOAD >> 21} MiB: pass the name of a file")
+        except Exception as error:
+            if len(items) == 1:
+                self.receive(items, 1, [], error)
+                return None
+        with self.lock:
+            if packed is None or (len(items) > 1 and wire.size(packed) > MOST_BYTES):
+                self._size = max(1, len(items) // 4)
+                self.put_back(items)
+                return None
+            future = self._make_future()
+            self._under_way.add(future)
+        chunk = Chunk(self, future, packed, items)
+        future.add_done_callback(chunk.ended)
+        return chunk
+
+    def put_back(self, items: Items) -> None:
+        """Take back calls that did not start. The lock is held."""
+        if self._dropped or self.whole.done():
+            self._left -= len(items)
+        else:
+            self.items.extendleft(reversed(items))
+
+    def receive(self, items: Items, made: int, results: Results, failure: BaseException | None) -> None:
+        """Receive the outcomes of the first `made` calls of a message."""
+        if items and (results or failure is not None):
+            self._arrived.put((items[0][0], results, failure))
+            self._on_arrival()
+        with self.lock:
+            self._left -= made
+        self._finish()
+
+    def forget(self, future: Future[Any]) -> None:
+        """Record that a message has ended."""
+        with self.lock:
+            self._under_way.discard(future)
+
+    def cancel(self, stop: bool = False) -> bool:
+        """Cancel the calls that have not started; with `stop`, end those that run as well. Return True if all are cancelled."""
+        with self.lock:
+            self._left -= len(self.items)
+            self.items.clear()
+            self._dropped, under_way = True, list(self._under_way)
+        for future in under_way:
+            if stop:
+                future.stop()
+            else:
+                future.cancel()
+        self._finish()
+        return self.whole.cancelled()
+
+    def _finish(self) -> None:
+        with self.lock:
+            over = not self._left and not self._over and not self.whole.done()
+            self._over |= over
+        if over and self._dropped:
+            self.whole.cancel_here()
+        if over and self.whole.set_running_or_notify_cancel():
+            self.whole.set_result(None)
+
+    def _ended(self, whole: Future[Any]) -> None:
+        self._arrived.put((-1, [], CancelledError() if whole.cancelled() else whole.exception(0)))
+        self._on_arrival()
+
+    # -- results ----------------------------------------------------------------------------------------------------
+
+    def results(self, timeout: float | None) -> Iterator[Any]:
+        """Yield the results in order; see :meth:`concurrent.futures.Executor.map`."""
+        until = None if timeout is None else time.monotonic() + timeout
+        return self._results(until)
+
+    def _results(self, until: float | None) -> Iterator[Any]:
+        try:
+            while not self.is_over():
+                yield from self.ready()
+                if not self.is_over():
+                    self._wait(until)
+        finally:
+            self.cancel()
+
+    def is_over(self) -> bool:
+        return self._position >= self._total
+
+    def ready(self) -> Iterator[Any]:
+        """Yield the next results that have arrived, or raise."""
+        while not self._arrived.empty():
+            self._hear(self._arrived.get())
+        while not self.is_over() and (self._position in self._ready or -1 in self._ready):
+            results, failure = self._ready.pop(self._position if self._position in self._ready else -1)
+            self._position += len(results)
+            for value in results:
+                yield pickle.loads(value[0]) if type(value) is tuple else value  # noqa: S301 the person's own
+            if failure is not None:
+                raise failure
+
+    def _wait(self, until: float | None) -> None:
+        def arrived(seconds: float) -> bool:
+            if until is not None:
+                seconds = max(0.0, min(seconds, until - time.monotonic()))
+            try:
+                self._hear(self._arrived.get(timeout=seconds))
+            except Empty:
+                if until is not None and time.monotonic() >= until:
+                    raise TimeoutError from None
+                return False
+            return True
+
+        wait_until(arrived)
+
+    def _hear(self, arrived: tuple[int, Results, BaseException | None]) -> None:
+        first, results, failure = arrived
+        if results or failure is not None:
+            self._ready[first] = results, failure
+
+
+class Chunk(Leased):
+    """Consecutive calls of a map in one message."""
+
+    def __init__(self, mapped: Mapped, future: CallFuture[Any], packed: wire.Packed, items: Items) -> None:
+        super().__init__(mapped, future, packed)
+        self._mapped, self._items = mapped, items
+
+    def count(self) -> int:
+        return len(self._items)
+
+    def partly(self, message: wire.Message) -> None:
+        results = message.value()
+        with self._mapped.lock:
+            made, left = self._items[: len(results)], self._items[len(results) :]
+            self._items = left[:1]
+            self._mapped.put_back(left[1:])
+        self._mapped.receive(made, len(results), results, None)
+
+    def ended(self, future: Future[Any]) -> None:
+        """Receive the outcomes of its calls."""
+        self._mapped.forget(future)
+        error: BaseException | None = CancelledError() if future.cancelled() else future.exception(0)
+        if error is not None:
+            self._mapped.receive(self._items, len(self._items), [], error)
+            return
+        results, failure = future.result(0)
+        made = len(results) + (failure is not None)
+        with self._mapped.lock:
+            self._mapped.put_back(self._items[made:])
+        self._mapped.receive(self._items, made, results, None if failure is None else raised_in_worker(*failure))
