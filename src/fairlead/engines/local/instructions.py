@@ -108,7 +108,8 @@ def _work(job: Job, limits: dict[str, Any], indices: list[int], folders: Folders
             "numbered": work.numbered,
             "export": str(folders.exports / work.export) if work.export else "",
             "input": work.input,
-            "known_as": {str(index): work.indices[index] for index in indices if work.indices},
+            "known_as": {str(index): work.known_as(index) for index in indices} if work.own_indices else {},
+            "values": {str(index): work.values_of(work.known_as(index)) for index in indices} if work.values else {},
         }
     shape = [call.session, job.queue, limits["cpu"], limits["memory"], limits["gpus"]]
     return {"session": str(folders.calls / call.session), "payload": call.payload, "pool": json.dumps(shape)}
