@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairlead.cli.failure import Failure
 from fairlead.cli.job_options import moment
 from fairlead.cli.word_lists import with_lists
-from fairlead.engines.local.tasks import filled
+from fairlead.engines.local.instructions import filled
 from fairlead.model.ranges import number_at, ranges_of, read_ranges, written_ranges
 from fairlead.model.specs import Work
 
@@ -40,17 +40,17 @@ def test_there_is_a_task_for_each_choice_of_words_the_last_list_fastest(lists):
     words = [word for number, _ in enumerate(lists, 1) for word in (f"{{{number}}}", f"-{{{number}/}}")]
     for index, choice in enumerate(choices):
         expected = [word for value in choice for word in (value, f"-{value.rpartition('/')[2]}")]
-        assert [filled(word, str(index), work.values_of(index)) for word in words] == expected
+        assert [filled(word, work.values_of(index)) for word in words] == expected
 
 
 def test_places_are_filled_as_in_gnu_parallel():
     values = ["dir/a.tar.gz", "b"]
     for place, value in {
         "{1}": "dir/a.tar.gz", "{1.}": "dir/a.tar", "{1/}": "a.tar.gz", "{1//}": "dir", "{1/.}": "a.tar", "{2//}": ".",
-        "{2.}": "b",         "{3}": "{3}", "{0}": "{0}", "{{1}}": "{1}", "{index}": "7", "{{index}}": "{index}",
+        "{2.}": "b",         "{3}": "{3}", "{0}": "{0}", "{{1}}": "{1}", "{index}": "{index}",
         "{}": "{}", "x{2}{1/}": "xba.tar.gz",
     }.items():  # fmt: skip
-        assert filled(place, "7", values) == value
+        assert filled(place, values) == value
 
 
 def test_lists_of_words_are_read_as_gnu_parallel_does(tmp_path):
@@ -108,9 +108,9 @@ def test_an_array_keeps_its_indices_in_listings_logs_and_cancellations(idle):
 
 
 def test_a_task_for_each_word_of_lists_and_files(idle):
-    job = idle.submit("-q", "A", "--", "echo", "{2/.}-{1}", ":::", "a b", "c", ":::", "x/y.txt", "z")
+    job = idle.submit("-q", "A", "--", "echo", "{2/.}-{1}-{index}", ":::", "a b", "{index}", ":::", "x/y.txt", "z")
     idle.ok("wait", f"{job}")
-    assert idle.ok("logs", "--all", f"{job}") == "0: y-a b\n1: z-a b\n2: y-c\n3: z-c\n"
+    assert idle.ok("logs", "--all", f"{job}") == "0: y-a b-0\n1: z-a b-1\n2: y-{index}-2\n3: z-{index}-3\n"
     line = "printf 'one\\ntwo\\n' | fairlead submit -q A -- sh -c 'echo $1; test $1 != two' - :::: -"
     job = int(idle.shell(line).stdout)
     assert idle.call("wait", f"{job}").returncode == 1

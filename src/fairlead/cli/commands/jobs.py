@@ -142,8 +142,8 @@ def submit(
 ) -> None:
     """Submit a job and print its number.
 
-    In a script, lines that begin with #FAIRLEAD are options too. `#SBATCH` options with an equivalent here are used; others
-    are refused or ignored with a warning.
+    In a script, lines that begin with #FAIRLEAD are options too. `#SBATCH` options are done, or refused if they would change
+    what the job does.
 
     A command that ends with `::: WORD...` or `:::: FILE` (a word per line; - is standard input) has a task for each word, as in
     GNU parallel: {} in it is the word; with several lists, {1} is the word of the first.

@@ -4,7 +4,7 @@
     fairlead.engines.local.fence
     {"do": "start", "work": {...}, "limits": {...}, "person": {"name": ..., "uid": ...}, "signal": 15,
      "tasks": [[job, index, number], ...]}
-        work: argv, cwd, env, encoding, numbered, export, input, known_as, values; or session, payload and pool for Python calls,
+        work: argv, cwd, env, encoding, numbered, export, input, known_as; or session, payload and pool for Python calls,
             and `fetched` if the scheduler, on another machine, sends them
         person: the user to run as; null for the supervisor's own
         signal: sent to stop the task; by default SIGTERM
@@ -36,6 +36,11 @@ import json
 import signal
 from typing import Any, NamedTuple, TypeVar, get_origin
 
+PROTOCOL, OLDEST_PROTOCOL = 1, 1
+"""Of the messages between scheduler and supervisors, both ways: ours, and the oldest that is understood.
+
+A change that the other side would misunderstand raises PROTOCOL. One that a side which ignores it survives does not.
+"""
 Task = tuple[int, int, int]
 """An attempt: job, index, number."""
 Record = TypeVar("Record", bound=tuple[Any, ...])
@@ -61,8 +66,7 @@ class Command(NamedTuple):
     """A program as a task; `numbered` if {index} in its arguments stands for the task's index.
 
     `export` is the path of a JSON file with more environment variables; empty for none. `input` is "pipe" or "terminal" if
-    standard input is fed; else empty. `known_as` maps an index to the one that the task sees, if it differs; `values` maps it to
-    the words for {1}, {2}, ... in its arguments.
+    standard input is fed; else empty. `known_as` maps an index to the one that the task sees, if it differs.
     """
 
     program: Program
@@ -70,7 +74,6 @@ class Command(NamedTuple):
     export: str
     input: str
     known_as: dict[str, int]
-    values: dict[str, list[str]]
 
 
 class Call(NamedTuple):
@@ -328,12 +331,7 @@ def _work(value: Any) -> Command | Call:
     known_as = value.get("known_as", {})
     if not isinstance(known_as, dict) or not all(type(index) is int for index in known_as.values()):
         raise ValueError("known_as maps indices to numbers")
-    values = value.get("values", {})
-    if not isinstance(values, dict) or not all(
-        isinstance(words, list) and all(isinstance(word, str) for word in words) for words in values.values()
-    ):
-        raise ValueError("values maps indices to lists of words")
-    return Command(program, bool(value.get("numbered")), export, given, known_as, values)
+    return Command(program, bool(value.get("numbered")), export, given, known_as)
 
 
 def _feed(value: dict[str, Any]) -> Feed:

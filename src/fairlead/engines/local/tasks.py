@@ -2,11 +2,10 @@
 
 import contextlib
 import os
-import re
 import selectors
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from fairlead.disk_room import room_on
@@ -152,8 +151,7 @@ class Tasks:
     def _start_command(self, task: Task, work: Command, given: ProcessSpec, record: StartRecord) -> None:
         program = work.program
         if work.numbered:
-            index, values = _known_as(task, work), work.values.get(str(task[1]), [])
-            program = program._replace(argv=[filled(word, index, values) for word in program.argv])
+            program = program._replace(argv=[_with_index(word, _known_as(task, work)) for word in program.argv])
         name = ".".join(map(str, task))
         if work.input:
             given = given._replace(input=self._input(task, work.input == "terminal", given))
@@ -340,28 +338,9 @@ def _known_as(task: Task, work: Command | Call) -> str:
     return str(work.known_as.get(index, index)) if isinstance(work, Command) else index
 
 
-_PLACE = re.compile(r"\{(\{)?(?:(index)|([0-9]{1,3})(//|/\.|/|\.)?)\}(?(1)\})")
-_PARTS: dict[str | None, Callable[[str], str]] = {
-    None: str,
-    ".": lambda path: os.path.splitext(path)[0],
-    "/": os.path.basename,
-    "//": lambda path: os.path.dirname(path) or ".",
-    "/.": lambda path: os.path.splitext(os.path.basename(path))[0],
-}
-"""What {1}, {1.}, {1/}, {1//} and {1/.} are of a value, as in GNU parallel."""
-
-
-def filled(word: str, index: str, values: Sequence[str]) -> str:
-    """Fill in a task's index for {index}, and its values for {1}, {2}, ...; {{index}} becomes {index}, and {{1}} becomes {1}."""
-
-    def fill(found: re.Match[str]) -> str:
-        if not found[2] and not 1 <= int(found[3]) <= len(values):
-            return found[0]
-        if found[1]:
-            return found[0][1:-1]
-        return index if found[2] else _PARTS[found[4]](values[int(found[3]) - 1])
-
-    return _PLACE.sub(fill, word)
+def _with_index(word: str, index: str) -> str:
+    """Replace {index} in a word; {{index}} becomes {index}."""
+    return "{index}".join(part.replace("{index}", index) for part in word.split("{{index}}"))
 
 
 def _size_of_output(path: str) -> int:
