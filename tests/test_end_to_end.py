@@ -579,7 +579,7 @@ def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
         (["submit", "-q", "A", "--tasks", "0", "--", "true"], "--tasks: 0: use a number from 1 to 1,000,000"),
         (["submit", "-q", "A", "--tasks", "99999999", "--", "true"], "--tasks: 99999999: use a number from 1"),
         (["submit", "-q", "A", "--priority", "1000001", "--", "true"], "--priority: 1000001: use a number from -1000000"),
-        (["jobs", "--status", "done"], "--status: write 'waiting', 'held', "),
+        (["jobs", "--status", "done"], "--status 'done': write one of waiting, held, "),
         (["submit", "-q", "A", "--retries", "-1", "--", "true"], "--retries: -1: use a number from 0 to 100"),
         (["submit", "-q", "A", "--time-limit", "0", "--", "true"], "--time-limit: 0 seconds: use more than 0"),
         (["submit", "-q", "A", "--after", "77777", "--", "true"], "--after: there is no job 77777"),
@@ -775,7 +775,9 @@ def test_jobs_imports_no_other_command(tmp_path):
         "fairlead.cli.streams",
         "fairlead.cli.failure",
         "fairlead.cli.commands",
-        "fairlead.cli.commands.jobs",
+        "fairlead.cli.commands.selected_jobs",
+        "fairlead.cli.selection",
+        "fairlead.model.ranges",
         "fairlead.cli.commands.options",
         "fairlead.cli.scheduler",
         "fairlead.cli.job_options",
@@ -865,10 +867,11 @@ def test_jobs_tasks_and_queues_are_cancelled(idle):
     assert idle.ok("cancel", f"{a}", f"{c}") == f"job {a} is cancelled\njob {c} is cancelled\n"
     assert idle.ok("cancel", "--queue", "A") == f"job {b} is cancelled\n"
     idle.until(lambda: all(idle.job(n)["status"] == "cancelled" for n in (a, b, c)))
-    assert idle.ok("cancel", "-q", "A") == "queue A has no jobs of yours that have not ended\n"
+    assert idle.ok("cancel", "-q", "A") == "no jobs of yours that have not ended with --queue A\n"
     assert idle.ok("cancel", f"{a}") == f"job {a} had ended already\n"
     assert idle.job(other)["status"] == "running"
-    assert idle.ok("cancel", "-q", "B", "--user", "nobody-here") == "queue B has no jobs of yours that have not ended\n"
+    nothing = "no jobs of yours that have not ended with --queue B --user nobody-here\n"
+    assert idle.ok("cancel", "-q", "B", "--user", "nobody-here") == nothing
     missing = idle.newest() + 99
     assert idle.call("cancel", f"{other}", f"{missing}").stderr == f"fairlead: there is no job {missing}\n"
     assert idle.job(other)["status"] == "running", "all that were named, or none"

@@ -24,7 +24,8 @@ from pyftpdlib.ioloop import IOLoop
 from pyftpdlib.servers import FTPServer
 
 from conftest import CONFIG, Live
-from fairlead.cli.output import TaskOutput, print_all
+from fairlead.cli.many_outputs import copy_all
+from fairlead.cli.output import TaskOutput, standard_targets
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.engines.contract import Unreachable
@@ -283,9 +284,10 @@ def test_who_follows_a_task_bears_that_its_node_does_not_answer(capfdbinary):
     assert TaskOutput(world, 3, 0).copy(follow=True)["status"] == "succeeded"
     assert capfdbinary.readouterr().out == b"word\n"
     answers |= {"out": [silent, b"other\n", b""], "err": [b"", b""]}
-    world.get = lambda path: {"tasks": 2}
+    tasks = [{"index": k, "known_as": k, "status": "succeeded", "attempt": 1} for k in (0, 1)]
+    world.get = lambda path, **_: {"tasks": tasks, "next": None} if path.endswith("tasks") else {"status": "succeeded"}
     with pytest.raises(ServiceError, match=r"3\.0 cannot be read"):
-        print_all(world, 3, None)
+        copy_all(world, [3], standard_targets(), failed=False, follow=False, most=None)
     assert capfdbinary.readouterr().out == b"1: other\n"
 
 

@@ -1047,12 +1047,12 @@ def test_a_listing_that_is_made_piece_by_piece_is_the_same(theirs, limit, most, 
     world = World([Queue("A"), Queue("B")], {"cpu": 10})
     for mine in theirs:
         world.submit("A" if mine else "B", {"cpu": 1})
-    wanted = {"where": lambda job: job.queue == "A", "before": before, "limit": limit}
-    listing = report.Listing(**wanted)
+    wanted = report.Selection(where=lambda job: job.queue == "A"), before, limit
+    listing = report.Listing(*wanted)
     while not listing.is_over:
         assert listing.next is None
         listing.read(world.state, most)
-    assert {"jobs": listing.found, "next": listing.next} == report.list_jobs(world.state, **wanted)
+    assert {"jobs": listing.found, "next": listing.next} == report.list_jobs(world.state, *wanted)
     right = [number for number, mine in enumerate(theirs, 1) if mine and (before is None or number < before)][::-1]
     assert [job["id"] for job in listing.found] == right[:limit]
     assert listing.next == (right[limit - 1] if len(right) > limit else None)

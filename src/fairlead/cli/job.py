@@ -6,6 +6,7 @@ import time
 from typing import Any, get_args
 
 from fairlead.cli.failure import Failure
+from fairlead.cli.selection import all_tasks
 from fairlead.cli.tables import age, cpu_time, exact_span, memory, plain_table, quantities, show, span
 from fairlead.client.connection import Connection
 from fairlead.model.api_types import TaskStatus
@@ -31,6 +32,8 @@ def find_tasks(
         if match is None:
             raise Failure(f"--tasks {indices!r}: write an index, or a range such as 100-200")
         first, last = int(match[1]), int(match[2] or match[1])
+        if job["indices"]:
+            return [task for task in all_tasks(connection, job["id"], status) if first <= task["known_as"] <= last][:10_000], 0
         if first >= job["tasks"] or last < first:
             raise Failure(f"--tasks {indices!r}: the tasks of job {job['id']} are 0 to {job['tasks'] - 1}")
         found = connection.get(path, first=first, limit=min(10_000, last - first + 1), status=status)["tasks"]
@@ -58,10 +61,12 @@ def job_lines(job: dict[str, Any]) -> list[str]:
     used = [cpu_time(job["cpu_seconds"]) and f"{cpu_time(job['cpu_seconds'])} of CPU", memory(job["peak_memory"])]
     bounds = f", at most {job['at_most']} at once" if job["at_most"] else ""
     ray = ", the bundles of a Ray program" if job["ray"] else ""
+    indices = f" ({job['indices']})" if job.get("indices") else ""
     lines = {
         "job": f"{job['id']} {job['name']}".strip(),
+        "group": job.get("group", ""),  # a scheduler of an older version reports neither
         "status": job["status"],
-        "tasks": f"{job['tasks']}: {counts}" + (", a gang" * (job["gang"] and not job["ray"])) + ray + bounds,
+        "tasks": f"{job['tasks']}{indices}: {counts}" + (", a gang" * (job["gang"] and not job["ray"])) + ray + bounds,
         "queue": job["queue"],
         "user": job["user"],
         "each": quantities(job["demand"]),
@@ -95,17 +100,15 @@ def _revoked(last: dict[str, Any]) -> str:
 
 def _show_tasks(tasks: list[dict[str, Any]]) -> None:
     now = time.time()
-    repeats = any(task["known_as"] != task["index"] for task in tasks)
     forecast = any(task["expected_end"] is not None for task in tasks)
     left = (">ends in", ">p90") if forecast else ()
     cards = any(task.get("cards") for task in tasks)  # a scheduler of an older version reports none
-    which = (">repeats",) * repeats, ("cards",) * cards
-    table = plain_table(">task", *which[0], "status", ">exit", "reason", "node", *which[1], ">attempt", ">seconds", *left)
+    which = ("cards",) * cards
+    table = plain_table(">task", "status", ">exit", "reason", "node", *which, ">attempt", ">seconds", *left)
     for task in tasks:
         seconds = (task["finished_at"] or now) - task["started_at"] if task["started_at"] else None
         table.add_row(
-            str(task["index"]),
-            *([str(task["known_as"])] if repeats else []),
+            str(task["known_as"]),
             task["status"],
             "" if task["exit"] is None else str(task["exit"]),
             task["reason"] or "",

@@ -10,8 +10,8 @@ from typing import Any
 from fairlead.cli.failure import Failure
 
 OPTIONS = (
-    "cpu", "memory", "gpu", "tasks", "at_most", "name", "priority", "on", "time_limit", "retries", "grace", "signal", "after",
-    "queue", "cwd", "env", "status", "user",
+    "cpu", "memory", "gpu", "tasks", "array", "at_most", "name", "group", "priority", "on", "time_limit", "retries", "grace",
+    "signal", "after", "queue", "cwd", "env", "status", "user",
 )  # fmt: skip
 """Keys of requests and queries that have the name of their option."""
 
@@ -27,6 +27,7 @@ def with_option_names(message: str) -> str:
 
 def job_request(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the API's request for a command; `options` has options of `fairlead submit` by name."""
+    from fairlead.cli.word_lists import with_lists
     from fairlead.client.environment import BadConfiguration, needed_environment
     from fairlead.client.jobs import encoded
 
@@ -37,13 +38,16 @@ def job_request(options: Mapping[str, Any]) -> dict[str, Any]:
     except BadConfiguration as error:
         raise Failure(str(error)) from None
     rest = {name: value for name, value in os.environ.items() if options["export_all"] and name not in sent}
-    work = encoded({"argv": options["command"], "cwd": str(folder), "env": sent, "exported": rest})
+    command, values = with_lists(options["command"]) if "tasks" in options else (options["command"], [])
+    work = encoded({"argv": command, "cwd": str(folder), "env": sent, "exported": rest} | ({"values": values} if values else {}))
     more = {name: options[name] for name in ("gang", "exit_done", "revocable", "hold", "ray") if options.get(name)}
     fits = [name for name in ("pack", "spread") if options.get(name)]
     if len(fits) > 1:
         raise Failure("--pack and --spread exclude each other: give one of them")
     more |= {"fit": fits[0]} if fits else {}
-    more |= {"at_most": options["at_most"]} if options.get("at_most") is not None else {}
+    more |= {name: options[name] for name in ("at_most", "array") if options.get(name) is not None}
+    if sum([options.get("tasks") is not None, "array" in more, bool(values)]) > 1:
+        raise Failure("--tasks, --array and ::: exclude each other: give one of them")
     if options.get("grace") is not None:
         more["grace"] = seconds("--grace", options["grace"])
     if options.get("signal") is not None:
@@ -98,6 +102,7 @@ def demand(options: Mapping[str, Any]) -> dict[str, Any]:
         time_limit=seconds("--time-limit", options["time_limit"]),
         on=labels(options["on"]),
     )
+    found |= {"group": options["group"]} if options.get("group") else {}
     found |= {"name": options["name"], "after": _after(options.get("after", []))}
     return found if options.get("tasks") is None else {**found, "tasks": options["tasks"]}
 
@@ -127,6 +132,30 @@ def seconds(option: str, text: str | None) -> float | None:
         return parse_seconds(text)
     except ValueError as error:
         raise Failure(f"{option} {error}") from None
+
+
+def moment(option: str, text: str, past: bool = False) -> float:
+    """Read a time in seconds since the epoch: ``2026-05-01T16:00``; ``16:00``, the next or with `past` the last one; ``now+1h``.
+
+    With `past`, ``1h`` is an hour ago. Raises Failure.
+    """
+    from datetime import datetime, timedelta
+
+    from fairlead.model.quantity import parse_seconds
+
+    now = datetime.now().astimezone()
+    with contextlib.suppress(ValueError, OverflowError):
+        if past and re.fullmatch(r"[0-9.]+ *[a-z]*", text):
+            return now.timestamp() - parse_seconds(text)
+        if match := re.fullmatch(r"now(?: *\+ *(.+))?", text):
+            return now.timestamp() + parse_seconds(match[1] or 0)
+        if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
+            found = datetime.fromisoformat(f"{now.date()}T{text.zfill(5 + 3 * (text.count(':') - 1))}").astimezone()
+            days = (found <= now) - past
+            return (found + timedelta(days=days)).timestamp()
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    example = "2h" if past else "now+1h"
+    raise Failure(f"{option} {text!r} is no time: write {example}, 16:00, 2026-05-01 or 2026-05-01T16:00")
 
 
 def pairs(option: str, values: Iterable[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from fairlead.model.quantity import read_number
 LISTS = ("resource", "on", "after", "env")
 SWITCHES = ("gang", "exit_done", "revocable", "export_all", "strict", "hold", "pack", "spread", "ray")
 NUMBERS = ("tasks", "priority", "retries", "at_most", "bundles")
-TEXTS = ("queue", "cpu", "memory", "gpu", "name", "time_limit", "grace", "signal", "cwd", "bundle")
+TEXTS = ("queue", "cpu", "memory", "gpu", "name", "time_limit", "grace", "signal", "cwd", "bundle", "group", "array")
 KNOWN = {"command", "notify", *LISTS, *SWITCHES, *NUMBERS, *TEXTS}
 
 

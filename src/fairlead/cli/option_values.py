@@ -37,11 +37,11 @@ def one_of(*values: str) -> Offer:
     return offer
 
 
-def job_statuses(incomplete: str) -> list[str]:
-    """Offer the statuses of jobs."""
+def statuses_of_jobs() -> tuple[str, ...]:
+    """Return the statuses of jobs."""
     from fairlead.model.api_types import JobStatus
 
-    return _matching(get_args(JobStatus), incomplete)
+    return get_args(JobStatus)
 
 
 def task_statuses(incomplete: str) -> list[str]:

@@ -3,10 +3,12 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, BinaryIO
 
+from fairlead.cli.failure import Failure
 from fairlead.client.connection import Connection
 from fairlead.client.jobs import OVER
 from fairlead.client.service_error import ServiceError
@@ -16,6 +18,30 @@ UNAVAILABLE = 503
 """HTTP status of output on a node that does not answer."""
 REFRESH_SECONDS = 1.0
 """Time between updates of the progress bar."""
+MOST_BARS = 20
+"""Jobs with a progress bar of their own, at most."""
+
+Targets = dict[str, BinaryIO]
+"""Where to copy standard output (`out`) and standard error (`err`)."""
+
+
+def standard_targets() -> Targets:
+    """Return this command's own streams."""
+    return {"out": sys.stdout.buffer, "err": sys.stderr.buffer}
+
+
+@contextmanager
+def targets_of(path: Path | None) -> Iterator[Targets]:
+    """Give the file for both streams; without one, this command's own streams. Raises Failure."""
+    if path is None:
+        yield standard_targets()
+        return
+    try:
+        file = path.open("wb")
+    except OSError as error:
+        raise Failure(f"--output {path}: cannot be written: {error.strerror}") from None
+    with file:
+        yield {"out": file, "err": file}
 
 
 def wait_with_progress(connection: Connection, jobs: list[int], timeout: float | None) -> list[JobInfo] | None:
@@ -27,20 +53,24 @@ def wait_with_progress(connection: Connection, jobs: list[int], timeout: float |
     terminal = Console(stderr=True)
     until = time.monotonic() + timeout if timeout is not None else None
     with Progress(*columns, console=terminal, disable=not terminal.is_terminal) as progress:
-        found: list[JobInfo] = [connection.get(f"/v1/jobs/{job}") for job in jobs]
-        bars = [progress.add_task(f"job {job['id']}", total=job["tasks"]) for job in found]
+        found: dict[int, JobInfo] = {job: connection.get(f"/v1/jobs/{job}") for job in jobs}
+        few = len(jobs) <= MOST_BARS
+        bars = [progress.add_task(f"job {job}", total=found[job]["tasks"]) for job in jobs] if few else []
+        together = None if few else progress.add_task("jobs", total=len(jobs))
         while True:
-            for bar, job in zip(bars, found, strict=True):
+            for bar, job in zip(bars, found.values(), strict=False):
                 progress.update(bar, completed=job["succeeded"] + job["failed"] + job["cancelled"])
-            going = [job["id"] for job in found if job["status"] not in OVER]
+            going = [number for number, job in found.items() if job["status"] not in OVER]
+            if together is not None:
+                progress.update(together, completed=len(jobs) - len(going))
             if not going:
-                return found
+                return [*found.values()]
             if until is not None and time.monotonic() > until:
                 return None
             left = REFRESH_SECONDS if until is None else max(0.01, min(REFRESH_SECONDS, until - time.monotonic()))
-            first = connection.get(f"/v1/jobs/{going[0]}", wait=left)
-            others = {job: connection.get(f"/v1/jobs/{job}") for job in going[1:]}
-            found = [{going[0]: first, **others}.get(job["id"], job) for job in found]
+            found[going[0]] = connection.get(f"/v1/jobs/{going[0]}", wait=left)
+            for number in going[1:MOST_BARS]:
+                found[number] = connection.get(f"/v1/jobs/{number}")
 
 
 class TaskOutput:
@@ -49,9 +79,10 @@ class TaskOutput:
     Output is read by offset, so a restart of the scheduler loses nothing.
     """
 
-    def __init__(self, connection: Connection, job: int, index: int) -> None:
+    def __init__(self, connection: Connection, job: int, index: int, targets: Targets | None = None) -> None:
         self._connection, self._tasks = connection, f"/v1/jobs/{job}/tasks"
         self._job, self._index = job, index
+        self._targets = targets or standard_targets()
         self._offsets = {"out": 0, "err": 0}
         self._last = {"out": b"", "err": b""}
         # where further attempts begin, and their numbers
@@ -60,7 +91,7 @@ class TaskOutput:
 
     def over(self, connection: Connection) -> "TaskOutput":
         """Return a copy that reads the rest over another connection."""
-        rest = TaskOutput(connection, self._job, self._index)
+        rest = TaskOutput(connection, self._job, self._index, self._targets)
         rest._offsets, rest._begins, rest._known, rest._last = self._offsets, self._begins, self._known, self._last
         return rest
 
@@ -85,7 +116,7 @@ class TaskOutput:
 
     def print_tail(self, lines: int) -> None:
         """Print the last lines of each stream so far; `copy` resumes after them."""
-        for stream, target in (("out", sys.stdout.buffer), ("err", sys.stderr.buffer)):
+        for stream, target in self._targets.items():
             path = f"{self._tasks}/{self._index}/output/{stream}"
             kept, self._offsets[stream] = _last_lines(self._connection, path, lines)
             target.write(b"".join(kept))
@@ -93,7 +124,7 @@ class TaskOutput:
 
     def _copy(self, stream: str, retry: bool) -> bool:
         """Copy new output; return True if there was some. `retry` tolerates a node that does not answer."""
-        target = sys.stdout.buffer if stream == "out" else sys.stderr.buffer
+        target = self._targets[stream]
         before = self._offsets[stream]
         while True:
             path = f"{self._tasks}/{self._index}/output/{stream}"
@@ -124,34 +155,12 @@ class TaskOutput:
 
     def _find_attempts(self, attempt: int) -> None:
         """Read where attempts begin, if there are more of them than before."""
-        if attempt > self._known and (sys.stdout.isatty() or sys.stderr.isatty()):
+        if attempt > self._known and any(target.isatty() for target in self._targets.values()):
             with suppress(ServiceError):  # unknown to an older scheduler; its node does not answer
                 found = self._connection.get_bytes(f"{self._tasks}/{self._index}/output/attempts")
                 lines = [[int(word) for word in line.split()] for line in found.splitlines()]
                 self._begins = {"out": [(at, n) for n, at, _ in lines], "err": [(at, n) for n, _, at in lines]}
         self._known = attempt
-
-
-def print_all(connection: Connection, job: int, tail: int | None) -> None:
-    """Print the output of all tasks of a job, or its last `tail` lines each, prefixed with the task's index.
-
-    If a node does not answer, the others' output is printed before the first such ServiceError is raised.
-    """
-    unread: ServiceError | None = None
-    for index in range(connection.get(f"/v1/jobs/{job}")["tasks"]):
-        for stream, target in (("out", sys.stdout.buffer), ("err", sys.stderr.buffer)):
-            try:
-                lines, _ = _last_lines(connection, f"/v1/jobs/{job}/tasks/{index}/output/{stream}", tail)
-            except ServiceError as error:
-                if error.status != UNAVAILABLE:
-                    raise
-                unread = unread or error
-                continue
-            for line in lines:
-                target.write(f"{index}: ".encode() + line.removesuffix(b"\n") + b"\n")
-            target.flush()
-    if unread is not None:
-        raise unread
 
 
 def _last_lines(connection: Connection, path: str, most: int | None) -> tuple[Iterable[bytes], int]:

@@ -1,5 +1,6 @@
 """`fairlead submit`: combines the options of the command line, a script and a file, and submits jobs."""
 
+import math
 import re
 import shlex
 import shutil
@@ -111,14 +112,29 @@ def estimate_starts(connection: Connection, bodies: list[dict[str, Any]], lines:
     from fairlead.cli.terminal import print_sentence
 
     irrelevant = (
-        "argv", "cwd", "env", "exported", "encoding", "exit_done", "grace", "signal", "at_most", "fit", "ray",
+        "argv", "cwd", "env", "exported", "encoding", "exit_done", "grace", "signal", "at_most", "fit", "ray", "array",
+        "values",
     )  # fmt: skip
     for number, body in enumerate(bodies):
         relevant = {name: value for name, value in body.items() if name not in irrelevant}
+        if (tasks := number_of_tasks(body)) is not None:
+            relevant["tasks"] = tasks
         found = _post(connection.post, "/v1/when", relevant, lines[number : number + 1])
         if found["warning"]:
             print(f"fairlead: {plain(found['warning'])}", file=sys.stderr)
         print_sentence(found["text"])
+
+
+def number_of_tasks(body: dict[str, Any]) -> int | None:
+    """Return how many tasks a request is for, if it says so. Raises Failure."""
+    from fairlead.model.ranges import read_ranges
+
+    try:
+        if "array" in body:
+            return len(read_ranges(body["array"].partition("%")[0]))
+    except ValueError as error:
+        raise Failure(f"--array: {error}") from None
+    return math.prod(map(len, body["values"])) if "values" in body else body.get("tasks")
 
 
 def check_commands(connection: Connection, bodies: list[dict[str, Any]], lines: list[str]) -> None:

@@ -34,15 +34,19 @@ class RevokedInfo(TypedDict):
 class JobInfo(TypedDict):
     """A job: its specification, and its number of tasks by status.
 
+    `indices` are the tasks' own indices as ranges such as `1-10,15`, cut if there are many; empty if they are 0, 1, ....
+
     `cpu_seconds` is the sum over its ended tasks; `peak_memory` is their maximum, in bytes. None if unknown.
     """
 
     id: int
     name: str
+    group: str
     queue: str
     user: str
     status: JobStatus
     tasks: int
+    indices: str
     waiting: int
     running: int
     succeeded: int
@@ -88,7 +92,7 @@ class TaskInfo(TypedDict):
     """A task of a job.
 
     - `exit`, `reason`: how its last attempt ended, as a shell reports it.
-    - `known_as`: its FAIRLEAD_INDEX and {index}: its own index, or that of another job's task that it repeats.
+    - `known_as`: its own index, as it was submitted: its FAIRLEAD_INDEX, and {index}.
     - `cpu_seconds`, `peak_memory`: sum and maximum (bytes) over its ended attempts; None if unknown.
     - `expected_end`, `cautious_end`: p50 and p90 of its end while it holds resources; None if unknown.
     - `checkpointed_at`: when the running task last reported a checkpoint.

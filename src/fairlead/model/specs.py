@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
+
+from fairlead.model.ranges import Range, number_at, ranges_of
 
 Quantities = dict[str, int]
 """Resource name to base units (see :mod:`fairlead.model.quantity`)."""
@@ -19,6 +22,9 @@ Ranges = list[tuple[int, int]]
 
 Policy = str
 """How an inner queue chooses among its children, such as drf, fifo or maxmin:RESOURCE."""
+
+MOST_RANGES = 100
+"""Ranges of a job's indices that are stored as such, at most."""
 
 LEAST_WEIGHT = 1e-9
 """Least weight other than 0."""
@@ -134,7 +140,10 @@ class Work(Spec, frozen=True):
     call : Python functions, run in a worker process.
     export : name of the rest of the environment, which the journal does not store; empty for none.
     input : kind of the standard input that each task gets; empty for none.
-    indices : the tasks' own indices, if not 0, 1, ...: those of the failed tasks of another job that run again.
+    indices, array : the tasks' own indices, if not 0, 1, ...: as written, or those of failed tasks of another job that run again;
+        one by one, or as a few ranges.
+    values : lists of words. ``{1}``, ``{2}``, ... in arguments are words of them: task 0 has the first of each, and the last list
+        varies fastest.
     ray : True for a Ray program, run by the first task in a placement group over all tasks' resources.
     """
 
@@ -147,7 +156,34 @@ class Work(Spec, frozen=True):
     export: str = ""
     input: Literal["", "pipe", "terminal"] = ""
     indices: list[int] = field(default_factory=list)
+    array: list[Range] = field(default_factory=list)
+    values: list[list[str]] = field(default_factory=list)
     ray: bool = False
+
+    def with_indices(self, numbers: list[int]) -> "Work":
+        """Return it with these own indices of its tasks."""
+        ranges = ranges_of(numbers)
+        if ranges == [(0, len(numbers) - 1, 1)]:
+            return replace(self, indices=[], array=[])
+        few = len(ranges) <= MOST_RANGES  # each look-up goes through them
+        return replace(self, indices=[] if few else numbers, array=ranges if few else [])
+
+    @property
+    def own_indices(self) -> bool:
+        """True if its tasks' own indices are not 0, 1, ...."""
+        return bool(self.array or self.indices)
+
+    def known_as(self, place: int) -> int:
+        """Return the own index of the task at a place."""
+        return number_at(self.array, place) if self.array else self.indices[place] if self.indices else place
+
+    def values_of(self, index: int) -> list[str]:
+        """Return the words of a task by its own index: one of each list."""
+        found = []
+        for words in reversed(self.values):
+            index, place = divmod(index, len(words))
+            found.append(words[place])
+        return found[::-1]
 
     def readable(self, text: str) -> str:
         """Decode one of its strings for people."""
@@ -179,6 +215,7 @@ class Job(Spec, frozen=True):
     revocable : True if it may use idle resources above its queues' limits; its tasks are the first victims.
     fit : node among those with room: the first, the fullest (``pack``) or the emptiest (``spread``).
     led : True for a gang that ends with its first task. The others only hold resources, and then end well.
+    group : a name that several jobs share, by which their owner selects them.
     note : True for a job that reports how others ended. Cancelling its queue spares it; cancelling it by number does not.
 
     Jobs of frameworks have one task, which starts at most once:
@@ -219,6 +256,7 @@ class Job(Spec, frozen=True):
     fit: Literal["", "pack", "spread"] = ""
     led: bool = False
     note: bool = False
+    group: str = ""
     apart: dict[str, Quantities] = field(default_factory=dict)
     ports: Ranges = field(default_factory=list)
 

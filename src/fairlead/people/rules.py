@@ -198,7 +198,7 @@ def as_seen(rules: Rules, caller: Caller, job: Job, told: dict[str, Any]) -> dic
         return told
     hidden: dict[str, Any] = {"argv": [], "cwd": ""}
     if not sees_names(rules, caller, job):
-        hidden |= {"name": "", "user": "", "queue": written(seen_queue(rules, caller, job.queue))}
+        hidden |= {"name": "", "group": "", "user": "", "queue": written(seen_queue(rules, caller, job.queue))}
     return {**told, **hidden}
 
 

@@ -279,15 +279,6 @@ def cancel(state: State, job: int, indices: Sequence[int] | None, now: float, on
     return JobCancelled(at=now, id=job, indices=np.unique(chosen[cancellable] - first).tolist())
 
 
-def unfinished(state: State, queue: str, user: str | None) -> list[int]:
-    """Return the unfinished jobs of a queue and those below it; of one user, if named. Notification jobs are omitted."""
-    live = np.isnan(state.jobs.finished_at[: state.jobs.n]) & (state.jobs.id[: state.jobs.n] != NONE)
-    live &= np.isin(state.jobs.queue[: state.jobs.n], rows_below(state, queue))
-    found = state.jobs.id[: state.jobs.n][live].tolist()
-    specs = state.index.specs
-    return [job for job in found if not specs[job].note and (user is None or specs[job].user == user)]
-
-
 def rows_below(state: State, queue: str) -> list[int]:
     """Return the rows of a queue and those below it; raises Unknown."""
     name = queue.strip("/")
@@ -346,7 +337,7 @@ def again(state: State, number: int, failed: bool) -> Job:
         chosen = np.flatnonzero(state.tasks.status[first : first + tasks] == FAILED).tolist()
         if not chosen:
             raise Refused(f"no task of job {number} has failed: leave --failed away to run all of it again")
-        tasks, work = len(chosen), replace(work, indices=[work.indices[k] if work.indices else k for k in chosen])
+        tasks, work = len(chosen), work.with_indices([work.known_as(k) for k in chosen])
     return replace(job, tasks=tasks, work=work, after=[], key="", digest="", held=False, note=False)
 
 

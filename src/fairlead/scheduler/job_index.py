@@ -1,5 +1,7 @@
 """Jobs by number: what was submitted, and in which row of the table it is."""
 
+from itertools import chain
+
 import numpy as np
 from msgspec import Struct, field
 
@@ -14,7 +16,7 @@ def size_of(job: Job) -> int:
     """Return the bytes of a job's command, folder, environment and labels."""
     work = job.work
     labels = (word for name, values in job.on.items() for word in (name, *values))
-    text = "".join((*work.argv, work.cwd, *work.env, *work.env.values(), *labels))
+    text = "".join((*work.argv, work.cwd, *work.env, *work.env.values(), *labels, *chain(*work.values)))
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 

@@ -26,6 +26,7 @@ from fairlead.calls.payloads import CODE, RESULTS, SETUP, result_name
 from fairlead.data_folder import NotPlain, open_plain, remove_folder, write_private
 from fairlead.engines.local.fetching import MOST_OF_ALL, MOST_OF_ONE
 from fairlead.model.api_types import Event, TaskInfo
+from fairlead.model.specs import Work
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused, Unknown, cancel
 from fairlead.scheduler.facts import Fact, JobCancelled, JobsForgotten, JobSubmitted, NodeLost, TasksFinished, TasksStarted
@@ -308,7 +309,7 @@ class Sessions:
                     if status in OVER:
                         ended.add(index)
                         session.going -= 1
-                    session.events.append(_event(job, describe_task(state, begin, [], index)))
+                    session.events.append(_event(job, describe_task(state, begin, Work(), index)))
         self._wakeups.wake([("session", name)])
 
 

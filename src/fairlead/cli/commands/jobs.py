@@ -1,6 +1,5 @@
-"""Commands about jobs: submit, run, list, change, wait for and cancel them."""
+"""Commands about a job: submit, run, show, explain and change it."""
 
-import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,11 +9,9 @@ import typer
 from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json
 from fairlead.cli.failure import Failure
-from fairlead.cli.scheduler import change, connect, print_json
+from fairlead.cli.scheduler import connect, print_json
+from fairlead.cli.selection import number_of
 from fairlead.plain_text import plain
-
-MOST_EXPLAINED = 10
-"""Jobs of which `wait` says how they ended, at most."""
 
 JobId = Annotated[
     str, typer.Argument(help="The job's number, as listed by `fairlead jobs`.", metavar="JOB", autocompletion=values.jobs)
@@ -29,6 +26,10 @@ Memory = Annotated[str, typer.Option(help="Memory per task: 512Mi, 4Gi. A task t
 Gpu = Annotated[str, typer.Option(help="GPUs per task; CUDA_VISIBLE_DEVICES lists them.")]
 Resource = Annotated[list[str], typer.Option(help="Any other resource; repeatable.", metavar="NAME=QUANTITY")]
 Name = Annotated[str, typer.Option(help="A name for the job.")]
+Group = Annotated[str, typer.Option(help="A name that several jobs share, to list, wait for and cancel them by.")]
+Array = Annotated[
+    str | None, typer.Option(help="Tasks with these indices: 1-10,15,20-30:2. 1-100%5: at most 5 at once.", metavar="INDICES")
+]
 Tasks = Annotated[
     int | None,
     typer.Option(
@@ -106,7 +107,9 @@ def submit(
     resource: Resource = [],  # noqa: B006
     tasks: Tasks = None,
     at_most: Annotated[int | None, typer.Option(help="Run at most N of its tasks at once.")] = None,
+    array: Array = None,
     name: Name = "",
+    group: Group = "",
     priority: Priority = 0,
     on: On = [],  # noqa: B006
     gang: Annotated[bool, typer.Option("--gang", help="Start all tasks at once, or none.")] = False,
@@ -141,6 +144,9 @@ def submit(
 
     In a script, lines that begin with #FAIRLEAD are options too. `#SBATCH` options are done, or refused if they would change
     what the job does.
+
+    A command that ends with `::: WORD...` or `:::: FILE` (a word per line; - is standard input) has a task for each word, as in
+    GNU parallel: {} in it is the word; with several lists, {1} is the word of the first.
 
     Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py --fold {index}
     """
@@ -213,115 +219,6 @@ def run(
     raise typer.Exit(task["exit"] if task["exit"] is not None else 130)
 
 
-def jobs(
-    queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="Only of this queue and those below.", autocompletion=values.queues)
-    ] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Only of this user.")] = None,
-    status: Annotated[
-        str | None,
-        typer.Option(
-            help="Only with this status: waiting, held, running, succeeded, failed or cancelled.",
-            autocompletion=values.job_statuses,
-        ),
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="List at most N jobs.", min=1, max=10_000)] = 30,
-    long: Annotated[bool, typer.Option("--long", "-l", help="Also show users, CPU time and peak memory.")] = False,
-    as_json: Json = False,
-) -> None:
-    """List the newest jobs, newest first."""
-    from fairlead.cli.tables import job_table, show
-
-    with connect() as connection:
-        wanted: dict[str, Any] = {"queue": queue, "user": user, "status": status}
-        found = connection.get("/v1/jobs", **wanted, limit=limit)
-        while found["next"] is not None and len(found["jobs"]) < limit:  # a page of long commands is short
-            more = connection.get("/v1/jobs", **wanted, before=found["next"], limit=limit - len(found["jobs"]))
-            found = {**more, "jobs": found["jobs"] + more["jobs"]}
-    if found["stalled"]:
-        print(f"fairlead: {plain(found['stalled'])}", file=sys.stderr)
-    if as_json:
-        print_json(found)
-        return
-    named = " ".join(f"--{option} {value}" for option, value in wanted.items() if value is not None)
-    nothing = f"no jobs with {plain(named)}" if named else "no jobs yet: submit one with `fairlead submit`"
-    show(job_table(found["jobs"], long), nothing)
-
-
-def logs(
-    job: Annotated[
-        str,
-        typer.Argument(
-            help="The job's number; add .INDEX for a task other than the first.",
-            metavar="JOB[.INDEX]",
-            autocompletion=values.jobs,
-        ),
-    ],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the task ends.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", help="Only the last N lines of each stream.", min=0)] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Print the output of all tasks in turn, each line prefixed with the task's index.")
-    ] = False,
-) -> None:
-    """Print the output of a task. Its standard output and standard error go to this command's."""
-    from fairlead.cli.output import TaskOutput, print_all
-
-    number, _, index = job.partition(".")
-    if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{0,7})?", job):
-        raise Failure(f"{job!r} is no task: write JOB or JOB.INDEX, such as 12 or 12.3")
-    if every and index:
-        raise Failure(f"--all prints whole jobs: omit .{index}")
-    if every and follow:
-        raise Failure("--all prints one task after another: omit --follow, or name one task as JOB.INDEX")
-    with connect() as connection:
-        if every:
-            print_all(connection, int(number), tail)
-            return
-        output = TaskOutput(connection, int(number), int(index or 0))
-        if tail is not None:
-            output.print_tail(tail)
-        if tail is None or follow:
-            output.copy(follow)
-
-
-def cancel(
-    jobs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Jobs, tasks or ranges of tasks: 12, 12.3, 12.0-9.", metavar="JOB[.INDEX[-INDEX]]", autocompletion=values.jobs
-        ),
-    ] = None,
-    queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="All jobs of this queue and those below.", autocompletion=values.queues)
-    ] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="With --queue: only this user's jobs.")] = None,
-) -> None:
-    """Cancel jobs, some tasks of a job, or a whole queue.
-
-    Running tasks get SIGTERM, and SIGKILL after five seconds. Pending tasks never start.
-
-    Example: fairlead cancel 12 13.0-9
-    """
-    whole, parts = _tasks(jobs or [])
-    if not whole and not parts and queue is None:
-        raise Failure("cancel what? Name jobs, such as 12 or 12.3, or a queue with --queue")
-    with connect() as connection:
-        cancelled: list[int] = []
-        if whole or queue is not None:
-            cancelled = connection.post("/v1/cancel", {"jobs": whole, "queue": queue, "user": user})["cancelled"]
-        for job in [job for job in whole if job not in cancelled]:
-            print(f"job {job} had ended already")
-        for job in cancelled:
-            print(f"job {job} is cancelled")
-        if queue is not None and not cancelled:
-            print(f"queue {plain(queue)} has no jobs of yours that have not ended")
-        for job, indices in parts.items():
-            changed = connection.post(f"/v1/jobs/{job}/cancel", {"indices": indices})["changed"]
-            named = f"task {job}.{indices[0]}" if len(indices) == 1 else f"{len(indices)} tasks of job {job}"
-            is_are, had = ("is", "had") if len(indices) == 1 else ("are", "had all")
-            print(f"{named} {is_are} cancelled" if changed else f"{named} {had} ended already")
-
-
 def job(
     job: JobId,
     status: Annotated[
@@ -338,27 +235,6 @@ def job(
         found = connection.get(f"/v1/jobs/{number_of(job)}")
         chosen, left = find_tasks(connection, found, status, tasks, 1000 if as_json else 30)
     print_json({**found, "task": chosen}) if as_json else show_job(found, chosen, left)
-
-
-def wait(
-    jobs: Annotated[list[str], typer.Argument(help="The jobs' numbers.", metavar="JOB", autocompletion=values.jobs)],
-    timeout: Annotated[str | None, typer.Option(help="Give up after this time, with exit status 124: 90, 30s, 5min, 2h.")] = None,
-) -> None:
-    """Wait until jobs have ended. Exit status 0 if all their tasks succeeded, otherwise 1."""
-    from fairlead.cli.job_options import seconds
-    from fairlead.cli.output import wait_with_progress
-
-    with connect() as connection:
-        ended = wait_with_progress(connection, [*map(number_of, jobs)], seconds("--timeout", timeout))
-    if ended is None:
-        raise typer.Exit(124)
-    wrong = [job for job in ended if job["status"] != "succeeded"]
-    for job in wrong[:MOST_EXPLAINED]:
-        failed = f": {job['failed']} of {job['tasks']} tasks failed" if job["failed"] and job["tasks"] > 1 else ""
-        print(f"fairlead: job {job['id']} {job['status']}{failed}: see fairlead job {job['id']}", file=sys.stderr)
-    if len(wrong) > MOST_EXPLAINED:
-        print(f"fairlead: and {len(wrong) - MOST_EXPLAINED} more", file=sys.stderr)
-    raise typer.Exit(1 if wrong else 0)
 
 
 def why(job: JobId, as_json: Json = False) -> None:
@@ -408,16 +284,6 @@ def when(
     print_json(found) if as_json else print_sentence(where + found["text"])
 
 
-def hold(job: JobId) -> None:
-    """Keep a job's waiting tasks from starting. Running tasks go on."""
-    change(f"/v1/jobs/{number_of(job)}/hold", f"job {job} is held", f"job {job} was held already")
-
-
-def release(job: JobId) -> None:
-    """Release a held job."""
-    change(f"/v1/jobs/{number_of(job)}/release", f"job {job} is released", f"job {job} was not held")
-
-
 def edit(
     ctx: typer.Context,
     job: JobId,
@@ -461,18 +327,6 @@ def edit(
     print(f"job {job} is changed" if answer["changed"] else f"job {job} asked for that already")
 
 
-def rerun(
-    job: JobId,
-    failed: Annotated[bool, typer.Option("--failed", help="Only its failed tasks, with their original indices.")] = False,
-) -> None:
-    """Submit a job again and print the new job's number."""
-    with connect() as connection:
-        answer = connection.submit(f"/v1/jobs/{number_of(job)}/rerun", {"failed": failed})
-    if answer["warning"]:
-        print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
-    print(answer["id"])
-
-
 def checkpointed() -> None:
     """Report, from inside a task, that its progress is saved.
 
@@ -481,28 +335,6 @@ def checkpointed() -> None:
     from fairlead.client.checkpoint import checkpointed as report
 
     report()
-
-
-def number_of(job: str, more: str = "") -> int:
-    """Read a job's number. Raises Failure, with `more` at the end of its message."""
-    if not re.fullmatch(r"[0-9]{1,15}", job):
-        raise Failure(f"{job!r} is no job: write a number listed by `fairlead jobs`, such as 12{more}")
-    return int(job)
-
-
-def _tasks(words: list[str]) -> tuple[list[int], dict[int, list[int]]]:
-    """Split arguments such as ``12``, ``12.3`` and ``12.0-9`` into whole jobs, and task indices by job."""
-    whole: list[int] = []
-    parts: dict[int, list[int]] = {}
-    for word in words:
-        match = re.fullmatch(r"([0-9]{1,15})(?:\.([0-9]{1,7})(?:-([0-9]{1,7}))?)?", word)
-        if match is None or (match[3] and int(match[3]) < int(match[2])):
-            raise Failure(f"{word!r} is no job: write JOB, JOB.INDEX or JOB.FIRST-LAST, such as 12, 12.3 or 12.0-9")
-        if match[2] is None:
-            whole.append(int(match[1]))
-        else:
-            parts.setdefault(int(match[1]), []).extend(range(int(match[2]), int(match[3] or match[2]) + 1))
-    return whole, parts
 
 
 def _reason(task: dict[str, Any]) -> str:

@@ -1,6 +1,8 @@
 """Writes the messages to a supervisor that :mod:`fairlead.engines.local.messages` parses."""
 
 import json
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +22,29 @@ class Folders(NamedTuple):
 
 NO_RAY = ["sh", "-c", "echo 'fairlead: there is no Ray cluster here: the scheduler ran with --engine ray before' >&2; exit 1"]
 """What a Ray program becomes on an engine without Ray; the Ray engine replaces its work before."""
+
+
+_PLACE = re.compile(r"\{(\{)?([0-9]{1,3})(//|/\.|/|\.)?\}(?(1)\})")
+_PARTS: dict[str | None, Callable[[str], str]] = {
+    None: str,
+    ".": lambda path: os.path.splitext(path)[0],
+    "/": os.path.basename,
+    "//": lambda path: os.path.dirname(path) or ".",
+    "/.": lambda path: os.path.splitext(os.path.basename(path))[0],
+}
+"""What {1}, {1.}, {1/}, {1//} and {1/.} are of a value, as in GNU parallel."""
+
+
+def filled(word: str, values: Sequence[str]) -> str:
+    """Fill in values for {1}, {2}, ...; {{1}} becomes {1}. An {index} in a value stays, although the supervisor fills that in."""
+
+    def fill(found: re.Match[str]) -> str:
+        if not 1 <= int(found[2]) <= len(values):
+            return found[0]
+        value = found[0][1:-1] if found[1] else _PARTS[found[3]](values[int(found[2]) - 1])
+        return value.replace("{index}", "{{index}}")
+
+    return _PLACE.sub(fill, word) if values else word
 
 
 def message(do: str, **what: Any) -> bytes:
@@ -101,21 +126,22 @@ def _work(job: Job, limits: dict[str, Any], indices: list[int], folders: Folders
     work, call = job.work, job.work.call
     if call is None:
         return {
-            "argv": NO_RAY if work.ray else work.argv,
+            "argv": NO_RAY if work.ray else [filled(word, work.values_of(work.known_as(indices[0]))) for word in work.argv],
             "cwd": work.cwd or "/",
             "env": work.env,
             "encoding": work.encoding,
             "numbered": work.numbered,
             "export": str(folders.exports / work.export) if work.export else "",
             "input": work.input,
-            "known_as": {str(index): work.indices[index] for index in indices if work.indices},
+            "known_as": {str(index): work.known_as(index) for index in indices} if work.own_indices else {},
         }
     shape = [call.session, job.queue, limits["cpu"], limits["memory"], limits["gpus"]]
     return {"session": str(folders.calls / call.session), "payload": call.payload, "pool": json.dumps(shape)}
 
 
 def _alike(launches: Launches) -> Iterator[tuple[int, str, list[list[int]]]]:
-    """Group launches by job and node, so that an environment is sent once. Yields job, node, attempts.
+    """Group launches by job and node, so that an environment is sent once; not those with words of their own. Yields job, node,
+    attempts.
 
     Groups come in the order of their first attempts.
     """
@@ -127,4 +153,6 @@ def _alike(launches: Launches) -> Iterator[tuple[int, str, list[list[int]]]]:
     chosen = np.stack(attempts, axis=1)[order]
     begins = np.flatnonzero(np.diff(first[group][order], prepend=-1))
     for at, tasks in zip(order[begins].tolist(), np.split(chosen, begins[1:]), strict=True):
-        yield int(attempts.job[at]), launches.nodes[node[at]], tasks.tolist()
+        number = int(attempts.job[at])
+        for alike in np.split(tasks, len(tasks)) if launches.jobs[number].work.values else [tasks]:
+            yield number, launches.nodes[node[at]], alike.tolist()

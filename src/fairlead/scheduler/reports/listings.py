@@ -1,15 +1,16 @@
 """The state as plain dictionaries for people and programs: jobs, tasks, queues, nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite, nan
+from dataclasses import dataclass
+from math import inf, isfinite, nan
 from signal import SIGXFSZ, Signals
-from typing import Any
 
 import numpy as np
 
 from fairlead.model.api_types import CardInfo, JobInfo, JobPage, NodeInfo, QueueInfo, RevokedInfo, TaskInfo, TaskPage, TaskStatus
 from fairlead.model.cards import cards_of
 from fairlead.model.quantity import format_quantity, round_quantity
+from fairlead.model.ranges import ranges_of, written_ranges
 from fairlead.model.specs import Job, Work, path_to_root, written
 from fairlead.policies import drf
 from fairlead.policies.drf import dominant_share
@@ -27,6 +28,8 @@ from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY,
 
 COMMAND_CHARACTERS = 1000
 """Maximum characters of a command in a listing; a single job has all of it."""
+MOST_RANGES = 20
+"""Maximum ranges of indices in a description of a job."""
 PAGE_CHARACTERS = 2**20
 """Characters of text in a page of a listing after which no job is added."""
 
@@ -36,8 +39,38 @@ def describe_job(state: State, job: int) -> JobInfo:
     return _job(state, job_row(state, job))
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Jobs of a queue and those below it, of some statuses (none: all), submitted since a time, for which `where` is true.
+
+    A job that only notifies is selected if it failed.
+    """
+
+    queue: str | None = None
+    statuses: Sequence[str] = ()
+    since: float = -inf
+    where: Callable[[Job], bool] = lambda job: True
+
+    def rows(self, state: State, before: int | None = None) -> np.ndarray:
+        """Return the rows of jobs with numbers below `before` that :meth:`has` may select, newest first."""
+        jobs, n = state.jobs, state.jobs.n
+        chosen = (jobs.id[:n] != NONE) & (jobs.submitted_at[:n] >= self.since)
+        if before is not None:
+            chosen &= jobs.id[:n] < before
+        if self.queue is not None:
+            chosen &= np.isin(jobs.queue[:n], rows_below(state, self.queue))
+        if self.statuses:
+            chosen &= np.isin(jobs.statuses(slice(n)), [JOB_STATUSES.index(status) for status in self.statuses])
+        return np.flatnonzero(chosen)[::-1]
+
+    def has(self, state: State, row: int) -> bool:
+        """True if the job of one of `rows` is selected."""
+        spec = state.index.specs[int(state.jobs.id[row])]
+        return (not spec.note or state.jobs.failed[row] > 0) and self.where(spec)
+
+
 class Listing:
-    """The newest jobs for which `where` is true, newest first, with numbers below `before`; `queue` includes all below it.
+    """The newest jobs of a :class:`Selection`, newest first, with numbers below `before`.
 
     Long commands are cut, and the listing ends early if its texts are large.
 
@@ -51,27 +84,19 @@ class Listing:
         True if the listing is complete.
     """
 
-    def __init__(
-        self,
-        *,
-        queue: str | None = None,
-        where: Callable[[Job], bool] = lambda job: True,
-        status: str | None = None,
-        before: int | None = None,
-        limit: int = 100,
-    ) -> None:
+    def __init__(self, selection: Selection, before: int | None = None, limit: int = 100) -> None:
         self.found: list[JobInfo] = []
         self.next: int | None = None
         self.is_over = False
-        self._queue, self._where, self._status, self._before, self._limit = queue, where, status, before, limit
+        self._selection, self._before, self._limit = selection, before, limit
         self._size = 0
 
     def read(self, state: State, most: int | None = None) -> None:
         """Read the next jobs, at most `most`; what is found is as of now."""
-        rows = self._rows(state)
+        rows = self._selection.rows(state, self._before)
         for row in rows[:most]:
             number = int(state.jobs.id[row])
-            if self._where(state.index.specs[number]):
+            if self._selection.has(state, row):
                 if len(self.found) == self._limit or self._size > PAGE_CHARACTERS:
                     self.next, self.is_over = self.found[-1]["id"], True
                     return
@@ -80,22 +105,10 @@ class Listing:
             self._before = number
         self.is_over = most is None or len(rows) <= most
 
-    def _rows(self, state: State) -> np.ndarray:
-        """Return the rows of jobs that may belong to the rest of the listing, newest first."""
-        jobs, n = state.jobs, state.jobs.n
-        chosen = jobs.id[:n] != NONE
-        if self._before is not None:
-            chosen &= jobs.id[:n] < self._before
-        if self._queue is not None:
-            chosen &= np.isin(jobs.queue[:n], rows_below(state, self._queue))
-        if self._status is not None:
-            chosen &= jobs.statuses(slice(n)) == JOB_STATUSES.index(self._status)
-        return np.flatnonzero(chosen)[::-1]
 
-
-def list_jobs(state: State, **wanted: Any) -> JobPage:
-    """Return a complete :class:`Listing`."""
-    listing = Listing(**wanted)
+def list_jobs(state: State, selection: Selection | None = None, before: int | None = None, limit: int = 100) -> JobPage:
+    """Return a complete :class:`Listing`; by default of all jobs."""
+    listing = Listing(selection or Selection(), before, limit)
     listing.read(state)
     return {"jobs": listing.found, "next": listing.next}
 
@@ -113,8 +126,8 @@ def describe_tasks(
     indices = indices[:limit]
     expected, cautious = (ends(state, begin + indices, now, chance) for chance in (EXPECTED, CAUTIOUS))
     columns = zip(indices.tolist(), expected.tolist(), cautious.tolist(), strict=True)
-    known_as = state.index.specs[job].work.indices
-    found = [describe_task(state, begin, known_as, *column) for column in columns]
+    work = state.index.specs[job].work
+    found = [describe_task(state, begin, work, *column) for column in columns]
     return {"tasks": found, "next": following}
 
 
@@ -122,7 +135,7 @@ def find_task(state: State, job: int, index: int) -> TaskInfo:
     """Return one task of a job, without forecasts. Raises Unknown."""
     row = job_row(state, job)
     check_index(job, index, int(state.jobs.tasks[row]))
-    return describe_task(state, int(state.jobs.first[row]), state.index.specs[job].work.indices, index)
+    return describe_task(state, int(state.jobs.first[row]), state.index.specs[job].work, index)
 
 
 def check_index(job: int, index: int, tasks: int) -> None:
@@ -131,20 +144,15 @@ def check_index(job: int, index: int, tasks: int) -> None:
         raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {tasks - 1}")
 
 
-def describe_task(
-    state: State, begin: int, known_as: list[int], index: int, expected: float = nan, cautious: float = nan
-) -> TaskInfo:
-    """Return the task at `index` of the job whose first task row is `begin`, with its forecasts if given.
-
-    `known_as` : the indices that its tasks know themselves by, if they differ.
-    """
+def describe_task(state: State, begin: int, work: Work, index: int, expected: float = nan, cautious: float = nan) -> TaskInfo:
+    """Return the task at `index` of the job whose first task row is `begin`, with its forecasts if given."""
     tasks, t = state.tasks, begin + index
     status = int(tasks.status[t])
     placed = PLACED <= status <= REVOKING
     over = status in (SUCCEEDED, FAILED, CANCELLED) and tasks.attempt[t] > 0
     return {
         "index": index,
-        "known_as": known_as[index] if known_as else index,
+        "known_as": work.known_as(index),
         "status": STATUS_NAMES[status],
         "attempt": int(tasks.attempt[t]),
         "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,
@@ -325,10 +333,12 @@ def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
     return {
         "id": int(jobs.id[row]),
         "name": spec.name,
+        "group": spec.group,
         "queue": state.display_name(spec.queue),
         "user": spec.user,
         "status": state.job_status(row),
         "tasks": count,
+        "indices": written_ranges(spec.work.array or ranges_of(spec.work.indices[:MOST_RANGES]), MOST_RANGES),
         "waiting": waiting,
         "running": holding,
         "succeeded": count - waiting - holding - failed - cancelled,

@@ -4,9 +4,11 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from fnmatch import fnmatchcase
+from math import inf, isnan
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from msgspec.structs import replace
 
 from fairlead.engines.contract import LiveEngine
@@ -16,7 +18,6 @@ from fairlead.model.api_types import (
     Edited,
     JobInfo,
     JobList,
-    JobStatus,
     Submitted,
     SubmittedMany,
     TaskPage,
@@ -32,6 +33,7 @@ from fairlead.scheduler.facts import Fact, JobCancelled
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import JOB_STATUSES
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Bytes, Json, by_wall_clock
 from fairlead.service.api.requests import (
@@ -43,12 +45,14 @@ from fairlead.service.api.requests import (
     Key,
     Number,
     RerunRequest,
+    Selection,
     Wait,
 )
 from fairlead.service.api.state_client import OnePerPerson, StateClient, spec_of
 from fairlead.service.api.submitting import JobSubmission, Submitter
 from fairlead.service.output.archive import OutputArchive, read_output
 
+STATUS = "|".join(JOB_STATUSES)
 SHORT = 500
 """Jobs in a listing up to which one person may request several at once."""
 BATCH = 500
@@ -85,20 +89,14 @@ def _add_listing(api: APIRouter, client: StateClient) -> None:
     @api.get("/v1/jobs", response_model=JobList)
     async def jobs(
         caller: Known,
-        queue: str | None = None,
-        user: str | None = None,
-        status: JobStatus | None = None,
+        selection: Annotated[Selection, Depends(_selection)],
+        mine: Annotated[bool, Query(description="Only your own, or those of `queue` or `user` that you may change.")] = False,
         before: Annotated[int | None, Query(ge=0, le=2**53, description="Only jobs with a lower number.")] = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     ) -> Response:
         """The newest jobs, newest first; `next` is the `before` of the next page."""
         rules = client.authenticator.rules
-
-        def theirs(job: Job) -> bool:
-            named = user is None or (job.user == user and sees_names(rules, caller, job))
-            return named and (queue is None or queue.strip("/") in path_to_root(seen_queue(rules, caller, job.queue)))
-
-        listing = report.Listing(queue=queue, where=theirs, status=status, before=before, limit=limit)
+        listing = report.Listing(_selected(client, caller, selection, mine), before, limit)
         seen: list[JobInfo] = []
 
         def look(state: State) -> None:
@@ -110,6 +108,39 @@ def _add_listing(api: APIRouter, client: StateClient) -> None:
             while not listing.is_over:  # other questions are answered in between
                 await client.read(look)
         return Json({"jobs": seen, "next": listing.next, "stalled": client.loop.takes_nothing_on})
+
+
+def _selection(
+    queue: str | None = None,
+    user: str | None = None,
+    name: Annotated[str | None, Query(description="Of this name, or of names such as `fold-*`.")] = None,
+    group: Annotated[str | None, Query(description="Likewise.")] = None,
+    status: Annotated[
+        str | None, Query(pattern=f"^({STATUS})(,({STATUS}))*$", description="One status of jobs, or several with commas.")
+    ] = None,
+    since: Annotated[float | None, Query(description="Submitted since; seconds since the epoch.")] = None,
+) -> Selection:
+    asked = {"queue": queue, "user": user, "name": name, "group": group, "since": since}
+    return Selection.model_validate({**asked, "status": status.split(",") if status else []})
+
+
+def _selected(client: StateClient, caller: Caller, asked: Selection, mine: bool) -> report.Selection:
+    """Return a selection as the caller may see it; if `mine`, only what they may change, and of others only by queue or user."""
+    rules = client.authenticator.rules
+    owner = caller.person.name if mine and asked.user is None and asked.queue is None else asked.user
+    within = asked.queue and asked.queue.strip("/")
+
+    def where(job: Job) -> bool:
+        if mine and not acts_on(rules, caller, job):
+            return False
+        pairs = ((asked.name, job.name), (asked.group, job.group))
+        named = owner in (None, job.user) and all(one is None or fnmatchcase(is_, one) for one, is_ in pairs)
+        unnamed = owner is asked.name is asked.group is None
+        seen = unnamed or sees_names(rules, caller, job)
+        return named and seen and (within is None or within in path_to_root(seen_queue(rules, caller, job.queue)))
+
+    since = -inf if asked.since is None else asked.since - client.clock.wall(0.0)
+    return report.Selection(asked.queue, asked.status, since, where)
 
 
 def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archive: OutputArchive | None) -> None:
@@ -203,8 +234,8 @@ def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> 
 
     @api.post("/v1/cancel", response_model=Cancelled)
     async def cancel_many(request: CancelManyRequest, caller: Known) -> Response:
-        """Cancel jobs by number, or all jobs of a queue that the caller may cancel. An unknown or foreign number refuses the
-        whole request.
+        """Cancel jobs by number, and the unfinished jobs of a selection that the caller may cancel. An unknown or foreign
+        number refuses the whole request.
         """
         rules = client.authenticator.rules
 
@@ -212,9 +243,10 @@ def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> 
             chosen = list(dict.fromkeys(request.jobs))
             for job in chosen:
                 check_acts(rules, caller, job, spec_of(state, job))
-            if request.queue is not None:
-                there = admission.unfinished(state, request.queue, request.user)
-                chosen += [job for job in there if acts_on(rules, caller, state.index.specs[job])]
+            if not request.is_empty():
+                selection = _selected(client, caller, request, mine=True)
+                rows = [row for row in selection.rows(state)[::-1].tolist() if selection.has(state, row)]
+                chosen += [int(state.jobs.id[row]) for row in rows if isnan(state.jobs.finished_at[row])]
             facts: list[Fact] = [f for f in (cancelled(caller, state, job, now) for job in chosen) if f]
             return facts, [fact.id for fact in facts]  # type: ignore[attr-defined]
 
@@ -249,5 +281,5 @@ def _commands(request: JobRequest, engine: LiveEngine) -> JobSubmission:
             "ray: no Ray cluster is available for programs here: the scheduler would have to run with --engine ray, and "
             "without --system"
         )
-    tasks = 1 if request.tasks is None else request.tasks
-    return JobSubmission(request, tasks, request.gang or request.ray, request.work(), request.exported)
+    tasks, work = request.work()
+    return JobSubmission(request, tasks, request.gang or request.ray, work, request.exported)

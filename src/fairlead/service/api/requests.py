@@ -1,5 +1,7 @@
 """Request bodies and parameters of the API, validated and bounded before anything else sees them."""
 
+import re
+from math import prod
 from signal import Signals
 from typing import Annotated, Any, Literal, Self
 
@@ -9,7 +11,8 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fairlead.model.documents import check_queue_name, read_quantities
-from fairlead.model.specs import After, Job, Quantities, Work
+from fairlead.model.ranges import read_ranges
+from fairlead.model.specs import After, Job, JobStatus, Quantities, Work
 from fairlead.scheduler.admission import MOST_TASKS, Refused
 
 LARGEST_BODY = 16 * 2**20
@@ -125,6 +128,7 @@ class JobFields(Body):
         ),
     ] = None
     name: Annotated[str, Field(max_length=256), AfterValidator(_check_text)] = ""
+    group: Annotated[str, Field(max_length=256, description="A name that several jobs share."), AfterValidator(_check_text)] = ""
     priority: int = 0
     retries: int = 0
     time_limit: float | None = None
@@ -149,6 +153,7 @@ class JobFields(Body):
             time_limit=self.time_limit,
             after=[After(after.job, after.how) for after in self.after],
             name=self.name,
+            group=self.group,
             work=work,
         )
 
@@ -181,6 +186,18 @@ class JobRequest(JobFields):
             description="Number of tasks; `{index}` in an argument becomes the task's index, and `{{index}}` becomes `{index}`."
         ),
     ] = None
+    array: Annotated[
+        Argument | None,
+        Field(description="Instead of `tasks`: the tasks' own indices, such as `1-10,15,20-30:2`; `%5` after them is `at_most`."),
+    ] = None
+    values: Annotated[
+        list[Annotated[list[Argument], Field(min_length=1, max_length=MOST_TASKS)]],
+        Field(
+            max_length=100,
+            description="Instead of `tasks`: lists of words. There is a task for each choice of one word of each list, the last "
+            "list varying fastest; `{1}` in an argument becomes the word of the first list, and so on.",
+        ),
+    ] = Field(default_factory=list)
     at_most: Annotated[int | None, Field(description="How many of its tasks may run at the same time.")] = None
     hold: Annotated[bool, Field(description="Submit it held: it does not start until it is released.")] = False
     gang: bool = False
@@ -219,20 +236,45 @@ class JobRequest(JobFields):
     def _check_bytes(self) -> Self:
         if self.encoding == "latin-1":
             exported = self.exported
-            for text in (*self.argv, self.cwd, *self.env, *self.env.values(), *exported, *exported.values()):
+            words = (word for each in self.values for word in each)
+            for text in (*self.argv, self.cwd, *self.env, *self.env.values(), *exported, *exported.values(), *words):
                 if any(ord(character) > 255 for character in text):
                     raise ValueError(f"{text!r} is not latin-1, as its encoding says")
         return self
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
-        more: dict[str, Any] = {"exit_done": self.exit_done, "grace": self.grace, "at_most": self.at_most}
+        at_most = (self.array or "").partition("%")[2]
+        more: dict[str, Any] = {"exit_done": self.exit_done, "grace": self.grace}
+        more["at_most"] = int(at_most) if at_most and self.at_most is None else self.at_most
         more |= {"held": self.hold}
         more |= {"signal": Signals[self.signal].value, "revocable": self.revocable, "fit": self.fit}
         return replace(super().to_job(leaf, tasks, gang, work), **more, led=self.ray, note=self.note)
 
-    def work(self) -> Work:
-        numbered = self.tasks is not None and not self.ray
-        return Work(self.argv, self.cwd, self.env, self.encoding, numbered, input=self.input, ray=self.ray)
+    def work(self) -> tuple[int, Work]:
+        """Return the number of tasks, and what they run. Raises Refused."""
+        given = [self.tasks is not None, self.array is not None, bool(self.values)]
+        if sum(given) > 1 or (self.ray and any(given[1:])):
+            raise Refused("tasks: give one of tasks, array and values; a Ray program has none of the latter")
+        work = Work(
+            self.argv,
+            self.cwd,
+            self.env,
+            self.encoding,
+            any(given) and not self.ray,
+            input=self.input,
+            ray=self.ray,
+            values=self.values,
+        )
+        if self.array is None:
+            return prod(map(len, self.values)) if self.values else 1 if self.tasks is None else self.tasks, work
+        ranges, percent, at_most = self.array.partition("%")
+        if percent and not re.fullmatch("[0-9]{1,9}", at_most):
+            raise Refused(f"array: {self.array!r}: write how many tasks run at once at most after %, such as 1-100%5")
+        try:
+            indices = read_ranges(ranges)
+        except ValueError as error:
+            raise Refused(f"array: {error}") from None
+        return len(indices), work.with_indices(indices)
 
 
 class WhenRequest(JobFields):
@@ -284,16 +326,31 @@ class CancelRequest(Body):
     only_waiting: bool = False
 
 
-class CancelManyRequest(Body):
-    """Which jobs: by number, or all unfinished ones of a queue, optionally of one user."""
+class Selection(Body):
+    """Jobs of a queue and those below it, of a user, a name, a group (or patterns such as `fold-*`), and statuses; submitted
+    since a time, in seconds since the epoch.
+    """
 
-    jobs: Annotated[list[JobNumber], Field(max_length=100_000)] = Field(default_factory=list)
     queue: Text | None = None
     user: Text | None = None
+    name: Text | None = None
+    group: Text | None = None
+    status: list[JobStatus] = Field(default_factory=list)
+    since: float | None = None
+
+    def is_empty(self) -> bool:
+        """True if nothing is selected by."""
+        return not any((self.queue, self.user, self.name, self.group, self.status, self.since))
+
+
+class CancelManyRequest(Selection):
+    """Which jobs: by number, and the unfinished ones of a selection; without queue and user of that, only the caller's own."""
+
+    jobs: Annotated[list[JobNumber], Field(max_length=100_000)] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _check_any(self) -> Self:
-        if not self.jobs and self.queue is None:
+        if not self.jobs and self.is_empty():
             raise ValueError("name jobs or a queue")
         return self
 

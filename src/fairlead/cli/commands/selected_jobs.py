@@ -1,0 +1,209 @@
+"""Commands about one job or many, by number or selected: list, wait, print output, cancel, hold, release, run again."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli import option_values as values
+from fairlead.cli.commands.options import Json
+from fairlead.cli.failure import Failure
+from fairlead.cli.scheduler import connect, print_json
+from fairlead.cli.selection import Selection, chosen_jobs, print_changed, selected_jobs, selecting, task_places
+from fairlead.plain_text import plain
+
+MOST_EXPLAINED = 10
+"""Jobs of which `wait` says how they ended, at most."""
+
+Jobs = Annotated[
+    list[str] | None, typer.Argument(help="The jobs' numbers.", metavar="JOB", autocompletion=values.jobs, show_default=False)
+]
+
+
+@selecting
+def jobs(
+    selection: Selection,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="List at most N jobs.", min=1, max=10_000)] = 30,
+    long: Annotated[bool, typer.Option("--long", "-l", help="Also show users, CPU time and peak memory.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the newest jobs, newest first."""
+    from fairlead.cli.tables import job_table, show
+
+    with connect() as connection:
+        found, page = selected_jobs(connection, selection, limit)
+    if page["stalled"]:
+        print(f"fairlead: {plain(page['stalled'])}", file=sys.stderr)
+    if as_json:
+        print_json({**page, "jobs": found})
+        return
+    show(
+        job_table(found, long),
+        f"no jobs with {selection.text}" if selection else "no jobs yet: submit one with `fairlead submit`",
+    )
+
+
+@selecting
+def logs(
+    selection: Selection,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The job's number; add .INDEX for a task other than the first.",
+            metavar="JOB[.INDEX]",
+            autocompletion=values.jobs,
+            show_default=False,
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the tasks end.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", help="Only the last N lines of each stream.", min=0)] = None,
+    every: Annotated[bool, typer.Option("--all", help="Print the output of all tasks, each line after its task.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Likewise, of the failed tasks.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it all to this file instead.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Print the output of tasks. Their standard output and standard error go to this command's."""
+    from fairlead.cli.many_outputs import copy_all
+    from fairlead.cli.output import TaskOutput, targets_of
+
+    words = jobs or []
+    for word in words:
+        if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{0,15})?", word):
+            raise Failure(f"{word!r} is no task: write JOB or JOB.INDEX, such as 12 or 12.3")
+    together = every or failed or bool(selection) or len(words) > 1
+    if together and (wrong := [word for word in words if "." in word]):
+        raise Failure(f"{wrong[0]}: with --all, --failed or several jobs, name whole jobs: omit .{wrong[0].partition('.')[2]}")
+    with connect() as connection, targets_of(output) as targets:
+        if together or not words:
+            copy_all(connection, chosen_jobs(connection, "logs of", words, selection), targets, failed, follow, tail)
+            return
+        number, _, index = words[0].partition(".")
+        (place,) = task_places(connection, int(number), [(int(index), int(index))]) if index else (0,)
+        task = TaskOutput(connection, int(number), place, targets)
+        if tail is not None:
+            task.print_tail(tail)
+        if tail is None or follow:
+            task.copy(follow)
+
+
+@selecting
+def cancel(
+    selection: Selection,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Jobs, tasks or ranges of tasks: 12, 12.3, 12.0-9.",
+            metavar="JOB[.INDEX[-INDEX]]",
+            autocompletion=values.jobs,
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Cancel jobs, some tasks of a job, or all jobs of a queue, name or group.
+
+    Running tasks get SIGTERM, and SIGKILL after five seconds. Pending tasks never start. Without --queue or --user, only your
+    own jobs are selected.
+
+    Example: fairlead cancel 12 13.0-9
+    """
+    whole, parts = _tasks(jobs or [])
+    if not whole and not parts and not selection:
+        raise Failure("cancel what? Name jobs, such as 12 or 12.3, or select them, such as --name NAME or --queue QUEUE")
+    with connect() as connection:
+        cancelled: list[int] = []
+        if whole or selection:
+            cancelled = connection.post("/v1/cancel", {"jobs": whole, **selection.asked})["cancelled"]
+        print_changed([job for job in whole if job not in cancelled], "had ended already", "had ended already")
+        print_changed(cancelled, "is cancelled", "are cancelled")
+        if selection and not cancelled:
+            print(f"no jobs of yours that have not ended with {selection.text}")
+        for job, written in parts.items():
+            indices = task_places(connection, job, written)
+            changed = connection.post(f"/v1/jobs/{job}/cancel", {"indices": indices})["changed"]
+            named = f"task {job}.{written[0][0]}" if len(indices) == 1 else f"{len(indices)} tasks of job {job}"
+            is_are, had = ("is", "had") if len(indices) == 1 else ("are", "had all")
+            print(f"{named} {is_are} cancelled" if changed else f"{named} {had} ended already")
+
+
+@selecting
+def wait(
+    selection: Selection,
+    jobs: Jobs = None,
+    timeout: Annotated[str | None, typer.Option(help="Give up after this time, with exit status 124: 90, 30s, 5min, 2h.")] = None,
+) -> None:
+    """Wait until jobs have ended. Exit status 0 if all their tasks succeeded, otherwise 1."""
+    from fairlead.cli.job_options import seconds
+    from fairlead.cli.output import wait_with_progress
+
+    with connect() as connection:
+        numbers = chosen_jobs(connection, "wait for", jobs or [], selection)
+        ended = wait_with_progress(connection, numbers, seconds("--timeout", timeout))
+    if ended is None:
+        raise typer.Exit(124)
+    wrong = [job for job in ended if job["status"] != "succeeded"]
+    for job in wrong[:MOST_EXPLAINED]:
+        failed = f": {job['failed']} of {job['tasks']} tasks failed" if job["failed"] and job["tasks"] > 1 else ""
+        print(f"fairlead: job {job['id']} {job['status']}{failed}: see fairlead job {job['id']}", file=sys.stderr)
+    if len(wrong) > MOST_EXPLAINED:
+        print(f"fairlead: and {len(wrong) - MOST_EXPLAINED} more", file=sys.stderr)
+    raise typer.Exit(1 if wrong else 0)
+
+
+@selecting
+def hold(selection: Selection, jobs: Jobs = None) -> None:
+    """Keep the waiting tasks of jobs from starting. Running tasks go on."""
+    _change("hold", jobs or [], selection, ("is held", "are held"), ("was held already", "were held already"))
+
+
+@selecting
+def release(selection: Selection, jobs: Jobs = None) -> None:
+    """Release held jobs."""
+    _change("release", jobs or [], selection, ("is released", "are released"), ("was not held", "were not held"))
+
+
+def _change(verb: str, words: list[str], selection: Selection, done: tuple[str, str], nothing: tuple[str, str]) -> None:
+    """Post a change of jobs; of selected ones, only those that it applies to."""
+    if selection:
+        status = ["held"] if verb == "release" else ["waiting", "running"]
+        selection = selection._replace(asked={"status": status, **selection.asked})
+    changed: dict[bool, list[int]] = {True: [], False: []}
+    with connect() as connection:
+        for number in chosen_jobs(connection, verb, words, selection):
+            changed[connection.post(f"/v1/jobs/{number}/{verb}", {})["changed"]].append(number)
+    print_changed(changed[True], *done)
+    print_changed(changed[False], *nothing)
+
+
+@selecting
+def rerun(
+    selection: Selection,
+    jobs: Jobs = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only the failed tasks, with their original indices.")] = False,
+) -> None:
+    """Submit jobs again and print the new jobs' numbers."""
+    if selection and failed:
+        selection = selection._replace(asked={"status": ["failed"], **selection.asked})
+    with connect() as connection:
+        for number in chosen_jobs(connection, "rerun", jobs or [], selection):
+            answer = connection.submit(f"/v1/jobs/{number}/rerun", {"failed": failed})
+            if answer["warning"]:
+                print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
+            print(answer["id"])
+
+
+def _tasks(words: list[str]) -> tuple[list[int], dict[int, list[tuple[int, int]]]]:
+    """Split arguments such as ``12``, ``12.3`` and ``12.0-9`` into whole jobs, and ranges of task indices by job."""
+    whole: list[int] = []
+    parts: dict[int, list[tuple[int, int]]] = {}
+    for word in words:
+        match = re.fullmatch(r"([0-9]{1,15})(?:\.([0-9]{1,7})(?:-([0-9]{1,7}))?)?", word)
+        if match is None or (match[3] and int(match[3]) < int(match[2])):
+            raise Failure(f"{word!r} is no job: write JOB, JOB.INDEX or JOB.FIRST-LAST, such as 12, 12.3 or 12.0-9")
+        if match[2] is None:
+            whole.append(int(match[1]))
+        else:
+            parts.setdefault(int(match[1]), []).append((int(match[2]), int(match[3] or match[2])))
+    return whole, parts

@@ -1,0 +1,151 @@
+"""The options that select jobs: those of `jobs`, `cancel`, `logs`, `wait`, `rerun`, `hold` and `release`."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from fairlead.cli import option_values as values
+from fairlead.cli.failure import Failure
+from fairlead.cli.job_options import moment
+from fairlead.client.connection import Connection
+from fairlead.plain_text import plain
+
+PAGE, PAGE_OF_TASKS = 1000, 10_000
+"""Jobs and tasks per request."""
+MOST_NAMED = 10
+"""Changed jobs that get a line of their own, at most."""
+
+OPTIONS: dict[str, Any] = {
+    "queue": Annotated[
+        str | None, typer.Option("--queue", "-q", help="Jobs of this queue and those below.", autocompletion=values.queues)
+    ],
+    "user": Annotated[str | None, typer.Option("--user", "-u", help="Jobs of this user.")],
+    "name": Annotated[str | None, typer.Option(help="Jobs of this name, or such as 'fold-*'.")],
+    "group": Annotated[str | None, typer.Option(help="Jobs of this group: see `fairlead submit --group`.")],
+    "status": Annotated[
+        list[str],
+        typer.Option(
+            help="Jobs with this status: waiting, held, running, succeeded, failed or cancelled. Repeatable, or with commas.",
+            autocompletion=values.some_of(values.statuses_of_jobs),
+        ),
+    ],
+    "since": Annotated[str | None, typer.Option(help="Jobs submitted since: 2h, 16:00, 2026-05-01.")],
+}
+
+
+class Selection(NamedTuple):
+    """What the options say: as a request, and as it was written."""
+
+    asked: dict[str, Any]
+    text: str
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+
+def selecting(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that select jobs; it gets them as `selection`."""
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        selection = _read({name: given.pop(name) for name in OPTIONS})
+        command(**given, selection=selection)
+
+    own = inspect.signature(command).parameters
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=[] if name == "status" else None, annotation=hint)
+        for name, hint in OPTIONS.items()
+    ]
+    left = [each.replace(kind=each.KEYWORD_ONLY) for name, each in own.items() if name != "selection"]
+    with_options.__signature__ = inspect.Signature([*left, *options])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {**{each.name: each.annotation for each in left}, **OPTIONS}
+    return with_options
+
+
+def _read(options: dict[str, Any]) -> Selection:
+    asked = {name: value for name, value in options.items() if value}
+    text = " ".join(f"--{name} {','.join(value) if name == 'status' else value}" for name, value in asked.items())
+    if "status" in asked:
+        asked["status"], known = [word for each in asked["status"] for word in each.split(",")], values.statuses_of_jobs()
+        for word in asked["status"]:
+            if word not in known:
+                raise Failure(f"--status {plain(word)!r}: write one of {', '.join(known)}")
+    if "since" in asked:
+        asked["since"] = moment("--since", asked["since"], past=True)
+    return Selection(asked, plain(text))
+
+
+def selected_jobs(
+    connection: Connection, selection: Selection, most: int | None = None, mine: bool = False
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the newest selected jobs, at most `most`, and the last page; if `mine`, only what the caller may change."""
+    jobs: list[dict[str, Any]] = []
+    query = {**selection.asked, **({"mine": "true"} if mine else {})}
+    query |= {"status": ",".join(query["status"])} if "status" in query else {}
+    page: dict[str, Any] = {"next": None}
+    while True:  # a page of long commands is short
+        limit = PAGE if most is None else min(PAGE, most - len(jobs))
+        page = connection.get("/v1/jobs", **query, before=page["next"], limit=limit)
+        jobs += page["jobs"]
+        if page["next"] is None or len(jobs) == most:
+            return jobs, page
+
+
+def chosen_jobs(connection: Connection, verb: str, words: Iterable[str], selection: Selection) -> list[int]:
+    """Return the numbers of the jobs named by `words`, or else of the caller's selected jobs. Raises Failure for none."""
+    numbers = [*map(number_of, words)]
+    if numbers and selection:
+        raise Failure(f"{verb} what? Name jobs, or select them with {selection.text}, not both")
+    if numbers:
+        return list(dict.fromkeys(numbers))
+    if not selection:
+        raise Failure(f"{verb} what? Name jobs, such as 12, or select them, such as --name NAME")
+    jobs, _ = selected_jobs(connection, selection, mine=True)
+    if not jobs:
+        raise Failure(f"no jobs of yours with {selection.text}")
+    return [job["id"] for job in reversed(jobs)]
+
+
+def print_changed(numbers: list[int], one: str, many: str) -> None:
+    """Print what happened to jobs: a line each, or one line for more than a few."""
+    from fairlead.model.ranges import ranges_of, written_ranges
+
+    if len(numbers) <= MOST_NAMED:
+        for number in numbers:
+            print(f"job {number} {one}")
+    else:
+        print(f"{len(numbers)} jobs {many}: {written_ranges(ranges_of(sorted(numbers)), MOST_NAMED)}")
+
+
+def all_tasks(connection: Connection, job: int, status: str | None = None) -> Iterator[dict[str, Any]]:
+    """Yield a job's tasks, optionally of one status."""
+    first: int | None = 0
+    while first is not None:
+        page = connection.get(f"/v1/jobs/{job}/tasks", first=first, limit=PAGE_OF_TASKS, status=status)
+        yield from page["tasks"]
+        first = page["next"]
+
+
+def task_places(connection: Connection, job: int, ranges: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the places of a job's tasks, from 0 on, by ranges of the indices that they know themselves by. Raises Failure."""
+    info = connection.get(f"/v1/jobs/{job}")
+    if not info["indices"]:
+        return [index for first, last in ranges for index in range(first, last + 1)]
+    tasks, found = [*all_tasks(connection, job)], []
+    for first, last in ranges:
+        there = [task["index"] for task in tasks if first <= task["known_as"] <= last]
+        if not there:
+            raise Failure(f"job {job} has no task {first}: its tasks are {info['indices']}")
+        found += there
+    return found
+
+
+def number_of(job: str, more: str = "") -> int:
+    """Read a job's number. Raises Failure, with `more` at the end of its message."""
+    if not re.fullmatch(r"[0-9]{1,15}", job):
+        raise Failure(f"{job!r} is no job: write a number listed by `fairlead jobs`, such as 12{more}")
+    return int(job)

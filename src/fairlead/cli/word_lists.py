@@ -1,0 +1,69 @@
+"""Lists of words for the tasks of a job, as GNU parallel takes them: ``gzip {} ::: a b``, and ``:::: FILE`` for a word a line."""
+
+import re
+import sys
+from pathlib import Path
+
+from fairlead.cli.failure import Failure
+
+MARKS = (":::", "::::")
+OWN = ("parallel", "sem")
+"""Programs for which the marks are arguments."""
+
+_PLACE = re.compile(r"\{(//|/\.|/|\.)?\}")
+_NUMBERED = re.compile(r"\{[0-9]{1,3}(//|/\.|/|\.)?\}")
+
+
+def with_lists(command: list[str]) -> tuple[list[str], list[list[str]]]:
+    """Split a command into the command of a task, in which ``{1}``, ``{2}``, ... stand for words, and the lists of words.
+
+    ``{}`` becomes the words of all lists. Without any such place they come last. Raises Failure.
+    """
+    if not command or Path(command[0]).name in OWN or not any(word in MARKS for word in command):
+        return command, []
+    begin = next(place for place, word in enumerate(command) if word in MARKS)
+    lists = list(_lists(command[begin:]))
+    own, numbers = command[:begin], range(1, len(lists) + 1)
+    for word in own:
+        for unknown, instead in (("{#}", ", or {index}, which counts from 0"), ("{%}", "")):
+            if unknown in word:
+                raise Failure(f"{word!r}: {unknown} is unknown: write {{}}, {{1}} or {{1.}}{instead}")
+    if not any(_PLACE.search(word) or _NUMBERED.search(word) for word in own):
+        own = [*own, "{}"]
+    words = []
+    for word in own:
+        if _PLACE.fullmatch(word):
+            words += [f"{{{number}{word[1:-1]}}}" for number in numbers]
+        else:
+            words.append(_PLACE.sub(lambda found: " ".join(f"{{{number}{found[1] or ''}}}" for number in numbers), word))
+    return words, lists
+
+
+def _lists(words: list[str]) -> list[list[str]]:
+    """Read the lists that follow the first mark."""
+    found: list[list[str]] = []
+    mark = ""
+    for word in words:
+        if word in (":::+", "::::+"):
+            raise Failure(f"{word}: lists cannot be linked: use `fairlead submit --jobs FILE`")
+        if word in MARKS:
+            mark = word
+            found += [[]] if mark == ":::" else []
+        elif mark == ":::":
+            found[-1].append(word)
+        else:
+            found.append(_lines(word))
+    if words[-1] in MARKS or not all(found):
+        raise Failure(
+            f"{mark} what? Write words after it" if mark == ":::" else f"{mark} what? Write a file with a word per line"
+        )
+    return found
+
+
+def _lines(path: str) -> list[str]:
+    """Read the lines of a file, or of standard input for ``-``, without empty ones."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise Failure(f":::: {path}: cannot be read: {error.strerror}") from None
+    return [line for line in data.decode("utf-8", "surrogateescape").split("\n") if line]

@@ -1,0 +1,163 @@
+"""Many jobs as one: jobs selected by name, group, status and age; arrays with indices as written; a task for each word."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.cli.failure import Failure
+from fairlead.cli.job_options import moment
+from fairlead.cli.word_lists import with_lists
+from fairlead.engines.local.instructions import filled
+from fairlead.model.ranges import number_at, ranges_of, read_ranges, written_ranges
+from fairlead.model.specs import Work
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, unique=True).map(sorted))
+def test_ranges_say_the_same_numbers(numbers):
+    ranges = ranges_of(numbers)
+    assert [number_at(ranges, place) for place in range(len(numbers))] == numbers
+    assert read_ranges(written_ranges(ranges)) == numbers
+    assert [Work().with_indices(numbers).known_as(place) for place in range(len(numbers))] == numbers
+
+
+def test_indices_are_read_as_slurm_writes_them():
+    assert read_ranges("1-10,15,20-30:2,9") == [*range(1, 11), 15, *range(20, 31, 2)]
+    assert written_ranges(ranges_of([*range(1, 11), 15, *range(20, 31, 2)])) == "1-10,15,20-30:2"
+    assert Work().with_indices([0, 1, 2]) == Work()
+    for wrong in ("", "a", "3-1", "1-3:0", "1--3", "0-999999999", "1,", "-1"):
+        with pytest.raises(ValueError, match=r"write|more than"):
+            read_ranges(wrong)
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b/c.d", ".e", ""]), min_size=1, max_size=4), min_size=1, max_size=3))
+def test_there_is_a_task_for_each_choice_of_words_the_last_list_fastest(lists):
+    work = Work(values=lists)
+    choices = list(itertools.product(*lists))
+    assert [tuple(work.values_of(index)) for index in range(len(choices))] == choices
+    words = [word for number, _ in enumerate(lists, 1) for word in (f"{{{number}}}", f"-{{{number}/}}")]
+    for index, choice in enumerate(choices):
+        expected = [word for value in choice for word in (value, f"-{value.rpartition('/')[2]}")]
+        assert [filled(word, work.values_of(index)) for word in words] == expected
+
+
+def test_places_are_filled_as_in_gnu_parallel():
+    values = ["dir/a.tar.gz", "b"]
+    for place, value in {
+        "{1}": "dir/a.tar.gz", "{1.}": "dir/a.tar", "{1/}": "a.tar.gz", "{1//}": "dir", "{1/.}": "a.tar", "{2//}": ".",
+        "{2.}": "b",         "{3}": "{3}", "{0}": "{0}", "{{1}}": "{1}", "{index}": "{index}",
+        "{}": "{}", "x{2}{1/}": "xba.tar.gz",
+    }.items():  # fmt: skip
+        assert filled(place, values) == value
+
+
+def test_lists_of_words_are_read_as_gnu_parallel_does(tmp_path):
+    file = tmp_path / "list"
+    file.write_text("one two\n\nthree\n")
+    for command, expected in {
+        ("gzip", ":::", "a", "b"): (["gzip", "{1}"], [["a", "b"]]),
+        ("mv", "{}", "{.}.old", ":::", "a"): (["mv", "{1}", "{1.}.old"], [["a"]]),
+        ("echo", "{}", "x{}", ":::", "a", ":::", "b"): (["echo", "{1}", "{2}", "x{1} {2}"], [["a"], ["b"]]),
+        ("echo", "{2}", "::::", str(file), ":::", "b"): (["echo", "{2}"], [["one two", "three"], ["b"]]),
+        ("parallel", "echo", ":::", "a"): (["parallel", "echo", ":::", "a"], []),
+        ("find", "-exec", "rm", "{}", ";"): (["find", "-exec", "rm", "{}", ";"], []),
+    }.items():
+        assert with_lists([*command]) == expected
+    for wrong in ([":::"], ["::::"], [":::", "a", "::::"], [":::", "a", ":::+", "b"], ["::::", "/no/such"], ["{#}", ":::", "a"]):
+        with pytest.raises(Failure, match=r"what\?|linked|No such|index"):
+            with_lists(["echo", *wrong])
+
+
+def test_moments_are_read_as_people_write_them(monkeypatch):
+    from datetime import datetime
+
+    now = datetime.now().astimezone()
+    assert abs(moment("--begin", "now+1h") - now.timestamp() - 3600) < 60
+    assert abs(moment("--since", "2h", past=True) - now.timestamp() + 7200) < 60
+    assert moment("--begin", "2026-05-01T16:00") == datetime(2026, 5, 1, 16).astimezone().timestamp()
+    for text in ("00:00", "9:30", "23:59:59"):
+        ahead, ago = moment("--begin", text), moment("--since", text, past=True)
+        assert 0 < ahead - datetime.now().timestamp() <= 25 * 3600
+        assert 0 <= datetime.now().timestamp() - ago <= 25 * 3600
+    for wrong in ("noon", "25:00", "now-1h", "2026-13-01", ""):
+        with pytest.raises(Failure, match="is no time"):
+            moment("--begin", wrong)
+
+
+def test_an_array_keeps_its_indices_in_listings_logs_and_cancellations(idle):
+    job = idle.submit(
+        "-q", "A", "--array", "1-3,9,20-24:2%2", "--", "sh", "-c", "echo {index}=$FAIRLEAD_INDEX; test {index} != 9"
+    )
+    idle.call("wait", f"{job}")
+    assert idle.job(job)["at_most"] == 2
+    assert idle.ok("logs", f"{job}.22") == "22=22\n"
+    refused = idle.call("logs", f"{job}.0")
+    assert refused.stderr == f"fairlead: job {job} has no task 0: its tasks are 1-3,9,20-24:2\n"
+    assert idle.ok("logs", "--failed", f"{job}") == "9: 9=9\n"
+    assert [line.split()[:2] for line in idle.ok("job", f"{job}", "--tasks", "2-9").splitlines()[-3:]] == [
+        ["2", "succeeded"], ["3", "succeeded"], ["9", "failed"],
+    ]  # fmt: skip
+    held = idle.submit("-q", "A", "--hold", "--array", "5,7,9", "--", "true")
+    assert idle.ok("cancel", f"{held}.7-9") == f"2 tasks of job {held} are cancelled\n"
+    assert "has no task 6" in idle.call("cancel", f"{held}.6").stderr
+    for wrong in (["--array", "3-1"], ["--array", "1-3", "-n", "2"], ["--array", "1-3%x"]):
+        assert "array" in idle.call("submit", "-q", "A", *wrong, "--", "true").stderr
+    idle.ok("cancel", f"{held}")
+
+
+def test_a_task_for_each_word_of_lists_and_files(idle):
+    job = idle.submit("-q", "A", "--", "echo", "{2/.}-{1}-{index}", ":::", "a b", "{index}", ":::", "x/y.txt", "z")
+    idle.ok("wait", f"{job}")
+    assert idle.ok("logs", "--all", f"{job}") == "0: y-a b-0\n1: z-a b-1\n2: y-{index}-2\n3: z-{index}-3\n"
+    line = "printf 'one\\ntwo\\n' | fairlead submit -q A -- sh -c 'echo $1; test $1 != two' - :::: -"
+    job = int(idle.shell(line).stdout)
+    assert idle.call("wait", f"{job}").returncode == 1
+    again = int(idle.ok("rerun", "--failed", f"{job}"))
+    assert idle.call("wait", f"{again}").returncode == 1
+    assert idle.ok("logs", "--all", f"{again}") == "1: two\n"
+
+
+def test_jobs_are_selected_alike_by_all_commands(idle):
+    first = idle.submit("-q", "A", "--name", "fold-1", "--group", "sweep", "--", "sh", "-c", "echo one; exit 3")
+    idle.submit("-q", "A", "--name", "fold-2", "--group", "sweep", "--", "echo", "two")
+    idle.submit("-q", "B", "--name", "other", "--hold", "--", "true")
+    assert idle.call("wait", "--group", "sweep").returncode == 1
+
+    def listed(*options):
+        found = json.loads(idle.ok("jobs", "--since", "1h", "--json", *options))["jobs"]
+        return [job["id"] - first for job in found if job["id"] >= first]
+
+    assert listed("--name", "fold-*") == listed("--group", "sweep") == [1, 0]
+    assert listed("--status", "failed,held") == listed("--status", "failed", "--status", "held") == [2, 0]
+    assert listed("--group", "swee") == listed("--name", "fold-3") == []
+    assert idle.ok("logs", "--name", "fold-?") == f"{first}.0: one\n{first + 1}.0: two\n"
+    written = idle.folder / "all.txt"
+    idle.ok("logs", "--group", "sweep", "--output", str(written))
+    assert written.read_text() == f"{first}.0: one\n{first + 1}.0: two\n"
+    again = int(idle.ok("rerun", "--failed", "--group", "sweep"))
+    assert again == first + 3
+    assert "no jobs of yours with --name nothing" in idle.call("hold", "--name", "nothing").stderr
+    assert idle.ok("release", "--name", "other") == f"job {first + 2} is released\n"
+    idle.ok("wait", "--name", "other", "--name", "other")
+    assert idle.ok("cancel", "--group", "sweep") == "no jobs of yours that have not ended with --group sweep\n"
+    assert "not both" in idle.call("wait", "1", "--group", "sweep").stderr
+    assert "wait for what?" in idle.call("wait").stderr
+
+
+def test_a_cancellation_of_many_jobs_is_one_line(idle):
+    (idle.folder / "jobs.csv").write_text("command\n" + "true\n" * 30)
+    numbers = [*map(int, idle.ok("submit", "-q", "A", "--hold", "--group", "many", "--jobs", "jobs.csv").split())]
+    assert idle.ok("cancel", "--group", "many", "--status", "held") == f"30 jobs are cancelled: {numbers[0]}-{numbers[-1]}\n"
+
+
+def test_the_output_of_all_tasks_is_followed(idle):
+    script = "echo begun; until test -e go{index}; do sleep 0.05; done; printf done"
+    job = idle.submit("-q", "A", "-n", "2", "--cpu", "0.1", "--", "sh", "-c", script)
+    following = idle.start("logs", "-f", "--all", f"{job}")
+    assert sorted(following.stdout.readline() for _ in range(2)) == [b"0: begun\n", b"1: begun\n"]
+    (idle.folder / "go1").touch()
+    assert following.stdout.readline() == b"1: done\n"
+    (idle.folder / "go0").touch()
+    assert following.communicate(timeout=60)[0] == b"0: done\n"
