@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 
 
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
-ALONE = ("allocate.md", "simulate.md", "over-time.md", "yarn.md", "import.md", "diff.md")
+ALONE = ("allocate.md", "fair.md", "simulate.md", "over-time.md", "yarn.md", "import.md", "diff.md")
 """The pages that need no scheduler."""
 LISTS = ("fairlead queues", "fairlead nodes", "fairlead job", "fairlead why", "fairlead when", "fairlead top")
 

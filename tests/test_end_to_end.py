@@ -199,6 +199,33 @@ def test_it_is_said_whose_each_card_is(live):
     assert live.ask("jobs/2/tasks")["tasks"][0]["cards"] == [2], "which it had"
 
 
+def test_cards_are_numbered_on_over_the_nodes_of_a_machine_without_end(live):
+    """The 70 cards of the first node do not hide whose those of the second are, before and after a restart."""
+    before = live.config.read_text()
+    more = '\n[[node]]\nname = "n2"\ncapacity = { gpu = 4, cpu = 9, memory = "18Gi" }\n'
+    live.config.write_text(before.replace("capacity = { ", "capacity = { gpu = 70, ") + more)
+    live.end(signal.SIGTERM)
+    live.up()
+    first, second = (live.submit("-q", "A", "--gpu", n, "--", "sh", "-c", GATE) for n in ("69", "3"))
+    live.until(lambda: [live.job(job)["running"] for job in (first, second)] == [1, 1])
+    live.ok("drain", "n2", "--gpu", "73")
+    has = lambda: [[(c["card"], c["status"], c["job"]) for c in node["cards"]] for node in live.ask("nodes")["nodes"]]  # noqa: E731
+    expected = [
+        [*((k, "used", first) for k in range(69)), (69, "free", None)],
+        [*((k, "used", second) for k in (70, 71, 72)), (73, "drained", None)],
+    ]
+    assert has() == expected
+    assert f"70-72: {second}.0, 73: drained" in live.ok("nodes")
+    assert f'fairlead_node_card{{card="72",job="{second}",node="n2"' in live.http("GET", "/metrics")[1]
+    live.kill()
+    live.up()
+    assert has() == expected
+    assert live.ask(f"jobs/{second}/tasks")["tasks"][0]["cards"] == [70, 71, 72]
+    live.ok("resume", "n2", "--gpu", "73")
+    assert has()[1][3] == (73, "free", None)
+    live.config.write_text(before)
+
+
 def test_one_card_of_a_node_is_drained_and_resumed(live):
     """What runs on it goes on; no task gets it until it is resumed, also after a restart."""
     live.config.write_text(live.config.read_text().replace("capacity = { ", "capacity = { gpu = 2, "))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.model.cards import cards_of, words_of
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.quantity import LARGEST, format_quantity, format_share, parse_quantity
 from fairlead.model.specs import Queue
@@ -89,6 +90,13 @@ labels = { disk = "ssd" }
 [scheduler]
 reserve_after = "2min"
 """
+
+
+@given(st.sets(st.integers(0, 2**16 - 1), max_size=20))
+def test_a_set_of_cards_is_read_back_from_words_that_fit_into_int64(cards):
+    words = words_of(cards)
+    assert cards_of(words) == sorted(cards)
+    assert all(0 <= word < 2**63 for word in words)
 
 
 def test_a_configuration_is_read_whole(tmp_path):

@@ -121,7 +121,7 @@ def test_a_task_ran_for_as_long_as_was_measured_however_late_that_is_heard_of():
     for fact in facts[1:]:
         apply(state, fact)
     found = {(row["queue"], row["user"]): row["asked"] for row in used_rows(state, 4 * HOUR) if row["user"]}
-    assert found == {("a", "ada"): {"cpu": 2000 / 2}, ("b", "ada"): {"cpu": 1000 / 4}}
+    assert found == {("a", "ada"): {"cpu": 2000 / 2}, ("a", "bo"): {"cpu": 0.0, "memory": 0.0}, ("b", "ada"): {"cpu": 1000 / 4}}
     one, other = (state.jobs.first[row] for row in state.job_rows(np.array([1, 4])))
     assert (state.tasks.started_at[one], state.tasks.finished_at[one]) == (2.5 * HOUR, 3 * HOUR)
     assert (state.tasks.started_at[other], state.tasks.finished_at[other]) == (2.75 * HOUR, 3 * HOUR)

@@ -116,7 +116,11 @@ def test_days_are_those_of_the_facts_wherever_they_are_folded(jobs, lost, now, f
         if k == folded:
             state = snapshot.load(list(snapshot.dump(state)), msgspec.msgpack.Decoder(UsedDays).decode)
         apply(state, fact)
-    found = {(row["day"], row["queue"], row["user"]): row for row in used_rows(state, now, by_day=True) if row["user"]}
+    found = {
+        (row["day"], row["queue"], row["user"]): row
+        for row in used_rows(state, now, by_day=True)
+        if row["user"] and (row["tasks"] or any(row["asked"].values()))
+    }
     wanted = expected(jobs, lost if lost <= now else np.inf, now)
     assert {(np.datetime64(day), *key) for day, *key in found} == {(np.datetime64(0, "D") + day, *key) for day, *key in wanted}
     for (day, queue, user), (tasks, failed, asked, wasted) in wanted.items():
@@ -160,11 +164,9 @@ def test_days_are_known_when_facts_are_dropped(monkeypatch):
 
 def test_queues_have_what_they_were_entitled_to_beside_what_they_had(monkeypatch):
     monkeypatch.setattr(used_days, "LOOK_EVERY", 0.0)
-    found = {
-        (row["queue"], row["day"]): (row["entitled"], row["got"])
-        for row in usage_of_journal(kept(monkeypatch, 1), 5 * DAY, 4 * DAY - 1, by_day=True)["usage"]
-        if not row["user"]
-    }
+    found = defaultdict(lambda: np.zeros(2))
+    for row in usage_of_journal(kept(monkeypatch, 1), 5 * DAY, 4 * DAY - 1, by_day=True)["usage"]:
+        found[row["queue"], row["day"]] += row["entitled"], row["got"]
     # A has work for all of the cluster, and runs on three quarters from noon on; B needs a quarter, and has it a day later.
     assert found["a", "1970-01-01"] == pytest.approx((24 * 0.75, 12 * 0.75))
     assert found["b", "1970-01-01"] == pytest.approx((24 * 0.25, 0.0))
@@ -197,7 +199,7 @@ def test_usage_is_asked_for_by_day_queue_and_job(idle):
     idle.ok("wait", str(job))
     lines = idle.ok("usage", "--by", "day,queue", "--since", "2020-01-01", "--csv").splitlines()
     assert lines[0].startswith("day,queue,tasks,failed,")
-    assert lines[0].endswith("peak_memory_bytes,entitled_share_hours,had_share_hours")
+    assert lines[0].endswith("peak_memory_bytes,waiting,entitled_share_hours,had_share_hours")
     assert any(line.split(",")[1] == "A" for line in lines[1:])
     assert f"\n{job}," in idle.ok("usage", "--by", "job", "--csv")
     assert "-W" in idle.ok("usage", "--by", "week")

@@ -94,7 +94,7 @@ def usage_table(
     sums: dict[tuple[str, ...], dict[str, Any]], keys: list[str], resources: list[str], hours: float | None = None
 ) -> Table:
     """Return a row per key; with the hours of the period also what queues were entitled to and had, in parts of the cluster."""
-    columns = [*(f">{_unit(name)}" for name in resources), ">cpu·h used", ">lost", ">peak"]
+    columns = [*(f">{_unit(name)}" for name in resources), ">cpu·h used", ">lost", ">peak", ">waiting"]
     table = plain_table(*keys, ">tasks", ">failed", *columns, *([">entitled", ">had"] if hours else []))
     for key, row in sums.items():
         asked, lost = (row[kind].get("cpu", 0.0) for kind in ("asked", "lost"))
@@ -106,6 +106,7 @@ def usage_table(
             f"{row['cpu_hours']:.2f}",
             f"{lost / asked:.0%}" if asked else "",
             round_quantity("memory", row["peak_memory"]) if row["peak_memory"] else "",
+            str(row.get("waiting") or ""),  # a scheduler of an older version reports none
             *([f"{row['entitled'] / hours:.1%}", f"{row['got'] / hours:.1%}"] if hours else []),
         )
     return table
@@ -115,8 +116,9 @@ def _write_csv(sums: dict[tuple[str, ...], dict[str, Any]], keys: list[str], res
     writer = csv.writer(sys.stdout, lineterminator="\n")
     hours = [f"{kind}_{name}_hours" for kind in ("asked", "lost") for name in resources]
     shares = ["entitled_share_hours", "had_share_hours"] if "user" not in keys and "job" not in keys else []
-    writer.writerow([*keys, "tasks", "failed", *hours, "used_cpu_hours", "peak_memory_bytes", *shares])
+    writer.writerow([*keys, "tasks", "failed", *hours, "used_cpu_hours", "peak_memory_bytes", "waiting", *shares])
     for key, row in sums.items():
         amounts = [round(_hours(each, row[kind].get(each, 0.0)), 6) for kind in ("asked", "lost") for each in resources]
         more = [round(row[name], 6) for name in ("entitled", "got")][: len(shares)]
-        writer.writerow([*key, row["tasks"], row["failed"], *amounts, row["cpu_hours"], row["peak_memory"] or 0, *more])
+        rest = row["cpu_hours"], row["peak_memory"] or 0, row.get("waiting", 0)
+        writer.writerow([*key, row["tasks"], row["failed"], *amounts, *rest, *more])

@@ -51,12 +51,20 @@ def usage_of_journal(
 
 
 def used_rows(state: State, now: float, since: float = -inf, until: float = inf, by_day: bool = False) -> list[UsedBy]:
-    """Return the sums of a state's days by queue and user, with what runs now; of the days of a period."""
+    """Return the sums of a state's days by queue and user, with what runs and waits now; of the days of a period."""
     days = state.days
     assert isinstance(days, UsedDays)
     days.look(state, now)
     rows = state.held_rows()
     days.hold(state, rows, state.tasks.started_at[rows], now, np.zeros(len(rows), np.bool_))
+    for job in np.flatnonzero(state.jobs.waiting[: state.jobs.n]).tolist():
+        number = int(state.jobs.id[job])
+        spec = state.index.specs[number]
+        key = state.display_name(spec.queue), spec.user, number if days.by_job else 0
+        today = days.sums(state, int(now // DAY), key)
+        today.waiting += int(state.jobs.waiting[job])
+        for name in spec.demand:
+            today.asked.setdefault(name, 0.0)
     found: dict[tuple[str, str, str | None, int], UsedBy] = {}
     for day in sorted(day for day in days.rows if since < (day + 1) * DAY and day * DAY < until):
         named = (date(1970, 1, 1) + timedelta(day)).isoformat() if by_day else None
@@ -68,6 +76,7 @@ def used_rows(state: State, now: float, since: float = -inf, until: float = inf,
                 "job": job or None,
                 "tasks": sums.tasks,
                 "failed": sums.failed,
+                "waiting": sums.waiting,
                 "asked": sums.asked,
                 "lost": sums.lost,
                 "cpu_hours": sums.cpu_ms / 3_600_000,
@@ -75,8 +84,12 @@ def used_rows(state: State, now: float, since: float = -inf, until: float = inf,
                 "entitled": sums.entitled,
                 "got": sums.got,
             }
-            key = queue, user, named, job
-            found[key] = together(found[key], row) if key in found else row
+            place = queue, user, named, job
+            found[place] = together(found[place], row) if place in found else row
+    first = {(place[0], place[2]): row for place, row in reversed(found.items()) if place[1]}
+    for place in [*found]:
+        if not place[1] and (place[0], place[2]) in first:  # what the queue was entitled to counts with its first user
+            first[place[0], place[2]].update(together(first[place[0], place[2]], found.pop(place)))
     return [*found.values()]
 
 

@@ -34,6 +34,7 @@ class Sums(msgspec.Struct):
     lost: dict[str, float] = msgspec.field(default_factory=dict)
     entitled: float = 0.0
     got: float = 0.0
+    waiting: int = 0
 
 
 Key = tuple[str, str, int]
@@ -68,7 +69,7 @@ class UsedDays(msgspec.Struct):
         parts = parts_of(state)
         for day, hours in self._days(since, at):
             for queue, entitled, got in zip(parts.queues, parts.entitled.tolist(), parts.has.tolist(), strict=True):
-                sums = self._sums(state, day, (state.display_name(state.tree.names[queue]), "", 0))
+                sums = self.sums(state, day, (state.display_name(state.tree.names[queue]), "", 0))
                 sums.entitled += entitled * hours
                 sums.got += got * hours
 
@@ -84,7 +85,7 @@ class UsedDays(msgspec.Struct):
             for day, _ in self._days(float(starts[these].min()), ended):
                 low, high = max(self.begin, day * DAY), min(ended, self.end, (day + 1) * DAY)
                 hours = np.maximum(high - np.maximum(starts[these], low), 0.0) / 3600
-                sums = self._sums(state, day, keys[-1][0])
+                sums = self.sums(state, day, keys[-1][0])
                 for name, amount in spec.demand.items():
                     for into, part in ((sums.asked, hours), (sums.lost, hours[wasted[these]])):
                         if amount and len(part):
@@ -99,7 +100,7 @@ class UsedDays(msgspec.Struct):
         failed = ~(good | (status == STOPPING) | (status == REVOKING))  # not cancelled or preempted
         keys = self.hold(state, rows, fact.began(state.tasks.started_at[rows]), fact.at, ~good)
         for key, these in keys if self.begin <= fact.at <= self.end else []:
-            sums = self._sums(state, int(fact.at // DAY), key)
+            sums = self.sums(state, int(fact.at // DAY), key)
             sums.tasks += len(these)
             sums.failed += int(failed[these].sum())
             if len(fact.cpu):
@@ -115,7 +116,7 @@ class UsedDays(msgspec.Struct):
             day += 1
             since = day * DAY
 
-    def _sums(self, state: State, day: int, key: Key) -> Sums:
+    def sums(self, state: State, day: int, key: Key) -> Sums:
         rows = self.rows.get(day)
         if rows is None:
             rows = self.rows[day] = {}

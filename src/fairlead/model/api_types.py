@@ -380,10 +380,10 @@ class OverTimeInfo(TypedDict):
 class UsedBy(TypedDict):
     """Use of one user's tasks in one queue; `day` (such as 2026-11-25, UTC) and `job` are None unless asked for.
 
-    - `tasks`: ended attempts; `failed`: those that failed by themselves.
+    - `tasks`: ended attempts; `failed`: those that failed by themselves; `waiting`: pending tasks at the end of the time.
     - `asked`: requested resources, base units x hours; `lost`: the part of attempts without a result.
     - `cpu_hours`: CPU time really used; `peak_memory`: the maximum of one attempt, in bytes.
-    - `entitled`, `got`: of the queue, in dominant shares of the cluster x hours; in its row without a user.
+    - `entitled`, `got`: of the queue, in dominant shares of the cluster x hours; in one of its rows.
     """
 
     queue: str
@@ -392,6 +392,7 @@ class UsedBy(TypedDict):
     job: int | None
     tasks: int
     failed: int
+    waiting: int
     asked: dict[str, float]
     lost: dict[str, float]
     cpu_hours: float

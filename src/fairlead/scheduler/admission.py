@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from fairlead.model.cards import MOST_CARDS, bits_of, cards_of, named
+from fairlead.model.cards import named
 from fairlead.model.quantity import LARGEST, LEAST_MEMORY, format_quantities, format_quantity
 from fairlead.model.specs import ROOT, USERS, Job, Node, Queue, Settings, ancestors, inner_names, path_to_root, settings_for
 from fairlead.scheduler.cluster import meets, tasks_that_fit
@@ -408,12 +408,11 @@ def forget_cards(state: State, node: str, there: Sequence[int] | None, now: floa
     row = state.cluster.rows.get(node)
     if row is None or there is None:
         return []
-    gone = cards_of(int(state.nodes.drained_cards[row]) & ~bits_of(there))
+    gone = sorted({*state.drained_cards(row)} - {*there})
     return [NodeResumed(at=now, node=node, cards=gone)] if gone else []
 
 
 def _known_cards(node: str, cards: Sequence[int], there: Sequence[int]) -> list[int]:
-    there = [card for card in there if card < MOST_CARDS]
     unknown = sorted({*cards} - {*there})
     if unknown:
         has = ", ".join(map(str, there)) or "none"

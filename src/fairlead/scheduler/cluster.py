@@ -1,8 +1,11 @@
 """The nodes: their specs, total capacity, and which of them meet which constraints."""
 
+from collections.abc import Set
+
 import numpy as np
 from msgspec import Struct, field
 
+from fairlead.model.cards import cards_of
 from fairlead.model.specs import Node
 from fairlead.scheduler.tables import I64, NONE, Nodes, Offers, vector
 
@@ -63,7 +66,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self.total = self.total + capacity
         return row
 
-    def count_drained(self, row: int, in_use: int, table: Nodes, resources: list[str]) -> bool:
+    def count_drained(self, row: int, in_use: Set[int], table: Nodes, resources: list[str]) -> bool:
         """Keep the drained cards of a node that are not `in_use` out of its capacity, as far as it is free.
 
         So no task is placed for which no card is left. Returns True if that changed the capacity.
@@ -72,7 +75,8 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
             return False
         gpu, whole = resources.index("gpu"), self.specs[row].capacity.get("gpu", 0)
         free = whole - int(table.capacity[row, gpu] - table.free[row, gpu])
-        less = min(1000 * (int(table.drained_cards[row]) & ~in_use).bit_count(), max(0, free))
+        drained = {*cards_of(table.drained_cards[row].tolist())}
+        less = min(1000 * len(drained - in_use), max(0, free))
         change = whole - less - int(table.capacity[row, gpu])
         table.capacity[row, gpu] += change
         table.free[row, gpu] += change

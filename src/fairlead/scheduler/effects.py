@@ -4,13 +4,13 @@ Tasks are updated in compiled code (:mod:`fairlead.scheduler.kernel`), all colum
 jobs that are more than their tasks: gangs, dependencies.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from fairlead.model.cards import bits_of
+from fairlead.model.cards import cards_of, words_of
 from fairlead.model.quantity import LARGEST
 from fairlead.model.specs import ROOT
 from fairlead.outcomes import Outcome
@@ -212,7 +212,7 @@ def _capacity_changed(state: State, row: int, at: float) -> None:
 def _node_drained(state: State, fact: NodeDrained) -> None:
     row = _node_row(state, fact.node)
     if fact.cards:
-        state.nodes.drained_cards[row] |= bits_of(fact.cards)
+        _set_drained(state, row, {*state.drained_cards(row), *fact.cards})
         state.drained.add(row)
         drop_offers_on(state, row, "node changed", fact.at)
         return
@@ -225,22 +225,27 @@ def _node_drained(state: State, fact: NodeDrained) -> None:
 def _node_resumed(state: State, fact: NodeResumed) -> None:
     row = _node_row(state, fact.node)
     if fact.cards:
-        state.nodes.drained_cards[row] &= ~bits_of(fact.cards)
+        _set_drained(state, row, {*state.drained_cards(row)} - {*fact.cards})
         return
     state.nodes.draining[row] = False
     state.order.invalidate()
 
 
+def _set_drained(state: State, row: int, cards: Set[int]) -> None:
+    state.nodes.set_cards("drained_cards", np.array([row]), np.array([words_of(cards)], np.int64))
+
+
 def _count_drained(state: State, at: float) -> None:
     """Adjust the capacity of nodes with drained cards to which of these are in use now."""
     for row in list(state.drained):
-        in_use, task = 0, int(state.nodes.task[row])
+        in_use: set[int] = set()
+        task = int(state.nodes.task[row])
         while task != NONE:
-            in_use |= int(state.tasks.cards[task])
+            in_use |= {*cards_of(state.tasks.cards[task].tolist())}
             task = int(state.tasks.after[task])
         if state.cluster.count_drained(row, in_use, state.nodes, state.resources) and state.nodes.up[row]:
             _capacity_changed(state, row, at)
-        if not state.nodes.drained_cards[row]:
+        if not state.drained_cards(row):
             state.drained.discard(row)
 
 
@@ -368,7 +373,7 @@ def _tasks_started(state: State, fact: TasksStarted) -> None:
     if len(fact.ago):
         state.tasks.started_at[state.jobs.first[rows] + fact.index] -= fact.ago / 1000
     if len(fact.cards):
-        state.tasks.cards[state.jobs.first[rows] + fact.index] = fact.cards
+        state.tasks.set_cards("cards", state.jobs.first[rows] + fact.index, fact.cards.reshape(len(rows), -1))
     if state.frameworks.have_tasks:
         note_started(state, rows, fact.at)
     for k in scheduling.limited(view, rows).tolist():

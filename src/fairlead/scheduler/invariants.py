@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fairlead.model.cards import cards_of
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
 from fairlead.scheduler.effects import has_leader_ended
 from fairlead.scheduler.framework_index import own_queue, plus
@@ -242,13 +243,13 @@ def _check_lending(state: State) -> None:
 
 def _check_drained_cards(state: State, node: int) -> None:
     """Drained cards that nobody has are no part of the capacity, as far as there is room."""
-    drained, in_use = int(state.nodes.drained_cards[node]), 0
+    drained, in_use = {*state.drained_cards(node)}, set[int]()
     for task in _listed(state.nodes.task[node], state.tasks.after):
-        in_use |= int(state.tasks.cards[task])
+        in_use |= {*cards_of(state.tasks.cards[task].tolist())}
     whole = state.cluster.specs[node].capacity.get("gpu", 0)
     there, free = (state.quantities(column[node]).get("gpu", 0) for column in (state.nodes.capacity, state.nodes.free))
-    less = 1000 * (drained & ~in_use).bit_count()
-    assert whole - there == min(less, free + whole - there), f"node {node} has {there} of {whole} gpu, drained {drained:b}"
+    less = 1000 * len(drained - in_use)
+    assert whole - there == min(less, free + whole - there), f"node {node} has {there} of {whole} gpu, drained {drained}"
 
 
 def _listed(first: int, after: I32 | I64) -> list[int]:
