@@ -64,7 +64,7 @@ class Known(Struct, frozen=True, forbid_unknown_fields=True):
     grain: list[int]
     frameworks: Frameworks = field(default_factory=Frameworks)
     at: float = -inf
-    days: msgspec.Raw = msgspec.Raw(b"\xc0")  # nil
+    days: bytes = b"\xc0"  # nil, as msgpack
 
 
 class Submitted(Struct, frozen=True, tag="jobs", forbid_unknown_fields=True):
@@ -109,7 +109,7 @@ def dump(state: State) -> Iterator[bytes]:
             at=state.at,
             grain=state.grain.tolist(),
             frameworks=state.frameworks,
-            days=msgspec.Raw(encode(state.days)),
+            days=encode(state.days),
         )
     )
     specs, size = {}, 0
