@@ -175,14 +175,35 @@ def test_whole_answers_are_told_without_the_leaves_in_private_queues():
         "series": {"secret/bob": [2]},
     }
     assert hidden_leaves(there, ROOT, names) == {}
-    row = {"tasks": 1, "failed": 1, "asked": {"cpu": 2.0}, "lost": {}, "cpu_hours": 0.5, "waiting": 0}
+    row = {
+        "tasks": 1,
+        "failed": 1,
+        "asked": {"cpu": 2.0},
+        "lost": {},
+        "cpu_hours": 0.5,
+        "entitled": 0.25,
+        "got": 0.0,
+        "waiting": 0,
+    }
     rows = [
-        {"queue": "secret/alice", "user": "", "peak_memory": None, **row},
-        {"queue": "secret/carol", "user": "", "peak_memory": 7, **row},
-        {"queue": "secret/bob", "user": "bob", "peak_memory": 9, **row},
+        {"queue": "secret/alice", "user": "", "day": None, "job": None, "peak_memory": None, **row},
+        {"queue": "secret/carol", "user": "", "day": None, "job": None, "peak_memory": 7, **row},
+        {"queue": "secret/bob", "user": "bob", "day": None, "job": None, "peak_memory": 9, **row},
     ]
-    both = {"tasks": 2, "failed": 2, "asked": {"cpu": 4.0}, "lost": {}, "cpu_hours": 1.0, "waiting": 0}
-    assert used_as_seen(there, BOB, rows) == [{"queue": "secret", "user": "", "peak_memory": 7, **both}, rows[2]]
+    both = {
+        "tasks": 2,
+        "failed": 2,
+        "asked": {"cpu": 4.0},
+        "lost": {},
+        "cpu_hours": 1.0,
+        "entitled": 0.5,
+        "got": 0.0,
+        "waiting": 0,
+    }
+    assert used_as_seen(there, BOB, rows) == [
+        {"queue": "secret", "user": "", "day": None, "job": None, "peak_memory": 7, **both},
+        rows[2],
+    ]
 
 
 def test_a_token_reaches_no_further_than_it_says():

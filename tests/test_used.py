@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from fairlead.journal.usage import used_rows
+from fairlead.journal.used_days import UsedDays
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
@@ -20,7 +22,6 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
-from fairlead.scheduler.reports.usage import Usage
 
 HOUR = 3600.0
 
@@ -60,9 +61,16 @@ def history():
 
 
 def used(begin, end):
-    usage = Usage(new_state(), begin, end)
-    usage.feed(history())
-    return {(row["queue"], row["user"]): row for row in usage.finish()}
+    state = counting(begin, end)
+    for fact in history():
+        apply(state, fact)
+    return {(row["queue"], row["user"]): row for row in used_rows(state, end) if row["user"]}
+
+
+def counting(begin, end):
+    state = new_state()
+    state.days = UsedDays(begin, end)
+    return state
 
 
 def test_usage_adds_up_what_was_held_and_for_how_long():
@@ -81,9 +89,10 @@ def test_who_cancels_a_task_has_not_had_it_fail():
         JobCancelled(at=2.5 * HOUR, id=1),
         TasksFinished(at=3 * HOUR, **task(1), **{**ended(ran=3_600_000), "outcome": np.array([int(Outcome.SIGNALLED)])}),
     ]
-    usage = Usage(new_state(), 0, 4 * HOUR)
-    usage.feed(facts)
-    (row,) = [row for row in usage.finish() if (row["queue"], row["user"]) == ("a", "ada")]
+    state = counting(0, 4 * HOUR)
+    for fact in facts:
+        apply(state, fact)
+    (row,) = [row for row in used_rows(state, 4 * HOUR) if (row["queue"], row["user"]) == ("a", "ada")]
     assert (row["tasks"], row["failed"], row["lost"]) == (1, 0, {"cpu": 2000.0})
 
 
@@ -105,14 +114,14 @@ def test_a_task_ran_for_as_long_as_was_measured_however_late_that_is_heard_of():
         apply(state, fact)
     for job in (1, 4):
         apply(state, TasksPlaced(at=0.0, **task(job), node=np.array([0])))
-    usage = Usage(state, 0, 4 * HOUR)
-    usage.feed(facts[:1])
+    state.days = UsedDays(0, 4 * HOUR)
+    apply(state, facts[0])
     row = state.jobs.first[state.job_rows(np.array([1]))[0]]
     assert state.tasks.started_at[row] == 1.5 * HOUR - 600
-    usage.feed(facts[1:])
-    nothing = dict.fromkeys(("cpu", "memory"), 0.0)  # of who waits
-    found = {(row["queue"], row["user"]): row["asked"] for row in usage.finish()}
-    assert found == {("a", "ada"): {"cpu": 2000 / 2}, ("a", "bo"): nothing, ("b", "ada"): {"cpu": 1000 / 4}}
+    for fact in facts[1:]:
+        apply(state, fact)
+    found = {(row["queue"], row["user"]): row["asked"] for row in used_rows(state, 4 * HOUR) if row["user"]}
+    assert found == {("a", "ada"): {"cpu": 2000 / 2}, ("a", "bo"): {"cpu": 0.0, "memory": 0.0}, ("b", "ada"): {"cpu": 1000 / 4}}
     one, other = (state.jobs.first[row] for row in state.job_rows(np.array([1, 4])))
     assert (state.tasks.started_at[one], state.tasks.finished_at[one]) == (2.5 * HOUR, 3 * HOUR)
     assert (state.tasks.started_at[other], state.tasks.finished_at[other]) == (2.75 * HOUR, 3 * HOUR)
@@ -145,7 +154,10 @@ def test_what_a_task_really_used_is_told(idle):
     told = json.loads(idle.ok("usage", "--json"))["usage"]
     assert sum(row["cpu_hours"] for row in told) > 0
     assert "cpu·h" in idle.ok("usage", "--since", "1h")
-    assert idle.call("usage", "--by", "colour").stderr == "fairlead: --by 'colour': write user or queue\n"
+    assert (
+        idle.call("usage", "--by", "colour").stderr
+        == "fairlead: --by 'colour': write one or more of user, queue, job, day, week, such as queue or day,user\n"
+    )
 
 
 def test_the_tasks_that_failed_are_shown_first(idle):

@@ -42,7 +42,7 @@ COMMANDS = {
     "nodes": ("cluster", "Show the nodes: capacity and usage."),
     "node": ("nodes", "Let other machines join, and join with this one."),
     "frameworks": ("cluster", "Show the frameworks that take offers."),
-    "usage": ("cluster", "Report resource usage by user or by queue."),
+    "usage": ("cluster", "Report resource usage by user, queue, job, day or week."),
     "top": ("cluster", "Watch the cluster on a full screen."),
     "page": ("cluster", "Open the scheduler's page in a browser, signed in as you."),
     "log": ("people", "Show the audit log: who did what, newest last."),

@@ -46,8 +46,8 @@ def _nodes(seen: Seen, width: int) -> list[str]:
 
 
 def _people(seen: Seen, width: int) -> list[str]:
-    sums = added_up(seen["usage"], "user")
-    return ["over the last day", *_lines(usage_table(sums, "user", resources_of(sums)), "no usage", width)]
+    sums = added_up(seen["usage"], ["user"])
+    return ["over the last day", *_lines(usage_table(sums, ["user"], resources_of(sums)), "no usage", width)]
 
 
 def _cards(seen: Seen, width: int) -> list[str]:

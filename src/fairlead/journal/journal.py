@@ -29,6 +29,7 @@ from fairlead.journal.store import (
     Store,
     newer,
 )
+from fairlead.journal.used_days import UsedDays
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Contradiction, Fact, decode, encode
@@ -183,6 +184,7 @@ class Journal:
         if head and head[0] < position:
             raise Damaged(self._store.name, f"its head is at fact {head[0]}, its snapshot at {position}")
         state = self._load(saved) if saved else new_state()
+        state.days = state.days or UsedDays(begin=state.at)
         self._meet(head, position, checksum)
         yield position, checksum, state
         for record in self._records(position, checksum):
@@ -312,7 +314,7 @@ class Journal:
                 yield part.body
 
         try:
-            return snapshot.load(bodies())
+            return snapshot.load(bodies(), msgspec.msgpack.Decoder(UsedDays | None).decode)
         except msgspec.ValidationError as error:
             raise self._newer(f"its snapshot: {error}") from None
         except (msgspec.DecodeError, ValueError) as error:

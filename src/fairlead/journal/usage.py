@@ -1,42 +1,103 @@
-"""Usage over the time for which a journal keeps facts."""
+"""Usage over the time for which a journal keeps facts, and the days that its snapshots remember."""
 
 import sys
 from contextlib import closing
+from datetime import date, timedelta
+from itertools import takewhile
+from math import inf
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from fairlead.journal.journal import Journal, read_history
 from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import JournalError, Store
-from fairlead.model.api_types import UsageInfo
-from fairlead.scheduler.effects import new_state
+from fairlead.journal.used_days import DAY, UsedDays
+from fairlead.model.api_types import UsageInfo, UsedBy
+from fairlead.model.used import together
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import decode
-from fairlead.scheduler.reports.usage import Usage
+from fairlead.scheduler.state import State
 
 
-def usage_of_journal(store: Store, over: float, until: float) -> UsageInfo:
-    """Return the usage in the last `over` seconds before `until`, as far as the journal goes back.
+def usage_of_journal(
+    store: Store, over: float, now: float, until: float = inf, by_day: bool = False, by_job: bool = False
+) -> UsageInfo:
+    """Return the usage in `over` seconds before `until`, from the facts; or by whole days, if they do not go back so far.
 
     Raises JournalError if it has no facts or is damaged.
     """
-    journal = Journal(store)
+    journal, until = Journal(store), min(until, now)
     if not store.read(journal.position - 1, 1):
         raise JournalError(f"{store.name}: has no facts: there is nothing to look back on")
-    known, position, facts = read_history(store, until - over)
+    since = until - over
+    known, position, facts = read_history(store, since)
     oldest = decode(journal.look(position, 1)[0][1]).at if position < journal.position else until
-    begin = until - over if known is not None and oldest <= until - over else max(until - over, oldest)
-    usage = Usage(known or new_state(), begin, until)
-    usage.feed(facts)
-    complete = known is None or oldest <= until - over
-    return {"since": begin, "until": until, "complete": complete, "usage": usage.finish()}  # type: ignore[typeddict-item]
+    state, complete = known or new_state(), known is None or oldest <= since
+    newest = None if complete or by_job else read_history(store, inf)
+    if newest is not None and newest.known is not None and newest.known.days is not None:
+        state, _, facts = newest.known, newest.position, newest.facts
+        since, begin = since // DAY * DAY, state.days.begin
+        complete, until = begin <= since, min(now, (until // DAY + 1) * DAY)
+        since = max(since, begin)
+    else:
+        since = since if complete else max(since, oldest)
+        now, state.days = until, UsedDays(since, until, by_job)
+        facts = takewhile(lambda fact: fact.at <= until, facts)
+    for fact in facts:
+        apply(state, fact)
+    return {"since": since, "until": until, "complete": complete, "usage": used_rows(state, now, since, until, by_day)}
 
 
-def main(path: str, over: str, until: str) -> None:
+def used_rows(state: State, now: float, since: float = -inf, until: float = inf, by_day: bool = False) -> list[UsedBy]:
+    """Return the sums of a state's days by queue and user, with what runs and waits now; of the days of a period."""
+    days = state.days
+    assert isinstance(days, UsedDays)
+    days.look(state, now)
+    rows = state.held_rows()
+    days.hold(state, rows, state.tasks.started_at[rows], now, np.zeros(len(rows), np.bool_))
+    for job in np.flatnonzero(state.jobs.waiting[: state.jobs.n]).tolist():
+        number = int(state.jobs.id[job])
+        spec = state.index.specs[number]
+        key = state.display_name(spec.queue), spec.user, number if days.by_job else 0
+        today = days.sums(state, int(now // DAY), key)
+        today.waiting += int(state.jobs.waiting[job])
+        for name in spec.demand:
+            today.asked.setdefault(name, 0.0)
+    found: dict[tuple[str, str, str | None, int], UsedBy] = {}
+    for day in sorted(day for day in days.rows if since < (day + 1) * DAY and day * DAY < until):
+        named = (date(1970, 1, 1) + timedelta(day)).isoformat() if by_day else None
+        for (queue, user, job), sums in sorted(days.rows[day].items()):
+            row: UsedBy = {
+                "queue": queue,
+                "user": user,
+                "day": named,
+                "job": job or None,
+                "tasks": sums.tasks,
+                "failed": sums.failed,
+                "waiting": sums.waiting,
+                "asked": sums.asked,
+                "lost": sums.lost,
+                "cpu_hours": sums.cpu_ms / 3_600_000,
+                "peak_memory": sums.peak or None,
+                "entitled": sums.entitled,
+                "got": sums.got,
+            }
+            place = queue, user, named, job
+            found[place] = together(found[place], row) if place in found else row
+    first = {(place[0], place[2]): row for place, row in reversed(found.items()) if place[1]}
+    for place in [*found]:
+        if not place[1] and (place[0], place[2]) in first:  # what the queue was entitled to counts with its first user
+            first[place[0], place[2]].update(together(first[place[0], place[2]], found.pop(place)))
+    return [*found.values()]
+
+
+def main(path: str, over: str, now: str, until: str, by_day: str, by_job: str) -> None:
     """Report usage from a journal that a scheduler has open, in a separate process, and print the answer as JSON."""
     try:
         with closing(SqlStore(Path(path), to_read=True)) as store:
-            found = usage_of_journal(store, float(over), float(until))
+            found = usage_of_journal(store, float(over), float(now), float(until), by_day == "True", by_job == "True")
     except JournalError as error:
         raise SystemExit(str(error)) from None
     sys.stdout.buffer.write(msgspec.json.encode(found))

@@ -382,15 +382,18 @@ class OverTimeInfo(TypedDict):
 
 
 class UsedBy(TypedDict):
-    """Use of one user's tasks in one queue.
+    """Use of one user's tasks in one queue; `day` (such as 2026-11-25, UTC) and `job` are None unless asked for.
 
     - `tasks`: ended attempts; `failed`: those that failed by themselves; `waiting`: pending tasks at the end of the time.
     - `asked`: requested resources, base units x hours; `lost`: the part of attempts without a result.
     - `cpu_hours`: CPU time really used; `peak_memory`: the maximum of one attempt, in bytes.
+    - `entitled`, `got`: of the queue, in dominant shares of the cluster x hours; in one of its rows.
     """
 
     queue: str
     user: str
+    day: str | None
+    job: int | None
     tasks: int
     failed: int
     waiting: int
@@ -398,10 +401,15 @@ class UsedBy(TypedDict):
     lost: dict[str, float]
     cpu_hours: float
     peak_memory: int | None
+    entitled: float
+    got: float
 
 
 class UsageInfo(TypedDict):
-    """Use from `since` to `until`; `complete` is false if the journal does not go back far enough."""
+    """Use from `since` to `until`; `complete` is false if it is not known from when it was asked for.
+
+    A time before the facts that are kept is known by whole days.
+    """
 
     since: float
     until: float

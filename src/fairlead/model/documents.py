@@ -263,6 +263,7 @@ class SchedulerTable(Table):
     offer: OfferTable | None = None
     ports: Annotated[Ranges, BeforeValidator(_read_ports)] = Field(default_factory=lambda: Settings().ports)
     max_jobs_of: dict[Annotated[str, Field(min_length=1, max_length=100)], Count] = Field(default_factory=dict)
+    history: Annotated[float, BeforeValidator(parse_seconds), Field(ge=86400, le=LONGEST_HALF_LIFE)] = Settings().history
 
 
 class BoundsTable(Table):
@@ -420,6 +421,7 @@ def _settings(path: Path | str, text: str, document: Document, queues: list[Queu
         s.offer.most if s.offer else None,
         s.max_jobs_of,
         s.ports,
+        s.history,
     )
 
 

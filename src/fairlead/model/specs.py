@@ -372,6 +372,7 @@ class Settings(Spec, frozen=True):
     offer_most : most that one framework may be offered at once, in percent of the cluster; None for no bound.
     ports : ports of each node to offer to frameworks.
     max_jobs_of : most jobs pending or running at once, by person, and ``*`` for all others.
+    history : seconds for which the use of each day is remembered.
     """
 
     reserve_after: float = 30.0
@@ -386,6 +387,7 @@ class Settings(Spec, frozen=True):
     offer_most: float | None = None
     max_jobs_of: dict[str, int] = field(default_factory=dict)
     ports: Ranges = field(default_factory=lambda: [(31000, 32000)])
+    history: float = 90 * 86400.0
 
 
 def path_to_root(name: str) -> list[str]:

@@ -48,9 +48,9 @@ def job_as_seen(rules: Rules, caller: Caller, job: Job, told: Any) -> Any:
 
 def used_as_seen(rules: Rules, caller: Caller, rows: Iterable[UsedBy]) -> list[UsedBy]:
     """Return usage by user and queue, with hidden leaves merged into the queue shown instead."""
-    found: dict[tuple[str, str], UsedBy] = {}
+    found: dict[tuple[str, str, str | None, int | None], UsedBy] = {}
     for row in rows:
         name = written(seen_queue(rules, caller, row["queue"]))
-        key = (name, row["user"])
+        key = (name, row["user"], row["day"], row["job"])
         found[key] = together(found[key], row) if key in found else {**row, "queue": name}
     return list(found.values())

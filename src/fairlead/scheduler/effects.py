@@ -136,6 +136,8 @@ def apply(state: State, fact: Fact, learned: Learned | None = None) -> None:
         if np.isnan(state.times[BEGAN]):
             state.times[BEGAN] = fact.at
         scheduling.fade(state.view(), fact.at)
+    if state.days is not None:
+        state.days.note(state, fact)
     effect(state, fact)
     if state.drained:
         _count_drained(state, fact.at)

@@ -5,8 +5,9 @@ large state at once: what is not in tables, field by field; submitted jobs, some
 rows at a time; and an end marker. Derived data is omitted.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -63,6 +64,7 @@ class Known(Struct, frozen=True, forbid_unknown_fields=True):
     grain: list[int]
     frameworks: Frameworks = field(default_factory=Frameworks)
     at: float = -inf
+    days: bytes = b"\xc0"  # nil, as msgpack
 
 
 class Submitted(Struct, frozen=True, tag="jobs", forbid_unknown_fields=True):
@@ -107,6 +109,7 @@ def dump(state: State) -> Iterator[bytes]:
             at=state.at,
             grain=state.grain.tolist(),
             frameworks=state.frameworks,
+            days=encode(state.days),
         )
     )
     specs, size = {}, 0
@@ -126,8 +129,8 @@ def dump(state: State) -> Iterator[bytes]:
 _PIECES = msgspec.msgpack.Decoder(Submitted | Rows | End)
 
 
-def load(pieces: Iterable[bytes]) -> State:
-    """Deserialize what :func:`dump` wrote.
+def load(pieces: Iterable[bytes], read_days: Callable[[bytes], Any] = lambda body: None) -> State:
+    """Deserialize what :func:`dump` wrote; `read_days` decodes the use by day, which is left out otherwise.
 
     Raises
     ------
@@ -150,7 +153,7 @@ def load(pieces: Iterable[bytes]) -> State:
     state.shape_keys, state.broken_gangs = known.shape_keys, set(known.broken_gangs)
     state.revocations, state.frameworks = known.revocations, known.frameworks
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
-    state.at = known.at
+    state.at, state.days = known.at, read_days(known.days)
     for stored, name in tables.items():
         _allocate(getattr(state, name), known.rows.get(stored, 0), len(known.resources))
     state.queues.in_line_at[:] = -inf  # not written by older versions

@@ -56,6 +56,8 @@ class State(Records):
         Time of the last fact; -inf before the first.
     version : int
         Number of facts applied.
+    days : UsedDays, optional
+        Use by day, if it is kept; no decision depends on it.
     """
 
     def __init__(self) -> None:
@@ -74,6 +76,7 @@ class State(Records):
         self.forgotten = self.dead_tasks = 0
         self.order = Order(self.moves)
         self.version = 0
+        self.days: Any = None
 
     def job_row(self, job: int) -> int:
         """Return the row of a job; raises Contradiction if it is unknown or forgotten."""

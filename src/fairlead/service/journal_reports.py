@@ -37,9 +37,9 @@ class JournalReports:
         """
         return await self._one_of(uid, "over_time", over, starved_after)
 
-    async def usage(self, uid: int, over: float) -> bytes:
-        """Report usage of the last `over` seconds; :class:`fairlead.model.api_types.UsageInfo` as JSON. Raises alike."""
-        return await self._one_of(uid, "usage", over)
+    async def usage(self, uid: int, over: float, until: float, by_day: bool, by_job: bool) -> bytes:
+        """Report usage of `over` seconds before `until`; :class:`fairlead.model.api_types.UsageInfo` as JSON. Raises alike."""
+        return await self._one_of(uid, "usage", over, until, by_day, by_job)
 
     async def _one_of(self, uid: int, module: str, over: float, *more: float) -> bytes:
         if uid in self._asking:

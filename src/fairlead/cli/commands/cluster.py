@@ -212,20 +212,28 @@ def frameworks(as_json: Json = False) -> None:
 
 
 def usage(
-    by: Annotated[str, typer.Option(help="Group by user or queue.", autocompletion=values.one_of("user", "queue"))] = "user",
-    since: Annotated[str, typer.Option(help="How far back to count: 12h, 7d.")] = "7d",
+    by: Annotated[
+        str,
+        typer.Option(
+            help="Group by user, queue, job, day or week; several with commas.",
+            autocompletion=values.some_of(lambda: ("user", "queue", "job", "day", "week")),
+        ),
+    ] = "user",
+    since: Annotated[str, typer.Option(help="How far back to count, or a date: 12h, 7d, 2026-11-01.")] = "7d",
+    until: Annotated[str | None, typer.Option(help="The end: a date, or how long ago. Default: now.")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Report resource usage by user or by queue.
+    """Report resource usage by user, queue, job, day or week.
 
-    Columns: requested resources times hours, CPU hours actually used, and work that was lost.
+    Columns: requested resources times hours, CPU hours actually used, and work that was lost. By queue also the part of the
+    cluster that it was entitled to, and had.
 
     Example: fairlead usage --by queue --since 30d --csv
     """
     from fairlead.cli.usage import print_usage
 
-    print_usage(by, since, as_csv, as_json)
+    print_usage(by, since, until, as_csv, as_json)
 
 
 def top(

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from math import inf
 from typing import Annotated, Any
 
 import msgspec
@@ -273,10 +274,19 @@ def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) ->
         return Json(await client.told_to(caller, found, [queue["name"] for queue in found["queues"]]))
 
     @api.get("/v1/usage", response_model=UsageInfo)
-    async def usage(caller: Known, seconds: LookBack = 86400.0) -> Response:
+    async def usage(
+        caller: Known,
+        seconds: LookBack = 86400.0,
+        until: Annotated[
+            float | None, Query(ge=0, le=1e12, description="The end, seconds since the epoch; by default now.")
+        ] = None,
+        days: Annotated[bool, Query(description="Each day by itself.")] = False,
+        jobs: Annotated[bool, Query(description="Each job by itself, as far as facts are kept.")] = False,
+    ) -> Response:
         """Usage by user and queue: requested resources times time, and what was really used of them."""
         with _refusing("read"):
-            found: UsageInfo = msgspec.json.decode(await reports.usage(caller.person.uid, seconds))
+            end = inf if until is None else until - client.clock.wall(0.0)
+            found: UsageInfo = msgspec.json.decode(await reports.usage(caller.person.uid, seconds, end, days, jobs))
         rules = client.authenticator.rules
         for each in found["usage"]:
             if not sees_names(rules, caller, Job(each["queue"], {}, user=each["user"])):
