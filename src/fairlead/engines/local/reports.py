@@ -52,6 +52,7 @@ class About(msgspec.Struct):
     """What a node says of itself.
 
     capacity, labels : what it shares; None if others decide that.
+    only : the user whose tasks alone it runs; empty if everybody's.
     host : its address on the way to the scheduler.
     clock : its wall clock; seconds since the epoch.
     leaving : "drain" if it leaves when its tasks have ended, "now" if it ends them; empty if it stays.
@@ -59,6 +60,7 @@ class About(msgspec.Struct):
 
     version: str = ""
     capacity: dict[Resource, Number] | None = None
+    only: Short = ""
     labels: dict[Short, Short] = {}
     host: Short = ""
     clock: float = 0.0
@@ -78,6 +80,12 @@ class Paused(msgspec.Struct, tag_field="saw", tag="paused"):
     """All tasks stopped until the disk has room for their output."""
 
     tasks: list[Task]
+
+
+class Closed(msgspec.Struct, tag_field="saw", tag="closed"):
+    """All users whose tasks cannot run there, and why."""
+
+    to: Annotated[dict[Short, Literal["no account", "another uid"]], msgspec.Meta(max_length=10_000)]
 
 
 class Refused(msgspec.Struct, tag_field="saw", tag="refused"):
@@ -133,6 +141,7 @@ Message = (
     | Fed
     | Alive
     | Paused
+    | Closed
     | Refused
     | Heartbeat
     | Fenced

@@ -13,6 +13,7 @@ It carries out the scheduler's messages (:mod:`fairlead.engines.local.messages`)
     {"saw": "fed", "task": [...], "taken": bytes, "over": true if it takes no more}
     {"saw": "here"}      {"saw": "refused", "why": ...}, to a scheduler that it does not obey
     {"saw": "paused", "tasks": [...]}, all that wait for the disk
+    {"saw": "closed", "to": {user: why}}, all who have no account here, for a while after a start failed
 
 A supervisor with a lease (:mod:`fairlead.engines.local.lease`) also:
 
@@ -44,7 +45,7 @@ from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.local import guardian, messages, proc
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
-from fairlead.engines.local.child import FILES, load_directory
+from fairlead.engines.local.child import FILES, load_directory, uid_here
 from fairlead.engines.local.fence import Fence
 from fairlead.engines.local.fetching import FetchedSessions, session_to_fetch
 from fairlead.engines.local.lease import Lease
@@ -90,6 +91,8 @@ MOST_READ = 2**18
 """Bytes of output per answer, so that one reader does not delay other messages."""
 MOST_REFUSED = 10_000
 """Attempts remembered as stopped before their start; no message is later than that many others."""
+CLOSED_FOR = 600.0
+"""Seconds until a user who had no account here is tried again."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 """Errors that only postpone a start: disk, files, processes or memory are exhausted."""
 
@@ -111,6 +114,7 @@ class Supervisor:
         self.refused: dict[Task, None] = {}  # stopped before their start; the newest
         self.postponed: dict[Task, Start] = {}  # until resources are free
         self.paused: list[Task] = []  # as last reported
+        self.closed_until = 0.0
         self.lease: Lease | None = None  # None for the local engine's
         self.lapsed = True  # there is a lease, and it has expired
         self.fencing = False  # asked to end everything
@@ -182,6 +186,9 @@ class Supervisor:
                 self._report_paused()
             self.workers.watch()
             self.fetched.trim_code()
+            if self.tasks.closed_to and now > self.closed_until:
+                self.tasks.closed_to = {}
+                self.scheduler.report("closed", to={})
             postponed, self.postponed = self.postponed, {}
             for task, start in postponed.items():
                 self._start(task, start)
@@ -252,7 +259,7 @@ class Supervisor:
             case Leave():
                 self.leaving = True
             case Greet():
-                self.fencing = False
+                self.fencing, self.tasks.closed_to = False, {}
                 if self.lease is not None:
                     self.lease.reset()
             case _:
@@ -351,6 +358,8 @@ class Supervisor:
             if ready is None:
                 self.postponed[task] = start
                 return
+            if ready.person is not None and self.scheduler.about.get("any_uid"):
+                ready = ready._replace(person=uid_here(ready.person))
             self.tasks.start(task, ready, self.spool.begin(task))
         except OSError as error:
             if error.errno in NO_ROOM:
@@ -399,6 +408,13 @@ class Supervisor:
             self._report_started(task)
         self._report_paused()
 
+    def _report_closed(self) -> None:
+        """Report whose tasks cannot run here."""
+        why = {
+            name: "no account" if code == errno.ENOENT else "another uid" for name, code in self.tasks.closed_to.items()
+        }
+        self.scheduler.report("closed", to=why)
+
     def _report_paused(self) -> None:
         self.paused = self.tasks.paused()
         self.scheduler.report("paused", tasks=self.paused)
@@ -415,6 +431,11 @@ class Supervisor:
             self.fenced.remove(task)
             if outcome in (Outcome.STOPPED, Outcome.SIGNALLED):
                 outcome, code = Outcome.LOST, 0
+        if outcome == Outcome.LOST and code and not self.scheduler.about:  # no other node has the account either
+            outcome = Outcome.NOT_STARTED
+        elif outcome == Outcome.LOST and code:
+            self.closed_until = time.monotonic() + CLOSED_FOR
+            self._report_closed()  # first, so that it does not come back
         end = self.ended[task] = (outcome, code, *used)
         self.spool.note("ended", task, *end)
         self._report_end(task, end)

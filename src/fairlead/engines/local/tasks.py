@@ -93,6 +93,7 @@ class Tasks:
         self._made = ""  # the last output folder made
         self.running: dict[Task, Running] = {}
         self._room_is_low, self._room_seen_at = False, time.time()
+        self.closed_to: dict[str, int] = {}  # by user who could not run here: the errno
 
     def start(self, task: Task, start: Start, record: StartRecord) -> None:
         """Start a task, which writes the `record` before its program runs; raises OSError if that fails."""
@@ -308,6 +309,9 @@ class Tasks:
         if run.given.input:
             run.given.input.copy_output()
             run.given.input.close()
+        if run.group.failure is not None and run.group.failure.at == "account" and run.given.person is not None:
+            self.closed_to[run.given.person.name] = code
+            outcome = Outcome.LOST
         self._on_end(run.task, outcome, code, used._replace(ran=run.ran()))
 
     def enforce_limits(self) -> None:

@@ -38,6 +38,7 @@ from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
 from fairlead.engines.local.reports import (
     About,
+    Closed,
     Ended,
     Fed,
     Fenced,
@@ -130,7 +131,7 @@ class RemoteEngine:
     @property
     def nodes(self) -> Sequence[Node]:
         with self._lock:
-            return [m.node for m in self._members.values() if m.node is not None and m.standing is MemberState.UP]
+            return [m.shown() for m in self._members.values() if m.standing is MemberState.UP]
 
     @property
     def limits(self) -> Mapping[str, bool]:
@@ -482,6 +483,10 @@ class RemoteEngine:
                 )
             case Paused(tasks):
                 member.paused = len(tasks)
+            case Closed(to):
+                member.closed_to = to
+                if member.standing is MemberState.UP:
+                    self._reports_of(member.name).nodes += member.seen()
             case Fed():
                 self._feeding.acknowledge(each)
             case OutputPiece(ask, data, wrong):
@@ -525,7 +530,7 @@ class RemoteEngine:
 
     def _take_inventory_in(self, member: Member, inventory: Inventory) -> None:
         assert self._connections is not None
-        member.limits, member.promised = inventory.limits, 0.0
+        member.limits, member.promised, member.closed_to = inventory.limits, 0.0, {}
         self._sessions[member.name] |= set(inventory.sessions)
         self._hear_about(member, inventory.about)
         for job, index, number in inventory.tasks:

@@ -14,7 +14,7 @@ from fairlead.model.specs import path_to_root, written
 from fairlead.outcomes import Outcome
 from fairlead.plain_text import listed
 from fairlead.policies.drf import dominant_share
-from fairlead.scheduler.admission import job_row
+from fairlead.scheduler.admission import closed_nodes, job_row, no_such_node
 from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.feasibility import Bound, blocked_forever_by, never_starting_groups, over_bound
@@ -284,6 +284,14 @@ def _job_list(numbers: list[int]) -> str:
 
 
 def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
+    """Explain why no node takes the next task, or the gang, and which nodes are closed to its user."""
+    found, job = _no_open_node(state, row, cycle), state.index.specs[int(state.jobs.id[row])]
+    if found["reason"] != "constraint":
+        found["text"] = "; ".join([found["text"], *closed_nodes(state, job)])
+    return found
+
+
+def _no_open_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     """Explain why no node takes the next task, or the gang: the closest node, and what it lacks."""
     jobs, nodes = state.jobs, state.nodes
     job, shape = int(jobs.id[row]), jobs.shape_row[row]
@@ -294,8 +302,7 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     if not up.any():
         return _answer(job, "no room", "there is no node that takes tasks")
     if not (up & meets).any():
-        wanted = " and ".join(f"{label}={'|'.join(values)}" for label, values in state.index.specs[job].on.items())
-        return _answer(job, "constraint", f"no node has {wanted}", on=state.index.specs[job].on)
+        return _answer(job, "constraint", no_such_node(state, state.index.specs[job]), on=state.index.specs[job].on)
     large = up & meets & (nodes.capacity[:n] >= demand).all(axis=1)
     kept = _kept_from(state, int(jobs.group[row]))
     # The closest: one that only lacks what is held for others; else the one that lacks the smallest part of the demand.
