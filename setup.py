@@ -18,14 +18,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
 MADE = Path("build", "kernels")
-FLAGS = [
-    "-O3",
-    "-fwrapv",
-    "-ffp-contract=off",
-    "-fvisibility=hidden",
-    "-g0",
-    "-Wno-all",
-]  # the same floats on every machine
+FLAGS = ["-O3", "-fwrapv", "-ffp-contract=off", "-fvisibility=hidden", "-g0", "-Wno-all"]  # the same floats on every machine
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": False,
@@ -109,8 +102,7 @@ def kernels() -> list[Extension]:
 def is_gcc(compiler: str) -> bool:
     """Whether a command is GCC, by whatever name."""
     return (
-        "Free Software Foundation"
-        in subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+        "Free Software Foundation" in subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
     )
 
 

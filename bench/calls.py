@@ -35,9 +35,7 @@ def measure(name: str, one: Callable[[int], Any], many: Callable[[range], list[i
         raise AssertionError(f"{name} computes something else")
     speed = calls / (time.perf_counter() - began)
     p99 = sorted(took)[int(len(took) * 0.99)]
-    print(
-        f"{speed:>9,.0f} calls/s   one at a time p50 {statistics.median(took) * 1e3:.2f} ms  p99 {p99 * 1e3:.2f} ms  {name}"
-    )
+    print(f"{speed:>9,.0f} calls/s   one at a time p50 {statistics.median(took) * 1e3:.2f} ms  p99 {p99 * 1e3:.2f} ms  {name}")
 
 
 def run(calls: int = 3000) -> None:
@@ -50,12 +48,7 @@ def run(calls: int = 3000) -> None:
     ):
         measure("fairlead", lambda x: client.submit(square, x).result(), lambda xs: list(client.map(square, xs)), calls)
     with concurrent.futures.ProcessPoolExecutor(2) as pool:
-        measure(
-            "ProcessPoolExecutor",
-            lambda x: pool.submit(square, x).result(),
-            lambda xs: list(pool.map(square, xs)),
-            calls,
-        )
+        measure("ProcessPoolExecutor", lambda x: pool.submit(square, x).result(), lambda xs: list(pool.map(square, xs)), calls)
     if importlib.util.find_spec("ray") is None:
         print("           Ray is not installed here: `make bench` installs it")
         return

@@ -45,13 +45,7 @@ def through_fairlead(tasks: int, at_once: int) -> float:
     with tempfile.TemporaryDirectory() as folder, scheduler(Path(folder), at_once) as home:
         connection = Connection(home)
         began = time.perf_counter()
-        job = {
-            "argv": ["true"],
-            "demand": {"cpu": 1},
-            "queue": "A",
-            "tasks": tasks,
-            "env": {"PATH": os.environ["PATH"]},
-        }
+        job = {"argv": ["true"], "demand": {"cpu": 1}, "queue": "A", "tasks": tasks, "env": {"PATH": os.environ["PATH"]}}
         connection.post("/v1/jobs", job)
         while connection.get("/v1/jobs/1", wait=30)["succeeded"] < tasks:
             pass

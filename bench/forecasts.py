@@ -92,9 +92,7 @@ def traces(scale: float) -> list[tuple[str, Workload]]:
 
 def run(scale: float = 1.0) -> None:
     """Print a line for each trace, for starting and for running tasks."""
-    print(
-        f"{'':<34}{'forecasts':>11}{'ended by':>12}{'times too':>12}{'ended by':>15}{'times as':>10}{'without a':>12}"
-    )
+    print(f"{'':<34}{'forecasts':>11}{'ended by':>12}{'times too':>12}{'ended by':>15}{'times as':>10}{'without a':>12}")
     print(f"{'':<34}{'':>11}{'the median':>12}{'long/short':>12}{'the cautious':>15}{'long':>10}{'cautious':>12}")
     for name, workload in traces(scale):
         seen = Forecasts(workload, every=float(np.ptp(workload.submit)) / 300)

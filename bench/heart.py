@@ -39,10 +39,7 @@ def burst(count: int, seed: int = 0) -> Workload:
     rng = np.random.default_rng(seed)
     jobs = Jobs()
     for k in range(count):
-        demand = {
-            "cpu": 500 + int(rng.integers(0, 8000)),
-            "memory": (1 << 28) + 4096 * k + int(rng.integers(0, 8 << 30)),
-        }
+        demand = {"cpu": 500 + int(rng.integers(0, 8000)), "memory": (1 << 28) + 4096 * k + int(rng.integers(0, 8 << 30))}
         jobs.add(0.0, f"q{k % 100:02}", demand, float(rng.integers(10, 100)))
     return jobs.workload("burst", synthetic_nodes(100, "cpu=32,memory=64GiB"), [])
 
@@ -152,6 +149,4 @@ def run(scale: float = 1.0) -> None:
         growth = f", n^{np.log(took / seconds[-1]) / np.log(count / sizes[len(seconds) - 1]):.2f}" if seconds else ""
         print(f"a burst of {count:,} different one-task jobs, 100 queues, 100 machines: {took:.2f} s{growth}")
         seconds.append(took)
-    print(
-        f"a live step that sees one end and places one task: {live_step(max(50, round(2000 * scale))) * 1e6:.0f} us, median"
-    )
+    print(f"a live step that sees one end and places one task: {live_step(max(50, round(2000 * scale))) * 1e6:.0f} us, median")

@@ -22,12 +22,7 @@ def make_state(nodes: int, queues: int, tasks: int) -> State:
     apply(state, Configured(at=0, queues=leaves, settings=Settings()))
     for i in range(nodes):
         size = int(rng.integers(1, 5))
-        capacity = {
-            "cpu": 32_000 * size,
-            "memory": (128 << 30) * size,
-            "gpu": 4000 * size,
-            "disk": (1 << 40) * size,
-        }
+        capacity = {"cpu": 32_000 * size, "memory": (128 << 30) * size, "gpu": 4000 * size, "disk": (1 << 40) * size}
         apply(state, NodeJoined(at=0, node=Node(f"n{i:05}", capacity)))
     for i, leaf in enumerate(leaves):
         demand = {
@@ -87,9 +82,5 @@ def run(nodes: int = 10_000, queues: int = 1_000, tasks: int = 1_000_000) -> Non
     python = few / (time.perf_counter() - began)
     speed = placed / kernel
     print(f"kernel     {nodes:,} nodes, {queues:,} queues, {len(RESOURCES)} resources: {placed:,} tasks placed")
-    print(
-        f"           decided {speed:>12,.0f} tasks/s   decided and applied {placed / (kernel + applied):>12,.0f} tasks/s"
-    )
-    print(
-        f"           plain Python, same rules {python:>10,.0f} tasks/s: the kernel is {speed / python:.0f} times faster"
-    )
+    print(f"           decided {speed:>12,.0f} tasks/s   decided and applied {placed / (kernel + applied):>12,.0f} tasks/s")
+    print(f"           plain Python, same rules {python:>10,.0f} tasks/s: the kernel is {speed / python:.0f} times faster")

@@ -189,9 +189,7 @@ def through_pymesos(tasks: int, at_once: int) -> tuple[float, float]:
     return launcher.ended - launcher.began, taken
 
 
-def run(
-    agents: int = 4000, roles: int = 1000, count: int = 2000, rounds: int = 5, tasks: int = 2000, at_once: int = 16
-) -> None:
+def run(agents: int = 4000, roles: int = 1000, count: int = 2000, rounds: int = 5, tasks: int = 2000, at_once: int = 16) -> None:
     """Print the time of cycles, and tasks per second."""
     decide(make_state(2, 1, 2), 1.0)  # warm up
     state, seconds = make_state(agents, roles, count), []
@@ -205,9 +203,7 @@ def run(
     plain = in_python(agents, roles, count, rounds)
     print(f"offers     {agents:,} agents, {roles:,} roles, {count:,} frameworks, all declined {rounds} times")
     ours, theirs = sum(seconds) / rounds, sum(plain) / rounds
-    print(
-        f"           a cycle {ours:8.3f} s   a plain Python loop {theirs:8.3f} s   {theirs / ours:6.1f} times as fast"
-    )
+    print(f"           a cycle {ours:8.3f} s   a plain Python loop {theirs:8.3f} s   {theirs / ours:6.1f} times as fast")
     wall, taken = through_pymesos(tasks, at_once)
     print(
         f"           {tasks:,} commands through pymesos, {at_once} at once: {tasks / wall:,.0f} tasks/s (200 wanted), "

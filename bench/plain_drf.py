@@ -14,14 +14,7 @@ def run(path: str, nodes: int, cpu: float, memory: float) -> list[float]:
     """Return when each job starts; demands and capacities are in CPUs and GiB."""
     with open(path, newline="") as file:  # noqa: PTH123
         jobs = [
-            (
-                float(row["submit"]),
-                k,
-                row["queue"],
-                float(row["duration"]),
-                float(row["cpu"]),
-                float(row["memory"][:-3]),
-            )
+            (float(row["submit"]), k, row["queue"], float(row["duration"]), float(row["cpu"]), float(row["memory"][:-3]))
             for k, row in enumerate(csv.DictReader(file))
         ]
     jobs.sort()

@@ -30,9 +30,7 @@ def make(users: int, resources: int, seed: int = 7) -> fairlead.Problem:
 def in_a_tree(users: int, inner: int, seed: int = 7) -> fairlead.Problem:
     """Return users of three resources, half with a finite demand, spread over two levels of queues."""
     rng = np.random.default_rng(seed)
-    demand = np.array(
-        [[Fraction(int(x)) for x in row] for row in rng.integers((1, 1, 0), (20, 20, 3), (users, 3))], object
-    )
+    demand = np.array([[Fraction(int(x)) for x in row] for row in rng.integers((1, 1, 0), (20, 20, 3), (users, 3))], object)
     tasks = np.array([Fraction(int(x)) if x < 60 else Fraction(-1) for x in rng.integers(1, 120, users)], object)
     capacity = np.array([Fraction(users * x) for x in (100, 120, 7)], object)
     above = max(1, round(inner**0.5))
@@ -121,9 +119,7 @@ def run(many: int = 1_000_000, some: int = 10_000, few: int = 1_000) -> None:
         fairlead.allocate(large, policy)  # loads the compiled code
         seconds, found = timed(lambda policy=policy: fairlead.allocate(large, policy))
         least = float(np.abs(found.left / large.capacity).min())
-        print(
-            f"policies   {policy:<6} {many:>9,} users, 8 resources: {seconds:.2f} s ({least:.0e} left of the scarcest)"
-        )
+        print(f"policies   {policy:<6} {many:>9,} users, 8 resources: {seconds:.2f} s ({least:.0e} left of the scarcest)")
     problem = make(some, 8)
     fairlead.allocate(problem, "drf")
     seconds, found = timed(lambda: fairlead.allocate(problem, "ceei"))
@@ -131,9 +127,7 @@ def run(many: int = 1_000_000, some: int = 10_000, few: int = 1_000) -> None:
     worst = float(np.abs(theirs - found.tasks).max() / found.tasks.max())
     _compare(f"ceei   {some:>9,} users", seconds, "cvxpy + Clarabel", peer)
     print(f"           (they differ by {worst:.0e} of the largest)")
-    free = fairlead.Problem.from_arrays(
-        problem.capacity, problem.demand
-    )  # no demands: HiGHS needs a round a resource only
+    free = fairlead.Problem.from_arrays(problem.capacity, problem.demand)  # no demands: HiGHS needs a round a resource only
     seconds, found = timed(lambda: fairlead.allocate(free, "drf"))
     peer, theirs = timed(lambda: by_highs(free), 1)
     worst = float(np.abs(theirs - found.tasks).max() / found.tasks.max())

@@ -157,9 +157,7 @@ def costs(scale: float) -> None:
         "jobs of 100 tasks, 1,000 machines": many_alike(1000, 100, round(10_000 * scale)),
         "Facebook 2010, 150 machines, gangs": dict(gangs_of_2010(scale)).get("FB-2010"),
     }
-    print(
-        f"{'added to the CPU time of a step':<40}{'reservations':>14}{'history too':>14}{'forecasts':>14}{'in all':>10}"
-    )
+    print(f"{'added to the CPU time of a step':<40}{'reservations':>14}{'history too':>14}{'forecasts':>14}{'in all':>10}")
     for name, case in cases.items():
         if case is None:
             continue
@@ -168,10 +166,7 @@ def costs(scale: float) -> None:
         without, both = added(case)
         noted = noting(case) * float(case.tasks.sum())
         forecasts = noted / max(1e-9, bare - noted)
-        print(
-            f"{name:<40}{without:>14.0%}{both:>14.0%}{forecasts:>14.0%}{(1 + both) * (1 + forecasts) - 1:>10.0%}",
-            flush=True,
-        )
+        print(f"{name:<40}{without:>14.0%}{both:>14.0%}{forecasts:>14.0%}{(1 + both) * (1 + forecasts) - 1:>10.0%}", flush=True)
 
 
 def gangs_of_2010(scale: float) -> list[tuple[str, Workload]]:

@@ -275,11 +275,7 @@ class Cluster:
     def _set_lack(self, q: Queue) -> None:
         """Set what a leaf lacks, in parts of the capacity; a leaf that waits for nothing lacks nothing."""
         need = self._oldest(q)[0] if q.groups else None
-        lacks = [
-            (q.part[r] - q.used[r]) / self.capacity[r]
-            for r in range(self.m)
-            if (need[r] > 0 if need else q.used[r] > 0)
-        ]
+        lacks = [(q.part[r] - q.used[r]) / self.capacity[r] for r in range(self.m) if (need[r] > 0 if need else q.used[r] > 0)]
         q.lack = min(lacks) if lacks else 0.0
         if not need:
             q.lack = min(q.lack, 0.0)

@@ -148,9 +148,7 @@ class Model(Cluster):
         leaf.line = [
             head
             for head in heads
-            if head is oldest
-            or head[1] not in leaf.parked
-            or all(d <= x for d, x in zip(head[1][0], most, strict=True))
+            if head is oldest or head[1] not in leaf.parked or all(d <= x for d, x in zip(head[1][0], most, strict=True))
         ]
         heapq.heapify(leaf.line)
 
@@ -189,9 +187,7 @@ class Model(Cluster):
         else:
             rows = np.flatnonzero((self.free >= demand).all(axis=1)).tolist()
         found, left = {}, count
-        for n in sorted(
-            rows, key=lambda n: (sum(f / c for f, c in zip(self.free[n].tolist(), self.capacity, strict=True)), n)
-        ):
+        for n in sorted(rows, key=lambda n: (sum(f / c for f, c in zip(self.free[n].tolist(), self.capacity, strict=True)), n)):
             if allowed is None or n in allowed:
                 room = self.free[n].tolist()
                 if n in self.holds:
@@ -319,9 +315,7 @@ class Model(Cluster):
             for at, _, n in steps:
                 cost = [0.0] * self.m
                 self._add_cost(cost, rooms[n], 1, demand, at)
-                loss = max(c / x for c, x in zip(cost, self.capacity, strict=True)) + self._size(group) * (
-                    at - self.now
-                )
+                loss = max(c / x for c, x in zip(cost, self.capacity, strict=True)) + self._size(group) * (at - self.now)
                 if best is None or (loss, n) < best[:2]:
                     best = (loss, n, at, cost)
             return best and Reservation(leaf.row, group, {best[1]: 1}, best[2], best[3], apart, self.now, leaf.debt)
@@ -388,18 +382,11 @@ class Model(Cluster):
             return self._take_over(leaf, group)
         short = max((c - self._left(i)) / self.capacity[i] for i, c in enumerate(r.cost))
         if short > 0:
-            if (
-                leaf.running
-                or any(x.overdraft for x in self.reserved)
-                or self.now < self.closed
-                or any(map(any, self.spent))
-            ):
+            if leaf.running or any(x.overdraft for x in self.reserved) or self.now < self.closed or any(map(any, self.spent)):
                 leaf.retry = self.now + max(10.0, RETRY * (self.now - leaf.since))
                 return self._take_over(leaf, group)
             r.overdraft = True
-            self.closed = self.now + max(
-                c / (self.rules.budget * x) for c, x in zip(r.cost, self.capacity, strict=True)
-            )
+            self.closed = self.now + max(c / (self.rules.budget * x) for c, x in zip(r.cost, self.capacity, strict=True))
         self._hold(r)
         return True
 
@@ -410,17 +397,13 @@ class Model(Cluster):
         for r in sorted(self.reserved, key=lambda r: r.start):
             if r.debt < leaf.debt and r.leaf != leaf.row and not r.group[1] and self._suits(group, r):
                 self._drop(r)
-                self._add(
-                    Reservation(leaf.row, group, r.nodes, r.start, r.cost, r.apart, r.planned, leaf.debt, r.overdraft)
-                )
+                self._add(Reservation(leaf.row, group, r.nodes, r.start, r.cost, r.apart, r.planned, leaf.debt, r.overdraft))
                 return True
         return False
 
     def _suits(self, group: Any, r: Reservation) -> bool:
         """Return True if a task of a group fits in what is kept."""
-        return all(x <= y for x, y in zip(group[0], r.group[0], strict=True)) and (
-            group[2] is None or r.nodes.keys() <= group[2]
-        )
+        return all(x <= y for x, y in zip(group[0], r.group[0], strict=True)) and (group[2] is None or r.nodes.keys() <= group[2])
 
     def _hold(self, r: Reservation) -> None:
         for n in r.nodes:

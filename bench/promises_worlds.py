@@ -135,9 +135,7 @@ def others(seed: int) -> list[tuple[str, tuple[World, float, float], dict[str, f
     weights = {"a": 1.0, **{leaf: float(1 + k % 3) for k, leaf in enumerate(news)}}
     total = sum(weights.values())
     weighted = {leaf: Kind((2.0,), 20.0) for leaf in news}
-    found.append(
-        ("weights 1 to 3", newcomers("", ten, one, weighted, seed, weights), {q: w / total for q, w in weights.items()})
-    )
+    found.append(("weights 1 to 3", newcomers("", ten, one, weighted, seed, weights), {q: w / total for q, w in weights.items()}))
     tree = {
         **{f"lab/{leaf}": Kind((2.0,), 20.0) for leaf in news[:4]},
         **{f"team/{leaf}": Kind((3.0,), 30.0) for leaf in news[4:7]},
@@ -170,13 +168,7 @@ def converted(case: Workload, load: float, name: str, longest: float = 86400.0) 
         if any(all(d <= c for d, c in zip(demand, node, strict=True)) for node in nodes):
             jobs.append(
                 Job(
-                    at,
-                    case.queue[j],
-                    demand,
-                    lasts,
-                    int(case.tasks[j]),
-                    bool(case.gang[j]) and case.tasks[j] > 1,
-                    bool(large[j]),
+                    at, case.queue[j], demand, lasts, int(case.tasks[j]), bool(case.gang[j]) and case.tasks[j] > 1, bool(large[j])
                 )
             )
             work += np.array(demand) * lasts.mean() * int(case.tasks[j])
@@ -199,9 +191,7 @@ def openb(load: float, seed: int, gangs: bool = False, steady: bool = True) -> W
     return world
 
 
-def facebook(
-    load: float, seed: int, gangs: bool = False, minutes: float = 15.0, fewer: int = 8, machines: int = 12
-) -> World:
+def facebook(load: float, seed: int, gangs: bool = False, minutes: float = 15.0, fewer: int = 8, machines: int = 12) -> World:
     """Return a quarter of an hour of Facebook's day of 2010, with an eighth of each job's tasks, by other users for each seed."""
     day = read_swim(data_folder() / "facebook" / "FB-2010_samples_24_times_1hr_0.tsv", how=Derivation(seed=seed))
     begin = 3600.0 * (1 + 3 * seed)

@@ -155,9 +155,7 @@ def _through_fairlead(home: Path, tasks: int, **more: Any) -> float:
 def by_ray(address: str, tasks: int, calls: int) -> dict[str, float]:
     """Return the seconds of plain actors and Ray tasks for the commands, and of Ray tasks for the calls and for one call."""
     words = [sys.executable, "-c", PLAIN, address, *map(str, (tasks, calls, EACH, BATCH))]
-    done = subprocess.run(
-        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=PLAIN_WITHIN
-    )
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=PLAIN_WITHIN)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -205,9 +203,7 @@ def adopting(world: World, tasks: int) -> None:
     began = time.perf_counter()
     world.up()
     _through_fairlead(world.home, 1)
-    print(
-        f"a scheduler that was killed runs commands again after {time.perf_counter() - began:.2f} s, with {tasks:,} to adopt"
-    )
+    print(f"a scheduler that was killed runs commands again after {time.perf_counter() - began:.2f} s, with {tasks:,} to adopt")
     with Connection(world.home) as connection:
         for job in [job for job in connection.get("/v1/jobs")["jobs"] if job["running"]]:
             found = connection.get(f"/v1/jobs/{job['id']}/tasks", limit=tasks)["tasks"]

@@ -19,15 +19,7 @@ from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Job, Node, Queue, Settings, Work
 from fairlead.scheduler.effects import apply, new_state
-from fairlead.scheduler.facts import (
-    Configured,
-    Fact,
-    JobSubmitted,
-    NodeJoined,
-    TasksFinished,
-    TasksPlaced,
-    TasksStarted,
-)
+from fairlead.scheduler.facts import Configured, Fact, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced, TasksStarted
 from fairlead.scheduler.state import State
 
 

@@ -54,9 +54,7 @@ class Measured(NamedTuple):
 class World:
     """A scheduler over fake nodes."""
 
-    def __init__(
-        self, folder: Path, count: int, delay: float = 0.0, tears: float = 0.0, lost_after: float = LOST_AFTER
-    ) -> None:
+    def __init__(self, folder: Path, count: int, delay: float = 0.0, tears: float = 0.0, lost_after: float = LOST_AFTER) -> None:
         self.clock, self.awake = time.monotonic, Event()
         self.engine = RemoteEngine(folder, self.awake.set, _promise(lost_after), ("127.0.0.1", 0))
         ring = self.engine._ring
@@ -68,9 +66,7 @@ class World:
         for k in range(count):
             self.engine.admit(Node(f"n{k}", {"cpu": 1000 * CORES, "memory": 2**36}), "127.0.0.1")
         options = [str(folder), str(self.engine.port), str(delay), str(tears)]
-        self.fakes = subprocess.Popen(
-            [sys.executable, "-m", "bench.fake_nodes", *options], stdin=subprocess.PIPE, text=True
-        )
+        self.fakes = subprocess.Popen([sys.executable, "-m", "bench.fake_nodes", *options], stdin=subprocess.PIPE, text=True)
 
     @property
     def state(self) -> State:

@@ -127,9 +127,7 @@ async def _measure(address: str, token: str, requests: int, sizes: tuple[int, ..
         speed, took = await load(address, token, clients, count, lambda c, n: c.ask("POST", "/v1/jobs", waits))
         print(f"service    {clients:>5,} clients  submit {speed:>7,.0f}/s   {_percentiles(took)}")
         _, took = await load(address, token, clients, count, lambda c, n: c.ask("GET", "/v1/queues"))
-        print(
-            f"           {clients:>5,} clients  queues {len(took) / sum(took) * clients:>7,.0f}/s   {_percentiles(took)}"
-        )
+        print(f"           {clients:>5,} clients  queues {len(took) / sum(took) * clients:>7,.0f}/s   {_percentiles(took)}")
         started: list[float] = []
         await load(address, token, clients, max(clients, requests // 10), start)
         print(f"           {clients:>5,} clients  from submission to start {_percentiles(sorted(started))}")
@@ -198,9 +196,7 @@ def run(requests: int = 5000, sizes: tuple[int, ...] = (1, 100, 1000)) -> None:
             until = time.monotonic() + 20
             while True:
                 try:
-                    one = load(
-                        f"http://127.0.0.1:{port}", "", clients, requests, lambda c, n: c.ask("POST", "/", b"{}")
-                    )
+                    one = load(f"http://127.0.0.1:{port}", "", clients, requests, lambda c, n: c.ask("POST", "/", b"{}"))
                     speed, took = asyncio.run(one)
                     break
                 except OSError:

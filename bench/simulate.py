@@ -79,9 +79,7 @@ def reading(scale: float) -> None:
 def run_without_cliff(scale: float) -> None:
     """Compare what needs more than each queue's own use with plain drf: CPU time of a task, in the same run."""
     count = max(1000, round(50_000 * min(1.0, scale)))
-    print(
-        f"{count:,} jobs of one task on 100 nodes, CPU microseconds a task, and times as long as drf with 1,000 queues:"
-    )
+    print(f"{count:,} jobs of one task on 100 nodes, CPU microseconds a task, and times as long as drf with 1,000 queues:")
     print("queues    drf           one `after`   hdrf          sdrf          ceei")
     base = 0.0
     for queues, policies in ((1000, ("drf", "drf", "hdrf", "sdrf", "ceei")), (10_000, ("drf", "drf"))):
@@ -134,6 +132,4 @@ def run(scale: float = 1.0) -> None:
     day = replace(cut(trace, end=86400 * min(1.0, scale)), nodes=synthetic_nodes(400, "cpu=12,memory=48GiB"))
     found = simulate(day, "drf")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
-        f"FB-2010, 400 nodes: {time.perf_counter() - began:.1f} s for {found.completed:,} tasks; at most {peak:.2f} GiB so far"
-    )
+    print(f"FB-2010, 400 nodes: {time.perf_counter() - began:.1f} s for {found.completed:,} tasks; at most {peak:.2f} GiB so far")

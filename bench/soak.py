@@ -89,14 +89,7 @@ class Soak:
                     continue
                 sizes = [1] * 20 + [10] * 3 + [50]
                 jobs = [
-                    {
-                        "argv": ["true"],
-                        "demand": {"cpu": 1},
-                        "queue": rng.choice("ABC"),
-                        "tasks": n,
-                        "env": {},
-                        "cwd": "/",
-                    }
+                    {"argv": ["true"], "demand": {"cpu": 1}, "queue": rng.choice("ABC"), "tasks": n, "env": {}, "cwd": "/"}
                     for n in sizes
                 ]
                 try:
@@ -154,9 +147,7 @@ def _values(text: str, name: str) -> list[float]:
 def picture(found: dict[str, list[tuple[float, float]]]) -> str:
     """Return a page with a plot over time for each measure."""
     charts = [
-        Chart(
-            f"{name}: {MEASURES[name]}", [Series(name, *zip(*points, strict=True))], Axis(form=span), Axis(), plot=150
-        )
+        Chart(f"{name}: {MEASURES[name]}", [Series(name, *zip(*points, strict=True))], Axis(form=span), Axis(), plot=150)
         for name, points in found.items()
         if points
     ]

@@ -42,8 +42,7 @@ def environment(folder: Path, outside: dict[str, str]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in outside.items()
-        if not name.endswith("_CACHE_DIR")
-        and not name.startswith(("FAIRLEAD_", "MAKE", "MFLAGS", "PYTHON", "VIRTUAL_ENV"))
+        if not name.endswith("_CACHE_DIR") and not name.startswith(("FAIRLEAD_", "MAKE", "MFLAGS", "PYTHON", "VIRTUAL_ENV"))
     }
     return {**kept, "XDG_CACHE_HOME": str(folder / "cache"), "FAIRLEAD_HOME": str(folder / "home")}
 
@@ -93,9 +92,7 @@ def memory(session: int) -> tuple[int, int]:
 def scheduler(fairlead: Path, folder: Path, env: dict[str, str]) -> Iterator[tuple[int, Cost]]:
     """Run a scheduler until it is ready; yield its session, and its cost until then."""
     began = time.monotonic()
-    process = subprocess.Popen(
-        [fairlead, "up"], cwd=folder, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    process = subprocess.Popen([fairlead, "up"], cwd=folder, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert process.stderr
         said = []
@@ -155,25 +152,13 @@ def from_wheel(clone: Path, folder: Path, env: dict[str, str]) -> None:
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
     shutil.rmtree(clone / "build")  # the wheel must compile on its own
-    build = [
-        str(clone / ".venv/bin/uv"),
-        "build",
-        "--quiet",
-        "--wheel",
-        "--python",
-        sys.executable,
-        "--out-dir",
-        str(folder),
-    ]
+    build = [str(clone / ".venv/bin/uv"), "build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", str(folder)]
     print(line("a wheel built", cost_of(build, clone, env)), flush=True)
     (wheel,) = folder.glob("*.whl")
     cost = cost_of([sys.executable, "-m", "venv", "installed"], folder, env)
     python = str(folder / "installed/bin/python")
     cost += cost_of([python, "-m", "pip", "install", "--quiet", str(wheel)], elsewhere, env)
-    print(
-        line("installed, with its dependencies, by pip", cost, f"{wheel.name}, {wheel.stat().st_size >> 10} KiB"),
-        flush=True,
-    )
+    print(line("installed, with its dependencies, by pip", cost, f"{wheel.name}, {wheel.stat().st_size >> 10} KiB"), flush=True)
     fairlead = folder / "installed/bin/fairlead"
     env = {**env, "FAIRLEAD_HOME": str(folder / "home-of-wheel")}
     with scheduler(fairlead, elsewhere, env) as (_, cost):

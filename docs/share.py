@@ -103,11 +103,7 @@ def parameters(command: Any) -> list[str]:
 def roff(text: str) -> list[str]:
     """Escape text for roff; an empty line begins a paragraph."""
     plain = re.sub(r"[ \t]*\n[ \t]*", "\n", text.strip()).replace("\\", "\\e").replace("-", "\\-")
-    return (
-        [".PP" if not line else "\\&" * line.startswith((".", "'")) + line for line in plain.split("\n")]
-        if plain
-        else []
-    )
+    return [".PP" if not line else "\\&" * line.startswith((".", "'")) + line for line in plain.split("\n")] if plain else []
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Writes into the pages what the program itself says: the options of each command, the paths of the API, what becomes of a task.
 
-`python docs/site.py` does it, from `<!-- options: NAME -->`, `<!-- endpoints -->`, `<!-- access -->`, `<!-- reliability -->` or
-`<!-- transitions -->` or `<!-- lifecycles -->` to `<!-- end -->`.
+`python docs/site.py` does it, from `<!-- options: NAME -->`, or a comment with the name of a function below, to `<!-- end -->`.
 """
 
 import importlib.util
@@ -13,28 +12,27 @@ from types import SimpleNamespace
 import typer.main
 from typer import Context
 
-from fairlead.cli.main import app
+from fairlead.cli.main import COMMANDS, app
 from fairlead.scheduler.statuses import EVENT_NAMES, IMPOSSIBLE, LIFECYCLES, STATUS_NAMES, TRANSITIONS
 
 
 def filled(page: str) -> str:
     """A page with what the program says put in."""
-    page = re.sub(
+    made = "|".join(each.__name__ for each in (commands, endpoints, access, reliability, lifecycles, transitions))
+    page = re.sub(rf"(<!-- ({made}) -->\n).*?(<!-- end -->)", lambda m: m[1] + globals()[m[2]]() + m[3], page, flags=re.DOTALL)
+    return re.sub(
         r"(<!-- options: ([\w ]+) -->\n).*?(<!-- end -->)", lambda m: m[1] + options(m[2]) + m[3], page, flags=re.DOTALL
     )
-    page = re.sub(
-        r"(<!-- endpoints -->\n).*?(<!-- end -->)", lambda m: m[1] + endpoints() + m[2], page, flags=re.DOTALL
-    )
-    page = re.sub(
-        r"(<!-- reliability -->\n).*?(<!-- end -->)", lambda m: m[1] + reliability() + m[2], page, flags=re.DOTALL
-    )
-    page = re.sub(r"(<!-- access -->\n).*?(<!-- end -->)", lambda m: m[1] + access() + m[2], page, flags=re.DOTALL)
-    page = re.sub(
-        r"(<!-- lifecycles -->\n).*?(<!-- end -->)", lambda m: m[1] + lifecycles() + m[2], page, flags=re.DOTALL
-    )
-    return re.sub(
-        r"(<!-- transitions -->\n).*?(<!-- end -->)", lambda m: m[1] + transitions() + m[2], page, flags=re.DOTALL
-    )
+
+
+def commands() -> str:
+    """Each command with the first sentence of its help and its page, as a table."""
+    pages = {path.name: path.read_text() for path in sorted((Path(__file__).parent / "commands").glob("*.md"))}
+    lines = ["", "| command | what |", "| --- | --- |"]
+    for name, (_, told) in COMMANDS.items():
+        page = next(page for page, text in pages.items() if re.search(rf"<!-- options: {name}[ >]", text))
+        lines.append(f"| [`fairlead {name}`]({page}) | {told} |")
+    return "\n".join(lines) + "\n\n"
 
 
 def options(name: str) -> str:

@@ -100,9 +100,7 @@ class Demo:
 
     def entries(self) -> list[tuple[str, str, str]]:
         """Return the ledger: ("start" or "end", task, process)."""
-        return [
-            (what, task, pid) for what, task, pid in (line.split() for line in self.ledger.read_text().splitlines())
-        ]
+        return [(what, task, pid) for what, task, pid in (line.split() for line in self.ledger.read_text().splitlines())]
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.began:5.1f}s  {text}", flush=True)

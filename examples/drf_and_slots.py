@@ -69,9 +69,7 @@ def measure(setting: Setting, policy: str) -> dict[str, Any]:
 
 def compare(setting: Setting) -> list[dict[str, Any]]:
     """Measure DRF, CPUs alone, and each number of slots."""
-    return [
-        measure(setting, policy) for policy in ("drf", "maxmin:cpu", *(f"slots:{k}:overcommit" for k in setting.slots))
-    ]
+    return [measure(setting, policy) for policy in ("drf", "maxmin:cpu", *(f"slots:{k}:overcommit" for k in setting.slots))]
 
 
 def draw(rows: list[dict[str, Any]]) -> str:

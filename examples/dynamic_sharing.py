@@ -35,9 +35,7 @@ def run() -> Run:
     jobs = Jobs()
     for queue, demand, begin, end in PHASES:
         jobs.add(float(begin), queue.replace(" ", "-"), demand, TASK, MANY, withdrawn=float(end))
-    return simulate(
-        jobs.workload("dynamic sharing", synthetic_nodes(48, "cpu=4,memory=15G"), []), history=0.0, samples=180
-    )
+    return simulate(jobs.workload("dynamic sharing", synthetic_nodes(48, "cpu=4,memory=15G"), []), history=0.0, samples=180)
 
 
 def settled(found: Run) -> dict[str, np.ndarray]:
@@ -56,9 +54,7 @@ def main() -> None:
     found = run()
     for name, shares in settled(found).items():
         one, two = shares.mean(axis=0)
-        print(
-            f"{name}: job 1 {one:.1%}, job 2 {two:.1%}; apart by {np.abs(shares[:, 0] - shares[:, 1]).max():.1%} at most"
-        )
+        print(f"{name}: job 1 {one:.1%}, job 2 {two:.1%}; apart by {np.abs(shares[:, 0] - shares[:, 1]).max():.1%} at most")
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(draw(found))
 

@@ -50,9 +50,7 @@ def _completion(found: Run) -> dict[str, float]:
     over, which = ~np.isnan(found.ended), np.minimum((found.workload.tasks - 1) // WIDTH, MOST)
     names = [f"{k * WIDTH + 1}-{(k + 1) * WIDTH}" for k in range(MOST)] + [f"over {MOST * WIDTH}"]
     took = found.ended - found.submitted
-    return {
-        name: float(took[over & (which == k)].mean()) for k, name in enumerate(names) if (over & (which == k)).any()
-    }
+    return {name: float(took[over & (which == k)].mean()) for k, name in enumerate(names) if (over & (which == k)).any()}
 
 
 def draw(runs: list[Run]) -> str:

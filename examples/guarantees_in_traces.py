@@ -66,9 +66,7 @@ def run(data: Path, part: float = 1.0) -> list[dict[str, Any]]:
 
 def table(found: list[dict[str, Any]]) -> str:
     """Compare the time below guarantees, lost work, and waits of jobs."""
-    rows = new_table(
-        "trace", "revoke", ">below guarantee", ">tasks revoked", ">work lost", ">of all work", ">mean wait", ">p95"
-    )
+    rows = new_table("trace", "revoke", ">below guarantee", ">tasks revoked", ">work lost", ">of all work", ">mean wait", ">p95")
     for each in found:
         wait = each["wait"]
         done = max(each["utilisation"].values()) * each["makespan"]

@@ -108,9 +108,7 @@ def draw(runs: dict[str, list[Span]]) -> str:
         base = row * (high + gap) + 30 + high
         parts.append(f'<text x="{left}" y="{base - high - 10}" font-weight="bold">{title}</text>')
         for tick in range(0, int(last) + 1, 10):
-            parts.append(
-                f'<text x="{left + tick * wide / last:.0f}" y="{base + 16}" text-anchor="middle">{tick}</text>'
-            )
+            parts.append(f'<text x="{left + tick * wide / last:.0f}" y="{base + 16}" text-anchor="middle">{tick}</text>')
         for cpus in (0, CPUS // 2, CPUS):
             y = base - cpus * high / CPUS
             parts.append(f'<line x1="{left}" x2="{left + wide}" y1="{y}" y2="{y}" stroke="#ccc"/>')

@@ -65,11 +65,7 @@ ROUTES = [
     Row("PUT /v1/sessions/{session}/payloads/{payload}", SESSION, {}),
     Row("GET /v1/sessions/{session}/events", SESSION),
     Row("GET /v1/sessions/{session}/results/{job}/{index}", "no none none none none none"),
-    Row(
-        "POST /v1/sessions/{session}/calls",
-        "no none - none none none",
-        {"jobs": [{"demand": {"cpu": 1}, "payload": "0" * 32}]},
-    ),
+    Row("POST /v1/sessions/{session}/calls", "no none - none none none", {"jobs": [{"demand": {"cpu": 1}, "payload": "0" * 32}]}),
     Row("DELETE /v1/sessions/{session}", "no none - none none none"),
     Row("POST /v1/nodes/{node}/drain", OPERATORS, {}),
     Row("POST /v1/nodes/{node}/resume", OPERATORS, {}),

@@ -22,11 +22,7 @@ class Browser:
         wire = kind(self.address, self.parts.port, timeout=30, **more)
         sent = {"Host": self.parts.netloc, "Cookie": self.cookie or None, "Connection": "close"}
         if form is not None:
-            sent |= {
-                "Origin": self.url,
-                "Sec-Fetch-Site": "same-origin",
-                "Content-Type": "application/x-www-form-urlencoded",
-            }
+            sent |= {"Origin": self.url, "Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded"}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         sent = {name: value for name, value in sent.items() if value is not None}
         try:
@@ -38,9 +34,7 @@ class Browser:
 
     def enter(self, code, **headers):
         """Use a code, as from a file; the status."""
-        status, head, _ = self.ask(
-            "/page/enter", {"code": code}, **{"Origin": "null", "Sec_Fetch_Site": "cross-site", **headers}
-        )
+        status, head, _ = self.ask("/page/enter", {"code": code}, **{"Origin": "null", "Sec_Fetch_Site": "cross-site", **headers})
         if head["Set-Cookie"]:
             self.cookie = head["Set-Cookie"].partition(";")[0]
         return status
@@ -67,15 +61,7 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.links, self.posts, self.ids, self.labels, self.fields, self.refused, self.open = (
-            [],
-            [],
-            [],
-            set(),
-            [],
-            [],
-            [],
-        )
+        self.links, self.posts, self.ids, self.labels, self.fields, self.refused, self.open = ([], [], [], set(), [], [], [])
         self.feed(text)
         assert not self.open, self.open
 

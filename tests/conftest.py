@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
 
 import forked
 from fairlead.cli.main import main
@@ -35,6 +36,10 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 # A shell ignores Ctrl-C on behalf of what it starts in the background, and so would all that is started here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Random tests try the same cases each time, so a change is what makes one fail; `make fuzz` looks for other cases.
+settings.register_profile("same", derandomize="FAIRLEAD_FUZZ" not in os.environ)
+settings.load_profile("same")
 
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 
@@ -121,9 +126,7 @@ class Live:
         with self.log.open("ab") as log:
             before = log.tell()
             arguments = ["up", "--config", str(self.config), *more]
-            if any(
-                self.env.get(name) != os.environ.get(name) for name in ("LD_PRELOAD", "PYTHONPATH")
-            ):  # for a new program
+            if any(self.env.get(name) != os.environ.get(name) for name in ("LD_PRELOAD", "PYTHONPATH")):  # for a new program
                 self.process = subprocess.Popen([FAIRLEAD, *arguments], env=self.env, stdout=log, stderr=log)
             else:
                 self.process = Fairlead(arguments, env=self.env, stdout=log, stderr=log)

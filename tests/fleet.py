@@ -109,9 +109,7 @@ class Fleet:
         self.engine.close(leave=True)
         self.engine.join(10)
         deadline = time.monotonic() + 3
-        while (
-            left := [p for name in self.names for p in supervisor_of(self.folder / name)]
-        ) and time.monotonic() < deadline:
+        while (left := [p for name in self.names for p in supervisor_of(self.folder / name)]) and time.monotonic() < deadline:
             time.sleep(0.02)
         for process in left:
             process.kill()

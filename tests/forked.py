@@ -208,9 +208,7 @@ def _become(files):
         if number in asked.get("closed", ()):
             setattr(sys, name, None)
             continue
-        stream = os.fdopen(
-            number, how, closefd=False, encoding="utf-8", errors="backslashreplace" if number == 2 else "strict"
-        )
+        stream = os.fdopen(number, how, closefd=False, encoding="utf-8", errors="backslashreplace" if number == 2 else "strict")
         if number == 2 or stream.isatty():
             stream.reconfigure(line_buffering=True)
         setattr(sys, name, stream)
@@ -223,9 +221,7 @@ def _read_what_asks():
     from fairlead.cli.main import main
 
     needed = ["job", "many_jobs", "output", "parsing", "run", "script_options", "submitting", "tables", "top", "usage"]
-    commands = [
-        f"commands.{each}" for each in ("cluster", "configuration", "fairness", "jobs", "journal", "people", "traces")
-    ]
+    commands = [f"commands.{each}" for each in ("cluster", "configuration", "fairness", "jobs", "journal", "people", "traces")]
     for name in [
         *(f"fairlead.cli.{each}" for each in [*commands, *needed]),
         "rich.progress",

@@ -114,10 +114,7 @@ class Machine:
         with self.log.open("ab") as log:
             before = log.tell()
             self.process = subprocess.Popen(
-                ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", *command],
-                env=env,
-                stdout=log,
-                stderr=log,
+                ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", *command], env=env, stdout=log, stderr=log
             )
         deadline = time.monotonic() + 90
         while b"ready at" not in self.log.read_bytes()[before:]:
@@ -133,11 +130,7 @@ class Machine:
 
     def inside(self, uid: int, *command: str) -> list[str]:
         """A command as it is run in there by somebody."""
-        who = (
-            []
-            if uid == 0
-            else [f"--reuid={uid}", f"--regid={uid}", "--clear-groups" if uid == NOBODY else "--init-groups"]
-        )
+        who = [] if uid == 0 else [f"--reuid={uid}", f"--regid={uid}", "--clear-groups" if uid == NOBODY else "--init-groups"]
         return ["nsenter", "-m", "-t", str(self.process.pid), "setpriv", *who, *command]
 
     def forget_actors(self) -> None:

@@ -79,9 +79,7 @@ class Subscribed:
         if "id" in said:
             call["framework_id"] = said["id"]
         body = json.dumps(call).encode()
-        wire.send(
-            connection, "POST", "/api/v1/scheduler", body, {**JSON, "Accept": "application/json", **dict(headers)}
-        )
+        wire.send(connection, "POST", "/api/v1/scheduler", body, {**JSON, "Accept": "application/json", **dict(headers)})
         self.buffer = bytearray()
         self.pieces = bytearray()
         self.events, self.others = [], []

@@ -72,9 +72,7 @@ class Planner:
                     self.left[q] -= demand
             held = [t for t in held if state.tasks.status[t] <= RUNNING]
             for group in [held] if state.jobs.gang[j] and held else [[t] for t in held]:
-                begun = [
-                    self.now if state.tasks.status[t] == PLACED else float(state.tasks.started_at[t]) for t in group
-                ]
+                begun = [self.now if state.tasks.status[t] == PLACED else float(state.tasks.started_at[t]) for t in group]
                 total = state.cluster.total
                 share = max(d / c for d, c in zip(demand.tolist(), total.tolist(), strict=True) if c)
                 leaf = int(state.jobs.queue[j])
@@ -106,9 +104,7 @@ class Planner:
         return self.left[q] - sum((len(run.tasks) * np.array(run.demand) for run in mine), np.zeros_like(self.need))
 
     def above(self, q: int, paid: list[Run]) -> float:
-        shares = [
-            a / c for a, c in zip(self.has(q, paid).tolist(), self.state.cluster.total.tolist(), strict=True) if c
-        ]
+        shares = [a / c for a, c in zip(self.has(q, paid).tolist(), self.state.cluster.total.tolist(), strict=True) if c]
         return floor((max([0.0, *shares]) - self.entitled[q]) * 2.0**30 + 0.5)
 
     def hosts(self, n: int, paid: list[Run]) -> int:
@@ -204,9 +200,7 @@ class Planner:
         gain = min(missing, self.hosts(n, [*paid, *more]) - at_first)
         if gain <= 0:
             return 0, [], ()
-        for chosen in range(
-            1, 2 ** len(more)
-        ):  # numbers rise with the last that pay: the first that does spares these first
+        for chosen in range(1, 2 ** len(more)):  # numbers rise with the last that pay: the first that does spares these first
             some = [run for k, run in enumerate(more) if chosen >> k & 1]
             if self.hosts(n, [*paid, *some]) >= at_first + gain:
                 return gain, some, self.key(some, [*paid, *some])
@@ -276,9 +270,7 @@ class Planner:
         """Whether the claim breaks no limit above it; what revocable jobs use is nothing to that."""
         bound = [run for run in self.runs if run.spare and run not in some]
         for q in self.path:
-            spare = sum(
-                (len(r.tasks) * np.array(r.demand) for r in bound if q in self.up(r.leaf)), np.zeros_like(self.need)
-            )
+            spare = sum((len(r.tasks) * np.array(r.demand) for r in bound if q in self.up(r.leaf)), np.zeros_like(self.need))
             after = self.has(q, some) - spare + self.wanted * self.need
             if ((self.need > 0) & (after > self.state.queues.limit[q])).any():
                 return False

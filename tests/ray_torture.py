@@ -130,9 +130,7 @@ def runs(cluster, name):
 
 def submit(cluster, over, acknowledged):
     while not over.is_set():
-        acknowledged.append(
-            cluster.submit("--cpu", "1", "-n", "4", "--cwd", str(cluster.folder), "--", "sh", "-c", TASK)
-        )
+        acknowledged.append(cluster.submit("--cpu", "1", "-n", "4", "--cwd", str(cluster.folder), "--", "sh", "-c", TASK))
         over.wait(2)
 
 

@@ -60,9 +60,7 @@ class Disk:
         pending, self.pending = self.pending, []
         for piece in pending:
             name, offset, data = piece
-            end = rng.choice(
-                [0, len(data), SECTOR * rng.randrange(len(data) // SECTOR + 1), rng.randrange(len(data) + 1)]
-            )
+            end = rng.choice([0, len(data), SECTOR * rng.randrange(len(data) // SECTOR + 1), rng.randrange(len(data) + 1)])
             self.pending = [(name, offset, data[:end])] if end else []
             self.durable[name] = self.read(name)
         self.pending = []

@@ -29,18 +29,11 @@ G = 2**30
 
 def every_fact() -> list[f.Fact]:
     """A history in which everything happens, without asking the scheduler what it would decide."""
-    cpu, numbered = (
-        {"cpu": 1000},
-        {"argv": ["train", "{index}"], "cwd": "/home/ada", "env": {"A": "1"}, "numbered": True},
-    )
+    cpu, numbered = ({"cpu": 1000}, {"argv": ["train", "{index}"], "cwd": "/home/ada", "env": {"A": "1"}, "numbered": True})
     return [
         f.Configured(
             at=0.0,
-            queues=[
-                Queue("A", weight=2.0, guarantee=cpu),
-                Queue("lab", policy="fifo"),
-                Queue("lab/*", limit={"cpu": 3000}),
-            ],
+            queues=[Queue("A", weight=2.0, guarantee=cpu), Queue("lab", policy="fifo"), Queue("lab/*", limit={"cpu": 3000})],
             settings=Settings(max_losses=5, keep_jobs=100),
         ),
         f.NodeJoined(at=1.0, node=Node("n0", {"cpu": 4000, "memory": 8 * G})),
@@ -48,9 +41,7 @@ def every_fact() -> list[f.Fact]:
         f.NodeJoined(at=1.0, node=Node("n2", {"cpu": 2000, "gpu": 1000})),
         f.JobSubmitted(at=2.0, id=1, job=Job("A", cpu, 4, retries=1, name="train", user="ada", work=Work(**numbered))),
         f.JobSubmitted(at=2.0, id=2, job=Job("lab/bo", cpu, 2, time_limit=5.0, priority=3, key="k", digest="d")),
-        f.JobSubmitted(
-            at=3.0, id=3, job=Job("A", {"cpu": 4000, "memory": G}, 2, gang=True, work=Work(encoding="latin-1"))
-        ),
+        f.JobSubmitted(at=3.0, id=3, job=Job("A", {"cpu": 4000, "memory": G}, 2, gang=True, work=Work(encoding="latin-1"))),
         f.JobSubmitted(at=3.0, id=4, job=Job("A", cpu, after=[After(1, "end")], work=Work(call=Call("s", "p")))),
         f.JobSubmitted(at=3.0, id=5, job=Job("lab/bo", cpu, 3, on={"zone": ["east", "west"]})),
         f.JobHeld(at=4.0, id=5),
@@ -71,13 +62,9 @@ def every_fact() -> list[f.Fact]:
         f.TasksFinished(at=42.0, **attempts(2, 1), **ends(f.Outcome.SIGNALLED, 15)),
         f.TasksCheckpointed(at=42.5, **attempts(1, 1), ago=np.array([200])),
         f.TasksRevoked(
-            at=43.0,
-            **attempts(1, 1),
-            claim=f.Claim(job=3, why="guarantee", queue="A", resource="cpu", has=1000, of=2000),
+            at=43.0, **attempts(1, 1), claim=f.Claim(job=3, why="guarantee", queue="A", resource="cpu", has=1000, of=2000)
         ),
-        f.TasksFinished(
-            at=44.0, **attempts(1, 1), **ends(f.Outcome.SIGNALLED, 15), cpu=np.array([700]), peak=np.array([5 * G])
-        ),
+        f.TasksFinished(at=44.0, **attempts(1, 1), **ends(f.Outcome.SIGNALLED, 15), cpu=np.array([700]), peak=np.array([5 * G])),
         f.NodeLost(at=45.0, node="n2"),
         f.NodeForgotten(at=45.0, node="n2"),
         f.NodeDrained(at=46.0, node="n1"),
@@ -134,9 +121,7 @@ def executors() -> list[f.Fact]:
         f.OffersAccepted(at=65.2, framework="f-1", ids=[3], jobs=[10, 11], left={}, until=65.2),
         f.JobSubmitted(at=65.2, id=10, job=program),
         f.JobSubmitted(at=65.2, id=11, job=within),
-        f.TasksPlaced(
-            at=65.2, job=np.array([10, 11]), index=np.zeros(2, int), attempt=np.ones(2, int), node=np.zeros(2, int)
-        ),
+        f.TasksPlaced(at=65.2, job=np.array([10, 11]), index=np.zeros(2, int), attempt=np.ones(2, int), node=np.zeros(2, int)),
         f.TasksStarted(at=65.3, **attempts(11, 0)),
         f.TaskSaid(at=65.3, job=11, what="running", said="{}", uuid="0" * 32),
         f.TaskSaid(at=65.4, job=11, what="ending", said="{}", uuid="1" * 32),
@@ -145,11 +130,7 @@ def executors() -> list[f.Fact]:
 
 def attempts(job: int, *indices: int, attempt: int = 1) -> dict[str, np.ndarray]:
     """The columns of some tasks of a job."""
-    return {
-        "job": np.full(len(indices), job),
-        "index": np.array(indices),
-        "attempt": np.full(len(indices), attempt),
-    }
+    return {"job": np.full(len(indices), job), "index": np.array(indices), "attempt": np.full(len(indices), attempt)}
 
 
 def ends(outcome: f.Outcome, code: int) -> dict[str, np.ndarray]:
@@ -158,11 +139,7 @@ def ends(outcome: f.Outcome, code: int) -> dict[str, np.ndarray]:
 
 def told(state: State) -> dict:
     """What people read of a state."""
-    pages = {
-        "jobs": report.list_jobs(state)["jobs"],
-        "queues": report.list_queues(state),
-        "nodes": report.list_nodes(state),
-    }
+    pages = {"jobs": report.list_jobs(state)["jobs"], "queues": report.list_queues(state), "nodes": report.list_nodes(state)}
     return json.loads(json.dumps(pages))
 
 

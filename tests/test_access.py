@@ -115,9 +115,7 @@ def test_the_table_has_every_command():
 
 
 def test_what_was_refused_is_in_the_log(machine, things):
-    mallory = machine[
-        "mallory"
-    ]  # whom the table does not have: of each person only so many refusals a minute are noted
+    mallory = machine["mallory"]  # whom the table does not have: of each person only so many refusals a minute are noted
     why = mallory.run("cancel", things.job).stderr
     assert f"job {things.job} is alice's" in why
     seen = machine["olga"].http("GET", "/v1/log?user=mallory")[1]["log"]

@@ -91,10 +91,7 @@ def test_what_stops_a_user_is_what_is_missing_where_it_may_run(call, tmp_path, m
 def test_nodes_that_a_count_names_are_not_there_twice(call, tmp_path):
     users = '\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\n'
     tables = ['[[node]]\nname = "n1"\ncount = 2\n', '[[node]]\nname = "n1-1"\n']
-    for said, order in (
-        ("a node 'n1-1'", tables),
-        ("a node 'n1-1', made of 'n1' by count = 2,", tables[::-1]),
-    ):
+    for said, order in (("a node 'n1-1'", tables), ("a node 'n1-1', made of 'n1' by count = 2,", tables[::-1])):
         text = "".join(table + "capacity = { cpu = 1 }\n" for table in order)
         (tmp_path / "problem.toml").write_text(text + users)
         (tmp_path / "fairlead.toml").write_text(text)
@@ -128,10 +125,7 @@ def test_a_picture_is_drawn(call, tmp_path):
     assert "<title>A, memory: " in text
     assert "<script" not in text
     wrong = call("allocate", "problem.toml", "--plot", "nowhere/out.html")
-    assert (wrong.returncode, wrong.stderr) == (
-        1,
-        "fairlead: nowhere/out.html: cannot be written: No such file or directory\n",
-    )
+    assert (wrong.returncode, wrong.stderr) == (1, "fairlead: nowhere/out.html: cannot be written: No such file or directory\n")
 
 
 def test_a_policy_of_ones_own_as_documented(call, tmp_path):
@@ -202,15 +196,7 @@ def test_a_policy_that_only_orders_says_so_whatever_the_machines(call, tmp_path,
 def test_the_policies_are_listed(call):
     lines = call("policies").stdout.splitlines()
     assert lines[0].startswith("drf ")
-    assert {re.split(r"[:\[ ]", line)[0] for line in lines} >= {
-        "asset",
-        "ceei",
-        "maxmin",
-        "slots",
-        "fifo",
-        "priority",
-        "tasks",
-    }
+    assert {re.split(r"[:\[ ]", line)[0] for line in lines} >= {"asset", "ceei", "maxmin", "slots", "fifo", "priority", "tasks"}
     assert json.loads(call("policies", "--json").stdout)["policies"][0]["name"] == "drf"
 
 

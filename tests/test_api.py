@@ -297,9 +297,7 @@ def test_sessions_and_payloads_are_checked(world):
     calls = {"demand": {"cpu": 1}, "queue": "A", "payload": none}
     assert "put it first" in ask(world, f"/v1/sessions/{session}/calls", {"jobs": [calls]})[1]["error"]
     for data in (b"", b"12345678", bytes(8), b"\xff" * 64):
-        code, answer = ask(
-            world, f"/v1/sessions/{session}/calls", {"jobs": [{**calls, "data": base64.b64encode(data).decode()}]}
-        )
+        code, answer = ask(world, f"/v1/sessions/{session}/calls", {"jobs": [{**calls, "data": base64.b64encode(data).decode()}]})
         assert code == 400
         assert "not a payload" in answer["error"]
     assert ask(world, f"/v1/sessions/{session}/calls", {"jobs": [{**calls, "data": "?"}]})[0] == 400

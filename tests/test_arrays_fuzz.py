@@ -30,19 +30,7 @@ POLICIES = [
     "drf", "hdrf", "naive", "collapsed", "asset", "ceei", "maxmin:r0", "slots:4", "slots:4:overcommit", "fifo", "priority",
     "tasks", "tsf",
 ]  # fmt: skip
-KEYS = [
-    "capacity",
-    "demand",
-    "tasks",
-    "weight",
-    "guarantee",
-    "limit",
-    "priority",
-    "queues",
-    "users",
-    "resources",
-    "nodes",
-]
+KEYS = ["capacity", "demand", "tasks", "weight", "guarantee", "limit", "priority", "queues", "users", "resources", "nodes"]
 
 
 @st.composite
@@ -77,10 +65,7 @@ def test_what_is_odd_is_taken_or_refused_in_one_line_with_its_key(given_, key, v
         warnings.simplefilter("error")
         problem, said = problem_or_refusal(given_)
         if problem is None:
-            assert said.partition(":")[0].rpartition(".")[2].rstrip("s") in {
-                "name",
-                *(each.rstrip("s") for each in KEYS),
-            }
+            assert said.partition(":")[0].rpartition(".")[2].rstrip("s") in {"name", *(each.rstrip("s") for each in KEYS)}
             assert "\n" not in said
             assert len(said) < 400
             return
@@ -124,9 +109,7 @@ def test_what_floats_cannot_be_trusted_with_is_computed_in_fractions(given_):
         assert "computed in fractions" in found.division.notes[0]
     else:
         # What is left between sums is lost to rounding, and so is what somebody could have of it: in parts of the whole.
-        assert found.shares.tolist() == [
-            pytest.approx(row, rel=1e-9, abs=1e-12) for row in exact.shares.astype(float).tolist()
-        ]
+        assert found.shares.tolist() == [pytest.approx(row, rel=1e-9, abs=1e-12) for row in exact.shares.astype(float).tolist()]
 
 
 WRONG = [

@@ -63,9 +63,7 @@ def test_who_envies_whom():
 
 def test_what_is_left_that_somebody_could_use():
     left = finding(allocation(paper(), 3, F(3, 2)), "pareto-efficiency")
-    assert (left.holds, left.user, left.against) == (False, "A", F(33, 8)), (
-        "4.5 of 18 GB are left, and A's tasks need 4"
-    )
+    assert (left.holds, left.user, left.against) == (False, "A", F(33, 8)), "4.5 of 18 GB are left, and A's tasks need 4"
     assert finding(allocation(paper(), F(9, 2), F(0)), "pareto-efficiency").holds
     impossible = finding(allocation(paper(), 9, 9), "pareto-efficiency")
     assert impossible.holds is None
@@ -187,10 +185,7 @@ def test_the_checks_agree_with_their_definitions_written_out(problem, data):
     if min(left) < 0:
         assert pareto.holds is None
     else:
-        stuck = [
-            0 <= most[i] <= tasks[i] or any(left[j] == 0 for j in range(m) if problem.demand[i, j] > 0)
-            for i in range(n)
-        ]
+        stuck = [0 <= most[i] <= tasks[i] or any(left[j] == 0 for j in range(m) if problem.demand[i, j] > 0) for i in range(n)]
         assert pareto.holds == all(stuck)
 
 
@@ -319,9 +314,7 @@ def test_what_the_search_found_is_true_without_the_audit():
     assert tasks[loser] < half
     verdict = search(find_policy("ceei"), "strategy-proofness", cases=100)
     honest, (liar, claimed) = verdict.case.problem(), verdict.case.lie
-    lied = replace(
-        verdict.case, demand=(*verdict.case.demand[:liar], claimed, *verdict.case.demand[liar + 1 :])
-    ).problem()
+    lied = replace(verdict.case, demand=(*verdict.case.demand[:liar], claimed, *verdict.case.demand[liar + 1 :])).problem()
     got = fairlead.allocate(lied, "ceei").tasks[liar] * np.array(claimed, float)
     true = honest.demand[liar].astype(float)
     assert min(got / true) > fairlead.allocate(honest, "ceei").tasks[liar] * (1 + 1e-6)
@@ -467,9 +460,7 @@ def test_wrong_input_is_one_line(call, tmp_path, arguments, wrong):
 
 def test_an_audit_and_wrong_input_in_a_process_of_their_own(tmp_path, problem_file):
     found, refused = (
-        subprocess.run(
-            [FAIRLEAD, "audit", name], capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False
-        )
+        subprocess.run([FAIRLEAD, "audit", name], capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False)
         for name in ("problem.json", "none.toml")
     )
     assert (found.returncode, found.stderr) == (0, "")

@@ -35,14 +35,7 @@ def below(queues, *jobs, cpu=10, **how):
         (Queue("a", guarantee={"cpu": 6000}, max_tasks=0), [(100.0, "a", 6, 1)], 0.0),
         (Queue("a", guarantee={"cpu": 6000}), [(100.0, "b", 6, 1)], 0.0),
     ],
-    ids=[
-        "within",
-        "beyond",
-        "one behind it within",
-        "not the first of a strict queue",
-        "bounded",
-        "guaranteed nothing",
-    ],
+    ids=["within", "beyond", "one behind it within", "not the first of a strict queue", "bounded", "guaranteed nothing"],
 )
 def test_what_counts_is_what_a_claim_could_serve(queue, jobs, seconds):
     assert below([queue, Queue("b")], *jobs) == seconds
@@ -73,10 +66,7 @@ def test_of_queues_in_each_other_the_lowest_counts():
     assert below(queues, (100.0, "p/b", 4, 1)) == 900.0
     assert below(queues, (100.0, "p/a", 2, 1), (100.0, "p/b", 4, 1)) == 900.0
     assert below(queues, (100.0, "p/a", 3, 1)) == 0.0
-    assert (
-        below([*queues[1:], Queue("p/c", guarantee={"cpu": 2000})], (100.0, "p/a", 2, 1), (300.0, "p/c", 2, 1))
-        == 1600.0
-    )
+    assert below([*queues[1:], Queue("p/c", guarantee={"cpu": 2000})], (100.0, "p/a", 2, 1), (300.0, "p/c", 2, 1)) == 1600.0
 
 
 def world(seed):
@@ -155,10 +145,7 @@ class Looking:
             inside = [k for k in self.jobs if f"{self.jobs[k].queue}/".startswith(f"{name}/")]
             if queue.max_tasks is not None and sum(self.runs[k] for k in inside) + tasks > queue.max_tasks:
                 return None
-            if (
-                queue.max_jobs is not None
-                and sum(self.runs[k] > 0 for k in inside) + (self.runs[job] == 0) > queue.max_jobs
-            ):
+            if queue.max_jobs is not None and sum(self.runs[k] > 0 for k in inside) + (self.runs[job] == 0) > queue.max_jobs:
                 return None
             needs = {r: tasks * q for r, q in mine.demand.items() if q and queue.guarantee.get(r)}
             if needs:
@@ -173,9 +160,6 @@ def test_it_is_what_one_sees_who_looks_at_each_job(seed, revoke, compiled):
     workload = world(seed)
     looking = Looking(workload.queues)
     done = simulate(
-        workload,
-        settings=Settings(revoke=revoke),
-        compiled=compiled,
-        record=lambda new: [looking.happen(fact) for fact in new],
+        workload, settings=Settings(revoke=revoke), compiled=compiled, record=lambda new: [looking.happen(fact) for fact in new]
     )
     assert done.missed == pytest.approx(looking.missed)

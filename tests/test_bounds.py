@@ -106,9 +106,7 @@ def test_what_is_not_said_is_as_is_usual():
 
 
 def test_the_nearest_says_how_much_a_task_may_write():
-    there = rules(
-        default=Bounds(output_limit=1), a=Bounds(output_limit=2), star=Bounds(output_limit=3), ab=Bounds(jobs=1)
-    )
+    there = rules(default=Bounds(output_limit=1), a=Bounds(output_limit=2), star=Bounds(output_limit=3), ab=Bounds(jobs=1))
     assert [output_limit(there, leaf) for leaf in ("c", "a", "a/x", "a/b")] == [1, 2, 3, 2]
     assert output_limit(rules(), "c") == DEFAULT.output_limit
     assert output_limit(rules(personal=True), "c") is None
@@ -325,7 +323,5 @@ def test_a_task_that_writes_more_than_it_may_is_stopped_and_says_so(bounded):
     assert (task["status"], task["reason"], task["exit"]) == ("failed", "output limit", 128 + 25)
     assert (
         "it exceeded the output limit"
-        in alice.run(
-            "run", "-q", "people", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; sleep 600"
-        ).stderr
+        in alice.run("run", "-q", "people", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; sleep 600").stderr
     )

@@ -71,9 +71,7 @@ class Story:
         self.facts.append(fact)
         check_invariants(self.state)
 
-    def job(
-        self, at: float, queue: str, lasts: float, tasks: int = 1, *, gang=False, priority=0, revocable=False, **demand
-    ):
+    def job(self, at: float, queue: str, lasts: float, tasks: int = 1, *, gang=False, priority=0, revocable=False, **demand):
         self.coming.append((at, Job(queue, demand, tasks, priority=priority, gang=gang, revocable=revocable), lasts))
 
     def until(self, end: float) -> "Story":
@@ -153,14 +151,7 @@ def test_a_guarantee_holds_within_its_timeout_and_a_grace():
     story.until(40.0)
     assert story.revoked() == [(40.0, [1]), (40.0, [1])]
     claim = story.of(TasksRevoked)[0].claim
-    assert (claim.job, claim.why, claim.queue, claim.resource, claim.has, claim.of) == (
-        2,
-        "guarantee",
-        "a",
-        "cpu",
-        0,
-        2,
-    )
+    assert (claim.job, claim.why, claim.queue, claim.resource, claim.has, claim.of) == (2, "guarantee", "a", "cpu", 0, 2)
     story.until(46.0)
     assert story.began[2] == [45.0, 45.0]
     assert (story.runs("a"), story.runs("b")) == (2, 2)
@@ -303,9 +294,7 @@ def test_priority_revokes_in_its_leaf_only_and_at_its_limit_as_well():
 @pytest.mark.parametrize("bound", [{"max_jobs": 1}, {"max_tasks": 4}])
 def test_who_may_have_no_more_jobs_or_tasks_has_nobody_revoked_though_a_limit_stops_it_too(bound):
     """Else the room comes back, the bound shows, and the one that was revoked takes it again: a circle."""
-    story = Story(
-        [{"cpu": 8}], [Queue("a", limit={"cpu": 4}, **bound), Queue("a/x", guarantee={"cpu": 2}), Queue("a/y")]
-    )
+    story = Story([{"cpu": 8}], [Queue("a", limit={"cpu": 4}, **bound), Queue("a/x", guarantee={"cpu": 2}), Queue("a/y")])
     story.job(0.0, "a/y", 1e6, 4, cpu=1)
     story.job(1.0, "a/x", 1e6, cpu=1)
     assert story.until(200.0).revoked() == []
@@ -381,9 +370,7 @@ def random_world(seed: int, bounds: bool = False) -> State:
     resources = ["cpu", "gpu"][: rng.integers(1, 3)]
 
     def some(low: int, high: int, least: int = 0) -> dict[str, int]:
-        return {
-            r: int(x) for r, x in zip(resources, rng.integers(low, high, len(resources)), strict=True) if x >= least
-        }
+        return {r: int(x) for r, x in zip(resources, rng.integers(low, high, len(resources)), strict=True) if x >= least}
 
     queues = [
         Queue(
@@ -496,9 +483,7 @@ def is_served(seed: int) -> bool | None:
     paid = [run for run in planner.runs if set(run.tasks) <= found]
     assert planner.serves(paid, ranked), f"seed {seed}"
     for one in paid:
-        assert not planner.serves([run for run in paid if run is not one], ranked), (
-            f"seed {seed}: {one} pays for nothing"
-        )
+        assert not planner.serves([run for run in paid if run is not one], ranked), f"seed {seed}: {one} pays for nothing"
     check = RevocationCheck()
     for fact in taken:
         check.before(state, fact)
@@ -720,10 +705,7 @@ def test_why_tells_of_fair_shares_and_priorities_too():
     ranked.until(1.0)
     assert explain(ranked.state, 1)["safety"].endswith("jobs of higher priority in its queue preempt it at once")
     ranked.happen(JobSubmitted(at=1.0, id=2, job=Job("a", {"cpu": 1}, priority=1)))
-    assert (
-        explain(ranked.state, 2, 1.0)["claim"]
-        == "lower priorities in its queue are running: they are preempted for it now"
-    )
+    assert explain(ranked.state, 2, 1.0)["claim"] == "lower priorities in its queue are running: they are preempted for it now"
 
 
 def test_why_promises_nothing_to_a_task_larger_than_its_fair_share():
@@ -738,11 +720,7 @@ def test_why_promises_nothing_to_a_task_larger_than_its_fair_share():
 def test_what_is_more_than_a_fair_share_keeps_neither_time_nor_priority_from_going_on():
     root = Queue("", fair_share_timeout=20.0, fair_share_threshold=1.0, history=0.0)
     jobs = Jobs()
-    for at, queue, cpu, lasts, tasks in (
-        (0.0, "a", 3000, 1e4, 1),
-        (0.0, "b", 1000, 1e4, 5),
-        (10.0, "a", 3000, 10.0, 1),
-    ):
+    for at, queue, cpu, lasts, tasks in ((0.0, "a", 3000, 1e4, 1), (0.0, "b", 1000, 1e4, 5), (10.0, "a", 3000, 10.0, 1)):
         jobs.add(at, queue, {"cpu": cpu}, lasts, tasks)
     case = jobs.workload("short", synthetic_nodes(1, "cpu=8"), [root, Queue("a"), Queue("b")])
     for compiled in (True, False):
@@ -867,23 +845,16 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
     story.job(0.0, "b", 1000.0, 4, cpu=1000)
     story.job(10.0, "a", 500.0, 2, cpu=1000)
     story.until(20.0)
-    assert (
-        explain(story.state, 1)["safety"] == "others below their guarantee or fair share may preempt 4 cpu of its queue"
-    )
+    assert explain(story.state, 1)["safety"] == "others below their guarantee or fair share may preempt 4 cpu of its queue"
     waits = explain(story.state, 2)
-    assert (
-        waits["claim"] == "queue a has 0 of its 2 guaranteed cpu: others are preempted for it once that has lasted 30 s"
-    )
+    assert waits["claim"] == "queue a has 0 of its 2 guaranteed cpu: others are preempted for it once that has lasted 30 s"
     story.until(42.0)
     assert explain(story.state, 2)["claim"] == "tasks were preempted to make room for 2 of its tasks; they are stopping"
     told = describe_job(story.state, 1)["revoked"]
     assert told == {"at": 40.0, "tasks": 2, "queue": "a", "text": "revoked for a, which had 0 of its 2 guaranteed cpu"}
     assert describe_job(story.state, 2)["revoked"] is None
     story.until(50.0)
-    assert (
-        explain(story.state, 2)["safety"]
-        == "its queue is within its guarantee: it is not preempted for others' guarantees"
-    )
+    assert explain(story.state, 2)["safety"] == "its queue is within its guarantee: it is not preempted for others' guarantees"
 
 
 @pytest.mark.parametrize(
@@ -1022,34 +993,19 @@ def random_story(seed: int) -> Story:
         lend = {r: 0 for r in guarantee if rng.random() < 0.3}
         bounds = {"limit": {r: x + guarantee.get(r, 0) for r, x in some(0, 4).items()}} if rng.random() < 0.4 else {}
         ranked = bool(rng.random() < 0.3) if name != "o" else None
-        queues.append(
-            Queue(name, guarantee=guarantee, lend=lend, guarantee_timeout=2.0, priority_revokes=ranked, **bounds)
-        )
+        queues.append(Queue(name, guarantee=guarantee, lend=lend, guarantee_timeout=2.0, priority_revokes=ranked, **bounds))
     story = Story([some(1, 5) for _ in range(rng.integers(1, 4))], queues)
     for _ in range(rng.integers(4, 14)):
         at, lasts = float(rng.integers(0, 20)), float(rng.choice([15.0, 1000.0]))
-        how = {
-            "gang": bool(rng.random() < 0.2),
-            "revocable": bool(rng.random() < 0.3),
-            "priority": int(rng.integers(0, 3)),
-        }
-        story.job(
-            at,
-            str(rng.choice(["o/a", "o/b", "c"])),
-            lasts,
-            int(rng.integers(1, 4)),
-            **how,
-            **(some(0, 3) or {"cpu": 1}),
-        )
+        how = {"gang": bool(rng.random() < 0.2), "revocable": bool(rng.random() < 0.3), "priority": int(rng.integers(0, 3))}
+        story.job(at, str(rng.choice(["o/a", "o/b", "c"])), lasts, int(rng.integers(1, 4)), **how, **(some(0, 3) or {"cpu": 1}))
     return story
 
 
 @given(st.integers(0, 2**40))
 @example(100053)  # room is made for a claim by priority before the guarantee of another is due
 @settings(
-    max_examples=int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 20 or 12,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
+    max_examples=int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 20 or 12, deadline=None, phases=[Phase.explicit, Phase.generate]
 )
 def test_whoever_others_gave_something_up_for_has_it_when_they_are_gone(seed):
     """Each step of a story checks that; and that it comes to rest: who was told to stop does not take it again, and again."""

@@ -34,9 +34,7 @@ from test_claims import Story
 
 def whose(story):
     """How often each task was revoked."""
-    return Counter(
-        task for fact in story.of(TasksRevoked) for task in zip(fact.job.tolist(), fact.index.tolist(), strict=True)
-    )
+    return Counter(task for fact in story.of(TasksRevoked) for task in zip(fact.job.tolist(), fact.index.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("batch", [{}, {"cpu": 4}])
@@ -68,11 +66,7 @@ def test_a_queue_above_both_pays_what_it_gains():
 
 def test_a_claim_against_siblings_is_told_as_theirs_who_claim():
     """Above both is a queue that has less of what it is guaranteed: it is the victims' as well."""
-    queues = [
-        Queue("research", guarantee={"cpu": 1, "gpu": 4}),
-        Queue("research/a", guarantee={"gpu": 1}),
-        Queue("research/b"),
-    ]
+    queues = [Queue("research", guarantee={"cpu": 1, "gpu": 4}), Queue("research/a", guarantee={"gpu": 1}), Queue("research/b")]
     story = Story([{"cpu": 2, "gpu": 4}], queues)
     story.job(0.0, "research/b", 5000.0, 2, cpu=1)
     story.job(10.0, "research/a", 5000.0, cpu=1, gpu=1)

@@ -5,14 +5,7 @@ from msgspec.structs import replace
 
 from fairlead.model.specs import NEVER, Job, Queue
 from fairlead.scheduler import admission
-from fairlead.scheduler.facts import (
-    JobSubmitted,
-    NodesClaimed,
-    OffersRescinded,
-    ReservationDropped,
-    TasksPlaced,
-    TasksRevoked,
-)
+from fairlead.scheduler.facts import JobSubmitted, NodesClaimed, OffersRescinded, ReservationDropped, TasksPlaced, TasksRevoked
 from fairlead.scheduler.reports.explain import explain
 from test_claims import Story
 from test_offers import WHOLE, Cluster
@@ -38,9 +31,7 @@ def test_what_is_kept_counts_for_the_tasks_that_others_may_run():
     story.job(32.0, "a/y", 10.0, gpu=1)
     story.until(34.0)
     assert story.revoked() == [(31.0, [1])]
-    assert explain(story.state, 3)["text"] == (
-        "queue a may run 1 task at once, and 0 run; room is kept for 1 of others"
-    )
+    assert explain(story.state, 3)["text"] == ("queue a may run 1 task at once, and 0 run; room is kept for 1 of others")
     story.until(100.0)
     assert (story.began[2], story.began[3]) == ([36.0], [86.0])
 

@@ -212,9 +212,7 @@ def test_set_without_a_configuration_declares_the_queues_of_the_trace():
 
 def test_machines_beside_a_configuration(tmp_path):
     file = tmp_path / "lab.toml"
-    file.write_text(
-        '[scheduler]\nrevoke = false\n[[queue]]\nname = "*"\n[[queue]]\nname = "b"\n[[queue]]\nname = "b/*"\n'
-    )
+    file.write_text('[scheduler]\nrevoke = false\n[[queue]]\nname = "*"\n[[queue]]\nname = "b"\n[[queue]]\nname = "b/*"\n')
     found = configured(two_jobs(), 3, "cpu=2", file, ["queue.b.weight=2"])
     assert [node.capacity for node in found.nodes] == [{"cpu": 2000}] * 3
     assert [queue.weight for queue in found.queues if queue.name == "b"] == [2]
@@ -231,18 +229,11 @@ def test_the_policy_of_the_root_is_the_configured_one_unless_another_is_asked_fo
     run = simulate(found)
     assert run.policy == "fifo"
     assert run.workload.queues[0] == Queue(ROOT, policy="fifo", history=0.0, min_runtime=600.0)
-    assert simulate(found, "drf", history=5.0).workload.queues[0] == Queue(
-        ROOT, policy="drf", history=5.0, min_runtime=600.0
-    )
+    assert simulate(found, "drf", history=5.0).workload.queues[0] == Queue(ROOT, policy="drf", history=5.0, min_runtime=600.0)
 
 
 def test_what_is_not_used_is_named():
-    changes = [
-        "operators=['ada']",
-        "queue.a.private=true",
-        "scheduler.offer_timeout=5",
-        "scheduler.max_jobs_of={ '*' = 1 }",
-    ]
+    changes = ["operators=['ada']", "queue.a.private=true", "scheduler.offer_timeout=5", "scheduler.max_jobs_of={ '*' = 1 }"]
     found = simulate(configured(two_jobs(user=""), changes=changes))
     assert found.notes == [
         "configuration: a simulation does not use operators, private, offer_timeout, max_jobs_of, since no job names its user"
@@ -301,11 +292,7 @@ def test_a_configuration_that_changes_while_it_runs():
     later = Configured(at=50.0, queues=[Queue("a", weight=3.0), Queue("b")], settings=Settings(revoke=False))
     states = []
     run = simulate(
-        replace(workload, changes=[later]),
-        "drf",
-        history=0.0,
-        samples=200,
-        watch=lambda state, facts: states.append(state),
+        replace(workload, changes=[later]), "drf", history=0.0, samples=200, watch=lambda state, facts: states.append(state)
     )
     before, after = run.shares[(run.at > 1) & (run.at < 49)], run.shares[(run.at > 60) & (run.at < 100)]
     assert before.mean(axis=0).round(3).tolist() == [0.5, 0.5]

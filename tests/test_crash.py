@@ -126,9 +126,7 @@ class Ask:
             return frameworks.acknowledge(state, who, told[0].task, told[0].update.number, now)
         mine = [offer for offer in state.offers.id[: state.offers.n].tolist() if frameworks.whose(state, offer) == who]
         if not mine or rng.random() < 0.1:
-            return (
-                frameworks.disconnect(state, who, now) if rng.random() < 0.3 else frameworks.revive(state, who, [], now)
-            )
+            return frameworks.disconnect(state, who, now) if rng.random() < 0.3 else frameworks.revive(state, who, [], now)
         said = [(job, rng.choice([None, (0, 0), (0, 1)])) for job in state.frameworks.inside if rng.random() < 0.3]
         if said:
             job, end = said[0]
@@ -150,9 +148,7 @@ def given_back(state, now):
     """What roles have reserved, and nobody uses, is everybody's again."""
     rows = state.cluster.rows
     parcels = [
-        (rows[node], mark, each)
-        for node, here in state.frameworks.role_reservations.items()
-        for mark, each in here.items()
+        (rows[node], mark, each) for node, here in state.frameworks.role_reservations.items() for mark, each in here.items()
     ]
     idle = [(row, mark, each.idle) for row, mark, each in parcels if each.there and each.idle]
     return [ResourcesReserved(at=now, node=row, amount=amount, of=mark) for row, mark, amount in idle]
@@ -230,9 +226,7 @@ class World:
         self.engine.kill_after = None
         if self.faults.happens("power", 0.4):
             self.disk.lose_power()
-            if not self.disk.lied and self.faults.happens(
-                "rot", 0.3
-            ):  # one lie at a time: nothing proves what lies twice
+            if not self.disk.lied and self.faults.happens("rot", 0.3):  # one lie at a time: nothing proves what lies twice
                 self.disk.rot()
 
     def round(self):
@@ -400,9 +394,7 @@ def check_answers(world, state):
         elif ask.what == "cancel":
             assert attempts_of(state, ask.about) == ask.answer, f"job {ask.about} started again after it was cancelled"
         elif ask.what == "look":
-            assert ask.answer in [seen_at.get(at) for at in range(ask.since, ask.until + 1)], (
-                "no moment explains an answer"
-            )
+            assert ask.answer in [seen_at.get(at) for at in range(ask.since, ask.until + 1)], "no moment explains an answer"
     return {fact.id for fact in facts if isinstance(fact, JobCancelled)}
 
 

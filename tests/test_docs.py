@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 
 
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
-ALONE = ("allocate.md", "simulate.md", "over-time.md", "yarn.md", "import.md", "diff.md")
+ALONE = ("allocate.md", "fair.md", "simulate.md", "over-time.md", "yarn.md", "import.md", "diff.md")
 """The pages that need no scheduler."""
 LISTS = ("fairlead queues", "fairlead nodes", "fairlead job", "fairlead why", "fairlead when", "fairlead top")
 
@@ -49,8 +49,7 @@ def steps_of(page):
 def alike(expected, printed):
     """Whether the lines are the same, but for white space and what stands for ``...``."""
     pattern = "\n".join(
-        r"\s*" + r"\s*".join(re.escape(word).replace(r"\.\.\.", r"\S+") for word in line.split()) + r"\s*"
-        for line in expected
+        r"\s*" + r"\s*".join(re.escape(word).replace(r"\.\.\.", r"\S+") for word in line.split()) + r"\s*" for line in expected
     )
     pattern = re.sub("─+", "─+", pattern.replace(r"\S+", r"\S.*?"))  # a table is as wide as what is in it
     return re.fullmatch(pattern + r"\s*", printed.strip("\n")) is not None
@@ -73,9 +72,7 @@ def test_the_examples_of_a_page_do_what_it_says(page, tmp_path, command, monkeyp
             # Shares settle within a few seconds, as tasks end; what a person sees after a moment is what counts.
             for attempt in range(150 if what.startswith(LISTS) else 1):
                 time.sleep(0.1 * bool(attempt))
-                if (
-                    attempt and not exports and re.fullmatch(r"[\w ./-]+", what)
-                ):  # a process of its own once, not for each look
+                if attempt and not exports and re.fullmatch(r"[\w ./-]+", what):  # a process of its own once, not for each look
                     again = command(*what.split()[1:])
                     printed = again.stdout + again.stderr
                 else:
@@ -191,9 +188,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 
 def test_each_line_for_who_comes_from_slurm_names_commands_and_options_that_there_are():
     group = typer.main.get_command(app)
-    rows = [
-        line.split(" | ")[1] for line in (ROOT / "docs" / "slurm.md").read_text().splitlines() if line.startswith("| `")
-    ]
+    rows = [line.split(" | ")[1] for line in (ROOT / "docs" / "slurm.md").read_text().splitlines() if line.startswith("| `")]
     assert len(rows) > 25
     for row in rows:
         for words in map(str.split, re.findall(r"`([^`]*)`", row)):

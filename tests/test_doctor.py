@@ -143,22 +143,14 @@ def test_a_scheduler_that_stands_still_was_not_killed(home):
             assert found(home)["scheduler"].how == "look"
             holder.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
-            assert found(home)["scheduler"][1:] == (
-                "wrong",
-                f"process {holder.pid} is stopped",
-                f"kill -CONT {holder.pid}",
-            )
+            assert found(home)["scheduler"][1:] == ("wrong", f"process {holder.pid} is stopped", f"kill -CONT {holder.pid}")
         finally:
             holder.kill()
 
 
 def test_a_copy_is_told_as_one(home, tmp_path, capsys):
     copy = shutil.copytree(home, tmp_path / "copy")
-    assert found(copy)["journal"][1:] == (
-        "look",
-        "3 facts proved; it is a copy",
-        f"fairlead journal adopt --home {copy}",
-    )
+    assert found(copy)["journal"][1:] == ("look", "3 facts proved; it is a copy", f"fairlead journal adopt --home {copy}")
     check_journal(copy, as_json=False)
     assert "until you run `fairlead journal adopt`" in capsys.readouterr().out
     check_journal(home, as_json=False)
@@ -209,9 +201,7 @@ def test_a_folder_that_was_renamed_is_looked_for_and_found_under_its_new_name(ho
 )
 def test_on_a_shared_scheduler_it_says_who_sees_the_arguments_of_commands(home, monkeypatch, tmp_path, options, how):
     mounts = tmp_path / "mountinfo"
-    mounts.write_text(
-        f"21 1 8:1 / / rw - ext4 /dev/sda1 rw\n22 27 0:21 / /proc rw,relatime shared:5 - proc proc {options}\n"
-    )
+    mounts.write_text(f"21 1 8:1 / / rw - ext4 /dev/sda1 rw\n22 27 0:21 / /proc rw,relatime shared:5 - proc proc {options}\n")
     monkeypatch.setattr("fairlead.cli.doctor.MOUNTS", mounts)
     (finding,) = (each for each in examine_all(home, shared=True) if each.thing == "arguments")
     assert finding.how == how

@@ -26,9 +26,7 @@ odd = st.sampled_from(
     ]
 )  # fmt: skip
 amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu", "CPU", ""]), st.integers(0, 9) | odd, max_size=3)
-anything = st.recursive(
-    odd, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
-)
+anything = st.recursive(odd, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2))
 
 
 def table(**keys):
@@ -42,14 +40,9 @@ user = table(
     name=names, demand=demand, tasks=st.integers(0, 9), weight=st.floats(0.1, 9), guarantee=amounts, limit=amounts,
     priority=st.integers(-3, 3), queue=names, on=st.dictionaries(st.just("zone"), st.sampled_from(["a", "b"]), max_size=1),
 )  # fmt: skip
-good_user = st.fixed_dictionaries(
-    {"name": names, "demand": demand}, optional={"weight": st.floats(0.1, 9) | odd, "tasks": odd}
-)
+good_user = st.fixed_dictionaries({"name": names, "demand": demand}, optional={"weight": st.floats(0.1, 9) | odd, "tasks": odd})
 node = table(
-    name=names,
-    count=st.integers(1, 3),
-    capacity=demand,
-    labels=st.dictionaries(st.just("zone"), st.just("a"), max_size=1),
+    name=names, count=st.integers(1, 3), capacity=demand, labels=st.dictionaries(st.just("zone"), st.just("a"), max_size=1)
 )
 queue = table(
     name=names, weight=st.floats(0.1, 9), guarantee=amounts, limit=amounts, max_jobs=st.integers(0, 3), policy=st.just("drf"),
@@ -140,10 +133,7 @@ WRONG = {
     "a weight as text": (RIGHT + 'weight = "2"\n', ":5: user[0].weight: write a number"),
     "tasks that are none": (RIGHT + "tasks = nan\n", ":5: user[0].tasks: write a finite number"),
     "a weight that is true": (RIGHT + "weight = true\n", ":5: user[0].weight: write a number"),
-    "a weight of nothing": (
-        RIGHT + "weight = { gpu = 2 }\n",
-        ":5: user[0].weight: there is no 'gpu' to weigh: use cpu",
-    ),
+    "a weight of nothing": (RIGHT + "weight = { gpu = 2 }\n", ":5: user[0].weight: there is no 'gpu' to weigh: use cpu"),
     "a queue for all": (RIGHT + 'queue = "a/*"\n', ":5: user[0].queue: 'a/*': a user of a problem is in one queue"),
     "a deep queue": (RIGHT + f'queue = "{"/".join("a" * 1000)}"\n', "a queue path of 1000 levels: use at most 100"),
     "a name that steers": (RIGHT.replace('"A"', '"A\\u001b[31m"'), "has characters that cannot be printed"),
@@ -155,10 +145,7 @@ WRONG = {
         '[[node]]\nname = "n"\ncapacity = { cpu = 9 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\non = { zone = "b" }\n',
         ":7: user[0].on: no [[node]] has these labels",
     ),
-    "two nodes": (
-        '[[node]]\nname = "n"\ncapacity = { cpu = 9 }\n' * 2 + RIGHT.partition("\n")[2],
-        "a node 'n' already exists",
-    ),
+    "two nodes": ('[[node]]\nname = "n"\ncapacity = { cpu = 9 }\n' * 2 + RIGHT.partition("\n")[2], "a node 'n' already exists"),
 }
 
 
@@ -207,13 +194,7 @@ def test_as_deep_as_queues_may_be_all_policies_divide(policy, depth):
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "simulate t.csv --nodes 2",
-        "sweep t.csv --nodes 2 --out o",
-        "audit t.csv",
-        "properties",
-        "audit --over 1h --journal t.csv",
-    ],
+    ["simulate t.csv --nodes 2", "sweep t.csv --nodes 2 --out o", "audit t.csv", "properties", "audit --over 1h --journal t.csv"],
 )
 def test_a_report_is_never_written_over_what_is_no_page(command, words):
     Path("t.csv").write_text("mine")

@@ -40,9 +40,7 @@ def families(jobs, processors: int, nodes: int, limits: dict[float, float]) -> W
 
 
 def loads(size: int, queues: str):
-    job = st.tuples(
-        st.integers(0, size).map(float), st.integers(1, size), st.sampled_from(LASTS), st.sampled_from(list(queues))
-    )
+    job = st.tuples(st.integers(0, size).map(float), st.integers(1, size), st.sampled_from(LASTS), st.sampled_from(list(queues)))
     return st.lists(job, min_size=1, max_size=60).map(sorted)
 
 

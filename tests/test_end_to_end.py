@@ -117,9 +117,7 @@ def test_when_is_said_before_anything_is_submitted(idle):
     strict = idle.call("submit", "-q", "A", "--cpu", "10", "--strict", "--when", "--", "true")
     assert (strict.returncode, strict.stdout) == (1, "")
     assert strict.stderr.startswith("fairlead: no node is large enough for cpu=10")
-    assert idle.call("when", "-q", "/").stderr.startswith(
-        "fairlead: '/' is the root of all queues, not a leaf queue: choose"
-    )
+    assert idle.call("when", "-q", "/").stderr.startswith("fairlead: '/' is the root of all queues, not a leaf queue: choose")
     assert json.loads(idle.ok("when", *ask, "--json"))["queue"] == "A"
     refused = idle.call("when", "-q", "nowhere")
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -199,6 +197,33 @@ def test_it_is_said_whose_each_card_is(live):
     live.until(lambda: live.job(2)["status"] == "succeeded")
     assert has()[2] == (2, "free", None, None)
     assert live.ask("jobs/2/tasks")["tasks"][0]["cards"] == [2], "which it had"
+
+
+def test_cards_are_numbered_on_over_the_nodes_of_a_machine_without_end(live):
+    """The 70 cards of the first node do not hide whose those of the second are, before and after a restart."""
+    before = live.config.read_text()
+    more = '\n[[node]]\nname = "n2"\ncapacity = { gpu = 4, cpu = 9, memory = "18Gi" }\n'
+    live.config.write_text(before.replace("capacity = { ", "capacity = { gpu = 70, ") + more)
+    live.end(signal.SIGTERM)
+    live.up()
+    first, second = (live.submit("-q", "A", "--gpu", n, "--", "sh", "-c", GATE) for n in ("69", "3"))
+    live.until(lambda: [live.job(job)["running"] for job in (first, second)] == [1, 1])
+    live.ok("drain", "n2", "--gpu", "73")
+    has = lambda: [[(c["card"], c["status"], c["job"]) for c in node["cards"]] for node in live.ask("nodes")["nodes"]]  # noqa: E731
+    expected = [
+        [*((k, "used", first) for k in range(69)), (69, "free", None)],
+        [*((k, "used", second) for k in (70, 71, 72)), (73, "drained", None)],
+    ]
+    assert has() == expected
+    assert f"70-72: {second}.0, 73: drained" in live.ok("nodes")
+    assert f'fairlead_node_card{{card="72",job="{second}",node="n2"' in live.http("GET", "/metrics")[1]
+    live.kill()
+    live.up()
+    assert has() == expected
+    assert live.ask(f"jobs/{second}/tasks")["tasks"][0]["cards"] == [70, 71, 72]
+    live.ok("resume", "n2", "--gpu", "73")
+    assert has()[1][3] == (73, "free", None)
+    live.config.write_text(before)
 
 
 def test_one_card_of_a_node_is_drained_and_resumed(live):
@@ -285,9 +310,7 @@ def test_jobs_of_a_queue_that_others_were_below_are_called_by_its_name_everywher
     live.ok("submit", "-q", "B", "--cpu", "3", "--tasks", "3", "--", "sleep", "1000")
     live.until(lambda: live.job(1)["running"] == 3)
     for cpu in ("6", "9", "1"):
-        status, answer = live.http(
-            "POST", "/v1/jobs", {"queue": "A", "demand": {"cpu": cpu}, "argv": ["sleep", "1000"]}
-        )
+        status, answer = live.http("POST", "/v1/jobs", {"queue": "A", "demand": {"cpu": cpu}, "argv": ["sleep", "1000"]})
         assert (status, answer["queue"]) == (201, "A")
     live.until(lambda: live.job(2)["running"] == 1)
     assert live.job(1)["revoked"]["queue"] == "A"
@@ -399,13 +422,7 @@ def test_sigterm_leaves_tasks_running_and_the_next_start_adopts_them(live):
 
 def test_ctrl_c_stops_what_runs_and_the_next_start_runs_it_again(live):
     live.ok(
-        "submit",
-        "-q",
-        "A",
-        "--",
-        "sh",
-        "-c",
-        "echo begun >> ledger; test $FAIRLEAD_NUMBER = 2 || sleep 60; echo ended >> ledger",
+        "submit", "-q", "A", "--", "sh", "-c", "echo begun >> ledger; test $FAIRLEAD_NUMBER = 2 || sleep 60; echo ended >> ledger"
     )
     live.until(lambda: ledger(live) == ["begun"])
     assert live.end(signal.SIGINT) == 0
@@ -556,18 +573,12 @@ def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
         (["run", "-q", "A", "--cpu", "x", "--", "true"], "cpu: 'x' is not a quantity"),
         (["run", "-q", "A", "--cpu", "-1", "--", "true"], "cpu: -1 is negative"),
         (["run", "-q", "A", "--gpu", "0.5", "--", "true"], "ask for a whole number"),
-        (
-            ["run", "-q", "A", "--resource", "fpga=1", "--", "true"],
-            "--resource fpga: no node has any: there is cpu, memory",
-        ),
+        (["run", "-q", "A", "--resource", "fpga=1", "--", "true"], "--resource fpga: no node has any: there is cpu, memory"),
         (["run", "-q", "A", "--resource", "fpga", "--", "true"], "write NAME=VALUE"),
         (["run", "-q", "A", "--on", "zone", "--", "true"], "write NAME=VALUE"),
         (["submit", "-q", "A", "--tasks", "0", "--", "true"], "--tasks: 0: use a number from 1 to 1,000,000"),
         (["submit", "-q", "A", "--tasks", "99999999", "--", "true"], "--tasks: 99999999: use a number from 1"),
-        (
-            ["submit", "-q", "A", "--priority", "1000001", "--", "true"],
-            "--priority: 1000001: use a number from -1000000",
-        ),
+        (["submit", "-q", "A", "--priority", "1000001", "--", "true"], "--priority: 1000001: use a number from -1000000"),
         (["jobs", "--status", "done"], "--status: write 'waiting', 'held', "),
         (["submit", "-q", "A", "--retries", "-1", "--", "true"], "--retries: -1: use a number from 0 to 100"),
         (["submit", "-q", "A", "--time-limit", "0", "--", "true"], "--time-limit: 0 seconds: use more than 0"),
@@ -621,9 +632,7 @@ def test_a_wrong_configuration_is_refused_whole(shared):
     wrong.write_text('[[queue]]\nname = "A"\nweight = -1\n')
     refused = shared.call("up", "--config", str(wrong), "--home", str(shared.folder / "third"))
     assert refused.returncode == 1
-    assert (
-        refused.stderr == f"fairlead: {wrong}:3: queue[0].weight: -1 is not a weight: use a number from 1e-9 to 1e9\n"
-    )
+    assert refused.stderr == f"fairlead: {wrong}:3: queue[0].weight: -1 is not a weight: use a number from 1e-9 to 1e9\n"
     assert not (shared.folder / "third").exists()
 
 
@@ -792,9 +801,7 @@ def modules_of(command, folder):
         "from fairlead.cli.main import main; main()"
     )
     env = {**os.environ, "FAIRLEAD_HOME": str(folder / "none")}
-    result = subprocess.run(
-        [sys.executable, "-c", program, *command], env=env, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([sys.executable, "-c", program, *command], env=env, capture_output=True, text=True, check=False)
     assert "Traceback" not in result.stderr
     return set(result.stdout.rpartition("MODULES ")[2].split())
 
@@ -834,9 +841,7 @@ def test_a_scheduler_that_cannot_start_leaves_no_folder(tmp_path):
 
 
 def test_the_demo_shows_all_that_it_promises():
-    result = subprocess.run(
-        [sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("SEEN:") == 5
 
@@ -879,10 +884,7 @@ def test_strict_refuses_what_no_node_could_hold(idle):
     assert refused.stderr == "fairlead: no node is large enough for cpu=1000 memory=1Gi\n"
     gang = idle.call("submit", "--strict", "-q", "A", "--gang", "-n", "10", "--", "true")
     assert (gang.returncode, gang.stdout) == (1, "")
-    assert (
-        gang.stderr
-        == "fairlead: all nodes together could hold 9 tasks of cpu=1 memory=1Gi at once, not the 10 of this gang\n"
-    )
+    assert gang.stderr == "fairlead: all nodes together could hold 9 tasks of cpu=1 memory=1Gi at once, not the 10 of this gang\n"
     assert idle.ok("submit", "--strict", "-q", "A", "--", "true") == f"{idle.newest()}\n"
 
 
@@ -894,27 +896,12 @@ def test_a_folder_to_run_in(idle):
 
 def test_command_lines_with_any_bytes(idle):
     every = bytes(range(1, 256))
-    command = [
-        FAIRLEAD,
-        "run",
-        "-q",
-        "A",
-        "--env",
-        b"ODD=\xff\xfe",
-        "--",
-        "sh",
-        "-c",
-        b'printf %s%s "$1" "$ODD"',
-        "x",
-        every,
-    ]
+    command = [FAIRLEAD, "run", "-q", "A", "--env", b"ODD=\xff\xfe", "--", "sh", "-c", b'printf %s%s "$1" "$ODD"', "x", every]
     result = subprocess.run(command, env=idle.env, capture_output=True, check=True, cwd="/")
     assert result.stdout == every + b"\xff\xfe"
     folder = os.fsencode(idle.folder) + b"/\xfe"
     Path(os.fsdecode(folder)).mkdir()
-    result = subprocess.run(
-        [FAIRLEAD, "run", "-q", "A", "--", "pwd"], env=idle.env, capture_output=True, check=True, cwd=folder
-    )
+    result = subprocess.run([FAIRLEAD, "run", "-q", "A", "--", "pwd"], env=idle.env, capture_output=True, check=True, cwd=folder)
     assert result.stdout == folder + b"\n"
     assert idle.ok("jobs")
     assert idle.call("run", "-q", "A", "--", "").stderr == "fairlead: argv: names no program: its first word is empty\n"
@@ -1037,9 +1024,7 @@ def test_top_shows_the_cluster(idle):
 
 def test_listings_are_readable_at_80_columns(idle):
     idle.env["COLUMNS"] = "80"
-    job = idle.submit(
-        "-q", "A", "--name", "a-job-with-quite-a-long-name-of-its-own", "--cpu", "500m", "--", "sleep", "60"
-    )
+    job = idle.submit("-q", "A", "--name", "a-job-with-quite-a-long-name-of-its-own", "--cpu", "500m", "--", "sleep", "60")
     for listing in ("jobs", "queues", "nodes"):
         lines = idle.ok(listing).splitlines()
         assert max(map(len, lines)) <= 80
@@ -1054,10 +1039,7 @@ def test_queues_are_added_changed_drained_and_removed(live):
     good = live.config.read_text()
     live.config.write_text(good.replace('name = "A"', 'name = "A"\ndraining = true') + '[[queue]]\nname = "C"\n')
     live.ok("reload")
-    assert (
-        live.call("submit", "-q", "A", "--", "true").stderr
-        == "fairlead: queue 'A' is draining: it takes no more jobs\n"
-    )
+    assert live.call("submit", "-q", "A", "--", "true").stderr == "fairlead: queue 'A' is draining: it takes no more jobs\n"
     assert re.search(r"A \(draining\)", live.ok("queues"))
     live.ok("submit", "-q", "C", "--cpu", "1", "--", "true")
     live.config.write_text(good.replace('[[queue]]\nname = "A"\n', ""))
@@ -1139,15 +1121,7 @@ def test_nothing_that_somebody_named_steers_a_terminal(idle):
     named = str(idle.submit(*submit, "--no-check", "--", "grep", "[/]", STEERING))
     unnamed = str(idle.submit("-q", "A", "--cpu", "99", "--no-check", "--", "[/]", STEERING))
     for number in (named, unnamed):
-        for command in (
-            ["jobs"],
-            ["job", number],
-            ["why", number],
-            ["top", "--once"],
-            ["log"],
-            ["audit", "--live"],
-            ["queues"],
-        ):
+        for command in (["jobs"], ["job", number], ["why", number], ["top", "--once"], ["log"], ["audit", "--live"], ["queues"]):
             done = idle.call(*command)
             assert done.returncode == 0, (command, done.stderr)
             assert not steering(done), command
@@ -1216,9 +1190,7 @@ def test_a_node_that_is_gone_or_renamed_loses_nothing_without_a_word(live):
     live.end(signal.SIGTERM)
     live.config.write_text(before)
     live.up()
-    assert [node["name"] for node in live.ask("nodes")["nodes"] if node["status"] == "up"] == ["n1"], (
-        "it is there again"
-    )
+    assert [node["name"] for node in live.ask("nodes")["nodes"] if node["status"] == "up"] == ["n1"], "it is there again"
 
 
 def test_it_stops_what_runs_though_nobody_reads_what_it_says_and_its_log_is_no_file(tmp_path):

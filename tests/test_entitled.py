@@ -107,11 +107,7 @@ def served_in_crumbs(parent, capacity, demand, most, weight, guarantee, limit, m
         line = path(leaf)
         full = any((demand[leaf] > 0)[r] and used[q, r] + step[r] > limit[q, r] + 1e-9 for q in line for r in range(m))
         full |= any(count[q] + crumb[leaf] > max_tasks[q] + 1e-9 for q in line)
-        if (
-            full
-            or tasks[leaf] + crumb[leaf] > most[leaf] + 1e-9
-            or (used[0] + step > capacity + 1e-9)[demand[leaf] > 0].any()
-        ):
+        if full or tasks[leaf] + crumb[leaf] > most[leaf] + 1e-9 or (used[0] + step > capacity + 1e-9)[demand[leaf] > 0].any():
             out.add(leaf)
             continue
         tasks[leaf] += crumb[leaf]

@@ -217,17 +217,7 @@ def test_code_goes_along_as_it_was_and_without_what_is_left_out(world, tmp_path,
         (tmp_path / "word").write_text("second")
         word, names, folder = client.submit(told).result(timeout=60)
     assert word == "first"
-    left = {
-        ".gitignore",
-        "kept.dat",
-        "link",
-        "out",
-        "src",
-        "src/.gitignore",
-        "src/here.dat",
-        "src/travelled.py",
-        "word",
-    }
+    left = {".gitignore", "kept.dat", "link", "out", "src", "src/.gitignore", "src/here.dat", "src/travelled.py", "word"}
     assert {name.removeprefix("../") for name in names if "__pycache__" not in name} == left
     until(lambda: not Path(folder).exists())
 

@@ -158,9 +158,7 @@ def test_for_whom_room_is_kept_and_until_when():
     world.happen(NodesReserved(at=0.0, id=large, nodes=[0], tasks=[1], start=100.0))
     waits = world.submit("C", {"cpu": 1500})
     found = explain(world.state, waits)
-    assert found["text"].startswith(
-        "no node has room: n0, the closest, lacks 1.5 cpu, not counting what is held for job 3 of A"
-    )
+    assert found["text"].startswith("no node has room: n0, the closest, lacks 1.5 cpu, not counting what is held for job 3 of A")
     (kept,) = found["kept"]
     assert (kept["job"], kept["queue"], kept["why"], kept["nodes"]) == (large, "A", "reservation", ["n0"])
     assert (kept["start"], kept["end"]) == (100.0, 150.0)
@@ -209,10 +207,7 @@ def test_cancelled_for_what_became_of_another():
     world.decide()
     world.end(first, outcome=1, code=3)
     world.decide()
-    assert why(world, job) == (
-        "over",
-        f"it was cancelled: it came after job {first}, which had to succeed, and failed",
-    )
+    assert why(world, job) == ("over", f"it was cancelled: it came after job {first}, which had to succeed, and failed")
     assert why(world, other)[0] == "running"
 
 
@@ -243,10 +238,7 @@ def test_in_a_strict_leaf_nobody_starts_behind_a_gang_that_can_never_fit():
     assert why(world, behind) == ("behind", f"{text}, even empty, hold at most 2 of its tasks")
     assert "never" not in why(world, ahead)[1]
     said = outlook(world.state, behind, 5.0)
-    assert (said.reason, said.text.partition(":")[0]) == (
-        "never",
-        f"never while job {gang} is ahead in the strict queue s",
-    )
+    assert (said.reason, said.text.partition(":")[0]) == ("never", f"never while job {gang} is ahead in the strict queue s")
     doubt = admission.doubt(world.state, Job("s", {"cpu": 1000}))
     assert doubt.startswith(f"queue s is strict, and job {gang}, which goes first there, is too large for all nodes")
     assert admission.doubt(world.state, Job("s", {"cpu": 1000}, priority=1)) is None
@@ -330,8 +322,7 @@ def test_what_room_is_kept_for_it():
     world.happen(NodesReserved(at=7.0, id=large, nodes=[0], tasks=[1], start=100.0))
     found = explain(world.state, large)
     assert found["text"] == (
-        "no node has room: n0, the closest, lacks 2 cpu; room on n0 is reserved for it, "
-        "and its queue is charged for that room"
+        "no node has room: n0, the closest, lacks 2 cpu; room on n0 is reserved for it, and its queue is charged for that room"
     )
     reserved = {"nodes": ["n0"], "made": 7.0, "start": 100.0, "end": 150.0, "slips": 0, "idle": {"cpu": 2000}}
     assert found["reserved"] == reserved
@@ -350,9 +341,7 @@ def test_room_that_another_is_about_to_have_is_not_called_kept():
     world.end(first)
     assert explain(world.state, 2)["reason"] == "about to start"
     text = explain(world.state, 3)["text"]
-    assert text.startswith("no node has room: n0, the closest, lacks 1 cpu, not counting tasks that start there now"), (
-        text
-    )
+    assert text.startswith("no node has room: n0, the closest, lacks 1 cpu, not counting tasks that start there now"), text
 
 
 @pytest.mark.parametrize("policy", ["fairtree", "drf"])

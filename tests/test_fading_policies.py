@@ -72,11 +72,7 @@ def test_a_half_life_by_which_nothing_fades_is_refused(half_life):
 
 
 def test_time_does_not_go_back():
-    for call in (
-        lambda: fading.left(-1, DAY),
-        lambda: fairtree.usage(1.0, 1.0, -1),
-        lambda: fading.left(math.nan, DAY),
-    ):
+    for call in (lambda: fading.left(-1, DAY), lambda: fairtree.usage(1.0, 1.0, -1), lambda: fading.left(math.nan, DAY)):
         with pytest.raises(PolicyError, match="time does not go back"):
             call()
 
@@ -147,9 +143,7 @@ def test_ranks_follow_the_levels_from_the_top_down(case):
     for row, level in enumerate(found.level):
         siblings = [k for k in range(len(parent)) if parent[k] == parent[row]]
         if used[row]:
-            assert level == F(shares[row], sum(shares[k] for k in siblings)) / F(
-                used[row], sum(used[k] for k in siblings)
-            )
+            assert level == F(shares[row], sum(shares[k] for k in siblings)) / F(used[row], sum(used[k] for k in siblings))
         else:
             assert level == math.inf
     users = [row for row in range(len(parent)) if is_user[row]]
@@ -173,9 +167,7 @@ def test_usage_fades_each_period_as_slurm_has_it():
     assert first == pytest.approx(300 * left)
     assert fairtree.usage(first, 1.0, 300, 3600) == pytest.approx(300 * left**2 + 300 * left)
     assert fairtree.usage(1000.0, 0.0, 7 * DAY) == pytest.approx(500, rel=1e-3)
-    assert fairtree.usage(np.array([8.0, 0.0]), np.array([0.0, 2.0]), 300, 3600) == pytest.approx(
-        [8 * left, 600 * left]
-    )
+    assert fairtree.usage(np.array([8.0, 0.0]), np.array([0.0, 2.0]), 300, 3600) == pytest.approx([8 * left, 600 * left])
 
 
 def test_a_tree_that_is_none_is_refused():
@@ -247,9 +239,7 @@ def test_slots_are_a_fixed_point_of_the_inverse_ratio_rule(users, total):
     assert len(level) <= 1, "whoever wants more has slots in inverse proportion"
     for i in set(range(len(users))) - set(hungry):
         assert found[i] == wanted[i]
-        assert all(found[i] * effective[i] <= each for each in level), (
-            "nobody who is content has more than the rule gives"
-        )
+        assert all(found[i] * effective[i] <= each for each in level), "nobody who is content has more than the rule gives"
 
 
 def test_priorities_that_are_none_are_refused():
@@ -287,12 +277,7 @@ def workload(jobs):
         user = int(rng.random() ** 2 * USERS) if rng.random() < 0.4 else (hour * 7 + int(rng.random() * 3)) % USERS
         runs = 1_000_000 + int(rng.random() ** 4 * 600_000_000)
         heavy = user % 2
-        yield (
-            at,
-            user,
-            runs,
-            (100 + int(rng.random() * 2000 * (2 - heavy)), 100 + int(rng.random() * 4000 * (1 + heavy))),
-        )
+        yield (at, user, runs, (100 + int(rng.random() * 2000 * (2 - heavy)), 100 + int(rng.random() * 4000 * (1 + heavy))))
 
 
 def as_published(jobs, delta):

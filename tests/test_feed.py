@@ -249,14 +249,7 @@ async def request(app, path, caller=ADA, on_head=None, method="GET"):
             await on_head()
 
     path, _, query = path.partition("?")
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "query_string": query.encode(),
-        "headers": [],
-        "caller": caller,
-    }
+    scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": [], "caller": caller}
     scope |= {"asgi": {"version": "3.0", "spec_version": "2.4"}, "audit_records": RECORDS}
     await app(scope, gone.wait, send)
     head = next(message for message in sent if message["type"] == "http.response.start")

@@ -141,9 +141,7 @@ def test_a_forecast_is_a_quantile_of_what_lasted_longer_within_a_bin(count, age)
             continue  # it hangs on where in the bin they lie
         # The one that runs may be the longest of all.
         last = EDGES[begun + 1] - age
-        inside = (
-            np.sum((seconds >= EDGES[begun]) & (seconds < EDGES[begun + 1])) * last / (EDGES[begun + 1] - EDGES[begun])
-        )
+        inside = np.sum((seconds >= EDGES[begun]) & (seconds < EDGES[begun + 1])) * last / (EDGES[begun + 1] - EDGES[begun])
         total = len(longer) + (inside if age else 0)
         place = len(longer) - ((1 - chance) * (total + 1) - 1)
         low, high = (longer[int(np.clip(k, 0, len(longer) - 1))] for k in (np.floor(place) - 1, np.ceil(place)))
@@ -156,9 +154,7 @@ def test_a_job_knows_better_than_its_kind_and_that_better_than_its_queue():
         world.ran(10.0, name=f"some{k}")
     for _ in range(50):
         world.ran(100.0, name="train")
-    median = {
-        name: world.durations(world.submit("A", {"cpu": 1000}, name=name), 0, 0.5)[0] for name in ("train", "new")
-    }
+    median = {name: world.durations(world.submit("A", {"cpu": 1000}, name=name), 0, 0.5)[0] for name in ("train", "new")}
     assert median["train"] == pytest.approx(100, rel=0.15)
     assert median["new"] < 112
     job = world.submit("A", {"cpu": 1000}, 60, name="train")
@@ -250,9 +246,7 @@ def test_durations_that_are_drawn_are_spread_as_forecasts_say(history, seed):
     world, job, limit = history
     row, many = world.state.job_row(job), 2000
     for age in (0.0, 20.0):
-        first, again = (
-            draw(world.state, np.full(many, row), np.full(many, age), np.random.default_rng(seed)) for _ in range(2)
-        )
+        first, again = (draw(world.state, np.full(many, row), np.full(many, age), np.random.default_rng(seed)) for _ in range(2))
         assert np.array_equal(first, again)
         assert (first >= age).all()
         assert (first <= max(age, limit)).all()
@@ -495,10 +489,7 @@ def test_nine_in_ten_end_by_the_cautious_forecast(monkeypatch):
     assert np.isfinite(cautious).mean() > 0.95
 
 
-@given(
-    lasts=st.lists(st.tuples(st.integers(1, 10**5), st.booleans()), min_size=1, max_size=30),
-    place=st.floats(0.01, 0.99),
-)
+@given(lasts=st.lists(st.tuples(st.integers(1, 10**5), st.booleans()), min_size=1, max_size=30), place=st.floats(0.01, 0.99))
 def test_draws_count_running_tasks_as_kaplan_and_meier_do(lasts, place):
     """Tasks of one family, of which some run still: a draw is a quantile of the product of the bins' parts that go on."""
     history = History("A")
@@ -527,10 +518,7 @@ def test_draws_count_running_tasks_as_kaplan_and_meier_do(lasts, place):
         risk = sum(other >= b for other in bins)
         family.append(family[-1] * (1 - done.count(b) / risk if risk else 1.0))
     queue = [sum(b >= edge for b in done) / len(done) for edge in range(len(EDGES))]
-    stays = [
-        (1 - at) * one + at * (len(done) * other + 1) / (len(done) + 1)
-        for one, other in zip(family, queue, strict=True)
-    ]
+    stays = [(1 - at) * one + at * (len(done) * other + 1) / (len(done) + 1) for one, other in zip(family, queue, strict=True)]
     longest = EDGES[max(bins) + 1]
     if 1 - place <= stays[-1]:
         assert found[0] == pytest.approx(longest * stays[-1] / (1 - place))

@@ -102,9 +102,7 @@ def test_the_jobs_of_a_role_are_one_queue_over_time():
     assert sorted((queue["name"], queue["worked"]) for queue in found["queues"]) == [("a", 200.0), ("b", 200.0)]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "tasks", "cpu", "on"), [(1, 1, 4000, "n0"), (1, 2, 2000, "n0"), (2, 4, 2000, "n0 and n1")]
-)
+@pytest.mark.parametrize(("nodes", "tasks", "cpu", "on"), [(1, 1, 4000, "n0"), (1, 2, 2000, "n0"), (2, 4, 2000, "n0 and n1")])
 def test_room_in_offers_of_several_is_told_and_no_start_is_expected_now(nodes, tasks, cpu, on):
     c = Cluster(Queue("web"), Queue("org"), Queue("lab"), nodes=nodes, offer_most=50.0)
     c.join("spark", "web")
@@ -187,9 +185,7 @@ def test_why_a_framework_gets_nothing(how, said):
 def test_why_a_framework_gets_nothing_is_what_the_scheduler_goes_by(how, said):
     lend = {"cpu": 0, "memory": 0} if how == "not lent" else {}
     limit = {"cpu": 1000, "memory": G} if how == "beyond its limit" else {}
-    c = Cluster(
-        Queue("web", limit=limit, offer_most=1e-9 if how == "most" else None), Queue("lab", guarantee=WHOLE, lend=lend)
-    )
+    c = Cluster(Queue("web", limit=limit, offer_most=1e-9 if how == "most" else None), Queue("lab", guarantee=WHOLE, lend=lend))
     c.join("spark", "web", revocable=how == "beyond its limit")
     while offers := c.offers(1.0):
         for offer in offers:

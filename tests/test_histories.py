@@ -19,9 +19,7 @@ from fairlead.scheduler.tables import UNLIMITED
 
 STORED = Path(__file__).parent / "data" / "histories-by-scan.jsonl.gz"
 HISTORIES = [
-    [decode(line) for line in part.splitlines()]
-    for part in gzip.decompress(STORED.read_bytes()).split(b"\n\n")
-    if part.strip()
+    [decode(line) for line in part.splitlines()] for part in gzip.decompress(STORED.read_bytes()).split(b"\n\n") if part.strip()
 ]
 
 
@@ -60,9 +58,7 @@ def allowed(state: State, q: int) -> set[int]:
     """The jobs below a queue that may be served next: one, but for exact ties between queues."""
     children = [c for c in range(1, state.queues.n) if state.queues.parent[c] == q]
     if not children:
-        jobs = [
-            j for j in range(state.jobs.n) if state.jobs.queue[j] == q and state.jobs.waiting[j] and servable(state, j)
-        ]
+        jobs = [j for j in range(state.jobs.n) if state.jobs.queue[j] == q and state.jobs.waiting[j] and servable(state, j)]
         return set(sorted(jobs, key=lambda j: (-state.jobs.priority[j], state.jobs.id[j]))[:1])
     offers = []
     for child in children:

@@ -204,12 +204,7 @@ def end(state: State, at: float, job: int) -> None:
 @given(
     half_life=st.sampled_from([1.0, 30.0, 5000.0]),
     tasks=st.lists(
-        st.tuples(
-            st.sampled_from(["a/x", "a/y", "b"]),
-            st.integers(1, 5),
-            st.floats(0, 300),
-            st.sampled_from([0.3, 20.0, 4e4]),
-        ),
+        st.tuples(st.sampled_from(["a/x", "a/y", "b"]), st.integers(1, 5), st.floats(0, 300), st.sampled_from([0.3, 20.0, 4e4])),
         min_size=1,
         max_size=12,
     ),
@@ -320,10 +315,7 @@ def test_nobody_with_work_is_below_half_of_what_the_weight_entitles_to(data, res
 
 
 @settings(max_examples=12, deadline=None)
-@given(
-    slots=st.integers(1, 6),
-    people=st.lists(st.tuples(st.integers(1, 4), st.integers(20, 400)), min_size=2, max_size=6),
-)
+@given(slots=st.integers(1, 6), people=st.lists(st.tuples(st.integers(1, 4), st.integers(20, 400)), min_size=2, max_size=6))
 def test_who_always_has_work_comes_to_within_a_task_of_the_others_by_weight(slots, people):
     queues = [Queue(f"q{k}", weight=float(weight)) for k, (weight, _) in enumerate(people)]
     story = Story({"cpu": 1000 * slots}, queues)
@@ -340,11 +332,7 @@ def test_who_always_has_work_comes_to_within_a_task_of_the_others_by_weight(slot
 @given(
     jobs=st.lists(
         st.tuples(
-            st.integers(0, 20),
-            st.sampled_from(["a/x", "a/y", "b", "c"]),
-            st.integers(1, 5),
-            st.integers(0, 4),
-            st.integers(1, 6),
+            st.integers(0, 20), st.sampled_from(["a/x", "a/y", "b", "c"]), st.integers(1, 5), st.integers(0, 4), st.integers(1, 6)
         ),
         min_size=1,
         max_size=12,
@@ -371,10 +359,7 @@ def test_a_clock_that_steps_to_before_the_first_fact_is_recovered_as_it_was():
     apply(state, Configured(at=1000.0, queues=[Queue("a/x", weight=1.0)], settings=Settings()))
     apply(state, NodeJoined(at=1000.0, node=Node("n", {"cpu": 1000})))
     tick = 3600.0 / 1024
-    apply(
-        state,
-        Configured(at=1000.0 - 9.9 * tick, queues=[Queue("a", history=3600.0), Queue("a/x")], settings=Settings()),
-    )
+    apply(state, Configured(at=1000.0 - 9.9 * tick, queues=[Queue("a", history=3600.0), Queue("a/x")], settings=Settings()))
     apply(state, NodeDrained(at=1000.0 - 9.8 * tick, node="n"))
     recovered = snapshot.load(snapshot.dump(state))
     for each in (state, recovered):

@@ -80,17 +80,12 @@ def conservative(jobs, processors: int) -> list[float]:
         for begin in sorted({now, *(end for _, end in held.values() if end > now)}):
             ends = begin + jobs[j][3]
             moments = [begin, *(other for other, _ in held.values() if begin < other < ends)]
-            if all(
-                jobs[j][1] + sum(jobs[k][1] for k, (b, e) in held.items() if b <= at < e) <= processors
-                for at in moments
-            ):
+            if all(jobs[j][1] + sum(jobs[k][1] for k, (b, e) in held.items() if b <= at < e) <= processors for at in moments):
                 held[j] = begin, ends
                 return
 
     while coming or held:
-        now = min(
-            [*running.values(), *(held[j][0] for j in held if j not in running), *(jobs[j][0] for j in coming[:1])]
-        )
+        now = min([*running.values(), *(held[j][0] for j in held if j not in running), *(jobs[j][0] for j in coming[:1])])
         over = [j for j, end in running.items() if end == now]
         early = any(held[j][1] > now for j in over)
         for j in over:
@@ -110,10 +105,7 @@ def conservative(jobs, processors: int) -> list[float]:
 def loads(size: int, most: int):
     """Jobs for a number of processors, many at once, with time limits of one to several times their durations."""
     job = st.tuples(
-        st.integers(0, size).map(float),
-        st.integers(1, most),
-        st.integers(1, 30).map(float),
-        st.sampled_from([1, 1, 1.5, 3, 10]),
+        st.integers(0, size).map(float), st.integers(1, most), st.integers(1, 30).map(float), st.sampled_from([1, 1, 1.5, 3, 10])
     )
     return st.lists(job, min_size=1, max_size=size).map(
         lambda jobs: [(at, count, lasts, lasts * times) for at, count, lasts, times in sorted(jobs)]
@@ -245,12 +237,7 @@ def test_one_line_is_a_strict_leaf(nodes, jobs):
 def test_easy_starts_others_where_that_does_not_delay_the_first():
     """Of four CPUs two are free until 10; the first needs all, so what ends by then goes before it, and nothing else does."""
     case = workload(
-        [
-            (0.0, 2, 1, 10.0, 1, False),
-            (1.0, 4, 1, 5.0, 1, False),
-            (2.0, 1, 1, 9.0, 1, False),
-            (3.0, 1, 1, 7.0, 1, False),
-        ],
+        [(0.0, 2, 1, 10.0, 1, False), (1.0, 4, 1, 5.0, 1, False), (2.0, 1, 1, 9.0, 1, False), (3.0, 1, 1, 7.0, 1, False)],
         [(4, 8)],
     )
     easy, strict = simulate(case, "easy"), simulate(case, "fifo-strict")
@@ -261,9 +248,7 @@ def test_easy_starts_others_where_that_does_not_delay_the_first():
 
 
 def test_who_could_never_start_is_refused_and_stops_nobody():
-    case = workload(
-        [(0.0, 4, 1, 5.0, 3, True), (1.0, 9, 1, 5.0, 1, False), (2.0, 1, 1, 5.0, 2, True)], [(4, 8), (7, 8)]
-    )
+    case = workload([(0.0, 4, 1, 5.0, 3, True), (1.0, 9, 1, 5.0, 1, False), (2.0, 1, 1, 5.0, 2, True)], [(4, 8), (7, 8)])
     run = simulate(case, "easy")
     assert run.refused.tolist() == [True, True, False]
     assert run.begun[2] == 2.0

@@ -196,16 +196,9 @@ def test_every_record_says_when_it_was_written_and_who_caused_it(store):
     journal.append(facts[3:])
     after = time.time(), time.monotonic()
     envelopes = [envelope for envelope, _ in store.read(0, 10)]
-    assert [(e.sequence, e.by, e.epoch) for e in envelopes] == [
-        (1, "", 1),
-        (2, "(engine)", 1),
-        (3, "ada", 1),
-        (4, "", 1),
-    ]
+    assert [(e.sequence, e.by, e.epoch) for e in envelopes] == [(1, "", 1), (2, "(engine)", 1), (3, "ada", 1), (4, "", 1)]
     assert [e.before for e in envelopes] == [journals.beginning(store.id), *(e.checksum for e in envelopes[:-1])]
-    assert [e.checksum for e in envelopes] == [
-        journals.link(e, encode(fact)) for e, fact in zip(envelopes, facts, strict=True)
-    ]
+    assert [e.checksum for e in envelopes] == [journals.link(e, encode(fact)) for e, fact in zip(envelopes, facts, strict=True)]
     assert all(before[0] <= e.wall <= after[0] and before[1] <= e.monotonic <= after[1] for e in envelopes)
     with pytest.raises(ValueError, match="shorter"):
         journal.append(facts[:2], by=["ada"])
@@ -328,9 +321,7 @@ def test_a_fact_that_only_a_newer_fairlead_knows_is_refused_by_its_version(path,
         with pytest.raises(NewerJournal, match=what) as refused:
             journal.recover()
         journal.close()
-        assert f"9.9.9 wrote last, this is {fairlead.__version__}): upgrade fairlead, or start with" in str(
-            refused.value
-        )
+        assert f"9.9.9 wrote last, this is {fairlead.__version__}): upgrade fairlead, or start with" in str(refused.value)
         assert "\n" not in str(refused.value)
     with pytest.raises(NewerJournal, match=what):
         list(read_history(SqlStore(path, to_read=True)).facts)
@@ -667,10 +658,7 @@ def test_a_killed_scheduler_loses_nothing(killed):
 def test_a_write_ahead_log_that_was_harmed_is_not_believed_and_what_is_proved_can_be_saved(killed, harm):
     path, state = killed
     harm(path)
-    with (
-        contextlib.closing(Journal(SqlStore(path))) as journal,
-        pytest.raises(Damaged, match=r"facts \d to 7 are missing"),
-    ):
+    with contextlib.closing(Journal(SqlStore(path))) as journal, pytest.raises(Damaged, match=r"facts \d to 7 are missing"):
         journal.recover()
     found, aside = repair.repair(path)
     assert 4 <= found.position < 7
@@ -870,8 +858,7 @@ def test_a_journal_that_is_deleted_while_in_use_is_noticed_and_goes_on_when_it_i
     journal.close()
     (path.parent / name).unlink()
     with pytest.raises(
-        JournalError,
-        match=r"the journal is missing, and its head records 5 facts|head, which records its last fact, is miss",
+        JournalError, match=r"the journal is missing, and its head records 5 facts|head, which records its last fact, is miss"
     ):
         SqlStore(path)
 

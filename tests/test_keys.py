@@ -88,8 +88,7 @@ def test_shares_of_different_resources_are_compared_as_fractions(data):
     for ra in range(len(RESOURCES)):
         for rb in range(len(RESOURCES)):
             one, other = (
-                Fraction(int(state.queues.used[q, r]), int(state.cluster.total[r]))
-                / fraction(float(state.queues.weight[q, r]))
+                Fraction(int(state.queues.used[q, r]), int(state.cluster.total[r])) / fraction(float(state.queues.weight[q, r]))
                 for q, r in ((a, ra), (b, rb))
             )
             assert scheduling.compare_shares(v, a, ra, b, rb) == (one > other) - (one < other)

@@ -33,9 +33,7 @@ def test_each_call_starts_once_though_workers_die(world, tmp_path):
 
     with fairlead.Client(world.home, queue="A", memory="256MiB") as client:
         futures = [client.submit(mark, i) for i in range(160)]
-        failed = [
-            i for i, future in enumerate(futures) if isinstance(future.exception(timeout=60), fairlead.CallFailed)
-        ]
+        failed = [i for i, future in enumerate(futures) if isinstance(future.exception(timeout=60), fairlead.CallFailed)]
         assert failed == [20, 60, 100, 140]
         assert all(future.result() == i for i, future in enumerate(futures) if i not in failed)
     assert {path.read_text() for path in tmp_path.iterdir()} == {"x"}

@@ -74,9 +74,7 @@ def _statuses(state: State) -> dict[tuple[str, int], str]:
             found["job", number] = JOB_STATUSES[status]
     found |= {("offer", offer): "open" for offer in state.offers.id[: state.offers.n].tolist()}
     found |= {("offer", offer): "void" for offer in state.frameworks.void}
-    for number, kind, slips in zip(
-        *(column[: holds.n].tolist() for column in (holds.job, holds.kind, holds.slips)), strict=True
-    ):
+    for number, kind, slips in zip(*(column[: holds.n].tolist() for column in (holds.job, holds.kind, holds.slips)), strict=True):
         if kind == RESERVATION:
             found["reservation", number] = "fixed" if slips >= FIXED_AFTER_SLIPS else "planned"
         else:

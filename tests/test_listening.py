@@ -117,12 +117,7 @@ def test_a_body_that_comes_is_waited_for(serving, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "head",
-    [
-        b"GET / HTTP/1.1\r\nX: " + b"x" * 300_000,
-        b"GET /" + b"x" * 300_000,
-        b"GET / HTTP/1.1\r\n" + b"X: x\r\n" * 50_000,
-    ],
+    "head", [b"GET / HTTP/1.1\r\nX: " + b"x" * 300_000, b"GET /" + b"x" * 300_000, b"GET / HTTP/1.1\r\n" + b"X: x\r\n" * 50_000]
 )
 def test_a_head_has_a_largest_size(serving, head):
     wire = serving()
@@ -199,9 +194,7 @@ def test_one_who_does_not_read_is_hung_up_on_and_holds_up_nobody(serving, monkey
 
 def test_one_that_loses_its_place_is_gone_whether_it_reads_or_not():
     connection, done = web_server.Connection.__new__(web_server.Connection), []
-    connection.transport = SimpleNamespace(
-        abort=lambda: done.append("gone"), close=lambda: done.append("when all is read")
-    )
+    connection.transport = SimpleNamespace(abort=lambda: done.append("gone"), close=lambda: done.append("when all is read"))
     connection.hang_up()
     assert done == ["gone"]
 
@@ -414,10 +407,7 @@ def test_what_a_certificate_is_for_is_answered_for(tmp_path):
     issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
     named = accepted_names(Where(Path("s"), host="0.0.0.0", port=1, certificate=tmp_path / "server.pem"))
     assert {"a.example", "*.b.example", "192.0.2.7", "2001:db8::1"} <= named
-    asked = [
-        (host, asyncio.run(status_for(host, named)))
-        for host in ("a.example", "x.b.example", "b.example", "x.y.b.example")
-    ]
+    asked = [(host, asyncio.run(status_for(host, named))) for host in ("a.example", "x.b.example", "b.example", "x.y.b.example")]
     assert asked == [("a.example", 200), ("x.b.example", 200), ("b.example", 421), ("x.y.b.example", 421)]
 
 
@@ -450,9 +440,7 @@ def test_each_party_in_line_has_its_turn(monkeypatch):
         return came.pop(0)
 
     async def main():
-        fake = SimpleNamespace(
-            fileno=listener.fileno, setblocking=listener.setblocking, accept=accept, close=listener.close
-        )
+        fake = SimpleNamespace(fileno=listener.fileno, setblocking=listener.setblocking, accept=accept, close=listener.close)
         let_in = []
         acceptor = acceptors.Acceptor(fake, asyncio.Protocol, None, ConnectionSlots(), bytes)
         monkeypatch.setattr(acceptor, "_admit", let_in.append)

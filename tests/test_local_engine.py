@@ -142,8 +142,7 @@ def bench_without_cgroups(tmp_path, monkeypatch):
     """As on a machine where no groups may be made: the supervisor is started so that it finds none."""
     real = subprocess.Popen
     program = (
-        "import sys; import fairlead.engines.local.supervisor as s; "
-        "s.find = lambda name: None; sys.argv = sys.argv[1:]; s.main()"
+        "import sys; import fairlead.engines.local.supervisor as s; s.find = lambda name: None; sys.argv = sys.argv[1:]; s.main()"
     )
 
     def popen(argv, **more):
@@ -157,11 +156,7 @@ def bench_without_cgroups(tmp_path, monkeypatch):
 
 def test_what_a_task_is_given_and_how_it_ends(bench):
     a = bench.start(
-        Attempt(1, 2, 3),
-        "sh",
-        "-c",
-        "echo $FAIRLEAD_JOB $FAIRLEAD_INDEX $X; pwd; echo oops >&2; exit 7",
-        env={"X": "y z"},
+        Attempt(1, 2, 3), "sh", "-c", "echo $FAIRLEAD_JOB $FAIRLEAD_INDEX $X; pwd; echo oops >&2; exit 7", env={"X": "y z"}
     )
     assert bench.end_of(a) == (Outcome.EXITED, 7)
     assert bench.wrote(a) == f"1 2 y z\n{bench.folder}\n"
@@ -186,12 +181,7 @@ def test_what_cannot_be_run_says_so(bench):
 def test_a_task_runs_as_its_submitter_if_that_is_still_the_same_account(tmp_path):
     """Never as the one whose process this is, where it is not known whose it is, or where name and uid are two people's."""
     nobody = pwd.getpwnam("nobody")
-    people = {
-        1: ("nobody", nobody.pw_uid),
-        2: ("nobody", nobody.pw_uid + 1),
-        3: ("no-such", nobody.pw_uid),
-        4: ("", None),
-    }
+    people = {1: ("nobody", nobody.pw_uid), 2: ("nobody", nobody.pw_uid + 1), 3: ("no-such", nobody.pw_uid), 4: ("", None)}
     with closing(Bench(tmp_path, as_people=True)) as bench:
         for number, (user, uid) in people.items():
             job = Job("q", {"cpu": 1000}, user=user, uid=uid, work=Work(["sh", "-c", "id -u; echo $HOME"], "/"))
@@ -227,9 +217,7 @@ def test_an_attempt_that_was_stopped_before_it_started_never_starts(bench):
 
 
 def test_stopping_ends_the_whole_group_gently_and_then_not(bench):
-    gentle = bench.start(
-        Attempt(1, 0, 1), "sh", "-c", "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.1; done"
-    )
+    gentle = bench.start(Attempt(1, 0, 1), "sh", "-c", "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.1; done")
     stubborn = bench.start(Attempt(2, 0, 1), "sh", "-c", f"trap '' TERM; sleep {LONG}3 & sleep {LONG}4")
     bench.until(lambda: stubborn in bench.started and (bench.folder / "output/1/0.out").exists())
     bench.until(lambda: bench.wrote(gentle) == "up\n")
@@ -316,13 +304,7 @@ def caller_of(bench):
     """Calls that function, as a job with a number; returns the worker that was called."""
     folder = bench.folder / "calls" / "session"
     (folder / "results").mkdir(parents=True)
-    setup = {
-        "argv": [sys.executable, "-P", worker.__file__],
-        "cwd": "/",
-        "env": {},
-        "encoding": "utf-8",
-        "path": sys.path,
-    }
+    setup = {"argv": [sys.executable, "-P", worker.__file__], "cwd": "/", "env": {}, "encoding": "utf-8", "path": sys.path}
     (folder / "setup.json").write_text(json.dumps(setup))
     (folder / "payload").write_bytes(payloads.pack([leaving_a_thread_at_work()]))
     job = Job("q", {"cpu": 1000}, work=Work(call=Call("session", "payload")))
@@ -697,9 +679,7 @@ def test_lines_that_are_torn_or_cannot_be_read_end_nothing(tmp_path, caplog):
         b'{"saw": "started", "task": [1, 0, 1180591620717411303424]}\n',
     ]  # fmt: skip
     good = b'{"saw": "started", "task": [1, 0, 1]}\n'
-    puppet_talks = threading.Thread(
-        target=lambda: [puppet.say(empty, *bad, b'{"saw": "ended", "ta'), puppet.say(empty, good)]
-    )
+    puppet_talks = threading.Thread(target=lambda: [puppet.say(empty, *bad, b'{"saw": "ended", "ta'), puppet.say(empty, good)])
     puppet_talks.start()
     engine = LocalEngine(tmp_path, [NODE])
     engine.serve("a", 1)
@@ -807,9 +787,7 @@ def own_cgroups(folder):
     """The folders of a supervisor in each hierarchy, and what is in them."""
     name = hashlib.sha256(str(folder / "supervisor").encode()).hexdigest()[:12]
     # Others may end while they are looked through, which Path.rglob does not take.
-    return [
-        Path(up) / f"fairlead-{name}" for up, folders, _ in os.walk("/sys/fs/cgroup") if f"fairlead-{name}" in folders
-    ]
+    return [Path(up) / f"fairlead-{name}" for up, folders, _ in os.walk("/sys/fs/cgroup") if f"fairlead-{name}" in folders]
 
 
 def test_this_machine_is_what_it_is():
@@ -883,10 +861,7 @@ def test_what_writes_is_paused_while_its_disk_has_no_room_and_goes_on_where_it_w
     disk = small_disk("4m")
     with closing(Bench(disk / "home")) as bench:
         count = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i; sleep 0.05; done"
-        a, b = (
-            bench.start(Attempt(1, 0, 1), "setsid", "-w", "sh", "-c", count),
-            bench.start(Attempt(1, 1, 1), "sleep", "60"),
-        )
+        a, b = (bench.start(Attempt(1, 0, 1), "setsid", "-w", "sh", "-c", count), bench.start(Attempt(1, 1, 1), "sleep", "60"))
         bench.until(lambda: {a, b} <= bench.started)
         time.sleep(0.7)  # the other one wrote nothing, but its files are new
         with (disk / "ballast").open("wb") as ballast:
@@ -963,9 +938,7 @@ def test_what_does_not_say_who_it_is_is_not_heard(bench):
 def test_tasks_know_their_size(bench, tmp_path):
     show = ("sh", "-c", f"for name in {SIZES}; do eval echo $name=\\${{$name-none}}; done")
     of = {}
-    for number, more in enumerate(
-        ({"cpu": 1500, "memory": 1 << 28}, {"cpu": 3000}, {"cpu": 250}, {"cpu": 0, "gpu": 1000})
-    ):
+    for number, more in enumerate(({"cpu": 1500, "memory": 1 << 28}, {"cpu": 3000}, {"cpu": 250}, {"cpu": 0, "gpu": 1000})):
         task = Attempt(number + 1, 0, 1)
         bench.start_all([task], replace(bench.job(*show, **more), work=Work(list(show), "/", {"MKL_NUM_THREADS": "7"})))
         assert bench.end_of(task) == (0, 0)
@@ -979,11 +952,7 @@ def test_tasks_know_their_size(bench, tmp_path):
 
 def test_who_asks_for_whole_cores_keeps_to_as_many_that_are_nobody_elses(bench):
     there = os.sched_getaffinity(0)
-    gate = (
-        "sh",
-        "-c",
-        "python3 -c 'import os; print(*os.sched_getaffinity(0))'; until test -e go; do sleep 0.02; done",
-    )
+    gate = ("sh", "-c", "python3 -c 'import os; print(*os.sched_getaffinity(0))'; until test -e go; do sleep 0.02; done")
     tasks = [Attempt(number, 0, 1) for number in range(1, len(there) + 2)]
     for task in tasks:
         bench.start(task, *gate)
@@ -1083,9 +1052,7 @@ def test_more_tasks_run_than_one_process_usually_has_files(tmp_path):
 def test_people_touch_the_files_of_their_own_tasks_alone(tmp_path):
     """They are where people may enter; the folder tells nobody what is in it, and a stranger's touch is refused."""
     nobody = pwd.getpwnam("nobody")
-    touch = (
-        'touch "$FAIRLEAD_CHECKPOINT" && ls "${FAIRLEAD_CHECKPOINT%/*}"; touch "$OTHER"; while :; do sleep 0.02; done'
-    )
+    touch = 'touch "$FAIRLEAD_CHECKPOINT" && ls "${FAIRLEAD_CHECKPOINT%/*}"; touch "$OTHER"; while :; do sleep 0.02; done'
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o755)
         folder = Path(place) / "socket.checkpoints"
@@ -1110,9 +1077,7 @@ def test_people_touch_the_files_of_their_own_tasks_alone(tmp_path):
 
 def test_a_task_is_stopped_by_the_signal_that_its_job_says(bench):
     a = Attempt(1, 0, 1)
-    job = replace(
-        bench.job("sh", "-c", "trap 'exit 7' USR1; echo up; while :; do sleep 0.02; done"), signal=signal.SIGUSR1
-    )
+    job = replace(bench.job("sh", "-c", "trap 'exit 7' USR1; echo up; while :; do sleep 0.02; done"), signal=signal.SIGUSR1)
     bench.start_all([a], job)
     bench.until(lambda: (bench.folder / "output" / "1" / "0.out").exists() and bench.wrote(a) == "up\n")
     bench.stop(a)
@@ -1126,9 +1091,7 @@ def test_a_command_begins_with_the_signals_files_and_limits_of_its_own(bench):
     job = bench.job("sh", "-c", words)
     (bench.folder / "exports").mkdir()
     (bench.folder / "exports" / "kept").write_text("{}")
-    bench.start_all(
-        [copied], replace(job, work=replace(job.work, export="kept"))
-    )  # which takes a copy of the supervisor
+    bench.start_all([copied], replace(job, work=replace(job.work, export="kept")))  # which takes a copy of the supervisor
     libc_s = 3 << 31  # 32 and 33, which it lets nobody change: they are as they were where the tests began
     for each in (a, copied):
         assert bench.end_of(each) == (0, 0)

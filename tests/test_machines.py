@@ -87,9 +87,7 @@ class Lab(Live):
         self.proxies[name] = proxy
         home = self.folder / name
         config = self.folder / f"{name}.toml"
-        config.write_text(
-            f'[[node]]\nname = "{name}"\ncapacity = {{ cpu = 2, memory = "2Gi" }}\nlabels = {{ at = "{name}" }}\n'
-        )
+        config.write_text(f'[[node]]\nname = "{name}"\ncapacity = {{ cpu = 2, memory = "2Gi" }}\nlabels = {{ at = "{name}" }}\n')
         command = [FAIRLEAD, "node", "join", proxy.address, *more, "--home", str(home), "--config", str(config)]
         log = (self.folder / f"{name}.log").open("ab")
         self.joins[name] = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)

@@ -43,17 +43,12 @@ class Lab(Machine):
         lines = [accounts.get(line.split(":")[0], line) for line in lines]
         (self.folder / f"passwd-{name}").write_text("\n".join(filter(None, lines)) + "\n")
         config, home = self.folder / f"{name}.toml", self.folder / f"home-{name}"
-        config.write_text(
-            f'[[node]]\nname = "{name}"\ncapacity = {{ cpu = 2, memory = "2Gi" }}\nlabels = {{ at = "{name}" }}\n'
-        )
+        config.write_text(f'[[node]]\nname = "{name}"\ncapacity = {{ cpu = 2, memory = "2Gi" }}\nlabels = {{ at = "{name}" }}\n')
         home.mkdir(exist_ok=True)
         os.chown(home, uid, uid)
         who = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--init-groups"] if uid else []
         command = [*who, FAIRLEAD, "node", "join", self.address, *more, "--home", home, "--config", config]
-        mounts = [
-            f"mount --bind {self.folder}/passwd-{name} /etc/passwd",
-            f"mount --bind {self.folder}/group /etc/group",
-        ]
+        mounts = [f"mount --bind {self.folder}/passwd-{name} /etc/passwd", f"mount --bind {self.folder}/group /etc/group"]
         script = " && ".join([*mounts, "mount -t tmpfs none /run", *opened(self.folder), 'exec "$@"'])
         env = {k: v for k, v in os.environ.items() if not k.startswith("FAIRLEAD")}
         started = ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", *command]

@@ -104,9 +104,7 @@ def test_what_queues_use_is_the_integral_over_the_measured_time(drawn, warm_up, 
         which = late & np.array([name == queue["name"] for name in workload.queue])
         assert queue["jobs"] == which.sum()
         if queue["ended"]:
-            assert queue["wait"]["mean"] == pytest.approx(
-                (run.waited / workload.tasks)[which & ~np.isnan(run.ended)].mean()
-            )
+            assert queue["wait"]["mean"] == pytest.approx((run.waited / workload.tasks)[which & ~np.isnan(run.ended)].mean())
 
 
 def test_what_is_kept_idle_counts_after_the_warm_up():
@@ -180,8 +178,7 @@ def test_seeds_draw_what_the_documents_say(tmp_path, command):
     low, high = stats.t.interval(0.95, 2, np.mean(tasks), stats.sem(tasks))
     assert means["tasks"] == {"mean": pytest.approx(np.mean(tasks)), "interval": pytest.approx([low, high])}
     assert (
-        f"{np.mean(tasks):,.0f} ± {high - np.mean(tasks):,.0f}"
-        in command("simulate", TRACE, *machines, "--scale", "2.5").stdout
+        f"{np.mean(tasks):,.0f} ± {high - np.mean(tasks):,.0f}" in command("simulate", TRACE, *machines, "--scale", "2.5").stdout
     )
 
 
@@ -303,14 +300,10 @@ def test_charts_are_well_formed_and_within_their_frame(series, x_form, y_form, l
         Series(name, np.arange(1, len(values) + 1) - named, values, "line" if shape == "bar" and not named else shape)
         for name, values, shape in series
     ]
-    drawn = [
-        each for each in drawn if not (each.shape == "area" or stacked) or len(each.x) == len(drawn[0].x)
-    ] or drawn[:1]
+    drawn = [each for each in drawn if not (each.shape == "area" or stacked) or len(each.x) == len(drawn[0].x)] or drawn[:1]
     if log:
         drawn = [replace(each, shape="points", y=np.where(np.array(each.y) > 0, each.y, np.nan)) for each in drawn]
-    chart = Chart(
-        "a & b", drawn, Axis("x", x_form, names=names), Axis(form=y_form, log=log), stacked=stacked and not log
-    )
+    chart = Chart("a & b", drawn, Axis("x", x_form, names=names), Axis(form=y_form, log=log), stacked=stacked and not log)
     for made in (ET.fromstring(str(chart)), ET.fromstring(picture([chart, chart]))):
         for each in made.iter():
             at = {key: float(each.get(key)) for key in ("x", "cx") if each.get(key)}

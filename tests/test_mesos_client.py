@@ -136,9 +136,7 @@ def test_both_sides_fail_over(live, pymesos, tmp_path):
     driver.stop(failover=True)
     driver.join()
     second = Scheduler({"c": "true"})
-    driver = driver_of(
-        pymesos, second, port, {**described, "id": {"value": first.registered_as}}, principal="me", secret="mine"
-    )
+    driver = driver_of(pymesos, second, port, {**described, "id": {"value": first.registered_as}}, principal="me", secret="mine")
     driver.start()
     try:
         second.wait(lambda: second.ended("TASK_FINISHED") == ["c"])

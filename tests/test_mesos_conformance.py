@@ -61,9 +61,7 @@ class Sorter:
 
     def configure(self):
         names = {path for name in self.weights for path in path_to_root(name)} | {ROOT}
-        queues = [
-            Queue(name, weight=self.weights.get(name, 1.0), policy="" if name else "mesos") for name in sorted(names)
-        ]
+        queues = [Queue(name, weight=self.weights.get(name, 1.0), policy="" if name else "mesos") for name in sorted(names)]
         apply(self.state, admission.configure(self.state, queues, Settings(), 0.0))
 
     def play(self, op):
@@ -76,9 +74,7 @@ class Sorter:
         elif kind == "add":
             apply(
                 self.state,
-                FrameworkSubscribed(
-                    at=0.0, id=client, framework=Framework(client, roles=[client]), suppressed=[client]
-                ),
+                FrameworkSubscribed(at=0.0, id=client, framework=Framework(client, roles=[client]), suppressed=[client]),
             )
             self.amounts[client] = {}
         elif kind in ("activate", "deactivate"):
@@ -327,9 +323,7 @@ def case_alloc_QuotaAllocationGranularity():
     a = Allocator(quota("quota-role", cpus=0.5, mem=200))
     a.framework("framework1", "quota-role")
     assert a.agent("agent", cpus=1, mem=512) == [("agent", "framework1", quantities({"cpus": 0.5, "mem": 200}))]
-    assert a.framework("framework2", "no-quota-role") == [
-        ("agent", "framework2", quantities({"cpus": 0.5, "mem": 312}))
-    ]
+    assert a.framework("framework2", "no-quota-role") == [("agent", "framework2", quantities({"cpus": 0.5, "mem": 312}))]
 
 
 def case_alloc_QuotaRoleAllocateNonQuotaResource():

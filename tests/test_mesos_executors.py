@@ -82,10 +82,7 @@ def offer_on(framework, node):
 
 def test_tasks_in_an_executor(live, framework):
     offer = offer_on(framework, "n1")
-    assert (
-        framework.launch(offer, task("a", "wait", offer), task("b", "wait", offer), task("c", "this", offer)).status
-        == 202
-    )
+    assert framework.launch(offer, task("a", "wait", offer), task("b", "wait", offer), task("c", "this", offer)).status == 202
     running = [framework.status(name) for name in "abc"]
     assert [each["state"] for each in running] == ["TASK_RUNNING"] * 3
     assert len({each["data"] for each in running}) == 1  # one process
@@ -169,9 +166,7 @@ def test_executors_live_on_while_the_scheduler_is_away(live, tmp_path):
         assert framework.status("b")["data"] == before["data"]  # the same process
         framework.call("KILL", task_id={"value": "a"})
         told = framework.status("a")
-        if (
-            told["uuid"] == before["uuid"]
-        ):  # acknowledged just before the kill, which may not have been recorded: told once more
+        if told["uuid"] == before["uuid"]:  # acknowledged just before the kill, which may not have been recorded: told once more
             told = framework.status("a")
         assert told["state"] == "TASK_KILLED"
         framework.call("TEARDOWN")
@@ -354,9 +349,7 @@ server.serve_forever()
 @contextmanager
 def serving(*certificate):
     """What answers with the status that is asked for; its port."""
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER, *certificate], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+    server = subprocess.Popen([sys.executable, "-c", SERVER, *certificate], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         yield int(server.stdout.readline())
     finally:
@@ -382,9 +375,7 @@ def test_health_by_http_and_tcp(framework, tmp_path):
         }
         offer = offer_on(framework, "n1")
         more = {"interval_seconds": 600, "consecutive_failures": 1}
-        framework.launch(
-            offer, *(checked(name, "sleep 600", None, offer, **more, **said) for name, said in checks.items())
-        )
+        framework.launch(offer, *(checked(name, "sleep 600", None, offer, **more, **said) for name, said in checks.items()))
         found = {name: health(framework, name) for name in checks}
     assert [name for name, said in found.items() if said == ("TASK_RUNNING", True)] == [*checks][:5]
     assert [name for name, said in found.items() if said == ("TASK_RUNNING", False)] == [*checks][5:]

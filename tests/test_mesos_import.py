@@ -77,9 +77,7 @@ def test_a_master_is_asked(command, tmp_path):
         master.shutdown()
     assert asked.stdout.splitlines()[1:] == imported(command)[0].stdout.splitlines()[1:]
     assert secretly.stdout == asked.stdout, "and no word of the password"
-    assert (
-        missing.stderr == f"fairlead: {url}/nothing: answers 404 File not found: save the answer, and name the file\n"
-    )
+    assert missing.stderr == f"fairlead: {url}/nothing: answers 404 File not found: save the answer, and name the file\n"
 
 
 @pytest.mark.parametrize(

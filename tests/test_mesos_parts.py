@@ -51,15 +51,7 @@ from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.fetch import CannotFetch, bring
 from fairlead.service.mesos.messages.master_pb2 import Call as MasterCall
-from fairlead.service.mesos.messages.mesos_pb2 import (
-    TASK_FINISHED,
-    TASK_RUNNING,
-    MasterInfo,
-    Offer,
-    Resource,
-    TaskStatus,
-    Value,
-)
+from fairlead.service.mesos.messages.mesos_pb2 import TASK_FINISHED, TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
 from fairlead.service.mesos.operators import Operators
 from fairlead.service.mesos.reservations import request_of
@@ -102,9 +94,7 @@ def test_what_a_message_must_have_is_sent_or_nothing():
             encode(kind, event)
 
 
-@pytest.mark.parametrize(
-    "body", [b'{"type": "KILL", "kill": {"task_id": {"value": "\\ud800"}}}', b'{"a":' * 5000, b"1"]
-)
+@pytest.mark.parametrize("body", [b'{"type": "KILL", "kill": {"task_id": {"value": "\\ud800"}}}', b'{"a":' * 5000, b"1"])
 def test_what_is_no_message(body):
     with pytest.raises(Malformed):
         decode(JSON, body, Call())
@@ -112,13 +102,7 @@ def test_what_is_no_message(body):
 
 @pytest.mark.parametrize(
     ("accept", "kind"),
-    [
-        (None, JSON),
-        ("*/*", JSON),
-        (PROTOBUF, PROTOBUF),
-        (f"{PROTOBUF}, */*;q=0.1", JSON),
-        (f"{JSON};q=0, {PROTOBUF}", PROTOBUF),
-    ],
+    [(None, JSON), ("*/*", JSON), (PROTOBUF, PROTOBUF), (f"{PROTOBUF}, */*;q=0.1", JSON), (f"{JSON};q=0, {PROTOBUF}", PROTOBUF)],
 )
 def test_what_is_accepted(accept, kind):
     assert accepted_kind(accept) == kind
@@ -251,11 +235,7 @@ def test_what_breaks_off_is_not_taken_for_the_whole(sandbox, answer):
 
 def test_names_in_the_sandbox():
     assert str(fetch.name_of({"value": "http://x/a/b.tgz?c=d"})) == "b.tgz"
-    for uri in (
-        {"value": "http://x/"},
-        {"value": "/a", "output_file": "/b"},
-        {"value": "/a", "output_file": "b/../../c"},
-    ):
+    for uri in ({"value": "http://x/"}, {"value": "/a", "output_file": "/b"}, {"value": "/a", "output_file": "b/../../c"}):
         with pytest.raises(CannotFetch):
             fetch.name_of(uri)
 
@@ -342,10 +322,7 @@ class Asks:
 
     def __init__(self, state):
         self.state, self.loop, self.facts = state, SimpleNamespace(stopped=threading.Event()), []
-        self.authenticator, self.clock = (
-            SimpleNamespace(rules=rules_of(state, personal=True)),
-            SimpleNamespace(wall=float),
-        )
+        self.authenticator, self.clock = (SimpleNamespace(rules=rules_of(state, personal=True)), SimpleNamespace(wall=float))
 
     async def read(self, view):
         return view(self.state)
@@ -401,9 +378,7 @@ def test_what_is_left_of_a_group_is_stopped_also_when_nobody_looked_as_it_broke(
 
 
 def test_the_grace_that_a_framework_gives_its_task_is_known_until_the_task_is_over(state):
-    jobs = [
-        Job("", {"cpu": 100}, task=name, grace=grace, work=Work(["true"])) for name, grace in (("a", 60.0), ("b", 1e5))
-    ]
+    jobs = [Job("", {"cpu": 100}, task=name, grace=grace, work=Work(["true"])) for name, grace in (("a", 60.0), ("b", 1e5))]
     facts, _ = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
     one = np.ones(1, np.int64)
     numbers = [each.id for each in apply_all(state, facts) if isinstance(each, JobSubmitted)]

@@ -140,9 +140,7 @@ def test_who_is_bound_to_queues_sees_and_tears_down_what_is_in_these(crowd):
                 told = wire.post({"type": f"GET_{kind}"}, path="/api/v1").body
                 assert (b"secret" in told) == (wire is everywhere), kind
         told = Wire(crowd.port, ("olga", "sees")).get("/state")
-        assert [each["id"] for each in told["frameworks"]] == [within.id], (
-            "an operator sees nobody's names in private queues"
-        )
+        assert [each["id"] for each in told["frameworks"]] == [within.id], "an operator sees nobody's names in private queues"
         for framework, status in ((apart, 403), (both, 403), (within, 200)):
             call = {"type": "TEARDOWN", "teardown": {"framework_id": {"value": framework.id}}}
             answer = bound.post(call, path="/api/v1")

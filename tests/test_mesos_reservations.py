@@ -207,11 +207,7 @@ def test_ports_are_given_by_number(live):
             using("d", "true", offer, {**ports((31011, 31011)), "role": "B", "reservation": {}}),
         ]
         assert answer(framework, offer, launch(*tasks)) == []
-        for name, why in (
-            ("b", "ports 31001-31001 are not offered"),
-            ("c", "a range must go"),
-            ("d", "reserved"),
-        ):
+        for name, why in (("b", "ports 31001-31001 are not offered"), ("c", "a range must go"), ("d", "reserved")):
             found = framework.status(name)
             assert found["state"] == "TASK_ERROR"
             assert why in found["message"]
@@ -226,11 +222,7 @@ def test_ports_are_given_by_number(live):
         agents = wire.post({"type": "GET_AGENTS"}, path="/api/v1").json()["get_agents"]["agents"]
         (agent,) = [each for each in agents if each["agent_info"]["id"]["value"] == "n2"]
         told = [agent[f"{kind}_resources"] for kind in ("total", "allocated", "offered")]
-        assert [len(ranges["ranges"]["range"]) for each in told for ranges in each if ranges["name"] == "ports"] == [
-            1,
-            2,
-            2,
-        ]
+        assert [len(ranges["ranges"]["range"]) for each in told for ranges in each if ranges["name"] == "ports"] == [1, 2, 2]
         assert framework.call("TEARDOWN").status == 202
 
 

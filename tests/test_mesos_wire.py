@@ -114,16 +114,7 @@ class TestStatuses:
     def test_a_call_without_its_body(self, wire):
         with wire.subscribed() as framework:
             framework.welcome()
-            for kind in (
-                "ACCEPT",
-                "DECLINE",
-                "KILL",
-                "SHUTDOWN",
-                "ACKNOWLEDGE",
-                "RECONCILE",
-                "MESSAGE",
-                "UPDATE_FRAMEWORK",
-            ):
+            for kind in ("ACCEPT", "DECLINE", "KILL", "SHUTDOWN", "ACKNOWLEDGE", "RECONCILE", "MESSAGE", "UPDATE_FRAMEWORK"):
                 assert framework.call(kind).status == 400, kind
             info = {"name": "f", "user": "", "roles": ["A"], "id": {"value": "another"}}
             answer = framework.call("UPDATE_FRAMEWORK", framework_info=info)
@@ -323,9 +314,7 @@ class TestStream:
         with contextlib.ExitStack() as closing:
             streams = []
             for n in range(STREAMS):
-                streams.append(
-                    closing.enter_context(wire.subscribed({"name": f"f{n}", "roles": ["B"]}, suppressed_roles=["B"]))
-                )
+                streams.append(closing.enter_context(wire.subscribed({"name": f"f{n}", "roles": ["B"]}, suppressed_roles=["B"])))
             for framework in streams:
                 framework.welcome()
             assert len({framework.id for framework in streams}) == STREAMS
@@ -379,11 +368,7 @@ class TestTasks:
         [
             ("exit 3", "TASK_FAILED", "Command exited with status 3"),
             ("kill -9 $$", "TASK_FAILED", "Command terminated with signal Killed"),
-            (
-                {"shell": False, "value": "/no/such"},
-                "TASK_FAILED",
-                "Command could not be executed: see its output",
-            ),
+            ({"shell": False, "value": "/no/such"}, "TASK_FAILED", "Command could not be executed: see its output"),
         ],
     )
     def test_ends(self, wire, command, state, message):
@@ -464,11 +449,7 @@ class TestTasks:
             offer = framework.welcome().offer()
             assert framework.launch({**offer, "id": {"value": "O999999"}}, task("i", "true", offer)).status == 202
             found = framework.status("i")
-            assert (found["state"], found["reason"], found["source"]) == (
-                "TASK_LOST",
-                "REASON_INVALID_OFFERS",
-                "SOURCE_MASTER",
-            )
+            assert (found["state"], found["reason"], found["source"]) == ("TASK_LOST", "REASON_INVALID_OFFERS", "SOURCE_MASTER")
             assert framework.call("DECLINE", offer_ids=[{"value": "O999999"}, {"value": "?"}]).status == 202
 
     @pytest.mark.parametrize(
@@ -484,10 +465,7 @@ class TestTasks:
             ({"command": {"value": "true", "uris": [{"value": "/x", "output_file": "../y"}]}}, "sandbox"),
             ({"task_id": {"value": "a/b"}}, "not a valid id"),
             ({"health_check": {"type": "HTTP"}}, "health check"),
-            (
-                {"resources": [{"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 2}]}}]},
-                "no resources",
-            ),
+            ({"resources": [{"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 2}]}}]}, "no resources"),
             ({"resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1000}}]}, "left"),
             ({"resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": "NaN"}}]}, "not a valid amount"),
         ],
@@ -549,13 +527,7 @@ class TestTasks:
     def test_a_group_lives_and_dies_together(self, wire):
         with wire.subscribed() as framework:
             offer = framework.welcome().offer()
-            self.group(
-                framework,
-                offer,
-                task("g1", "true", offer),
-                task("g2", "sleep 60", offer),
-                task("g3", "sleep 60", offer),
-            )
+            self.group(framework, offer, task("g1", "true", offer), task("g2", "sleep 60", offer), task("g3", "sleep 60", offer))
             assert framework.last("g1")["state"] == "TASK_FINISHED"
             while framework.status("g2")["state"] != "TASK_RUNNING":
                 pass
@@ -586,12 +558,7 @@ class TestTasks:
             framework.launch(offer, task("known", "sleep 60", offer))
             while framework.status("known")["state"] != "TASK_RUNNING":
                 pass
-            asked = {
-                "known": None,
-                "unknown": offer["agent_id"]["value"],
-                "elsewhere": "no-such-agent",
-                "nowhere": None,
-            }
+            asked = {"known": None, "unknown": offer["agent_id"]["value"], "elsewhere": "no-such-agent", "nowhere": None}
             tasks = [{"task_id": {"value": t}, **({"agent_id": {"value": a}} if a else {})} for t, a in asked.items()]
             assert framework.call("RECONCILE", tasks=tasks).status == 202
             found = {name: framework.status(name, acknowledge=False) for name in asked}
@@ -669,9 +636,7 @@ def test_a_queue_becomes_a_role_while_its_job_runs(wire, world):
         assert framework.call("TEARDOWN").status == 202
     again = int(world.ok("rerun", str(number)).split()[-1])
     world.until(lambda: world.job(again)["running"] == 1)
-    assert "." not in "".join(queue["name"] for queue in world.ask("queues")["queues"]), (
-        "no framework is there any more"
-    )
+    assert "." not in "".join(queue["name"] for queue in world.ask("queues")["queues"]), "no framework is there any more"
     world.ok("cancel", str(again))
 
 
@@ -690,12 +655,7 @@ class TestOperators:
                 assert {each["hostname"] for each in state["slaves"]} == {"n1", "n2"}
             mine = f"/tasks?framework_id={framework.id}"  # those of frameworks that have gone stay for a while
             (found,) = wire.get(mine)["tasks"]
-            assert (found["id"], found["state"], found["role"], found["resources"]["cpus"]) == (
-                "seen",
-                "TASK_RUNNING",
-                "A",
-                0.1,
-            )
+            assert (found["id"], found["state"], found["role"], found["resources"]["cpus"]) == ("seen", "TASK_RUNNING", "A", 0.1)
             assert wire.get("/slaves")["slaves"][0]["resources"]["mem"] == 18 * 1024
             for agent, hosts in (("n2", ["n2"]), ("nobody", [])):
                 found = wire.get(f"/master/slaves?slave_id={agent}")
@@ -703,13 +663,7 @@ class TestOperators:
             for who, count in ((framework.id, 1), ("nobody", 0)):
                 for path in ("frameworks", "tasks"):
                     assert len(wire.get(f"/{path}?framework_id={who}")[path]) == count
-            for asked, count in (
-                ("task_id=seen", 1),
-                ("task_id=x", 0),
-                ("offset=1", 0),
-                ("limit=0", 0),
-                ("limit=x", 1),
-            ):
+            for asked, count in (("task_id=seen", 1), ("task_id=x", 0), ("offset=1", 0), ("limit=0", 0), ("limit=x", 1)):
                 assert len(wire.get(f"{mine}&{asked}")["tasks"]) == count, asked
             roles = {each["name"]: each for each in wire.get("/roles")["roles"]}
             assert roles["A"]["frameworks"] == [framework.id]
@@ -842,11 +796,7 @@ class TestOperators:
         assert wire.post({"type": "UPDATE_WEIGHTS", "update_weights": weights}, path="/api/v1").status == 200
         told = {each["role"]: each["weight"] for each in wire.get("/weights")}
         assert (told["A"], told["B"], told["eng"], told["eng/web"]) == (2.0, 3.0, 1.0, 0.5)
-        limits = {
-            "role": "B",
-            "guarantees": {"cpus": {"value": 1}},
-            "limits": {"cpus": {"value": 2}, "mem": {"value": 512}},
-        }
+        limits = {"role": "B", "guarantees": {"cpus": {"value": 1}}, "limits": {"cpus": {"value": 2}, "mem": {"value": 512}}}
         assert wire.post(_quota(limits), path="/api/v1").status == 200
         queue = next(each for each in world.ask("queues")["queues"] if each["name"] == "B")
         assert (queue["weight"]["cpu"], queue["guarantee"], queue["limit"]) == (
@@ -871,8 +821,7 @@ class TestOperators:
             assert wire.post(_quota({"role": "B"}, wrong), path="/api/v1").status == 400
         assert (
             wire.post(
-                {"type": "UPDATE_WEIGHTS", "update_weights": {"weight_infos": [{"role": "A", "weight": 0}]}},
-                path="/api/v1",
+                {"type": "UPDATE_WEIGHTS", "update_weights": {"weight_infos": [{"role": "A", "weight": 0}]}}, path="/api/v1"
             ).status
             == 400
         )
@@ -910,10 +859,7 @@ class TestPrincipals:
             live.up("--mesos", "127.0.0.1:0", "--mesos-principals", str(secrets))
             port = port_of(live)
             unknown = Wire(port).post(SUBSCRIBE)
-            assert (unknown.status, unknown.headers["www-authenticate"]) == (
-                401,
-                'Basic realm="mesos-master-scheduler"',
-            )
+            assert (unknown.status, unknown.headers["www-authenticate"]) == (401, 'Basic realm="mesos-master-scheduler"')
             assert Wire(port, ("marathon", "wrong")).post(SUBSCRIBE).status == 401
             assert Wire(port, ("nobody", "")).post(SUBSCRIBE).status == 401
             assert Wire(port).ask("GET", "/state").status == 401
@@ -949,9 +895,7 @@ def test_calls_that_make_no_sense_change_nothing(wire, world):
     random = Random(16)
     with wire.subscribed() as framework:
         offer = framework.welcome().offer()
-        whole = task(
-            "m", {"value": "true", "uris": [{"value": "/x"}]}, offer, kill_policy={"grace_period": {"nanoseconds": 1}}
-        )
+        whole = task("m", {"value": "true", "uris": [{"value": "/x"}]}, offer, kill_policy={"grace_period": {"nanoseconds": 1}})
         accept = {"offer_ids": [offer["id"]], "operations": [{"type": "LAUNCH", "launch": {"task_infos": [whole]}}]}
         bodies = {
             "ACCEPT": {**accept, "filters": {"refuse_seconds": 0}},

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.model.cards import cards_of, words_of
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.quantity import LARGEST, format_quantity, format_share, parse_quantity
 from fairlead.model.specs import Queue
@@ -91,6 +92,13 @@ reserve_after = "2min"
 """
 
 
+@given(st.sets(st.integers(0, 2**16 - 1), max_size=20))
+def test_a_set_of_cards_is_read_back_from_words_that_fit_into_int64(cards):
+    words = words_of(cards)
+    assert cards_of(words) == sorted(cards)
+    assert all(0 <= word < 2**63 for word in words)
+
+
 def test_a_configuration_is_read_whole(tmp_path):
     path = tmp_path / "fairlead.toml"
     path.write_text(GOOD)
@@ -136,10 +144,7 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
 
     (tmp_path / "a.toml").write_text(GOOD)
     (tmp_path / "a.json").write_text(json.dumps(tomllib.loads(GOOD)))
-    one, other = (
-        read_configuration(tmp_path / "a.toml", find_policy),
-        read_configuration(tmp_path / "a.json", find_policy),
-    )
+    one, other = (read_configuration(tmp_path / "a.toml", find_policy), read_configuration(tmp_path / "a.json", find_policy))
     assert (one.queues, one.nodes, one.settings) == (other.queues, other.nodes, other.settings)
 
 
@@ -157,12 +162,7 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
         ('name = "research/*"', 'name = "a b"', 16, "not a queue path"),
         ('policy = "fifo"', 'policy = "lifo"', 4, "there is no policy 'lifo': use one of drf, hdrf"),
         ("weight = 2", 'policy = "drf"', 17, "no queues below it"),
-        (
-            'policy = "fifo"',
-            "history = 0",
-            4,
-            'history: 0 is not a half-life: write "1d", .*"none", past use does not count',
-        ),
+        ('policy = "fifo"', "history = 0", 4, 'history: 0 is not a half-life: write "1d", .*"none", past use does not count'),
         ('policy = "fifo"', 'history = "-1d"', 4, "not a duration"),
         ('policy = "fifo"', 'history = "0.5s"', 4, "not a half-life"),
         ('policy = "fifo"', 'history = "5000d"', 4, "not a half-life"),
@@ -203,9 +203,7 @@ def test_a_small_share_does_not_read_as_nothing(share, text):
 def test_a_policy_of_the_root_alone_is_refused_with_the_queue_that_is_missing(tmp_path):
     path = tmp_path / "fairlead.toml"
     path.write_text('[[queue]]\nname = "/"\npolicy = "fairtree"\n')
-    with pytest.raises(
-        DocumentError, match=r'"/" has no queues below it .*: declare them, or \[\[queue\]\] name = "\*"'
-    ):
+    with pytest.raises(DocumentError, match=r'"/" has no queues below it .*: declare them, or \[\[queue\]\] name = "\*"'):
         read_configuration(path, find_policy)
 
 

@@ -102,9 +102,7 @@ class Cluster:
         self.happen(TasksFinished(at=self.now, **columns, **ends))
 
     def updates(self, who):
-        return [
-            (told.task, told.update.number, told.update.what) for told in frameworks.unacknowledged(self.state, who)
-        ]
+        return [(told.task, told.update.number, told.update.what) for told in frameworks.unacknowledged(self.state, who)]
 
     def offered(self, queue):
         return self.state.quantities(self.state.queues.offered[self.state.tree.rows[queue]])
@@ -118,9 +116,7 @@ WHOLE = {"cpu": 4000, "memory": 8 * G}
 
 def test_a_framework_is_offered_no_more_than_its_limit_where_revocable_jobs_go_above_theirs():
     """Under hdrf a cycle asks anybody, also one that serves revocable jobs alone."""
-    c = Cluster(
-        Queue("web", limit={"cpu": 1500}), Queue("batch", limit={"cpu": 500}), Queue("t", policy="hdrf"), Queue("t/a")
-    )
+    c = Cluster(Queue("web", limit={"cpu": 1500}), Queue("batch", limit={"cpu": 500}), Queue("t", policy="hdrf"), Queue("t/a"))
     c.join("f", "web")
     c.happen(*admission.submit(c.state, [Job("batch", {"cpu": 500}, 2, revocable=True)], c.now))
     c.decide()
@@ -321,9 +317,7 @@ def test_a_queue_with_jobs_becomes_a_role_and_they_go_on_beside_its_framework():
     c.now = 1000.0
     c.join("f", "web/front")
     c.join("g", "web")
-    assert (c.used("web"), c.used("web/./jobs"), c.used("web/front")) == ({k: 4 * v for k, v in WHOLE.items()},) * 2 + (
-        {},
-    )
+    assert (c.used("web"), c.used("web/./jobs"), c.used("web/front")) == ({k: 4 * v for k, v in WHOLE.items()},) * 2 + ({},)
     assert [c.state.index.specs[job].queue for job in (1, 2)] == ["web/./jobs"] * 2
     assert c.decide(1.0) == []
     offers = []
@@ -339,11 +333,7 @@ def test_a_queue_with_jobs_becomes_a_role_and_they_go_on_beside_its_framework():
 
 
 def test_a_task_runs_at_most_once():
-    for outcome, code, what in (
-        (Outcome.LOST, 0, "lost"),
-        (Outcome.EXITED, 1, "failed"),
-        (Outcome.EXITED, 0, "finished"),
-    ):
+    for outcome, code, what in ((Outcome.LOST, 0, "lost"), (Outcome.EXITED, 1, "failed"), (Outcome.EXITED, 0, "finished")):
         c = Cluster()
         c.join("f")
         c.launch(c.offers()[0], "t")
@@ -564,9 +554,7 @@ class Frameworks(Histories):
         self.refused = [each for each in self.refused if each[0] != name or each[1] not in roles]
 
     @precondition(lambda self: self.state.frameworks.members)
-    @rule(
-        data=st.data(), what=st.sampled_from(["suppress", "revive", "revive", "disconnect", "tear_down"]), really=rarely
-    )
+    @rule(data=st.data(), what=st.sampled_from(["suppress", "revive", "revive", "disconnect", "tear_down"]), really=rarely)
     def change(self, data, what, really):
         name = data.draw(st.sampled_from(sorted(self.state.frameworks.members)))
         if what in ("suppress", "revive"):
@@ -682,18 +670,13 @@ class Frameworks(Histories):
                     continue
                 room = np.full(len(s.resources), UNLIMITED)
                 for p in path:
-                    within = np.where(
-                        q.limit[p] == UNLIMITED, UNLIMITED, q.limit[p] - q.used[p] - q.claimed[p] + q.spare[p]
-                    )
+                    within = np.where(q.limit[p] == UNLIMITED, UNLIMITED, q.limit[p] - q.used[p] - q.claimed[p] + q.spare[p])
                     room = np.minimum(room, within)
                 if self.settings.offer_most:
                     part = (s.cluster.total * (self.settings.offer_most / 100)).astype(np.int64)
                     room = np.minimum(room, part - q.offered[leaf])
                     columns = [s.resources.index(name) for name in MIN_OFFER if name in s.resources]
-                    if any(
-                        MIN_OFFER[s.resources[r]] <= s.cluster.total[r] and 2 * q.offered[leaf, r] > part[r]
-                        for r in columns
-                    ):
+                    if any(MIN_OFFER[s.resources[r]] <= s.cluster.total[r] and 2 * q.offered[leaf, r] > part[r] for r in columns):
                         continue
                 if q.has_nonlendable[0]:
                     continue
@@ -749,9 +732,7 @@ class TestExecutors:
         return {name: amount - offered.get(name, 0) for name, amount in cluster.used("default").items()}
 
     def say(self, cluster, task, what, end=None, uuid=""):
-        said = frameworks.report_status(
-            cluster.state, cluster.job("f", task), what, what, uuid or what, cluster.now, end
-        )
+        said = frameworks.report_status(cluster.state, cluster.job("f", task), what, what, uuid or what, cluster.now, end)
         cluster.happen(*said)
         return said
 
@@ -1019,9 +1000,7 @@ def test_what_goes_last_makes_way_when_a_task_ends_on_its_node_and_others_wait()
     assert (rest.framework, [*rest.amount]) == ("f", ["memory"]), "g has refused it"
     c.end(c.job("g", "t"))
     found = c.decide()
-    assert [(fact.ids, fact.why) for fact in found if isinstance(fact, OffersRescinded)] == [
-        ([rest.id], "others first")
-    ]
+    assert [(fact.ids, fact.why) for fact in found if isinstance(fact, OffersRescinded)] == [([rest.id], "others first")]
     assert [offer.framework for fact in found if isinstance(fact, OffersMade) for offer in fact.offers] == ["g"]
 
 
@@ -1046,9 +1025,7 @@ def test_who_held_offers_in_vain_is_offered_what_nobody_else_wants():
     one, two = c.offers()
     c.now = 30.0
     c.ask("decline", "f", [one.id, two.id], 0.0)
-    assert c.state.queues.last_until[c.state.tree.rows["web/./1"]] == 30.0 + 16 * 30.0, (
-        "held all that it is entitled to"
-    )
+    assert c.state.queues.last_until[c.state.tree.rows["web/./1"]] == 30.0 + 16 * 30.0, "held all that it is entitled to"
     c.join("g", "busy", principal="somebody")
     first = c.offers()
     assert [offer.framework for offer in first] == ["g", "g"]
@@ -1064,9 +1041,7 @@ def test_who_held_offers_in_vain_is_offered_what_nobody_else_wants():
 def filled(*queues, nodes=1, memory=0, **options):
     """A cluster of which revocable tasks of a queue, each of a CPU, use all CPUs, above its limit."""
     c = Cluster(Queue("batch", limit={"cpu": 1000}), Queue("web"), *queues, nodes=nodes, **options)
-    c.happen(
-        *admission.submit(c.state, [Job("batch", {"cpu": 1000, "memory": memory}, 4 * nodes, revocable=True)], c.now)
-    )
+    c.happen(*admission.submit(c.state, [Job("batch", {"cpu": 1000, "memory": memory}, 4 * nodes, revocable=True)], c.now))
     c.decide()
     assert c.used("batch")["cpu"] == 4000 * nodes
     return c
@@ -1107,9 +1082,7 @@ def test_revocable_use_above_a_limit_is_asked_back_for_a_framework_within_its_sh
     assert same(c.state) == same(replay(c.facts))
 
 
-@pytest.mark.parametrize(
-    "how", ["suppresses", "declines all", "lets offers expire", "is revocable", "is away", "at its limit"]
-)
+@pytest.mark.parametrize("how", ["suppresses", "declines all", "lets offers expire", "is revocable", "is away", "at its limit"])
 def test_nothing_is_asked_back_for_a_framework_that_wants_nothing(how):
     """What it is offered at first has no CPUs. If it declines that, more of a node is asked back for it, and once only."""
     c = filled(Queue("bound", limit={"cpu": 0, "memory": 0}), offer_timeout=10.0)
@@ -1181,6 +1154,16 @@ def expired(c):
 def test_each_offer_that_expires_doubles_the_time_without_offers_of_its_node_up_to_a_bound():
     times = [60.0 * 2**k for k in (0, 1, 2, 3, 4, 4, 4)]
     assert expired(silent()) == [60.0 + each for each in times]
+
+
+def test_what_a_node_grows_by_is_not_offered_either_while_its_expired_offer_counts_as_refused():
+    c = Cluster(offer_timeout=60.0)
+    c.join("f", "web")
+    assert c.offers()
+    (expired,) = c.decide(60.0)
+    c.happen(NodeLost(at=60.0, node="n0"), NodeJoined(at=60.0, node=Node("n0", {"cpu": 9000, "memory": 9 * G})))
+    assert c.offers(1.0) == []
+    assert [offer.amount["cpu"] for offer in c.offers(expired.until - c.now)] == [9000]
 
 
 def test_an_answer_ends_the_doubling_and_reviving_forgets_what_expired():

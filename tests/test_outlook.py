@@ -32,14 +32,7 @@ from fairlead.service.loop import Busy
 from fairlead.service.outlooks import Outlooks
 from fairlead.simulate import dry_runs
 from fairlead.simulate.dry_runs import Run, dry_run_of
-from fairlead.simulate.outlook import (
-    MAX_OPEN,
-    RUNS,
-    Calibration,
-    Outlook,
-    outlook,
-    span,
-)
+from fairlead.simulate.outlook import MAX_OPEN, RUNS, Calibration, Outlook, outlook, span
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs, synthetic_nodes
 from test_loop import submit, world  # noqa: F401 the fixture
@@ -214,9 +207,7 @@ def test_what_comes_after_others_starts_when_these_have_ended():
     assert found.held == (second,)
     words = f" from when job {second} is released, when job {first} and job {second} are over, if tasks take as long"
     assert words in found.text
-    assert (
-        f" from now, when job {first} is over, if tasks" in shop.told(shop.submit("b", {}, after=[After(first)])).text
-    )
+    assert f" from now, when job {first} is over, if tasks" in shop.told(shop.submit("b", {}, after=[After(first)])).text
 
 
 def test_a_revoked_task_waits_again_and_a_broken_gang_starts_anew():
@@ -368,8 +359,7 @@ def expectation(job, low, high):
 
 @settings(max_examples=12, deadline=None)
 @given(
-    wrong=st.lists(st.tuples(st.floats(-1.0, 1.0), st.floats(0.1, 1.0)), min_size=1, max_size=3),
-    seed=st.integers(0, 2**32 - 1),
+    wrong=st.lists(st.tuples(st.floats(-1.0, 1.0), st.floats(0.1, 1.0)), min_size=1, max_size=3), seed=st.integers(0, 2**32 - 1)
 )
 def test_eight_in_ten_start_within_whatever_is_wrong_with_the_dry_runs(wrong, seed):
     """Waits are lognormal around another multiple of what is forecast for each order of magnitude, and vary more or less."""

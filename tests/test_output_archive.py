@@ -46,9 +46,7 @@ def test_output_is_kept_and_read_there_and_what_cannot_be_yet_is_said_and_not_lo
     with Live(tmp_path) as world:
         world.config.write_text(f'output = "file://{there}"\n[scheduler]\nkeep_jobs = 2\n{CONFIG}')
         world.up()
-        first = world.submit(
-            "-q", "A", "-n", "2", "--", "sh", "-c", "echo task {index}; test {index} = 1 || echo bad >&2"
-        )
+        first = world.submit("-q", "A", "-n", "2", "--", "sh", "-c", "echo task {index}; test {index} = 1 || echo bad >&2")
         world.ok("wait", str(first))
         kept = [f"{first}/{name}" for name in ("0.err", "0.out", "1.out")]
         world.until(lambda: sorted(map(str, (p.relative_to(p.parents[1]) for p in there.glob("*/*/*")))) == kept)
@@ -281,9 +279,7 @@ def test_who_follows_a_task_bears_that_its_node_does_not_answer(capfdbinary):
             raise answer
         return answer
 
-    world = SimpleNamespace(
-        get=lambda path, **_: {"tasks": [{"status": statuses.pop(0), "attempt": 1}]}, get_bytes=get_bytes
-    )
+    world = SimpleNamespace(get=lambda path, **_: {"tasks": [{"status": statuses.pop(0), "attempt": 1}]}, get_bytes=get_bytes)
     assert TaskOutput(world, 3, 0).copy(follow=True)["status"] == "succeeded"
     assert capfdbinary.readouterr().out == b"word\n"
     answers |= {"out": [silent, b"other\n", b""], "err": [b"", b""]}
@@ -427,9 +423,7 @@ def test_a_task_that_spoils_its_own_output_keeps_no_others_from_the_storage(tmp_
     kept._add(4, 0, "n", "alice")
     run(kept)
     until(lambda: "given up" in kept.trouble(3))
-    assert f"3.0 is not stored at file://{there}: [Errno 20] Not a directory: '{spoilt}/0.out': given" in kept.trouble(
-        3
-    )
+    assert f"3.0 is not stored at file://{there}: [Errno 20] Not a directory: '{spoilt}/0.out': given" in kept.trouble(3)
     assert (kept.describe()["trouble"], kept.away_for) == ("", 0.0)
     assert (there / "j" / "4" / "0.out").read_text() == "other"
     kept.close()
@@ -515,9 +509,7 @@ def test_holes_between_single_bytes_are_skipped_and_counted_too(small_disk, hole
             assert file.read(2) == b"x\0"
 
 
-@given(
-    written=st.dictionaries(st.integers(0, 40), st.integers(1, 3 * 2**12)), most=st.sampled_from([2**11, 2**13, 2**20])
-)
+@given(written=st.dictionaries(st.integers(0, 40), st.integers(1, 3 * 2**12)), most=st.sampled_from([2**11, 2**13, 2**20]))
 def test_pieces_of_an_output_are_what_was_written_and_end_where_a_hole_begins(written, most):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "3"
@@ -579,14 +571,11 @@ def test_notes_that_cannot_be_written_anew_end_nothing(tmp_path, caplog):
     kept._note("at", "memory://kept/noted", 3, 1, 0)
     kept._write_notes()
     assert "cannot be rewritten" in caplog.text
-    assert output_archive._read_notes(tmp_path / "kept_output").kept == {
-        3: dict.fromkeys((0, 1), ("memory://kept/noted", 1))
-    }
+    assert output_archive._read_notes(tmp_path / "kept_output").kept == {3: dict.fromkeys((0, 1), ("memory://kept/noted", 1))}
 
 
 @pytest.mark.parametrize(
-    ("url", "why"),
-    [("s3://bucket", "Install s3fs to access S3"), ("nosuch://x", "Protocol not known: nosuch")],
+    ("url", "why"), [("s3://bucket", "Install s3fs to access S3"), ("nosuch://x", "Protocol not known: nosuch")]
 )
 def test_where_nothing_could_write_is_refused_at_once(tmp_path, url, why):
     with pytest.raises(Refused, match=why):

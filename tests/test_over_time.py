@@ -96,9 +96,7 @@ def one_after_another(story, job, begin, end, each=1.0):
 def ties_by_name(until=600.0, each=1.0):
     """Two slots, three people: the last by name has had one task when the others come, and then none."""
     story = Story([Queue("*")], slots(2))
-    zoe, bob, alice = (
-        story.submit(at, name, slots(1), 5000) for at, name in ((0, "zoe"), (0.5, "bob"), (0.5, "alice"))
-    )
+    zoe, bob, alice = (story.submit(at, name, slots(1), 5000) for at, name in ((0, "zoe"), (0.5, "bob"), (0.5, "alice")))
     story.run(0, 1, zoe)
     one_after_another(story, bob, 0.5, until, each)
     one_after_another(story, alice, 1, until, each)
@@ -183,10 +181,7 @@ def integrated(story, capacity, begin, end):
         if not active:
             continue
         count = [sum(waiting[j] + running[j] for j in jobs if jobs[j].queue == name) for name in active]
-        each = [
-            [Fraction(of(name, r, waiting, running), k) for r in capacity]
-            for name, k in zip(active, count, strict=True)
-        ]
+        each = [[Fraction(of(name, r, waiting, running), k) for r in capacity] for name, k in zip(active, count, strict=True)]
         problem = Problem.from_arrays(
             np.array([Fraction(capacity[r]) for r in capacity], object), np.array(each, object),
             tasks=np.array([Fraction(k) for k in count], object),
@@ -481,9 +476,7 @@ def test_what_is_not_kept_any_more_is_said(monkeypatch):
 
 def test_the_command_of_a_journal(command, tmp_path):
     kept(ties_by_name(600.0), SqlStore(tmp_path / "journal.db"))
-    told = command(
-        "audit", "--over", "7d", "--journal", "journal.db", "--starved-after", "1min", "--report", "out.html"
-    )
+    told = command("audit", "--over", "7d", "--journal", "journal.db", "--starved-after", "1min", "--report", "out.html")
     lines = told.stdout.splitlines()
     assert lines[0].startswith("10 min, from ")
     assert lines[0].endswith("in resource-seconds")

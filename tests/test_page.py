@@ -218,9 +218,7 @@ def test_of_one_person_one_view_is_rendered_at_a_time_and_none_over_the_limit():
 
         streams = [stream(callers[k % 2], (k % 2, k), make_of(callers[k % 2])) for k in range(2 * MOST_VIEWS + 6)]
         first = await asyncio.gather(*map(anext, streams), return_exceptions=True)
-        await asyncio.gather(
-            *(anext(each) for each, found in zip(streams, first, strict=True) if found == b": ping\n\n")
-        )
+        await asyncio.gather(*(anext(each) for each, found in zip(streams, first, strict=True) if found == b": ping\n\n"))
         for each in streams:
             await each.aclose()
         return [type(each) for each in first]

@@ -111,9 +111,7 @@ def visit(world, chromium, tmp_path):
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on(
             "request",
-            lambda request: (
-                None if request.url.startswith((found["url"], "file:", "data:")) else wrong.append(request.url)
-            ),
+            lambda request: None if request.url.startswith((found["url"], "file:", "data:")) else wrong.append(request.url),
         )
         file = tmp_path / "sign-in.html"
         file.write_text(

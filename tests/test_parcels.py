@@ -62,9 +62,7 @@ def test_tasks_run_in_it_and_give_it_back_to_their_role(c):
     assert (offer.amount, offer.apart) == (HALF, {"web": HALF})
     inside = task("t", {"web": {"cpu": 2000}}, cpu=3000)
     too_much = task("u", {"web": {"cpu": 1000}}, cpu=1000)
-    assert answer(c, offer, inside, too_much) == [
-        "task 'u' needs cpu=1; the reservation that it names has memory=4Gi left"
-    ]
+    assert answer(c, offer, inside, too_much) == ["task 'u' needs cpu=1; the reservation that it names has memory=4Gi left"]
     assert c.used("web") == {"cpu": 3000, "memory": 4 * G}
     (offer,) = c.offers()
     assert (offer.amount, offer.apart) == ({"cpu": 1000, "memory": 4 * G}, {"web": {"memory": 4 * G}})
@@ -235,12 +233,7 @@ class TestPorts:
 
 @pytest.mark.parametrize(
     ("said", "ports"),
-    [
-        ('"31000-32000"', [(31000, 32000)]),
-        ('"80, 443-444"', [(80, 80), (443, 444)]),
-        ('""', []),
-        (None, [(31000, 32000)]),
-    ],
+    [('"31000-32000"', [(31000, 32000)]), ('"80, 443-444"', [(80, 80), (443, 444)]), ('""', []), (None, [(31000, 32000)])],
 )
 def test_ports_are_configured(tmp_path, said, ports):
     path = tmp_path / "fairlead.toml"

@@ -103,9 +103,7 @@ def test_the_kernel_says_who_one_is_whatever_the_environment_says(machine):
     assert bob.http("GET", "/v1/status", headers=headers)[1]["you"] == "bob"
     facts = machine["root"].http("GET", "/v1/facts?after=0&follow=false")[1]
     job = next(
-        fact["job"]
-        for fact in map(json.loads, re.findall("^data: (.*)$", facts, re.MULTILINE))
-        if fact.get("id") == int(number)
+        fact["job"] for fact in map(json.loads, re.findall("^data: (.*)$", facts, re.MULTILINE)) if fact.get("id") == int(number)
     )
     assert (job["uid"], job["gid"]) == (PEOPLE["bob"], PEOPLE["bob"])
 
@@ -119,11 +117,7 @@ def test_the_command_finds_the_scheduler_of_the_machine_by_itself(machine):
 
 
 def test_a_private_queue_hides_whose_its_jobs_are(machine):
-    number = (
-        machine["alice"]
-        .ok("submit", "-q", "secret", "--name", "xyzzy", "--cpu", "100", "--no-check", "--", "plugh")
-        .strip()
-    )
+    number = machine["alice"].ok("submit", "-q", "secret", "--name", "xyzzy", "--cpu", "100", "--no-check", "--", "plugh").strip()
     for who, sees in (("alice", True), ("bob", False), ("carol", False), ("root", True)):
         actor = machine[who]
         told = [actor.http("GET", f"/v1/jobs/{number}")[1], actor.http("GET", "/v1/facts?after=0&follow=false")[1]]
@@ -138,14 +132,7 @@ def test_a_leaf_in_a_private_queue_is_named_to_nobody_else(machine):
     alice, bob = machine["alice"], machine["bob"]
     number = alice.ok("submit", "-q", "hidden", "--cpu", "100m", "--memory", "64Mi", "--", "sleep", "60").strip()
     for who, sees in ((alice, True), (bob, False), (machine["olga"], False), (machine["root"], True)):
-        routes = [
-            f"/v1/jobs/{number}",
-            "/v1/jobs",
-            "/v1/queues",
-            "/v1/audit",
-            "/metrics",
-            "/v1/facts?after=0&follow=false",
-        ]
+        routes = [f"/v1/jobs/{number}", "/v1/jobs", "/v1/queues", "/v1/audit", "/metrics", "/v1/facts?after=0&follow=false"]
         assert ["hidden/alice" in str(who.http("GET", route)[1]) for route in routes] == [sees] * len(routes), who.name
         assert bool(who.http("GET", "/v1/jobs?queue=hidden/alice")[1]["jobs"]) is sees
         assert ("/alice" in who.ok("jobs", "-q", "hidden"), number in who.ok("jobs", "-q", "hidden")) == (sees, True)
@@ -240,13 +227,7 @@ def elsewhere(machine):
     url = re.search(r"https://\S+?:\d+", machine.log.read_text())[0].replace("127.0.0.1", "localhost")
 
     def ask(token, *command, **more):
-        env = {
-            **os.environ,
-            "FAIRLEAD_URL": url,
-            "FAIRLEAD_TOKEN": token,
-            "FAIRLEAD_CA": str(folder / "authority.pem"),
-            **more,
-        }
+        env = {**os.environ, "FAIRLEAD_URL": url, "FAIRLEAD_TOKEN": token, "FAIRLEAD_CA": str(folder / "authority.pem"), **more}
         return subprocess.run([FAIRLEAD, *command], env=env, capture_output=True, text=True, check=False, timeout=60)
 
     return url, ask
@@ -349,14 +330,10 @@ def test_a_port_asks_for_the_token_before_anything_else(machine, elsewhere):
             return wire.recv(65536).decode()
 
     # The body never comes: who calls is known, and refused, before it is waited for.
-    head = (
-        f"POST /v1/jobs HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
-    )
+    head = f"POST /v1/jobs HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
     assert ask(head).startswith("HTTP/1.1 401 ")
     assert ask(head.replace(f"Host: {host}", "Host: evil.example")).startswith("HTTP/1.1 421 ")
-    assert ask("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic eDp5\r\n\r\n").startswith(
-        "HTTP/1.1 401 "
-    )
+    assert ask("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic eDp5\r\n\r\n").startswith("HTTP/1.1 401 ")
 
 
 @pytest.fixture
@@ -477,10 +454,7 @@ def test_whoever_takes_a_port_of_this_machine_gets_no_token(monkeypatch):
     with impostor(listener) as heard:
         monkeypatch.setenv("FAIRLEAD_URL", f"http://127.0.0.1:{port}")
         monkeypatch.setenv("FAIRLEAD_TOKEN", "fairlead_secret")
-        with (
-            Connection(retry_seconds=0) as connection,
-            pytest.raises(ServiceError, match="uid 60002 listens there, not root"),
-        ):
+        with Connection(retry_seconds=0) as connection, pytest.raises(ServiceError, match="uid 60002 listens there, not root"):
             connection.get("/v1/jobs")
         assert b"secret" not in heard()
     with pytest.raises(NotTrusted, match="nothing listens there"):
@@ -739,19 +713,11 @@ def test_a_port_of_ones_own_scheduler_takes_a_token(live):
 
     def jobs(token):
         return subprocess.run(
-            [FAIRLEAD, "jobs"],
-            env={**env, "FAIRLEAD_TOKEN": token},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
+            [FAIRLEAD, "jobs"], env={**env, "FAIRLEAD_TOKEN": token}, capture_output=True, text=True, check=False, timeout=60
         )
 
     assert jobs(live.ok("token", "new").strip()).returncode == 0
-    for token, why in (
-        ("x", "rejects this token"),
-        ("", "this scheduler requires a token: set FAIRLEAD_TOKEN"),
-    ):
+    for token, why in (("x", "rejects this token"), ("", "this scheduler requires a token: set FAIRLEAD_TOKEN")):
         refused = jobs(token)
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
         assert why in refused.stderr
@@ -934,14 +900,7 @@ def test_tokens_are_kept_and_known_again(tmp_path):
     token, secret = Tokens(path).new(ALICE, seconds=1000)
     assert Tokens(path).find(secret) == token
     assert path.stat().st_mode & 0o077 == 0
-    for wrong in (
-        "",
-        "x",
-        secret[:-1],
-        f"fairlead_{token.id}_",
-        secret.replace(token.id, "0" * 12),
-        "fairlead_\udcff_\udcff",
-    ):
+    for wrong in ("", "x", secret[:-1], f"fairlead_{token.id}_", secret.replace(token.id, "0" * 12), "fairlead_\udcff_\udcff"):
         assert Tokens(path).find(wrong) is None
     with pytest.raises(Forbidden, match="another person's"):
         Tokens(path).revoke(token.id, Person("bob", 1002, 1002))
@@ -1005,9 +964,7 @@ def test_deeds_are_kept_and_nobody_fills_the_file(tmp_path, monkeypatch):
 
 def test_what_one_does_drives_out_nobody_elses_deeds_and_nothing_that_was_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("fairlead.people.audit_records.MOST_FILE_BYTES", 1000)
-    monkeypatch.setattr(
-        "fairlead.people.audit_records.READ_BYTES", 64
-    )  # several a line, and lines that end where a piece does
+    monkeypatch.setattr("fairlead.people.audit_records.READ_BYTES", 64)  # several a line, and lines that end where a piece does
     now = iter(range(1, 10_000))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     audit_records = AuditRecords(tmp_path / "audit_records")
@@ -1040,15 +997,7 @@ def test_the_log_page_by_page_is_the_log(made, most, largest):
         if is_deed:
             audit_records.insert(0, AuditRecord(at + half / 100, "ada", what, "done"))
         else:
-            entry = {
-                "at": float(at),
-                "by": "ada",
-                "what": what,
-                "outcome": "done",
-                "why": "",
-                "job": None,
-                "queue": None,
-            }
+            entry = {"at": float(at), "by": "ada", "what": what, "outcome": "done", "why": "", "job": None, "queue": None}
             facts.insert(0, (at, entry, None))
 
     def allows(entry, job):

@@ -35,10 +35,7 @@ def paper():
 # -- the numbers of the literature ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("policy", "exact"),
-    [("drf", [F(3), F(2)]), ("asset", [F(63, 25), F(54, 25)])],
-)
+@pytest.mark.parametrize(("policy", "exact"), [("drf", [F(3), F(2)]), ("asset", [F(63, 25), F(54, 25)])])
 def test_the_papers_example_to_the_last_digit(policy, exact):
     assert fairlead.allocate(paper(), policy, exact=True).tasks.tolist() == exact
     assert fairlead.allocate(paper(), policy).tasks == pytest.approx([float(x) for x in exact], rel=1e-12)
@@ -222,9 +219,7 @@ def test_down_a_tree_divided_is_the_limit_of_ever_smaller_tasks(data):
 
 def test_guarantees_come_first_down_a_tree_too():
     """A.1 has its 4 before anybody; B rises alone until it is even with A, whose own lowest is A.2."""
-    problem = make(
-        [10], [[1], [1], [1]], guarantee=[[4], [0], [0]], queues=["A", "A", "B"], users=["A.1", "A.2", "B.1"]
-    )
+    problem = make([10], [[1], [1], [1]], guarantee=[[4], [0], [0]], queues=["A", "A", "B"], users=["A.1", "A.2", "B.1"])
     assert fairlead.allocate(problem, "naive", exact=True).tasks.tolist() == [4, 1, 5]
     # Under hdrf A.1's surplus does not count against A.2: it counts as if it had A.2's level.
     assert fairlead.allocate(problem, "hdrf", exact=True).tasks.tolist() == [4, 2, 4]
@@ -312,15 +307,11 @@ def test_machines_that_are_alike_may_be_said_to_differ():
         n, m = int(rng.integers(1, 6)), int(rng.integers(1, 4))
         demand = rng.integers(0, 6, (n, m)) + np.eye(m, dtype=int)[rng.integers(0, m, n)]
         each, tasks = rng.integers(3, 20, m), np.where(rng.random(n) < 0.4, rng.integers(1, 6, n), -1)
-        machines = fairlead.model.problems.Machines(
-            np.array([each, each], float), np.array([1, 2]), np.ones((n, 2), bool)
-        )
+        machines = fairlead.model.problems.Machines(np.array([each, each], float), np.array([1, 2]), np.ones((n, 2), bool))
         alike = fairlead.allocate(make(each * 3, demand, tasks=tasks, nodes=3), "drf")
         found = fairlead.allocate(make(each * 3, demand, tasks=tasks, machines=machines), "drf")
         assert found.tasks == pytest.approx(alike.tasks, rel=1e-6, abs=1e-7)
-        assert fairlead.allocate(make(each, demand), "tsf").tasks == pytest.approx(
-            fairlead.allocate(make(each, demand)).tasks
-        )
+        assert fairlead.allocate(make(each, demand), "tsf").tasks == pytest.approx(fairlead.allocate(make(each, demand)).tasks)
 
 
 def test_guarantees_over_machines_that_differ():
@@ -476,8 +467,7 @@ def test_whoever_is_stopped_by_a_resource_has_the_highest_level_there(problem, p
 @given(problem=problems(most_users=4), data=st.data())
 def test_alike_machines_with_guarantees_are_divided_as_one(problem, data):
     guarantee = (
-        problem.demand
-        * np.array(data.draw(st.lists(st.integers(0, 3), min_size=4, max_size=4)))[: len(problem.users), None]
+        problem.demand * np.array(data.draw(st.lists(st.integers(0, 3), min_size=4, max_size=4)))[: len(problem.users), None]
     )
     whole = replace(problem, capacity=problem.capacity * 3, guarantee=guarantee)
     kinds = Machines(problem.capacity[None, :], np.array([3]), np.ones((len(problem.users), 1), np.bool_))
@@ -493,18 +483,12 @@ def test_machines_that_differ_in_fractions(problem, policy, data):
     """What is placed fits, and is as many tasks as are said; floats agree; who shares no machine does not matter to another."""
     n, m = problem.demand.shape
     kinds = data.draw(st.integers(1, 3))
-    capacity = np.array(
-        data.draw(st.lists(st.lists(st.integers(1, 30), min_size=m, max_size=m), min_size=kinds, max_size=kinds))
-    )
+    capacity = np.array(data.draw(st.lists(st.lists(st.integers(1, 30), min_size=m, max_size=m), min_size=kinds, max_size=kinds)))
     count = np.array(data.draw(st.lists(st.integers(1, 4), min_size=kinds, max_size=kinds)))
-    allowed = np.array(
-        data.draw(st.lists(st.lists(st.booleans(), min_size=kinds, max_size=kinds), min_size=n, max_size=n))
-    )
+    allowed = np.array(data.draw(st.lists(st.lists(st.booleans(), min_size=kinds, max_size=kinds), min_size=n, max_size=n)))
     everything = capacity * count[:, None]
     some = replace(
-        problem,
-        capacity=everything.sum(axis=0).astype(float),
-        machines=Machines(capacity.astype(float), count, allowed),
+        problem, capacity=everything.sum(axis=0).astype(float), machines=Machines(capacity.astype(float), count, allowed)
     )
     found = fairlead.allocate(some, policy, exact=True)
     placed = found.division.placed
@@ -548,9 +532,7 @@ def test_a_linear_program_in_fractions_is_proved_or_refused():
         if less > F(1, 100):
             assert solve(program).x.tolist() == [one - less]
         else:
-            with pytest.raises(
-                fairlead.PolicyError, match="too little for a linear program to tell them apart: round them"
-            ):
+            with pytest.raises(fairlead.PolicyError, match="too little for a linear program to tell them apart: round them"):
                 solve(program)
 
 
@@ -620,9 +602,7 @@ def test_whole_tasks_stay_within_one_task_of_each_other(data, nodes, placement):
             free[step.node][j] -= int(demand[step.user, j])
             assert free[step.node][j] >= 0
     for i in range(n):
-        assert not any(all(room[j] >= demand[i, j] for j in range(m)) for room in free), (
-            "nothing is left that somebody could use"
-        )
+        assert not any(all(room[j] >= demand[i, j] for j in range(m)) for room in free), "nothing is left that somebody could use"
 
 
 # -- what may come in ------------------------------------------------------------------------------------------------
@@ -772,22 +752,14 @@ def test_another_packages_policy_is_found_by_name(other_package, monkeypatch):
 def test_the_result_explains_itself():
     document = {
         "capacity": {"cpu": 9, "memory": "18Gi"},
-        "user": [
-            {"name": "A", "demand": {"cpu": 1, "memory": "4Gi"}},
-            {"name": "B", "demand": {"cpu": 3, "memory": "1Gi"}},
-        ],
+        "user": [{"name": "A", "demand": {"cpu": 1, "memory": "4Gi"}}, {"name": "B", "demand": {"cpu": 3, "memory": "1Gi"}}],
     }
     found = fairlead.allocate(document)
     assert str(found).splitlines()[0] == "drf"
     assert "0.6667 memory" in str(found)
     assert "cpu is saturated (round 1)" in str(found)
     a, _ = found.to_dict()["users"]
-    assert (a["name"], a["tasks"], a["dominant_resource"], round(a["dominant_share"], 4)) == (
-        "A",
-        3.0,
-        "memory",
-        0.6667,
-    )
+    assert (a["name"], a["tasks"], a["dominant_resource"], round(a["dominant_share"], 4)) == ("A", 3.0, "memory", 0.6667)
     assert a["shares"] == {"cpu": pytest.approx(1 / 3), "memory": pytest.approx(2 / 3)}
     exact = fairlead.allocate(document, "asset", exact=True).to_dict()
     assert [u["tasks"] for u in exact["users"]] == ["63/25", "54/25"]

@@ -78,9 +78,7 @@ def test_history_is_what_the_policy_goes_by(policy, used):
         row = state.tree.rows[f"q{k}"]
         found = state.queues.mean[row] / 2**12
         rounded = np.array([1000, 2**20]) * (2 * sum(piece[2] + piece[3] for piece in mine) / 2**12 if tick > 1 else 0)
-        assert (abs(found - expected) <= 2 + rounded).all(), (
-            "in thousandths of a CPU, and bytes; a tick has 4096 moments"
-        )
+        assert (abs(found - expected) <= 2 + rounded).all(), "in thousandths of a CPU, and bytes; a tick has 4096 moments"
     assert same(snapshot.load(snapshot.dump(state))) == same(state)
 
 
@@ -90,9 +88,7 @@ def test_history_that_is_made_of_something_else_begins_anew():
     queues = [Queue(f"q{k}", weight=w) for k, w in enumerate(WEIGHTS)]
     kept = state.queues.mean.copy()
     for policy, counts in (("drf", True), ("sdrf", False)):
-        fact = Configured(
-            at=seconds, queues=[Queue("", policy=policy, history=HALF_LIFE), *queues], settings=Settings()
-        )
+        fact = Configured(at=seconds, queues=[Queue("", policy=policy, history=HALF_LIFE), *queues], settings=Settings())
         apply(state, fact)
         assert kept[state.tree.rows["q0"]].all()
         assert (state.queues.mean == kept).all() == counts
@@ -144,9 +140,7 @@ def test_fairtree_an_account_that_had_less_goes_first_with_all_its_users():
         story.works(who, 300.0, 1000, at=DAY)
     story.run("fairtree")
     after = story.used(DAY + 900, DAY + 5 * HOUR)
-    assert after["bio/cat"] + after["bio/dan"] == pytest.approx(10), (
-        "all of an account that had nothing, before any of the other"
-    )
+    assert after["bio/cat"] + after["bio/dan"] == pytest.approx(10), "all of an account that had nothing, before any of the other"
     assert after["bio/cat"] == pytest.approx(after["bio/dan"], rel=0.1)
     assert story.used(DAY + 900, 1.5 * DAY)["phys/ann"] == 0, "in her own account, bob has had less"
 
@@ -195,12 +189,7 @@ def test_many_steps_at_once_come_to_the_same_facts(policy):
     for compiled in (True, False):
         story, rng = OneCpuStory(8, queues), np.random.default_rng(3)
         for k in range(150):
-            story.works(
-                ["x/a", "x/b", "y"][rng.integers(3)],
-                float(rng.integers(20, 4000)),
-                int(rng.integers(1, 6)),
-                at=k * 90.0,
-            )
+            story.works(["x/a", "x/b", "y"][rng.integers(3)], float(rng.integers(20, 4000)), int(rng.integers(1, 6)), at=k * 90.0)
         told.append(story.run(policy, history=HOUR, compiled=compiled).pieces)
     assert told[0] == told[1]
     assert len(told[0]) > 300
@@ -260,14 +249,7 @@ def test_a_resource_that_nobody_has_is_refused():
 
 @pytest.mark.parametrize(("above", "half_life"), [(None, 7 * DAY), (0.0, 7 * DAY), (HOUR, HOUR)])
 def test_a_half_life_is_inherited_and_none_above_switches_nothing_off_that_needs_one(above, half_life):
-    queues = [
-        Queue("", history=above),
-        Queue("x", policy="fairtree"),
-        Queue("x/y"),
-        Queue("x/y/z"),
-        Queue("w"),
-        Queue("w/*"),
-    ]
+    queues = [Queue("", history=above), Queue("x", policy="fairtree"), Queue("x/y"), Queue("x/y/z"), Queue("w"), Queue("w/*")]
     state = new_state()
     apply(state, Configured(at=0.0, queues=queues, settings=Settings()))
     assert [state.tree.half_life_of(name) for name in ("x", "x/y")] == [half_life] * 2

@@ -51,9 +51,7 @@ sys.exit(3)
 @pytest.mark.timeout(400)
 def test_four_raylets(tmp_path, capsys, monkeypatch):
     """What works on one machine works over nodes; who is killed is the scheduler, then a raylet."""
-    monkeypatch.setattr(
-        ray_nodes, "EACH", 1
-    )  # each more is a worker of Ray's more on each node, which take long to start
+    monkeypatch.setattr(ray_nodes, "EACH", 1)  # each more is a worker of Ray's more on each node, which take long to start
     with ended(Cluster(tmp_path)) as cluster:
         cluster.start_up()
         what_runs_is_seen_as_it_runs(cluster)
@@ -77,9 +75,7 @@ def test_four_raylets(tmp_path, capsys, monkeypatch):
 
 def what_runs_is_seen_as_it_runs(cluster):
     assert {node["labels"]["host"] for node in cluster.ask("nodes")["nodes"]} == {os.uname().nodename}
-    result = cluster.call(
-        "run", "--", "sh", "-c", "echo out; echo err >&2; read x; echo got $x; exit 3", input="word\n"
-    )
+    result = cluster.call("run", "--", "sh", "-c", "echo out; echo err >&2; read x; echo got $x; exit 3", input="word\n")
     assert (result.returncode, result.stdout) == (3, "out\ngot word\n")
     assert "err\n" in result.stderr
     (number,) = {job["id"] for job in cluster.ask("jobs")["jobs"]}
@@ -116,15 +112,7 @@ def python_functions_are_called(cluster):
 
 def a_sweep_is_the_same_there(cluster):
     """Simulations spread over the nodes, beside fairlead's tasks."""
-    asked = [
-        str(Path(__file__).parents[1] / "examples" / "trace.csv"),
-        "--nodes",
-        "4",
-        "--scale",
-        "0.5",
-        "--seed",
-        "0,1",
-    ]
+    asked = [str(Path(__file__).parents[1] / "examples" / "trace.csv"), "--nodes", "4", "--scale", "0.5", "--seed", "0,1"]
     there = subprocess.run(
         [FAIRLEAD, "sweep", *asked, "--engine", "ray", "--out", cluster.folder / "there"],
         env=cluster.env | {"RAY_ADDRESS": cluster.address}, capture_output=True, text=True, timeout=90, check=True,
@@ -161,9 +149,7 @@ def what_it_costs_is_measured(cluster, capsys):
 
 def the_doctor_knows_of_the_cluster(cluster):
     def line(thing="ray"):
-        (found,) = [
-            each for each in json.loads(cluster.call("doctor", "--json").stdout)["found"] if each["thing"] == thing
-        ]
+        (found,) = [each for each in json.loads(cluster.call("doctor", "--json").stdout)["found"] if each["thing"] == thing]
         return found["how"], found["what"]
 
     assert line("supervisor") == ("well", "none is needed here: each Ray node has its own, see `ray`")
@@ -181,14 +167,7 @@ def a_node_that_ray_drains_takes_no_more_and_what_runs_there_goes_on(cluster):
     job = cluster.submit("--on", f"ray.io/node-id={ours}", "--", "sh", "-c", "until test -e gone; do sleep 0.05; done")
     cluster.until(lambda: cluster.tasks(job)[0]["status"] == "running")
     ray = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", cluster.address, "--node-id", ours]
-    why = [
-        "--reason",
-        "DRAIN_NODE_REASON_PREEMPTION",
-        "--reason-message",
-        "spot",
-        "--deadline-remaining-seconds",
-        "600",
-    ]
+    why = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot", "--deadline-remaining-seconds", "600"]
     subprocess.run([*ray, *why], check=True, timeout=60, env=cluster.env)
     cluster.until(lambda: cluster.nodes("draining") == [node])
     other = cluster.submit("-n", "4", "--cpu", "1", "--", "true")
@@ -252,9 +231,7 @@ def what_ran_under_a_supervisor_that_was_killed_runs_again(cluster):
 def the_next_scheduler_adopts_what_runs(cluster):
     """Even where a supervisor stood still meanwhile, which is told."""
     mark = cluster.folder / "ran"
-    job = cluster.submit(
-        "-n", "4", "--cpu", "1", "--", "sh", "-c", f"echo $FAIRLEAD_INDEX $FAIRLEAD_NUMBER >> {mark}; sleep 100"
-    )
+    job = cluster.submit("-n", "4", "--cpu", "1", "--", "sh", "-c", f"echo $FAIRLEAD_INDEX $FAIRLEAD_NUMBER >> {mark}; sleep 100")
     cluster.until(lambda: sum(task["status"] == "running" for task in cluster.tasks(job).values()) == 4)
     (frozen,) = supervisor_of(cluster.home / "nodes" / "try-2")
     frozen.suspend()  # for longer than leases last: Ray vouches for the nodes
@@ -278,9 +255,7 @@ def the_next_scheduler_adopts_what_runs(cluster):
 def tasks_live_on_when_the_head_has_died(cluster):
     """And what comes is started: the scheduler's own lines hold the nodes. That Ray is gone is said."""
     cluster.process_of("gcs_server").kill()
-    (child,) = [
-        p for p in psutil.Process(cluster.process.pid).children() if "fairlead.engines.ray.membership" in p.cmdline()
-    ]
+    (child,) = [p for p in psutil.Process(cluster.process.pid).children() if "fairlead.engines.ray.membership" in p.cmdline()]
     child.kill()
     cluster.until(lambda: "neither join nor leave until it can be reached" in cluster.log.read_text(), 60)
     assert cluster.ok("run", "--cpu", "1", "--", "echo", "still") == "still\n"
@@ -296,9 +271,7 @@ def what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster,
     assert told["how"] == "look"
     assert told["what"].endswith(f"; lost: {dead}")
     assert told["help"] == f"start Ray there again, or forget it with `fairlead up --drop-node {dead}`"
-    sleeping = [
-        p for p in psutil.process_iter(["environ"]) if (p.info["environ"] or {}).get("FAIRLEAD_JOB") == str(job)
-    ]
+    sleeping = [p for p in psutil.process_iter(["environ"]) if (p.info["environ"] or {}).get("FAIRLEAD_JOB") == str(job)]
     ours = [p for p in sleeping if (p.info["environ"] or {}).get("FAIRLEAD_ATTEMPT", "").startswith(f"{job}.3.")]
     assert not [p for p in ours if str(cluster.home) in p.info["environ"].get("FAIRLEAD_CHECKPOINT", "")]
     other = cluster.submit("--cpu", "1", "--", "true")
@@ -398,9 +371,7 @@ def test_the_machines_of_a_cloud_are_set_up_as_ray_takes_it():
     schema = Path(importlib.util.find_spec("ray").origin).parent / "autoscaler" / "ray-schema.json"
     jsonschema.validate(config, json.loads(schema.read_text()))
     (ours,) = [each for each in config["head_start_ray_commands"] if "fairlead" in each]
-    is_understood(
-        ours.removeprefix("nohup ").replace("$(hostname -I | cut -d' ' -f1)", "10.0.0.1").split(" > ")[0].split()
-    )
+    is_understood(ours.removeprefix("nohup ").replace("$(hostname -I | cut -d' ' -f1)", "10.0.0.1").split(" > ")[0].split())
     assert config["head_node_type"] in config["available_node_types"]
 
 

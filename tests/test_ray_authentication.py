@@ -26,9 +26,7 @@ def asked(address, code=AUTHENTICATE, **env):
     """The last line of a process that asks a head in this environment."""
     code = f"import sys; from fairlead.engines.ray import health; {code}"
     env = {name: value for name, value in ({**os.environ, **env}).items() if value}
-    done = subprocess.run(
-        [sys.executable, "-c", code, address], env=env, capture_output=True, text=True, timeout=90, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code, address], env=env, capture_output=True, text=True, timeout=90, check=False)
     return (done.stdout or done.stderr).strip().splitlines()[-1]
 
 

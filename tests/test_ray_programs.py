@@ -65,8 +65,6 @@ def test_two_people_with_tune_and_data_end_and_what_waits_in_vain_is_stopped(tmp
             reason = "for 10 s this program asked Ray for room outside its placement group, got none, and used none of the group"
             assert f"fairlead: stopped: {reason}: " in cluster.call("logs", str(stuck)).stderr
             assert cluster.tasks(stuck)[0]["exit"] == 128 + signal.SIGALRM
-            assert "it asked Ray for room outside its placement group, got none, and used" in cluster.ok(
-                "why", str(stuck)
-            )
+            assert "it asked Ray for room outside its placement group, got none, and used" in cluster.ok("why", str(stuck))
             cluster.ok("wait", str(after))
         assert cluster.end() == 0

@@ -543,15 +543,11 @@ def test_packed_code_is_kept_for_so_many_bytes_of_one_person_and_in_all_but_what
             piece = (wanted.session, wanted.name, wanted.at, wanted.offset, data, last)
             fetched.take(messages.Piece(*piece))
         came = len(list((tmp_path / "calls").iterdir()))
-        os.utime(
-            tmp_path / "node/archives" / f"{uid}-{name}", (came, came)
-        )  # the clock of files may not tell them apart
+        os.utime(tmp_path / "node/archives" / f"{uid}-{name}", (came, came))  # the clock of files may not tell them apart
         return session
 
     def kept():
-        return sorted(
-            (each.read_bytes()[:1], each.name.split("-")[0]) for each in (tmp_path / "node/archives").iterdir()
-        )
+        return sorted((each.read_bytes()[:1], each.name.split("-")[0]) for each in (tmp_path / "node/archives").iterdir())
 
     needed = bring(b"a", 1)
     fetched.close(bring(b"b", 1))
@@ -616,9 +612,7 @@ def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often
     many.until(lambda: a in many.started)
     frozen = many.supervisor("n0")
     frozen.suspend()
-    with pytest.raises(
-        TimeoutError, match=f"its supervisor, process {frozen.pid}, is stopped: kill -CONT {frozen.pid}"
-    ):
+    with pytest.raises(TimeoutError, match=f"its supervisor, process {frozen.pid}, is stopped: kill -CONT {frozen.pid}"):
         [many.place("n0") for _ in range(100)]
     many.until(lambda: many.engine.silence.get("n0", 0.0) > 1.0)
     with pytest.raises(Unreachable, match="no message from node n0 for"):

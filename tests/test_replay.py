@@ -87,11 +87,7 @@ class Hour:
     def job(self, number: int) -> Job:
         rng, tasks = self.rng, self.rng.randint(1, 4)
         gang = rng.random() < 0.25
-        after = (
-            [After(rng.randint(1, number - 1), rng.choice(["success", "end"]))]
-            if rng.random() < 0.2 and number > 1
-            else []
-        )
+        after = [After(rng.randint(1, number - 1), rng.choice(["success", "end"]))] if rng.random() < 0.2 and number > 1 else []
         return Job(
             rng.choice(["a", "b", "lab/ml", "lab/nlp"]), {"cpu": rng.randint(1, 3) * 1000, "memory": rng.randint(1, 4) * G},
             tasks, on={"zone": ["west"]} if rng.random() < 0.2 else {}, priority=rng.randint(0, 2), gang=gang, after=after,
@@ -266,9 +262,7 @@ def test_a_part_of_a_journal(tmp_path):
     part = cut(found, start=20.0, end=40.0)
     assert len(part.begun) == part.tasks.sum()
     assert all(fact.at >= 0 for fact in part.changes)
-    assert {fact.id for fact in part.changes if isinstance(fact, JobCancelled | JobHeld)} <= set(
-        range(1, len(part.submit) + 1)
-    )
+    assert {fact.id for fact in part.changes if isinstance(fact, JobCancelled | JobHeld)} <= set(range(1, len(part.submit) + 1))
     assert simulate(part).replay["tasks"] > 0
     twice = cut(found, speed=2.0)
     assert simulate(twice).replay is None

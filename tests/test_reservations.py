@@ -436,9 +436,7 @@ def test_what_becomes_known_of_durations_lets_in_who_was_kept_out():
     story.until(60.0)
     last = story.state.index.last
     assert story.of(NodesReserved)[0].at <= story.begun[last - 1] < story.begun[last] < 20.0
-    assert story.state.queues.trusted[story.state.tree.rows["small"]] == 1, (
-        "by what is usual; the one before it had a time limit"
-    )
+    assert story.state.queues.trusted[story.state.tree.rows["small"]] == 1, "by what is usual; the one before it had a time limit"
 
 
 @settings(max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate])
@@ -583,11 +581,7 @@ def _means(uses: list[tuple[float, dict[str, float]]], begin: float, end: float)
 
 @pytest.mark.parametrize(
     ("nodes", "newcomers", "gang"),
-    [
-        ([{"cpu": 40_000}], 1, 0),
-        ([{"cpu": 10_000}] * 4, 1, 0),
-        ([{"cpu": 10_000}] * 8, 3, 4),
-    ],
+    [([{"cpu": 40_000}], 1, 0), ([{"cpu": 10_000}] * 4, 1, 0), ([{"cpu": 10_000}] * 8, 3, 4)],
     ids=["one-machine", "four-machines", "gangs-of-three"],
 )
 def test_a_newcomer_with_larger_and_shorter_tasks_comes_to_its_share(nodes, newcomers, gang):

@@ -123,9 +123,7 @@ def test_what_others_see_of_a_job():
 
 @pytest.mark.parametrize("where", ["secret", "secret/*"])
 def test_a_leaf_in_a_private_queue_is_told_to_others_as_the_queue(where):
-    there = rules(
-        *(Queue(name, private=name == where, admin=["carol"]) for name in ("secret", "secret/*")), Queue("open/*")
-    )
+    there = rules(*(Queue(name, private=name == where, admin=["carol"]) for name in ("secret", "secret/*")), Queue("open/*"))
     carol = Caller(Person("carol", 1003, 1003))
     seen = {who.person.name: seen_queue(there, who, "secret/alice") for who in (ALICE, BOB, carol, ROOT)}
     assert seen == {"alice": "secret/alice", "bob": "secret", "carol": "secret/alice", "root": "secret/alice"}
@@ -172,9 +170,7 @@ def test_whole_answers_are_told_without_the_leaves_in_private_queues():
         "series": {"secret/alice": [1], "secret/bob": [2]},
     }
     assert without(told, hidden) == {
-        "queues": [
-            {"name": name, "passed_over_for": ["secret", "open/alice"]} for name in names if name != "secret/alice"
-        ],
+        "queues": [{"name": name, "passed_over_for": ["secret", "open/alice"]} for name in names if name != "secret/alice"],
         "text": "queue secret, at 3%, and secret/alice.b: open/alice's is secret.",
         "series": {"secret/bob": [2]},
     }
@@ -223,10 +219,7 @@ def test_a_job_that_names_no_queue_goes_to_the_one_place_that_its_person_has():
     assert usual([*people, vision], ALICE, BOB) == ["people/alice", "people/bob"]
     staff = Queue("staff/*", submit=["bob"])
     assert usual([vision, Queue("staff"), staff], ALICE, BOB) == ["vision", "staff/bob"]
-    assert usual([*people, Queue("staff"), staff], ALICE, BOB) == [
-        "people/alice",
-        "choose one of people/bob, staff/bob",
-    ]
+    assert usual([*people, Queue("staff"), staff], ALICE, BOB) == ["people/alice", "choose one of people/bob, staff/bob"]
     assert usual([*people, vision, Queue("hers", submit=["alice"])], ALICE, BOB) == [
         "choose one of hers, people/alice, vision",
         "people/bob",
@@ -239,28 +232,20 @@ NAMES = ["a", "a/b", "a/b/c", "a/*", "d", "d/*"]
 WHO = st.lists(st.sampled_from(["alice", "bob", "@vision", "@bob", "*"]), max_size=2)
 QUEUES = st.lists(
     st.builds(
-        Queue,
-        st.sampled_from(NAMES),
-        submit=st.none() | WHO,
-        admin=WHO.filter(lambda who: "*" not in who),
-        private=st.booleans(),
+        Queue, st.sampled_from(NAMES), submit=st.none() | WHO, admin=WHO.filter(lambda who: "*" not in who), private=st.booleans()
     ),
     unique_by=lambda queue: queue.name,
 )
 
 
-@given(
-    QUEUES, st.sampled_from(["a", "a/b", "a/b/c", "a/alice", "a/bob", "d", "d/alice"]), st.sampled_from([ALICE, BOB])
-)
+@given(QUEUES, st.sampled_from(["a", "a/b", "a/b/c", "a/alice", "a/bob", "d", "d/alice"]), st.sampled_from([ALICE, BOB]))
 def test_whatever_is_configured(queues, leaf, caller):
     """What one may, from the definitions."""
     there = rules(*queues)
     above = [leaf[:end] for end in range(1, len(leaf) + 1) if end == len(leaf) or leaf[end] == "/"]
     star = f"{leaf.rpartition('/')[0]}/*".lstrip("/")
     personal = leaf not in there.queues and star in there.queues
-    said = [
-        there.queues[name] for name in [*[star] * personal, *above[::-1]] if name in there.queues
-    ]  # the nearest first
+    said = [there.queues[name] for name in [*[star] * personal, *above[::-1]] if name in there.queues]  # the nearest first
     mine = {caller.person.name, "*", *(f"@{group}" for group in caller.person.groups)}
     lists = [queue.submit for queue in said if queue.submit is not None]
     named = bool(mine & set(lists[0])) if lists else personal

@@ -236,9 +236,7 @@ def test_shares_are_equal_at_every_level_of_the_tree():
 
 def test_constraints_are_met():
     queues = [Queue("A")]
-    world = World(
-        queues, ({"cpu": 2000}, {"zone": "a"}), ({"cpu": 2000}, {"zone": "b"}), ({"cpu": 2000}, {"zone": "c"})
-    )
+    world = World(queues, ({"cpu": 2000}, {"zone": "a"}), ({"cpu": 2000}, {"zone": "b"}), ({"cpu": 2000}, {"zone": "c"}))
     world.submit("A", {"cpu": 1000}, 9, on={"zone": ["b", "c"]})
     assert {node for _, node in world.placed()} == {1, 2}
     world.submit("A", {"cpu": 1000}, 1, on={"zone": ["d"]})
@@ -272,25 +270,17 @@ def test_tasks_start_only_where_their_user_has_an_account(data):
         elif event == "again":
             world.state = snapshot.load(snapshot.dump(world.state))
         elif running := sorted(world.running()):
-            world.end(
-                data.draw(st.sampled_from(running)), outcome=4 if event == "lost" else 0, code=int(event == "lost")
-            )
+            world.end(data.draw(st.sampled_from(running)), outcome=4 if event == "lost" else 0, code=int(event == "lost"))
         for job, node in world.placed():
             assert world.state.index.specs[job].user in open_to[node]
         jobs, free = world.state.jobs, world.state.nodes.free[:3, 0]
         for number, job in world.state.index.specs.items():
             if jobs.waiting[world.state.job_row(number)] and not job.on:
-                closed = [
-                    spec
-                    for spec, users in zip(world.state.cluster.specs, open_to, strict=True)
-                    if job.user not in users
-                ]
+                closed = [spec for spec, users in zip(world.state.cluster.specs, open_to, strict=True) if job.user not in users]
                 text = explain(world.state, number)["text"]
                 assert all(f"node {spec.name} " in text for spec in closed), text
                 assert not any(job.user in users and room >= 1000 for users, room in zip(open_to, free, strict=True))
-    assert (world.state.tasks.losses[: world.state.tasks.n] == 0).all(), (
-        "a start that an account is missing for is no loss"
-    )
+    assert (world.state.tasks.losses[: world.state.tasks.n] == 0).all(), "a start that an account is missing for is no loss"
 
 
 def test_nodes_drain_and_are_lost():
@@ -490,9 +480,7 @@ def test_tasks_go_to_the_fullest_or_the_emptiest_nodes_where_that_is_asked_for(f
     world.placed()
     world.submit("A", {"cpu": 1000, "gpu": 1000}, 2, fit=fit)
     world.placed()
-    assert world.state.nodes.free[:4, world.state.resources.index("gpu")].tolist() == [
-        1000 * gpus for gpus in FITS[fit]
-    ]
+    assert world.state.nodes.free[:4, world.state.resources.index("gpu")].tolist() == [1000 * gpus for gpus in FITS[fit]]
 
 
 def test_a_packed_gang_fills_what_is_begun_and_room_on_nodes_that_are_passed_by_as_blocks_is_found():
@@ -779,12 +767,7 @@ def test_facts_that_cannot_be_true_are_contradictions():
         JobSubmitted(at=0, id=job, job=Job("A", {"cpu": 1})),
         JobCancelled(at=0, id=7),
         TasksFinished(
-            at=0,
-            job=placed.job,
-            index=placed.index,
-            attempt=placed.attempt + 1,
-            outcome=placed.index,
-            code=placed.index,
+            at=0, job=placed.job, index=placed.index, attempt=placed.attempt + 1, outcome=placed.index, code=placed.index
         ),
         TasksRevoked(at=0, job=placed.job + 7, index=placed.index, attempt=placed.attempt),
         TasksExpired(at=0, job=placed.job, index=placed.index + 1, attempt=placed.attempt),
@@ -815,9 +798,7 @@ def test_the_paper_by_each_policy_among_queues(policy):
 def test_hdrf_starves_no_leaf():
     """Bhattacharya et al., SoCC 2013: n2/1's CPUs make n2 look rich; under drf each GPU of n2/2 that ends goes to n1."""
     for policy, gpus in (("hdrf", {1: 5, 3: 5}), ("drf", {1: 9, 3: 1})):
-        world = World(
-            [Queue("", policy=policy), Queue("n1"), Queue("n2"), Queue("n2/1"), Queue("n2/2")], {"cpu": 10, "gpu": 10}
-        )
+        world = World([Queue("", policy=policy), Queue("n1"), Queue("n2"), Queue("n2/1"), Queue("n2/2")], {"cpu": 10, "gpu": 10})
         world.submit("n1", {"gpu": 1}, 50)
         world.submit("n2/1", {"cpu": 1}, 50)
         third = world.submit("n2/2", {"gpu": 1}, 50)
@@ -869,8 +850,7 @@ class Backwards:
 def test_a_policy_that_only_divides_is_come_near_to(monkeypatch):
     """The paper's numbers tenfold: CEEI gives 450/11 and 180/11; a policy of one's own 18 and 24; one that fails is drf."""
     monkeypatch.setattr(
-        "fairlead.scheduler.entitlements.find_policy",
-        lambda name: Backwards() if name == "own" else find_policy(name),
+        "fairlead.scheduler.entitlements.find_policy", lambda name: Backwards() if name == "own" else find_policy(name)
     )
     for policy, expected in (("ceei", {1: 41, 2: 16}), ("own", {1: 18, 2: 24}), ("asset:disk=2", {1: 30, 2: 20})):
         world = World([Queue("", policy=policy), Queue("a"), Queue("b")], {"cpu": 90, "memory": 180})
@@ -939,12 +919,7 @@ def test_the_audit_says_why_a_queue_is_below_its_part():
     full.decide()
     full.submit("b", {"cpu": 1}, 9, on={"zone": ["west"]})
     assert fairness(full)[1] == {"b": ("fair", "constraint")}, "all that waits of it meets that"
-    assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {
-        "fair": True,
-        "queues": [],
-        "findings": [],
-        "reservations": [],
-    }
+    assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {"fair": True, "queues": [], "findings": [], "reservations": []}
 
 
 def test_the_audit_tells_shares_beside_the_parts_that_they_are_compared_with():
@@ -1045,9 +1020,7 @@ def test_in_a_strict_leaf_nobody_passes_the_first():
     assert world.running() == {first: 1}
     large, small = world.submit("A", {"cpu": 2000}), world.submit("A", {"cpu": 1000})
     world.placed()
-    assert world.running() == {
-        first: 1
-    }  # the last CPU stays free: in a leaf that is not strict, the small one would take it
+    assert world.running() == {first: 1}  # the last CPU stays free: in a leaf that is not strict, the small one would take it
     world.end(first)
     world.placed()
     assert world.running() == {other: 1, large: 1}
@@ -1108,9 +1081,7 @@ def test_a_listing_has_the_beginning_of_long_commands_and_ends_early_where_texts
     assert pages > 1
 
 
-@given(
-    st.lists(st.booleans(), max_size=12), st.integers(1, 5), st.integers(1, 13), st.sampled_from([None, 1, 5, 9, 20])
-)
+@given(st.lists(st.booleans(), max_size=12), st.integers(1, 5), st.integers(1, 13), st.sampled_from([None, 1, 5, 9, 20]))
 def test_a_listing_that_is_made_piece_by_piece_is_the_same(theirs, limit, most, before):
     world = World([Queue("A"), Queue("B")], {"cpu": 10})
     for mine in theirs:
@@ -1131,8 +1102,7 @@ def test_a_listing_that_is_made_piece_by_piece_is_the_same(theirs, limit, most, 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from([0, 0, 0, 1, 2, 5])), max_size=40),
-    st.integers(0, 12),
+    st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from([0, 0, 0, 1, 2, 5])), max_size=40), st.integers(0, 12)
 )
 def test_who_has_most_finished_jobs_drives_out_their_own_the_oldest_first(made, keep):
     """Against the rule, job by job: while there are too many, the oldest goes of who has most. A large job counts for several.
@@ -1210,10 +1180,7 @@ def test_a_gang_that_breaks_when_its_time_is_over_is_stopped_once():
 
 def test_a_moment_is_a_float_however_it_was_written():
     state = new_state()
-    for fact in (
-        Configured(at=0, queues=[Queue("A")], settings=Settings()),
-        NodeJoined(at=np.float64(5), node=Node("n", {})),
-    ):
+    for fact in (Configured(at=0, queues=[Queue("A")], settings=Settings()), NodeJoined(at=np.float64(5), node=Node("n", {}))):
         apply(state, fact)
         assert type(state.at) is float
     assert decide(state, 6).facts == []

@@ -52,9 +52,7 @@ def check(case, world):
     if case.query and "wait" in case.query:
         case.query = {**case.query, "wait": 0}
     # No schema can say which queues there are; and Starlette names one method of a path with several in `Allow`.
-    excluded = [
-        CHECKS.get_one(name) for name in ("positive_data_acceptance", "unsupported_method", "allow_header_conformance")
-    ]
+    excluded = [CHECKS.get_one(name) for name in ("positive_data_acceptance", "unsupported_method", "allow_header_conformance")]
     is_large = len(str(case.body)) > 2**20 or len(str(case.query)) > 2**12  # 413, and 431, are as good as 422
     large = [CHECKS.get_one("negative_data_rejection")] if is_large else []
     headers = {"Authorization": f"Bearer {world.token}"}

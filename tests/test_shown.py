@@ -107,9 +107,7 @@ def test_sentences_are_broken_between_words_and_names_of_the_audit_cut_where_the
         "name": name, "dominant_share": 0.5, "dominant_resource": "memory", "entitled": 0.5, "status": "fair", "running": 12345,
         "waiting": 1, "why": "not yet converged", "passed_over_for": [],
     }  # fmt: skip
-    text = (
-        f"{name} has 3 tasks; its own part of everything would give it 12 tasks and more than that, a1-b2-c3-d4-e5-f6"
-    )
+    text = f"{name} has 3 tasks; its own part of everything would give it 12 tasks and more than that, a1-b2-c3-d4-e5-f6"
     found = {"queues": [queue], "findings": [{"holds": False, "text": text}], "reservations": [], "fair": None}
     for columns in (80, None):
         monkeypatch.delenv("COLUMNS", raising=False)
@@ -120,10 +118,7 @@ def test_sentences_are_broken_between_words_and_names_of_the_audit_cut_where_the
         assert (max(map(len, lines)) <= 80) is (columns == 80)
         assert any(word in lines[2] for word in (["resea…", "12345"] if columns else [name])), lines[2]
         assert (f"✗ {text}" in lines) is (columns is None)
-        assert (
-            sum(f"{word}" in line for word in ("a1-b2-c3-d4-e5-f6", "`fairlead audit --over 1h`") for line in lines)
-            == 2
-        )
+        assert sum(f"{word}" in line for word in ("a1-b2-c3-d4-e5-f6", "`fairlead audit --over 1h`") for line in lines) == 2
     print_sentence("is `quite long and kept`\x1b[2J " * 4)
     assert capsys.readouterr().out.count("\n") == 1
     monkeypatch.setenv("COLUMNS", "30")

@@ -130,12 +130,7 @@ def test_a_trees_limits_hold_and_what_can_never_run_is_told():
 
 @pytest.mark.parametrize(
     ("name", "others", "declared", "below"),
-    [
-        ("c", [], ["c", "c/x"], "c/x"),
-        ("c", ["c/y/x"], [], "c/y/x"),
-        ("c", [], ["c/*"], "c/<any name>"),
-        ("", ["a"], [], "a"),
-    ],
+    [("c", [], ["c", "c/x"], "c/x"), ("c", ["c/y/x"], [], "c/y/x"), ("c", [], ["c/*"], "c/<any name>"), ("", ["a"], [], "a")],
 )
 def test_jobs_in_a_queue_with_others_below_are_refused(name, others, declared, below):
     jobs = Jobs()
@@ -191,12 +186,7 @@ def workloads(draw):
         )
     capacity = st.fixed_dictionaries({"cpu": st.integers(2, 9), "memory": st.integers(2, 9)})
     nodes = [Node(f"n{k}", draw(capacity), {"zone": "east" if k else "west"}) for k in range(draw(st.integers(1, 3)))]
-    queues = [
-        Queue("a", weight=2.0),
-        Queue("a/x"),
-        Queue("a/y", max_tasks=draw(st.sampled_from([None, 2]))),
-        Queue("b"),
-    ]
+    queues = [Queue("a", weight=2.0), Queue("a/x"), Queue("a/y", max_tasks=draw(st.sampled_from([None, 2]))), Queue("b")]
     return jobs.workload("random", nodes, draw(st.sampled_from([queues, []])))
 
 
@@ -420,9 +410,7 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
     """
     live.ok("submit", "-q", "A", "--cpu", "3", "--memory", "1Gi", "--tasks", "5", "--", "sleep", "1.0")
     live.ok("submit", "-q", "B", "--cpu", "1", "--memory", "4Gi", "--tasks", "6", "--", "sleep", "0.55")
-    live.ok(
-        "submit", "-q", "A", "--cpu", "2", "--memory", "2Gi", "--tasks", "3", "--priority", "1", "--", "sleep", "0.7"
-    )
+    live.ok("submit", "-q", "A", "--cpu", "2", "--memory", "2Gi", "--tasks", "3", "--priority", "1", "--", "sleep", "0.7")
     live.ok("submit", "-q", "B", "--hold", "--", "true")
     live.ok("wait", "1", "2", "3")
     live.end()
@@ -443,9 +431,7 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
         here.extend(placements(facts))
 
     recorded = read_trace(path)
-    assert recorded.notes == [
-        f"{path}: 1 task has not ended: it takes as long as the median of the others of the job, or of all"
-    ]
+    assert recorded.notes == [f"{path}: 1 task has not ended: it takes as long as the median of the others of the job, or of all"]
     assert recorded.skipped == 0, "no row is wrong"
     run = simulate(recorded, "drf", watch=watch)
     assert len(there) == 14
@@ -529,9 +515,7 @@ TABLE = """submit,job,after,duration,tasks,cpu,on
 def test_tasks_of_a_table_have_labels_durations_and_jobs_before_them(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text(TABLE)
-    found = replace(
-        read_trace(path), nodes=[Node("a", {"cpu": 1000}, {"zone": "a"}), Node("b", {"cpu": 1000}, {"zone": "b"})]
-    )
+    found = replace(read_trace(path), nodes=[Node("a", {"cpu": 1000}, {"zone": "a"}), Node("b", {"cpu": 1000}, {"zone": "b"})])
     assert found.tasks.tolist() == [1, 2, 1, 1]
     assert found.after == {1: [0], 3: [1, 2]}
     run = simulate(found)
@@ -680,22 +664,12 @@ def test_how_many_rows_were_left_out_is_said(call, tmp_path, wrong, said):
 
 def test_policies_are_compared_written_and_drawn(call, tmp_path):
     result = call(
-        "simulate",
-        "trace.csv",
-        *MACHINES,
-        "-p",
-        "drf,slots,fifo,maxmin:memory",
-        "--report",
-        "out.html",
-        "--out",
-        "found",
+        "simulate", "trace.csv", *MACHINES, "-p", "drf,slots,fifo,maxmin:memory", "--report", "out.html", "--out", "found"
     )
     assert result.returncode == 0, result.stderr
     assert re.search(r"jobs ended +5 +5 +5 +5\n", result.stdout)
     page = (tmp_path / "out.html").read_text()
-    assert all(
-        title in page for title in ("Dominant shares over time", "Completion times", "Utilisation", "Unfairness")
-    )
+    assert all(title in page for title in ("Dominant shares over time", "Completion times", "Utilisation", "Unfairness"))
     assert sorted(path.name for path in (tmp_path / "found").iterdir()) == ["jobs.parquet", "moments.parquet"]
     many = ["drf", "hdrf", "tsf", "asset", "fifo", "priority", "maxmin:cpu", "maxmin:memory", "slots:3:overcommit"]
     shown = call("simulate", "trace.csv", *MACHINES, "-p", ",".join(many)).stdout
@@ -712,9 +686,7 @@ def test_policies_are_compared_written_and_drawn(call, tmp_path):
 
 
 def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
-    (tmp_path / "lab.toml").write_text(
-        '[[queue]]\nname = "*"\n[[node]]\nname = "n"\ncapacity = { cpu = 36, memory = "72Gi" }\n'
-    )
+    (tmp_path / "lab.toml").write_text('[[queue]]\nname = "*"\n[[node]]\nname = "n"\ncapacity = { cpu = 36, memory = "72Gi" }\n')
     assert call("simulate", "trace.csv", "--config", "lab.toml").returncode == 0
     (tmp_path / "lab.toml").write_text('[[queue]]\nname = "vision"\n[[node]]\nname = "n"\ncapacity = { cpu = 36 }\n')
     result = call("simulate", "trace.csv", "--config", "lab.toml")
@@ -735,10 +707,7 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
         (["simulate", "trace.csv", *MACHINES, "-p", "fair"], "there is no policy 'fair'"),
         (["simulate", "trace.csv", *MACHINES, "-p", "EASY"], "yarn-drf, mesos, fifo-strict, easy, conservative"),
         (["simulate", "trace.csv", *MACHINES, "-p", "fifo-strict:2"], "fifo-strict takes no suffix: write fifo-strict"),
-        (
-            ["simulate", "trace.csv", *MACHINES, "-p", "maxmin:gpu"],
-            "maxmin:gpu: unknown resource 'gpu': use one of cpu",
-        ),
+        (["simulate", "trace.csv", *MACHINES, "-p", "maxmin:gpu"], "maxmin:gpu: unknown resource 'gpu': use one of cpu"),
         (
             ["simulate", "trace.csv", *MACHINES, "-p", "asset:gpu=2"],
             "policy asset:gpu=2 fails: PolicyError: asset: there is no 'gpu'",
@@ -748,14 +717,8 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
         (["simulate", "trace.csv", *MACHINES, "--from", "soon"], "--from 'soon'"),
         (["simulate", "trace.csv", *MACHINES, "--from", "9h"], "there are no jobs in this part"),
         (["simulate", "trace.csv", *MACHINES, "--format", "csv"], "unknown format 'csv'"),
-        (
-            ["simulate", "trace.csv", *MACHINES, "--report", "nowhere/out.html"],
-            "folder nowhere does not exist: make it",
-        ),
-        (
-            ["sweep", "trace.csv", "--out", "o", "--report", "nowhere/out.html"],
-            "folder nowhere does not exist: make it",
-        ),
+        (["simulate", "trace.csv", *MACHINES, "--report", "nowhere/out.html"], "folder nowhere does not exist: make it"),
+        (["sweep", "trace.csv", "--out", "o", "--report", "nowhere/out.html"], "folder nowhere does not exist: make it"),
         (["sweep", "trace.csv", "--out", "o", "--nodes", "2,x"], "--nodes '2,x': write numbers"),
         (["sweep", "trace.csv", "--out", "trace.csv"], "trace.csv: File exists"),
         (["sweep", "trace.csv", "--out", "o", "--revoke", "maybe"], "--revoke 'maybe': write on, off, or on,off"),
@@ -815,9 +778,7 @@ def test_ctrl_c_ends_all_processes(tmp_path, command, wait):
     assert out == ""
     assert err == "" or re.fullmatch(r"fairlead: interrupted: finished points are in o; .*\n", err)
     deadline = time.monotonic() + 10
-    while [
-        p for p in psutil.process_iter(["status"]) if group_of(p.pid) == process.pid and p.info["status"] != "zombie"
-    ]:
+    while [p for p in psutil.process_iter(["status"]) if group_of(p.pid) == process.pid and p.info["status"] != "zombie"]:
         assert time.monotonic() < deadline, "something goes on"
         time.sleep(0.05)
 
@@ -865,20 +826,7 @@ def test_a_sweep_with_and_without_revocation(tmp_path):
     )
     trace.write_text("submit,queue,tasks,duration,cpu\n0,batch,18,500,1\n10,analytics,9,20,1\n100,batch,5,20,1\n")
     grid = [
-        Point(
-            str(trace),
-            "",
-            "drf",
-            1.0,
-            1.0,
-            0.0,
-            1e9,
-            0,
-            "",
-            0,
-            config=str(config),
-            changes=(f"scheduler.revoke={revoke}",),
-        )
+        Point(str(trace), "", "drf", 1.0, 1.0, 0.0, 1e9, 0, "", 0, config=str(config), changes=(f"scheduler.revoke={revoke}",))
         for revoke in ("true", "false")
     ]
     assert len({point.name for point in grid}) == 2
@@ -890,9 +838,7 @@ def test_a_sweep_with_and_without_revocation(tmp_path):
     assert on["lost"] > 0
     narrow = sweep_text(found, width=60)
     assert max(map(len, narrow.splitlines())) <= 60
-    assert {*sweep_text(found).split()} - {*narrow.split()} <= {
-        "─" * len(line) for line in sweep_text(found).splitlines()
-    }
+    assert {*sweep_text(found).split()} - {*narrow.split()} <= {"─" * len(line) for line in sweep_text(found).splitlines()}
     lines = sweep_text(found).splitlines()
     assert lines[0].split()[-3:] == ["revoked", "lost", "below"]
     assert [line.split()[:3] for line in lines[2:4]] == [["drf,", "revoke", "on"], ["drf,", "revoke", "off"]]
@@ -1008,9 +954,7 @@ def test_drf_and_slots_on_others():
 
     setting = drf_and_slots.OTHERS
     drf, _, two, _, _, _, six, *_ = drf_and_slots.compare(setting)
-    work = {
-        kind: setting.tasks[kind] * demand["cpu"] * seconds for kind, (demand, seconds) in drf_and_slots.KINDS.items()
-    }
+    work = {kind: setting.tasks[kind] * demand["cpu"] * seconds for kind, (demand, seconds) in drf_and_slots.KINDS.items()}
 
     def done(row):
         return sum(row[kind] * work[kind] for kind in work)

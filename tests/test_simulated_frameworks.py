@@ -72,9 +72,7 @@ def test_a_task_that_is_revoked_is_launched_again():
     def watch(_, facts):
         revoked.extend(fact for fact in facts if isinstance(fact, TasksRevoked))
 
-    run = simulate(
-        jobs.workload("w", synthetic_nodes(1, "cpu=4"), queues), offers=Answers(frozenset({"A"})), watch=watch
-    )
+    run = simulate(jobs.workload("w", synthetic_nodes(1, "cpu=4"), queues), offers=Answers(frozenset({"A"})), watch=watch)
     assert run.revoked == sum(len(fact.job) for fact in revoked) == 2
     assert run.completed == 6
     assert run.lost > 0
@@ -142,9 +140,7 @@ def test_what_cannot_be_launched_in_offers_is_refused():
     ):
         with pytest.raises(ValueError, match=why):
             parse_answers("all", text)
-    assert parse_answers("A,B", "hold=2min,hoard,most=25%,timeout=1h") == Answers(
-        frozenset("AB"), 120.0, 5.0, True, 3600.0, 25.0
-    )
+    assert parse_answers("A,B", "hold=2min,hoard,most=25%,timeout=1h") == Answers(frozenset("AB"), 120.0, 5.0, True, 3600.0, 25.0)
 
 
 @pytest.mark.parametrize(

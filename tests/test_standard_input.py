@@ -122,9 +122,7 @@ def _children(bench):
 
 
 def test_stopped_its_terminal_hangs_up_and_what_it_wrote_last_is_there(bench):
-    fed = begin(
-        bench, "terminal", "bash", "--norc", "-c", "trap '' TERM; trap 'echo hung; exit 3' HUP; echo here; read line"
-    )
+    fed = begin(bench, "terminal", "bash", "--norc", "-c", "trap '' TERM; trap 'echo hung; exit 3' HUP; echo here; read line")
     bench.until(lambda: "here" in bench.wrote(fed.task))
     bench.stop(fed.task)
     assert bench.end_of(fed.task)[1] == 3
@@ -137,12 +135,7 @@ def test_run_hands_on_a_pipe_and_a_file(idle):
     large.write_bytes(os.urandom(3_000_000))
     with large.open("rb") as file:
         result = subprocess.run(
-            [FAIRLEAD, "run", "-q", "A", "--", "sha256sum"],
-            env=idle.env,
-            stdin=file,
-            capture_output=True,
-            check=True,
-            timeout=60,
+            [FAIRLEAD, "run", "-q", "A", "--", "sha256sum"], env=idle.env, stdin=file, capture_output=True, check=True, timeout=60
         )
     assert result.stdout.split()[0].decode() == hashlib.sha256(large.read_bytes()).hexdigest()
     for closed in ("</dev/null", "<&-"):
@@ -220,9 +213,7 @@ def test_what_is_written_when_a_signal_comes_is_written_once():
 
 
 def test_run_is_a_terminal_when_asked_to_be(idle):
-    assert idle.call("run", "--pty", "-q", "A", "--", "true", input="").stderr.startswith(
-        "fairlead: --pty: standard input is no"
-    )
+    assert idle.call("run", "--pty", "-q", "A", "--", "true", input="").stderr.startswith("fairlead: --pty: standard input is no")
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("4H", 33, 77, 0, 0))
     argv = [FAIRLEAD, "run", "--pty", "-q", "A", "--", "bash", "--norc", "-i"]

@@ -136,9 +136,7 @@ def trees(draw):
 class Histories(RuleBasedStateMachine):
     """Random facts; after each, everything the state says of itself is worked out again from the tasks."""
 
-    @initialize(
-        queues=trees(), reserve_after=st.sampled_from([0.0, 3.0, 1e9]), keep=st.sampled_from([0, 3, 1000]), most=bounds
-    )
+    @initialize(queues=trees(), reserve_after=st.sampled_from([0.0, 3.0, 1e9]), keep=st.sampled_from([0, 3, 1000]), most=bounds)
     def begin(self, queues, reserve_after, keep, most):
         self.now = 0.0
         self.facts: list[Fact] = []
@@ -187,22 +185,7 @@ class Histories(RuleBasedStateMachine):
             self.submit_one(**job)
 
     def submit_one(
-        self,
-        queue,
-        user,
-        demand,
-        tasks,
-        priority,
-        gang,
-        on,
-        retries,
-        time_limit,
-        after,
-        at_most,
-        held,
-        revocable,
-        led,
-        fit,
+        self, queue, user, demand, tasks, priority, gang, on, retries, time_limit, after, at_most, held, revocable, led, fit
     ):
         leaf = admission.leaf_for(self.state, queue, user)
         known = sorted(self.state.index.specs)[-4:]
@@ -409,14 +392,7 @@ class Histories(RuleBasedStateMachine):
             index = rows - self.state.jobs.first[jobs]
             apply(
                 self.state,
-                TasksFinished(
-                    at=self.now,
-                    job=self.state.jobs.id[jobs],
-                    index=index,
-                    attempt=attempt,
-                    outcome=zeros,
-                    code=zeros,
-                ),
+                TasksFinished(at=self.now, job=self.state.jobs.id[jobs], index=index, attempt=attempt, outcome=zeros, code=zeros),
             )
         assert not self.state.queues.used.any(), "not everything released adds up to zero"
         assert (self.state.nodes.free == self.state.nodes.capacity).all()

@@ -6,17 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from fairlead.engines.contract import (
-    NO_ATTEMPTS,
-    NO_ENDS,
-    NOWHERE,
-    Attempts,
-    Ends,
-    NodeDown,
-    NodeDraining,
-    NodeUp,
-    Seen,
-)
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NOWHERE, Attempts, Ends, NodeDown, NodeDraining, NodeUp, Seen
 from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, observe
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore

@@ -11,13 +11,7 @@ from fairlead.cli.tables import job_table, log_table, queue_table
 def test_the_log_is_readable_with_a_long_refusal_in_it():
     entries = [
         {"at": 0.0, "by": "olga", "what": "drained node n1", "outcome": "done", "why": ""},
-        {
-            "at": 60.0,
-            "by": "bob",
-            "what": "POST /v1/jobs/1/cancel",
-            "outcome": "refused",
-            "why": "job 1 is " + "alice's " * 20,
-        },
+        {"at": 60.0, "by": "bob", "what": "POST /v1/jobs/1/cancel", "outcome": "refused", "why": "job 1 is " + "alice's " * 20},
     ]
     out = io.StringIO()
     Console(file=out, width=80, highlight=False).print(log_table(entries))
@@ -30,15 +24,7 @@ def test_the_log_is_readable_with_a_long_refusal_in_it():
 
 
 def test_whose_jobs_are_is_said_where_they_are_of_several():
-    job = {
-        "id": 1,
-        "name": "n",
-        "queue": "q",
-        "status": "running",
-        "tasks": 1,
-        "demand": {"cpu": 1000},
-        "submitted_at": 0.0,
-    }
+    job = {"id": 1, "name": "n", "queue": "q", "status": "running", "tasks": 1, "demand": {"cpu": 1000}, "submitted_at": 0.0}
     job |= {"argv": [], "succeeded": 0, "failed": 0, "cancelled": 0, "cpu_seconds": None, "peak_memory": None}
     for users, shown in ((["ann"], False), (["ann", "ann"], False), (["ann", "bob"], True)):
         table = job_table([job | {"user": user} for user in users])
@@ -73,20 +59,7 @@ def test_no_number_of_a_queue_is_ever_cut(width):
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     words = set(" ".join(lines[2:]).split())
-    whole = {
-        "/",
-        "people",
-        "somebody",
-        "10.0%",
-        "memory",
-        "cpu=3",
-        "memory=1.5Gi",
-        "12345",
-        "7",
-        "cpu=4",
-        "cpu=6",
-        "memory=12Gi",
-    }
+    whole = {"/", "people", "somebody", "10.0%", "memory", "cpu=3", "memory=1.5Gi", "12345", "7", "cpu=4", "cpu=6", "memory=12Gi"}
     assert {"people", "somebody", "10.0%", "cpu=3", "memory=1.5Gi", "12345", "7"} <= words <= whole | {"54321", "tasks"}
     assert ("memory=12Gi" in words) is ("54321" in words) is (width >= 70)
 

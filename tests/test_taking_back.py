@@ -33,9 +33,7 @@ while [ ! -e go ]; do n=$((n + 1)); sleep 0.02; done
 """
 """Counts, and keeps how far it came when it is told to stop. The first says once that it has kept all so far."""
 
-HOLDS_OUT = (
-    "trap '' TERM; echo $FAIRLEAD_NUMBER; touch up.$FAIRLEAD_INDEX; [ $FAIRLEAD_NUMBER = 2 ] || sleep 300 & wait"
-)
+HOLDS_OUT = "trap '' TERM; echo $FAIRLEAD_NUMBER; touch up.$FAIRLEAD_INDEX; [ $FAIRLEAD_NUMBER = 2 ] || sleep 300 & wait"
 """Does not end when it is told to; the second time at once."""
 
 WAITS = "while [ ! -e vision-done ]; do sleep 0.02; done"
@@ -74,9 +72,7 @@ def test_who_has_kept_what_it_did_is_revoked_and_goes_on_with_it(world):
     vision = submit(world, "vision", WAITS)
     world.until(lambda: world.job(vision)["running"] == 1)
     assert re.search(
-        r"^revoked +at \d\d:\d\d for vision, which had 0 of its 1 guaranteed gpu$",
-        world.ok("job", str(batch)),
-        re.MULTILINE,
+        r"^revoked +at \d\d:\d\d for vision, which had 0 of its 1 guaranteed gpu$", world.ok("job", str(batch)), re.MULTILINE
     )
     assert [task(world, batch, k)["status"] for k in (0, 1)] == ["waiting", "running"]
     kept = int((world.folder / "kept.0").read_text())
@@ -99,9 +95,7 @@ def test_what_is_asked_for_is_kept_and_a_wrong_signal_is_told(world):
     for name in ("KILL", "soon"):
         refused = world.call("submit", "-q", "batch", "--signal", name, "--", "true")
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-        assert (
-            f"{name!r} is not a signal that a program can handle: use one such as TERM, INT or USR1" in refused.stderr
-        )
+        assert f"{name!r} is not a signal that a program can handle: use one such as TERM, INT or USR1" in refused.stderr
     with Client(world.home) as client:
         mine = client.submit_job(["true"], queue="batch", signal="USR2", revocable=True, grace=1.5)
         assert [mine.info()[what] for what in ("signal", "revocable", "grace")] == ["SIGUSR2", True, 1.5]

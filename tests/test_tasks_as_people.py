@@ -321,13 +321,9 @@ def test_what_is_anothers_is_read_on_no_route(machine):
 def test_a_link_in_the_place_of_output_is_not_followed_for_anybody(machine):
     """A task has no way to the folder of its output; were there one, nothing would be read or written through it."""
     alice = machine["alice"]
-    _code, out, _ = alice.task(
-        *sh('file=$(readlink /proc/self/fd/1); echo here; ln -sf /etc/shadow "$file"; rm "$file"')
-    )
+    _code, out, _ = alice.task(*sh('file=$(readlink /proc/self/fd/1); echo here; ln -sf /etc/shadow "$file"; rm "$file"'))
     assert out == "here\n"
-    job = alice.ok(
-        "submit", "-q", "people", "--retries", "1", "--", "sh", "-c", "echo x; exit $((1 - $FAIRLEAD_NUMBER / 2))"
-    )
+    job = alice.ok("submit", "-q", "people", "--retries", "1", "--", "sh", "-c", "echo x; exit $((1 - $FAIRLEAD_NUMBER / 2))")
     job = job.strip()
     alice.ok("wait", job)
     output = machine.home / "output" / job / "0.out"
@@ -490,13 +486,7 @@ def test_payloads_are_their_persons_and_those_of_no_call_are_so_large(tmp_path, 
     for each in (there, again):
         with pytest.raises(Refused, match="without a call"):
             put(each, "3" * 32)
-    assert {path.name for path in (tmp_path / "calls" / name).iterdir()} == {
-        one,
-        other,
-        "setup.json",
-        "results",
-        "code",
-    }
+    assert {path.name for path in (tmp_path / "calls" / name).iterdir()} == {one, other, "setup.json", "results", "code"}
     there.recorded(new_state(), [JobSubmitted(at=0, id=2, job=Job("q", {}, work=Work(call=Call(name, other))))])
     put(there, "3" * 32)
 
@@ -562,9 +552,7 @@ def test_payloads_of_calls_that_wait_are_so_much_of_one_person_and_in_all_on_a_s
         for fact in cancelled:
             apply(state, fact)
         there.recorded(state, cancelled)
-        there.events(
-            programs[bob], bob.uid, there.epoch, there.events(programs[bob], bob.uid, there.epoch, 0, 10)[0], 10
-        )
+        there.events(programs[bob], bob.uid, there.epoch, there.events(programs[bob], bob.uid, there.epoch, 0, 10)[0], 10)
 
     call(bob, 1)
     with pytest.raises(Refused, match="the payloads of your calls would exceed"):
@@ -678,13 +666,7 @@ def test_a_call_cannot_have_the_scheduler_read_a_file_for_it(machine):
 
 def test_a_terminals_environment_stays_there_unless_it_is_named(machine):
     alice = machine["alice"]
-    asked = [
-        "--env",
-        "NAMED",
-        "--env",
-        "SET=here",
-        *sh("echo ${TOKEN-none} $NAMED $SET $LC_TIME; command -v fairlead-own"),
-    ]
+    asked = ["--env", "NAMED", "--env", "SET=here", *sh("echo ${TOKEN-none} $NAMED $SET $LC_TIME; command -v fairlead-own")]
     own = machine.folder / "alice" / "bin"
     own.mkdir(exist_ok=True)
     (own / "fairlead-own").write_text("#!/bin/sh\n")
@@ -703,9 +685,7 @@ def test_a_terminals_environment_stays_there_unless_it_is_named(machine):
         assert "client.toml: enviroment: unknown key" in refused.stderr
     finally:
         shutil.rmtree(configured)
-    assert (
-        "this variable is not set here" in alice.run("submit", "-q", "people", "--env", "NO_SUCH", "--", "true").stderr
-    )
+    assert "this variable is not set here" in alice.run("submit", "-q", "people", "--env", "NO_SUCH", "--", "true").stderr
 
 
 def test_an_exported_environment_is_its_persons_in_no_journal_and_goes_with_the_job(machine):

@@ -20,16 +20,7 @@ def queue(name, running=0, waiting=0, share=0.0):
 
 def job(number, name, leaf, status="running", tasks=1):
     mine = {"id": number, "name": name, "queue": leaf, "status": status, "tasks": tasks}
-    return {
-        **mine,
-        "succeeded": 0,
-        "failed": 0,
-        "cancelled": 0,
-        "argv": [],
-        "user": "ada",
-        "demand": {},
-        "submitted_at": 0.0,
-    }
+    return {**mine, "succeeded": 0, "failed": 0, "cancelled": 0, "argv": [], "user": "ada", "demand": {}, "submitted_at": 0.0}
 
 
 RUNNING = [job(7, "train", "lab/a", tasks=3), job(9, "serve", "lab/b")]
@@ -155,15 +146,7 @@ def test_enter_opens_the_chosen_job_and_c_cancels_it_if_y_follows(monkeypatch):
 def test_nodes_people_and_gpus_have_pages(monkeypatch):
     cards = [card(0, "used", 7, 1), card(1, "free")]
     node = {**SEEN["nodes"][0], "cards": cards, "tasks": 1, "used": {}, "labels": {}, "silent": None}
-    used = {
-        "queue": "lab",
-        "user": "ada",
-        "tasks": 3,
-        "failed": 1,
-        "asked": {"cpu": 2000.0},
-        "lost": {},
-        "cpu_hours": 1.5,
-    }
+    used = {"queue": "lab", "user": "ada", "tasks": 3, "failed": 1, "asked": {"cpu": 2000.0}, "lost": {}, "cpu_hours": 1.5}
     monkeypatch.setitem(SEEN, "nodes", [node])
     monkeypatch.setitem(SEEN, "usage", [{**used, "peak_memory": None}])
     assert re.search(r"n +up +1 +cpu=0/9", "\n".join(screen(after("2"))))

@@ -141,10 +141,7 @@ def test_time_limits_of_swf_and_what_failed_before_it_ran(tmp_path):
     path = tmp_path / "t.swf"
     row = "{} {} -1 {} 1 -1 -1 1 {} -1 {} 3 -1 -1 -1 -1 -1 -1\n"
     path.write_text(
-        row.format(1, 0, 50, 60, 1)
-        + row.format(2, 1, 50, -1, 1)
-        + row.format(3, 2, 50, 20, 1)
-        + row.format(4, 3, -1, 9, 5)
+        row.format(1, 0, 50, 60, 1) + row.format(2, 1, 50, -1, 1) + row.format(3, 2, 50, 20, 1) + row.format(4, 3, -1, 9, 5)
     )
     assert read_trace(path).time_limit.tolist() == [60, math.inf, 50]
 
@@ -215,10 +212,7 @@ def test_alibabas_batch_tasks():
 def test_azures_machines():
     found = read_trace(EXCERPTS / "vmtable.csv", columns=SHARE / "azure.toml")
     assert [job[0] for job in jobs_at(found)] == [0.0, 300.0]
-    assert [job[3] for job in jobs_at(found)] == [
-        {"cpu": 4000, "memory": 32 * GiB},
-        {"cpu": 32000, "memory": 112 * GiB},
-    ]
+    assert [job[3] for job in jobs_at(found)] == [{"cpu": 4000, "memory": 32 * GiB}, {"cpu": 32000, "memory": 112 * GiB}]
     assert found.queue[1] == "BSXOcywx8pUU0DueDo6UMol1YzR6tn47KLEKaoXp0a1bf2PpzJ7n7lLlmhQ0OJf9"
 
 
@@ -282,12 +276,7 @@ def test_a_mapping_ignores_other_columns_and_reads_parquet_and_gzip(tmp_path):
     (tmp_path / "m.toml").write_text(
         '[columns]\nsubmit = "at"\nduration = { column = "ms", unit = "ms" }\ncpu = { column = "cores", unit = "500m" }\n'
     )
-    columns = {
-        "walltime": [9, 9],
-        "at": ["2024-01-01T00:00:05Z", "2024-01-01 00:00:00"],
-        "ms": [1500, 3],
-        "cores": [3, 1],
-    }
+    columns = {"walltime": [9, 9], "at": ["2024-01-01T00:00:05Z", "2024-01-01 00:00:00"], "ms": [1500, 3], "cores": [3, 1]}
     parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
     text = "\n".join(",".join(map(str, row)) for row in [columns, *zip(*columns.values(), strict=True)])
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))

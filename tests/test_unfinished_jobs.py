@@ -30,12 +30,7 @@ def test_loads_are_those_of_the_jobs_that_have_not_ended(exports):
     rng = np.random.default_rng(5)
     state, unfinished = new_state(), UnfinishedJobs(exports)
     queues = [Queue("a"), Queue("a/b"), Queue("a/b/*"), Queue("c")]
-    history(
-        state,
-        unfinished,
-        Configured(at=0, queues=queues, settings=Settings()),
-        NodeJoined(at=0, node=Node("n", {"cpu": 1})),
-    )
+    history(state, unfinished, Configured(at=0, queues=queues, settings=Settings()), NodeJoined(at=0, node=Node("n", {"cpu": 1})))
     going, ended, forgotten = {}, [], set()
     for number in range(1, 400):
         leaf, uid = str(rng.choice(["a/b/x", "a/b/y", "c"])), int(rng.choice([1, 2]))
@@ -56,9 +51,7 @@ def test_loads_are_those_of_the_jobs_that_have_not_ended(exports):
             del going[k]
         for who in (1, 2, 3):
             for queue in ("", "a", "a/b/x", "c"):
-                below = [
-                    j for j in going.values() if j.uid == who and (not queue or f"{j.queue}/".startswith(f"{queue}/"))
-                ]
+                below = [j for j in going.values() if j.uid == who and (not queue or f"{j.queue}/".startswith(f"{queue}/"))]
                 right = Load()
                 for j in below:
                     right = right.plus(load_of(j, exports))

@@ -51,17 +51,10 @@ def history():
     exited = np.array([int(Outcome.EXITED)])
     facts += [
         TasksFinished(
-            at=2 * HOUR,
-            **task(2),
-            outcome=exited,
-            code=np.array([1]),
-            cpu=np.array([1_800_000]),
-            peak=np.array([1 << 20]),
+            at=2 * HOUR, **task(2), outcome=exited, code=np.array([1]), cpu=np.array([1_800_000]), peak=np.array([1 << 20])
         ),
         NodeLost(at=2 * HOUR, node="n1"),
-        TasksFinished(
-            at=3 * HOUR, **task(1), outcome=exited, code=zero, cpu=np.array([3_600_000]), peak=np.array([5 << 20])
-        ),
+        TasksFinished(at=3 * HOUR, **task(1), outcome=exited, code=zero, cpu=np.array([3_600_000]), peak=np.array([5 << 20])),
     ]
     return sorted(facts, key=lambda fact: fact.at)
 
@@ -86,9 +79,7 @@ def test_who_cancels_a_task_has_not_had_it_fail():
     facts = history()[:-1]
     facts += [
         JobCancelled(at=2.5 * HOUR, id=1),
-        TasksFinished(
-            at=3 * HOUR, **task(1), **{**ended(ran=3_600_000), "outcome": np.array([int(Outcome.SIGNALLED)])}
-        ),
+        TasksFinished(at=3 * HOUR, **task(1), **{**ended(ran=3_600_000), "outcome": np.array([int(Outcome.SIGNALLED)])}),
     ]
     usage = Usage(new_state(), 0, 4 * HOUR)
     usage.feed(facts)
@@ -149,9 +140,7 @@ def test_what_a_task_really_used_is_told(idle):
     assert "Mi" in long
     rows = list(csv.DictReader(io.StringIO(idle.ok("usage", "--by", "queue", "--since", "1h", "--csv"))))
     assert any(row["queue"] == "A" and float(row["asked_cpu_hours"]) > 0 and int(row["tasks"]) for row in rows)
-    assert idle.call("usage", "--csv", "--json").stderr.endswith(
-        "--csv and --json exclude each other: give one of them\n"
-    )
+    assert idle.call("usage", "--csv", "--json").stderr.endswith("--csv and --json exclude each other: give one of them\n")
     told = json.loads(idle.ok("usage", "--json"))["usage"]
     assert sum(row["cpu_hours"] for row in told) > 0
     assert "cpu·h" in idle.ok("usage", "--since", "1h")

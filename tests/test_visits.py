@@ -123,14 +123,7 @@ def test_a_cookie_is_for_one_name_and_the_page_has_no_others(world):
     assert mine.parts.hostname != other.parts.hostname
     assert mine.ask("/", Cookie=other.cookie)[0] == 401
     port = mine.parts.port
-    for host in (
-        f"127.0.0.1:{port}",
-        f"localhost:{port}",
-        f"[::1]:{port}",
-        "evil.example",
-        "a.localhost",
-        f"{port}.localhost",
-    ):
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", "evil.example", "a.localhost", f"{port}.localhost"):
         assert mine.ask("/", Host=host)[0] == 421, host
         assert mine.ask("/page/enter", {"code": code_of(world)["code"]}, Host=host, Origin="null")[0] == 421
     assert mine.ask("/", Host=mine.parts.netloc.upper())[0] == 200
@@ -141,14 +134,7 @@ def test_a_cookie_is_for_one_name_and_the_page_has_no_others(world):
 def test_a_change_comes_from_the_page_itself(world):
     browser, url = signed_in(world), f"http://{'0' * 24}.localhost"
     job = world.submit("-q", "A", "--cpu", "100", "--", "true")
-    foreign = (
-        "https://evil.example",
-        "null",
-        None,
-        url,
-        browser.url.replace("http:", "https:"),
-        browser.url.rpartition(":")[0],
-    )
+    foreign = ("https://evil.example", "null", None, url, browser.url.replace("http:", "https:"), browser.url.rpartition(":")[0])
     for origin in foreign:
         assert browser.ask(f"/page/jobs/{job}/hold", {}, Origin=origin)[0] == 403, origin
     for site in ("cross-site", "same-site", "none"):
@@ -207,10 +193,7 @@ def test_a_command_opens_a_private_file_whose_name_says_nothing(world, tmp_path)
     assert given == f"{file.as_uri()}\n"
     assert file.stat().st_mode & 0o777 == 0o600
     text = file.read_text()
-    url, code = (
-        re.search('action="(http://[^/]+)/page/enter"', text)[1],
-        re.search('name="code" value="([^"]+)"', text)[1],
-    )
+    url, code = (re.search('action="(http://[^/]+)/page/enter"', text)[1], re.search('name="code" value="([^"]+)"', text)[1])
     assert code not in given + found.stdout
     assert Browser(url).enter(code) == 200
 
@@ -286,9 +269,7 @@ def as_somebody(person, browser, path, body=None, **headers):
     """The status that somebody gets who knows all that a browser sends; what signs in is kept in the browser."""
     given = {"Host": browser.parts.netloc, "Cookie": browser.cookie, "Origin": browser.url, **headers}
     method = "GET" if body is None else "POST"
-    code = ATTACK.format(
-        address="127.0.0.1", port=browser.parts.port, method=method, path=path, body=body, headers=given
-    )
+    code = ATTACK.format(address="127.0.0.1", port=browser.parts.port, method=method, path=path, body=body, headers=given)
     done = person.python(code)
     assert done.returncode == 0, done.stderr
     status, cookie = done.stdout.split()
@@ -300,8 +281,7 @@ def test_another_account_of_the_machine_gets_nowhere_with_what_it_finds(machine)
     """Bob knows the port, Alice's host name, her cookie and an unused code of hers: the kernel says that he is Bob."""
     alice, bob = machine["alice"], machine["bob"]
     (browser, code), (own, other) = (
-        (Browser(found["url"]), found["code"])
-        for found in (each.http("POST", "/v1/page", {})[1] for each in (alice, bob))
+        (Browser(found["url"]), found["code"]) for found in (each.http("POST", "/v1/page", {})[1] for each in (alice, bob))
     )
     assert as_somebody(bob, browser, "/page/enter", f"code={code}", Origin="null") == 403
     assert as_somebody(alice, browser, "/page/enter", f"code={code}", Origin="null") == 200

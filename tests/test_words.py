@@ -28,9 +28,7 @@ WRONG = {
     r"is to be had": "is available",
     r"what became of": "the end of",
 }
-FILES = sorted(
-    p for p in SOURCE.rglob("*") if p.suffix in {".py", ".pyx", ".pxi", ".pxd"} and "messages" not in p.parts
-)
+FILES = sorted(p for p in SOURCE.rglob("*") if p.suffix in {".py", ".pyx", ".pxi", ".pxd"} and "messages" not in p.parts)
 
 
 def prose(path):

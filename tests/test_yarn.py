@@ -115,9 +115,7 @@ def test_shares_of_siblings(case):
 
 def test_fair_shares_are_worked_out_again_only_where_something_of_theirs_has_changed():
     world = World(parents_and_children(), 10_000)
-    with mock.patch(
-        "fairlead.scheduler.reports.fair_shares.exact_shares", wraps=fair_shares_module.exact_shares
-    ) as worked_out:
+    with mock.patch("fairlead.scheduler.reports.fair_shares.exact_shares", wraps=fair_shares_module.exact_shares) as worked_out:
         fair_shares(world.state)
         assert worked_out.call_count == 3
         assert fair_shares(world.state) is fair_shares(world.state)
@@ -217,12 +215,7 @@ def test_steady_and_instantaneous_shares(case):
 
 def test_shares_within_demand_leave_the_rest_to_others():
     """Weights 1, 1 and 3 of 10 GiB: who asks for 1 GiB gets that, a limit of 2 GiB holds, and the rest goes to the third."""
-    queues = [
-        Queue(ROOT, policy="yarn-fair"),
-        Queue("a"),
-        Queue("b", limit={"memory": 2048 * M}),
-        Queue("c", weight=3.0),
-    ]
+    queues = [Queue(ROOT, policy="yarn-fair"), Queue("a"), Queue("b", limit={"memory": 2048 * M}), Queue("c", weight=3.0)]
     world = World(queues, 10240)
     world.ask("a", 1024)
     world.ask("b", 1024, tasks=100)
@@ -395,10 +388,7 @@ def test_between_queues_that_are_no_siblings(case, mode, policy):
     story.job(1.0, "nonpreemptable/child-1", 1e4, 4, memory=2048, cpu=2)
     story.until(20.0)
     (expected,) = case["expected"].values()
-    left = {
-        "starved containers": story.runs("nonpreemptable/child-1"),
-        "greedy left": story.runs("preemptable/child-1"),
-    }
+    left = {"starved containers": story.runs("nonpreemptable/child-1"), "greedy left": story.runs("preemptable/child-1")}
     assert left == expected
 
 
@@ -431,18 +421,14 @@ def placed_by(world, rules, user, asked):
     groups = [f"{user}{group}" for group in ("group", "subgroup1", "subgroup2")]
     queues = list(world.state.tree.declared.values())
     world.happen(admission.configure(world.state, queues, Settings(placement=rules), 0.0))
-    return "root." + leaf_of(
-        world.state, Rules({}), Caller(Person(user, 1, 1, frozenset(groups), groups[0])), asked, None
-    )
+    return "root." + leaf_of(world.state, Rules({}), Caller(Person(user, 1, 1, frozenset(groups), groups[0])), asked, None)
 
 
 @of("yarn-placement")
 def test_rules_for_the_queues_of_jobs(case):
     """What an undeclared queue is made by is the ``*``, which stands for any name."""
     setup = case["setup"]
-    world = World(
-        [*(Queue(name.removeprefix("root.")) for name in setup["queues"]), Queue("default"), Queue("*")], 1024
-    )
+    world = World([*(Queue(name.removeprefix("root.")) for name in setup["queues"]), Queue("default"), Queue("*")], 1024)
     first = []
     for rule in setup["rules"]:
         name, _, create = rule.partition(" create=")
@@ -475,9 +461,7 @@ def test_rules_of_each_kind(rules, person, asked, expected):
 
 def test_a_job_that_no_rule_places_is_refused():
     world = World([Queue("default"), Queue("*")], 1024)
-    with pytest.raises(
-        admission.Refused, match=r"no queue was asked for, and no rule of \[\[placement\]\] finds one for ann"
-    ):
+    with pytest.raises(admission.Refused, match=r"no queue was asked for, and no rule of \[\[placement\]\] finds one for ann"):
         placed_by(world, [Placement("user", create=False)], "ann", None)
     with pytest.raises(admission.Refused, match=r"queue 'x' was asked for, and no rule"):
         placed_by(world, [Placement("asked", create=False)], "ann", "x")
@@ -488,12 +472,7 @@ def test_a_job_that_no_rule_places_is_refused():
 
 def test_the_nearest_queue_says_how_large_a_task_may_be():
     largest = {"memory": 512 * M}
-    queues = [
-        Queue("a", largest_task=largest),
-        Queue("a/b"),
-        Queue("a/c", largest_task={"memory": 1024 * M}),
-        Queue("d"),
-    ]
+    queues = [Queue("a", largest_task=largest), Queue("a/b"), Queue("a/c", largest_task={"memory": 1024 * M}), Queue("d")]
     world = World(queues, 4096)
     for queue, most in (("a/b", 512), ("a/c", 1024), ("d", 4096)):
         admission.submit(world.state, [Job(queue, {"memory": most * M})], 0.0)
@@ -525,11 +504,7 @@ def test_bounds_in_percent_follow_the_cluster():
 
 def test_who_goes_first_by_a_minimum_of_memory_does_not_pay_with_its_cores():
     """B has none of the memory that it goes by, and asks for cores alone: it would have those again before a's next."""
-    queues = [
-        Queue("", policy="yarn-fair"),
-        Queue("a", guarantee={"cpu": 4, "memory": 3}),
-        Queue("b", guarantee={"memory": 6}),
-    ]
+    queues = [Queue("", policy="yarn-fair"), Queue("a", guarantee={"cpu": 4, "memory": 3}), Queue("b", guarantee={"memory": 6})]
     story = Story([{"cpu": 4, "memory": 10}], queues)
     story.job(0.0, "a", 1000.0, 2, cpu=2, memory=1)
     story.job(0.0, "b", 300.0, 2, cpu=1)
@@ -570,11 +545,7 @@ def test_a_queue_that_is_not_theirs_is_no_reason_to_try_the_next_rule():
 
 
 def test_fair_shares_are_told_and_counted():
-    queues = [
-        Queue(ROOT, policy="yarn-drf"),
-        Queue("a", weight=3.0),
-        Queue("b", weight=0.0, guarantee={"memory": 24 * M}),
-    ]
+    queues = [Queue(ROOT, policy="yarn-drf"), Queue("a", weight=3.0), Queue("b", weight=0.0, guarantee={"memory": 24 * M})]
     world = World(queues, 1024, 4)
     world.ask("a", 100, 1, tasks=2)
     told = {queue["name"]: queue for queue in report.list_queues(world.state)}

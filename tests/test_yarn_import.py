@@ -89,9 +89,7 @@ def test_allocation_file_of_the_conformance_case(tmp_path):
         found = {name: queue[key] for name, queue in queues.items() if key in queue}
         said = {k: v for k, v in expected[f"{word}PreemptionTimeout_ms"].items() if v != -1}
         assert found == {("/" if name == "root" else names[name]): f"{ms // 1000}s" for name, ms in said.items()}
-    thresholds = {
-        name: queue["fair_share_threshold"] for name, queue in queues.items() if "fair_share_threshold" in queue
-    }
+    thresholds = {name: queue["fair_share_threshold"] for name, queue in queues.items() if "fair_share_threshold" in queue}
     assert thresholds == {"/": 0.4, names["G"]: 0.6, names["H"]: 0.7}
     assert queues["/"]["policy"] == "yarn-drf"
     assert in_megabytes(read_amounts_of(queues[names["G"]]["largest_task"])) == [512, 16]
@@ -294,10 +292,7 @@ def test_placement_rules(tmp_path):
     ("xml", "says"),
     [
         ("<queue>", r":\d+: not XML"),
-        (
-            "<?xml version='1.0'?><!DOCTYPE a [<!ENTITY b 'c'>]><allocations>&b;</allocations>",
-            "document type or entities",
-        ),
+        ("<?xml version='1.0'?><!DOCTYPE a [<!ENTITY b 'c'>]><allocations>&b;</allocations>", "document type or entities"),
         ("<?xml version='1.0'?><configuration/>", "its outermost element is <allocations>"),
         ('<queue name="a.b"/>', ":2: queue name 'a.b': YARN refuses empty names and names with a period"),
         ('<queue name="a"/><queue name="a"/>', "is declared twice"),
@@ -307,10 +302,7 @@ def test_placement_rules(tmp_path):
         ('<queue name="a"><minResources>5</minResources></queue>', ":2: minResources: '5' is not an amount"),
         ("<defaultQueueSchedulingPolicy>fifo</defaultQueueSchedulingPolicy>", "YARN accepts fifo only for leaf queues"),
         ('<queuePlacementPolicy><rule name="specified"/></queuePlacementPolicy>', "YARN needs a last rule"),
-        (
-            '<queuePlacementPolicy><rule name="user"/><rule name="default"/></queuePlacementPolicy>',
-            "YARN refuses rules after",
-        ),
+        ('<queuePlacementPolicy><rule name="user"/><rule name="default"/></queuePlacementPolicy>', "YARN refuses rules after"),
         ('<queuePlacementPolicy><rule name="mine"/></queuePlacementPolicy>', "'mine' is not a rule"),
         ("<queue name='q'>" * 120 + "</queue>" * 120, "more than 100 nested elements"),
     ],
@@ -339,10 +331,7 @@ def test_what_yarn_takes_and_cannot_be_said_here_is_listed(tmp_path):
             "yarn.resource-types.gpu.maximum-allocation": "4",
         },
     )
-    assert (queues["a"]["policy"], queues["b"].keys() & {"weight", "largest_task", "fair_share_threshold"}) == (
-        "yarn-drf",
-        set(),
-    )
+    assert (queues["a"]["policy"], queues["b"].keys() & {"weight", "largest_task", "fair_share_threshold"}) == ("yarn-drf", set())
     assert document["scheduler"]["max_jobs_of"] == {"😀": 4}
     told = ["maxContainerAllocation", "weight", "com.example.Best", "fairSharePreemptionThreshold", "user ''"]
     told += ["memory-mb.increment", "increment-allocation-vcores", "minimum-allocation-mb", "gpu.maximum"]
@@ -365,9 +354,7 @@ _SAID = {
 _SOME = st.sets(st.sampled_from(sorted(_SAID)), max_size=3).flatmap(
     lambda words: st.fixed_dictionaries({word: _SAID[word] for word in sorted(words)})
 )
-_QUEUES = st.recursive(
-    st.tuples(_SOME, st.just([])), lambda below: st.tuples(_SOME, st.lists(below, max_size=2)), max_leaves=5
-)
+_QUEUES = st.recursive(st.tuples(_SOME, st.just([])), lambda below: st.tuples(_SOME, st.lists(below, max_size=2)), max_leaves=5)
 _NAMES = st.sampled_from(["", "ada", "*", "a.b", "\x7f", "\U0001f600", "a" * 101, '"'])
 _SITE = st.dictionaries(
     st.sampled_from(
@@ -402,9 +389,7 @@ def test_whatever_is_printed_can_be_read(tmp_path_factory, root, user, apps, sit
 
 
 def test_the_commands(tmp_path, command):
-    (tmp_path / "fs.xml").write_text(
-        '<allocations><queue name="a"><weight>3</weight></queue><queue name="b"/></allocations>'
-    )
+    (tmp_path / "fs.xml").write_text('<allocations><queue name="a"><weight>3</weight></queue><queue name="b"/></allocations>')
     done = command("import", "yarn", str(tmp_path / "fs.xml"))
     assert (done.returncode, done.stderr) == (0, "")
     assert "weight = 3  # line 1: weight" in done.stdout
@@ -418,18 +403,12 @@ def test_the_commands(tmp_path, command):
     text = command("diff", str(tmp_path / "old.toml"), str(tmp_path / "new.toml")).stdout
     assert re.search(r"a +cpu +0 +0\.0% +6 +60\.0% +gains\n", text), text
     assert re.search(r"b +cpu +5 +50\.0% +2 +20\.0% +loses\n", text), text
-    assert (
-        command("diff", str(tmp_path / "new.toml"), str(tmp_path / "new.toml")).stdout
-        == "nobody gains and nobody loses\n"
-    )
+    assert command("diff", str(tmp_path / "new.toml"), str(tmp_path / "new.toml")).stdout == "nobody gains and nobody loses\n"
     plain = '[[queue]]\nname = "a"\nguarantee = { cpu = 5 }\n[[node]]\nname = "n"\ncapacity = { cpu = 10 }\n'
     (tmp_path / "new.toml").write_text(plain)
     (tmp_path / "beyond.toml").write_text(plain.replace("cpu = 5", "cpu = 20"))
     said = command("diff", str(tmp_path / "new.toml"), str(tmp_path / "beyond.toml")).stderr
-    assert (
-        "all queues together are guaranteed 20 cpu, but all nodes together have 10: each has 50% of its guarantee"
-        in said
-    )
+    assert "all queues together are guaranteed 20 cpu, but all nodes together have 10: each has 50% of its guarantee" in said
     (tmp_path / "fs.xml").write_text("<allocations><queueMaxAMShareDefault>1</queueMaxAMShareDefault></allocations>")
     done = command("import", "yarn", str(tmp_path / "fs.xml"))
     assert done.returncode == 3

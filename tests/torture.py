@@ -128,9 +128,7 @@ class World:
         self.over.set()
         self.people.join()
         for number in self.acknowledged:
-            self.live.until(
-                lambda number=number: self.live.http("GET", f"/v1/jobs/{number}")[1]["status"] == "succeeded", 90
-            )
+            self.live.until(lambda number=number: self.live.http("GET", f"/v1/jobs/{number}")[1]["status"] == "succeeded", 90)
         lines = Counter(self.preemption_plan.read_text().splitlines())
         done = {line: count for line, count in lines.items() if line.startswith("end")}
         expected = {f"end {number}.{index}" for number in self.acknowledged for index in range(2)}
@@ -230,9 +228,7 @@ def the_supervisor_has_no_descriptors_left(world):
     usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(list(Path(f"/proc/{pid}/fd").iterdir())), usual[1]))
     time.sleep(1.5)
-    for _ in range(
-        2
-    ):  # a program is started under the usual limit: the supervisor sets its own again, as it was before
+    for _ in range(2):  # a program is started under the usual limit: the supervisor sets its own again, as it was before
         resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
         time.sleep(0.1)
     return "went on"
@@ -282,9 +278,7 @@ def a_bit_of_the_journal_is_another(world):
         content = bytearray(copies[damaged])
         content[content.find(b'"JobSubmitted"') + 3] ^= 4
         damaged.write_bytes(content)
-        told = subprocess.run(
-            [FAIRLEAD, "up"], env=world.live.env, capture_output=True, text=True, timeout=60, check=False
-        )
+        told = subprocess.run([FAIRLEAD, "up"], env=world.live.env, capture_output=True, text=True, timeout=60, check=False)
         if told.returncode != 1 or told.stderr.count("\n") != 1:
             raise Broken(f"a damaged journal: {told.stderr}")
     for path, bytes_ in copies.items():

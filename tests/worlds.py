@@ -181,18 +181,14 @@ def planned_as_naively(state: State, now: float, fact: NodesReserved) -> None:
         assert (leaf in apart) == own
     elif mine and own and not others | waited:
         assert planned_naively(state, now, bucket, {leaf}) is None
-    rest = sorted(
-        (waited | others) - apart
-    )  # of these, those that are short and run nothing on the chosen nodes are not named
+    rest = sorted((waited | others) - apart)  # of these, those that are short and run nothing on the chosen nodes are not named
     for more in (some for count in range(len(rest) + 1) for some in combinations(rest, count)):
         if (fact.nodes, fact.tasks, fact.start) == planned_naively(state, now, bucket, {*apart, *more}):
             return
     raise AssertionError(f"{fact} is not what is planned by looking at everything anew")
 
 
-def planned_naively(
-    state: State, now: float, bucket: int, apart: set[int]
-) -> tuple[list[int], list[int], float] | None:
+def planned_naively(state: State, now: float, bucket: int, apart: set[int]) -> tuple[list[int], list[int], float] | None:
     """The nodes, tasks and start of a bucket's reservation: moment after moment, everything looked at anew; None if never.
 
     Tasks of leaves `apart` are not taken to end.
@@ -318,9 +314,7 @@ def check_claims_are_served(state: State) -> None:
     held, h = state.held_rows(), state.holds
     claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
     if len(claims) and (state.tasks.status[held] <= RUNNING).all():
-        raise AssertionError(
-            f"room is kept for jobs {h.job[claims].tolist()} that has come back, and they are not served"
-        )
+        raise AssertionError(f"room is kept for jobs {h.job[claims].tolist()} that has come back, and they are not served")
 
 
 def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = False) -> list[tuple[int, int]]:
@@ -423,10 +417,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         """By resource, in the order in which YARN looks at them: a queue's share, and what part of its minimum it has."""
         policy, has_now = queues.policy[queues.parent[c]], used[c] + claimed(c, NONE)
         columns = [int(policy - 2**19)] if policy != 7 else np.flatnonzero(state.cluster.total).tolist()
-        part = {
-            r: Fraction(int(has_now[r]), int(queues.guarantee[c, r])) if queues.guarantee[c, r] else np.inf
-            for r in columns
-        }
+        part = {r: Fraction(int(has_now[r]), int(queues.guarantee[c, r])) if queues.guarantee[c, r] else np.inf for r in columns}
         share = {r: exact_share(state, c, r, used + promised) for r in columns}
         return {r: (share[r], part[r]) for r in sorted(columns, key=lambda r: (-share[r], part[r], r))}
 
@@ -495,11 +486,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
                 past = max(
                     [
                         0.0,
-                        *(
-                            mean[c][r] / state.cluster.total[r] / queues.weight[c, r]
-                            for r in range(R)
-                            if state.cluster.total[r]
-                        ),
+                        *(mean[c][r] / state.cluster.total[r] / queues.weight[c, r] for r in range(R) if state.cluster.total[r]),
                     ]
                 )
                 key = (not below, 0, rounded(share + past), served[c], name)
@@ -667,9 +654,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             out.add(buckets[job])
             shut.add(jobs.queue[job])
             return None
-        if holding[job] == 0 and any(
-            count_jobs[q] + counted_beside(q, buckets[job])[1] >= queues.max_jobs[q] for q in line
-        ):
+        if holding[job] == 0 and any(count_jobs[q] + counted_beside(q, buckets[job])[1] >= queues.max_jobs[q] for q in line):
             full.add((buckets[job], job))
             shut.add(jobs.queue[job])
             return None

@@ -246,9 +246,7 @@ class Chart:
             y_at = TOP + self.plot + 40 + 18 * (row + bool(self.x.title))
             for at, colour, name in entries:
                 box = f'x="{at:.0f}" y="{y_at - 10}" width="12" height="12" rx="2"'
-                parts.append(
-                    f'<rect class="fill s{colour}" {box}/><text x="{at + 17:.0f}" y="{y_at}">{_text(name)}</text>'
-                )
+                parts.append(f'<rect class="fill s{colour}" {box}/><text x="{at + 17:.0f}" y="{y_at}">{_text(name)}</text>')
         return "".join(parts)
 
     def _axes(self) -> Iterator[str]:

@@ -78,9 +78,7 @@ def make_home(home: Path) -> None:
     me = os.geteuid()
     for link in {home, home.resolve()}:  # a link's owner may change its target
         if link.lstat().st_uid != me:
-            raise PermissionError(
-                f"{home}: belongs to uid {link.lstat().st_uid}, not to you: name another folder with --home"
-            )
+            raise PermissionError(f"{home}: belongs to uid {link.lstat().st_uid}, not to you: name another folder with --home")
     for folder in home.resolve().parents:
         check_folder(folder, home)
     home.chmod(0o700)
@@ -102,8 +100,7 @@ def check_folder(folder: Path, what: Path) -> None:
         raise PermissionError(f"{what}: everybody may write to {folder} and could replace it: use another")
     if found.st_mode & stat.S_IWGRP and not _is_alone(found.st_uid, found.st_gid):
         raise PermissionError(
-            f"{what}: group {found.st_gid} may write to {folder} and could replace it: use another, "
-            f"or run chmod g-w {folder}"
+            f"{what}: group {found.st_gid} may write to {folder} and could replace it: use another, or run chmod g-w {folder}"
         )
 
 

@@ -26,9 +26,7 @@ def _environment() -> "Environment":
     loader = jinja2.PackageLoader("fairlead", "templates")
     found = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, auto_reload=False)
     found.undefined = jinja2.StrictUndefined
-    found.finalize = lambda value: (
-        plain_lines(value) if type(value) is str else value
-    )  # nothing that others named is hidden
+    found.finalize = lambda value: plain_lines(value) if type(value) is str else value  # nothing that others named is hidden
     found.filters |= {"amount": amount, "span": short_span, "moment": moment, "linked": linked, "segment": segment}
     found.filters |= {"query": lambda given: urlencode({k: v for k, v in given.items() if v not in (None, "")})}
     found.filters |= {"hours": resource_hours, "pair": lambda name: (name, name), "figure": figure}
@@ -45,9 +43,7 @@ def render(name: str, **values: Any) -> str:
     return template(name).render(values)
 
 
-def blocks(
-    name: str, values: Mapping[str, Any], only: Sequence[str] = (), but: Sequence[str] = ()
-) -> "dict[str, Markup]":
+def blocks(name: str, values: Mapping[str, Any], only: Sequence[str] = (), but: Sequence[str] = ()) -> "dict[str, Markup]":
     """Render the blocks of a template, each by itself, in the order of the template: all, or some."""
     from markupsafe import Markup
 

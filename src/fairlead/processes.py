@@ -40,10 +40,7 @@ def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 
 def on_all_cores(
-    function: Callable[..., Any],
-    calls: Sequence[tuple[Any, ...]],
-    workers: int | None = None,
-    shared: Sequence[Any] = (),
+    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], workers: int | None = None, shared: Sequence[Any] = ()
 ) -> Iterator[tuple[int, Any]]:
     """Run all calls; yield the index and the result of each, as they finish.
 
@@ -65,7 +62,5 @@ def on_all_cores(
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.kill()
-        pool.shutdown(
-            cancel_futures=True
-        )  # waits for the pool's thread, which would complain during the interpreter's shutdown
+        pool.shutdown(cancel_futures=True)  # waits for the pool's thread, which would complain during the interpreter's shutdown
         raise

@@ -32,9 +32,7 @@ def socket_name(path: Path) -> Iterator[str]:
 
 def uid_of_peer(connection: socket.socket) -> int:
     """Return the uid at the other end of a Unix socket, as the kernel reports it."""
-    _pid, uid, _gid = _CREDENTIALS.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
+    _pid, uid, _gid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return int(uid)
 
 

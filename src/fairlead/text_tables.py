@@ -39,11 +39,7 @@ LEAST_WRAPPED = 16
 
 
 def folded(
-    columns: Mapping[str, Sequence[str]],
-    width: int,
-    keys: int = 1,
-    wraps: Collection[str] = (),
-    ends: Collection[int] = (),
+    columns: Mapping[str, Sequence[str]], width: int, keys: int = 1, wraps: Collection[str] = (), ends: Collection[int] = ()
 ) -> list[PlainTable | str]:
     """Fold a table to a width: its columns are split into parts, printed one below another with an empty line between.
 
@@ -99,9 +95,7 @@ LEAST_NAME = 14
 """Least width to which names are cut."""
 
 
-def with_names_cut(
-    columns: Mapping[str, Sequence[str]], width: int, wraps: Collection[str] = ()
-) -> dict[str, Sequence[str]]:
+def with_names_cut(columns: Mapping[str, Sequence[str]], width: int, wraps: Collection[str] = ()) -> dict[str, Sequence[str]]:
     """Cut the names in the first column so that all columns fit in `width`; for :func:`folded`."""
     first, *others = columns
     rest = sum(_needs(name, columns[name], name in wraps) + GAP for name in others)

@@ -75,9 +75,7 @@ def envy_freeness(given: Given) -> Finding:
     name, problem = "envy-freeness", given.problem
     n = len(problem.users)
     if problem.machines is not None and given.placed is None:
-        return Finding(
-            name, None, "machines differ, and the tasks' machines are not given: the worth of a bundle is unknown"
-        )
+        return Finding(name, None, "machines differ, and the tasks' machines are not given: the worth of a bundle is unknown")
     most, _ = problem.most()
     promised = problem.promised()
     slack = _slack(given)
@@ -99,10 +97,7 @@ def envy_freeness(given: Given) -> Finding:
     margin, i, k, worth_it = worst
     if margin <= _nothing(given):
         return Finding(
-            name,
-            True,
-            "nobody could do more with what another has" + (", within one task" if given.whole else ""),
-            margin=margin,
+            name, True, "nobody could do more with what another has" + (", within one task" if given.whole else ""), margin=margin
         )
     who, other = _name(problem, i), _name(problem, k)
     weighted = "" if (problem.weight[i] == problem.weight[k]).all() else ", weighted,"
@@ -145,10 +140,7 @@ def pareto_efficiency(given: Given) -> Finding:
             best, who_at, extra = margin, i, room
     if best <= _nothing(given):
         return Finding(
-            name,
-            True,
-            "nothing is left that anybody could use" + (" for a whole task" if given.whole else ""),
-            margin=best,
+            name, True, "nothing is left that anybody could use" + (" for a whole task" if given.whole else ""), margin=best
         )
     who = _name(problem, who_at)
     text = f"{who} has {format_tasks(given.high[who_at])} and could have {format_number(extra)} more of what is left"
@@ -168,16 +160,12 @@ def gap(given: Given) -> Finding:
     rows = np.flatnonzero(wanting)
     low, high = int(rows[np.argmin(shares[rows])]), int(rows[np.argmax(shares[rows])])
     if low == high or shares[low] == shares[high]:
-        return Finding(
-            "gap", None, f"all who could use more have the same dominant share, {float(shares[low]):.1%}", margin=0.0
-        )
+        return Finding("gap", None, f"all who could use more have the same dominant share, {float(shares[low]):.1%}", margin=0.0)
     text = (
         f"of those who could use more, {_name(problem, low)} has the least dominant share, {float(shares[low]):.1%}, "
         f"and {_name(problem, high)} the largest, {float(shares[high]):.1%}"
     )
-    return Finding(
-        "gap", None, text, _name(problem, low), _name(problem, high), margin=float(shares[high] - shares[low])
-    )
+    return Finding("gap", None, text, _name(problem, low), _name(problem, high), margin=float(shares[high] - shares[low]))
 
 
 def own_part(problem: Problem) -> Numbers | None:
@@ -193,9 +181,7 @@ def own_part(problem: Problem) -> Numbers | None:
         for i in range(n):
             needs = problem.demand[i] > 0
             for k in np.flatnonzero(machines.allowed[i]):
-                own[i] += (
-                    min(machines.capacity[k, needs] * parts[i, needs] / problem.demand[i, needs]) * machines.count[k]
-                )
+                own[i] += min(machines.capacity[k, needs] * parts[i, needs] / problem.demand[i, needs]) * machines.count[k]
         return np.maximum(own, problem.promised())
     promised = problem.promised()
     parts = np.empty_like(problem.demand)

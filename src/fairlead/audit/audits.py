@@ -15,9 +15,7 @@ from fairlead.policies.registry import find_policy
 __all__ = ["PROPERTIES", "Finding", "Verdict", "audit_allocation", "audit_policy", "search"]
 
 
-def audit_policy(
-    problem: Any, policy: str | DividingPolicy = "drf", *, lies: int = 200, discrete: bool = False
-) -> list[Finding]:
+def audit_policy(problem: Any, policy: str | DividingPolicy = "drf", *, lies: int = 200, discrete: bool = False) -> list[Finding]:
     """Check a policy on a problem.
 
     Parameters

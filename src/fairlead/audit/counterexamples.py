@@ -286,9 +286,7 @@ def _changed(case: Case, least: int, rng: np.random.Generator) -> Case:
         i, j = int(rng.integers(len(demand))), int(rng.integers(len(capacity)))
         what = rng.random()
         if what < 0.6:
-            demand[i][j] = max(
-                least, demand[i][j] + int(rng.choice([-3, -1, 1, 3])) if rng.random() < 0.7 else demand[i][j] * 2
-            )
+            demand[i][j] = max(least, demand[i][j] + int(rng.choice([-3, -1, 1, 3])) if rng.random() < 0.7 else demand[i][j] * 2)
             if not any(demand[i]):
                 demand[i][j] = 1
         elif what < 0.85:
@@ -320,11 +318,7 @@ def _shrunk(case: Case, finding: Finding, hunt: _Search) -> tuple[Case, Finding]
 def _size(case: Case) -> tuple[int, int, int]:
     numbers = [*case.capacity, *(x for row in case.demand for x in row), *(case.lie[1] if case.lie else ())]
     odd = sum(t >= 0 for t in case.tasks) + sum(w != 1 for w in case.weight) + sum(map(bool, case.queues))
-    return (
-        len(case.demand) * len(case.capacity),
-        odd,
-        sum(numbers) + sum(max(t, 0) for t in case.tasks) + sum(case.weight),
-    )
+    return (len(case.demand) * len(case.capacity), odd, sum(numbers) + sum(max(t, 0) for t in case.tasks) + sum(case.weight))
 
 
 def _smaller(case: Case, least: int) -> Iterator[Case]:
@@ -344,20 +338,14 @@ def _smaller(case: Case, least: int) -> Iterator[Case]:
         if case.weight[i] != 1:
             yield replace(case, weight=(*case.weight[:i], 1, *case.weight[i + 1 :]))
         if case.queues[i]:
-            yield replace(
-                case, queues=(*case.queues[:i], "/".join(case.queues[i].split("/")[:-1]), *case.queues[i + 1 :])
-            )
-    common = np.gcd.reduce(
-        [*case.capacity, *(x for row in case.demand for x in row), *(case.lie[1] if case.lie else ())]
-    )
+            yield replace(case, queues=(*case.queues[:i], "/".join(case.queues[i].split("/")[:-1]), *case.queues[i + 1 :]))
+    common = np.gcd.reduce([*case.capacity, *(x for row in case.demand for x in row), *(case.lie[1] if case.lie else ())])
     for by in sorted({int(common), 2, 3, 5}, reverse=True):
         if by > 1:  # all numbers in a coarser unit
             rows = tuple(tuple(max(least, round(x / by)) for x in row) for row in case.demand)
             lie = (case.lie[0], tuple(max(least, round(x / by)) for x in case.lie[1])) if case.lie else None
             if all(map(any, rows)) and (lie is None or any(lie[1])):
-                yield Case(
-                    tuple(max(1, round(c / by)) for c in case.capacity), rows, case.tasks, case.weight, case.queues, lie
-                )
+                yield Case(tuple(max(1, round(c / by)) for c in case.capacity), rows, case.tasks, case.weight, case.queues, lie)
     for j in range(m):
         for less in _less(case.capacity[j], 1):
             yield replace(case, capacity=(*case.capacity[:j], less, *case.capacity[j + 1 :]))
@@ -382,9 +370,7 @@ def _smaller(case: Case, least: int) -> Iterator[Case]:
 
 def _less(number: int, least: int) -> list[int]:
     return [
-        x
-        for x in dict.fromkeys((least, number // 2, number * 3 // 4, number - number % 10, number - 1))
-        if least <= x < number
+        x for x in dict.fromkeys((least, number // 2, number * 3 // 4, number - number % 10, number - 1)) if least <= x < number
     ]
 
 

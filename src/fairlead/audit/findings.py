@@ -60,11 +60,7 @@ class Finding:
         if self.other is not None:
             found["other"] = self.other
         if self.has is not None:
-            found |= {
-                "tasks": plain(self.has),
-                "against": plain(self.against),
-                "percent": percent(self.has, self.against),
-            }
+            found |= {"tasks": plain(self.has), "against": plain(self.against), "percent": percent(self.has, self.against)}
         if self.tried:
             found["tried"] = self.tried
         return found
@@ -82,9 +78,7 @@ def percent(has: Any, against: Any) -> float | None:
 
 def format_number(value: Any) -> str:
     """Format a number of tasks: a readable fraction in full, else rounded."""
-    if isinstance(value, Fraction | int) and (
-        value.denominator == 1 or (value.denominator < 1000 and value.numerator < 100_000)
-    ):
+    if isinstance(value, Fraction | int) and (value.denominator == 1 or (value.denominator < 1000 and value.numerator < 100_000)):
         return str(value)
     return f"{float(value):.4f}".rstrip("0").rstrip(".")
 

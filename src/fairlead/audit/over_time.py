@@ -28,9 +28,7 @@ REASONS = (
     "not known",
 )
 """Why a queue had less than its share; docs/commands/audit.md explains each."""
-LIMITS, RESERVATIONS, OFFERS, PLACEMENT, TIES, ORDER, WHOLE_TASKS, RUNNING_TASKS, NOT_DECIDED, NOT_KNOWN = range(
-    len(REASONS)
-)
+LIMITS, RESERVATIONS, OFFERS, PLACEMENT, TIES, ORDER, WHOLE_TASKS, RUNNING_TASKS, NOT_DECIDED, NOT_KNOWN = range(len(REASONS))
 
 WRONGED = 0.05
 """A queue is wronged if it got less by more than this fraction of its entitlement, and by more than one of its own tasks."""
@@ -225,9 +223,7 @@ class OverTime:
             amounts = (self.sums[q, :, column] if self.sums.shape[2] else self.sums[q].sum(axis=1)) / 3600
             entitled, got = float(amounts[ENTITLED]), float(amounts[GOT])
             through = {
-                name: float(x)
-                for name, x in zip(REASONS, amounts[_WIDTH:], strict=True)
-                if x > 1e-9 * max(entitled, 1e-300)
+                name: float(x) for name, x in zip(REASONS, amounts[_WIDTH:], strict=True) if x > 1e-9 * max(entitled, 1e-300)
             }
             share_hours = float(self.of[q].sum()) / 3600
             short = entitled - got
@@ -277,9 +273,6 @@ class OverTime:
             entitled.append(sums[0, rows] / max(total, 1e-300))
             got.append(sums[1, rows] / max(total, 1e-300))
         columns = zip(
-            chosen,
-            np.array(entitled).reshape(len(at), len(rows)).T,
-            np.array(got).reshape(len(at), len(rows)).T,
-            strict=True,
+            chosen, np.array(entitled).reshape(len(at), len(rows)).T, np.array(got).reshape(len(at), len(rows)).T, strict=True
         )
         return {"at": at, "queues": [{"name": n, "entitled": e.tolist(), "got": g.tolist()} for n, e, g in columns]}

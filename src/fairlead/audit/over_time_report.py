@@ -45,9 +45,7 @@ def over_time_text(found: Mapping[str, Any], width: int = 100, most: int | None 
     if not found["queues"]:
         return "\n".join([*lines, "no queue had work"])
     names = ("queue", "of", ">entitled", ">got", ">short", "at times short through")
-    rows = [
-        (queue["name"], _unit(queue["resource"]), *_cells(queue, _scale(found))) for queue in found["queues"][:most]
-    ]
+    rows = [(queue["name"], _unit(queue["resource"]), *_cells(queue, _scale(found))) for queue in found["queues"][:most]]
     columns = with_names_cut(dict(zip(names, zip(*rows, strict=True), strict=True)), width, names[-1:])
     table = folded(columns, width, wraps=names[-1:])
     more = len(found["queues"][most:]) if most is not None else 0
@@ -84,9 +82,7 @@ def _promise(each: Mapping[str, Any], scale: _Scale) -> str:
     idled = listed([f"{scale.format(r, amount)} {_unit(r)}-{scale.word}" for r, amount in each["idled"].items()])
     off = f", postponed {each['slips']} time{'s' * (each['slips'] > 1)}" if each["slips"] else ""
     how = {True: "then it started", False: "then it was dropped", None: "it is still kept"}[each["used"]]
-    lasted = f"from {moment(each['made'])}" + (
-        "" if each["until"] is None else f" for {span(each['until'] - each['made'])}"
-    )
+    lasted = f"from {moment(each['made'])}" + ("" if each["until"] is None else f" for {span(each['until'] - each['made'])}")
     return f"– for job {each['job']} of {each['queue']} {idled}, {lasted}{off}; {how}"
 
 
@@ -112,9 +108,7 @@ def verdict(found: Mapping[str, Any], most: int | None = None) -> list[str]:
     revoked = found["revocations"]
     lines += [f"✗ at {moment(each['at'])}: {each['text']}" for each in revoked["faults"]]
     if fair:
-        lines.append(
-            f"✓ no queue is short by more than {WRONGED:.0%} of its share and one of its tasks, and none starved"
-        )
+        lines.append(f"✓ no queue is short by more than {WRONGED:.0%} of its share and one of its tasks, and none starved")
     if revoked["claims"] and not revoked["faults"]:
         tasks = listed([f"{count} for {why}" for why, count in sorted(revoked["tasks"].items())])
         lines.append(

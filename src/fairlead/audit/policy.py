@@ -63,11 +63,7 @@ def check(name: str, problem: Problem, divide: Divide, lies: Iterable[Lie] = (),
     """Check one property by its name."""
     if name == "strategy-proofness":
         return strategy_proofness(problem, divide, lies, around)
-    static = {
-        "sharing-incentive": sharing_incentive,
-        "envy-freeness": envy_freeness,
-        "pareto-efficiency": pareto_efficiency,
-    }
+    static = {"sharing-incentive": sharing_incentive, "envy-freeness": envy_freeness, "pareto-efficiency": pareto_efficiency}
     if name in static:
         given = divide(problem)
         return static[name](given) if given is not None else Finding(name, None, UNKNOWN)
@@ -114,9 +110,7 @@ def strategy_proofness(problem: Problem, divide: Divide, lies: Iterable[Lie], ar
     return replace(best[0], tried=tried)
 
 
-def _tell(
-    problem: Problem, divide: Divide, truth: Given, i: int, claimed: Numbers, tasks: Any
-) -> tuple[Finding, Lie] | None:
+def _tell(problem: Problem, divide: Divide, truth: Given, i: int, claimed: Numbers, tasks: Any) -> tuple[Finding, Lie] | None:
     """Return the result of a lie; None if the policy's answer is not certain."""
     found = _try(divide, with_lie(problem, i, claimed, tasks)) if (claimed > 0).any() else None
     if found is None:
@@ -135,9 +129,7 @@ def _lie_found(
 ) -> Finding:
     who = problem.users[i]
     asks = ", ".join(f"{_quantity(problem, j, claimed[j])} {r}" for j, r in enumerate(problem.resources))
-    count = (
-        "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {format_tasks(tasks)}"
-    )
+    count = "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {format_tasks(tasks)}"
     runs = f"runs {format_number(worth)} true tasks instead of {format_number(truth.high[i])}"
     text = f"{who} claims <{asks}> a task{count} and {runs}, {more(truth.high[i], worth)}"
     return Finding("strategy-proofness", False, text, who, None, truth.high[i], worth, margin, truth, found)
@@ -191,9 +183,7 @@ def lies_of(problem: Problem, each: int) -> Iterator[Lie]:
             claimed = true.copy()
             for j in range(m):
                 factor = Fraction(int(rng.integers(1, 40)), 10)
-                claimed[j] = (
-                    true[j] * factor if true[j] > 0 or rng.random() < 0.7 else problem.capacity[j] * factor / 100
-                )
+                claimed[j] = true[j] * factor if true[j] > 0 or rng.random() < 0.7 else problem.capacity[j] * factor / 100
             found.append((i, claimed, problem.tasks[i]))
         floats = problem.demand.dtype != object
         for user, claimed, tasks in found[:each]:
@@ -252,14 +242,10 @@ def bottleneck(problem: Problem, divide: Divide) -> Finding:
     if found is None:
         return Finding(name, None, UNKNOWN)
     alone = _part_of(problem, np.arange(len(problem.users)), [j])
-    worst = _unlike_maxmin(
-        name, problem, found, alone, f"where {problem.resources[j]} is everybody's dominant resource"
-    )
+    worst = _unlike_maxmin(name, problem, found, alone, f"where {problem.resources[j]} is everybody's dominant resource")
     if worst is not None:
         return worst
-    return Finding(
-        name, True, f"{problem.resources[j]} is everybody's dominant resource, and shared max-min fairly", margin=-1.0
-    )
+    return Finding(name, True, f"{problem.resources[j]} is everybody's dominant resource, and shared max-min fairly", margin=-1.0)
 
 
 def population_monotonicity(problem: Problem, divide: Divide) -> Finding:
@@ -282,9 +268,7 @@ def population_monotonicity(problem: Problem, divide: Divide) -> Finding:
             continue
         tried += 1
         for place, i in enumerate(stay):
-            worst = _further(
-                worst, _loss(name, before, after, i, place, f"when {problem.users[k]} leaves", problem.users[k])
-            )
+            worst = _further(worst, _loss(name, before, after, i, place, f"when {problem.users[k]} leaves", problem.users[k]))
     return _verdict(name, worst, tried, "nobody loses when another leaves")
 
 
@@ -398,9 +382,7 @@ def _verdict(name: str, worst: Finding | None, tried: int, good: str) -> Finding
     if not tried:
         return Finding(name, None, "the policy cannot divide any variant of this case")
     if worst is None or worst.holds:
-        return Finding(
-            name, True, f"{good} ({tried} tried)", margin=worst.margin if worst else float("-inf"), tried=tried
-        )
+        return Finding(name, True, f"{good} ({tried} tried)", margin=worst.margin if worst else float("-inf"), tried=tried)
     return replace(worst, tried=tried)
 
 

@@ -96,10 +96,7 @@ def _krawczyk(
         parts = (w * row[a] * row[b] / c**2 for w, row, c in zip(budget, rows, costs, strict=True))
         return sum(parts, Fraction(0))
 
-    gap = [
-        left[a] - sum((w * row[a] / c for w, row, c in zip(budget, rows, middle, strict=True)), Fraction(0))
-        for a in range(k)
-    ]
+    gap = [left[a] - sum((w * row[a] / c for w, row, c in zip(budget, rows, middle, strict=True)), Fraction(0)) for a in range(k)]
     matrix = np.array([[float(slope(a, b, middle)) for b in range(k)] for a in range(k)])
     try:
         inverse = np.linalg.inv(matrix)

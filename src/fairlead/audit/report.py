@@ -89,10 +89,7 @@ def _case_lines(case: Case) -> list[str]:
     lines = ["capacity  " + ", ".join(f"{c} {r}" for r, c in zip(problem.resources, case.capacity, strict=True))]
     for i, name in enumerate(problem.users):
         needs = ", ".join(f"{x} {r}" for r, x in zip(problem.resources, case.demand[i], strict=True))
-        more = [
-            f"{case.tasks[i]} tasks" if case.tasks[i] >= 0 else "",
-            f"weight {case.weight[i]}" if case.weight[i] != 1 else "",
-        ]
+        more = [f"{case.tasks[i]} tasks" if case.tasks[i] >= 0 else "", f"weight {case.weight[i]}" if case.weight[i] != 1 else ""]
         more.append(f"in queue {case.queues[i]}" if case.queues[i] else "")
         lines.append(", ".join([f"{name} needs  <{needs}> a task", *filter(None, more)]))
     return lines
@@ -128,9 +125,7 @@ def page(title: str, verdicts: Sequence[Verdict], findings: Sequence[tuple[str, 
     if verdicts:
         parts.append(_verdict_rows(verdicts))
     for name, found in findings:
-        rows = "".join(
-            f"<tr><td>{_sign(f)}</td><td>{f.property}</td><td>{html.escape(f.text)}</td></tr>" for f in found
-        )
+        rows = "".join(f"<tr><td>{_sign(f)}</td><td>{f.property}</td><td>{html.escape(f.text)}</td></tr>" for f in found)
         parts.append(f"<h2>{html.escape(name)}</h2><table>{rows}</table>")
     violations = [(v.name, v.found, v.case) for v in verdicts if v.found is not None]
     violations += [(f"{name}/{f.property}", f, None) for name, found in findings for f in found if f.holds is False]
@@ -151,9 +146,7 @@ def _verdict_rows(verdicts: Sequence[Verdict]) -> str:
         for name in PROPERTIES:
             verdict = mine[name]
             text = html.escape(_cell(verdict))
-            cells.append(
-                f'<td><a href="#{html.escape(verdict.name)}">{text}</a></td>' if verdict.found else f"<td>{text}</td>"
-            )
+            cells.append(f'<td><a href="#{html.escape(verdict.name)}">{text}</a></td>' if verdict.found else f"<td>{text}</td>")
         rows.append(f"<tr><th>{html.escape(policy)}</th>{''.join(cells)}</tr>")
     heads = "".join(f"<th>{name}</th>" for name in PROPERTIES)
     return f"<table><tr><th>policy</th>{heads}</tr>{''.join(rows)}</table><p>✓ n: none found in n cases; ✗: a counterexample.</p>"

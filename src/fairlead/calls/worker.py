@@ -156,9 +156,7 @@ def _write_failure(result: Path, error: BaseException, trace: str) -> None:
         except OSError:
             raise
         except BaseException as why:  # the exception cannot be pickled: send one with the same text
-            substitute = RuntimeError(
-                f"{type(error).__name__}: {error} (the exception itself cannot be pickled: {why})"
-            )
+            substitute = RuntimeError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled: {why})")
             payloads.write_result(result, error=substitute, trace=trace)
     except OSError as full:  # the client learns that there is no result; the task's output says why
         print(f"fairlead: the result cannot be written: {full}", file=sys.stderr)

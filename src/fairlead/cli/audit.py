@@ -23,22 +23,14 @@ MOST_USERS = 2000
 
 
 def audit_problem(
-    path: Path,
-    policies: list[str],
-    allocation: Path | None,
-    discrete: bool,
-    lies: int,
-    report: Path | None,
-    as_json: bool,
+    path: Path, policies: list[str], allocation: Path | None, discrete: bool, lies: int, report: Path | None, as_json: bool
 ) -> None:
     """Check policies, or an allocation, on a problem, and print the findings."""
     check_page("--report", report)
     try:
         problem = read_problem(path)
         if len(problem.users) > MOST_USERS:
-            raise Failure(
-                f"{path}: {len(problem.users):,} users: an audit compares all pairs, of at most {MOST_USERS:,}"
-            )
+            raise Failure(f"{path}: {len(problem.users):,} users: an audit compares all pairs, of at most {MOST_USERS:,}")
         if allocation is not None:
             found = [(allocation.name, audit_allocation(problem, _read_tasks(allocation, problem), discrete=discrete))]
         else:
@@ -47,10 +39,7 @@ def audit_problem(
         raise Failure(str(error)) from None
     if as_json:
         print(
-            json.dumps(
-                {"results": [{"policy": name, "findings": [f.to_dict() for f in each]} for name, each in found]},
-                indent=2,
-            )
+            json.dumps({"results": [{"policy": name, "findings": [f.to_dict() for f in each]} for name, each in found]}, indent=2)
         )
     else:
         print(plain_lines("\n\n".join(f"{name}\n{findings_text(each, width())}" for name, each in found)))
@@ -84,9 +73,7 @@ def _number(path: Path, user: str, value: Any) -> Any:
         if isinstance(number, bool) or not 0 <= number < float("inf"):
             raise ValueError
     except (ValueError, TypeError, ZeroDivisionError):
-        raise DocumentError(
-            f'{path}: tasks: {user}: {value!r} is no number of tasks: write 3, 2.52 or "63/25"'
-        ) from None
+        raise DocumentError(f'{path}: tasks: {user}: {value!r} is no number of tasks: write 3, 2.52 or "63/25"') from None
     return number
 
 
@@ -105,11 +92,7 @@ def print_properties(
             with progress(MofNCompleteColumn()) as bars:
                 bar = bars.add_task("searching", total=None)
                 verdicts = search_all(
-                    policies or every_policy(),
-                    seed,
-                    cases,
-                    zeros,
-                    lambda done, of: bars.update(bar, completed=done, total=of),
+                    policies or every_policy(), seed, cases, zeros, lambda done, of: bars.update(bar, completed=done, total=of)
                 )
     except PolicyError as error:
         raise Failure(str(error)) from None

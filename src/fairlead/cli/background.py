@@ -90,14 +90,7 @@ class BackgroundHandler(logging.Handler):
         if self._repeated is None:
             return
         times = f"last line repeated {self._count:,} time{'s' * (self._count > 1)}"
-        fields = {
-            **self._repeated.__dict__,
-            "msg": times,
-            "args": (),
-            "exc_info": None,
-            "exc_text": None,
-            "stack_info": None,
-        }
+        fields = {**self._repeated.__dict__, "msg": times, "args": (), "exc_info": None, "exc_text": None, "stack_info": None}
         self._repeated, self._count, self._written_at = None, 0, time.monotonic()
         self._background.say(self.format(logging.makeLogRecord(fields)))
 

@@ -71,16 +71,12 @@ def print_diff(old: Path, new: Path, as_json: bool) -> None:
     table = plain_table("queue", "resource", ">before", ">after", "")
     last = ""
     for change in changed:
-        table.add_row(
-            change.queue if change.queue != last else "", change.resource, *_cells(change, total[change.resource])
-        )
+        table.add_row(change.queue if change.queue != last else "", change.resource, *_cells(change, total[change.resource]))
         last = change.queue
     show(table, "nobody gains and nobody loses")
     same = {change.queue for change in found if change.queue != "/"} - {change.queue for change in changed}
     if changed and same:
-        print(
-            f"\n{len(same)} other queue{'s' * (len(same) > 1)} would keep {'their' if len(same) > 1 else 'its'} fair shares"
-        )
+        print(f"\n{len(same)} other queue{'s' * (len(same) > 1)} would keep {'their' if len(same) > 1 else 'its'} fair shares")
 
 
 def _cells(change: Change, total: Change) -> list[str]:

@@ -99,9 +99,7 @@ def examine_all(home: Path, shared: bool = False) -> list[Finding]:
         *([("arguments", _arguments)] if shared or home == SYSTEM_HOME else []),
     ]
     if home == SYSTEM_HOME and os.geteuid() != 0:  # only root may read the rest
-        checks = [
-            check for check in checks if check[0] in ("versions", "scheduler", "output", "disk", "limits", "arguments")
-        ]
+        checks = [check for check in checks if check[0] in ("versions", "scheduler", "output", "disk", "limits", "arguments")]
     found = []
     for thing, check in checks:
         try:
@@ -203,12 +201,8 @@ def _scheduler(home: Path) -> Finding:
         system = ", as root, or: systemctl start fairlead" if home == SYSTEM_HOME else ""
         return Finding("scheduler", "look", f"{left}none runs", f"{_command('up', home)}{system}")
     if status["version"] != fairlead.__version__:
-        return Finding(
-            "scheduler", "look", f"runs, but is fairlead {status['version']}", "restart it: its tasks run on"
-        )
-    return Finding(
-        "scheduler", "well", f"runs, as process {status['pid']}; its last step ended {ready['step']:.1f} s ago"
-    )
+        return Finding("scheduler", "look", f"runs, but is fairlead {status['version']}", "restart it: its tasks run on")
+    return Finding("scheduler", "well", f"runs, as process {status['pid']}; its last step ended {ready['step']:.1f} s ago")
 
 
 def _listed(home: Path, what: str) -> list[dict[str, Any]] | None:
@@ -263,9 +257,7 @@ def _output(home: Path) -> Finding:
         return Finding("output", "well", "stays on the nodes, without a copy elsewhere")
     waiting = f"that of {output['waiting']:,} tasks is still to be copied"
     if output["trouble"]:
-        helps = (
-            "check that this machine reaches it, and the credentials in the scheduler's environment; copying is retried"
-        )
+        helps = "check that this machine reaches it, and the credentials in the scheduler's environment; copying is retried"
         return Finding("output", "wrong", f"{output['trouble']}; {waiting}", helps)
     return Finding("output", "well", f"is copied to {output['url']}; {waiting}")
 
@@ -323,19 +315,13 @@ def _nodes(home: Path) -> Finding:
         "lost": [node["name"] for node in nodes if node["status"] == "lost"],
         "silent": [node["name"] for node in nodes if node["status"] != "lost" and node["silent"] is not None],
         f"not {fairlead.__version__}": [
-            f"{node['name']} ({node['version']})"
-            for node in nodes
-            if node["version"] not in (None, fairlead.__version__)
+            f"{node['name']} ({node['version']})" for node in nodes if node["version"] not in (None, fairlead.__version__)
         ],
         "clock off": [
-            f"{node['name']} ({node['clock_ahead']:+.0f} s)"
-            for node in nodes
-            if abs(node["clock_ahead"] or 0) > CLOCKS_APART
+            f"{node['name']} ({node['clock_ahead']:+.0f} s)" for node in nodes if abs(node["clock_ahead"] or 0) > CLOCKS_APART
         ],
     }
-    wrong = [
-        f"{what}: {', '.join(names[:3])}{' and others' * (len(names) > 3)}" for what, names in found.items() if names
-    ]
+    wrong = [f"{what}: {', '.join(names[:3])}{' and others' * (len(names) > 3)}" for what, names in found.items() if names]
     if not wrong:
         return Finding("nodes", "well", f"{len(nodes)} nodes are heard, with the same fairlead and clocks")
     helps = "check `fairlead node join` there, the network, and NTP; `fairlead forget NODE` removes a lost node"
@@ -386,10 +372,7 @@ def _clocks(home: Path) -> Finding:
 
 def _limits() -> Finding:
     files, processes = (resource.getrlimit(which)[1] for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
-    for many, few, name, option in (
-        (files, FEW_FILES, "open files", "n"),
-        (processes, FEW_PROCESSES, "processes", "u"),
-    ):
+    for many, few, name, option in ((files, FEW_FILES, "open files", "n"), (processes, FEW_PROCESSES, "processes", "u")):
         if many != resource.RLIM_INFINITY and many < few:
             return Finding("limits", "look", f"at most {many} {name}", f"ulimit -{option} {few}, as root")
     return Finding("limits", "well", "enough files and processes")

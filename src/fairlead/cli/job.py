@@ -54,9 +54,7 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> Non
 
 def job_lines(job: dict[str, Any]) -> list[str]:
     """Describe a job, an attribute per line."""
-    counts = ", ".join(
-        f"{job[what]} {what}" for what in ("waiting", "running", "succeeded", "failed", "cancelled") if job[what]
-    )
+    counts = ", ".join(f"{job[what]} {what}" for what in ("waiting", "running", "succeeded", "failed", "cancelled") if job[what])
     used = [cpu_time(job["cpu_seconds"]) and f"{cpu_time(job['cpu_seconds'])} of CPU", memory(job["peak_memory"])]
     bounds = f", at most {job['at_most']} at once" if job["at_most"] else ""
     ray = ", the bundles of a Ray program" if job["ray"] else ""
@@ -102,9 +100,7 @@ def _show_tasks(tasks: list[dict[str, Any]]) -> None:
     left = (">ends in", ">p90") if forecast else ()
     cards = any(task.get("cards") for task in tasks)  # a scheduler of an older version reports none
     which = (">repeats",) * repeats, ("cards",) * cards
-    table = plain_table(
-        ">task", *which[0], "status", ">exit", "reason", "node", *which[1], ">attempt", ">seconds", *left
-    )
+    table = plain_table(">task", *which[0], "status", ">exit", "reason", "node", *which[1], ">attempt", ">seconds", *left)
     for task in tasks:
         seconds = (task["finished_at"] or now) - task["started_at"] if task["started_at"] else None
         table.add_row(

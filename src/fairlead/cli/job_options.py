@@ -109,9 +109,7 @@ def check_memory(text: str) -> None:
     with contextlib.suppress(ValueError):  # the scheduler says what is wrong with it
         if 0 < parse_quantity("memory", text) < LEAST_MEMORY:
             number = text.strip().rstrip("KMGTikmB ")
-            raise Failure(
-                f"--memory {text}: is less than 1Mi, in which no program runs: write {number}Mi or {number}Gi"
-            )
+            raise Failure(f"--memory {text}: is less than 1Mi, in which no program runs: write {number}Mi or {number}Gi")
 
 
 def labels(values: Iterable[str]) -> dict[str, list[str]]:

@@ -18,14 +18,7 @@ from fairlead.policies.registry import ORDERS_ONLY, find_policy, policy_names, s
 
 
 def print_allocations(
-    path: Path,
-    policies: list[str],
-    exact: bool,
-    discrete: bool,
-    placement: Any,
-    steps: bool,
-    plot: Path | None,
-    as_json: bool,
+    path: Path, policies: list[str], exact: bool, discrete: bool, placement: Any, steps: bool, plot: Path | None, as_json: bool
 ) -> None:
     """Compute and print allocations. Raises Failure."""
     check_page("--plot", plot)

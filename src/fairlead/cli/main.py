@@ -102,9 +102,7 @@ def _fairlead(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     url: Annotated[
         str | None,
-        typer.Option(
-            help="The scheduler to ask: unix:///path, https://host:port. Default: $FAIRLEAD_URL.", metavar="URL"
-        ),
+        typer.Option(help="The scheduler to ask: unix:///path, https://host:port. Default: $FAIRLEAD_URL.", metavar="URL"),
     ] = None,
     wait: Annotated[
         str | None,

@@ -64,10 +64,7 @@ def join(
             asked = Request("", name or node.name, certificate, person.name, person.uid)
             joined = ask_to_join(host, port, token, asked)
             answer = joined.answer
-            scheduler, about = (
-                joined.scheduler,
-                {"name": answer.name, "as_people": answer.as_people, "only": answer.only},
-            )
+            scheduler, about = (joined.scheduler, {"name": answer.name, "as_people": answer.as_people, "only": answer.only})
             _report(joined)
         about |= {"any_uid": any_uid}
         about |= {"capacity": node.capacity, "labels": node.labels, "version": fairlead.__version__, "leaving": ""}
@@ -75,9 +72,7 @@ def join(
     except NotAdmitted as error:
         raise Failure(str(error)) from None
     except (ValueError, KeyError) as error:
-        raise Failure(
-            f"{folder}: what is kept of the membership cannot be read ({error}): join with a new token"
-        ) from None
+        raise Failure(f"{folder}: what is kept of the membership cannot be read ({error}): join with a new token") from None
     except OSError as error:
         raise Failure(f"{host}:{port}: no scheduler takes nodes there: {error.strerror or error}") from None
 

@@ -43,9 +43,7 @@ def _of_journal(path: Path, seconds: float, bound: float) -> Any:
     try:
         with closing(SqlStore(path, to_read=True)) as store, progress(TaskProgressColumn()) as bars:
             bar = bars.add_task("looking back", total=None)
-            return audit_journal(
-                store, seconds, None, bound, lambda done, of: bars.update(bar, completed=done, total=of)
-            )
+            return audit_journal(store, seconds, None, bound, lambda done, of: bars.update(bar, completed=done, total=of))
     except JournalError as error:
         raise Failure(str(error)) from None
 

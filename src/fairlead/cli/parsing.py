@@ -23,8 +23,7 @@ NAMED_METAVARS = {
     **dict.fromkeys(("home", "cwd", "out"), "FOLDER"),
     **dict.fromkeys(("cpu", "memory", "gpu"), "QUANTITY"),
     **dict.fromkeys(
-        ("time_limit", "grace", "timeout", "since", "expires", "over", "starved_after", "start", "end", "history"),
-        "TIME",
+        ("time_limit", "grace", "timeout", "since", "expires", "over", "starved_after", "start", "end", "history"), "TIME"
     ),
     **dict.fromkeys(("policy",), "POLICIES"),
     "drop_node": "NODE",
@@ -80,12 +79,7 @@ def describe(function: Any) -> None:
         may_be_file = any(word in (info.metavar or "") for word in FILES)
         if kind in (int, float, str, list[str], list[int]) and info.autocompletion is None and not may_be_file:
             info.autocompletion = no_files
-        if (
-            info.metavar is None
-            and isinstance(info, OptionInfo)
-            and kind is not bool
-            and get_origin(kind) is not Literal
-        ):
+        if info.metavar is None and isinstance(info, OptionInfo) and kind is not bool and get_origin(kind) is not Literal:
             info.metavar = NAMED_METAVARS.get(name) or METAVARS.get(kind) or name.upper()
 
 

@@ -129,11 +129,7 @@ def follow(connection: Connection, job: int, kind: Kind, signals: Signals) -> di
     output = TaskOutput(connection, job, 0)
     try:
         signals.check()
-        with (
-            StandardInput(connection, job, kind) as given,
-            _resizes(given, kind),
-            WaitingLine(connection, job) as waiting,
-        ):
+        with StandardInput(connection, job, kind) as given, _resizes(given, kind), WaitingLine(connection, job) as waiting:
 
             def on_poll(task: dict[str, Any]) -> None:
                 signals.check()

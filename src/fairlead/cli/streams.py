@@ -64,11 +64,7 @@ def safe_streams() -> Iterator[None]:
     A closed stream keeps its descriptor, so that no other file gets it: input is empty, output fails, errors are dropped.
     """
     before = sys.stdin, sys.stdout, sys.stderr
-    for number, stream, flags in (
-        (0, sys.stdin, os.O_RDONLY),
-        (1, sys.stdout, os.O_RDONLY),
-        (2, sys.stderr, os.O_RDWR),
-    ):
+    for number, stream, flags in ((0, sys.stdin, os.O_RDONLY), (1, sys.stdout, os.O_RDONLY), (2, sys.stderr, os.O_RDWR)):
         if stream is None:
             _open_null(number, flags)
     if sys.stdin is None:

@@ -4,7 +4,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ import typer
 from fairlead.cli.failure import Failure
 from fairlead.cli.job_options import demand, job_request
 from fairlead.cli.many_jobs import read_jobs
-from fairlead.cli.script_options import ScriptOptions, as_program, is_script, script_options
+from fairlead.cli.scheduler import connect
+from fairlead.cli.script_options import ScriptOptions, as_program, beginning, is_script, script_options, shell_of
+from fairlead.cli.slurm_prologue import VARIABLE, check_body, wrapped
 from fairlead.client.connection import Connection
 from fairlead.client.notify import NotifyError, kind_of, request
 from fairlead.client.service_error import ServiceError
@@ -37,23 +39,35 @@ def read_options(ctx: typer.Context, command: list[str], jobs: str | None) -> li
         return read_jobs(jobs, options)
     if not command or not command[0]:
         raise Failure("submit what? Write a command after `--`, such as: fairlead submit -- make")
-    script = script_options(command[0], partial(_check_line, ctx))
+    script = script_options(command[0], partial(_check_line, ctx), _labels)
     if script is None:
-        return [_of_script(options, command)] if is_script(command[0]) else [options]
-    for line in script.ignored:
-        print(f"fairlead: {plain(line)}: ignored", file=sys.stderr)
-    return [_of_script(_merged(ctx, script), command)]
+        return [{**options, "command": _as_program(options)}] if is_script(command[0]) else [options]
+    options |= _merged(ctx, script)
+    options["command"] = _as_program({**options, "command": command})
+    if script.given is not None:
+        options["command"], lines = wrapped(options["command"], shell_of(command[0]), script.given, options)
+        options["env"] = [*options["env"], f"{VARIABLE}={lines}"]
+        script.warnings.extend(check_body(command[0], beginning(command[0]), script.given, options["command"], lines))
+        if not any(name.startswith("mem-") or name == "mem" for name in script.given) and options["memory"] == "1Gi":
+            script.warnings.append(f"{command[0]}: no --mem: a task that uses more than 1Gi is killed")
+    for line in script.warnings:
+        print(f"fairlead: {plain(line)}", file=sys.stderr)
+    return [options]
 
 
-def _of_script(options: dict[str, Any], command: list[str]) -> dict[str, Any]:
-    return {**options, "command": as_program(command, elsewhere=options["cwd"] is not None)}
+def _labels() -> list[dict[str, str]]:
+    """Return the labels of each node."""
+    with connect() as connection:
+        return [node["labels"] for node in connection.get("/v1/nodes")["nodes"]]
+
+
+def _as_program(options: Mapping[str, Any]) -> list[str]:
+    return as_program(options["command"], elsewhere=options["cwd"] is not None)
 
 
 def _merged(ctx: typer.Context, script: ScriptOptions) -> dict[str, Any]:
     """Return the options of the command line; those not given there are the script's."""
     mine = ctx.params
-    if not (script.slurm or script.own):
-        return mine
     theirs = ctx.command.make_context("submit", [*script.slurm, *script.own])
 
     def is_given(name: str) -> bool:
@@ -187,11 +201,6 @@ def command_fault(body: dict[str, Any]) -> str | None:
         if shutil.which(program, path=body["env"].get("PATH")):
             return None
         if len(body["argv"]) == 1 and len(program.split()) > 1:
-            return (
-                f"{program!r} is one word, and no such program: omit the quotes, or write sh -c {shlex.quote(program)}"
-            )
-        return (
-            f"{program}: no such program"
-            + f"; write ./{program} for the file in the folder" * Path(folder, program).is_file()
-        )
+            return f"{program!r} is one word, and no such program: omit the quotes, or write sh -c {shlex.quote(program)}"
+        return f"{program}: no such program" + f"; write ./{program} for the file in the folder" * Path(folder, program).is_file()
     return None if Path(folder, program).exists() else f"{program}: no such file in {folder}"

@@ -44,9 +44,7 @@ def install_unit(unit: Path, options: UpOptions) -> None:
     Raises Failure, also for options that `fairlead up` would refuse.
     """
     if options.config is None or not options.config.exists():
-        raise Failure(
-            f"{options.config}: no such file: write it first; an empty file gives everybody a queue of their own"
-        )
+        raise Failure(f"{options.config}: no such file: write it first; an empty file gives everybody a queue of their own")
     try:
         options = check_start(options)
     except (DocumentError, Refused) as error:
@@ -132,6 +130,4 @@ def _systemctl(*words: str) -> None:
     except OSError as error:
         raise Failure(f"systemctl: {error.strerror}") from None
     if done.returncode != 0:
-        raise Failure(
-            f"systemctl {' '.join(words)}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'failed'}"
-        )
+        raise Failure(f"systemctl {' '.join(words)}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'failed'}")

@@ -124,9 +124,7 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
     names = [queue["framework"] or queue["name"].rpartition("/")[2] or "/" for queue in queues]
     columns = {
         "queue": ["  " * depth + name + more for depth, name, more in zip(depths, names, closed, strict=True)],
-        ">share": [
-            f"{queue['dominant_share']:.1%}" if depth else "" for depth, queue in zip(depths, queues, strict=True)
-        ],
+        ">share": [f"{queue['dominant_share']:.1%}" if depth else "" for depth, queue in zip(depths, queues, strict=True)],
         "": [(queue["dominant_resource"] or "") if depth else "" for depth, queue in zip(depths, queues, strict=True)],
         ">over time": [
             format_share(queue["share_over_time"]) if depth else "" for depth, queue in zip(depths, queues, strict=True)
@@ -202,9 +200,7 @@ def framework_table(frameworks: list[dict[str, Any]]) -> Table:
     for each in frameworks:
         status = each["status"] if not each["hoards"] else "hoards offers"
         used, offered = quantities(each["used"]), quantities(each["offered"])
-        table.add_row(
-            each["name"], ", ".join(each["roles"]), status, str(each["tasks"]), used, str(each["offers"]), offered
-        )
+        table.add_row(each["name"], ", ".join(each["roles"]), status, str(each["tasks"]), used, str(each["offers"]), offered)
     for column in table.columns:
         column.no_wrap = str(column.header) not in ("framework", "roles", "used", "offered")
     return table
@@ -307,10 +303,7 @@ def moment(at: float) -> str:
 
 def why_lines(found: dict[str, Any]) -> list[str]:
     """Describe why a job waits, and when it should start."""
-    lines = [
-        f"job {found['job']}: {found['text']}",
-        *(found[key] for key in ("claim", "safety", "output") if key in found),
-    ]
+    lines = [f"job {found['job']}: {found['text']}", *(found[key] for key in ("claim", "safety", "output") if key in found)]
     lines += [kept_for_it(found["reserved"])] if "reserved" in found else []
     lines += [kept_until(kept) for kept in found.get("kept", [])[:3]]
     return lines + [f"expected: {found['when']['text']}"] * (found["when"]["reason"] not in ("over", "running"))

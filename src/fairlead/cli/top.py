@@ -54,9 +54,7 @@ def run_top(connection: Connection, interval: float, once: bool) -> None:
             view = _shown(live, console, seen, history, view, interval, until)
 
 
-def _shown(
-    live: Live, console: Console, seen: Seen, history: History, view: View, interval: float, until: float
-) -> View | None:
+def _shown(live: Live, console: Console, seen: Seen, history: History, view: View, interval: float, until: float) -> View | None:
     """Draw the snapshot, again after each key, until the next update is due, or a key asks for what it lacks."""
     going: View | None = view
     while going is not None and _wanted(going) == _wanted(view):
@@ -98,10 +96,7 @@ def _job(connection: Connection, path: str, stream: str) -> Seen:
     """Fetch a job, why it waits, and the end of the log of a task that failed, runs, or ran."""
     job = connection.get(path)
     why = {**connection.get(f"{path}/why"), "when": connection.get(f"{path}/when")} if job["waiting"] else {}
-    tasks = [
-        connection.get(f"{path}/tasks", status=status, limit=1)["tasks"]
-        for status in ("failed", "running", "succeeded")
-    ]
+    tasks = [connection.get(f"{path}/tasks", status=status, limit=1)["tasks"] for status in ("failed", "running", "succeeded")]
     task = next((some[0]["index"] for some in tasks if some), 0)
     try:
         data = connection.get_bytes(f"{path}/tasks/{task}/output/{stream}", last=LOG_BYTES) if any(tasks) else b""

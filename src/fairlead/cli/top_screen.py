@@ -123,11 +123,7 @@ def _on_page(view: View, key: str) -> View:
     if key == "\x1b":
         return replace(view, page="cluster", job=None)
     if view.page == "job" and key in ("c", "l"):
-        return (
-            replace(view, cancels="asked")
-            if key == "c"
-            else replace(view, stream="out" if view.stream == "err" else "err")
-        )
+        return replace(view, cancels="asked") if key == "c" else replace(view, stream="out" if view.stream == "err" else "err")
     return replace(view, row=max(0, view.row + _MOVES.get(key, 0)))
 
 
@@ -172,9 +168,7 @@ def remember(seen: Seen, history: History) -> None:
         history.setdefault(queue["name"], deque(maxlen=HISTORY)).append(queue["dominant_share"])
 
 
-def frame(
-    seen: Seen, history: History, view: View, width: int, height: int, interval: float, keys: bool = True
-) -> Group:
+def frame(seen: Seen, history: History, view: View, width: int, height: int, interval: float, keys: bool = True) -> Group:
     """Draw a snapshot on `width` columns and `height` lines."""
     status, nodes = seen["status"], seen["nodes"]
     root = seen["queues"][0]
@@ -192,9 +186,7 @@ def frame(
         return Group(*parts, Text(), *rows, _line(_keys(view)))
     bars, cards = _bars(up, root["used"], width), _cards(up)
     queues, jobs = chosen(view, seen)
-    left = max(
-        6, height - bars.row_count - len(cards) - 9 - bool(status["stalled"])
-    )  # lines for the rows of both tables
+    left = max(6, height - bars.row_count - len(cards) - 9 - bool(status["stalled"]))  # lines for the rows of both tables
     most = max(3, left // 2, left - len(jobs))
     queue_rows = _from(queues, view.first[0], most)
     room = max(3, left - min(len(queues), most))
@@ -202,14 +194,9 @@ def frame(
     parts += [bars, *cards, Text(), _queue_table(queue_rows, history, view.order[0] == "name", width), Text()]
     table = job_table(job_rows)
     if keys and view.which and job_rows:
-        table.rows[
-            min(view.first[1] - max(0, min(view.first[1], len(jobs) - room)), len(job_rows) - 1)
-        ].style = "reverse"
+        table.rows[min(view.first[1] - max(0, min(view.first[1], len(jobs) - room)), len(job_rows) - 1)].style = "reverse"
     parts.append(table)
-    foot = [
-        _left_out(view, seen, len(queues) - len(queue_rows), len(jobs) - len(job_rows)),
-        _keys(view) if keys else "",
-    ]
+    foot = [_left_out(view, seen, len(queues) - len(queue_rows), len(jobs) - len(job_rows)), _keys(view) if keys else ""]
     return Group(*parts, *(_line(line) for line in foot if line))
 
 

@@ -102,9 +102,7 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
     _say("stopped")
 
 
-def _engine(
-    options: UpOptions, home: Path, configuration: Configuration, say: Callable[[str], None]
-) -> EngineMaker | None:
+def _engine(options: UpOptions, home: Path, configuration: Configuration, say: Callable[[str], None]) -> EngineMaker | None:
     """Return the maker of the engine; None for the local engine."""
     if options.engine == "local":
         for name, value in (("--ray-address", options.ray_address), ("--try", options.try_nodes)):
@@ -167,9 +165,7 @@ def _ray_address(options: UpOptions) -> str:
         started = Path(tempfile.gettempdir(), "ray", "ray_current_cluster")
         named = started.read_text().strip() if started.exists() else ""
     if not named and auto:
-        raise Refused(
-            f"auto: `ray start` has left no address in {started}: write the head's HOST:PORT, such as 10.0.0.1:6379"
-        )
+        raise Refused(f"auto: `ray start` has left no address in {started}: write the head's HOST:PORT, such as 10.0.0.1:6379")
     if not named:
         raise Refused(
             "--engine ray: which Ray cluster? Name its head with --ray-address HOST:PORT or RAY_ADDRESS, start one with "
@@ -196,9 +192,7 @@ def check_start(options: UpOptions) -> UpOptions:
 
 
 def _absolute(options: UpOptions) -> UpOptions:
-    return options._replace(
-        **{name: path.absolute() for name in _PATHS if (path := getattr(options, name)) is not None}
-    )
+    return options._replace(**{name: path.absolute() for name in _PATHS if (path := getattr(options, name)) is not None})
 
 
 def _where(options: UpOptions, home: Path) -> Where:
@@ -293,12 +287,7 @@ def _write(line: str) -> None:
 
 
 def _ready(
-    say: Callable[[str], None],
-    home: Path,
-    urls: list[str],
-    engine: LiveEngine,
-    configuration: Configuration,
-    everybody: bool,
+    say: Callable[[str], None], home: Path, urls: list[str], engine: LiveEngine, configuration: Configuration, everybody: bool
 ) -> None:
     gc.freeze()  # start-up data stays for good; collecting through it would block answers for 0.1 s
     for node in engine.nodes[:8]:
@@ -306,11 +295,7 @@ def _ready(
         say(f"node {node.name}: {capacity}")
     if len(engine.nodes) > 8:
         say(f"and {len(engine.nodes) - 8} more nodes")
-    if (
-        not engine.elastic
-        and not configuration.nodes
-        and (keeps := kept(configuration.system, this_machine({}).capacity))
-    ):
+    if not engine.elastic and not configuration.nodes and (keeps := kept(configuration.system, this_machine({}).capacity)):
         amounts = " and ".join(f"{name} {round_quantity(name, amount)}" for name, amount in keeps.items())
         say(f"{amounts} of this machine is kept for the system: `system` in fairlead.toml sets how much")
     has: Counter[str] = Counter()

@@ -48,9 +48,7 @@ def added_up(usage: list[Any], by: str) -> dict[str, Any]:
 
 def resources_of(sums: dict[str, Any]) -> list[str]:
     """Return the names of the resources that were asked for, CPU and memory first."""
-    return sorted(
-        {name for row in sums.values() for name in row["asked"]}, key=lambda n: (n != "cpu", n != "memory", n)
-    )
+    return sorted({name for row in sums.values() for name in row["asked"]}, key=lambda n: (n != "cpu", n != "memory", n))
 
 
 def _hours(resource: str, amount: float) -> float:

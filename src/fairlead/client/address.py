@@ -126,9 +126,7 @@ def _address_of(url: str) -> Address:
     except ValueError:
         host, port = None, 0
     if parts.scheme not in ("http", "https") or not host or parts.path.strip("/"):
-        raise NotTrusted(
-            f"{url}: not the URL of a scheduler: write unix:///path, https://host:port or http://127.0.0.1:port"
-        )
+        raise NotTrusted(f"{url}: not the URL of a scheduler: write unix:///path, https://host:port or http://127.0.0.1:port")
     if parts.scheme == "http" and not is_loopback(host) and not os.environ.get("FAIRLEAD_INSECURE"):
         raise NotTrusted(
             f"{url}: others on the network could read everything, including the token: use https, "

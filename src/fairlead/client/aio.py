@@ -51,9 +51,7 @@ class AsyncClient:
         return await self._result(future)
 
     @names_options
-    async def map(
-        self, fn: Callable[..., T], *iterables: Iterable[Any], **options: Unpack[CallOptions]
-    ) -> AsyncIterator[T]:
+    async def map(self, fn: Callable[..., T], *iterables: Iterable[Any], **options: Unpack[CallOptions]) -> AsyncIterator[T]:
         """Call a function with an element of each iterable; yield the results in order. Leaving the loop stops the rest."""
         caller, call_options = self._client._caller, replace(self._client.options, **options)
         futures = [caller.call(call_options, fn, each, {}) for each in zip(*iterables, strict=False)]
@@ -92,9 +90,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt | asyncio.CancelledError):
             await asyncio.to_thread(self._client._caller.abandon)
         else:

@@ -51,9 +51,7 @@ class Caller:
         atexit.register(_shut_down, weakref.ref(self))
         handle_interrupts(self.abandon)
 
-    def call(
-        self, options: Options, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> CallFuture[T]:
+    def call(self, options: Options, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture[T]:
         """Submit a call; see :meth:`fairlead.Client.submit`."""
         packed = wire.pack((fn, args, kwargs))
         if wire.size(packed) > LARGEST_PAYLOAD // 2:
@@ -72,9 +70,7 @@ class Caller:
         alone = options.retries or options.time_limit is not None or options.gpu or "gpu" in options.resources
         return not alone and self._connection.is_local() and not self.leases.unreachable
 
-    def _ask(
-        self, options: Options, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]
-    ) -> CallFuture[Any]:
+    def _ask(self, options: Options, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> CallFuture[Any]:
         """Submit a task that is a lease."""
         leased: Leased = Leased(CallFuture(self.cancel, self.stop), wire.pack((function, arguments, {})))
         self._as_task(options, name, leased)
@@ -133,9 +129,7 @@ class Caller:
         """Stop the calls that are not done, in the background."""
         left = [future for future in futures if not future.done()]
         if left:
-            threading.Thread(
-                target=lambda: [future.stop() for future in left], name="fairlead-stop", daemon=True
-            ).start()
+            threading.Thread(target=lambda: [future.stop() for future in left], name="fairlead-stop", daemon=True).start()
 
     def abandon(self) -> None:
         """Cancel all calls, including running ones, without waiting: the program is interrupted."""
@@ -159,9 +153,7 @@ class Caller:
                 for future in pending():
                     future.cancel()
         threads = {*self._threads, self.leases.thread}
-        if (
-            wait and threads != {None} and threading.current_thread() not in threads
-        ):  # a callback cannot wait for itself
+        if wait and threads != {None} and threading.current_thread() not in threads:  # a callback cannot wait for itself
             try:
                 wait_until(self._has_ended)
                 wait_until(self.leases.have_ended)  # one of their threads may still close the session

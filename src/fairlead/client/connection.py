@@ -96,9 +96,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def _request(self, method: str, path: str, headers: dict[str, str], body: bytes | None = None) -> bytes:
@@ -135,9 +133,7 @@ class Connection:
                 )
             time.sleep(0.02)
 
-    def _exchange(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None
-    ) -> tuple[HTTPResponse, bytes]:
+    def _exchange(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> tuple[HTTPResponse, bytes]:
         """Send one request, over an idle connection or a new one. Raises NotTrusted, HTTPException, OSError."""
         connection = self._open()
         try:
@@ -172,8 +168,7 @@ class Connection:
         where = self._address
         if isinstance(error, ssl.SSLError):
             return ServiceError(
-                f"{where.host}:{where.port}: its certificate is not trusted ({error}): "
-                "name the certificate's CA with FAIRLEAD_CA"
+                f"{where.host}:{where.port}: its certificate is not trusted ({error}): name the certificate's CA with FAIRLEAD_CA"
             )
         cause = error if isinstance(error, OSError) else OSError(str(error))
         if isinstance(cause, PermissionError):

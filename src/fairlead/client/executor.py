@@ -118,9 +118,7 @@ class Client(Executor):
         executor = self.executor(**options)
         if chunksize == 1:
             return executor.map(fn, *iterables, timeout=timeout)
-        pieces = executor.map(
-            partial(_call_all, fn), _chunks(zip(*iterables, strict=False), chunksize), timeout=timeout
-        )
+        pieces = executor.map(partial(_call_all, fn), _chunks(zip(*iterables, strict=False), chunksize), timeout=timeout)
         return itertools.chain.from_iterable(pieces)
 
     @names_options
@@ -132,9 +130,7 @@ class Client(Executor):
         """Accept no more calls. With `wait`, return when all have ended; see :meth:`concurrent.futures.Executor.shutdown`."""
         self._caller.shutdown(wait, cancel_futures)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._caller.abandon()
         else:
@@ -226,14 +222,7 @@ class Client(Executor):
         body = replace(self.options, **options).request()
         body |= {"argv": _words(argv), "cwd": str(cwd) if cwd is not None else str(Path.cwd()), "env": sent}
         body |= {"exported": exported, "name": name, "gang": gang, "strict": strict}
-        body |= {
-            "exit_done": exit_done,
-            "grace": grace,
-            "signal": signal,
-            "revocable": revocable,
-            "fit": fit,
-            "ray": ray,
-        }
+        body |= {"exit_done": exit_done, "grace": grace, "signal": signal, "revocable": revocable, "fit": fit, "ray": ray}
         body["after"] = [_after(each) for each in after]
         if tasks is not None:
             body["tasks"] = tasks
@@ -275,9 +264,7 @@ class _View(Executor):
         if wait:
             wait_until(lambda seconds: not wait_for(mine, seconds).not_done)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._closed = True
             self._client._caller.stop_all(self._mine)

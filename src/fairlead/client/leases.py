@@ -324,9 +324,7 @@ class Leases:
             if not lease.takes_calls():
                 continue
             ran = now - lease.heard_at
-            if (not lease.sent and (ran > IDLE_SECONDS or self._over)) or (
-                due and now - lease.since > SHORTEST_SECONDS
-            ):
+            if (not lease.sent and (ran > IDLE_SECONDS or self._over)) or (due and now - lease.since > SHORTEST_SECONDS):
                 self._give_back(shape, lease)
             elif len(lease.sent) > 1 and ran > SLICE_SECONDS:
                 shape.waiting.extendleft(reversed(list(lease.withdraw())))
@@ -484,9 +482,7 @@ class Leases:
                 self._then.append(lambda each=each: self._fall_back(shape.options, shape.name, each))  # type: ignore[misc]
         elif not lease.connected and not lease.given_up and error is not None:
             lost += (
-                self._drain(shape)
-                if isinstance(error, ServiceError | SchedulerGone | CancelledError)
-                else self._drain(shape, 1)
+                self._drain(shape) if isinstance(error, ServiceError | SchedulerGone | CancelledError) else self._drain(shape, 1)
             )
         for each in lost:
             self._then.append(lambda each=each: fail_call(each.future, error))  # type: ignore[misc]

@@ -38,9 +38,7 @@ def kind_of(to: str) -> str:
             raise NotifyError(f"{to}: no sendmail on this machine: name an https:// address, or a command")
         return "mail"
     if re.fullmatch(r"[\w.-]+", to) and shutil.which(to) is None:
-        raise NotifyError(
-            f"{to}: neither an address nor a known command: name an https:// or mail address, or a command"
-        )
+        raise NotifyError(f"{to}: neither an address nor a known command: name an https:// or mail address, or a command")
     return "command"
 
 

@@ -49,9 +49,7 @@ class Options:
 
     def request(self) -> dict[str, Any]:
         """Return the request for a call."""
-        return job_request(
-            **{name: getattr(self, name) for name in self.__dataclass_fields__ if name != "wait_for_node"}
-        )
+        return job_request(**{name: getattr(self, name) for name in self.__dataclass_fields__ if name != "wait_for_node"})
 
     def key(self) -> str:
         """Return a key that is equal for equal options."""
@@ -62,9 +60,7 @@ def names_options(function: F) -> F:
     """Show each option in the signature of a function with ``**options``; type checkers see `CallOptions`."""
     signature = inspect.signature(function)
     named = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=parameter.default, annotation=parameter.annotation
-        )
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=parameter.default, annotation=parameter.annotation)
         for name, parameter in inspect.signature(Options).parameters.items()
     ]
     rest = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]

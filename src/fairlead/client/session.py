@@ -60,9 +60,7 @@ class Session:
 
     def next_events(self) -> list[dict[str, Any]]:
         """Wait for events of calls; return none after `POLL_SECONDS`."""
-        answer = self._connection.get(
-            f"/v1/sessions/{self.id}/events", epoch=self._epoch, after=self._next, wait=POLL_SECONDS
-        )
+        answer = self._connection.get(f"/v1/sessions/{self.id}/events", epoch=self._epoch, after=self._next, wait=POLL_SECONDS)
         self._epoch, self._next = answer["epoch"], answer["next"]
         return list(answer["events"])
 

@@ -129,7 +129,7 @@ class Seen(NamedTuple):
     since : int64 array
         Milliseconds that each of `started` has run; empty if unknown.
     cards : int64 array
-        The cards of each of `started`: bit i for card i; empty if unknown.
+        The cards of each of `started`, a row of words each: see :mod:`fairlead.model.cards`; empty if unknown.
     """
 
     known: Attempts | None

@@ -208,8 +208,7 @@ class SimulatedCluster:
             known = self._inventory()
             self._ends, self._told = [*self._told, *self._ends], []
             self._news = [
-                NodeDown(node.name) if down else NodeUp(node)
-                for node, down in zip(self.nodes, self.truth.down, strict=True)
+                NodeDown(node.name) if down else NodeUp(node) for node, down in zip(self.nodes, self.truth.down, strict=True)
             ]
         job, index, number, outcome, code = kernel.end(self.truth, self.runs, self.now)
         if len(job):

@@ -15,20 +15,8 @@ from math import inf
 import numpy as np
 from msgspec.structs import replace
 
-from fairlead.engines.contract import (
-    NO_ATTEMPTS,
-    NOWHERE,
-    Attempts,
-    Ends,
-    Engine,
-    Launches,
-    NodeDraining,
-    NodeUp,
-    Seen,
-    Where,
-)
+from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Ends, Engine, Launches, NodeDraining, NodeUp, Seen, Where
 from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
-from fairlead.model.cards import cards_of
 from fairlead.model.specs import Job
 from fairlead.scheduler import admission
 from fairlead.scheduler.decide import decide, next_step, settle_first
@@ -274,7 +262,7 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
             strays.append(_pick(started, rows == NONE))
             started, (since, cards) = _pick(started, chosen), _those([since, cards], chosen)
         if len(chosen):
-            cards = cards if cards.any() else NO_ATTEMPTS.job
+            cards = cards.ravel() if cards.any() else NO_ATTEMPTS.job
             facts.append(TasksStarted(at=now, **_columns(started), ago=since, cards=cards))
     if len(seen.ago):
         rows = state.current_tasks(seen.checkpointed)
@@ -346,10 +334,7 @@ def forgotten_by(facts: Iterable[Fact]) -> list[int]:
 
 
 def act(
-    state: State,
-    engine: Engine,
-    facts: Sequence[Fact],
-    may_go: Callable[[Sequence[Fact]], Iterable[int]] = forgotten_by,
+    state: State, engine: Engine, facts: Sequence[Fact], may_go: Callable[[Sequence[Fact]], Iterable[int]] = forgotten_by
 ) -> None:
     """Have the engine carry out what was recorded; `may_go` returns the forgotten jobs whose output it may remove."""
     for fact in facts:
@@ -557,12 +542,8 @@ def _launches(state: State, attempts: Attempts, node: Ints) -> Launches:
         more = {number: replace(jobs[number], demand=demand_with_tasks(state, number)) for number in here}
         jobs = ChainMap(more, state.index.specs)
     where = _places(state, node)
-    drained = {name: cards for name in where.nodes if (cards := cards_of(_drained_cards(state, name)))}
+    drained = {name: cards for name in where.nodes if (cards := state.drained_cards(state.cluster.rows[name]))}
     return Launches(attempts, *where, jobs, drained)
-
-
-def _drained_cards(state: State, node: str) -> int:
-    return int(state.nodes.drained_cards[state.cluster.rows[node]])
 
 
 def _pick(attempts: Attempts, which: np.ndarray) -> Attempts:

@@ -63,9 +63,7 @@ def import_mesos(state: State, source: str) -> Imported:
     found = _Import(state)
     roles = _roles(found)
     if roles:
-        found.blocks.append(
-            '[[queue]]\nname = "/"\npolicy = "drf"\nhistory = "none"  # Mesos counts only current allocations'
-        )
+        found.blocks.append('[[queue]]\nname = "/"\npolicy = "drf"\nhistory = "none"  # Mesos counts only current allocations')
     for path, role in sorted(roles.items(), key=lambda item: item[0].split("/")):
         _write(found, path, role)
     _note_the_rest(found)
@@ -134,9 +132,7 @@ def _weights(found: _Import) -> dict[str, float]:
 def _write(found: _Import, path: str, role: Role) -> None:
     lines = [f"[[queue]]  # role {plain(role.name)}", f"name = {json.dumps(path)}"]
     if not LEAST_WEIGHT <= role.weight <= MOST_WEIGHT:
-        found.left_out.append(
-            f"role {plain(role.name)}: weight {role.weight:g}: not from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
-        )
+        found.left_out.append(f"role {plain(role.name)}: weight {role.weight:g}: not from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}")
     elif role.weight != 1:
         lines.append(f"weight = {role.weight!r}  # its weight")
     for key, amounts in (("guarantee", role.quota.guarantee), ("limit", role.quota.limit)):

@@ -161,9 +161,7 @@ def _fetch(place: str) -> dict[str, Any]:
         why = getattr(error, "reason", None) or error
         raise DocumentError(f"{url}: no answer: {why}") from None
     if answer.status != 200:
-        raise DocumentError(
-            f"{url}: answers {answer.status} {answer.reason or ''}: save the answer, and name the file".rstrip()
-        )
+        raise DocumentError(f"{url}: answers {answer.status} {answer.reason or ''}: save the answer, and name the file".rstrip())
     return _decoded(body, url)
 
 

@@ -130,9 +130,7 @@ def _policy(found: _Import, queue: YarnQueue) -> str:
         if policy:
             return policy
         if setting:
-            found.leave_out(
-                setting, f"{setting.text!r} is not one of YARN's own policies, fair, drf and fifo: the default holds"
-            )
+            found.leave_out(setting, f"{setting.text!r} is not one of YARN's own policies, fair, drf and fifo: the default holds")
     return "fair"
 
 
@@ -147,9 +145,7 @@ def _drop_refused(found: _Import, queue: YarnQueue) -> None:
         if policy == "drf" and _policy(found, queue) == "fair":
             found.leave_out(line, "YARN refuses it, and all below it: its policy is drf, and its parent's is fair")
         elif policy == "fifo" and _is_inner(child):
-            found.leave_out(
-                line, "YARN refuses it, and all below it: its policy is fifo, which only leaf queues can have"
-            )
+            found.leave_out(line, "YARN refuses it, and all below it: its policy is fifo, which only leaf queues can have")
         else:
             _drop_refused(found, child)
             kept.append(child)
@@ -208,8 +204,7 @@ def _write_root(found: _Import, rules: list[Rule], submit: list[str]) -> None:
             found.leave_out(root.settings[word], "the root has the whole cluster")
     if "maxContainerAllocation" in root.settings:
         found.leave_out(
-            root.settings["maxContainerAllocation"],
-            "YARN ignores it for the root too; see yarn.scheduler.maximum-allocation",
+            root.settings["maxContainerAllocation"], "YARN ignores it for the root too; see yarn.scheduler.maximum-allocation"
         )
     _put_apps(found, block, root, None)
     _put_largest(found, block)
@@ -222,9 +217,7 @@ def _write_root(found: _Import, rules: list[Rule], submit: list[str]) -> None:
 
 def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list[Rule]) -> None:
     settings, defaults = queue.settings, found.file.defaults
-    where = (
-        f"line {queue.line}" if queue.line else "YARN always has it" if queue.path == "default" else "a rule names it"
-    )
+    where = f"line {queue.line}" if queue.line else "YARN always has it" if queue.path == "default" else "a rule names it"
     block = _Block(f"[[queue]]  # {where}\nname = {json.dumps(queue.path)}")
     found.blocks.append(block)
     inner = _is_inner(queue) and (bool(queue.children) or _makes_queues(rules, queue))
@@ -244,18 +237,14 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
         declared = found.amounts(settings["minResources"])
         least = no_more_than(declared, limit)
         block.put(
-            "guarantee",
-            written(least),
-            _source(settings["minResources"]) + ", which the maximum bounds" * (least != declared),
+            "guarantee", written(least), _source(settings["minResources"]) + ", which the maximum bounds" * (least != declared)
         )
     if most:
         block.put("limit", written(limit), _source(most))
     if "maxContainerAllocation" in settings:
         largest = found.amounts(settings["maxContainerAllocation"])
         if any(isinstance(amount, Percent) for amount in largest.values()):
-            found.leave_out(
-                settings["maxContainerAllocation"], "the largest task cannot be a percentage here: write amounts"
-            )
+            found.leave_out(settings["maxContainerAllocation"], "the largest task cannot be a percentage here: write amounts")
         else:
             block.put("largest_task", written(largest), _source(settings["maxContainerAllocation"]))
     _put_apps(found, block, queue, defaults.get("queueMaxAppsDefault"))
@@ -325,9 +314,7 @@ def _put_largest(found: _Import, block: _Block) -> None:
             assert found.site_path is not None
             found.file.faults.append((found.site_path, setting.line, f"{setting.word}: {error}"))
     if there:
-        block.put(
-            "largest_task", written(amounts), f"yarn-site.xml: {', '.join(setting.word for setting in there.values())}"
-        )
+        block.put("largest_task", written(amounts), f"yarn-site.xml: {', '.join(setting.word for setting in there.values())}")
 
 
 def _checks_people(found: _Import) -> bool:
@@ -372,10 +359,7 @@ def _put_preemption(found: _Import, block: _Block, queue: YarnQueue) -> None:
                 settings.setdefault(word[0].lower() + word[1:], defaults[f"default{word}"])
         if "minSharePreemptionTimeout" not in settings:
             block.put("guarantee_timeout", '"never"', "YARN's default")
-    for word, key in (
-        ("minSharePreemptionTimeout", "guarantee_timeout"),
-        ("fairSharePreemptionTimeout", "fair_share_timeout"),
-    ):
+    for word, key in (("minSharePreemptionTimeout", "guarantee_timeout"), ("fairSharePreemptionTimeout", "fair_share_timeout")):
         if word in settings:
             seconds = found.number(settings[word], int, LONGEST_OF_YARN)
             if seconds is not None:
@@ -408,13 +392,9 @@ def _write_placement(found: _Import, rules: list[Rule]) -> None:
         where = f"line {rule.line}: {rule.name}" if rule.line else f"YARN's own rules: {rule.name}"
         if rule.name == "reject":
             if len(rules) == 1:
-                found.leave_out(
-                    Setting("", rule.line, "reject"), "without another rule, jobs go to the queue that they name"
-                )
+                found.leave_out(Setting("", rule.line, "reject"), "without another rule, jobs go to the queue that they name")
             continue
-        found.blocks.append(
-            _Block(f"[[placement]]  # {where}", _rule_lines(rule.inner or rule, nested=rule.inner is not None))
-        )
+        found.blocks.append(_Block(f"[[placement]]  # {where}", _rule_lines(rule.inner or rule, nested=rule.inner is not None)))
         if rule.inner:
             found.blocks[-1].lines += ["own = true", *["create_own = false"] * (not rule.create)]
             if rule.inner.create and rule.inner.name in ("specified", "primaryGroup"):

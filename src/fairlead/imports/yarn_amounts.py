@@ -41,14 +41,10 @@ def drops_fractions(text: str) -> bool:
 def _old_style(text: str) -> Amounts:
     """Read amounts of memory and cores, each with its unit, in any order."""
     found: Amounts = {}
-    for part in filter(
-        None, re.split(r"\s*,\s*", re.sub(rf"({_NUMBER}\s*(?:%\s*)?[a-z]+)\s+(?=\d)", r"\1,", text.lower()))
-    ):
+    for part in filter(None, re.split(r"\s*,\s*", re.sub(rf"({_NUMBER}\s*(?:%\s*)?[a-z]+)\s+(?=\d)", r"\1,", text.lower()))):
         match = re.fullmatch(rf"{_NUMBER}\s*(%?)\s*(mb|vcores|memory|cpu)", part.strip())
         if match is None or bool(match[2]) != (match[3] in ("memory", "cpu")):
-            raise ValueError(
-                f"{text!r} is not an amount: write '1024 mb, 4 vcores', '50%', or 'memory-mb=1024, vcores=4'"
-            )
+            raise ValueError(f"{text!r} is not an amount: write '1024 mb, 4 vcores', '50%', or 'memory-mb=1024, vcores=4'")
         resource = "memory" if match[3] in ("mb", "memory") else "cpu"
         if resource in found:
             raise ValueError(f"{text!r} names {resource} twice: write '1024 mb, 4 vcores'")
@@ -66,9 +62,7 @@ def _assigned(part: str) -> tuple[str, int | Percent]:
     if "%" in value:
         return resource, parse_amount(resource, _without_point(value))
     if re.fullmatch(r"[0-9]+\.[0-9]*", value):
-        raise ValueError(
-            f"{name}={value}: YARN accepts only whole numbers here: write {name}={value.partition('.')[0]}"
-        )
+        raise ValueError(f"{name}={value}: YARN accepts only whole numbers here: write {name}={value.partition('.')[0]}")
     return resource, _absolute(resource, value)
 
 
@@ -104,11 +98,7 @@ def no_more_than(least: Amounts, most: Amounts) -> Amounts:
 
     def kept(name: str, amount: int | Percent) -> int | Percent:
         bound = most.get(name, most.get(ALL))
-        return (
-            min(amount, bound)
-            if bound is not None and isinstance(bound, Percent) == isinstance(amount, Percent)
-            else amount
-        )
+        return min(amount, bound) if bound is not None and isinstance(bound, Percent) == isinstance(amount, Percent) else amount
 
     return {name: kept(name, amount) for name, amount in least.items()}
 
@@ -121,9 +111,7 @@ def read_people(text: str) -> tuple[list[str], list[str]]:
     if text.strip() == "*":
         return ["*"], []
     users, _, groups = text.partition(" ")
-    names = [name.strip() for name in users.split(",")] + [
-        f"@{name.strip()}" for name in groups.split(",") if name.strip()
-    ]
+    names = [name.strip() for name in users.split(",")] + [f"@{name.strip()}" for name in groups.split(",") if name.strip()]
     good, bad = [], []
     for name in filter(None, names):
         try:

@@ -110,15 +110,12 @@ def read_allocations(path: Path) -> Allocations:
     top = read_xml(path)
     found = Allocations(path, YarnQueue("", top.line))
     if top.name != "allocations":
-        raise DocumentError(
-            f"{path}:{top.line}: <{top.name}> is not an allocation file: its outermost element is <allocations>"
-        )
+        raise DocumentError(f"{path}:{top.line}: <{top.name}> is not an allocation file: its outermost element is <allocations>")
     queues = top.named(*QUEUE_NAMES)
     roots = [each for each in queues if each.attributes.get("name", "").strip() == "root"]
     if roots and len(queues) > 1:
         found.wrong(
-            next(each.line for each in queues if each is not roots[0]),
-            "a root queue contains all others: move this one into it",
+            next(each.line for each in queues if each is not roots[0]), "a root queue contains all others: move this one into it"
         )
     if roots:
         found.root = _queue(found, roots[0], "")
@@ -204,9 +201,7 @@ def _rule(found: Allocations, element: Element) -> Rule | None:
     inner = [_rule(found, child) for child in element.named("rule")]
     if None in inner:
         return None
-    if name == "nestedUserQueue" and (
-        len(inner) != 1 or (inner[0] and inner[0].name in ("reject", "nestedUserQueue", "user"))
-    ):
+    if name == "nestedUserQueue" and (len(inner) != 1 or (inner[0] and inner[0].name in ("reject", "nestedUserQueue", "user"))):
         found.wrong(element.line, "nestedUserQueue holds one rule that finds the queue above")
         return None
     queue = element.attributes.get("queue", "root.default").strip().removeprefix("root.").replace(".", "/")
@@ -220,9 +215,7 @@ def read_site(path: Path) -> dict[str, Setting]:
     """Read the properties of a yarn-site.xml by name."""
     top = read_xml(path)
     if top.name != "configuration":
-        raise DocumentError(
-            f"{path}:{top.line}: <{top.name}> is not a yarn-site.xml: its outermost element is <configuration>"
-        )
+        raise DocumentError(f"{path}:{top.line}: <{top.name}> is not a yarn-site.xml: its outermost element is <configuration>")
     found = {}
     for element in top.named("property"):
         names, values = element.named("name"), element.named("value")

@@ -105,9 +105,7 @@ class HeadFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._file)
-            raise JournalError(
-                f"{journal}: another scheduler has it open: stop that one, or use another --home"
-            ) from None
+            raise JournalError(f"{journal}: another scheduler has it open: stop that one, or use another --home") from None
         found = newest(os.pread(self._file, 2 * _SLOT, 0))
         self._count = found[0] if found else 0
         self.head = found[1] if found else None

@@ -58,9 +58,7 @@ class MemoryStore:
         kept = [s for s in self._snapshots if s.sequence < snapshot.sequence]
         kept.append(snapshot._replace(parts=list(snapshot.parts)))
         sizes = accumulate((len(record.body) for record in reversed(self._records)), initial=0)
-        enough = [
-            r.envelope.sequence for r, after in zip(reversed(self._records), sizes, strict=False) if after >= keep
-        ]
+        enough = [r.envelope.sequence for r, after in zip(reversed(self._records), sizes, strict=False) if after >= keep]
         first = max((s.sequence for s in kept if enough and s.sequence <= enough[0]), default=0)
         self._snapshots = [s for s in kept if s.sequence >= first]
         self._records = [record for record in self._records if record.envelope.sequence > first]

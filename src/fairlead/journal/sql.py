@@ -159,20 +159,14 @@ class SqlStore:
     def missing_starts(self) -> str:
         """Return what is wrong if its head knows more scheduler starts than the journal; else empty."""
         missing = self._known.epoch - self.epoch if self._known else 0
-        return (
-            f"it is an older copy: {missing} start{'s' * (missing > 1)} of its scheduler are missing"
-            if missing > 0
-            else ""
-        )
+        return f"it is an older copy: {missing} start{'s' * (missing > 1)} of its scheduler are missing" if missing > 0 else ""
 
     def extent(self) -> Extent:
         with self._naming_damage():
             last = self._one("SELECT sequence, checksum FROM facts ORDER BY sequence DESC LIMIT 1") or (0, 0)
             (saved,) = self._one("SELECT max(sequence) FROM snapshots")
             (since,) = self._one("SELECT sum(length(body)) FROM facts WHERE sequence > ?", saved or 0)
-            return Extent(
-                *(int(number or 0) for number in (*last, saved, since))
-            )  # a damaged file may contain any type
+            return Extent(*(int(number or 0) for number in (*last, saved, since)))  # a damaged file may contain any type
 
     def _one(self, query: str, *values: object) -> Any:
         """Return the first row of a query, or None."""
@@ -205,9 +199,7 @@ class SqlStore:
         except OSError:
             there = False
         if not there or (self._head and not self._head.is_in_place()):
-            raise JournalFull(
-                f"{self.name}: it or its head was moved or deleted while in use: restore it, or stop the scheduler"
-            )
+            raise JournalFull(f"{self.name}: it or its head was moved or deleted while in use: restore it, or stop the scheduler")
         self._log_still_there()
 
     def _log_still_there(self) -> None:

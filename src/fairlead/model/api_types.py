@@ -12,9 +12,7 @@ from fairlead.model import specs
 from fairlead.model.specs import Quantities
 
 JobStatus = specs.JobStatus
-TaskStatus = Literal[
-    "waiting", "starting", "running", "stopping", "expiring", "revoking", "succeeded", "failed", "cancelled"
-]
+TaskStatus = Literal["waiting", "starting", "running", "stopping", "expiring", "revoking", "succeeded", "failed", "cancelled"]
 
 
 class AfterInfo(TypedDict):

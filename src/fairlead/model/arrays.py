@@ -112,18 +112,14 @@ def weights_of(values: ArrayLike | None, shape: tuple[int, ...], names: Sequence
         values = array[:, None] if isinstance(values, np.ndarray) else array[:, None].tolist()
     found = numbers_of("weight", values, shape, names)
     least = np.nextafter(LEAST_WEIGHT, 0)  # the fraction 1e-9 is slightly less than the float
-    refuse_where(
-        "weight", ~((found >= least) & (found <= 1e9)), found, "not a weight: use a number from 1e-9 to 1e9", names
-    )
+    refuse_where("weight", ~((found >= least) & (found <= 1e9)), found, "not a weight: use a number from 1e-9 to 1e9", names)
     return found
 
 
 def machines_of(value: object) -> int:
     """Return the number of machines behind a capacity."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not 1 <= int(value) <= MOST_MACHINES:
-        raise Fault(
-            "nodes", None, f"{shown(value)} is not a number of machines: use a whole number from 1 to {MOST_MACHINES}"
-        )
+        raise Fault("nodes", None, f"{shown(value)} is not a number of machines: use a whole number from 1 to {MOST_MACHINES}")
     return int(value)
 
 

@@ -401,16 +401,12 @@ def configuration_of(
 def _settings(path: Path | str, text: str, document: Document, queues: list[Queue]) -> Settings:
     """Return the settings of a document. Raises DocumentError if they do not fit its queues."""
     s = document.scheduler
-    bounds = {
-        name.strip("/") if name != "/" else ROOT: Bounds(**dict(table)) for name, table in document.bounds.items()
-    }
+    bounds = {name.strip("/") if name != "/" else ROOT: Bounds(**dict(table)) for name, table in document.bounds.items()}
     for name, message in _bounds_faults(bounds, queues):
         raise DocumentError(fault(path, text, ("bounds", name), message, ""))
     for number, key, message in _placement_faults(document.placement, queues):
         raise DocumentError(fault(path, text, ("placement", number, key), message, ""))
-    placement = [
-        Placement(**{**dict(table), "by": table.by or "", "queue": table.queue or ""}) for table in document.placement
-    ]
+    placement = [Placement(**{**dict(table), "by": table.by or "", "queue": table.queue or ""}) for table in document.placement]
     return Settings(
         s.reserve_after,
         s.max_losses,
@@ -523,9 +519,7 @@ def _by_kind(amounts: dict[str, Any]) -> tuple[Quantities, dict[str, float]]:
     return {name: amount for name, amount in amounts.items() if name not in percent}, percent
 
 
-def _history_faults(
-    queues: list[Queue], policies: dict[str, Any], nodes: list[NodeTable]
-) -> Iterator[tuple[int, str, str]]:
+def _history_faults(queues: list[Queue], policies: dict[str, Any], nodes: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
     """Yield errors of policies that count past use, but would have none: (number of the table, key, message)."""
     for number, queue in enumerate(queues):
         names = [name for name in path_to_root(queue.name) if policies.get(name)]
@@ -536,12 +530,7 @@ def _history_faults(
         if queue.history == 0.0:
             message = f'{policy.name} counts past use: leave history out, or write a half-life, such as "7d"'
             yield number, "history", message
-        if (
-            names[0] == queue.name
-            and policy.resource
-            and nodes
-            and not any(n.capacity.get(policy.resource) for n in nodes)
-        ):
+        if names[0] == queue.name and policy.resource and nodes and not any(n.capacity.get(policy.resource) for n in nodes):
             message = f"{policy.name} counts the use of {policy.resource}, and no node has any: name another resource"
             yield number, "policy", message
 
@@ -551,10 +540,7 @@ def _bounds_faults(bounds: dict[str, Bounds], queues: list[Queue]) -> Iterator[t
     there = {queue.name for queue in queues} or {USERS}
     for name, own in bounds.items():
         if name != EVERYWHERE and name not in there:
-            yield (
-                name,
-                f'there is no queue {name!r} here: name a declared one, or "{EVERYWHERE}" for all of them',
-            )
+            yield (name, f'there is no queue {name!r} here: name a declared one, or "{EVERYWHERE}" for all of them')
         for key in ("requests", "streams", "programs"):
             if name != EVERYWHERE and getattr(own, key) is not None:
                 yield name, f'{key} cannot be bounded per queue: write them under "{EVERYWHERE}"'
@@ -572,11 +558,7 @@ def _placement_faults(rules: list[PlacementTable], queues: list[Queue]) -> Itera
         if rule.not_asked and rule.by != "asked":
             yield number, "not_asked", 'needs by = "asked"'
         if decided is not None:
-            yield (
-                number,
-                "by",
-                f"is never reached: rule {decided + 1} finds a queue for everybody; move it up, or remove it",
-            )
+            yield (number, "by", f"is never reached: rule {decided + 1} finds a queue for everybody; move it up, or remove it")
         if rule.create and (rule.create_own or not rule.own) and rule.by in (None, "user"):
             decided = number
 
@@ -592,13 +574,7 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
     for number, queue in enumerate(queues):
         for up in ancestors(queue.name):
             if up != ROOT and up not in by_name:
-                return [
-                    (
-                        number,
-                        "name",
-                        f"{queue.name!r} has no parent queue: declare [[queue]] name = {up!r} as well",
-                    )
-                ]
+                return [(number, "name", f"{queue.name!r} has no parent queue: declare [[queue]] name = {up!r} as well")]
         own = (queue.guarantee, queue.guarantee_percent, queue.limit, queue.limit_percent)
         if queue.name == ROOT and (any(own) or queue.weight != 1.0):
             return [
@@ -619,9 +595,7 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
         if tables[number].order == "fair" and queue.name.rpartition("/")[2] == USERS:
             return [(number, "order", f"{queue.name!r} is a leaf of one user already: leave order out")]
         if queue.strict and queue.name in inner:
-            return [
-                (number, "strict", f"{queue.name!r} has queues below it: set strict in the leaves, which have the jobs")
-            ]
+            return [(number, "strict", f"{queue.name!r} has queues below it: set strict in the leaves, which have the jobs")]
         if queue.history is not None and queue.name not in inner:
             message = f"{queue.name!r} has no queues below it whose past use could count: set it in the queue above"
             return [(number, "history", message)]
@@ -647,9 +621,7 @@ def _guarantee_faults(queues: list[Queue], policies: dict[str, Any]) -> Iterator
             yield number, "lend", f"has no guarantee of {resource} to lend: add it to the guarantee"
         above = ancestors(queue.name)[0] if queue.name else ROOT
         if queue.weight == 0 and not getattr(policies.get(above), "has_floors", False):
-            message = (
-                f"0 is not a weight under the policy of {written(above)!r}: use more, or yarn-drf or yarn-fair there"
-            )
+            message = f"0 is not a weight under the policy of {written(above)!r}: use more, or yarn-drf or yarn-fair there"
             yield number, "weight", message
         if not getattr(policies.get(queue.name), "has_floors", False):
             yield from ((number, "guarantee", message) for message in _over_promised(queue, below.get(queue.name, [])))

@@ -331,9 +331,7 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
         path = Path(source)
         text, raw = read_table(path)
     if "queue" in raw and "user" not in raw:
-        raise DocumentError(
-            f"{path}: is a scheduler's configuration: an allocation problem has [[user]] in place of [[queue]]"
-        )
+        raise DocumentError(f"{path}: is a scheduler's configuration: an allocation problem has [[user]] in place of [[queue]]")
     document = validated(ProblemDocument, path, text, raw)
     for location, message in _faults(document):
         raise DocumentError(fault(path, text, location, message, ""))
@@ -352,9 +350,7 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
         rows = [[getattr(user, of).get(name, absent) for name in resources] for user in users]
         return exact_array(Fraction(x) for row in rows for x in row).reshape(len(users), len(resources))
 
-    weights = [
-        user.weight if isinstance(user.weight, dict) else dict.fromkeys(resources, user.weight) for user in users
-    ]
+    weights = [user.weight if isinstance(user.weight, dict) else dict.fromkeys(resources, user.weight) for user in users]
     try:
         found = Problem.from_arrays(
             exact_array(Fraction(total[name]) for name in resources),
@@ -417,12 +413,7 @@ def _machines(document: ProblemDocument, resources: tuple[str, ...]) -> Machines
 def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]]:
     """Return the errors of a problem as a whole: place and message."""
     if (document.capacity is None) == (not document.node):
-        return [
-            (
-                ("capacity",),
-                'nothing to share: write either capacity = { cpu = 9, memory = "18Gi" } or [[node]] tables',
-            )
-        ]
+        return [(("capacity",), 'nothing to share: write either capacity = { cpu = 9, memory = "18Gi" } or [[node]] tables')]
     if not document.user:
         return [(("user",), "there are no users: write [[user]] tables with name and demand")]
     there = set(document.capacity if document.capacity is not None else ())
@@ -439,15 +430,11 @@ def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]
         for key in ("demand", "guarantee", "limit"):
             unknown = sorted(set(getattr(user, key)) - there)
             if unknown:
-                message = (
-                    f"there is no {unknown[0]!r} to share: use {', '.join(sorted(there))}, or add it to the capacity"
-                )
+                message = f"there is no {unknown[0]!r} to share: use {', '.join(sorted(there))}, or add it to the capacity"
                 return [(("user", number, key), message)]
         weighed = sorted(set(user.weight) - there) if isinstance(user.weight, dict) else []
         if weighed:
-            return [
-                (("user", number, "weight"), f"there is no {weighed[0]!r} to weigh: use {', '.join(sorted(there))}")
-            ]
+            return [(("user", number, "weight"), f"there is no {weighed[0]!r} to weigh: use {', '.join(sorted(there))}")]
         if user.on and not any(_meets(node, user) for node in document.node):
             return [(("user", number, "on"), "no [[node]] has these labels: the user could get nothing")]
     return []

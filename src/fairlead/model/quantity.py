@@ -68,9 +68,7 @@ def parse_quantity(resource: str, value: object) -> int:
         raise ValueError(f"{resource}: {text} is negative: a quantity is zero or more")
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(
-            f"{resource}: {text!r} is not a quantity: write a number, then one of m k M G T Ki Mi Gi Ti or nothing"
-        )
+        raise ValueError(f"{resource}: {text!r} is not a quantity: write a number, then one of m k M G T Ki Mi Gi Ti or nothing")
     try:
         base = _base_units(resource, match)
     except ValueError:
@@ -101,9 +99,7 @@ def parse_quantities(values: Mapping[str, object]) -> dict[str, int]:
     return {name: parse_quantity(name, value) for name, value in values.items()}
 
 
-def read_number(
-    text: str, kind: type[int] | type[float] = float, least: float | None = None, most: float | None = None
-) -> float:
+def read_number(text: str, kind: type[int] | type[float] = float, least: float | None = None, most: float | None = None) -> float:
     """Read the number in a row or an option.
 
     Raises ValueError, worded as for documents, if it is no number or not from `least` to `most`.

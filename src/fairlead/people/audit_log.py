@@ -14,17 +14,7 @@ from fairlead.model.quantity import format_quantities
 from fairlead.model.specs import Job, path_to_root, written
 from fairlead.people.audit_records import AuditRecord
 from fairlead.people.private_queues import without
-from fairlead.people.rules import (
-    Caller,
-    Rules,
-    acts_on,
-    administers,
-    operates,
-    reaches,
-    rules_all,
-    seen_queue,
-    sees_names,
-)
+from fairlead.people.rules import Caller, Rules, acts_on, administers, operates, reaches, rules_all, seen_queue, sees_names
 from fairlead.scheduler.facts import (
     EDITABLE,
     Configured,
@@ -157,11 +147,7 @@ class Page:
     """
 
     def __init__(
-        self,
-        allows: Callable[[AuditEntry, Job | None], bool],
-        records: Iterator[AuditRecord],
-        before: Position,
-        most: int,
+        self, allows: Callable[[AuditEntry, Job | None], bool], records: Iterator[AuditRecord], before: Position, most: int
     ) -> None:
         self._allows, self._most, self._size = allows, most, 0
         self._records = records

@@ -68,19 +68,14 @@ class AuditRecords:
             lines = 1 if minute != this else lines + 1
             self._minutes[by] = this, lines
         if left_out:
-            more = AuditRecord(
-                now, by[:MOST_CHARACTERS], f"{left_out} more requests", "refused", "", "too many to log each"
-            )
+            more = AuditRecord(now, by[:MOST_CHARACTERS], f"{left_out} more requests", "refused", "", "too many to log each")
             self._write(whose, more)
         if lines <= LINES_A_MINUTE:
             self._write(
-                whose,
-                AuditRecord(now, by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "refused", queue, why[:MOST_CHARACTERS]),
+                whose, AuditRecord(now, by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "refused", queue, why[:MOST_CHARACTERS])
             )
 
-    def newest_first(
-        self, by: str | None = None, since: float = 0.0, before: float | None = None
-    ) -> Iterator[AuditRecord]:
+    def newest_first(self, by: str | None = None, since: float = 0.0, before: float | None = None) -> Iterator[AuditRecord]:
         """Iterate over entries with ``since <= at < before``, newest first, optionally of one person. Reads lazily."""
         theirs = (f"{by}.done", f"{by}.refused", f"{STRANGERS}.refused")
         names = [name for name in self._names() if by is None or name in theirs]

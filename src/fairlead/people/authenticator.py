@@ -112,9 +112,7 @@ class Authenticator:
         if self.personal:
             if uid in (0, self.owner.uid):
                 return self.owner
-            raise Stranger(
-                f"this scheduler belongs to {self.owner.name} alone, and you are uid {uid}", f"uid {uid}", known=True
-            )
+            raise Stranger(f"this scheduler belongs to {self.owner.name} alone, and you are uid {uid}", f"uid {uid}", known=True)
         person = self.accounts.remembered(uid) or await asyncio.to_thread(self.accounts.by_uid, uid)
         if person is None:
             raise Stranger(f"uid {uid} has no account on {os.uname().nodename}: ask for one", f"uid {uid}", known=True)

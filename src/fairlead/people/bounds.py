@@ -16,13 +16,7 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.framework_index import holds_jobs_of
 
 DEFAULT = Bounds(
-    requests=500.0,
-    streams=200,
-    programs=100,
-    jobs=50_000,
-    tasks=2_000_000,
-    environment=256 * 2**20,
-    output_limit=10 * 2**30,
+    requests=500.0, streams=200, programs=100, jobs=50_000, tasks=2_000_000, environment=256 * 2**20, output_limit=10 * 2**30
 )
 """The bounds that apply unless the configuration sets others. Busy users normally stay below them."""
 
@@ -48,9 +42,7 @@ def default_bounds(rules: Rules, caller: Caller) -> Bounds:
 
 def output_limit(rules: Rules, leaf: str) -> int | None:
     """Return the bytes of output that one task of a leaf may write; None for no limit."""
-    said = [bounds.output_limit for _, bounds in _said(rules, leaf)] + [
-        rules.bounds.get(EVERYWHERE, Bounds()).output_limit
-    ]
+    said = [bounds.output_limit for _, bounds in _said(rules, leaf)] + [rules.bounds.get(EVERYWHERE, Bounds()).output_limit]
     nearest = next((limit for limit in said if limit is not None), None)
     return nearest if nearest is not None or rules.personal else DEFAULT.output_limit
 
@@ -92,6 +84,4 @@ def _check(bounds: Bounds, has: Load, new: Iterable[Load], where: str) -> None:
         (bounds.environment, total.bytes, "bytes of commands, environments and labels of jobs that have not ended"),
     ):
         if most is not None and count > most:
-            raise Refused(
-                f"that would be {count:,} {what}{where}, and one person has {most:,} at most: wait until some end"
-            )
+            raise Refused(f"that would be {count:,} {what}{where}, and one person has {most:,} at most: wait until some end")

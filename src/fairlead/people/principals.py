@@ -30,9 +30,7 @@ class PrincipalTable(Table):
     name: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^:\x00-\x1f\x7f]+$")]
     secret: Annotated[str, Field(min_length=1, max_length=4096)]
     account: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    roles: (
-        Annotated[list[Annotated[str, AfterValidator(check_queue_name)]], Field(min_length=1, max_length=1000)] | None
-    ) = None
+    roles: Annotated[list[Annotated[str, AfterValidator(check_queue_name)]], Field(min_length=1, max_length=1000)] | None = None
     requests: Annotated[float, Field(gt=0)] | None = None
 
 

@@ -31,9 +31,7 @@ def without(told: Any, hidden: Mapping[str, str]) -> Any:
     if isinstance(told, dict):
         return {key: without(value, hidden) for key, value in told.items() if key not in hidden}
     if isinstance(told, list):
-        rows = [
-            each for each in told if not (isinstance(each, dict) and {each.get("name"), each.get("queue")} & {*hidden})
-        ]
+        rows = [each for each in told if not (isinstance(each, dict) and {each.get("name"), each.get("queue")} & {*hidden})]
         return [without(each, hidden) for each in rows]
     if isinstance(told, str):
         return _NAME.sub(lambda found: hidden.get(found[0], found[0]), told)
@@ -44,10 +42,7 @@ def job_as_seen(rules: Rules, caller: Caller, job: Job, told: Any) -> Any:
     """Return a job's description as the caller may see it, including the queue that its tasks were preempted for."""
     found = as_seen(rules, caller, job, told)
     if found["revoked"] is not None:
-        found = {
-            **found,
-            "revoked": without(found["revoked"], hidden_leaves(rules, caller, [found["revoked"]["queue"]])),
-        }
+        found = {**found, "revoked": without(found["revoked"], hidden_leaves(rules, caller, [found["revoked"]["queue"]]))}
     return found
 
 

@@ -14,18 +14,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fairlead.model.specs import (
-    ROOT,
-    USERS,
-    Bounds,
-    Framework,
-    Job,
-    Queue,
-    ancestors,
-    path_to_root,
-    settings_for,
-    written,
-)
+from fairlead.model.specs import ROOT, USERS, Bounds, Framework, Job, Queue, ancestors, path_to_root, settings_for, written
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.framework_index import holds_jobs_of, queue_of
@@ -171,8 +160,7 @@ def check_submits(rules: Rules, caller: Caller, leaf: str, user: str | None) -> 
         raise Forbidden(f"{name} may not submit to queue {holds_jobs_of(leaf)!r}: {_who_submits(rules, caller, leaf)}")
     if caller.person.uid == 0 and not (rules.root_tasks or rules.personal):
         raise Forbidden(
-            "root's own tasks do not run here: submit as the person they belong to, or set root_tasks = true in the "
-            "configuration"
+            "root's own tasks do not run here: submit as the person they belong to, or set root_tasks = true in the configuration"
         )
     return user or name
 

@@ -55,9 +55,7 @@ class Tokens:
         try:
             with open_plain(path, os.geteuid()) as file:
                 if os.fstat(file.fileno()).st_mode & 0o022:
-                    raise Refused(
-                        f"{path}: others may write to it: check who did, or move it away and create new tokens"
-                    )
+                    raise Refused(f"{path}: others may write to it: check who did, or move it away and create new tokens")
                 kept = msgspec.json.decode(file.read(), type=list[Token])
         except FileNotFoundError:
             kept = []
@@ -68,12 +66,7 @@ class Tokens:
         self._tokens = {token.id: token for token in kept}
 
     def new(
-        self,
-        person: Person,
-        *,
-        seconds: float | None = None,
-        queues: list[str] | None = None,
-        read_only: bool = False,
+        self, person: Person, *, seconds: float | None = None, queues: list[str] | None = None, read_only: bool = False
     ) -> tuple[Token, str]:
         """Create a token for a person, valid for `seconds`. Return what is stored and the token itself."""
         secret, now = secrets.token_urlsafe(32), time.time()

@@ -34,12 +34,7 @@ if TYPE_CHECKING:
 MOST_STEPS_SHOWN = 1000
 MOST_IN_FRACTIONS = 1000
 """Most users for whom fractions replace untrustworthy floating point unasked."""
-_STOPS = {
-    DEMAND: "its demand is met",
-    LIMIT: "its limit",
-    NOT_TAKEN: "it takes no part",
-    SLOT: "no slot left",
-}
+_STOPS = {DEMAND: "its demand is met", LIMIT: "its limit", NOT_TAKEN: "it takes no part", SLOT: "no slot left"}
 MOST_SHOWN = 40
 """Most users in a printed table."""
 MOST_DRAWN = 60
@@ -152,20 +147,10 @@ class Allocation:
             for i in range(len(self.tasks))
         ]
         resources = [
-            {
-                "name": name,
-                "capacity": _plain(problem.capacity[j]),
-                "used": _plain(self.used[j]),
-                "left": _plain(self.left[j]),
-            }
+            {"name": name, "capacity": _plain(problem.capacity[j]), "used": _plain(self.used[j]), "left": _plain(self.left[j])}
             for j, name in enumerate(problem.resources)
         ]
-        found: dict[str, Any] = {
-            "policy": self.policy,
-            "users": users,
-            "resources": resources,
-            "notes": self.division.notes,
-        }
+        found: dict[str, Any] = {"policy": self.policy, "users": users, "resources": resources, "notes": self.division.notes}
         if self.division.prices is not None:
             found["prices"] = _named(problem, self.division.prices)
         return found
@@ -174,8 +159,7 @@ class Allocation:
         """Return the steps of whole tasks as plain data for JSON: the user, the machine, and the use after it."""
         users = self.problem.users
         return [
-            {"serves": users[step.user], "node": step.node, "used": [_plain(used) for used in step.used]}
-            for step in self.steps
+            {"serves": users[step.user], "node": step.node, "used": [_plain(used) for used in step.used]} for step in self.steps
         ]
 
     def to_frame(self) -> "pandas.DataFrame":
@@ -254,9 +238,7 @@ def allocate(
     problem = as_problem(problem)
     chosen = _chosen(policy, placement)
     if not len(problem.users):
-        return Allocation(
-            problem.floats(), chosen.name, Division(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
-        )
+        return Allocation(problem.floats(), chosen.name, Division(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)))
     _check_policy(problem, chosen, discrete)
     if discrete and isinstance(chosen, OrderingPolicy):
         numbers = problem.exact()
@@ -281,9 +263,7 @@ def _check_policy(problem: Problem, chosen: DividingPolicy, discrete: bool) -> N
             raise PolicyError(f"{chosen.name}: has no order for indivisible tasks: leave out discrete")
         return
     if problem.machines is not None and not isinstance(chosen, ByFilling):
-        raise PolicyError(
-            f"{chosen.name}: divides only machines that are alike, without constraints: use drf, tsf or asset"
-        )
+        raise PolicyError(f"{chosen.name}: divides only machines that are alike, without constraints: use drf, tsf or asset")
     if not hasattr(chosen, "divide"):
         raise PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
 

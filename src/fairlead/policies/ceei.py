@@ -34,9 +34,7 @@ class Ceei:
     def divide(self, problem: Problem) -> Division:
         """Find the prices, and what each user buys. A weight is a user's budget."""
         if problem.demand.dtype == object:
-            raise PolicyError(
-                "ceei: prices are roots of polynomials, and are computed only in floating point: leave out exact"
-            )
+            raise PolicyError("ceei: prices are roots of polynomials, and are computed only in floating point: leave out exact")
         if (problem.guarantee > 0).any():
             raise PolicyError("ceei: cannot guarantee anything: remove the guarantees")
         if (problem.weight != problem.weight[:, :1]).any():

@@ -159,10 +159,7 @@ def _by_waste(
     largest, total = [Fraction(max(c)) for c in by_resource], [Fraction(sum(c)) for c in by_resource]
     scarce = [j for j, amounts in enumerate(by_resource) if total[j] and not all(amounts)]
     about = [
-        tuple(
-            big / 2 ** (int(big // c).bit_length() - 1) if c else Fraction(0)
-            for big, c in zip(largest, room, strict=True)
-        )
+        tuple(big / 2 ** (int(big // c).bit_length() - 1) if c else Fraction(0) for big, c in zip(largest, room, strict=True))
         for room in free
     ]
 
@@ -197,9 +194,7 @@ def _serve_promised(promised: Any, tasks: list[int], order: Order, serve: Callab
             ahead.remove(first)
 
 
-def _node_for(
-    demand: list[tuple[int, Any]], free: list[list[Any]], groups: list[list[int]], placement: Placement
-) -> int | None:
+def _node_for(demand: list[tuple[int, Any]], free: list[list[Any]], groups: list[list[int]], placement: Placement) -> int | None:
     """Return a machine with room in the first group that has one, by the placement rule; None if none has."""
     choose = min if placement == "best" else max
     for group in groups:

@@ -81,6 +81,4 @@ class OverTime:
 
     def divide(self, problem: Problem) -> Division:
         """Refuse: a problem is one moment, without a past."""
-        raise PolicyError(
-            f"{self.name}: counts past use, and a problem has no past: name it in fairlead.toml, or for simulate"
-        )
+        raise PolicyError(f"{self.name}: counts past use, and a problem has no past: name it in fairlead.toml, or for simulate")

@@ -17,9 +17,7 @@ EXACT = 100
 """Most siblings with shares in fractions; with more, floating point saves time."""
 
 
-def divide(
-    total: Fraction, weight: Sequence[float], least: Sequence[int], most: Sequence[int | None]
-) -> list[Fraction]:
+def divide(total: Fraction, weight: Sequence[float], least: Sequence[int], most: Sequence[int | None]) -> list[Fraction]:
     """Divide a quantity of one resource among siblings.
 
     Parameters

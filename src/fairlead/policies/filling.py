@@ -123,9 +123,7 @@ def fill(
     left = capacity.copy()
     for i in np.flatnonzero(~takes_part & (floor > 0)):
         left -= demand[i] * floor[i]
-    d, v, m, f = (
-        (demand, speed, most, floor) if len(rows) == n else (demand[rows], speed[rows], most[rows], floor[rows])
-    )
+    d, v, m, f = (demand, speed, most, floor) if len(rows) == n else (demand[rows], speed[rows], most[rows], floor[rows])
     starts, ends = np.flatnonzero(f > 0), np.flatnonzero(m >= 0)
     starts = starts[np.argsort(f[starts] / v[starts], kind="stable")]
     ends = ends[np.argsort(m[ends] / v[ends], kind="stable")]
@@ -140,24 +138,18 @@ def fill(
     met, risen = why == DEMAND, rose & (why >= 0)
     x[rows[met]] = m[met]
     x[rows[risen]] = (
-        [v[i] * levels[at[i] - 1] for i in np.flatnonzero(risen)]
-        if exact
-        else v[risen] * np.array(levels)[at[risen] - 1]
+        [v[i] * levels[at[i] - 1] for i in np.flatnonzero(risen)] if exact else v[risen] * np.array(levels)[at[risen] - 1]
     )
     stop[rows] = np.where(met & limited[rows], LIMIT, why)
     rounds[rows] = at
     return Filling(x, stop, rounds, levels)
 
 
-def _as_whole_numbers(
-    capacity: Numbers, demand: Numbers, speed: Numbers, most: Numbers, floor: Numbers
-) -> tuple[Any, Fraction]:
+def _as_whole_numbers(capacity: Numbers, demand: Numbers, speed: Numbers, most: Numbers, floor: Numbers) -> tuple[Any, Fraction]:
     """Scale the problem to whole numbers. Also return the factor that turns its levels into the problem's."""
     tasks = lcm(*(x.denominator for x in (*most, *floor)))
     each = lcm(*(x.denominator for x in speed))
-    columns = [
-        lcm(c.denominator, *(x.denominator for x in column)) for c, column in zip(capacity, demand.T, strict=True)
-    ]
+    columns = [lcm(c.denominator, *(x.denominator for x in column)) for c, column in zip(capacity, demand.T, strict=True)]
 
     def whole(values: Numbers, scale: int) -> Numbers:
         return np.array([int(x * scale) for x in values], object)
@@ -170,9 +162,7 @@ def _as_whole_numbers(
     return (room, scaled.reshape(demand.shape), whole(speed, each), ceiling, whole(floor, tasks)), Fraction(each, tasks)
 
 
-def loop(
-    capacity: Any, demand: Any, speed: Any, most: Any, floor: Any, starts: Any, ends: Any
-) -> tuple[Any, Any, Any, Any, Any]:
+def loop(capacity: Any, demand: Any, speed: Any, most: Any, floor: Any, starts: Any, ends: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Process events in the order of their levels until no user rises. `capacity` is overwritten.
 
     Long because all events change the same few sums: split up, each part would take ten arrays.

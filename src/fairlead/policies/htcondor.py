@@ -54,9 +54,7 @@ def effective_priority(real: Amount, factor: float = FACTOR) -> Amount:
     Raises PolicyError for a smaller factor: with 0, use would not count.
     """
     if not 1.0 <= factor < math.inf:
-        raise PolicyError(
-            f"a priority factor of {factor:g} is not valid: write a number from 1 up; the default is {FACTOR:g}"
-        )
+        raise PolicyError(f"a priority factor of {factor:g} is not valid: write a number from 1 up; the default is {FACTOR:g}")
     return real * factor
 
 

@@ -89,9 +89,7 @@ def solve(program: Program) -> Optimum | None:
         return Optimum(np.asarray(solution.col_value), np.asarray(solution.row_dual))
     basis, kinds = h.getBasis(), highspy.HighsBasisStatus
     sides = {kinds.kLower: -1, kinds.kUpper: 1, kinds.kBasic: 0}
-    return _in_fractions(
-        program, [sides.get(s, -1) for s in basis.col_status], [sides.get(s, -1) for s in basis.row_status]
-    )
+    return _in_fractions(program, [sides.get(s, -1) for s in basis.col_status], [sides.get(s, -1) for s in basis.row_status])
 
 
 def _in_fractions(program: Program, columns: list[int], rows: list[int]) -> Optimum:

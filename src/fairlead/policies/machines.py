@@ -120,9 +120,7 @@ def _raise_least(
         least=np.append(nothing, zero),
         most=np.full(columns, np.inf),
         row_least=np.concatenate([np.full(kinds * m, -np.inf), np.where(free, zero, level / unit), lowest]),
-        row_most=np.concatenate(
-            [np.where(room > 0, zero + 1, zero).ravel(), np.where(free, np.inf, level / unit), highest]
-        ),
+        row_most=np.concatenate([np.where(room > 0, zero + 1, zero).ravel(), np.where(free, np.inf, level / unit), highest]),
         starts=starts,
         index=index,
         values=np.array(values),

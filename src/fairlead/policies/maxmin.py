@@ -53,9 +53,7 @@ class MaxMin:
 
     def _column(self, problem: Problem) -> int:
         if self.resource not in problem.resources:
-            raise PolicyError(
-                f"maxmin: there is no {self.resource!r} to share: use one of {', '.join(problem.resources)}"
-            )
+            raise PolicyError(f"maxmin: there is no {self.resource!r} to share: use one of {', '.join(problem.resources)}")
         return problem.resources.index(self.resource)
 
 

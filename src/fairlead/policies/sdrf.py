@@ -112,9 +112,7 @@ def goes_first(committed: F64, taken: F64, even_part: F64, capacity: F64) -> NDA
     int64 array, shape (users,)
         Rows, the first to be served first.
     """
-    found: NDArray[np.int64] = np.lexsort(
-        (growth(committed, taken, even_part, capacity), priority(committed, taken, capacity))
-    )
+    found: NDArray[np.int64] = np.lexsort((growth(committed, taken, even_part, capacity), priority(committed, taken, capacity)))
     return found
 
 

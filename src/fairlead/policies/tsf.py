@@ -14,9 +14,7 @@ from fairlead.policies.filling import ByFilling
 def speed(problem: Problem) -> Numbers:
     """Return the tasks that each user could run alone, times its weight (one number per user)."""
     kinds = problem.machines
-    capacity = (
-        [problem.capacity] if kinds is None else [c * k for c, k in zip(kinds.capacity, kinds.count, strict=True)]
-    )
+    capacity = [problem.capacity] if kinds is None else [c * k for c, k in zip(kinds.capacity, kinds.count, strict=True)]
     alone = problem.tasks * 0
     for room in capacity:
         fits = problem.tasks * 0 - 1  # on this kind of machine; -1: no bound yet

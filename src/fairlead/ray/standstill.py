@@ -70,17 +70,11 @@ class Standstill:
         from ray.autoscaler.v2.sdk import get_cluster_status
 
         jobs = self._client.get_all_job_info(timeout=10).items()
-        drivers = [
-            (number.hex(), job.is_running_tasks) for number, job in jobs if not job.is_dead and self._is_ours(job)
-        ]
+        drivers = [(number.hex(), job.is_running_tasks) for number, job in jobs if not job.is_dead and self._is_ours(job)]
         groups = self._ray.util.placement_group_table()
         # The id of a group ends with that of the driver that made it.
-        states = [
-            each["state"] for name, each in groups.items() if name.endswith(tuple(number for number, _ in drivers))
-        ]
-        if "CREATED" in states or self._is_used_outside(
-            [each for each in groups.values() if each["state"] == "CREATED"]
-        ):
+        states = [each["state"] for name, each in groups.items() if name.endswith(tuple(number for number, _ in drivers))]
+        if "CREATED" in states or self._is_used_outside([each for each in groups.values() if each["state"] == "CREATED"]):
             return False
         asked = get_cluster_status(self._address).resource_demands.ray_task_actor_demand
         return "PENDING" in states or (bool(asked) and any(has_tasks for _, has_tasks in drivers))

@@ -5,20 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from fairlead.model.cards import MOST_CARDS, bits_of, cards_of, named
+from fairlead.model.cards import named
 from fairlead.model.quantity import LARGEST, LEAST_MEMORY, format_quantities, format_quantity
-from fairlead.model.specs import (
-    ROOT,
-    USERS,
-    Job,
-    Node,
-    Queue,
-    Settings,
-    ancestors,
-    inner_names,
-    path_to_root,
-    settings_for,
-)
+from fairlead.model.specs import ROOT, USERS, Job, Node, Queue, Settings, ancestors, inner_names, path_to_root, settings_for
 from fairlead.scheduler.cluster import meets, tasks_that_fit, why_closed
 from fairlead.scheduler.facts import (
     FIXED_WHILE_RUNNING,
@@ -128,9 +117,7 @@ def submit(state: State, jobs: Sequence[Job], now: float) -> list[JobSubmitted]:
             raise type(refused)(f"jobs.{number}: {refused}") if len(jobs) > 1 else refused from None
         facts.append(JobSubmitted(at=now, id=state.index.last + 1 + number, job=moved))
     if state.tasks.n + sum(job.tasks for job in jobs) > MOST_WAITING:
-        raise Refused(
-            f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended"
-        )
+        raise Refused(f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended")
     return facts
 
 
@@ -153,9 +140,7 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
         raise Refused("demand: is empty: ask for something of some resource, such as cpu")
     unknown = sorted(set(job.demand) - set(state.resources))
     if unknown:
-        raise Refused(
-            f"demand: {unknown[0]}: no node has any: there is {', '.join(sorted(state.resources)) or 'nothing yet'}"
-        )
+        raise Refused(f"demand: {unknown[0]}: no node has any: there is {', '.join(sorted(state.resources)) or 'nothing yet'}")
     if job.gang and any(amount * job.tasks >= LARGEST for amount in job.demand.values()):
         raise Refused(f"tasks: a gang of {job.tasks} such tasks asks for more than can be counted: use fewer")
     if not -1_000_000 <= job.priority <= 1_000_000:
@@ -277,9 +262,7 @@ def _blocked_note(state: State, job: Job) -> str | None:
     number, name, bound = int(state.jobs.id[first]), state.display_name(job.queue), over_bound(state, first)
     before = f"queue {name} is strict, and job {number}, which goes first there,"
     if bound is not None:
-        return (
-            f"{before} can never start ({bound.text}): the job waits until that job is cancelled or its limit is raised"
-        )
+        return f"{before} can never start ({bound.text}): the job waits until that job is cancelled or its limit is raised"
     return f"{before} is too large for all nodes that take tasks: the job waits until that job is cancelled or more nodes join"
 
 
@@ -291,9 +274,7 @@ def doubt_about_memory(job: Job) -> str | None:
     return None
 
 
-def cancel(
-    state: State, job: int, indices: Sequence[int] | None, now: float, only_waiting: bool = False
-) -> JobCancelled | None:
+def cancel(state: State, job: int, indices: Sequence[int] | None, now: float, only_waiting: bool = False) -> JobCancelled | None:
     """Cancel a job, or some of its tasks; None if nothing is left to cancel.
 
     With `only_waiting`, placed tasks continue.
@@ -443,12 +424,11 @@ def forget_cards(state: State, node: str, there: Sequence[int] | None, now: floa
     row = state.cluster.rows.get(node)
     if row is None or there is None:
         return []
-    gone = cards_of(int(state.nodes.drained_cards[row]) & ~bits_of(there))
+    gone = sorted({*state.drained_cards(row)} - {*there})
     return [NodeResumed(at=now, node=node, cards=gone)] if gone else []
 
 
 def _known_cards(node: str, cards: Sequence[int], there: Sequence[int]) -> list[int]:
-    there = [card for card in there if card < MOST_CARDS]
     unknown = sorted({*cards} - {*there})
     if unknown:
         has = ", ".join(map(str, there)) or "none"

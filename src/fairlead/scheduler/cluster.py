@@ -1,10 +1,12 @@
 """The nodes: their specs, total capacity, and which of them meet which constraints."""
 
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
 
+from fairlead.model.cards import cards_of
 from fairlead.model.specs import Job, Node
 from fairlead.scheduler.tables import I64, NONE, Nodes, Offers, vector
 
@@ -78,7 +80,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self.total = self.total + capacity
         return row
 
-    def count_drained(self, row: int, in_use: int, table: Nodes, resources: list[str]) -> bool:
+    def count_drained(self, row: int, in_use: Set[int], table: Nodes, resources: list[str]) -> bool:
         """Keep the drained cards of a node that are not `in_use` out of its capacity, as far as it is free.
 
         So no task is placed for which no card is left. Returns True if that changed the capacity.
@@ -87,7 +89,8 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
             return False
         gpu, whole = resources.index("gpu"), self.specs[row].capacity.get("gpu", 0)
         free = whole - int(table.capacity[row, gpu] - table.free[row, gpu])
-        less = min(1000 * (int(table.drained_cards[row]) & ~in_use).bit_count(), max(0, free))
+        drained = {*cards_of(table.drained_cards[row].tolist())}
+        less = min(1000 * len(drained - in_use), max(0, free))
         change = whole - less - int(table.capacity[row, gpu])
         table.capacity[row, gpu] += change
         table.free[row, gpu] += change
@@ -131,9 +134,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         """Grow `masks` to all constraints and nodes, with spare rows and columns."""
         rows, columns = self.masks.shape
         if len(self.constraints) > rows or len(self.specs) > columns:
-            self.masks = np.zeros(
-                (max(2 * rows, len(self.constraints)), max(2 * columns, len(self.specs), 16)), np.bool_
-            )
+            self.masks = np.zeros((max(2 * rows, len(self.constraints)), max(2 * columns, len(self.specs), 16)), np.bool_)
             for number in range(len(self.constraints)):
                 self._fill(number)
 
@@ -144,8 +145,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
 def meets(labels: dict[str, str], constraints: Constraints) -> bool:
     """True if labels meet constraints."""
     return all(
-        labels.get(label) in values if label != OPEN_TO else not why_closed(labels, values[0])
-        for label, values in constraints
+        labels.get(label) in values if label != OPEN_TO else not why_closed(labels, values[0]) for label, values in constraints
     )
 
 

@@ -4,13 +4,13 @@ Tasks are updated in compiled code (:mod:`fairlead.scheduler.kernel`), all colum
 jobs that are more than their tasks: gangs, dependencies.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from fairlead.model.cards import bits_of
+from fairlead.model.cards import cards_of, words_of
 from fairlead.model.quantity import LARGEST
 from fairlead.model.specs import ROOT, Job
 from fairlead.outcomes import Outcome
@@ -76,18 +76,7 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, ENDED, NEXT_TICK
 from fairlead.scheduler.queue_tree import mark_exact
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import (
-    CANCEL,
-    EXPIRE,
-    IMPOSSIBLE,
-    JOB,
-    PLACED,
-    REVOKE,
-    REVOKING,
-    SUCCEEDED,
-    TRANSITIONS,
-    WAITING,
-)
+from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, JOB, PLACED, REVOKE, REVOKING, SUCCEEDED, TRANSITIONS, WAITING
 from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY, Bools, vector
 
 COMPACT_FROM = 100_000
@@ -207,9 +196,7 @@ def _node_joined(state: State, fact: NodeJoined) -> None:
     row = state.cluster.rows.get(fact.node.name)
     before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
-        raise Contradiction(
-            f"node {fact.node.name} would raise a resource's total above the largest that can be counted"
-        )
+        raise Contradiction(f"node {fact.node.name} would raise a resource's total above the largest that can be counted")
     before = state.cluster.closed_to, state.cluster.only_to
     row = state.cluster.join(fact.node, state.nodes, state.resources)
     _capacity_changed(state, row, fact.at)
@@ -235,7 +222,7 @@ def _capacity_changed(state: State, row: int, at: float) -> None:
 def _node_drained(state: State, fact: NodeDrained) -> None:
     row = _node_row(state, fact.node)
     if fact.cards:
-        state.nodes.drained_cards[row] |= bits_of(fact.cards)
+        _set_drained(state, row, {*state.drained_cards(row), *fact.cards})
         state.drained.add(row)
         drop_offers_on(state, row, "node changed", fact.at)
         return
@@ -248,22 +235,27 @@ def _node_drained(state: State, fact: NodeDrained) -> None:
 def _node_resumed(state: State, fact: NodeResumed) -> None:
     row = _node_row(state, fact.node)
     if fact.cards:
-        state.nodes.drained_cards[row] &= ~bits_of(fact.cards)
+        _set_drained(state, row, {*state.drained_cards(row)} - {*fact.cards})
         return
     state.nodes.draining[row] = False
     state.order.invalidate()
 
 
+def _set_drained(state: State, row: int, cards: Set[int]) -> None:
+    state.nodes.set_cards("drained_cards", np.array([row]), np.array([words_of(cards)], np.int64))
+
+
 def _count_drained(state: State, at: float) -> None:
     """Adjust the capacity of nodes with drained cards to which of these are in use now."""
     for row in list(state.drained):
-        in_use, task = 0, int(state.nodes.task[row])
+        in_use: set[int] = set()
+        task = int(state.nodes.task[row])
         while task != NONE:
-            in_use |= int(state.tasks.cards[task])
+            in_use |= {*cards_of(state.tasks.cards[task].tolist())}
             task = int(state.tasks.after[task])
         if state.cluster.count_drained(row, in_use, state.nodes, state.resources) and state.nodes.up[row]:
             _capacity_changed(state, row, at)
-        if not state.nodes.drained_cards[row]:
+        if not state.drained_cards(row):
             state.drained.discard(row)
 
 
@@ -396,13 +388,11 @@ def _tasks_started(state: State, fact: TasksStarted) -> None:
     if len(fact.ago):
         state.tasks.started_at[state.jobs.first[rows] + fact.index] -= fact.ago / 1000
     if len(fact.cards):
-        state.tasks.cards[state.jobs.first[rows] + fact.index] = fact.cards
+        state.tasks.set_cards("cards", state.jobs.first[rows] + fact.index, fact.cards.reshape(len(rows), -1))
     if state.frameworks.have_tasks:
         note_started(state, rows, fact.at)
     for k in scheduling.limited(view, rows).tolist():
-        until = float(
-            state.tasks.started_at[state.jobs.first[rows[k]] + fact.index[k]] + state.jobs.time_limit[rows[k]]
-        )
+        until = float(state.tasks.started_at[state.jobs.first[rows[k]] + fact.index[k]] + state.jobs.time_limit[rows[k]])
         state.deadlines.add(until, (int(fact.job[k]), int(fact.index[k]), int(fact.attempt[k])))
 
 
@@ -462,9 +452,7 @@ def _claim_kind(why: str) -> int:
     raise Contradiction(f"unknown class of claims: {why!r}")
 
 
-def _keep_nodes(
-    state: State, fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int, apart: I64
-) -> None:
+def _keep_nodes(state: State, fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int, apart: I64) -> None:
     group = int(state.jobs.group[state.job_row(fact.id)])
     nodes, tasks = np.asarray(fact.nodes, np.int64), np.asarray(fact.tasks, np.int64)
     n = state.holds.n

@@ -166,7 +166,7 @@ class TasksPlaced(TasksFact, frozen=True):
 class TasksStarted(TasksFact, frozen=True):
     """They run; each started `ago` milliseconds before. Empty: at once.
 
-    cards : bit i is set if it has card i of its node; empty if none has any
+    cards : the words of each one's cards (see :mod:`fairlead.model.cards`), one after another; empty if none has any
     """
 
     ago: Ints = field(default_factory=_unknown)

@@ -68,11 +68,7 @@ def bound_over(state: State, leaf: str, demand: I64, count: int, revocable: bool
                 more: dict[str, str | int] = {"resource": resource, "limit": int(limit[r]), "needed": needed}
                 return Bound("limit", text, {"queue": queue, **more})
         if spec.max_tasks is not None and spec.max_tasks < count:
-            text = (
-                f"{gang}, and queue {queue} may run {spec.max_tasks} at once"
-                if gang
-                else f"queue {queue} may run no tasks"
-            )
+            text = f"{gang}, and queue {queue} may run {spec.max_tasks} at once" if gang else f"queue {queue} may run no tasks"
             return Bound("max tasks", text, {"queue": queue, "limit": spec.max_tasks, "needed": count})
         if spec.max_jobs == 0:
             return Bound("max jobs", f"queue {queue} may run no jobs", {"queue": queue, "limit": 0, "needed": 1})

@@ -220,9 +220,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         self.task_of = {t.job: (who, task) for who, tasks in self.tasks.items() for task, t in tasks.items()}
 
     def copy(self) -> "Frameworks":
-        members = {
-            who: replace(m, leaves=dict(m.leaves), suppressed=list(m.suppressed)) for who, m in self.members.items()
-        }
+        members = {who: replace(m, leaves=dict(m.leaves), suppressed=list(m.suppressed)) for who, m in self.members.items()}
         tasks = {
             who: {task: replace(t, updates=list(t.updates), heard=list(t.heard)) for task, t in of.items()}
             for who, of in self.tasks.items()
@@ -234,9 +232,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         }
         offered, refused = dict(self.offered_apart), {leaf: list(each) for leaf, each in self.refused_apart.items()}
         known = list(self.gone), self.last_offer, dict(self.void)
-        taken, promised = (
-            {node: dict(each) for node, each in held.items()} for held in (self.ports, self.offered_ports)
-        )
+        taken, promised = ({node: dict(each) for node, each in held.items()} for held in (self.ports, self.offered_ports))
         graces, charges, last, yielding = dict(self.graces), dict(self.charges), dict(self.last_until), [*self.yielding]
         return Frameworks(
             members,
@@ -304,12 +300,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     def executor_on(self, who: str, name: str, node: str) -> int | None:
         """Return the job of a framework's executor on a node, if any."""
         return next(
-            (
-                job
-                for job, each in self.executors.items()
-                if (each.framework, each.name, each.node) == (who, name, node)
-            ),
-            None,
+            (job for job, each in self.executors.items() if (each.framework, each.name, each.node) == (who, name, node)), None
         )
 
     def acknowledge(self, job: int, update: int) -> None:

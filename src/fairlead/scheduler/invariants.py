@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fairlead.model.cards import cards_of
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
 from fairlead.scheduler.effects import has_leader_ended
 from fairlead.scheduler.framework_index import own_queue, plus
@@ -100,12 +101,7 @@ def _check_jobs(state: State) -> None:
     task = np.arange(len(whose)) + np.repeat(jobs.first[there] - np.cumsum(sizes) + sizes, sizes)
     status = state.tasks.status[task]
     held = (status >= PLACED) & (status <= REVOKING)
-    counts = {
-        "waiting": status == WAITING,
-        "holding": held,
-        "failed": status == FAILED,
-        "cancelled": status == CANCELLED,
-    }
+    counts = {"waiting": status == WAITING, "holding": held, "failed": status == FAILED, "cancelled": status == CANCELLED}
     for name, which in counts.items():
         found, kept = np.bincount(whose[which], minlength=n)[there], getattr(jobs, name)[there]
         for k in np.flatnonzero(kept != found):
@@ -182,9 +178,7 @@ def _check_sums(state: State) -> None:
         assert kept_offered == found_offered, f"queue {name!r} is offered {found_offered}, not {kept_offered}"
         amounts, count = spare[q].tolist(), int(spare_tasks[q])
         spares = queues.spare[q].tolist(), int(queues.spare_tasks[q])
-        assert spares == (amounts, count), (
-            f"revocable jobs of queue {name!r} use {amounts} in {count} tasks, not {spares}"
-        )
+        assert spares == (amounts, count), f"revocable jobs of queue {name!r} use {amounts} in {count} tasks, not {spares}"
     _check_lending(state)
 
 
@@ -208,13 +202,9 @@ def _check_role_reservations(state: State) -> list[tuple[str, int, I64]]:
             assert reservation.taken == has.pop((node, mark), {}), (
                 f"tasks do not use {reservation.taken} of reservation {mark} on {node}"
             )
-            assert reservation.offered == promised.pop((node, mark), {}), (
-                f"{reservation.offered} of {mark} is not offered"
-            )
+            assert reservation.offered == promised.pop((node, mark), {}), f"{reservation.offered} of {mark} is not offered"
             assert reservation.amount, f"reservation {mark} on {node} is empty"
-            assert min(reservation.idle.values(), default=0) >= 0, (
-                f"reservation {mark} on {node} is used beyond its amount"
-            )
+            assert min(reservation.idle.values(), default=0) >= 0, f"reservation {mark} on {node} is used beyond its amount"
             if reservation.there:
                 found.append((reservation.role, state.cluster.rows[node], vector(reservation.amount, state.resources)))
     assert not has, f"tasks use {has} of unknown reservations"
@@ -232,9 +222,7 @@ def _check_ports(state: State) -> None:
             has.setdefault(state.cluster.specs[state.tasks.node[row]].name, {})[number] = ranges
     assert f.ports == has, f"tasks have ports {has}, not {f.ports}"
     for node in f.ports | f.offered_ports:
-        given = [
-            each for held in (f.ports, f.offered_ports) for ranges in held.get(node, {}).values() for each in ranges
-        ]
+        given = [each for held in (f.ports, f.offered_ports) for ranges in held.get(node, {}).values() for each in ranges]
         assert count_of(joined(given)) == count_of(given), f"ports {given} of {node} are given twice"
     for node, held in f.offered_ports.items():
         there = state.offers.id[: state.offers.n][state.offers.node[: state.offers.n] == state.cluster.rows[node]]
@@ -255,15 +243,13 @@ def _check_lending(state: State) -> None:
 
 def _check_drained_cards(state: State, node: int) -> None:
     """Drained cards that nobody has are no part of the capacity, as far as there is room."""
-    drained, in_use = int(state.nodes.drained_cards[node]), 0
+    drained, in_use = {*state.drained_cards(node)}, set[int]()
     for task in _listed(state.nodes.task[node], state.tasks.after):
-        in_use |= int(state.tasks.cards[task])
+        in_use |= {*cards_of(state.tasks.cards[task].tolist())}
     whole = state.cluster.specs[node].capacity.get("gpu", 0)
     there, free = (state.quantities(column[node]).get("gpu", 0) for column in (state.nodes.capacity, state.nodes.free))
-    less = 1000 * (drained & ~in_use).bit_count()
-    assert whole - there == min(less, free + whole - there), (
-        f"node {node} has {there} of {whole} gpu, drained {drained:b}"
-    )
+    less = 1000 * len(drained - in_use)
+    assert whole - there == min(less, free + whole - there), f"node {node} has {there} of {whole} gpu, drained {drained}"
 
 
 def _listed(first: int, after: I32 | I64) -> list[int]:
@@ -291,9 +277,7 @@ def _check_holds(state: State) -> None:
         for h in here[np.lexsort((holds.rank[here], holds.start[here]))].tolist():
             counted = (apart >> holds.place[h]) & 1 == 0 if holds.place[h] != NONE else True
             back = demand[on & counted & (state.tasks.until[tasks] <= holds.start[h])].sum(axis=0)
-            assert back.tolist() == holds.back[h].tolist(), (
-                f"on node {spec.name} {back} is expected back, not {holds.back[h]}"
-            )
+            assert back.tolist() == holds.back[h].tolist(), f"on node {spec.name} {back} is expected back, not {holds.back[h]}"
             due = (holds.start[here] <= holds.start[h]) & (holds.start[h] < holds.end[here])
             most = np.max([np.zeros(len(back), np.int64), *claims], axis=0)
             claims.append(holds.amount[here[due]].sum(axis=0) - back)
@@ -318,9 +302,7 @@ def _check_holds(state: State) -> None:
         assert (kept > 0).all(), f"group {group} has holds for {kept} tasks"
         if gang or kinds[0] == RESERVATION:
             assert kept.sum() == max(1, gang), f"group {group} has holds for {kept} tasks, not {max(1, gang)}"
-        assert (
-            holds.amount[mine] == holds.tasks[mine][:, None] * state.shapes.demand[state.groups.shape_row[group]]
-        ).all()
+        assert (holds.amount[mine] == holds.tasks[mine][:, None] * state.shapes.demand[state.groups.shape_row[group]]).all()
         for name in ("rank", "start", "end", "slips", "since", "planned"):
             assert len(set(getattr(holds, name)[mine].tolist())) == 1, f"group {group} has holds that differ in {name}"
     leaves = state.groups.leaf[np.unique(holds.group[:n][holds.kind[:n] == RESERVATION])].tolist()
@@ -385,12 +367,8 @@ def _check_histograms(state: State) -> None:
     places = zip(histograms.places[sets, ways].tolist(), sets.tolist(), strict=True)
     what = list(zip(histograms.about[:n].tolist(), histograms.key[:n].tolist(), strict=True))
     assert len(set(what)) == n, "two histograms are about the same"
-    assert sorted(places) == [(row, set_of(*what[row])) for row in range(n)], (
-        "a histogram has another place than its own"
-    )
-    assert (histograms.total[:n] == histograms.counts[:n].sum(axis=1)).all(), (
-        "the counts of a histogram are not its total"
-    )
+    assert sorted(places) == [(row, set_of(*what[row])) for row in range(n)], "a histogram has another place than its own"
+    assert (histograms.total[:n] == histograms.counts[:n].sum(axis=1)).all(), "the counts of a histogram are not its total"
     assert (histograms.counts[:n] >= 0).all(), "a histogram counts less than nothing"
     for row in range(n):
         longest_first = np.repeat(np.arange(BINS), histograms.counts[row])[::-1]
@@ -456,9 +434,7 @@ def _check_parked(v: Any, state: State) -> None:
             stale = np.flatnonzero(~order.nodes.is_freed[: state.nodes.n])
             room = sum(int(scheduling.room_for(v, n, shape, count)) for n in stale.tolist())
             where = f"queue {state.tree.names[queues[0]]!r}"
-            assert room < count, (
-                f"{where}: group {b} is parked, and {room} tasks of it fit on nodes that are not marked freed"
-            )
+            assert room < count, f"{where}: group {b} is parked, and {room} tasks of it fit on nodes that are not marked freed"
 
 
 def _check_bounds(state: State) -> None:

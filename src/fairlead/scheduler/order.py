@@ -104,12 +104,7 @@ class Order:
         return self._view
 
     def _make_view(self, s: Records) -> View:
-        cache = {
-            "node_cache": self.nodes,
-            "queue_cache": self.queues,
-            "group_cache": self.groups,
-            "shape_cache": self.shapes,
-        }
+        cache = {"node_cache": self.nodes, "queue_cache": self.queues, "group_cache": self.groups, "shape_cache": self.shapes}
         tables = {**{name: getattr(s, name) for name in TABLES}, **cache}
         return View(
             **{name: table.rows for name, table in tables.items()},
@@ -237,12 +232,7 @@ class Order:
         """Give a new queue a slot among its siblings."""
         parent, cache = int(state.queues.parent[row]), self.queues
         fits = len(self.frames) > _depth(state, row)
-        if (
-            self.counts[IN_ORDER]
-            and fits
-            and cache.inner[parent]
-            and (state.queues.weight[row] <= cache.largest[parent]).all()
-        ):
+        if self.counts[IN_ORDER] and fits and cache.inner[parent] and (state.queues.weight[row] <= cache.largest[parent]).all():
             cache.extend(1)
             cache.scaled_weight[row] = _scaled_weights(state.queues.weight[row], cache.largest[parent])
             cache.limited[row] = NONE

@@ -284,15 +284,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         spec = self.spec_of(name)
         weighed = spec.weight if isinstance(spec.weight, dict) else {}
         in_percent = {*spec.guarantee_percent, *spec.limit_percent} - {ALL}
-        return {
-            *resources_of(spec.policy),
-            *spec.guarantee,
-            *spec.limit,
-            *spec.borrow,
-            *spec.lend,
-            *weighed,
-            *in_percent,
-        }
+        return {*resources_of(spec.policy), *spec.guarantee, *spec.limit, *spec.borrow, *spec.lend, *weighed, *in_percent}
 
 
 def _fractions(weights: np.ndarray) -> tuple[list[int], list[int]]:

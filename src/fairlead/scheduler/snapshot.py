@@ -146,12 +146,7 @@ def load(pieces: Iterable[bytes]) -> State:
     _refuse_unknown(known.rows, tables, "table")
     state = State()
     state.settings, state.resources = known.settings, known.resources
-    state.tree, state.cluster, state.index, state.dependencies = (
-        known.tree,
-        known.cluster,
-        known.index,
-        known.dependencies,
-    )
+    state.tree, state.cluster, state.index, state.dependencies = (known.tree, known.cluster, known.index, known.dependencies)
     state.shape_keys, state.broken_gangs = known.shape_keys, set(known.broken_gangs)
     state.revocations, state.frameworks = known.revocations, known.frameworks
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
@@ -179,7 +174,7 @@ def _rebuild_derived(state: State, ended: list[int]) -> None:
     jobs, counts = state.jobs, state.order.counts
     state.index.renumber(jobs)
     state.cluster.count(state.nodes)
-    state.drained = {*np.flatnonzero(state.nodes.drained_cards[: state.nodes.n]).tolist()}
+    state.drained = {*np.flatnonzero(state.nodes.drained_cards[: state.nodes.n].any(axis=1)).tolist()}
     counts[ENDED], counts[HOLDS], counts[HISTOGRAMS] = len(ended), state.holds.n, state.histograms.n
     set_ended(state, np.array(ended, np.int64))
     state.histograms.make_room()
@@ -226,8 +221,8 @@ def _pack_table(name: str, table: Table) -> Iterator[Rows]:
 def _allocate(table: Table, n: int, resources: int) -> None:
     """Allocate a table's rows as zeros: the value of columns and tables that older versions did not write."""
     table.set_rows(np.zeros(n, table.FIELDS))
-    for name, (kind, _) in table.WIDE.items():
-        setattr(table, name, np.zeros((n, resources), kind))
+    for name, (kind, fill) in table.WIDE.items():
+        setattr(table, name, np.zeros((n, 0 if fill is None else resources), kind))
     table.n = n
 
 
@@ -235,7 +230,11 @@ def _unpack(table: Table, piece: Rows) -> None:
     columns = _columns(table)
     _refuse_unknown([piece.column], columns, f"column of {piece.table}")
     part = np.frombuffer(piece.data, piece.dtype).reshape(piece.shape)
-    getattr(table, columns[piece.column])[piece.first : piece.first + len(part)] = part
+    column, where = columns[piece.column], slice(piece.first, piece.first + len(part))
+    if table.WIDE.get(column, ("", 0))[1] is None:
+        table.set_cards(column, where, part.reshape(len(part), -1))  # older versions wrote one word, as a number
+    else:
+        getattr(table, column)[where] = part
 
 
 def copy_of(state: State) -> State:

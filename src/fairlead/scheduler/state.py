@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fairlead.model.cards import cards_of
 from fairlead.model.specs import JobStatus, Policy, Quantities, Queue, Settings, written
 from fairlead.scheduler.cluster import Constraints
 from fairlead.scheduler.dependencies import Attempt, Deadlines, Dependencies, JobCaps
@@ -142,6 +143,10 @@ class State(Records):
     def quantities(self, vector: I64) -> Quantities:
         """Return an array of quantities by resource, without zeros."""
         return {name: int(value) for name, value in zip(self.resources, vector, strict=True) if value}
+
+    def drained_cards(self, row: int) -> list[int]:
+        """Return the cards of a node that take no more tasks."""
+        return cards_of(self.nodes.drained_cards[row].tolist())
 
     def view(self) -> Any:
         """Return what kernels see."""

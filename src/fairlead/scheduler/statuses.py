@@ -11,17 +11,7 @@ from fairlead.model.specs import JobStatus
 
 # From PLACED to REVOKING a task holds resources; from SUCCEEDED on it is over.
 WAITING, PLACED, RUNNING, STOPPING, EXPIRING, REVOKING, SUCCEEDED, FAILED, CANCELLED = range(9)
-STATUS_NAMES: Final = (
-    "waiting",
-    "starting",
-    "running",
-    "stopping",
-    "expiring",
-    "revoking",
-    "succeeded",
-    "failed",
-    "cancelled",
-)
+STATUS_NAMES: Final = ("waiting", "starting", "running", "stopping", "expiring", "revoking", "succeeded", "failed", "cancelled")
 
 # What can happen. An end is one of the last six: the engine tells how the attempt ended, the state whether it may start again.
 PLACE, START, CANCEL, EXPIRE, REVOKE, DONE, YIELDED, FAIL, RETRY, LOSE, GIVE_UP, NOT_BEGUN = range(12)
@@ -48,20 +38,7 @@ TRANSITIONS: Final = (
     (PLACED, _X, CANCELLED, _X, _X, _X, _X, _X, _X, _X, _X, _X),  # waiting
     (_X, RUNNING, STOPPING, _X, REVOKING, SUCCEEDED, FAILED, FAILED, WAITING, WAITING, FAILED, FAILED),  # starting
     (_X, RUNNING, STOPPING, EXPIRING, REVOKING, SUCCEEDED, FAILED, FAILED, WAITING, WAITING, FAILED, FAILED),  # running
-    (
-        _X,
-        STOPPING,
-        STOPPING,
-        _X,
-        _X,
-        SUCCEEDED,
-        CANCELLED,
-        CANCELLED,
-        CANCELLED,
-        CANCELLED,
-        CANCELLED,
-        CANCELLED,
-    ),  # stopping
+    (_X, STOPPING, STOPPING, _X, _X, SUCCEEDED, CANCELLED, CANCELLED, CANCELLED, CANCELLED, CANCELLED, CANCELLED),  # stopping
     (_X, EXPIRING, STOPPING, _X, _X, SUCCEEDED, FAILED, FAILED, FAILED, FAILED, FAILED, FAILED),  # expiring
     (_X, REVOKING, STOPPING, _X, _X, SUCCEEDED, WAITING, WAITING, WAITING, WAITING, FAILED, WAITING),  # revoking
     (_X,) * 12,  # succeeded

@@ -1,7 +1,8 @@
 """The state's arrays: rows for nodes, queues, shapes, groups, jobs, tasks, holds, offers and histograms; they grow by doubling.
 
 A column is declared once, as an annotation of its table. A column with one number per row is a field of the table's structured
-array, so a row is contiguous and a table is one argument to a kernel. A column with one number per resource is a matrix. Python
+array, so a row is contiguous and a table is one argument to a kernel. A column with one number per resource is a matrix, as is
+one with sets of cards. Python
 and kernels read both the same way: ``jobs.waiting[row]``, ``nodes.free[row, resource]``. The structs of the kernels are
 generated from the same declarations: see :mod:`fairlead.scheduler.kernel.declarations`.
 
@@ -31,6 +32,10 @@ class PerResource(NamedTuple):
     """A column with a number per resource; `fill` is the value for a new resource."""
 
     fill: float = 0
+
+
+class CardSets(NamedTuple):
+    """A column with a set of cards per row, as words: see :mod:`fairlead.model.cards`. It has as many as the last card needs."""
 
 
 class Several(NamedTuple):
@@ -68,13 +73,13 @@ class Table:
     """
 
     FIELDS: ClassVar[np.dtype[Any]]
-    WIDE: ClassVar[dict[str, tuple[str, float]]]
-    """Columns with a number per resource: type, and value for a new resource."""
+    WIDE: ClassVar[dict[str, tuple[str, float | None]]]
+    """Columns that are matrices: type, and value for a new resource; None if they have sets of cards."""
     FOLLOWS: ClassVar[frozenset[str]]
 
     def __init_subclass__(cls) -> None:
         columns = {name: _column(kind) for name, kind in get_annotations(cls).items()}
-        wide = {name for name, (_, about) in columns.items() if any(isinstance(x, PerResource) for x in about)}
+        wide = {name for name, (_, about) in columns.items() if any(isinstance(x, PerResource | CardSets) for x in about)}
         counts = {name: tuple(x.size for x in about if isinstance(x, Several)) for name, (_, about) in columns.items()}
         rows = [(name, dtype, counts[name]) for name, (dtype, _) in columns.items() if name not in wide]
         cls.FIELDS = np.dtype(rows, align=True)
@@ -115,11 +120,23 @@ class Table:
 
     def widen(self, resources: int) -> None:
         """Add columns up to this number of resources."""
-        for name, (kind, fill) in self.WIDE.items():
-            old = getattr(self, name)
-            more = np.full((len(old), resources - old.shape[1]), fill, kind)
-            setattr(self, name, np.ascontiguousarray(np.hstack([old, more])))
+        for name, (_, fill) in self.WIDE.items():
+            if fill is not None:
+                self._widen(name, resources, fill)
+
+    def _widen(self, name: str, width: int, fill: float) -> None:
+        old = getattr(self, name)
+        more = np.full((len(old), width - old.shape[1]), fill, old.dtype)
+        setattr(self, name, np.ascontiguousarray(np.hstack([old, more])))
         self._moves[0] += 1
+
+    def set_cards(self, name: str, rows: I64 | slice, words: I64) -> None:
+        """Replace sets of cards; `words` has a row each."""
+        width = words.shape[1]
+        if width > getattr(self, name).shape[1]:
+            self._widen(name, width, 0)
+        getattr(self, name)[rows, :width] = words
+        getattr(self, name)[rows, width:] = 0
 
 
 def longer(array: NDArray[Any], used: int, length: int) -> NDArray[Any]:
@@ -139,9 +156,9 @@ def _column(kind: Any) -> tuple[np.dtype[Any], tuple[Any, ...]]:
     return np.dtype(get_args(get_args(array)[1])[0]), about
 
 
-def _fill(about: tuple[Any, ...]) -> float:
-    """Return the value that a column has for a new resource."""
-    return next(x.fill for x in about if isinstance(x, PerResource))
+def _fill(about: tuple[Any, ...]) -> float | None:
+    """Return the value that a column has for a new resource; None if it has sets of cards."""
+    return next((x.fill for x in about if isinstance(x, PerResource)), None)
 
 
 def vector(quantities: Quantities, resources: list[str], fill: int = 0) -> I64:
@@ -160,7 +177,7 @@ class Nodes(Table):
     up: Bools  # False once it is lost
     draining: Bools
     forgotten: Bools  # lost, and no longer listed
-    drained_cards: I64  # bit i: card i takes no more tasks, and is no part of capacity
+    drained_cards: Annotated[I64, CardSets()]  # they take no more tasks, and are no part of capacity
     hold: Annotated[I64, DERIVED]  # first hold on it
     task: Annotated[I64, DERIVED]  # first task on it
     capacity: Amounts
@@ -299,9 +316,7 @@ class Jobs(Table):
     def statuses(self, rows: slice) -> I64:
         """Return the statuses of jobs, as places in JOB_STATUSES of :mod:`fairlead.scheduler.statuses`."""
         over = np.where(self.failed[rows] > 0, 4, np.where(self.cancelled[rows] > 0, 5, 3))
-        found: I64 = np.where(
-            np.isnan(self.finished_at[rows]), np.where(self.holding[rows] > 0, 2, self.held[rows]), over
-        )
+        found: I64 = np.where(np.isnan(self.finished_at[rows]), np.where(self.holding[rows] > 0, 2, self.held[rows]), over)
         return found
 
     def startable(self, rows: I64 | int) -> I64:
@@ -326,7 +341,7 @@ class Tasks(Table):
     before: Annotated[I32, DERIVED]  # previous task on the node
     cpu: F32  # CPU seconds of all its attempts; 0: unknown
     peak: F32  # peak memory of any attempt, bytes; 0: unknown
-    cards: I64  # bit i: its attempt has card i; 0: none, or not known
+    cards: Annotated[I64, CardSets()]  # those that its attempt has; empty: none, or not known
     status: I8
     outcome: I8
     losses: I8

@@ -40,9 +40,7 @@ class Clock:
         if self._begin != known:
             try:
                 write_private(
-                    path,
-                    json.dumps({"boot": boot, "begin": self._begin, "check": _check(boot, self._begin)}),
-                    durable=True,
+                    path, json.dumps({"boot": boot, "begin": self._begin, "check": _check(boot, self._begin)}), durable=True
                 )
             except OSError as error:  # it works without; the next start uses the wall clock instead
                 log.warning("%s: cannot be written: %s", path, error.strerror)

@@ -241,9 +241,7 @@ class Loop(threading.Thread):
         self.stepped_at = time.monotonic()
         for answer, value, changed in answers:
             if self._lost and changed:
-                answer.set_exception(
-                    Lost(f"{self.stalled}; the request does not take effect: repeat it at the next scheduler")
-                )
+                answer.set_exception(Lost(f"{self.stalled}; the request does not take effect: repeat it at the next scheduler"))
             elif self.stalled and changed:
                 answer.set_exception(
                     HappensLater(

@@ -19,18 +19,14 @@ _FAST = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 registry = CollectorRegistry()
 decide_seconds = Histogram("fairlead_decide_seconds", "One decision.", buckets=_FAST, registry=registry)
 commit_seconds = Histogram("fairlead_commit_seconds", "One commit to the journal.", buckets=_FAST, registry=registry)
-step_seconds = Histogram(
-    "fairlead_step_seconds", "One step: observe, decide, record, act.", buckets=_FAST, registry=registry
-)
+step_seconds = Histogram("fairlead_step_seconds", "One step: observe, decide, record, act.", buckets=_FAST, registry=registry)
 journal_lag = Gauge(
     "fairlead_journal_lag_seconds", "Age of the oldest unwritten fact; more than 0 when stalled.",
     registry=registry,
 )  # fmt: skip
 disk_free = Gauge("fairlead_disk_free_bytes", "Free space on the disk of the data folder.", registry=registry)
 reserve = Gauge("fairlead_reserve_bytes", "Disk space reserved for when the disk is full.", registry=registry)
-paused = Gauge(
-    "fairlead_paused_tasks", "Tasks paused because the disk has no room for their output.", registry=registry
-)
+paused = Gauge("fairlead_paused_tasks", "Tasks paused because the disk has no room for their output.", registry=registry)
 output_waiting = Gauge(
     "fairlead_output_waiting", "Tasks whose output is yet to be copied to the configured storage.", registry=registry
 )
@@ -102,17 +98,13 @@ class _Shares:
         waiting = GaugeMetricFamily("fairlead_queue_waiting_tasks", "Tasks that wait.", labels=["queue"])
         labels = ["queue", "resource"]
         used = GaugeMetricFamily("fairlead_queue_used", "What a queue uses, and is offered.", labels=labels)
-        offered = GaugeMetricFamily(
-            "fairlead_queue_offered", "Resources in unanswered offers to frameworks.", labels=labels
-        )
+        offered = GaugeMetricFamily("fairlead_queue_offered", "Resources in unanswered offers to frameworks.", labels=labels)
         fair = GaugeMetricFamily(
             "fairlead_queue_fair_share", "What a queue should have: steady, instantaneous, within_demand.",
             labels=["queue", "resource", "kind"],
         )  # fmt: skip
         claims = GaugeMetricFamily(
-            "fairlead_queue_claims",
-            "1 if pending jobs of a queue may preempt others, by why.",
-            labels=["queue", "why"],
+            "fairlead_queue_claims", "1 if pending jobs of a queue may preempt others, by why.", labels=["queue", "why"]
         )
         for queue in self._queues:
             name = queue["name"]
@@ -175,14 +167,8 @@ class _Promises:
             "fairlead_reservation_start_seconds", "When a reservation is expected to be used.", labels=labels
         )
         slips = GaugeMetricFamily("fairlead_reservation_slips", "How often that was postponed.", labels=labels)
-        idle = GaugeMetricFamily(
-            "fairlead_reservation_idle",
-            "Free resources kept for a job now.",
-            labels=[*labels, "resource"],
-        )
-        so_far = GaugeMetricFamily(
-            "fairlead_reservation_idled", "The same so far, times seconds.", labels=[*labels, "resource"]
-        )
+        idle = GaugeMetricFamily("fairlead_reservation_idle", "Free resources kept for a job now.", labels=[*labels, "resource"])
+        so_far = GaugeMetricFamily("fairlead_reservation_idled", "The same so far, times seconds.", labels=[*labels, "resource"])
         for kept in self._reservations:
             whose = [str(kept["job"]), kept["queue"], kept["why"]]
             start.add_metric(whose, kept["start"])

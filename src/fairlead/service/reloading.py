@@ -53,13 +53,11 @@ class Reloading:
                 facts += admission.forget_cards(state, name, cards, now)
             facts += joined
             missing += [
-                f"node {name!r} is new in the file: restart the scheduler to add it"
-                for name in sorted(there.keys() - here)
+                f"node {name!r} is new in the file: restart the scheduler to add it" for name in sorted(there.keys() - here)
             ]
             gone = sorted(here.keys() - there)
             missing += [
-                f"node {name!r} is gone from the file, and still up: drain it, and restart the scheduler"
-                for name in gone
+                f"node {name!r} is gone from the file, and still up: drain it, and restart the scheduler" for name in gone
             ]
         elif nodes:
             missing.append("[[node]]: with --engine ray the nodes are Ray's: remove these")

@@ -36,12 +36,7 @@ from fairlead.people.audit_records import AuditRecords
 from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import rules_of
 from fairlead.people.tokens import Tokens
-from fairlead.scheduler.facts import (
-    Configured,
-    Fact,
-    FactsLost,
-    TasksRevoked,
-)
+from fairlead.scheduler.facts import Configured, Fact, FactsLost, TasksRevoked
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
@@ -51,13 +46,7 @@ from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
 from fairlead.service.connections.host_names import accepted_names
-from fairlead.service.connections.listening import (
-    Listener,
-    Where,
-    listening,
-    listening_for_frameworks,
-    make_room,
-)
+from fairlead.service.connections.listening import Listener, Where, listening, listening_for_frameworks, make_room
 from fairlead.service.connections.slots import ConnectionSlots
 from fairlead.service.connections.web_server import WebServer
 from fairlead.service.exports import Exports
@@ -244,13 +233,7 @@ def serve(
 
 
 def _start(
-    journal: Journal,
-    engine: LiveEngine,
-    clock: Clock,
-    configuration: Configuration,
-    home: Path,
-    by: str,
-    drop: Sequence[str],
+    journal: Journal, engine: LiveEngine, clock: Clock, configuration: Configuration, home: Path, by: str, drop: Sequence[str]
 ) -> Scheduler:
     """Make a configured scheduler that knows what runs; raises EngineError if the engine does not answer."""
     there = None if engine.elastic else [node.name for node in engine.nodes]
@@ -293,9 +276,7 @@ def _refuse_unknown(state: State, drop: Sequence[str]) -> None:
     """Refuse to drop a node that never was: its name is probably misspelt."""
     for name in drop:
         if name not in state.cluster.rows:
-            known = sorted(
-                spec.name for spec, gone in zip(state.cluster.specs, state.nodes.forgotten, strict=False) if not gone
-            )
+            known = sorted(spec.name for spec, gone in zip(state.cluster.specs, state.nodes.forgotten, strict=False) if not gone)
             some = ", ".join(known[:8]) + " and others" * (len(known) > 8) if known else "none"
             raise EngineError(
                 f"--drop-node {name}: there is no such node: the journal knows {some}; name one of these, or leave it out"

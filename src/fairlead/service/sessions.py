@@ -28,15 +28,7 @@ from fairlead.engines.local.fetching import MOST_OF_ALL, MOST_OF_ONE
 from fairlead.model.api_types import Event, TaskInfo
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused, Unknown, cancel
-from fairlead.scheduler.facts import (
-    Fact,
-    JobCancelled,
-    JobsForgotten,
-    JobSubmitted,
-    NodeLost,
-    TasksFinished,
-    TasksStarted,
-)
+from fairlead.scheduler.facts import Fact, JobCancelled, JobsForgotten, JobSubmitted, NodeLost, TasksFinished, TasksStarted
 from fairlead.scheduler.reports.listings import describe_task
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, RUNNING, SUCCEEDED, WAITING
@@ -123,11 +115,7 @@ class Sessions:
                 continue
             match fact:
                 case TasksStarted() | TasksFinished():
-                    mine = [
-                        (j, i)
-                        for j, i in zip(fact.job.tolist(), fact.index.tolist(), strict=True)
-                        if j in self._session_of
-                    ]
+                    mine = [(j, i) for j, i in zip(fact.job.tolist(), fact.index.tolist(), strict=True) if j in self._session_of]
                     for job, index in mine:
                         self._tell(state, job, [index], RUNNING if isinstance(fact, TasksStarted) else WAITING)
                 case JobCancelled(id=job, indices=indices) if job in self._session_of:
@@ -216,13 +204,9 @@ class Sessions:
 
         called = [(each.uid, each.called_bytes) for each in self._sessions.values()]
         if sum(size for of, size in called if of == uid) + size > MOST_CALLED_OF_ONE:
-            raise Refused(
-                f"the payloads of your calls would exceed {MOST_CALLED_OF_ONE >> 20} MiB: wait until some calls end"
-            )
+            raise Refused(f"the payloads of your calls would exceed {MOST_CALLED_OF_ONE >> 20} MiB: wait until some calls end")
         if sum(size for _, size in called) + size > MOST_CALLED_OF_ALL:
-            raise Refused(
-                f"the payloads of all calls would exceed {MOST_CALLED_OF_ALL >> 20} MiB: wait until some calls end"
-            )
+            raise Refused(f"the payloads of all calls would exceed {MOST_CALLED_OF_ALL >> 20} MiB: wait until some calls end")
 
     def _named(self, name: str, file: str, payload: str) -> None:
         with self._lock:
@@ -241,9 +225,7 @@ class Sessions:
         with self._lock:
             session = self._sessions.get(name)
             if session is None or session.uid != uid:
-                raise Unknown(
-                    f"no session {name}: it was closed, or its program was silent for {LEASE_SECONDS:g} seconds"
-                )
+                raise Unknown(f"no session {name}: it was closed, or its program was silent for {LEASE_SECONDS:g} seconds")
             session.heard_at = time.monotonic()
         return self.folder / name
 
@@ -364,11 +346,7 @@ def _event(job: int, task: TaskInfo) -> Event:
 
 
 def calls_of(state: State, session: str) -> list[int]:
-    return [
-        number
-        for number, job in state.index.specs.items()
-        if job.work.call is not None and job.work.call.session == session
-    ]
+    return [number for number, job in state.index.specs.items() if job.work.call is not None and job.work.call.session == session]
 
 
 def unfinished_calls(state: State, session: str, now: float) -> list[JobCancelled]:

@@ -80,9 +80,7 @@ def limits_of(workload: Workload, baseline: Baseline) -> F64:
     limits: F64 = baseline.longer * workload.duration
     if np.isnan(baseline.longer):
         limits = np.maximum(workload.duration, np.repeat(workload.time_limit, lengths))
-    return np.where(
-        np.repeat(workload.gang, lengths), np.repeat(np.maximum.reduceat(limits, workload.first), lengths), limits
-    )
+    return np.where(np.repeat(workload.gang, lengths), np.repeat(np.maximum.reduceat(limits, workload.first), lengths), limits)
 
 
 def notes_on(workload: Workload, policy: str, baseline: Baseline) -> list[str]:

@@ -36,8 +36,7 @@ def configured(
         names = workload.leaves if any(change.startswith("queue.") for change in changes) else []
         declared = [Queue(path) for path in sorted(with_ancestors(names) - {ROOT})]
         workload = reconfigured(
-            workload,
-            lambda queues, its: with_changes(as_document(queues or declared, its), changes, find_policy),
+            workload, lambda queues, its: with_changes(as_document(queues or declared, its), changes, find_policy)
         )
     return replace(workload, nodes=machines, changes=without(workload.changes, *ABOUT_NODES)) if machines else workload
 

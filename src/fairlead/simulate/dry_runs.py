@@ -128,8 +128,7 @@ def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
     group = jobs.home[source]
     gangs = np.flatnonzero(jobs.gang[source])
     kinds = np.stack(
-        [column[source[gangs]] for column in (jobs.queue, jobs.priority, jobs.shape_row, jobs.tasks, jobs.revocable)],
-        axis=1,
+        [column[source[gangs]] for column in (jobs.queue, jobs.priority, jobs.shape_row, jobs.tasks, jobs.revocable)], axis=1
     )
     distinct, which = np.unique(kinds, axis=0, return_inverse=True)
     made = [ensure_group(into, (*key, bool(revocable))) for *key, revocable in distinct.tolist()]
@@ -250,9 +249,7 @@ class Run:
     @property
     def work(self) -> int:
         """Placements and arrivals so far."""
-        return (
-            int(self._tape.numbers[kernel.DECISIONS] + self._tape.numbers[kernel.ARRIVED]) - self._dry_run.state.jobs.n
-        )
+        return int(self._tape.numbers[kernel.DECISIONS] + self._tape.numbers[kernel.ARRIVED]) - self._dry_run.state.jobs.n
 
     def go_on(self, until: float) -> bool:
         """Advance to a moment; return True if anything happens after it."""

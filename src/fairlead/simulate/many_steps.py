@@ -150,9 +150,7 @@ def _take_gangs_back(state: State, tape: Tape) -> None:
 def _pairs(s: Simulation) -> I64:
     """Return pairs of jobs that are not refused, the second depending on the first, sorted."""
     after = {job: others for job, others in s.workload.after.items() if not s.refused[job]}
-    return _sorted(
-        np.array([(other, job) for job, others in after.items() for other in others], np.int64).reshape(-1, 2)
-    )
+    return _sorted(np.array([(other, job) for job, others in after.items() for other in others], np.int64).reshape(-1, 2))
 
 
 def _sorted(pairs: I64) -> I64:

@@ -142,9 +142,7 @@ class Offers:
         """Refuse a workload that cannot be launched in offers."""
         seen = self._seen
         if seen.changes:
-            raise TraceError(
-                f"--offers: cannot replay machines, jobs or a configuration that change, as those of {seen.name}"
-            )
+            raise TraceError(f"--offers: cannot replay machines, jobs or a configuration that change, as those of {seen.name}")
         if unknown := sorted((self._how.queues or set()) - {*seen.leaves}):
             raise TraceError(f"--offers: no job is in queue {unknown[0]!r}: name queues of the trace, or all")
         for name in self._waiting:
@@ -285,9 +283,7 @@ class Offers:
                 heappush(first, (key[0], heap[0], key))
         return found
 
-    def _launch(
-        self, state: State, name: str, offers: list[int], chosen: Sequence[tuple[int, int]], now: float
-    ) -> list[Fact]:
+    def _launch(self, state: State, name: str, offers: list[int], chosen: Sequence[tuple[int, int]], now: float) -> list[Fact]:
         asked, seen = {}, self._seen
         for job, index in chosen:
             again = int(self.cluster.truth.last[self.cluster.truth.task[job] + index])

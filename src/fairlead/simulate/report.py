@@ -258,9 +258,7 @@ def _by_size(found: Sequence[tuple[str, list[dict[str, Any]]]]) -> Chart:
     """Draw the mean completion by size of the job, as points: a log axis has no 0."""
     names = [name for name in bin_names() if any(name in each["by size"] for _, runs in found for each in runs)]
     series = [
-        _over_seeds(
-            title, [[_at("by size", name, "mean completion")(each) for each in runs] for name in names], "points"
-        )
+        _over_seeds(title, [[_at("by size", name, "mean completion")(each) for each in runs] for name in names], "points")
         for title, runs in found
     ]
     title = "Mean completion, by the number of tasks of the job"
@@ -295,10 +293,7 @@ def _unfairness(runs: Mapping[str, Run]) -> Chart:
 
 def _by_queue(found: Sequence[tuple[str, list[dict[str, Any]]]]) -> list[Chart]:
     """Draw shortfalls and waits of the queues that are furthest from their entitlements."""
-    named = {
-        title: [{queue["name"]: queue for queue in each["over time"]["queues"]} for each in runs]
-        for title, runs in found
-    }
+    named = {title: [{queue["name"]: queue for queue in each["over time"]["queues"]} for each in runs] for title, runs in found}
     names = sorted(furthest([each for runs in named.values() for each in runs], MOST_QUEUES))
 
     def of_due(queue: dict[str, Any]) -> Any:

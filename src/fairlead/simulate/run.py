@@ -333,9 +333,7 @@ def _refuse(workload: Workload, refused: Bools) -> list[str]:
     state = State()
     apply(state, Configured(at=0.0, queues=workload.queues, settings=workload.settings))
     by_name = np.unique(workload.leaves, return_inverse=True)[1][workload.leaf]
-    _, first, which = np.unique(
-        by_name * len(workload.demands) + workload.shape, return_index=True, return_inverse=True
-    )
+    _, first, which = np.unique(by_name * len(workload.demands) + workload.shape, return_index=True, return_inverse=True)
     bad, notes = np.zeros(len(first), np.bool_), []
     for kind, job in enumerate(first.tolist()):
         try:
@@ -423,9 +421,7 @@ def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[
     changes, policy = workload.changes, order_of(policy) or policy
     if policy.partition(":")[0] != "slots":
         if not hasattr(find_policy(policy, BASELINES), "divide"):
-            raise PolicyError(
-                f"{policy}: has no method divide(problem), by which queues are ordered: it only allocates"
-            )
+            raise PolicyError(f"{policy}: has no method divide(problem), by which queues are ordered: it only allocates")
         if policy == "fairtree" and "cpu" not in workload.resources:
             policy = f"fairtree:{workload.resources[0]}"
             notes.append(f"fairtree: there are no CPUs, so it bills {workload.resources[0]}")
@@ -441,9 +437,7 @@ def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[
     chosen: Any = find_policy(policy)
     assert isinstance(chosen, Slots)
     if any(isinstance(fact, ABOUT_NODES) for fact in changes):
-        raise PolicyError(
-            f"{policy}: cannot replay machines that come and go, as those of {workload.name}: use --nodes"
-        )
+        raise PolicyError(f"{policy}: cannot replay machines that come and go, as those of {workload.name}: use --nodes")
     refuse_bounds(workload, "slots")
     size: Quantities = {}
     for node in workload.nodes:

@@ -50,11 +50,7 @@ class Recorder:
     idled_before: F64 | float = 0.0
 
     def __init__(
-        self,
-        record: Callable[[Sequence[Fact]], None] | None,
-        state: State,
-        cluster: SimulatedCluster,
-        starts: F64 | None = None,
+        self, record: Callable[[Sequence[Fact]], None] | None, state: State, cluster: SimulatedCluster, starts: F64 | None = None
     ) -> None:
         self.revoked = self.decisions = 0
         self.lost = 0.0
@@ -210,9 +206,7 @@ class Aside:
         """Withdraw cancelled tasks that have ended, and count jobs again that are not held and whose dependencies have ended."""
         for fact in happened if self.stopping else ():
             if isinstance(fact, TasksFinished):
-                for job, index, outcome in zip(
-                    fact.job.tolist(), fact.index.tolist(), fact.outcome.tolist(), strict=True
-                ):
+                for job, index, outcome in zip(fact.job.tolist(), fact.index.tolist(), fact.outcome.tolist(), strict=True):
                     if (job, index) in self.stopping:
                         self.stopping.remove((job, index))
                         self._s.cluster.withdraw(job - 1, outcome != Outcome.EXITED)

@@ -76,9 +76,7 @@ class Point:
     def run(self, workload: Workload, progress: Callable[[float], None] | None = None) -> Run:
         """Simulate the workload of this point."""
         offers = parse_answers(self.offers, self.framework) if self.offers else None
-        return simulate(
-            workload, self.policy, history=self.history, warm_up=self.warm_up, offers=offers, progress=progress
-        )
+        return simulate(workload, self.policy, history=self.history, warm_up=self.warm_up, offers=offers, progress=progress)
 
     @property
     def name(self) -> str:

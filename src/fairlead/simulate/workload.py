@@ -209,8 +209,7 @@ class Jobs:
     ) -> Workload:
         """Return the jobs as a workload, in order of submission."""
         columns: dict[str, Any] = {
-            name: np.frombuffer(column, code)
-            for (name, code), column in zip(_CODES.items(), self._columns.values(), strict=True)
+            name: np.frombuffer(column, code) for (name, code), column in zip(_CODES.items(), self._columns.values(), strict=True)
         }
         lengths, duration = columns.pop("lengths"), np.frombuffer(self._duration, float)
         first = np.cumsum(lengths) - lengths

@@ -16,54 +16,40 @@ from fairlead.plain_text import plain
 
 Engines = Literal["local", "ray"]
 
-NodeName = Annotated[
-    str, typer.Argument(help="The node's name, as listed by `fairlead nodes`.", autocompletion=values.nodes)
-]
+NodeName = Annotated[str, typer.Argument(help="The node's name, as listed by `fairlead nodes`.", autocompletion=values.nodes)]
 
 Cards = Annotated[
     list[int],
-    typer.Option(
-        "--gpu", help="Only this card of the node, by its number in `fairlead nodes`; repeatable.", metavar="N", min=0
-    ),
+    typer.Option("--gpu", help="Only this card of the node, by its number in `fairlead nodes`; repeatable.", metavar="N", min=0),
 ]
 
 Mesos = Annotated[
     str | None,
-    typer.Option(
-        help="Accept Mesos frameworks at this address. Default port: 5050; 0 picks a free one.",
-        metavar="HOST[:PORT]",
-    ),
+    typer.Option(help="Accept Mesos frameworks at this address. Default port: 5050; 0 picks a free one.", metavar="HOST[:PORT]"),
 ]
 MesosPrincipals = Annotated[
     Path | None,
-    typer.Option(
-        help="With --mesos: a file of principals and secrets. Default: identify local processes by their account."
-    ),
+    typer.Option(help="With --mesos: a file of principals and secrets. Default: identify local processes by their account."),
 ]
 Nodes = Annotated[
     str | None,
     typer.Option(
-        help="Let machines join here, by `fairlead node join`. Default port: 7374; 0 picks a free one.",
-        metavar="HOST[:PORT]",
+        help="Let machines join here, by `fairlead node join`. Default port: 7374; 0 picks a free one.", metavar="HOST[:PORT]"
     ),
 ]
 RayAddress = Annotated[
     str | None,
     typer.Option(
-        help="With --engine ray: Ray's head. Default: RAY_ADDRESS, or the cluster started on this machine.",
-        metavar="HOST:PORT",
+        help="With --engine ray: Ray's head. Default: RAY_ADDRESS, or the cluster started on this machine.", metavar="HOST:PORT"
     ),
 ]
 TryNodes = Annotated[
-    int | None,
-    typer.Option("--try", help="With --engine ray: start a trial cluster of N nodes on this machine.", min=1, max=100),
+    int | None, typer.Option("--try", help="With --engine ray: start a trial cluster of N nodes on this machine.", min=1, max=100)
 ]
 LostAfter = Annotated[
     float,
     typer.Option(
-        help="With --nodes or --engine ray: end a node's tasks after this many seconds without contact.",
-        min=1,
-        max=86400,
+        help="With --nodes or --engine ray: end a node's tasks after this many seconds without contact.", min=1, max=86400
     ),
 ]
 
@@ -81,24 +67,18 @@ def up(
     config: Annotated[
         Path | None, typer.Option(help="fairlead.toml: the queues, and the nodes. Default node: this machine.")
     ] = None,
-    home: Annotated[
-        Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")
-    ] = None,
+    home: Annotated[Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")] = None,
     system: Annotated[bool, typer.Option("--system", help="Serve every account on this machine; needs root.")] = False,
     socket: Annotated[
         Path | None,
-        typer.Option(
-            help="Unix socket to listen on. Default: `socket` in the data folder; with --system, /run/fairlead/socket."
-        ),
+        typer.Option(help="Unix socket to listen on. Default: `socket` in the data folder; with --system, /run/fairlead/socket."),
     ] = None,
     port: Annotated[
         int | None, typer.Option(help="Also listen on this port of 127.0.0.1; 0 picks a free one.", min=0, max=65535)
     ] = None,
     listen: Annotated[str | None, typer.Option(help="Also listen here, for remote users.", metavar="HOST:PORT")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="With --listen: the TLS certificate (PEM).")] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="With --listen: the certificate's key, if in another file.")
-    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="With --listen: the certificate's key, if in another file.")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="With --listen: allow plain HTTP, which others on the network can read.")
     ] = False,
@@ -107,8 +87,7 @@ def up(
     mesos: Mesos = None,
     mesos_principals: MesosPrincipals = None,
     drop_node: Annotated[
-        list[str],
-        typer.Option(help="Drop a node that is gone or was renamed; its tasks start again elsewhere. Repeatable."),
+        list[str], typer.Option(help="Drop a node that is gone or was renamed; its tasks start again elsewhere. Repeatable.")
     ] = [],  # noqa: B006
     engine: Annotated[Engines, typer.Option(help="Where tasks run: on local nodes or in a Ray cluster.")] = "local",
     ray_address: RayAddress = None,
@@ -135,9 +114,7 @@ def up(
 
 
 def doctor(
-    home: Annotated[
-        Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")
-    ] = None,
+    home: Annotated[Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")] = None,
     system: Annotated[bool, typer.Option("--system", help="Check the machine-wide scheduler.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -235,9 +212,7 @@ def frameworks(as_json: Json = False) -> None:
 
 
 def usage(
-    by: Annotated[
-        str, typer.Option(help="Group by user or queue.", autocompletion=values.one_of("user", "queue"))
-    ] = "user",
+    by: Annotated[str, typer.Option(help="Group by user or queue.", autocompletion=values.one_of("user", "queue"))] = "user",
     since: Annotated[str, typer.Option(help="How far back to count: 12h, 7d.")] = "7d",
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: Json = False,
@@ -292,9 +267,7 @@ def _silent_nodes(nodes: list[dict[str, Any]], now: bool) -> str:
 
 
 def down(
-    now: Annotated[
-        bool, typer.Option("--now", help="Stop running tasks; they start again with the next `up`.")
-    ] = False,
+    now: Annotated[bool, typer.Option("--now", help="Stop running tasks; they start again with the next `up`.")] = False,
 ) -> None:
     """Stop the scheduler after its running tasks have ended. Pending tasks are kept for the next `up`."""
     from fairlead.client.connection import RETRY_SECONDS

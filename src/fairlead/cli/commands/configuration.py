@@ -14,9 +14,7 @@ import_ = new_group("import", "Convert another system's configuration to fairlea
 @import_.command()
 def yarn(
     file: Annotated[Path, typer.Argument(help="YARN's fair-scheduler.xml.")],
-    yarn_site: Annotated[
-        Path | None, typer.Option(help="YARN's yarn-site.xml, for its fair-scheduler settings.")
-    ] = None,
+    yarn_site: Annotated[Path | None, typer.Option(help="YARN's yarn-site.xml, for its fair-scheduler settings.")] = None,
 ) -> None:
     """Convert YARN's fair-scheduler.xml to fairlead.toml.
 
@@ -32,8 +30,7 @@ def mesos(
     state: Annotated[
         str,
         typer.Option(
-            help="The master's /state: its URL, such as http://master:5050/state, or a file with its answer.",
-            metavar="URL|FILE",
+            help="The master's /state: its URL, such as http://master:5050/state, or a file with its answer.", metavar="URL|FILE"
         ),
     ],
     roles: Annotated[

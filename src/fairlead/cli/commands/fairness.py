@@ -12,9 +12,7 @@ from fairlead.cli.scheduler import connect, print_json
 
 
 def allocate(
-    problem: Annotated[
-        Path, typer.Argument(help="problem.toml or .json: the capacity, and the users with their demands.")
-    ],
+    problem: Annotated[Path, typer.Argument(help="problem.toml or .json: the capacity, and the users with their demands.")],
     policy: Annotated[str, of_policies("One or more, separated by commas; `fairlead policies` lists them.")] = "drf",
     exact: Annotated[bool, typer.Option("--exact", help="Compute with exact fractions.")] = False,
     discrete: Annotated[bool, typer.Option("--discrete", help="Allocate whole tasks, one at a time.")] = False,
@@ -55,9 +53,7 @@ def audit(
         Path | None, typer.Option(help="Audit this allocation instead: a file with tasks = { A = 3, B = 2 }.")
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Audit what the scheduler runs now.")] = False,
-    over: Annotated[
-        str, typer.Option(help="Audit a past period, such as 7d: who was wronged over it, and who starved.")
-    ] = "",
+    over: Annotated[str, typer.Option(help="Audit a past period, such as 7d: who was wronged over it, and who starved.")] = "",
     journal: Annotated[
         Path | None, typer.Option(help="With --over: read this journal.db instead of asking the scheduler.")
     ] = None,

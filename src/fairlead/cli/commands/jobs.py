@@ -17,17 +17,12 @@ MOST_EXPLAINED = 10
 """Jobs of which `wait` says how they ended, at most."""
 
 JobId = Annotated[
-    str,
-    typer.Argument(help="The job's number, as listed by `fairlead jobs`.", metavar="JOB", autocompletion=values.jobs),
+    str, typer.Argument(help="The job's number, as listed by `fairlead jobs`.", metavar="JOB", autocompletion=values.jobs)
 ]
-Command = Annotated[
-    list[str], typer.Argument(help="The command and its arguments, after `--`.", metavar="-- COMMAND [ARG]")
-]
+Command = Annotated[list[str], typer.Argument(help="The command and its arguments, after `--`.", metavar="-- COMMAND [ARG]")]
 QueueName = Annotated[
     str | None,
-    typer.Option(
-        "--queue", "-q", help="The queue, such as lab/vision. Default: your own queue.", autocompletion=values.queues
-    ),
+    typer.Option("--queue", "-q", help="The queue, such as lab/vision. Default: your own queue.", autocompletion=values.queues),
 ]
 Cpu = Annotated[str, typer.Option(help="CPUs per task: 1, 0.5, 500m.")]
 Memory = Annotated[str, typer.Option(help="Memory per task: 512Mi, 4Gi. A task that uses more is killed.")]
@@ -45,19 +40,16 @@ Tasks = Annotated[
 JobsFile = Annotated[
     str | None,
     typer.Option(
-        help="Submit the jobs of a JSON-lines or CSV file, one per line: all or none. - is standard input.",
-        metavar="FILE",
+        help="Submit the jobs of a JSON-lines or CSV file, one per line: all or none. - is standard input.", metavar="FILE"
     ),
 ]
 Priority = Annotated[int, typer.Option(help="Higher runs first within the queue.")]
 On = Annotated[
-    list[str],
-    typer.Option(help="Only on nodes with this label; alternatives: zone=a|b. Repeatable.", metavar="LABEL=VALUE"),
+    list[str], typer.Option(help="Only on nodes with this label; alternatives: zone=a|b. Repeatable.", metavar="LABEL=VALUE")
 ]
 TimeLimit = Annotated[str | None, typer.Option(help="Stop a task that runs longer: 90, 30s, 5min, 2h.")]
 Grace = Annotated[
-    str | None,
-    typer.Option(help="Time between the stop signal and SIGKILL, up to the queue's maximum: 30s, 2min."),
+    str | None, typer.Option(help="Time between the stop signal and SIGKILL, up to the queue's maximum: 30s, 2min.")
 ]
 Signal = Annotated[
     str | None,
@@ -68,31 +60,17 @@ Signal = Annotated[
     ),
 ]
 Revocable = Annotated[
-    bool,
-    typer.Option(
-        "--revocable", help="Run on idle resources beyond the queue's limits, and be preempted before other jobs."
-    ),
+    bool, typer.Option("--revocable", help="Run on idle resources beyond the queue's limits, and be preempted before other jobs.")
 ]
-Pack = Annotated[
-    bool, typer.Option("--pack", help="Place tasks on the fullest nodes with room, which keeps others empty.")
-]
+Pack = Annotated[bool, typer.Option("--pack", help="Place tasks on the fullest nodes with room, which keeps others empty.")]
 Spread = Annotated[bool, typer.Option("--spread", help="Place tasks on the emptiest nodes with room.")]
-Ray = Annotated[
-    bool,
-    typer.Option("--ray", help="Run a Ray program once the scheduler has placed its placement group."),
-]
+Ray = Annotated[bool, typer.Option("--ray", help="Run a Ray program once the scheduler has placed its placement group.")]
 Bundle = Annotated[
-    str,
-    typer.Option(
-        help="With --ray: resources of each bundle. Default: --cpu, --memory and --gpu.", metavar="cpu=4,gpu=1"
-    ),
+    str, typer.Option(help="With --ray: resources of each bundle. Default: --cpu, --memory and --gpu.", metavar="cpu=4,gpu=1")
 ]
 Bundles = Annotated[int | None, typer.Option(help="With --ray: number of bundles. Default: 1.", min=1)]
 ExitDone = Annotated[
-    bool,
-    typer.Option(
-        "--exit-done", help="A task that is preempted and then exits 0 has succeeded; it does not start again."
-    ),
+    bool, typer.Option("--exit-done", help="A task that is preempted and then exits 0 has succeeded; it does not start again.")
 ]
 Retries = Annotated[int, typer.Option(help="Restart a failed task up to N times.")]
 AfterJob = Annotated[
@@ -105,22 +83,14 @@ AfterJob = Annotated[
 ]
 Env = Annotated[
     list[str],
-    typer.Option(
-        help="Set an environment variable; NAME alone copies this shell's value. Repeatable.",
-        metavar="NAME[=VALUE]",
-    ),
+    typer.Option(help="Set an environment variable; NAME alone copies this shell's value. Repeatable.", metavar="NAME[=VALUE]"),
 ]
 ExportAll = Annotated[
-    bool,
-    typer.Option("--export-all", help="Send this shell's whole environment, which is deleted when the job ends."),
+    bool, typer.Option("--export-all", help="Send this shell's whole environment, which is deleted when the job ends.")
 ]
 Cwd = Annotated[Path | None, typer.Option(help="Working folder. Default: the current one.")]
-NoCheck = Annotated[
-    bool, typer.Option("--no-check", help="Submit it even if its program or folder is missing on this machine.")
-]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Refuse a job that no node could hold, or that exceeds a limit.")
-]
+NoCheck = Annotated[bool, typer.Option("--no-check", help="Submit it even if its program or folder is missing on this machine.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a job that no node could hold, or that exceeds a limit.")]
 
 
 def submit(
@@ -162,16 +132,15 @@ def submit(
     notify: Annotated[
         list[str],
         typer.Option(
-            help="Notify when the job ends: an https:// or mail address, or a command that reads JSON. Repeatable.",
-            metavar="TO",
+            help="Notify when the job ends: an https:// or mail address, or a command that reads JSON. Repeatable.", metavar="TO"
         ),
     ] = [],  # noqa: B006
     when: Annotated[bool, typer.Option("--when", help="Submit nothing; estimate when it would start.")] = False,
 ) -> None:
     """Submit a job and print its number.
 
-    In a script, lines that begin with #FAIRLEAD are options too. `#SBATCH` options with an equivalent here are used; others
-    are refused or ignored with a warning.
+    In a script, lines that begin with #FAIRLEAD are options too. `#SBATCH` options are done, or refused if they would change
+    what the job does.
 
     Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py --fold {index}
     """
@@ -246,8 +215,7 @@ def run(
 
 def jobs(
     queue: Annotated[
-        str | None,
-        typer.Option("--queue", "-q", help="Only of this queue and those below.", autocompletion=values.queues),
+        str | None, typer.Option("--queue", "-q", help="Only of this queue and those below.", autocompletion=values.queues)
     ] = None,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Only of this user.")] = None,
     status: Annotated[
@@ -292,8 +260,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the task ends.")] = False,
     tail: Annotated[int | None, typer.Option("--tail", help="Only the last N lines of each stream.", min=0)] = None,
     every: Annotated[
-        bool,
-        typer.Option("--all", help="Print the output of all tasks in turn, each line prefixed with the task's index."),
+        bool, typer.Option("--all", help="Print the output of all tasks in turn, each line prefixed with the task's index.")
     ] = False,
 ) -> None:
     """Print the output of a task. Its standard output and standard error go to this command's."""
@@ -321,14 +288,11 @@ def cancel(
     jobs: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Jobs, tasks or ranges of tasks: 12, 12.3, 12.0-9.",
-            metavar="JOB[.INDEX[-INDEX]]",
-            autocompletion=values.jobs,
+            help="Jobs, tasks or ranges of tasks: 12, 12.3, 12.0-9.", metavar="JOB[.INDEX[-INDEX]]", autocompletion=values.jobs
         ),
     ] = None,
     queue: Annotated[
-        str | None,
-        typer.Option("--queue", "-q", help="All jobs of this queue and those below.", autocompletion=values.queues),
+        str | None, typer.Option("--queue", "-q", help="All jobs of this queue and those below.", autocompletion=values.queues)
     ] = None,
     user: Annotated[str | None, typer.Option("--user", "-u", help="With --queue: only this user's jobs.")] = None,
 ) -> None:
@@ -362,13 +326,9 @@ def job(
     job: JobId,
     status: Annotated[
         str | None,
-        typer.Option(
-            help="Only tasks with this status, such as failed.", metavar="STATUS", autocompletion=values.task_statuses
-        ),
+        typer.Option(help="Only tasks with this status, such as failed.", metavar="STATUS", autocompletion=values.task_statuses),
     ] = None,
-    tasks: Annotated[
-        str | None, typer.Option("--tasks", help="Only tasks with these indices.", metavar="INDEX[-INDEX]")
-    ] = None,
+    tasks: Annotated[str | None, typer.Option("--tasks", help="Only tasks with these indices.", metavar="INDEX[-INDEX]")] = None,
     as_json: Json = False,
 ) -> None:
     """Show one job and its tasks. Failed and running tasks come first."""
@@ -382,9 +342,7 @@ def job(
 
 def wait(
     jobs: Annotated[list[str], typer.Argument(help="The jobs' numbers.", metavar="JOB", autocompletion=values.jobs)],
-    timeout: Annotated[
-        str | None, typer.Option(help="Give up after this time, with exit status 124: 90, 30s, 5min, 2h.")
-    ] = None,
+    timeout: Annotated[str | None, typer.Option(help="Give up after this time, with exit status 124: 90, 30s, 5min, 2h.")] = None,
 ) -> None:
     """Wait until jobs have ended. Exit status 0 if all their tasks succeeded, otherwise 1."""
     from fairlead.cli.job_options import seconds
@@ -427,9 +385,7 @@ def when(
     gpu: Gpu = "0",
     resource: Resource = [],  # noqa: B006
     tasks: Annotated[int, typer.Option("--tasks", "-n", help="Number of tasks.")] = 1,
-    name: Annotated[
-        str, typer.Option(help="The job's name; earlier jobs of this name predict its duration best.")
-    ] = "",
+    name: Annotated[str, typer.Option(help="The job's name; earlier jobs of this name predict its duration best.")] = "",
     priority: Priority = 0,
     on: On = [],  # noqa: B006
     gang: Annotated[bool, typer.Option("--gang", help="Start all tasks at once, or none.")] = False,
@@ -465,9 +421,7 @@ def release(job: JobId) -> None:
 def edit(
     ctx: typer.Context,
     job: JobId,
-    queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="The new queue.", autocompletion=values.queues)
-    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="The new queue.", autocompletion=values.queues)] = None,
     cpu: Annotated[str | None, typer.Option(help="CPUs per task.")] = None,
     memory: Annotated[str | None, typer.Option(help="Memory per task.")] = None,
     gpu: Annotated[str | None, typer.Option(help="GPUs per task.")] = None,
@@ -477,9 +431,7 @@ def edit(
     ] = [],  # noqa: B006
     anywhere: Annotated[bool, typer.Option("--anywhere", help="On any node; removes all labels.")] = False,
     priority: Annotated[int | None, typer.Option(help="Higher runs first within the queue.")] = None,
-    time_limit: Annotated[
-        str | None, typer.Option(help="Stop a task that runs longer: 90, 30s, 5min, 2h; 0: no limit.")
-    ] = None,
+    time_limit: Annotated[str | None, typer.Option(help="Stop a task that runs longer: 90, 30s, 5min, 2h; 0: no limit.")] = None,
     retries: Annotated[int | None, typer.Option(help="Restart a failed task up to N times.")] = None,
     at_most: Annotated[int | None, typer.Option(help="Run at most N of its tasks at once; 0: no limit.")] = None,
 ) -> None:
@@ -511,9 +463,7 @@ def edit(
 
 def rerun(
     job: JobId,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="Only its failed tasks, with their original indices.")
-    ] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only its failed tasks, with their original indices.")] = False,
 ) -> None:
     """Submit a job again and print the new job's number."""
     with connect() as connection:

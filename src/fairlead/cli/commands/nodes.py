@@ -43,9 +43,7 @@ def token(
 @node.command("join")
 def join(
     address: Annotated[str, typer.Argument(help="Where the scheduler takes nodes.", metavar="HOST[:PORT]")],
-    token: Annotated[
-        str | None, typer.Argument(help="The token, or - to read it. A member needs none.", metavar="TOKEN")
-    ] = None,
+    token: Annotated[str | None, typer.Argument(help="The token, or - to read it. A member needs none.", metavar="TOKEN")] = None,
     name: Annotated[str | None, typer.Option(help="The node's name. Default: the host's.")] = None,
     home: Home = None,
     config: Annotated[

@@ -20,17 +20,12 @@ UNIT = Path("/etc/systemd/system/fairlead.service")
 
 @token.command("new")
 def new_token(
-    user: Annotated[
-        str | None, typer.Option(help="The token's user. Default: you; only root makes tokens for others.")
-    ] = None,
+    user: Annotated[str | None, typer.Option(help="The token's user. Default: you; only root makes tokens for others.")] = None,
     expires: Annotated[str | None, typer.Option(help="Lifetime: 12h, 90d. Default: no expiry.")] = None,
     queue: Annotated[
         list[str],
         typer.Option(
-            "--queue",
-            "-q",
-            help="Restrict it to this queue and those below; repeatable.",
-            autocompletion=values.queues,
+            "--queue", "-q", help="Restrict it to this queue and those below; repeatable.", autocompletion=values.queues
         ),
     ] = [],  # noqa: B006
     read_only: Annotated[bool, typer.Option("--read-only", help="Allow reading only.")] = False,
@@ -61,9 +56,7 @@ def list_tokens(as_json: Json = False) -> None:
 
     with connect() as connection:
         found = connection.get("/v1/tokens")
-    print_json(found) if as_json else show(
-        token_table(found["tokens"]), "no tokens: make one with `fairlead token new`"
-    )
+    print_json(found) if as_json else show(token_table(found["tokens"]), "no tokens: make one with `fairlead token new`")
 
 
 @token.command("revoke")
@@ -81,13 +74,10 @@ def revoke_token(
 def log(
     user: Annotated[str | None, typer.Option("--user", "-u", help="Only this user's actions.")] = None,
     queue: Annotated[
-        str | None,
-        typer.Option("--queue", "-q", help="Only about this queue and those below.", autocompletion=values.queues),
+        str | None, typer.Option("--queue", "-q", help="Only about this queue and those below.", autocompletion=values.queues)
     ] = None,
     since: Annotated[str | None, typer.Option(help="How far back: 30min, 2h, 7d.")] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", help="Show at most N entries, the newest.", min=1, max=10_000)
-    ] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Show at most N entries, the newest.", min=1, max=10_000)] = 100,
     as_json: Json = False,
 ) -> None:
     """Show the audit log: who did what, newest last. Refused requests are included.

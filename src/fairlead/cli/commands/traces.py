@@ -20,20 +20,13 @@ def _option(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, **more)
 
 
-Trace = Annotated[
-    Path, typer.Argument(help="The trace: a CSV or Parquet table, SWF, sacct -P, YARN, openb, SWIM, or a journal.")
-]
+Trace = Annotated[Path, typer.Argument(help="The trace: a CSV or Parquet table, SWF, sacct -P, YARN, openb, SWIM, or a journal.")]
 Format = Annotated[
     str | None,
-    _option(
-        f"{', '.join(KINDS[:-1])} or journal. Default: by the file name.",
-        "--format",
-        autocompletion=values.one_of(*KINDS),
-    ),
+    _option(f"{', '.join(KINDS[:-1])} or journal. Default: by the file name.", "--format", autocompletion=values.one_of(*KINDS)),
 ]
 Columns = Annotated[
-    Path | None,
-    _option("Which columns a table of another system has: a TOML file, or google, alibaba, azure or philly."),
+    Path | None, _option("Which columns a table of another system has: a TOML file, or google, alibaba, azure or philly.")
 ]
 SkipBad = Annotated[bool, _option("Skip invalid rows, and count them.", "--skip-bad")]
 From = Annotated[str, _option("Only jobs submitted at or after this trace time, such as 6h.", "--from")]
@@ -56,21 +49,12 @@ Revoke = Annotated[
     ),
 ]
 WarmUp = Annotated[str, _option("Simulate this time, such as 1h, before anything is measured. Default: 0.")]
-Seeds = Annotated[
-    str, _option("Seeds of all that is drawn, separated by commas; means of several have confidence intervals.")
-]
-Offers = Annotated[
-    str, _option("Run again with the jobs of these queues launched through offers: queue names, or all.")
-]
+Seeds = Annotated[str, _option("Seeds of all that is drawn, separated by commas; means of several have confidence intervals.")]
+Offers = Annotated[str, _option("Run again with the jobs of these queues launched through offers: queue names, or all.")]
 Framework = Annotated[
-    str,
-    _option(
-        "How frameworks answer offers: hold, refuse, timeout (TIME), most (25%), hoard. Default: hold=1s,refuse=5s."
-    ),
+    str, _option("How frameworks answer offers: hold, refuse, timeout (TIME), most (25%), hoard. Default: hold=1s,refuse=5s.")
 ]
-Nodes = Annotated[
-    int, _option("Use N identical machines instead of the trace's or the configuration's.", min=0, max=1_000_000)
-]
+Nodes = Annotated[int, _option("Use N identical machines instead of the trace's or the configuration's.", min=0, max=1_000_000)]
 Sizes = Annotated[str, _option("Numbers of identical machines, separated by commas; 0: the trace's.")]
 OneNode = Annotated[str, _option("Capacity of each of --nodes.")]
 History = Annotated[str, _option("Half-life of past usage, such as 7d, or none. Default: that of --config, or 1d.")]

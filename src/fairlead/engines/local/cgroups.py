@@ -197,9 +197,7 @@ class Cgroups:
         """Return the groups that the last supervisor left."""
         bases = [h.base for h in self._hierarchies if h.base.is_dir()]
         names = {f.name for base in bases for f in base.iterdir() if f.is_dir()}
-        return [
-            Group([(h, f"{h.base}/{n}") for h in self._hierarchies if (h.base / n).is_dir()]) for n in sorted(names)
-        ]
+        return [Group([(h, f"{h.base}/{n}") for h in self._hierarchies if (h.base / n).is_dir()]) for n in sorted(names)]
 
     def remove_when_empty(self, group: Group) -> None:
         """Remove a group now or in a later `sweep`: it may be busy for a moment after its last process ended."""

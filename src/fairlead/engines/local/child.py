@@ -209,10 +209,7 @@ def uid_here(person: Person) -> Person:
 def _bound_processes() -> None:
     """Limit a person's processes to a fraction of the machine's, so that others can start theirs."""
     _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    most = (
-        min(int(Path("/proc/sys/kernel", name).read_text()) for name in ("threads-max", "pid_max"))
-        // MOST_PROCESSES_DIVISOR
-    )
+    most = min(int(Path("/proc/sys/kernel", name).read_text()) for name in ("threads-max", "pid_max")) // MOST_PROCESSES_DIVISOR
     if hard == resource.RLIM_INFINITY or hard > most:
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
@@ -221,9 +218,7 @@ def _bound_files() -> None:
     """Restore the default limit of open files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if FILES != resource.RLIM_INFINITY:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (FILES if hard == resource.RLIM_INFINITY else min(FILES, hard), hard)
-        )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES if hard == resource.RLIM_INFINITY else min(FILES, hard), hard))
 
 
 def _leave_keyring() -> None:

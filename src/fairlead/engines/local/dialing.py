@@ -42,9 +42,7 @@ class Dialer:
         When the scheduler was heard last, in seconds of the monotonic clock.
     """
 
-    def __init__(
-        self, folder: Path, selector: selectors.BaseSelector, reached: Callable[[tls.TLSConnection], None]
-    ) -> None:
+    def __init__(self, folder: Path, selector: selectors.BaseSelector, reached: Callable[[tls.TLSConnection], None]) -> None:
         self._folder, self._selector, self._reached = folder, selector, reached
         self.about: dict[str, Any] = {}
         self.heard_at = 0.0

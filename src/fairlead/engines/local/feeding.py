@@ -18,13 +18,7 @@ class Feeding:
 
     @contextlib.contextmanager
     def piece(
-        self,
-        send: Callable[[bytes], None],
-        task: Task,
-        offset: int,
-        data: bytes,
-        end: bool,
-        size: tuple[int, int] | None,
+        self, send: Callable[[bytes], None], task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None
     ) -> Iterator[Callable[[], Fed | None]]:
         """Send a piece, and the size of the task's terminal. Yields a function that returns the latest acknowledgement.
 

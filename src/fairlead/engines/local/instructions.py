@@ -18,11 +18,7 @@ class Folders(NamedTuple):
     exports: Path
 
 
-NO_RAY = [
-    "sh",
-    "-c",
-    "echo 'fairlead: there is no Ray cluster here: the scheduler ran with --engine ray before' >&2; exit 1",
-]
+NO_RAY = ["sh", "-c", "echo 'fairlead: there is no Ray cluster here: the scheduler ran with --engine ray before' >&2; exit 1"]
 """What a Ray program becomes on an engine without Ray; the Ray engine replaces its work before."""
 
 
@@ -85,11 +81,7 @@ def starts(
         if job.work.export and (environment := exported(node, job.work.export)) is not None:
             work |= {"export": "", "env": {**environment, **job.work.env}}
         more = {"gang": gang} if gang else {}
-        yield (
-            node,
-            message("start", work=work, limits=limits, person=person, signal=job.signal, **more, tasks=tasks),
-            tasks,
-        )
+        yield (node, message("start", work=work, limits=limits, person=person, signal=job.signal, **more, tasks=tasks), tasks)
 
 
 def limits(attempts: Attempts, demands: Sequence[Quantities]) -> Iterator[tuple[list[int], bytes]]:

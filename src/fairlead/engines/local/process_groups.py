@@ -327,7 +327,5 @@ def _has_ended(pid: int) -> bool:
 
 def _signal_each(pids: set[int], number: int) -> None:
     for pid in pids:
-        with contextlib.suppress(
-            ProcessLookupError, PermissionError
-        ):  # a command that became another user, such as sudo
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # a command that became another user, such as sudo
             os.kill(pid, number)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, NodeDown, NodeDraining, NodeUp, Seen
-from fairlead.model.cards import bits_of
+from fairlead.model.cards import words_of
 from fairlead.scheduler.facts import Outcome
 
 log = logging.getLogger("fairlead")
@@ -173,9 +173,8 @@ class Reports:
 
     def __init__(self) -> None:
         self.known: list[Task] | None = None
-        self.started: list[
-            int
-        ] = []  # 5 numbers each: the attempt, its start in milliseconds of the monotonic clock, and its cards as bits
+        self.started: list[int] = []  # 4 numbers each: the attempt, and its start in milliseconds of the monotonic clock
+        self.cards: list[list[int]] = []  # of each that started, as words
         self.checkpointed: dict[Task, int] = {}  # time in the same clock
         self.ended: list[int] = []  # 8 numbers each: the attempt, outcome, code, usage, run time
         self.nodes: list[NodeUp | NodeDown | NodeDraining] = []
@@ -184,27 +183,30 @@ class Reports:
         """Add a message about tasks; ignore others."""
         match message:
             case Started(task, ago, cards):
-                self.started += (*task, _now() - ago, bits_of(cards))
+                self.started += (*task, _now() - ago)
+                self.cards.append(words_of(cards))
             case Ended(task, outcome, code, cpu, peak, ran):
                 self.ended += (*task, outcome, code, cpu, peak, ran)
             case Checkpointed(task, ago):
                 self.checkpointed[task] = _now() - ago
             case Inventory(tasks):
                 # Running tasks are reported again after an inventory; others that started before it are over.
-                self.known, self.started = tasks, []
+                self.known, self.started, self.cards = tasks, [], []
 
     def join(self, later: "Reports") -> None:
         """Add later reports, of the same supervisor or another."""
         if later.known is not None:
-            self.known, self.started = later.known, []
+            self.known, self.started, self.cards = later.known, [], []
         self.started += later.started
+        self.cards += later.cards
         self.checkpointed |= later.checkpointed
         self.ended += later.ended
         self.nodes += later.nodes
 
     def seen(self) -> Seen:
         """Return them as columns."""
-        job, index, number, began, cards = columns(self.started, 5)
+        job, index, number, began = columns(self.started, 4)
+        words = max(map(len, self.cards), default=0)
         return Seen(
             None if self.known is None else Attempts(*columns(self.known, 3)),
             Attempts(job, index, number) if self.started else NO_ATTEMPTS,
@@ -213,7 +215,7 @@ class Reports:
             Attempts(*columns(list(self.checkpointed), 3)) if self.checkpointed else NO_ATTEMPTS,
             _now() - np.array(list(self.checkpointed.values()), np.int64),
             since=_now() - began,
-            cards=cards,
+            cards=np.array([each + [0] * (words - len(each)) for each in self.cards], np.int64),
         )
 
 

@@ -50,11 +50,7 @@ class SchedulerConnection:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        selector: selectors.BaseSelector,
-        refuses: Callable[[Greet], str],
-        hear: Callable[[Message], None],
+        self, folder: Path, selector: selectors.BaseSelector, refuses: Callable[[Greet], str], hear: Callable[[Message], None]
     ) -> None:
         self._selector, self._refuses, self._hear = selector, refuses, hear
         self._connection: socket.socket | TLSConnection | None = None

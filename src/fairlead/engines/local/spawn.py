@@ -35,9 +35,7 @@ def spawn(program: Program, files: list[int], setup: ChildSetup) -> int:
             raise ValueError("the standard descriptors are not open here")
         cores = sum(1 << core for core in setup.cores).to_bytes(128, "little") if setup.cores else b""
         with setup.cgroup.entered() if setup.cgroup else contextlib.nullcontext():
-            pid = vfork.start(
-                _found(argv[0], cwd, env), cwd, argv, variables, given, cores, _most_files(), *setup.record
-            )
+            pid = vfork.start(_found(argv[0], cwd, env), cwd, argv, variables, given, cores, _most_files(), *setup.record)
     # The fork meets an error before the start, too, and reports it; an error after it changes nothing.
     except (OSError, ValueError, LookupError):
         return pid

@@ -37,9 +37,7 @@ class StandardInput:
         Bytes of input written to the pipe or terminal.
     """
 
-    def __init__(
-        self, selector: selectors.BaseSelector, terminal: bool, person: Person | None, say: Callable[[], None]
-    ) -> None:
+    def __init__(self, selector: selectors.BaseSelector, terminal: bool, person: Person | None, say: Callable[[], None]) -> None:
         self.terminal, self.taken = terminal, 0
         self._selector, self._say = selector, say
         self._pending, self._ends = bytearray(), False

@@ -410,9 +410,7 @@ class Supervisor:
 
     def _report_closed(self) -> None:
         """Report whose tasks cannot run here."""
-        why = {
-            name: "no account" if code == errno.ENOENT else "another uid" for name, code in self.tasks.closed_to.items()
-        }
+        why = {name: "no account" if code == errno.ENOENT else "another uid" for name, code in self.tasks.closed_to.items()}
         self.scheduler.report("closed", to=why)
 
     def _report_paused(self) -> None:

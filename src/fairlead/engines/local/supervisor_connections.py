@@ -384,9 +384,7 @@ class SupervisorConnections:
 
     async def _admit(self, line: socket.socket, door: "Door") -> None:
         """Connect the node that holds the key to a known certificate; hear a stranger's one request."""
-        with contextlib.suppress(
-            OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError
-        ):
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
             async with asyncio.timeout(HANDSHAKE_WITHIN):
                 reader = asyncio.StreamReader(LONGEST_REQUEST)
                 protocol = asyncio.StreamReaderProtocol(reader)

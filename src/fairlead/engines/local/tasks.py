@@ -116,11 +116,7 @@ class Tasks:
         if number > 1:
             env["FAIRLEAD_RESUMED"] = "1"
         if start.gang is not None:
-            env |= {
-                "FAIRLEAD_RANK": str(index),
-                "FAIRLEAD_SIZE": str(start.gang.size),
-                "FAIRLEAD_MASTER": start.gang.master,
-            }
+            env |= {"FAIRLEAD_RANK": str(index), "FAIRLEAD_SIZE": str(start.gang.size), "FAIRLEAD_MASTER": start.gang.master}
         if limits.cpu:
             env["FAIRLEAD_CPU"] = f"{limits.cpu / 1000:g}"
         if limits.memory:
@@ -160,9 +156,7 @@ class Tasks:
         name = ".".join(map(str, task))
         if work.input:
             given = given._replace(input=self._input(task, work.input == "terminal", given))
-        group = self._groups.fork(
-            name, program, given, lambda program: self._hear_of_start(run, program), record=record
-        )
+        group = self._groups.fork(name, program, given, lambda program: self._hear_of_start(run, program), record=record)
         run = self.running[task] = Running(task, given, group, None)
         if group.executed:
             self._on_start(task)

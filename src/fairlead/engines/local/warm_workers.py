@@ -118,11 +118,7 @@ class WarmWorkers:
         """End those that waited too long, do not stand still, or whose session was closed."""
         now = time.monotonic()
         self._dismiss(
-            [
-                w
-                for w in self._idle
-                if now - w.idle_since > IDLE_FOR or not self._is_stopped(w) or not _is_open(w.session)
-            ]
+            [w for w in self._idle if now - w.idle_since > IDLE_FOR or not self._is_stopped(w) or not _is_open(w.session)]
         )
 
     def ended(self, group: ProcessGroup) -> None:

@@ -190,8 +190,7 @@ class RayEngine(RemoteEngine):
             what()
         except Exception as error:
             self.complaint = (
-                f"the thread that asks Ray for its nodes failed: {error!r}: restart the scheduler: tasks continue "
-                "meanwhile"
+                f"the thread that asks Ray for its nodes failed: {error!r}: restart the scheduler: tasks continue meanwhile"
             )
             log.exception(self.complaint)
 
@@ -207,11 +206,7 @@ class RayEngine(RemoteEngine):
             # Before the first nodes, `wait_for_nodes` raises it.
             if self.complaint != before and self._told.is_set():
                 log.warning("%s: nodes neither join nor leave until it can be reached; retrying", self.complaint)
-            pause = (
-                FIRST_PAUSE
-                if time.monotonic() - began > LONGEST_PAUSE
-                else min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
-            )
+            pause = FIRST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
 
     def _hear_child(self) -> str:
         """Run it until it ends. Return the last line of its log."""
@@ -279,9 +274,7 @@ class RayEngine(RemoteEngine):
             name=each.node.name,
             folder=folder,
             as_people=self._as_people,
-            membership=Membership(
-                own, self._ring.certificate, [self._host], self.port, {"version": fairlead.__version__}
-            ),
+            membership=Membership(own, self._ring.certificate, [self._host], self.port, {"version": fairlead.__version__}),
         )
 
     def _hear_refusal(self, node: str, why: str) -> None:
@@ -298,10 +291,7 @@ class RayEngine(RemoteEngine):
         if message["version"] != fairlead.__version__:
             name, version = there.node.name, message["version"]
             log.warning(
-                "node %s has fairlead %s, and the scheduler is %s: install that there",
-                name,
-                version,
-                fairlead.__version__,
+                "node %s has fairlead %s, and the scheduler is %s: install that there", name, version, fairlead.__version__
             )
             return
         self._refused.pop(there.id, None)

@@ -95,12 +95,7 @@ class RemoteEngine:
     elastic, ray = True, False
 
     def __init__(
-        self,
-        home: Path,
-        wake: Callable[[], None],
-        policy: LeasePolicy,
-        listen: tuple[str, int],
-        as_people: bool = False,
+        self, home: Path, wake: Callable[[], None], policy: LeasePolicy, listen: tuple[str, int], as_people: bool = False
     ) -> None:
         self.complaint: str | None = None
         self._home, self._wake, self._policy, self._as_people = home, wake, policy, as_people
@@ -138,9 +133,7 @@ class RemoteEngine:
         """What every node enforces."""
         with self._lock:
             known = [m.limits for m in self._members.values() if m.standing is MemberState.UP]
-        return {
-            name: all(limits.get(name, False) for limits in known) for name in ("cpu", "memory", "tracking") if known
-        }
+        return {name: all(limits.get(name, False) for limits in known) for name in ("cpu", "memory", "tracking") if known}
 
     @property
     def paused(self) -> int:
@@ -255,9 +248,7 @@ class RemoteEngine:
     def names(self) -> set[str]:
         """Return the nodes that are admitted or expected, and not removed."""
         with self._lock:
-            return {
-                name for name, m in self._members.items() if m.gone_at is None and m.standing is not MemberState.LOST
-            }
+            return {name for name, m in self._members.items() if m.gone_at is None and m.standing is not MemberState.LOST}
 
     # -- the contract -------------------------------------------------------------------------------------------
 
@@ -306,9 +297,7 @@ class RemoteEngine:
                 for job, index, number in tasks:
                     self._on[job, index, number] = node
                 member = self._members.get(node)
-                if (
-                    member is not None and member.gone_at is None
-                ):  # else its supervisor confirmed that it starts nothing
+                if member is not None and member.gone_at is None:  # else its supervisor confirmed that it starts nothing
                     member.fenced = False
             self._send(node, line)
 
@@ -576,9 +565,7 @@ class RemoteEngine:
                     news = True
                 elif now - member.heard_at > SILENT:
                     if member.standing is MemberState.UP and now - member.renewed_at < 2 * SILENT:
-                        log.warning(
-                            "no message from node %s for %.0f s: its tasks may still run", name, now - member.renewed_at
-                        )
+                        log.warning("no message from node %s for %.0f s: its tasks may still run", name, now - member.renewed_at)
                     member.heard_at = now
                     self._connections.renew(name)
         if news:
@@ -620,6 +607,4 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        raise EngineError(
-            f"{host}:{port}: cannot listen for nodes: {error.strerror or error}: name another address"
-        ) from None
+        raise EngineError(f"{host}:{port}: cannot listen for nodes: {error.strerror or error}: name another address") from None

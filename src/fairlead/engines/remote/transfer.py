@@ -118,9 +118,7 @@ class ResultCollector:
         """Write a piece and request the next; report the end after the last. A result that cannot be stored counts as none."""
         job, index, number = coming.ended.task
         try:
-            folder = os.open(
-                self._folder / coming.ended.session / RESULTS, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-            )
+            folder = os.open(self._folder / coming.ended.session / RESULTS, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fresh = f"{job}.{index}.{number}.new"
                 if data is not None:

@@ -31,7 +31,7 @@ from fairlead.scheduler.kernel.constants import UNUSED_OFFER_FACTOR
 from fairlead.scheduler.kernel.view import IN_ORDER
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, OFFER, REVOKING, SUCCEEDED
-from fairlead.scheduler.tables import F64, I8, I64, NONE, Bools, Offers, Refusals, vector
+from fairlead.scheduler.tables import F64, I8, I64, NONE, UNLIMITED, Bools, Offers, Refusals, vector
 
 MOST_LAST = 64.0
 """The longest that a framework goes after all others, in times of `offer_timeout`."""
@@ -148,7 +148,7 @@ def _offers_rescinded(state: State, fact: OffersRescinded) -> None:
     leaves, nodes, _ = _close(state, held, "rescinded", fact.at)
     for leaf, node, more in zip(leaves, nodes, apart, strict=True) if fact.why == "expired" else []:
         _member(state, state.frameworks.at[state.tree.names[leaf]][0]).unanswered += 1
-        _refuse(state, leaf, node, state.nodes.capacity[node], fact.until, fact.at)
+        _refuse(state, leaf, node, np.full(len(state.resources), UNLIMITED), fact.until, fact.at)  # also what it grows by
         role_reservations.refused(state, leaf, node, more, fact.until, fact.at)
 
 
@@ -396,7 +396,8 @@ def _charge(state: State, leaf: int, account: str, amount: F64, cost: float, sec
 
 def _refuse(state: State, leaf: int, node: int, amount: I64, until: float, at: float) -> None:
     """Refuse, for the framework of a leaf, all parts of this amount on the node until then."""
-    state.queues.declined[leaf] = np.maximum(state.queues.declined[leaf], amount)
+    there = np.minimum(amount, state.nodes.capacity[node])
+    state.queues.declined[leaf] = np.maximum(state.queues.declined[leaf], there)
     refusals = state.refusals
     if until <= at:
         return

@@ -159,9 +159,7 @@ def subscribe(
 
 def _check_crowd(state: State, new: Sequence[str]) -> None:
     """Raise Refused if new roles crowd the queue below which they are configured: nobody fills the tree for others."""
-    above = [
-        next((name for name in path_to_root(role) if settings_for(name, state.tree.declared)), ROOT) for role in new
-    ]
+    above = [next((name for name in path_to_root(role) if settings_for(name, state.tree.declared)), ROOT) for role in new]
     for name, count in Counter(above).items():
         below = sum(other.startswith(f"{name}/") for other in state.tree.names) + count
         if below > MOST_BELOW:
@@ -321,9 +319,7 @@ class Done(NamedTuple):
     left: Left
 
 
-def _launchable(
-    state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left
-) -> Done:
+def _launchable(state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left) -> Done:
     """Select what can be launched or reserved on a node, each in what the previous ones leave, executors before their tasks."""
     begun: dict[str, Job] = {}
     launched: dict[str, Job] = {}
@@ -390,17 +386,13 @@ def _new_executor(state: State, executor: Job, task: str, node: str) -> Job | No
     if known is None:
         return executor
     if state.frameworks.executors[known].over or state.tasks.status[state.jobs.first[state.job_row(known)]] >= STOPPING:
-        raise ExecutorEnds(
-            task, f"executor {executor.executor!r} is ending on {node}: launch the task after it has ended"
-        )
+        raise ExecutorEnds(task, f"executor {executor.executor!r} is ending on {node}: launch the task after it has ended")
     if state.index.specs[known].info != executor.info:
         raise InvalidTask(task, f"executor {executor.executor!r} already runs on {node} with a different description")
     return None
 
 
-def _without_task(
-    state: State, job: Job, others: Mapping[str, Job], begun: int, left: Left, executor: Job | None
-) -> Left:
+def _without_task(state: State, job: Job, others: Mapping[str, Job], begun: int, left: Left, executor: Job | None) -> Left:
     """Return what is left of offers after a task and its new executor, if any. Raises InvalidTask."""
     queues = state.queues
     if not job.task:
@@ -418,9 +410,7 @@ def _without_task(
         row = state.tree.rows[name]
         for kind, now, most in (("tasks", queues.tasks, queues.max_tasks), ("jobs", queues.jobs, queues.max_jobs)):
             if now[row] + len(others) + begun + len(both) > most[row]:
-                raise InvalidTask(
-                    job.task, f"queue {state.display_name(name)!r} would exceed its maximum of {most[row]} {kind}"
-                )
+                raise InvalidTask(job.task, f"queue {state.display_name(name)!r} would exceed its maximum of {most[row]} {kind}")
     for each in both:
         left = _without(job.task, each, left)
     return left

@@ -195,9 +195,7 @@ def node_joined(state: State, node: int, at: float) -> None:
     """Count the reservations of a node that is back or shrank, as far as they fit."""
     here = state.frameworks.role_reservations.get(state.cluster.specs[node].name, {})
     for reservation in here.values():
-        if not reservation.there and scheduling.amount_fits(
-            state.view(), node, vector(reservation.amount, state.resources)
-        ):
+        if not reservation.there and scheduling.amount_fits(state.view(), node, vector(reservation.amount, state.resources)):
             _count(state, node, reservation.role, reservation.amount, 1, at)
             reservation.there = True
         elif reservation.there and not reservation.taken and (state.nodes.free[node] < 0).any():

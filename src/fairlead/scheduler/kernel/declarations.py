@@ -79,12 +79,7 @@ def types(folder: Path, name: str, sets: Mapping[str, Mapping[str, tuple[Any, in
             if columns.names:
                 declared += [f"cdef struct {_row(kind, array)}:", *_columns(columns), ""]
         declared.append(f"cdef class {kind}(Arrays):")
-        made += [
-            f"cdef class {kind}(Arrays):",
-            f"    ARRAYS = {_constant(kind)}",
-            "",
-            "    cdef void point(self, dict a):",
-        ]
+        made += [f"cdef class {kind}(Arrays):", f"    ARRAYS = {_constant(kind)}", "", "    cdef void point(self, dict a):"]
         for array, (of, dimensions) in arrays.items():
             c = _row(kind, array) if np.dtype(of).names else _C[np.dtype(of).str[1:]]
             declared.append(f"    cdef {c} *{array}")

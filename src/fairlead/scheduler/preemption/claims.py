@@ -116,10 +116,7 @@ def preempt_for_claims(state: State, now: float) -> Preemption:
                 break
             planned += 1
             unserved -= 1
-            facts += [
-                *_rescinded(state, preemption_plan, now),
-                *_revoked(state, preemption_plan, claim, asked[1], count, now),
-            ]
+            facts += [*_rescinded(state, preemption_plan, now), *_revoked(state, preemption_plan, claim, asked[1], count, now)]
             where = kept.setdefault(claim.group, _held(state, claim.group))
             for n in np.flatnonzero(preemption_plan.hosts).tolist():
                 where[n] = where.get(n, 0) + int(preemption_plan.hosts[n])
@@ -378,9 +375,7 @@ def _rescinded(state: State, preemption_plan: PreemptionPlan, now: float) -> lis
     return [OffersRescinded(at=now, ids=state.offers.id[rows].tolist(), why="claimed")] if len(rows) else []
 
 
-def _revoked(
-    state: State, preemption_plan: PreemptionPlan, claim: Due, last: int, count: int, now: float
-) -> list[Fact]:
+def _revoked(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int, count: int, now: float) -> list[Fact]:
     """Return the tasks revoked for a claim as a fact; none if what is coming back suffices."""
     if not count:
         return []
@@ -426,9 +421,7 @@ def _put_off(state: State, preemption_plan: PreemptionPlan, left: list[Due], now
     if not left:
         return []
     runs = preemption_plan.runs
-    safe = (
-        runs["begun"][runs["protected"]] + state.queues.min_runtime[runs["leaf"][runs["protected"]]]
-    )  # rule: min-runtime
+    safe = runs["begun"][runs["protected"]] + state.queues.min_runtime[runs["leaf"][runs["protected"]]]  # rule: min-runtime
     waited = now - max(claim.since for claim in left)
     until = now + min(max(RETRY_LEAST_SECONDS, RETRY_PART_OF_WAIT * waited), RETRY_MOST_SECONDS)
     until = min(until, max(now + RETRY_LEAST_SECONDS, float(safe.min(initial=np.inf))))
@@ -454,9 +447,7 @@ def measure(state: State) -> Measure:
     guarded = shared = idle = 0
     idle_is_used = scheduling.idle_is_used(v, v.used)
     ranked: dict[int, int] = {}
-    preemption_plan = (
-        preemption_plan_of(state, 0.0) if (state.queues.share_timeout[: state.queues.n] < np.inf).any() else None
-    )
+    preemption_plan = preemption_plan_of(state, 0.0) if (state.queues.share_timeout[: state.queues.n] < np.inf).any() else None
     for group in range(b.n):
         served = scheduling.served_tasks(v, group)
         waiting = scheduling.waiting_tasks(v, group, 2**40)
@@ -465,10 +456,7 @@ def measure(state: State) -> Measure:
             leaf = int(b.leaf[group])
             if scheduling.guarded_part(v, group, kept)[0] != NONE:
                 guarded += count
-            elif (
-                preemption_plan is not None
-                and asking_queues(state, preemption_plan, Due(FAIR_SHARE, 0.0, group))[0] != NONE
-            ):
+            elif preemption_plan is not None and asking_queues(state, preemption_plan, Due(FAIR_SHARE, 0.0, group))[0] != NONE:
                 shared += count
             elif state.queues.priority_revokes[leaf] and lower_runs(state, leaf, int(b.priority[group])):
                 ranked[int(b.priority[group])] = ranked.get(int(b.priority[group]), 0) + count

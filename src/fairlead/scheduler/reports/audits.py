@@ -77,9 +77,7 @@ class Auditor:
         Seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`.
     """
 
-    def __init__(
-        self, state: State, begin: float, end: float, moments: int, starved_after: float = STARVED_AFTER
-    ) -> None:
+    def __init__(self, state: State, begin: float, end: float, moments: int, starved_after: float = STARVED_AFTER) -> None:
         self.state, self.begin, self.end, self.sums = state, begin, end, OverTime()
         self.every = max(0.0, end - begin) / MOST_SAMPLES if moments > MOST_SAMPLES else 0.0
         self._now = -np.inf
@@ -356,9 +354,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
                 "dominant_resource": state.resources[column] if column >= 0 else None,
                 "entitled": entitled,
                 "status": "below" if below else "fair",
-                "why": _why(state, int(q), result, free, never)
-                if below or running < tasks[q] or never_of[q]
-                else "no demand",
+                "why": _why(state, int(q), result, free, never) if below or running < tasks[q] or never_of[q] else "no demand",
                 "running": running,
                 "waiting": int(tasks[q]) - running,
                 "turn": in_turn.get(int(q)),
@@ -381,11 +377,7 @@ def _with_parts(gap: Finding, problem: Problem, used: Numbers) -> Finding:
     if (problem.weight == problem.weight[0]).all():
         return gap
     if gap.user is None or gap.other is None:  # no gap if there is a margin; else no queue could use more
-        return (
-            replace(gap, text="all queues with unmet demand have the same share/entitlement")
-            if gap.margin == 0
-            else gap
-        )
+        return replace(gap, text="all queues with unmet demand have the same share/entitlement") if gap.margin == 0 else gap
     least, most = (problem.users.index(name) for name in (gap.user, gap.other))
     parts = problem.weight.max(axis=1) / len(problem.users)
     text = (

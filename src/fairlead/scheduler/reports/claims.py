@@ -152,11 +152,7 @@ def _prevented(state: State, group: int, kind: int, now: float) -> str:
             found["not revocable, or within limits"] += 1  # rule: above-limit
         else:
             # rules: keeps-guarantee, keeps-share
-            found[
-                "within their guarantee or share"
-                if preemption_plan.is_eligible_victim[q]
-                else "outside the claim's path"
-            ] += 1
+            found["within their guarantee or share" if preemption_plan.is_eligible_victim[q] else "outside the claim's path"] += 1
     if not found:
         return "no other task uses what it needs"
     counts = ", ".join(f"{why} ({count} task{'s' * (count > 1)})" for why, count in found.most_common())

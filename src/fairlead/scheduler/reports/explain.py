@@ -320,9 +320,7 @@ def _no_open_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     lacks = " and ".join(f"{round_quantity(resource, amount)} {resource}" for resource, amount in missing.items())
     more = {"node": name, "missing": missing}
     if not large.any():
-        return _answer(
-            job, "too large", f"no node is large enough, even empty: {name}, the closest, lacks {lacks}", **more
-        )
+        return _answer(job, "too large", f"no node is large enough, even empty: {name}, the closest, lacks {lacks}", **more)
     if jobs.gang[row] and jobs.waiting[row] > 1:
         most = tasks_that_fit(nodes.capacity[:n][large], demand)
         if most < jobs.waiting[row]:
@@ -345,9 +343,7 @@ def _no_open_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     besides = ["tasks that start there now"] if starts[closest][demand > 0].any() else []
     besides += [f"what is held for {who}"] if owners else []
     beside = f", not counting {' and '.join(besides)}" if besides else ""
-    text = (
-        f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, free - kept, demand, large)}"
-    )
+    text = f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, free - kept, demand, large)}"
     return _answer(job, "no room", text, **more, kept=owners)
 
 

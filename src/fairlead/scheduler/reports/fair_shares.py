@@ -146,6 +146,4 @@ def _shares(configuration: Configuration) -> dict[str, dict[str, int]]:
     for node in configuration.nodes:
         apply(state, NodeJoined(at=0.0, node=node))
     steady = fair_shares(state).steady
-    return {
-        name: dict(zip(state.resources, steady[row].tolist(), strict=True)) for row, name in enumerate(state.tree.names)
-    }
+    return {name: dict(zip(state.resources, steady[row].tolist(), strict=True)) for row, name in enumerate(state.tree.names)}

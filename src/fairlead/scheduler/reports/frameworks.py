@@ -74,9 +74,7 @@ def _status_text(state: State, member: Member, mine: I64, now: float, hoards: bo
     wants = [role for role in member.framework.roles if role not in member.suppressed]
     if not wants:
         return "wants no offers: it has suppressed all of its roles"
-    return "; ".join(
-        dict.fromkeys(_why_nothing(state, int(state.tree.rows[member.leaves[role]]), now) for role in wants)
-    )
+    return "; ".join(dict.fromkeys(_why_nothing(state, int(state.tree.rows[member.leaves[role]]), now) for role in wants))
 
 
 def _others_want(state: State, leaves: I64) -> bool:
@@ -105,11 +103,7 @@ def _why_nothing(state: State, leaf: int, now: float) -> str:
         return "it gets an offer at the next decision"
     text = f"it refused what is left on {_nodes(state, refused)}"
     others = takes & ~has_some
-    return (
-        f"{text}; {_nodes(state, others)} {'has' if others.sum() == 1 else 'have'} nothing left"
-        if others.any()
-        else text
-    )
+    return f"{text}; {_nodes(state, others)} {'has' if others.sum() == 1 else 'have'} nothing left" if others.any() else text
 
 
 def _bounded(state: State, group: int, may_exceed: bool) -> str:

@@ -7,17 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fairlead.model.api_types import (
-    CardInfo,
-    JobInfo,
-    JobPage,
-    NodeInfo,
-    QueueInfo,
-    RevokedInfo,
-    TaskInfo,
-    TaskPage,
-    TaskStatus,
-)
+from fairlead.model.api_types import CardInfo, JobInfo, JobPage, NodeInfo, QueueInfo, RevokedInfo, TaskInfo, TaskPage, TaskStatus
 from fairlead.model.cards import cards_of
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import Job, Work, path_to_root, written
@@ -158,7 +148,7 @@ def describe_task(
         "status": STATUS_NAMES[status],
         "attempt": int(tasks.attempt[t]),
         "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,
-        "cards": cards_of(int(tasks.cards[t])) if placed or over else [],
+        "cards": cards_of(tasks.cards[t].tolist()) if placed or over else [],
         "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,
         "reason": _reason(Outcome(int(tasks.outcome[t])), int(tasks.code[t])) if over else None,
         "cpu_seconds": _known(tasks.cpu[t], 3),
@@ -278,16 +268,16 @@ def list_nodes(state: State) -> list[NodeInfo]:
 def list_cards(state: State, there: Mapping[str, Sequence[int]]) -> dict[str, list[CardInfo]]:
     """Return the cards of each node; `there` has their numbers."""
     rows = state.held_rows()
-    rows = rows[state.tasks.cards[rows] != 0]
+    rows = rows[state.tasks.cards[rows].any(axis=1)]
     attempts = zip(*(column.tolist() for column in state.attempts_of(rows)), strict=True)
     whose: dict[tuple[int, int], tuple[int, int]] = {}
-    for (job, index, _), node, bits in zip(
+    for (job, index, _), node, words in zip(
         attempts, state.tasks.node[rows].tolist(), state.tasks.cards[rows].tolist(), strict=True
     ):
-        whose |= {(node, card): (job, index) for card in cards_of(bits)}
+        whose |= {(node, card): (job, index) for card in cards_of(words)}
     found: dict[str, list[CardInfo]] = {}
     for row, spec in enumerate(state.cluster.specs):
-        drained = cards_of(int(state.nodes.drained_cards[row]))
+        drained = state.drained_cards(row)
         cards = there.get(spec.name, ()) if state.nodes.up[row] else ()
         found[spec.name] = [_card(state, card, whose.get((row, card)), card in drained) for card in cards]
     return found

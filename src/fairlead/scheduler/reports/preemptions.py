@@ -203,9 +203,7 @@ def _going_first(state: State, placed: TasksPlaced) -> list[set[int]]:
     return found
 
 
-def _check_stays(
-    state: State, placed: TasksPlaced, waited: list[int], served: set[int], goes_first: list[set[int]]
-) -> None:
+def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: set[int], goes_first: list[set[int]]) -> None:
     """Check `stays`: no open claim for a guarantee would preempt only tasks that were just placed beyond their own guarantee.
 
     Regardless of timeouts and `min_runtime`. Not checked are tasks that frameworks launch in offers, jobs `served` from holds for

@@ -52,9 +52,7 @@ class Usage:
         """Count what runs at the end; returns the sums by queue and user, sorted."""
         rows = self.state.held_rows()
         jobs = self.state.job_rows_of(rows)
-        for job, hours in zip(
-            jobs.tolist(), self._hours(self.state.tasks.started_at[rows], self.end).tolist(), strict=True
-        ):
+        for job, hours in zip(jobs.tolist(), self._hours(self.state.tasks.started_at[rows], self.end).tolist(), strict=True):
             self._add(job, hours, came_to_nothing=False)
         return [
             {
@@ -125,11 +123,7 @@ def listed_queues(state: State) -> ListedQueues:
     roles[[tree.rows[leaf] for leaf in state.frameworks.at]] = True
     has = (queues.tasks[:n] > 0) | queues.used[:n].any(axis=1) | queues.offered[:n].any(axis=1)
     has[jobs.queue[: jobs.n][(jobs.id[: jobs.n] != NONE) & (jobs.waiting[: jobs.n] > 0)]] = True
-    apart = {
-        queue_of(reservation.role)
-        for here in state.frameworks.role_reservations.values()
-        for reservation in here.values()
-    }
+    apart = {queue_of(reservation.role) for here in state.frameworks.role_reservations.values() for reservation in here.values()}
     has[[tree.rows[name] for name in apart if name in tree.rows]] = True
     roles, has = _with_all_above(roles, queues.parent[:n]), _with_all_above(has, queues.parent[:n])
     once = np.array([name in tree.removed for name in tree.names], np.bool_)

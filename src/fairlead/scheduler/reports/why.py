@@ -11,31 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.audit.over_time import (
-    LIMITS,
-    NOT_DECIDED,
-    OFFERS,
-    ORDER,
-    PLACEMENT,
-    RESERVATIONS,
-    RUNNING_TASKS,
-    TIES,
-    WHOLE_TASKS,
-)
+from fairlead.audit.over_time import LIMITS, NOT_DECIDED, OFFERS, ORDER, PLACEMENT, RESERVATIONS, RUNNING_TASKS, TIES, WHOLE_TASKS
 from fairlead.policies.codes import FIFO, PRIORITY
 from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle
 from fairlead.scheduler.entitlements import Parts
-from fairlead.scheduler.facts import (
-    Fact,
-    Ints,
-    JobEdited,
-    JobReleased,
-    JobsForgotten,
-    JobSubmitted,
-    TasksFinished,
-    TasksPlaced,
-)
+from fairlead.scheduler.facts import Fact, Ints, JobEdited, JobReleased, JobsForgotten, JobSubmitted, TasksFinished, TasksPlaced
 from fairlead.scheduler.feasibility import never_starting_groups
 from fairlead.scheduler.kernel.constants import NO_NODE
 from fairlead.scheduler.state import State

@@ -111,9 +111,7 @@ class Entrance:
         The accepted host names, in lower case, without a port.
     """
 
-    def __init__(
-        self, app: ASGIApp, authenticator: Authenticator, audit_records: AuditRecords, hosts: set[str]
-    ) -> None:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, audit_records: AuditRecords, hosts: set[str]) -> None:
         self._app, self._authenticator, self._records, self._hosts = app, authenticator, audit_records, hosts
         self._rates = Rates()
 
@@ -121,9 +119,7 @@ class Entrance:
         headers = dict(scope["headers"])
         host = host_names.name_in(headers.get(b"host", b"").decode("latin-1"))
         if not host_names.is_accepted(host, self._hosts):
-            answer = refusal(
-                421, f"{host or 'no host'!r} is no name of this scheduler: it answers for {_some(self._hosts)}"
-            )
+            answer = refusal(421, f"{host or 'no host'!r} is no name of this scheduler: it answers for {_some(self._hosts)}")
             await answer(scope, receive, send)
             return
         try:

@@ -139,9 +139,7 @@ def _refusing_unknown_queries() -> Callable[[Request], Awaitable[None]]:
         there, numbers = known[route.path_format, method]
         for name in numbers:
             if name in said and ("_" in said[name] or not said[name].isascii()):
-                raise HTTPException(
-                    422, f"{name}: write a number with the digits 0 to 9, not {shortened(repr(said[name]))}"
-                )
+                raise HTTPException(422, f"{name}: write a number with the digits 0 to 9, not {shortened(repr(said[name]))}")
         for name in request.query_params:
             if name not in there:
                 raise HTTPException(422, f"{name}: no such parameter: use {', '.join(there) or 'none'}")

@@ -78,9 +78,7 @@ def _counts(state: State) -> dict[str, int]:
     }
 
 
-def add_cluster(
-    api: APIRouter, client: StateClient, engine: LiveEngine, urls: list[str], archive: OutputArchive | None
-) -> None:
+def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: list[str], archive: OutputArchive | None) -> None:
     @api.get("/v1/status", response_model=Status)
     async def status(caller: Known) -> Response:
         """The scheduler's state: version, counts, and why it is stalled, if it is."""
@@ -119,9 +117,7 @@ def add_cluster(
     @api.get("/v1/nodes", response_model=NodeList)
     async def nodes(caller: Known) -> Response:
         """The nodes with their usage, and whose their cards are; for silent ones, how long."""
-        found, cards = await client.read(
-            lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine))
-        )
+        found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine)))
         known = _known_of_nodes(engine, [node["name"] for node in found])
         return Json({"nodes": [{**n, **known[n["name"]], "cards": cards.get(n["name"], [])} for n in found]})
 
@@ -135,9 +131,7 @@ def add_cluster(
         shown = await client.read_seen(caller, report.list_queues)
         reserved = await client.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_holds(s, now)])
         idled, promised = reserved[0], [by_wall_clock(each, client.clock) for each in reserved[1]]
-        found, cards = await client.read(
-            lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine))
-        )
+        found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine)))
         text = metrics.exposition(shown, found, idled, promised, cards)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -266,10 +260,7 @@ def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) ->
         return Json(await client.told_to(caller, found, [queue["name"] for queue in found["queues"]]))
 
     @api.get("/v1/usage", response_model=UsageInfo)
-    async def usage(
-        caller: Known,
-        seconds: LookBack = 86400.0,
-    ) -> Response:
+    async def usage(caller: Known, seconds: LookBack = 86400.0) -> Response:
         """Usage by user and queue: requested resources times time, and what was really used of them."""
         with _refusing("read"):
             found: UsageInfo = msgspec.json.decode(await reports.usage(caller.person.uid, seconds))

@@ -24,9 +24,7 @@ def add_documents(api: APIRouter, app: FastAPI) -> None:
 
 
 def _page(document: dict[str, Any]) -> str:
-    parts = [
-        f"<p>{_text(document['info']['description'])}</p><p>For programs: <a href='/openapi.json'>openapi.json</a></p>"
-    ]
+    parts = [f"<p>{_text(document['info']['description'])}</p><p>For programs: <a href='/openapi.json'>openapi.json</a></p>"]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             parts.append(f"<h2><code>{method.upper()} {_text(path)}</code></h2>")

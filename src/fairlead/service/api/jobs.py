@@ -183,13 +183,7 @@ def _add_why(api: APIRouter, client: StateClient, archive: OutputArchive | None)
         if "reserved" in found:
             moments["reserved"] = by_wall_clock(found["reserved"], client.clock)
         output = archive.trouble(job) if archive is not None else ""
-        return Json(
-            {
-                **found,
-                **{name: told for name, told in moments.items() if told},
-                **({"output": output} if output else {}),
-            }
-        )
+        return Json({**found, **{name: told for name, told in moments.items() if told}, **({"output": output} if output else {})})
 
 
 def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> None:
@@ -197,9 +191,7 @@ def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> 
     async def cancel(job: Number, request: CancelRequest, caller: Known) -> Response:
         """Cancel a job, or some of its tasks. Running tasks are stopped; waiting ones never start."""
         chosen, only_waiting = request.indices, request.only_waiting
-        changed = await client.change_job(
-            caller, job, lambda s, now: admission.cancel(s, job, chosen, now, only_waiting)
-        )
+        changed = await client.change_job(caller, job, lambda s, now: admission.cancel(s, job, chosen, now, only_waiting))
         return Json({"changed": changed})
 
     @api.post("/v1/cancel", response_model=Cancelled)

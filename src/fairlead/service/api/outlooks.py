@@ -37,9 +37,7 @@ def add_outlooks(api: APIRouter, client: StateClient, outlooks: Outlooks) -> Non
             leaf = leaf_of(state, rules, caller, request.queue, request.user)
             user = check_submits(rules, caller, leaf, request.user)
             job = request.to_job(leaf, request.tasks, request.gang, Work())
-            job = msgspec.structs.replace(
-                job if rules.personal else admission.with_default_demand(state, job), user=user
-            )
+            job = msgspec.structs.replace(job if rules.personal else admission.with_default_demand(state, job), user=user)
             if request.strict and (warning := admission.never_starts(state, job)):
                 raise admission.Refused(warning.partition(": ")[0])
             return job, state.display_name(job.queue)

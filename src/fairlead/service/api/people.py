@@ -49,11 +49,7 @@ def add_tokens(api: APIRouter, client: StateClient, audit_records: AuditRecords)
         """The caller's tokens, or for root all, without their secrets."""
         everybody = rules_all(authenticator.rules, caller)
         return Json(
-            {
-                "tokens": [
-                    _told(each) for each in authenticator.tokens.all() if everybody or each.uid == caller.person.uid
-                ]
-            }
+            {"tokens": [_told(each) for each in authenticator.tokens.all() if everybody or each.uid == caller.person.uid]}
         )
 
     @api.post("/v1/tokens", status_code=201, response_model=NewToken)
@@ -73,9 +69,7 @@ def add_tokens(api: APIRouter, client: StateClient, audit_records: AuditRecords)
         if request.seconds is not None and time.time() + request.seconds > 2**40:
             raise Refused("expires too far in the future: leave out the expiry")
         token, secret = await asyncio.to_thread(
-            lambda: authenticator.tokens.new(
-                person, seconds=request.seconds, queues=request.queues, read_only=request.read_only
-            )
+            lambda: authenticator.tokens.new(person, seconds=request.seconds, queues=request.queues, read_only=request.read_only)
         )
         await asyncio.to_thread(audit_records.done, caller.person.name, f"made token {token.id} for {name}")
         return Json({**_told(token), "token": secret}, 201)
@@ -160,7 +154,5 @@ async def _told_facts(
     told = []
     for envelope, fact in page:
         job = specs.get(audit_log.job_of(fact))
-        told.append(
-            (envelope.sequence, audit_log.visible_fact(client.authenticator.rules, caller, envelope, fact, job), job)
-        )
+        told.append((envelope.sequence, audit_log.visible_fact(client.authenticator.rules, caller, envelope, fact, job), job))
     return told

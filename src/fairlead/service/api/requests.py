@@ -23,12 +23,7 @@ NodeName = Annotated[str, PathParameter(max_length=253)]
 Identity = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{32}$")]
 Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for its end; 0 answers at once.")]
 Key = Annotated[
-    str,
-    Header(
-        alias="Idempotency-Key",
-        max_length=200,
-        description="Repeating a key returns the same jobs instead of new ones.",
-    ),
+    str, Header(alias="Idempotency-Key", max_length=200, description="Repeating a key returns the same jobs instead of new ones.")
 ]
 
 
@@ -101,9 +96,7 @@ class CardsRequest(Body):
 class NodeTokenRequest(Body):
     """A token for a machine that joins."""
 
-    name: Annotated[
-        str, Field(max_length=253, pattern=r"^[^/\s]*$", description="The node's name. Default: any new one.")
-    ] = ""
+    name: Annotated[str, Field(max_length=253, pattern=r"^[^/\s]*$", description="The node's name. Default: any new one.")] = ""
     seconds: Annotated[float, Field(gt=0, le=7 * 86400, description="Its lifetime.")] = 3600.0
 
 
@@ -120,10 +113,7 @@ class JobFields(Body):
     demand: Annotated[
         dict[str, int],
         BeforeValidator(read_quantities),
-        Field(
-            max_length=64,
-            description="Resources of one task. On a shared scheduler cpu defaults to 1 and memory to 1Gi.",
-        ),
+        Field(max_length=64, description="Resources of one task. On a shared scheduler cpu defaults to 1 and memory to 1Gi."),
     ]
     queue: QueuePath | None = None
     user: Annotated[
@@ -139,8 +129,7 @@ class JobFields(Body):
     retries: int = 0
     time_limit: float | None = None
     on: Annotated[
-        dict[Text, Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1, max_length=100)]],
-        Field(max_length=100),
+        dict[Text, Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1, max_length=100)]], Field(max_length=100)
     ] = Field(default_factory=dict)
     after: Annotated[list[AfterRequest], Field(max_length=1000)] = Field(default_factory=list)
     strict: Annotated[
@@ -177,8 +166,7 @@ class JobRequest(JobFields):
         ),
     ] = Field(default_factory=dict)
     encoding: Annotated[
-        Encoding,
-        Field(description="How argv, cwd, env and exported encode bytes; latin-1 can represent any."),
+        Encoding, Field(description="How argv, cwd, env and exported encode bytes; latin-1 can represent any.")
     ] = "utf-8"
     input: Annotated[
         Literal["", "pipe", "terminal"],
@@ -196,34 +184,29 @@ class JobRequest(JobFields):
     at_most: Annotated[int | None, Field(description="How many of its tasks may run at the same time.")] = None
     hold: Annotated[bool, Field(description="Submit it held: it does not start until it is released.")] = False
     gang: bool = False
-    exit_done: Annotated[
-        bool, Field(description="A preempted task that exits 0 counts as done; otherwise it starts again.")
-    ] = False
+    exit_done: Annotated[bool, Field(description="A preempted task that exits 0 counts as done; otherwise it starts again.")] = (
+        False
+    )
     grace: Annotated[
         float | None,
         Field(ge=0, le=86400, description="Seconds between the stop signal and the kill, as far as its queue allows."),
     ] = None
-    signal: Annotated[
-        str,
-        AfterValidator(_check_signal),
-        Field(description="The signal that stops a task, such as SIGUSR1."),
-    ] = "SIGTERM"
+    signal: Annotated[str, AfterValidator(_check_signal), Field(description="The signal that stops a task, such as SIGUSR1.")] = (
+        "SIGTERM"
+    )
     revocable: Annotated[
-        bool,
-        Field(description="It may exceed the limits of its queues on idle resources, and is preempted before others."),
+        bool, Field(description="It may exceed the limits of its queues on idle resources, and is preempted before others.")
     ] = False
     fit: Annotated[
         Literal["", "pack", "spread"],
         Field(description="Node choice: the first that fits; `pack`: the fullest; `spread`: the emptiest."),
     ] = ""
     ray: Annotated[
-        bool,
-        Field(description="A Ray program, in a placement group with one bundle per task; all start together."),
+        bool, Field(description="A Ray program, in a placement group with one bundle per task; all start together.")
     ] = False
 
     note: Annotated[
-        bool,
-        Field(description="A notification job: cancelling its queue spares it; it is cancelled by number only."),
+        bool, Field(description="A notification job: cancelling its queue spares it; it is cancelled by number only.")
     ] = False
 
     @model_validator(mode="after")
@@ -326,9 +309,7 @@ class TokenRequest(Body):
 
     user: Text | None = None
     seconds: Annotated[float, Field(gt=0, le=10**10)] | None = None
-    queues: (
-        Annotated[list[Annotated[str, AfterValidator(check_queue_name)]], Field(min_length=1, max_length=100)] | None
-    ) = None
+    queues: Annotated[list[Annotated[str, AfterValidator(check_queue_name)]], Field(min_length=1, max_length=100)] | None = None
     read_only: bool = False
 
 

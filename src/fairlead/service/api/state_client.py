@@ -42,9 +42,7 @@ class StateClient:
             return await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_SECONDS)
         except TimeoutError:
             if changes and not answer.cancelled():
-                raise HappensLater(
-                    "the scheduler is too busy to answer now; the request may still take effect"
-                ) from None
+                raise HappensLater("the scheduler is too busy to answer now; the request may still take effect") from None
             raise
 
     async def read(self, view: Callable[[State], Any]) -> Any:

@@ -52,9 +52,7 @@ class Submitter:
                 asked = await asyncio.to_thread(_with_exports, asked, exports, caller.person, kept)
             answers: list[Submitted]
             answers, are_new = await self._client.ask(
-                lambda state, now: self._submitted(
-                    state, now, caller, self._jobs(state, caller, asked, digest), key, digest
-                ),
+                lambda state, now: self._submitted(state, now, caller, self._jobs(state, caller, asked, digest), key, digest),
                 changes=True,
                 by=caller.person.name,
                 takes_on=True,
@@ -157,9 +155,7 @@ class Submitter:
         return msgspec.structs.replace(job, user=name, uid=person.uid, gid=person.gid, output_limit=limit)
 
 
-def _with_exports(
-    asked: Sequence[JobSubmission], exports: Exports, person: Person, kept: list[str]
-) -> list[JobSubmission]:
+def _with_exports(asked: Sequence[JobSubmission], exports: Exports, person: Person, kept: list[str]) -> list[JobSubmission]:
     """Write environments stored outside the journal to files, and add their names to `kept`; return the updated requests."""
     found = []
     for each in asked:

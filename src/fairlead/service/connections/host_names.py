@@ -22,9 +22,7 @@ def accepted_names(where: Where) -> set[str]:
     if where.certificate is not None:
         names |= set(certified_names(where.certificate, where.key))
     if where.port is not None:
-        names |= {where.host, *LOOPBACK} | (
-            {socket.gethostname(), socket.getfqdn()} if not is_loopback(where.host) else set()
-        )
+        names |= {where.host, *LOOPBACK} | ({socket.gethostname(), socket.getfqdn()} if not is_loopback(where.host) else set())
     return {name.lower().rstrip(".") for name in names}
 
 

@@ -95,9 +95,7 @@ def open_port(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise CannotListen(
-            f"cannot listen on {host}:{port}: {error.strerror}: name another port, or 0 for any"
-        ) from None
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}: name another port, or 0 for any") from None
     return listener
 
 

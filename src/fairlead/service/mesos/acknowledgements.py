@@ -45,9 +45,7 @@ class Acknowledgements:
     def note(self, call: Call) -> None:
         """Accept an acknowledgement; one of an update that was not sent changes nothing. Raises Busy if too many wait."""
         if len(self._noted) >= MOST_WAITING:
-            raise Busy(
-                f"{MOST_WAITING} acknowledgements wait to be recorded: the journal cannot be written, or is slow"
-            )
+            raise Busy(f"{MOST_WAITING} acknowledgements wait to be recorded: the journal cannot be written, or is slow")
         known = call.acknowledge
         update = events.update_of(known.uuid)
         self._noted.append(Noted(call.framework_id.value, known.task_id.value, known.agent_id.value, *update))

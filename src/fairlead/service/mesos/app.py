@@ -17,24 +17,9 @@ from fairlead.engines.step import Stalled
 from fairlead.scheduler.admission import Refused
 from fairlead.service.connections import host_names
 from fairlead.service.loop import Busy
-from fairlead.service.mesos.authenticator import (
-    REALM,
-    FrameworkAuthenticator,
-    FrameworkCaller,
-    NotAuthenticated,
-    RateExceeded,
-)
+from fairlead.service.mesos.authenticator import REALM, FrameworkAuthenticator, FrameworkCaller, NotAuthenticated, RateExceeded
 from fairlead.service.mesos.calls import Calls
-from fairlead.service.mesos.encoding import (
-    JSON,
-    KINDS,
-    PROTOBUF,
-    Malformed,
-    accepted_kind,
-    decode,
-    encode,
-    type_is_unknown,
-)
+from fairlead.service.mesos.encoding import JSON, KINDS, PROTOBUF, Malformed, accepted_kind, decode, encode, type_is_unknown
 from fairlead.service.mesos.executor_calls import BODIES, ExecutorCalls
 from fairlead.service.mesos.executor_tokens import bearer_token, token_of_peer
 from fairlead.service.mesos.executors import HEARTBEAT
@@ -134,9 +119,7 @@ class MesosApp:
             raise Answer(405, f"Expecting one of {{ 'GET' }}, but received '{scope['method']}'", {"Allow": "GET"})
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if "jsonp" in query:
-            raise Answer(
-                400, "jsonp is not supported, since any web page could read the answer: leave it out and read JSON"
-            )
+            raise Answer(400, "jsonp is not supported, since any web page could read the answer: leave it out and read JSON")
         told = await view(who, query)
         body = b"" if told is None else json.dumps(told, separators=(",", ":")).encode("ascii")
         await answer(send, 200, body, {"Content-Type": JSON})

@@ -80,9 +80,7 @@ class FrameworkAuthenticator:
     async def _local(self, scope: Mapping[str, Any]) -> Person:
         uid, authenticator = await uid_of_client(scope), self._authenticator
         if uid is None:
-            raise NotAuthenticated(
-                "the owner of the calling process is unknown: start the scheduler with --mesos-principals"
-            )
+            raise NotAuthenticated("the owner of the calling process is unknown: start the scheduler with --mesos-principals")
         if authenticator.personal:
             if uid in (0, authenticator.owner.uid):
                 return authenticator.owner

@@ -155,14 +155,7 @@ class Calls:
         return facts, None
 
     def _description(
-        self,
-        state: State,
-        now: float,
-        identity: str,
-        who: FrameworkCaller,
-        info: FrameworkInfo,
-        asked: Any,
-        update: bool = False,
+        self, state: State, now: float, identity: str, who: FrameworkCaller, info: FrameworkInfo, asked: Any, update: bool = False
     ) -> list[Fact]:
         """Return the facts of a framework's description. Raises Refused, BadDescription."""
         self._check_roles(who, info)
@@ -258,10 +251,7 @@ class Calls:
         return await self._ask(caller, question)
 
     async def _ask(
-        self,
-        caller: FrameworkCaller,
-        question: Callable[[State, float], tuple[list[Fact], Any]],
-        takes_on: bool = False,
+        self, caller: FrameworkCaller, question: Callable[[State, float], tuple[list[Fact], Any]], takes_on: bool = False
     ) -> Any:
         """Ask the scheduler. If it is busy, wait for room, since clients treat a refusal as an error."""
         by, until = caller.name or caller.caller.person.name, time.monotonic() + QUEUE_SECONDS
@@ -416,10 +406,7 @@ class Calls:
         """Report operations as unknown: the result of each was sent when it was done, and then forgotten."""
         asked = calling.call.reconcile_operations.operations
         why = "Reconciliation: Operation is unknown"
-        told = [
-            events.operation_status(each.operation_id.value, OPERATION_UNKNOWN, why, each.agent_id.value)
-            for each in asked
-        ]
+        told = [events.operation_status(each.operation_id.value, OPERATION_UNKNOWN, why, each.agent_id.value) for each in asked]
         self._subscriptions.tell(calling.who, told)
         return []
 

@@ -94,8 +94,7 @@ def cluster_view(state: State, completed: Completed, sees: Sees, hidden: Hidden,
     seen = {who: member for who, member in state.frameworks.members.items() if sees(member)}
     ended = completed.tasks(now)
     frameworks = [
-        _framework(state, who, member, by_framework.get(who, []), ended.get(who, []), hidden)
-        for who, member in seen.items()
+        _framework(state, who, member, by_framework.get(who, []), ended.get(who, []), hidden) for who, member in seen.items()
     ]
     gone = [
         _framework(state, each.id, each.member, [], ended.get(each.id, []), hidden)._replace(gone_at=each.at)
@@ -126,9 +125,7 @@ def _agents(state: State, hidden: Hidden) -> list[AgentView]:
             continue
         active = bool(nodes.up[row] and not nodes.draining[row])
         capacity, used, promised = (state.quantities(each[row]) for each in (nodes.capacity, taken, offered))
-        here = {
-            mark: each for mark, each in state.frameworks.role_reservations.get(node.name, {}).items() if each.there
-        }
+        here = {mark: each for mark, each in state.frameworks.role_reservations.get(node.name, {}).items() if each.there}
         for reservation in here.values():
             used = plus(used, plus(reservation.amount, reservation.taken, -1), -1)
             promised = plus(promised, reservation.offered)

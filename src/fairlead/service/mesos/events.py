@@ -58,9 +58,7 @@ def offer_number(name: str) -> int:
     return int(digits) if name[:1] == "O" and digits.isascii() and digits.isdigit() and len(digits) < 18 else -1
 
 
-def to_offer(
-    offer: Offer, node: Node, known: Knows, said: Mapping[str, str], executors: Iterable[str] = ()
-) -> mesos_pb2.Offer:
+def to_offer(offer: Offer, node: Node, known: Knows, said: Mapping[str, str], executors: Iterable[str] = ()) -> mesos_pb2.Offer:
     """Convert an offer to a message.
 
     `said` describes each of its reservations, by mark; `executors` are those of the framework on the node.

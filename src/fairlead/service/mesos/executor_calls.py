@@ -117,11 +117,8 @@ def _unknown(state: State, call: Call) -> Refusal:
     f, who, name = state.frameworks, call.framework_id.value, call.executor_id.value
     if who not in f.members:
         return Refusal(400, "Framework cannot be found")
-    if name not in f.tasks.get(who, {}) and all(
-        (each.framework, each.name) != (who, name) for each in f.executors.values()
-    ):
+    if name not in f.tasks.get(who, {}) and all((each.framework, each.name) != (who, name) for each in f.executors.values()):
         return Refusal(400, "Executor cannot be found")
     return Refusal(
-        401,
-        "this executor's secret, MESOS_EXECUTOR_AUTHENTICATION_TOKEN, is needed: send 'Authorization: Bearer ...'",
+        401, "this executor's secret, MESOS_EXECUTOR_AUTHENTICATION_TOKEN, is needed: send 'Authorization: Bearer ...'"
     )

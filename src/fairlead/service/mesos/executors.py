@@ -20,15 +20,7 @@ from google.protobuf import json_format
 from fairlead.engines.step import with_graces
 from fairlead.model.specs import Job
 from fairlead.outcomes import Outcome
-from fairlead.scheduler.facts import (
-    Attempts,
-    Fact,
-    JobCancelled,
-    TasksExpired,
-    TasksFinished,
-    TasksPlaced,
-    TasksRevoked,
-)
+from fairlead.scheduler.facts import Attempts, Fact, JobCancelled, TasksExpired, TasksFinished, TasksPlaced, TasksRevoked
 from fairlead.scheduler.framework_index import Executor
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
@@ -269,9 +261,7 @@ class Executors:
         said.CopyFrom(status)
         said.ClearField("uuid")
         text = json_format.MessageToJson(said, preserving_proto_field_name=True, indent=None)
-        return frameworks.report_status(
-            state, job, ONGOING.get(status.state, "ending"), text, status.uuid.hex(), now, end
-        )
+        return frameworks.report_status(state, job, ONGOING.get(status.state, "ending"), text, status.uuid.hex(), now, end)
 
     def _job_of(self, state: State, number: int, task: str) -> int | None:
         """Return the job of an executor's task; a command's executor has one task."""

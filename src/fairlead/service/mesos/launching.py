@@ -68,9 +68,7 @@ class JobMaker:
     def within(self, info: TaskInfo, executor: ExecutorInfo, group: str = "") -> Task:
         try:
             job = tasks.job_within(info, executor, self._person, self._home(info), group)
-            return Task(
-                info.task_id.value, info.agent_id.value, job, executor=self._executor(executor, self._home(info))
-            )
+            return Task(info.task_id.value, info.agent_id.value, job, executor=self._executor(executor, self._home(info)))
         except tasks.InvalidTask as error:
             return _wrong(info, str(error))
 
@@ -97,9 +95,7 @@ def count(accept: Call.Accept) -> int:
     return sum(len(one.launch.task_infos) + len(one.launch_group.task_group.tasks) for one in each)
 
 
-def requested_tasks(
-    accept: Call.Accept, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes
-) -> list[Task]:
+def requested_tasks(accept: Call.Accept, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes) -> list[Task]:
     """Return the tasks of a call; blocks, since it creates their sandboxes."""
     found, maker = [], JobMaker(who, person, endpoint, sandboxes)
     for number, operation in enumerate(accept.operations):
@@ -119,16 +115,11 @@ def _group(asked: Offer.Operation.LaunchGroup, maker: JobMaker) -> list[Task]:
     name, infos, executor = uuid.uuid4().hex, list(asked.task_group.tasks), asked.executor
     for info in infos:
         if info.HasField("executor"):
-            return [
-                _wrong(info, "'TaskInfo.executor' must not be set")._replace(reason=INVALID_GROUP) for info in infos
-            ]
+            return [_wrong(info, "'TaskInfo.executor' must not be set")._replace(reason=INVALID_GROUP) for info in infos]
     if executor.HasField("command"):
         found = [maker.within(info, executor, name) for info in infos]
     elif executor.type == executor.CUSTOM or executor.HasField("container"):
-        found = [
-            _wrong(info, "the default executor cannot have a container, and a custom one needs a command")
-            for info in infos
-        ]
+        found = [_wrong(info, "the default executor cannot have a container, and a custom one needs a command") for info in infos]
     else:
         for info in infos[:1]:
             info.resources.extend(executor.resources)
@@ -243,9 +234,7 @@ class Launcher(NamedTuple):
         moves, operations = self._moves(state, who, accept, target)
         try:
             facts, refused = self._accepted(state, now, who, offers, good, moves, target, seconds)
-            if any(
-                good[error.task].group for error in _tasks(refused)
-            ):  # dropping these leaves no less room for the others
+            if any(good[error.task].group for error in _tasks(refused)):  # dropping these leaves no less room for the others
                 wrong += [(good[error.task], str(error)) for error in _tasks(refused)]
                 good, wrong = _without_broken_groups(good, wrong)
                 facts, refused = self._accepted(state, now, who, offers, good, moves, target, seconds)
@@ -264,9 +253,7 @@ class Launcher(NamedTuple):
             self.unfinished.begin(fact.id, fact.job, load_of(fact.job, self.unfinished.exports))
         operations |= {error.moves.number: str(error) for error in refused if isinstance(error, InvalidMoves)}
         gone = [fact.of for fact in facts if isinstance(fact, ResourcesReserved) and fact.of and is_volume(fact.of)]
-        return facts, AcceptResult(
-            {fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}, operations, gone
-        )
+        return facts, AcceptResult({fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}, operations, gone)
 
     def _moves(
         self, state: State, who: str, accept: Call.Accept, target: Target | None
@@ -313,8 +300,7 @@ class Launcher(NamedTuple):
         executors = {task.executor.executor: task.executor for task in good.values() if task.executor is not None}
         if target is not None:
             executors = {
-                name: replace(job, output_limit=output_limit(self.rules, target.leaf))
-                for name, job in executors.items()
+                name: replace(job, output_limit=output_limit(self.rules, target.leaf)) for name, job in executors.items()
             }
         facts, refused = frameworks.accept(state, who, offers, asked, seconds, now, executors)
         try:

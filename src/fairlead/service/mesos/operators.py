@@ -9,15 +9,7 @@ from typing import Any
 
 import fairlead
 from fairlead.model.specs import Quantities, Ranges
-from fairlead.people.rules import (
-    Forbidden,
-    check_operates,
-    check_reaches,
-    operates,
-    reaches,
-    seen_queue,
-    sees_framework,
-)
+from fairlead.people.rules import Forbidden, check_operates, check_reaches, operates, reaches, seen_queue, sees_framework
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.framework_index import Member, plus, queue_of
@@ -44,13 +36,7 @@ NO_PORTS: Ranges = []
 
 GAUGES = (mesos_pb2.TASK_STAGING, mesos_pb2.TASK_STARTING, mesos_pb2.TASK_RUNNING)
 """States of which the metrics show how many tasks are in them."""
-COUNTERS = (
-    mesos_pb2.TASK_FINISHED,
-    mesos_pb2.TASK_FAILED,
-    mesos_pb2.TASK_KILLED,
-    mesos_pb2.TASK_LOST,
-    mesos_pb2.TASK_GONE,
-)
+COUNTERS = (mesos_pb2.TASK_FINISHED, mesos_pb2.TASK_FAILED, mesos_pb2.TASK_KILLED, mesos_pb2.TASK_LOST, mesos_pb2.TASK_GONE)
 """States of which the metrics count the tasks that ended in them since the scheduler started."""
 DEFAULT_TASKS = 100
 """Tasks in one answer, unless `limit` is given."""
@@ -73,9 +59,7 @@ class Operators:
         The URL of the leading master, without a scheme.
     """
 
-    def __init__(
-        self, client: StateClient, master: mesos_pb2.MasterInfo, completed: Completed, set_apart: SetApart
-    ) -> None:
+    def __init__(self, client: StateClient, master: mesos_pb2.MasterInfo, completed: Completed, set_apart: SetApart) -> None:
         self._client, self._master, self._since, self._set_apart = client, master, time.time(), set_apart
         self._completed, self.leader = completed, f"//{master.hostname}:{master.port}"
         self.views: Mapping[str, Handler] = {
@@ -232,9 +216,7 @@ class Operators:
             "state": state,
             "resources": amounts(launched.demand, task.ports),
             "role": launched.role,
-            "statuses": [
-                {"state": mesos_pb2.TaskState.Name(task.state), "timestamp": self._client.clock.wall(launched.at)}
-            ],
+            "statuses": [{"state": mesos_pb2.TaskState.Name(task.state), "timestamp": self._client.clock.wall(launched.at)}],
         }
 
     async def _frameworks(self, who: FrameworkCaller | None, query: Query) -> Any:

@@ -17,12 +17,7 @@ from fairlead.service.mesos.messages.mesos_pb2 import Offer, Resource, Value, Vo
 from fairlead.service.mesos.resources import THEIRS, NoResource, base_of, to_mesos
 
 Operation = Offer.Operation
-DONE = {
-    Operation.RESERVE: "reserve",
-    Operation.UNRESERVE: "unreserve",
-    Operation.CREATE: "create",
-    Operation.DESTROY: "destroy",
-}
+DONE = {Operation.RESERVE: "reserve", Operation.UNRESERVE: "unreserve", Operation.CREATE: "create", Operation.DESTROY: "destroy"}
 """The supported operations on reservations and volumes, and their fields with the resources."""
 Reservation = Resource.ReservationInfo
 """The owner of reserved resources."""
@@ -48,17 +43,13 @@ def mark_of(resource: Resource) -> Mark | None:
     kept = _reservation(resource)
     if kept is None:
         if resource.HasField("disk"):
-            raise NoResource(
-                f"{resource.name}: a volume must be on resources reserved for a role, on the agent's own disk"
-            )
+            raise NoResource(f"{resource.name}: a volume must be on resources reserved for a role, on the agent's own disk")
         return None
     told: dict[str, Any] = {"role": kept.role}
     if kept.HasField("principal"):
         told["principal"] = kept.principal
     if kept.labels.labels:
-        told["labels"] = [
-            [each.key, each.value] if each.HasField("value") else [each.key] for each in kept.labels.labels
-        ]
+        told["labels"] = [[each.key, each.value] if each.HasField("value") else [each.key] for each in kept.labels.labels]
     said = ""
     if resource.HasField("disk"):
         told["volume"], said = _volume(resource)
@@ -125,9 +116,7 @@ def request_of(resources: Iterable[Resource]) -> ResourceRequest:
             found.apart[mark.text] = plus(found.apart.get(mark.text, {}), {name: amount})
         if mark is not None and each.HasField("disk"):
             if not each.disk.HasField("volume"):
-                raise NoResource(
-                    f"volume {each.disk.persistence.id!r}: name its path for the task in disk.volume.container_path"
-                )
+                raise NoResource(f"volume {each.disk.persistence.id!r}: name its path for the task in disk.volume.container_path")
             found.volumes[mark.text] = each.disk.volume.container_path
     if demand.get("gpu", 0) % 1000:
         raise NoResource("gpus: fractions of a GPU are not supported: ask for a whole number")
@@ -147,9 +136,7 @@ def _ports(resource: Resource) -> Ranges:
     return found
 
 
-def resources_of_reservation(
-    mark: str, said: str, amount: Quantities, role: str | None, refined: bool
-) -> list[Resource]:
+def resources_of_reservation(mark: str, said: str, amount: Quantities, role: str | None, refined: bool) -> list[Resource]:
     """Convert a reservation to Mesos' resources, allocated to `role` if clients know roles; `refined`: see `resources_of`."""
     told, found = json.loads(mark), []
     for ours, value in amount.items():
@@ -205,9 +192,7 @@ def _move(operation: Offer.Operation, resource: Resource, role: str | None, prin
     amount, below = {name: value}, _reserved_alone(resource)
     if operation.type in (Operation.RESERVE, Operation.UNRESERVE):
         if resource.HasField("disk"):
-            raise InvalidOperation(
-                "a volume cannot be reserved or unreserved: create it from reserved resources, or destroy it"
-            )
+            raise InvalidOperation("a volume cannot be reserved or unreserved: create it from reserved resources, or destroy it")
         if operation.type == Operation.UNRESERVE:
             return Move(amount, of=mark.text)
         _check_principal(json.loads(mark.text).get("principal"), principal)

@@ -78,15 +78,12 @@ class MesosServer:
         """Make the web server, with `most` slots for connections."""
         self._client = client
         folder, volumes = (
-            home / name if self._personal else home.with_name(f"{home.name}-{name}")
-            for name in ("sandboxes", "volumes")
+            home / name if self._personal else home.with_name(f"{home.name}-{name}") for name in ("sandboxes", "volumes")
         )
         self._sandboxes = Sandboxes(folder, volumes, not self._personal, home / "output")
         master = master_info(self.listener)
         certificate = _certificate(self._where.certificate) if self._where.certificate is not None else ""
-        self._calls = Calls(
-            client, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificate
-        )
+        self._calls = Calls(client, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificate)
         self._executor_calls = ExecutorCalls(client, self._executors, self._subscriptions, self._calls.until_taken)
         authenticator = FrameworkAuthenticator(client.authenticator, self._principals)
         operators = Operators(client, master, self._completed, self._calls.set_apart)
@@ -147,9 +144,7 @@ class MesosServer:
 def _sandboxes_of(sandboxes: Sandboxes, state: State) -> tuple[set[str], set[str]]:
     """Return the names of the sandboxes of known jobs, and of the existing volumes."""
     paths = (Path(job.work.cwd) for job in state.index.specs.values() if job.framework)
-    volumes = (
-        sandboxes.volume(node, mark) for node, here in state.frameworks.role_reservations.items() for mark in here
-    )
+    volumes = (sandboxes.volume(node, mark) for node, here in state.frameworks.role_reservations.items() for mark in here)
     return {path.name for path in paths if path.parent == sandboxes.folder}, {path.name for path in volumes}
 
 

@@ -144,19 +144,13 @@ def _unknown(agent_is_there: bool, framework: Framework) -> TaskState:
     return TASK_GONE if agent_is_there else TASK_UNKNOWN
 
 
-def invalid(
-    task: str, agent: str, message: str, reason: TaskStatus.Reason = TaskStatus.REASON_TASK_INVALID
-) -> TaskStatus:
+def invalid(task: str, agent: str, message: str, reason: TaskStatus.Reason = TaskStatus.REASON_TASK_INVALID) -> TaskStatus:
     """Return the status of a task that cannot be launched."""
     return events.status(task, TASK_ERROR, agent=agent, reason=reason, message=message)
 
 
 def dropped(
-    task: str,
-    agent: str,
-    message: str,
-    framework: Framework,
-    reason: TaskStatus.Reason = TaskStatus.REASON_INVALID_OFFERS,
+    task: str, agent: str, message: str, framework: Framework, reason: TaskStatus.Reason = TaskStatus.REASON_INVALID_OFFERS
 ) -> TaskStatus:
     """Return the status of a task that was not launched because its offers are invalid, or its executor is ending."""
     found = TASK_DROPPED if framework.partition_aware else TASK_LOST

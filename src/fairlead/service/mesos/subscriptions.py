@@ -150,9 +150,7 @@ class Subscriptions:
                     events.to_offer(offer, node, known, said, executors.get((who, node.name), []))
                     for offer in offers
                     for node in [state.cluster.specs[offer.node]]
-                    for said in [
-                        {mark: p.said for mark, p in state.frameworks.role_reservations.get(node.name, {}).items()}
-                    ]
+                    for said in [{mark: p.said for mark, p in state.frameworks.role_reservations.get(node.name, {}).items()}]
                 ]
                 self.tell(who, [events.offers(made)])
 

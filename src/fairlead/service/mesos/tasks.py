@@ -22,14 +22,7 @@ from fairlead.people.accounts import Person
 from fairlead.service.api.requests import LARGEST_ENVIRONMENT
 from fairlead.service.mesos import checks, fetch
 from fairlead.service.mesos.encoding import JSON, encode
-from fairlead.service.mesos.messages.mesos_pb2 import (
-    CommandInfo,
-    Environment,
-    ExecutorInfo,
-    HealthCheck,
-    Resource,
-    TaskInfo,
-)
+from fairlead.service.mesos.messages.mesos_pb2 import CommandInfo, Environment, ExecutorInfo, HealthCheck, Resource, TaskInfo
 from fairlead.service.mesos.reservations import request_of, wrong_path
 from fairlead.service.mesos.resources import NoResource, are_revocable
 
@@ -86,9 +79,7 @@ def check_executor(info: ExecutorInfo, framework: str) -> None:
     """Raise InvalidTask for an executor that no agent can run."""
     _check_id(info.executor_id.value, "an executor")
     if info.framework_id.value not in ("", framework):
-        raise InvalidTask(
-            f"ExecutorInfo has an invalid FrameworkID (Actual: {info.framework_id.value}, Expected: {framework})"
-        )
+        raise InvalidTask(f"ExecutorInfo has an invalid FrameworkID (Actual: {info.framework_id.value}, Expected: {framework})")
     if info.type == ExecutorInfo.DEFAULT:
         raise InvalidTask("the default executor runs groups of tasks: use LAUNCH_GROUP, or give the task a command")
     if info.HasField("container"):
@@ -309,12 +300,7 @@ def _with_fetching(argv: list[str], command: CommandInfo, most: int, tell: Seque
     for uri in command.uris:
         if not (uri.value.startswith("/") or urlsplit(uri.value).scheme in ("file", "http", "https")):
             raise InvalidTask(f"{uri.value!r}: only http, https and files of the agent's machine are supported")
-        found = {
-            "value": uri.value,
-            "executable": uri.executable,
-            "extract": uri.extract,
-            "output_file": uri.output_file,
-        }
+        found = {"value": uri.value, "executable": uri.executable, "extract": uri.extract, "output_file": uri.output_file}
         try:
             fetch.name_of(found)
         except fetch.CannotFetch as error:

@@ -357,9 +357,7 @@ class OutputArchive:
             if loud:
                 self._said_at = now
         if loud:
-            log.warning(
-                "output = %r: nothing can be written there: %s: output waits where it is; retrying", self._url, why
-            )
+            log.warning("output = %r: nothing can be written there: %s: output waits where it is; retrying", self._url, why)
 
     def _is_unsure(self, again: bool) -> None:
         """A check of the storage was inconclusive: use another output for it."""
@@ -455,9 +453,7 @@ class OutputArchive:
             return b""
         names = self._names(job, index, stream)
         try:
-            found: bytes = self._reads.call(
-                READ_SECONDS, lambda: output_storage.read(self._storage(url), names, offset, most)
-            )
+            found: bytes = self._reads.call(READ_SECONDS, lambda: output_storage.read(self._storage(url), names, offset, most))
         except Exception as error:  # fsspec raises many kinds
             if isinstance(error, FileNotFoundError):
                 if streams == _UNKNOWN:
@@ -549,13 +545,7 @@ def _read_notes(path: Path) -> _Notes:
 
 
 def read_output(
-    engine: LiveEngine,
-    kept: OutputArchive | None,
-    task: tuple[int, int],
-    stream: str,
-    offset: int,
-    most: int,
-    node: str,
+    engine: LiveEngine, kept: OutputArchive | None, task: tuple[int, int], stream: str, offset: int, most: int, node: str
 ) -> bytes:
     """Return a piece of a task's output: from its node if available, otherwise from the storage; empty if there is none.
 

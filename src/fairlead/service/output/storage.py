@@ -123,10 +123,7 @@ def put(
     if second is None and isinstance(first, bytes):
         storage.files.pipe_file(f"{folder}/{name}", first)
         return True
-    with (
-        _unless_full(home),
-        tempfile.TemporaryFile(dir=home, buffering=0) as here,
-    ):  # without a name: a crash leaves nothing
+    with _unless_full(home), tempfile.TemporaryFile(dir=home, buffering=0) as here:  # without a name: a crash leaves nothing
         _write(here, pieces)
         allow(CALL_SECONDS + here.tell() / SLOWEST_BYTES_PER_SECOND)
         # With this process's number, since some file systems let another program send it.

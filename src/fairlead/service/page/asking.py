@@ -34,9 +34,7 @@ class Asking:
     def __init__(self, api: ASGIApp, authenticator: Authenticator, audit_records: AuditRecords) -> None:
         self._api, self._authenticator, self._records = api, authenticator, audit_records
 
-    async def __call__(
-        self, caller: Caller, path: str, query: Mapping[str, object] | None = None, body: object = None
-    ) -> Any:
+    async def __call__(self, caller: Caller, path: str, query: Mapping[str, object] | None = None, body: object = None) -> Any:
         """Get, or with a body post; return the JSON of the answer, or its bytes. Raises Declined."""
         method, data = ("GET", b"") if body is None else ("POST", msgspec.json.encode(body))
         given = {name: value for name, value in (query or {}).items() if value not in (None, "")}

@@ -66,9 +66,7 @@ class PageEntrance:
         Logs refused attempts to sign in, or to use another's visit.
     """
 
-    def __init__(
-        self, door: Door, authenticator: Authenticator, hosts: set[str], site: Site, records: AuditRecords
-    ) -> None:
+    def __init__(self, door: Door, authenticator: Authenticator, hosts: set[str], site: Site, records: AuditRecords) -> None:
         self._door, self._visits, self._authenticator, self._site = door, door.visits, authenticator, site
         self._hosts, self._records = hosts - set(LOOPBACK), records
         self._rates = Rates()
@@ -105,14 +103,11 @@ class PageEntrance:
         if not own and not (host.endswith(".localhost") and self._visits.knows(host)):
             raise Declined(421, f"{host or 'no host'!r} is no name of this page: `fairlead page` opens it")
         if path in FILES:
-            return Response(
-                text_of(path.rpartition("/")[2]), media_type=FILES[path], headers={"Cache-Control": "max-age=60"}
-            )
+            return Response(text_of(path.rpartition("/")[2]), media_type=FILES[path], headers={"Cache-Control": "max-age=60"})
         uid = None if own else await uid_of_client(request.scope)  # with TLS, a proxy may be in between
         if not own and uid is None:
             raise Intruder(
-                "an unknown account",
-                "the kernel does not say whose connection this is: connect to 127.0.0.1 from this machine",
+                "an unknown account", "the kernel does not say whose connection this is: connect to 127.0.0.1 from this machine"
             )
         if path == SIGN_IN and method == "POST":
             return await self._enter(request, host, own, uid)

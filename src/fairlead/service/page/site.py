@@ -106,12 +106,4 @@ def _page(view: View, path: str, values: dict[str, Any]) -> str:
     still = {name: blocks(view.template, values, only=(name,)).get(name, "") for name in STILL}
     title, command = view.title.format(**values["args"]), view.command.format(**values["args"])
     regions = _regions(view, values)
-    return render(
-        "page.html",
-        **still,
-        regions=regions,
-        title=title,
-        command=command,
-        path=path,
-        you=values["you"],
-    )
+    return render("page.html", **still, regions=regions, title=title, command=command, path=path, you=values["you"])

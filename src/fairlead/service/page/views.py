@@ -102,16 +102,13 @@ async def now(look: Look) -> dict[str, Any]:
     chosen = look.query.get("resource", "")
     inner = {each["name"].rpartition("/")[0] for each in found[1:]}
     leaves = [each for each in found[1:] if each["name"] not in inner]
-    active = sorted(
-        filter(_is_active, leaves), key=lambda each: (-each["dominant_share"], -each["waiting"], each["name"])
-    )
+    active = sorted(filter(_is_active, leaves), key=lambda each: (-each["dominant_share"], -each["waiting"], each["name"]))
     shown = active[:MOST_ROWS] or leaves[:MOST_ROWS]
     turns = sorted((each for each in fair["queues"] if each["turn"] is not None), key=lambda each: each["turn"])
     counts = {what: sum(each["status"] == what for each in nodes["nodes"]) for what in ("up", "draining", "lost")}
     root = found[0]
     whole = [
-        {"name": n, "used": root["used"].get(n, 0), "total": t, "offered": root["offered"].get(n, 0)}
-        for n, t in has.items()
+        {"name": n, "used": root["used"].get(n, 0), "total": t, "offered": root["offered"].get(n, 0)} for n, t in has.items()
     ]
     return {
         "status": status, "root": root, "resources": whole, "chosen": chosen if chosen in has else "",
@@ -190,9 +187,7 @@ async def job(look: Look, job: str) -> dict[str, Any]:
     when = None if over or not found["waiting"] else await look.ask(f"{path}/when")
     ran = [each for each in tasks if each["started_at"] is not None]
     wanted = status or ("failed" if found["failed"] else "running" if found["running"] else "")
-    of_status = (
-        (await look.ask(f"{path}/tasks", {"limit": MOST_ROWS + 1, "status": wanted}))["tasks"] if wanted else ran
-    )
+    of_status = (await look.ask(f"{path}/tasks", {"limit": MOST_ROWS + 1, "status": wanted}))["tasks"] if wanted else ran
     first = next(iter(of_status or ran), None)
     shown = given if given is not None and given < found["tasks"] else first["index"] if first else None
     stream, mine = "err" if look.query.get("stream") == "err" else "out", bool(found["cwd"])  # else it is another's
@@ -276,14 +271,7 @@ async def people(look: Look) -> dict[str, Any]:
         mine = [by_name[name] for name in each["queues"] if name in by_name]
         each["over"] = [queue for queue in mine if queue["status"] != "even"]
         each["limits"] = [limits[name] for name in each["queues"] if name in limits and limits[name]["limit"]]
-    return {
-        "people": rows[:500],
-        "more": len(rows) - 500,
-        "usage": usage,
-        "past": past,
-        "seconds": seconds,
-        "periods": PERIODS,
-    }
+    return {"people": rows[:500], "more": len(rows) - 500, "usage": usage, "past": past, "seconds": seconds, "periods": PERIODS}
 
 
 async def history(look: Look) -> dict[str, Any]:

@@ -98,9 +98,7 @@ class _Past:
             self._tasks_of(known, number, slice(int(known.jobs.first[row]), int(known.jobs.first[row] + job.tasks)))
 
     def _tasks_of(self, known: State, number: int, rows: slice) -> None:
-        columns = (
-            getattr(known.tasks, name)[rows].tolist() for name in ("status", "started_at", "finished_at", "node")
-        )
+        columns = (getattr(known.tasks, name)[rows].tolist() for name in ("status", "started_at", "finished_at", "node"))
         for index, (status, started, finished, node) in enumerate(zip(*columns, strict=True)):
             if started < finished:  # neither is NaN
                 self.took[number, index] = finished - started
@@ -122,9 +120,7 @@ class _Past:
                 before = {name: getattr(job, name) for name in AT_ITS_TIME}
                 self.jobs[number] = submitted, msgspec.structs.replace(edited, **before)
                 then = {name: getattr(fact, name) for name in AT_ITS_TIME}
-                self.changes += (
-                    [JobEdited(at=fact.at, id=number, **then)] if any(v is not None for v in then.values()) else []
-                )
+                self.changes += [JobEdited(at=fact.at, id=number, **then)] if any(v is not None for v in then.values()) else []
             case Configured() | NodeDrained() | NodeResumed() | JobHeld() | JobReleased() | JobCancelled():
                 self.changes.append(fact)
             case NodeJoined(node=node):
@@ -238,9 +234,7 @@ def _durations(past: _Past) -> tuple[dict[int, list[float]], int]:
     return found, guessed
 
 
-def _over_time(
-    past: _Past, place: dict[int, int], began: float, first: float
-) -> tuple[Configured, list[Node], list[Fact]]:
+def _over_time(past: _Past, place: dict[int, int], began: float, first: float) -> tuple[Configured, list[Node], list[Fact]]:
     """Return the configuration when the first job came, all nodes from then on, and what changed later; seconds from `began`."""
     configured = Configured(at=0.0, queues=[], settings=Settings())
     nodes, up = dict[str, Node](), set[str]()

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Tries the fairlead that is installed: the paper's 3 and 2, and a job on this machine. Run in clean containers before a release.
+set -eu
+folder=$(mktemp -d)
+cd "$folder"
+export FAIRLEAD_HOME="$folder/home"
+trap 'fairlead down --now >/dev/null 2>&1 || true; rm -rf "$folder"' EXIT
+fairlead --version
+cat > paper.json <<'JSON'
+{"capacity": {"cpu": 9, "memory": "18Gi"},
+ "user": [{"name": "A", "demand": {"cpu": 1, "memory": "4Gi"}}, {"name": "B", "demand": {"cpu": 3, "memory": "1Gi"}}]}
+JSON
+fairlead allocate paper.json --policy drf --json > answer.json
+grep -q '"tasks": 3' answer.json
+grep -q '"tasks": 2' answer.json
+fairlead up >up.log 2>&1 &
+fairlead --wait 60s run --memory 64Mi -- echo it runs | grep 'it runs'
+fairlead down
