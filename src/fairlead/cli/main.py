@@ -24,6 +24,7 @@ COMMANDS = {
     "run": ("jobs", "Run a command as a job and wait for it, as if it ran here."),
     "jobs": ("jobs", "List the newest jobs, newest first."),
     "logs": ("jobs", "Print the output of a task."),
+    "fetch": ("jobs", "Fetch the files that came back from a job."),
     "cancel": ("jobs", "Cancel jobs, some tasks of a job, or a whole queue."),
     "job": ("jobs", "Show one job and its tasks."),
     "wait": ("jobs", "Wait until jobs have ended."),

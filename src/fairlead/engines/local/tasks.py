@@ -1,13 +1,16 @@
 """The tasks that run here, each as a process group or as a call in a worker, until their last process is gone."""
 
 import contextlib
+import json
 import os
 import selectors
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fairlead.calls.payloads import result_name
 from fairlead.disk_room import room_on
 from fairlead.engines.local import proc
 from fairlead.engines.local.cards import visible
@@ -156,7 +159,16 @@ class Tasks:
         name = ".".join(map(str, task))
         if work.input:
             given = given._replace(input=self._input(task, work.input == "terminal", given))
-        group = self._groups.fork(name, program, given, lambda program: self._hear_of_start(run, program), record=record)
+        more = []
+        if work.sent is not None:
+            more = [os.open(work.sent.session, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
+            words = [sys.executable, "-I", "-m", "fairlead.calls.parcel", result_name(*task[:2]), json.dumps(work.fetch)]
+            program = program._replace(argv=[*words, *program.argv], cwd="/")
+        try:
+            group = self._groups.fork(name, program, given, lambda program: self._hear_of_start(run, program), more, record)
+        finally:
+            for fd in more:
+                os.close(fd)
         run = self.running[task] = Running(task, given, group, None)
         if group.executed:
             self._on_start(task)

@@ -106,7 +106,7 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
     known = errors(400, 401, 403, 404, 409, 413, 422, 429, 431, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute, default_response_class=Json)
     submitter = Submitter(client, parts.unfinished)
-    add_jobs(api, client, submitter, parts.engine, parts.archive)
+    add_jobs(api, client, submitter, parts.engine, parts.archive, parts.sessions)
     add_input(api, client, parts.engine)
     add_outlooks(api, client, parts.outlooks)
     add_cluster(api, client, parts.engine, parts.urls, parts.archive)

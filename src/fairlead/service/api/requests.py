@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fairlead.model.documents import check_queue_name, read_quantities
-from fairlead.model.specs import After, Job, Quantities, Work
+from fairlead.model.specs import After, Call, Job, Quantities, Work
 from fairlead.scheduler.admission import MOST_TASKS, Refused
 
 LARGEST_BODY = 16 * 2**20
@@ -153,6 +153,23 @@ class JobFields(Body):
         )
 
 
+def _check_pattern(text: str) -> str:
+    if text.startswith("/") or ".." in text.split("/"):
+        raise ValueError(f"{text!r} leaves the folder: write a path below it, such as out/*")
+    return text
+
+
+class SentFolder(Body):
+    """A folder that was put into a session as its packed code: each task runs in a copy of it."""
+
+    session: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    payload: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    fetch: Annotated[
+        list[Annotated[Text, AfterValidator(_check_pattern)]],
+        Field(max_length=100, description="Patterns of the files that come back from each task."),
+    ] = Field(default_factory=list)
+
+
 class JobRequest(JobFields):
     """A command to run, in one or more tasks."""
 
@@ -175,6 +192,7 @@ class JobRequest(JobFields):
             "which also carries all its output."
         ),
     ] = ""
+    sent: SentFolder | None = None
     tasks: Annotated[
         int | None,
         Field(
@@ -232,7 +250,8 @@ class JobRequest(JobFields):
 
     def work(self) -> Work:
         numbered = self.tasks is not None and not self.ray
-        return Work(self.argv, self.cwd, self.env, self.encoding, numbered, input=self.input, ray=self.ray)
+        sent = None if self.sent is None else Call(self.sent.session, self.sent.payload, self.sent.fetch)
+        return Work(self.argv, self.cwd, self.env, self.encoding, numbered, sent, input=self.input, ray=self.ray)
 
 
 class WhenRequest(JobFields):
