@@ -1,29 +1,34 @@
-"""A little history with each kind of fact in it, and the journal of it that is kept in tests/data.
+"""A little history with each kind of fact in it, and the journals of it that are kept in tests/data, one for each format.
 
-A journal of a schema version stays readable as long as there is that version, so the stored one is not made anew when a fact
-gets another field: that it is still read is what it is for. It is made anew, by ``FAIRLEAD_STORE=1 pytest -k stored_journal``,
-when there is a new kind of fact, or another schema version.
+Each is read by every later fairlead. ``FAIRLEAD_STORE=1 pytest -k stored_journal`` makes that of the present format, with a
+description of the format; it refuses to replace one that an earlier version of fairlead made, which may be in use.
 """
 
 import json
+import re
 import shutil
 import tempfile
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
+import fairlead
 from fairlead.journal import Journal, head
 from fairlead.journal.repair import adopt
-from fairlead.journal.sql import SCHEMA_VERSION, SqlStore
+from fairlead.journal.sql import _TABLES, SCHEMA_VERSION, SqlStore
+from fairlead.journal.store import Envelope
 from fairlead.model.specs import After, Call, Framework, Job, Node, Offer, Queue, Settings, Work
 from fairlead.scheduler import facts as f
+from fairlead.scheduler import snapshot
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import TABLES
 
 DATA = Path(__file__).parent / "data"
 JOURNAL = DATA / f"journal-{SCHEMA_VERSION}.db"
-TOLD = DATA / f"journal-{SCHEMA_VERSION}.json"
+FORMAT = JOURNAL.with_suffix(".format")
 G = 2**30
 
 
@@ -143,17 +148,45 @@ def told(state: State) -> dict:
     return json.loads(json.dumps(pages))
 
 
-def copy_to(folder: Path) -> Path:
-    """A copy of the stored journal that may be written."""
+def is_still(was: object, now: object) -> bool:
+    """Whether what was told is told now; there may be more by now."""
+    if isinstance(was, dict):
+        return all(key in now and is_still(value, now[key]) for key, value in was.items())
+    if isinstance(was, list):
+        return len(was) == len(now) and all(map(is_still, was, now))
+    return was == now
+
+
+def described() -> str:
+    """The present format, a line for each thing that is stored, and the version that it came with."""
+    _, parts = msgspec.json.schema_components(
+        [f.AnyFact, snapshot.Known, snapshot.Submitted, snapshot.Rows, Job], schema_hook=lambda kind: {"type": kind.__name__}
+    )
+    lines = [f"Envelope {Envelope._fields}", f"Head {head._FORMAT.format} {head.Head._fields}"]
+    for name, part in parts.items():
+        for key, kind in (part.get("properties") or {"": part.get("enum", part)}).items():
+            lines.append(f"{name} {key} {json.dumps(kind, sort_keys=True)}")
+    for name, table in TABLES.items():
+        empty = table([0])
+        for stored, column in snapshot._columns(empty).items():
+            lines.append(f"{snapshot.STORED_TABLES.get(name, name)} {stored} {getattr(empty, column).dtype.str}")
+    return f"fairlead {fairlead.__version__}\n{re.sub('--.*', '', _TABLES)}{chr(10).join(sorted(lines))}\n"
+
+
+def copy_to(folder: Path, journal: Path = JOURNAL) -> Path:
+    """A copy of a stored journal that may be written."""
     path = folder / "journal.db"
-    shutil.copyfile(JOURNAL, path)
-    shutil.copyfile(head.path_of(JOURNAL), head.path_of(path))
+    shutil.copyfile(journal, path)
+    shutil.copyfile(head.path_of(journal), head.path_of(path))
     adopt(path)
     return path
 
 
-def store_anew() -> None:
+def store() -> None:
     """Make the stored journal and what is told of it: with a snapshot in the middle, and all the facts kept."""
+    if FORMAT.exists():
+        made_by = FORMAT.read_text().split()[1]
+        assert made_by == fairlead.__version__, f"it came with {made_by}: raise SCHEMA_VERSION instead"
     facts = every_fact()
     half = len(facts) * 2 // 3
     with tempfile.TemporaryDirectory() as folder:
@@ -168,4 +201,5 @@ def store_anew() -> None:
         DATA.mkdir(exist_ok=True)
         shutil.copyfile(path, JOURNAL)
         shutil.copyfile(head.path_of(path), head.path_of(JOURNAL))
-    TOLD.write_text(json.dumps(told(state), indent=1) + "\n")
+    JOURNAL.with_suffix(".json").write_text(json.dumps(told(state), indent=1) + "\n")
+    FORMAT.write_text(described())

@@ -358,5 +358,5 @@ def test_how_little_was_used_before_is_told_where_that_alone_decides(policy):
     world.now = 610.0
     last = world.submit("B", {"cpu": 2000})
     text = explain(world.state, last)["text"]
-    told = "A at 0.0% (0.0005% over time); its own queue had 0.01% over time"
-    assert (told in text, "over time" in text) == ((True, True) if policy == "fairtree" else (False, False)), text
+    told = "A at 0.0% (0.0005% of past use); its own queue had 0.01% of past use"
+    assert (told in text, "past use" in text) == ((True, True) if policy == "fairtree" else (False, False)), text

@@ -27,6 +27,7 @@ from fairlead.journal import (
     head,
     read_history,
     repair,
+    sql,
     sqlite,
 )
 from fairlead.journal import journal as journals
@@ -37,7 +38,7 @@ from fairlead.journal.store import Damaged, Part, Record, Snapshot, TakenOver
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.effects import apply, new_state
-from fairlead.scheduler.facts import AnyFact, Configured, JobSubmitted, NodeDrained, NodeJoined, encode
+from fairlead.scheduler.facts import AnyFact, Configured, JobHeld, JobSubmitted, NodeDrained, NodeJoined, encode
 from test_scheduling import World
 from worlds import same
 
@@ -274,7 +275,9 @@ def test_an_older_journal_is_refused_with_how_to_go_on(path):
     for name in ("facts", "snapshots"):
         alter(path, f"create table {name} (position bigint primary key, body blob not null, crc bigint not null)")
     for to_read in (False, True):
-        with pytest.raises(JournalError, match=r"older fairlead \(schema 1, .*finish or cancel its jobs") as refused:
+        with pytest.raises(
+            JournalError, match=r"older fairlead \(schema 1, this one reads 3 to 4\): start one between"
+        ) as refused:
             SqlStore(path, to_read=to_read)
         assert not isinstance(refused.value, NewerJournal)
         assert "\n" not in str(refused.value)
@@ -370,14 +373,48 @@ def test_the_version_that_wrote_last_is_kept(path, monkeypatch):
         assert store.writer == "9.9.9"
 
 
-def test_a_stored_journal_of_this_version_recovers_to_what_it_was(tmp_path):
-    """FAIRLEAD_STORE=1 makes the stored one anew first; docs/journal.md says when that is right."""
+def test_another_format_has_another_number_and_a_stored_journal():
     if "FAIRLEAD_STORE" in os.environ:
-        stored_journal.store_anew()
-    expected = json.loads(stored_journal.TOLD.read_text())
-    path = stored_journal.copy_to(tmp_path)
+        stored_journal.store()
+    known, now = stored_journal.FORMAT.read_text().splitlines()[1:], stored_journal.described().splitlines()[1:]
+    changed = sorted({*known} ^ {*now})
+    assert not changed, "raise SCHEMA_VERSION, unless it is new in this version, and FAIRLEAD_STORE=1: see docs/journal.md"
+
+
+@pytest.mark.parametrize("stored", sorted(stored_journal.DATA.glob("journal-*.db")), ids=lambda path: path.stem)
+def test_a_stored_journal_of_each_format_recovers_to_what_it_was_and_goes_on(tmp_path, stored):
+    expected = json.loads(stored.with_suffix(".json").read_text())
+    path = stored_journal.copy_to(tmp_path, stored)
     with contextlib.closing(Journal(SqlStore(path))) as journal:
-        assert stored_journal.told(journal.recover()) == expected
+        assert stored_journal.is_still(expected, stored_journal.told(journal.recover()))
+        journal.begin()
+        journal.append([JobHeld(at=100.0, id=1)])
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        assert journal.check_kept() == journal.position
+        journal.recover()
+    was, kept = stored.stem.removeprefix("journal-"), sqlite.kept_of(path)
+    if was == str(sql.SCHEMA_VERSION):
+        assert not kept.exists()
+        with pytest.raises(JournalError, match="no upgrade has left a copy"):
+            repair.rollback(path)
+        return
+    assert repair.examine(kept / path.name).wrong == ""
+    (tmp_path / "output" / "40").mkdir(parents=True)  # a job that ran since
+    writer, found, passed, aside = repair.rollback(path)
+    assert (writer, passed) == ("0.1.0", 40 - 11)
+    assert not kept.exists()
+    assert repair.examine(aside / path.name).position == found.sequence
+    with contextlib.closing(SqlStore(path, to_read=True)) as store:
+        assert store._check()["schema_version"] == was, "the fairlead of before can read it"
+        state = Journal(store).recover()
+        assert store.epoch == found.epoch == 3, "later than any start before"
+    assert state.index.last == 40
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_stored_journal_has_each_kind_of_fact_and_is_read_from_its_beginning(tmp_path):
+    expected = json.loads(stored_journal.JOURNAL.with_suffix(".json").read_text())
+    path = stored_journal.copy_to(tmp_path)
     replayed = new_state()
     with contextlib.closing(SqlStore(path, to_read=True)) as store:
         assert 0 < store.snapshot().sequence < store.extent().last
@@ -385,7 +422,7 @@ def test_a_stored_journal_of_this_version_recovers_to_what_it_was(tmp_path):
     for fact in facts:
         apply(replayed, fact)
     assert stored_journal.told(replayed) == expected
-    assert {type(fact) for fact in facts} == set(get_args(AnyFact)), "extend every_fact, and make it anew"
+    assert {type(fact) for fact in facts} == set(get_args(AnyFact)), "extend every_fact, then FAIRLEAD_STORE=1"
 
 
 def test_a_history_is_read_while_it_is_written(path, monkeypatch):

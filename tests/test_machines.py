@@ -81,14 +81,14 @@ class Lab(Live):
     def token(self, *more):
         return self.ok("node", "token", *more).strip()
 
-    def join(self, name, *more):
+    def join(self, name, *more, program=FAIRLEAD):
         """Start the command that makes a node of this machine, as if it were another."""
         proxy = self.proxies.get(name) or Proxy(self.port)
         self.proxies[name] = proxy
         home = self.folder / name
         config = self.folder / f"{name}.toml"
         config.write_text(f'[[node]]\nname = "{name}"\ncapacity = {{ cpu = 2, memory = "2Gi" }}\nlabels = {{ at = "{name}" }}\n')
-        command = [FAIRLEAD, "node", "join", proxy.address, *more, "--home", str(home), "--config", str(config)]
+        command = [program, "node", "join", proxy.address, *more, "--home", str(home), "--config", str(config)]
         log = (self.folder / f"{name}.log").open("ab")
         self.joins[name] = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
 

@@ -1,6 +1,7 @@
 """The page: each view as plain HTML, that all it links to is there, what its forms do, and the stream of its regions."""
 
 import asyncio
+import html
 import http.client
 import json
 import re
@@ -12,13 +13,14 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from browser import Page, signed_in
+from browser import Page, region, signed_in
 from fairlead.html_page import blocks, linked, moment, render, short_span
 from fairlead.people.accounts import Person
 from fairlead.people.rules import Caller, Rules
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.loop import Busy
 from fairlead.service.page.following import LEAST_SECONDS, MOST_VIEWS, Following
+from fairlead.service.page.past import Past
 from fairlead.service.page.views import VIEWS, bar
 from fairlead.service.wakeups import Wakeups
 
@@ -63,12 +65,106 @@ def test_all_that_pages_link_to_is_there_and_each_page_is_whole(browser):
             if link.startswith("#"):
                 assert link[1:] in page.ids
                 continue
-            target = path.partition("?")[0] + link if link.startswith("?") else link
+            target = (path.partition("?")[0] + link if link.startswith("?") else link).partition("#")[0]
             assert target.startswith(("/page/", "/?")), link
             if target not in seen and len(seen) < 70:
                 seen.add(target)
                 todo.insert(0, target) if "?" in target else todo.append(target)
     assert kinds == {view.template for view in VIEWS}
+
+
+def test_each_page_names_commands_with_its_range_and_its_filters(browser):
+    """What the footer names says the same as the page; names are quoted for a shell."""
+    for path, expected in {
+        "people?over=1h": ["fairlead usage --since=1h", "fairlead audit --over=1h"],
+        "history": ["fairlead audit --over=24h"],
+        "history?over=7d": ["fairlead audit --over=7d"],
+        "jobs?queue=lab/ada&user=me%3B%20ls&status=held": ["fairlead jobs --queue=lab/ada '--user=me; ls' --status=held"],
+        "jobs/1?task=3": ["fairlead job 1", "fairlead why 1", "fairlead logs 1.3"],
+        "queues?find=a%20b": ["fairlead queues --all | grep -iF 'a b'", "fairlead queues --shares --all | grep -iF 'a b'"],
+        "nodes?find=N1": ["fairlead nodes | grep -iF N1", "fairlead doctor"],
+    }.items():
+        footer = browser.ask(f"/page/{path}")[2].partition("<footer>")[2]
+        assert [html.unescape(each) for each in re.findall("<code>(.*?)</code>", footer)] == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "says"),
+    [
+        ("history?over=2h", 400, "over: '2h' is none of 1h, 24h, 7d"), ("people?over=x", 400, "none of 1h"),
+        ("queues/A?over=1", 400, "none of 1h"), ("now?resource=beer", 400, "resource: 'beer' is none of cpu, memory"),
+        ("queues?resource=beer", 400, "none of cpu, memory"), ("jobs?status=asleep", 400, "none of waiting, held"),
+        ("jobs?queue=none", 404, "there is no queue 'none'"), ("queues/none", 404, "there is no queue 'none'"),
+        ("jobs?before=x", 400, "before: 'x' is no number"), ("jobs/1?task=9", 404, "task: 9 is too large: use a number below 9"),
+        ("jobs/1?task=x", 400, "task: 'x' is no number"), ("jobs/1?status=asleep", 400, "none of waiting"),
+        ("jobs/1?stream=both", 400, "none of out, err"), ("jobs/999", 404, "999"), ("nodes?status=odd", 400, "none of up"),
+        ("nodes?first=100", 404, "first: 100 is too large"), ("nodes/none", 404, "there is no node 'none'"),
+        ("nowhere", 404, "no such page"),
+    ],
+)  # fmt: skip
+def test_a_wrong_question_is_refused_in_one_line(browser, path, status, says):
+    found, _, text = browser.ask(f"/page/{path}")
+    assert (found, html.unescape(text).count(says)) == (status, 1), text
+
+
+def test_people_who_wait_and_got_nothing_are_listed_and_nothing_is_called_even_that_is_not_known(world, browser):
+    job = world.submit("-q", "lab/nobody", "--cpu", "3", "--memory", "17Gi", "-n", "2", "--", "true")
+    world.until(lambda: ">lab/nobody<" in browser.ask("/page/queues/lab/nobody?over=1h")[2], 5)
+    usage = json.loads(world.ok("usage", "--json"))["usage"]
+    mine = next(each for each in usage if each["queue"] == "lab/nobody")
+    assert (mine["tasks"], mine["asked"]["cpu"], mine["waiting"]) == (0, 0.0, 2)
+    world.until(lambda: "as of <time" in browser.ask("/page/people?over=1h")[2], 20)
+    world.ok("cancel", str(job))
+    rows = [{**mine, "user": "ada", "queues": {"lab/nobody": None}, "over": [], "limits": []}]
+    values = {"people": rows, "more": 0, "usage": {"at": 0.0}, "periods": ["1h"], "period": "1h", "query": {}}
+    assert "not known yet" in blocks("people.html", {**values, "past": None})["list"]
+    assert "not known yet" in blocks("people.html", {**values, "past": {"failed": "no journal"}})["list"]
+    known = blocks("people.html", {**values, "past": {"queues": []}})["list"]
+    assert "no demand" in known
+    assert "even" not in known
+
+
+def test_what_takes_long_is_shown_when_it_is_there_and_says_of_when_it_is():
+    """A page does not wait for a forecast that is slow; each answer is made once while it is fresh, for each caller."""
+    caller, other = (Caller(Person(name, uid, uid)) for uid, name in enumerate(("ada", "ben"), 1001))
+    gate, asked = asyncio.Event(), []
+
+    async def asking(caller, path, query):
+        asked.append(caller)
+        await gate.wait()
+        return {"text": "soon"}
+
+    async def run():
+        past = Past(asking)
+        first = await past(None, caller, False, "/v1/jobs/1/when")
+        gate.set()
+        begin = time.time()
+        found = [await past(None, each, True, "/v1/jobs/1/when") for each in (caller, caller, other)]
+        assert all(begin <= each.pop("at") <= time.time() for each in {id(each): each for each in found}.values())
+        return first, found
+
+    assert asyncio.run(run()) == (None, [{"text": "soon"}] * 3)
+    assert asked == [caller, other]
+
+
+def test_a_failed_job_opens_on_its_errors_where_it_has_no_output(world, browser):
+    failed = world.submit("-q", "lab/ada", "--", "sh", "-c", "echo what was wrong >&2; exit 3")
+    spoke = world.submit("-q", "lab/ada", "--", "sh", "-c", "echo first; echo wrong >&2; exit 3")
+    world.call("wait", str(failed))
+    world.call("wait", str(spoke))
+    assert "what was wrong" in region(browser.ask(f"/page/jobs/{failed}")[2], "log")
+    assert "(nothing yet)" in region(browser.ask(f"/page/jobs/{failed}?stream=out")[2], "log")
+    assert "first" in region(browser.ask(f"/page/jobs/{spoke}")[2], "log")
+
+
+def test_a_job_s_page_says_until_when_room_is_kept():
+    kept = {"job": 2, "queue": "B", "start": 1000.0, "end": 2000.0}
+    why = {"text": "no room", "ahead": [], "reserved": {"made": 0.0, "start": 500.0, "slips": 1, "end": 700.0}, "kept": [kept]}
+    job = {"waiting": 1, "status": "waiting"}
+    text = blocks("job.html", {"job": job, "over": False, "why": why, "when": None}, only=("why",))["why"]
+    assert re.search("kept for it since .*until it starts: at .*postponed 1 time; it should end at ", text)
+    assert re.search("job 2</a> of .*which should start at .* and end at ", text)
+    assert "being forecast" in text
 
 
 def test_names_are_text_and_no_markup(browser):
@@ -78,11 +174,12 @@ def test_names_are_text_and_no_markup(browser):
     assert linked("see job 7, <i>\x1b[1m") == 'see <a href="/page/jobs/7">job 7</a>, &lt;i&gt;\\x1b[1m'
 
 
-def test_a_job_s_page_says_why_it_waits_until_when_and_what_failed(browser):
+def test_a_job_s_page_says_why_it_waits_until_when_and_what_failed(world, browser):
     text = browser.ask("/page/jobs/4")[2]
     assert "Why it waits" in text
     assert re.search("no node has room: n1, the closest, lacks", text)
-    assert "Start: " in text or "Expected to start" in text
+    world.until(lambda: re.search("Start: |Expected to start", browser.ask("/page/jobs/4")[2]), 20)
+    assert "as of <time" in browser.ask("/page/jobs/4")[2]
     after = browser.ask("/page/jobs/5")[2]
     assert 'it comes after <a href="/page/jobs/4">job 4</a>, which has to succeed first' in after
     failed = browser.ask("/page/jobs/1")[2]
@@ -255,7 +352,7 @@ def test_a_change_is_sent_to_those_who_look_and_nothing_else(world, browser):
 def test_a_bar_says_what_is_used_borrowed_guaranteed_and_limited():
     queue = {"used": {"cpu": 6}, "guarantee": {"cpu": 2}, "limit": {"cpu": 8}, "fair_share": {"steady": {"cpu": 4}}}
     found = bar(queue, {"cpu": 10}, "cpu")
-    assert [found[name] for name in ("used", "fair", "guarantee", "limit", "borrowed")] == [6, 4, 2, 8, 2]
+    assert [found[name] for name in ("used", "steady", "guarantee", "limit", "borrowed")] == [6, 4, 2, 8, 2]
     assert [found[f"{name}_part"] for name in ("used", "borrowed", "limit")] == [0.6, 0.2, 0.8]
     assert bar(queue, {"cpu": 10}, "gpu")["total"] == 0
 

@@ -74,4 +74,4 @@ def test_how_little_was_used_before_is_shown_where_some_policy_goes_by_that(poli
     out = io.StringIO()
     queues = [{**queue, "name": "/", "policy": policy}, {**queue, "name": "lab", "policy": None}]
     Console(file=out, width=80, highlight=False).print(queue_table(queues, 80))
-    assert ("over time" in out.getvalue()) is ("0.004%" in out.getvalue()) is shown
+    assert ("past use" in out.getvalue()) is ("0.004%" in out.getvalue()) is shown

@@ -110,8 +110,9 @@ def test_a_task_ran_for_as_long_as_was_measured_however_late_that_is_heard_of():
     row = state.jobs.first[state.job_rows(np.array([1]))[0]]
     assert state.tasks.started_at[row] == 1.5 * HOUR - 600
     usage.feed(facts[1:])
+    nothing = dict.fromkeys(("cpu", "memory"), 0.0)  # of who waits
     found = {(row["queue"], row["user"]): row["asked"] for row in usage.finish()}
-    assert found == {("a", "ada"): {"cpu": 2000 / 2}, ("b", "ada"): {"cpu": 1000 / 4}}
+    assert found == {("a", "ada"): {"cpu": 2000 / 2}, ("a", "bo"): nothing, ("b", "ada"): {"cpu": 1000 / 4}}
     one, other = (state.jobs.first[row] for row in state.job_rows(np.array([1, 4])))
     assert (state.tasks.started_at[one], state.tasks.finished_at[one]) == (2.5 * HOUR, 3 * HOUR)
     assert (state.tasks.started_at[other], state.tasks.finished_at[other]) == (2.75 * HOUR, 3 * HOUR)

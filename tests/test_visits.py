@@ -23,9 +23,11 @@ from fairlead.people.rules import Caller
 from fairlead.people.visits import CODE_SECONDS, IDLE_SECONDS, MOST_CODES, MOST_VISITS, Visits
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
+from fairlead.service.connections.acceptor import peer_of
+from fairlead.service.connections.slots import ConnectionSlots
 from fairlead.service.page.door import Door, open_loopback
 from fairlead.service.page.entrance import MOST_FORMS
-from fairlead.sockets import uid_of_caller
+from fairlead.sockets import account_of_caller, uid_of_caller
 
 PEOPLE = [Caller(Person(name, uid, uid)) for uid, name in enumerate(("ada", "ben"), 1001)]
 KINDS = ("code", "code", "code", "enter", "enter", "find", "leave", "wait")
@@ -186,6 +188,7 @@ def test_a_command_opens_a_private_file_whose_name_says_nothing(world, tmp_path)
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/argv\n')
     browser.chmod(0o755)
+    tmp_path.chmod(0o700)
     env = {**world.env, "BROWSER": f"{browser} %s", "XDG_RUNTIME_DIR": str(tmp_path)}
     found = subprocess.run([FAIRLEAD, "page"], env=env, capture_output=True, text=True, timeout=60, check=False)
     assert found.stdout == "opened in the browser; if it cannot read the file: fairlead page --print\n", found.stderr
@@ -196,6 +199,32 @@ def test_a_command_opens_a_private_file_whose_name_says_nothing(world, tmp_path)
     url, code = (re.search('action="(http://[^/]+)/page/enter"', text)[1], re.search('name="code" value="([^"]+)"', text)[1])
     assert code not in given + found.stdout
     assert Browser(url).enter(code) == 200
+
+
+def test_the_file_with_the_code_is_in_no_folder_that_others_may_enter(world, tmp_path):
+    """A runtime folder that is somebody else's, a link or open to others is not used; our own must be private too."""
+    open_to_all, own = tmp_path / "run", tmp_path / "state" / "fairlead" / "page"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    link = tmp_path / "link"
+    (tmp_path / "private").mkdir(mode=0o700)
+    link.symlink_to(tmp_path / "private")
+    env = {**world.env, "BROWSER": "true %s", "XDG_STATE_HOME": str(tmp_path / "state")}
+
+    def page(folder):
+        more = {**env, "XDG_RUNTIME_DIR": str(folder)}
+        return subprocess.run([FAIRLEAD, "page"], env=more, capture_output=True, text=True, timeout=60, check=False)
+
+    for folder in (open_to_all, link, "/proc/1", tmp_path / "none"):
+        own.joinpath("fairlead-page.html").unlink(missing_ok=True)
+        assert page(folder).returncode == 0
+        assert own.joinpath("fairlead-page.html").is_file()
+        assert own.stat().st_mode & 0o777 == 0o700
+    assert [*open_to_all.iterdir(), *link.iterdir()] == []
+    own.chmod(0o755)
+    found = page(open_to_all)
+    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+    assert "others may read or own it: remove it" in found.stderr
 
 
 def test_it_prints_where_and_which_code(world):
@@ -248,7 +277,9 @@ def test_with_tls_it_has_the_scheduler_s_own_name_and_takes_tokens(certified):
     by_token = Browser(found["url"], certified.context)
     assert by_token.ask("/page/enter", {"code": "fairlead_wrong"})[0] == 401
     assert by_token.enter(token["token"]) == 401  # Origin: null, as from a frame of another page
-    assert by_token.enter(token["token"], Origin=by_token.url, Sec_Fetch_Site="same-origin") == 200
+    itself = {"Origin": by_token.url, "Sec_Fetch_Site": "same-origin"}
+    assert [by_token.enter(token["token"], Sec_Fetch_Dest=dest, **itself) for dest in ("iframe", "empty")] == [403, 403]
+    assert by_token.enter(token["token"], Sec_Fetch_Dest="document", **itself) == 200
     job = certified.submit("-q", "A", "--cpu", "100", "--", "true")
     assert "/hold" not in by_token.ask(f"/page/jobs/{job}")[2]
     assert by_token.ask(f"/page/jobs/{job}/hold", {})[0] == 403
@@ -309,6 +340,7 @@ def test_a_connection_whose_account_nobody_knows_is_refused(world):
         accepted, there = server.accept()
         with accepted:
             assert uid_of_caller(server.getsockname(), there) == os.getuid()
+            assert account_of_caller(accepted.getsockname(), there) == os.getuid()
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as away:
         try:
             away.connect(("192.0.2.1", 9))
@@ -320,6 +352,28 @@ def test_a_connection_whose_account_nobody_knows_is_refused(world):
     assert wire.getresponse().status == 403
     assert any(each["what"] == "GET /" and "kernel" in each["why"] for each in refusals(world))
     wire.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can connect as another account")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_connections_of_this_machine_are_counted_by_account(host):
+    """From the kernel, before the first byte: one account's connections take no places of another's."""
+    connect = f"import socket, sys; s = socket.create_connection(({host!r}, int(sys.argv[1]))); sys.stdin.read()"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    parties = []
+    with socket.create_server((host, 0), family=family) as server:
+        for uid in (65533, 65534):
+            command = ["/usr/bin/env", "python3", "-c", connect, str(server.getsockname()[1])]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, user=uid, cwd="/") as client:
+                accepted, address = server.accept()
+                peer = peer_of(accepted, address)
+                client.stdin.close()
+                accepted.close()
+            assert (peer.uid, peer.account) == (None, uid)  # it counts, and authenticates nobody
+            parties.append(ConnectionSlots().party_of(peer))
+    assert parties == [65533, 65534]
+    assert account_of_caller(("127.0.0.1", 1), ("127.0.0.1", 2)) is None
+    assert account_of_caller(("192.0.2.1", 1), ("192.0.2.2", 2)) is None
 
 
 def test_forms_that_do_not_come_hold_little_and_not_for_long(world):
@@ -348,14 +402,17 @@ def test_no_list_of_processes_has_the_code(machine):
     browser = folder / "browser"
     browser.write_text("#!/bin/sh\nsleep 1\n")
     browser.chmod(0o755)
+    own = folder / "run"
+    own.mkdir(mode=0o700)
+    os.chown(own, folder.stat().st_uid, folder.stat().st_gid)
     seen = set()
     with ThreadPoolExecutor(1) as pool:
-        going = pool.submit(alice.run, "page", BROWSER=f"{browser} %s", XDG_RUNTIME_DIR=str(folder))
+        going = pool.submit(alice.run, "page", BROWSER=f"{browser} %s", XDG_RUNTIME_DIR=str(own))
         while not going.done():
             seen.update(arguments())
             time.sleep(0.05)
     assert going.result().returncode == 0, going.result().stderr
-    file = folder / "fairlead-page.html"
+    file = own / "fairlead-page.html"
     code = re.search('name="code" value="([^"]+)"', file.read_text())[1]
     assert file.stat().st_mode & 0o777 == 0o600
     assert any("fairlead-page.html" in each for each in seen)

@@ -1,4 +1,4 @@
-"""`fairlead journal`: check, repair and adopt, and what they print."""
+"""`fairlead journal`: check, repair, adopt and rollback, and what they print."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from fairlead.cli.scheduler import print_json
 from fairlead.data_folder import home_folder
 from fairlead.journal import JournalError
 from fairlead.journal.head import is_of_another
-from fairlead.journal.repair import UNKNOWN_LOSS, Finding, adopt, examine, repair
+from fairlead.journal.repair import UNKNOWN_LOSS, Finding, adopt, examine, repair, rollback
 
 
 def check_journal(home: Path | None, as_json: bool) -> None:
@@ -72,6 +72,19 @@ def adopt_journal(home: Path | None) -> None:
     print(f"{path}: adopted, with {head.sequence:,} facts")
     if passed:
         print(f"jobs ran here that it does not contain: job numbers skip {passed:,}, so that none is used twice")
+
+
+def rollback_journal(home: Path | None) -> None:
+    """Put the journal back as it was before its last upgrade, and print the result."""
+    path = _journal(home)
+    try:
+        writer, head, passed, aside = rollback(path)
+    except (JournalError, OSError) as error:
+        raise Failure(str(error)) from None
+    print(f"{path}: as fairlead {writer} left it, with {head.sequence:,} facts: start that version")
+    if passed:
+        print(f"jobs ran since: job numbers skip {passed:,}, so that none is used twice")
+    print(f"the later journal is in {aside}")
 
 
 def _journal(home: Path | None) -> Path:

@@ -58,7 +58,7 @@ COMMANDS = {
     "diff": ("configuration", "Show who gains or loses from a configuration change."),
     "token": ("people", "Make, list and revoke access tokens for remote users."),
     "service": ("people", "Install or remove the scheduler as a systemd service."),
-    "journal": ("journal", "Check, repair or adopt a journal."),
+    "journal": ("journal", "Check, repair, adopt or roll back a journal."),
     "import": ("configuration", "Convert another system's configuration to fairlead.toml."),
 }
 """In the order of `fairlead --help`: the module of each command, and the first sentence of its help."""

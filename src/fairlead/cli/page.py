@@ -5,6 +5,7 @@ The browser gets a private file that posts the code, so the code is neither in a
 
 import html
 import os
+import stat
 import webbrowser
 from pathlib import Path
 
@@ -26,10 +27,9 @@ def open_page(to_print: bool) -> None:
     with connect() as connection:
         found = connection.post("/v1/page", {})
     if not to_print and (os.environ.get("BROWSER") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        path = Path(os.environ.get("XDG_RUNTIME_DIR") or platformdirs.user_cache_dir("fairlead"), "fairlead-page.html")
+        path = _private_folder() / "fairlead-page.html"
         text = _FILE.format(url=html.escape(found["url"]), code=html.escape(found["code"]))
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_private(path, text)
         except OSError as error:
             raise Failure(f"{path}: cannot be written: {error.strerror}: use `fairlead page --print`") from None
@@ -37,3 +37,25 @@ def open_page(to_print: bool) -> None:
             print("opened in the browser; if it cannot read the file: fairlead page --print")
             return
     print(f"open    {found['url']}/\ncode    {found['code']}\nwithin  {found['seconds']:.0f} s")
+
+
+def _private_folder() -> Path:
+    """Return the person's folder for files of this session, or one of our own: nobody else may enter it. Raises Failure."""
+    if (given := os.environ.get("XDG_RUNTIME_DIR")) and _is_private(Path(given)):
+        return Path(given)
+    own = Path(platformdirs.user_state_dir("fairlead"), "page")
+    try:
+        own.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise Failure(f"{own}: cannot be made: {error.strerror}: use `fairlead page --print`") from None
+    if not _is_private(own):
+        raise Failure(f"{own}: others may read or own it: remove it, or use `fairlead page --print`")
+    return own
+
+
+def _is_private(folder: Path) -> bool:
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077

@@ -99,7 +99,7 @@ def queue_table(queues: list[dict[str, Any]], width: int) -> Table:
     return table
 
 
-_LEFT_OUT = (">over time", "", "offered", "guarantee", "limit")
+_LEFT_OUT = (">past use", "", "offered", "guarantee", "limit")
 """Columns that are dropped if the table is too wide, in this order."""
 _WHERE_ANY = ("offered", "guarantee", "limit", "claims")
 _VECTORS = ("used", "offered", "guarantee", "limit")
@@ -126,7 +126,7 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
         "queue": ["  " * depth + name + more for depth, name, more in zip(depths, names, closed, strict=True)],
         ">share": [f"{queue['dominant_share']:.1%}" if depth else "" for depth, queue in zip(depths, queues, strict=True)],
         "": [(queue["dominant_resource"] or "") if depth else "" for depth, queue in zip(depths, queues, strict=True)],
-        ">over time": [
+        ">past use": [
             format_share(queue["share_over_time"]) if depth else "" for depth, queue in zip(depths, queues, strict=True)
         ],
         "used": [quantities(queue["used"]) for queue in queues],
@@ -139,7 +139,7 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
     }
     by_history = any((queue["policy"] or "").partition(":")[0] in HALF_LIVES for queue in queues)
     if not any(queue["share_over_time"] >= (1e-12 if by_history else 0.0005) for queue in queues[1:]):
-        del columns[">over time"]
+        del columns[">past use"]
     return {name: cells for name, cells in columns.items() if name not in _WHERE_ANY or any(cells)}
 
 

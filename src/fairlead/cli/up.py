@@ -6,9 +6,11 @@ import importlib.util
 import logging
 import os
 import re
+import signal
 import socket
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -17,12 +19,15 @@ from typing import NamedTuple
 
 import typer
 
+import fairlead
 from fairlead.cli.background import Background, BackgroundHandler, append
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, make_home, socket_of
 from fairlead.engines.contract import EngineError, LiveEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.engines.step import GRACE
-from fairlead.journal import JournalError
+from fairlead.journal import JournalError, head
+from fairlead.journal.sql import SqlStore
+from fairlead.locks import holding
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Settings
@@ -37,6 +42,8 @@ from fairlead.sockets import is_loopback
 
 LOST_AFTER_SECONDS = 30.0
 """Silence after which a node ends its tasks."""
+TAKE_OVER_SECONDS = 60.0
+"""For an older scheduler to end."""
 
 
 class UpOptions(NamedTuple):
@@ -79,6 +86,7 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
         where = _where(options, home)
         configuration = _read(options.config)
         with _logging(home) as say:
+            _take_over(home / "journal.db", say)
 
             def on_ready(urls: list[str], engine: LiveEngine) -> None:
                 started()
@@ -100,6 +108,37 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
         _say(str(error))
         raise typer.Exit(1) from None
     _say("stopped")
+
+
+def _take_over(journal: Path, say: Callable[[str], None]) -> None:
+    """End the scheduler of an older fairlead that has the journal open; its tasks run on. Raises Refused, JournalError."""
+    lock = head.path_of(journal)
+    found = [pid for pid in holding(lock) if _has_open(pid, lock.resolve())]
+    if not found or not journal.exists():
+        return
+    with contextlib.closing(SqlStore(journal, to_read=True)) as store:
+        writer = store.writer
+    if _release(writer) >= _release(fairlead.__version__):
+        return  # refused by its lock
+    (pid,) = found
+    say(f"fairlead {fairlead.__version__} takes over from {writer}, process {pid}; tasks run on")
+    os.kill(pid, signal.SIGTERM)
+    until = time.monotonic() + TAKE_OVER_SECONDS
+    while pid in holding(lock):
+        if time.monotonic() > until:
+            raise Refused(f"process {pid}, fairlead {writer}, does not end: see {journal.parent}/log, or kill -9 {pid}")
+        time.sleep(0.02)
+
+
+def _has_open(pid: int, file: Path) -> bool:
+    """Return True if a process, which may be another user's, has a file open. Its lock alone may be of another disk's file."""
+    with contextlib.suppress(OSError):
+        return any(each.resolve() == file for each in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def _release(version: str) -> list[int]:
+    return [int(number) for number in re.findall("[0-9]+", version)[:3]]
 
 
 def _engine(options: UpOptions, home: Path, configuration: Configuration, say: Callable[[str], None]) -> EngineMaker | None:

@@ -63,7 +63,7 @@ def _unit(resource: str) -> str:
 def usage_table(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) -> Table:
     """Return a row per user or queue."""
     columns = [f">{_unit(name)}" for name in resources]
-    table = plain_table(by, ">tasks", ">failed", *columns, ">cpu·h used", ">lost", ">peak")
+    table = plain_table(by, ">tasks", ">failed", *columns, ">cpu·h used", ">lost", ">peak", ">waiting")
     for name, row in sums.items():
         asked, lost = (row[kind].get("cpu", 0.0) for kind in ("asked", "lost"))
         table.add_row(
@@ -74,6 +74,7 @@ def usage_table(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) 
             f"{row['cpu_hours']:.2f}",
             f"{lost / asked:.0%}" if asked else "",
             round_quantity("memory", row["peak_memory"]) if row["peak_memory"] else "",
+            str(row.get("waiting") or ""),  # a scheduler of an older version reports none
         )
     return table
 
@@ -81,7 +82,8 @@ def usage_table(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) 
 def _write_csv(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     hours = [f"{kind}_{name}_hours" for kind in ("asked", "lost") for name in resources]
-    writer.writerow([by, "tasks", "failed", *hours, "used_cpu_hours", "peak_memory_bytes"])
+    writer.writerow([by, "tasks", "failed", *hours, "used_cpu_hours", "peak_memory_bytes", "waiting"])
     for name, row in sums.items():
         amounts = [round(_hours(each, row[kind].get(each, 0.0)), 6) for kind in ("asked", "lost") for each in resources]
-        writer.writerow([name, row["tasks"], row["failed"], *amounts, row["cpu_hours"], row["peak_memory"] or 0])
+        rest = row["cpu_hours"], row["peak_memory"] or 0, row.get("waiting", 0)
+        writer.writerow([name, row["tasks"], row["failed"], *amounts, *rest])

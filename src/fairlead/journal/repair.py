@@ -122,14 +122,65 @@ def repair(path: Path) -> tuple[Finding, Path]:
         if not found.wrong:
             raise JournalError(f"{path}: nothing is wrong with it: {found.position:,} facts are proved")
         name, epoch, state = _proved(path, found)
-        made = _write_repaired(path, found, name, epoch, state)
-        aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-        while aside.exists():  # an earlier repair in this second was stopped
-            aside = aside.with_name(aside.name + "+")
-        _exchange(path, made, aside)
+        aside = _exchange(path, _write_repaired(path, found, name, epoch, state), "damaged")
     finally:
         lock.close()
     return found, aside
+
+
+def rollback(path: Path) -> tuple[str, Head, int, Path]:
+    """Put a journal back as it was before its last upgrade; the upgraded one is moved aside.
+
+    Supervisors obey no earlier start than they did, so starts are counted on.
+
+    Returns
+    -------
+    str
+        The version of fairlead that wrote it.
+    Head, int
+        As :func:`adopt`.
+    Path
+        The folder of the upgraded journal.
+
+    Raises
+    ------
+    JournalError
+        There is no such copy, or a scheduler has it open. Nothing has changed then.
+    """
+    kept = sqlite.kept_of(path) / path.name
+    if not kept.exists():
+        raise JournalError(f"{path}: no upgrade has left a copy in {kept.parent.name}: nothing to put back")
+    lock, made = HeadFile(path), _place_to_make(path)
+    try:
+        with closing(SqlStore(kept, to_read=True)) as store:
+            writer = store.writer
+        before, last = head.read(kept), _last_job(path)
+        made.parent.mkdir(mode=0o700)
+        shutil.copyfile(kept, made)
+        made.chmod(0o600)
+        if before is None:
+            raise JournalError(f"{kept}: its head is missing: restore another copy")
+        epoch = max(before.epoch, lock.head.epoch if lock.head else 0)
+        with closing(sqlite.connect(made)) as connection, connection:
+            connection.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", (str(epoch),))
+        with closing(HeadFile(made)) as file:
+            file.write(before._replace(epoch=epoch))
+        aside = _exchange(path, made, "upgraded")
+        shutil.rmtree(kept.parent)
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be put back: {error}: see what is in {kept.parent}") from None
+    finally:
+        lock.close()
+    return writer, *adopt(path, last), aside
+
+
+def _last_job(path: Path) -> int:
+    """Return the last job number that a journal may have given."""
+    try:
+        found = examine(path)
+    except JournalError:  # as of one in a format that is unknown here
+        return UNKNOWN_LOSS
+    return found.last_job + (found.lost or 0)
 
 
 def _write_repaired(path: Path, found: Finding, name: str, epoch: int, state: State) -> Path:
@@ -138,8 +189,7 @@ def _write_repaired(path: Path, found: Finding, name: str, epoch: int, state: St
     `epoch` is the journal's own. Without a head the next one is used: supervisors may know this epoch and obey only a later
     one.
     """
-    made = path.with_name(f"{path.name}.repaired") / path.name
-    shutil.rmtree(made.parent, ignore_errors=True)
+    made = _place_to_make(path)
     try:
         made.parent.mkdir(mode=0o700)
         epoch = found.head.epoch if found.head else epoch + 1
@@ -156,11 +206,21 @@ def _write_repaired(path: Path, found: Finding, name: str, epoch: int, state: St
     return made
 
 
-def _exchange(path: Path, made: Path, aside: Path) -> None:
-    """Keep the damaged files in `aside`, and put the new ones in their place.
+def _place_to_make(path: Path) -> Path:
+    """Return the path for a journal that is to replace another; its folder is still to be made."""
+    made = path.with_name(f"{path.name}.repaired") / path.name
+    shutil.rmtree(made.parent, ignore_errors=True)
+    return made
+
+
+def _exchange(path: Path, made: Path, why: str) -> Path:
+    """Keep the files that are there in a folder, which is returned, and put the new ones in their place.
 
     If this is stopped at any point, the journal is the new one or is refused as damaged; it is never missing.
     """
+    aside = path.with_name(f"{path.name}.{why}-{time.strftime('%Y%m%d-%H%M%S')}")
+    while aside.exists():  # an earlier one in this second was stopped
+        aside = aside.with_name(aside.name + "+")
     aside.mkdir(mode=0o700)
     for file in path.parent.glob(f"{path.name}*"):
         if file.is_file():
@@ -173,6 +233,7 @@ def _exchange(path: Path, made: Path, aside: Path) -> None:
     head.path_of(made).replace(head.path_of(path))
     _sync(path.parent)
     shutil.rmtree(made.parent)
+    return aside
 
 
 def _sync(folder: Path) -> None:
@@ -194,10 +255,10 @@ def _proved(path: Path, found: Finding) -> tuple[str, int, State]:
     raise JournalError(f"{path}: it changes while it is read: stop its writer")
 
 
-def adopt(path: Path) -> tuple[Head, int]:
+def adopt(path: Path, last: int = 0) -> tuple[Head, int]:
     """Make a copy of a journal the journal of this machine. Raises JournalError if it is damaged.
 
-    Jobs that it does not know may have run here: their numbers are skipped, as far as their output shows them.
+    Jobs that it does not know may have run here: their numbers are skipped, as far as `last`, or their output, shows them.
 
     Returns
     -------
@@ -211,9 +272,9 @@ def adopt(path: Path) -> tuple[Head, int]:
         raise Damaged(str(path), found.wrong or "there is nothing in it")
     with closing(HeadFile(path)) as file:
         file.write(found.head._replace(machine=head.this_machine(), inode=path.stat().st_ino))
-    unknown = highest_output(path.parent) - found.last_job
+    unknown = max(last, highest_output(path.parent)) - found.last_job
     if unknown > 0:
-        with closing(Journal(SqlStore(path))) as journal:
+        with closing(Journal(SqlStore(path, upgrade=False))) as journal:
             journal.recover()
             journal.begin()
             journal.append([FactsLost(at=max(time.time(), journal.last_at()), count=unknown)])

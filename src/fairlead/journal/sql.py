@@ -5,6 +5,8 @@ has a checksum, so a damaged file is refused instead of believed. What is specif
 :mod:`fairlead.journal.sqlite`.
 """
 
+import logging
+import shutil
 import sqlite3
 import threading
 import time
@@ -34,8 +36,12 @@ from fairlead.journal.store import (
     page_of,
 )
 
-SCHEMA_VERSION = 3
-"""Version of a journal's content: tables, facts and snapshots. docs/journal.md says what raises it."""
+log = logging.getLogger("fairlead")
+
+SCHEMA_VERSION = 4
+"""The format of a journal's content: tables, facts and snapshots. Any change raises it; see docs/journal.md."""
+OLDEST_VERSION = 3
+"""The earliest format that is read; a journal of one gets SCHEMA_VERSION when a scheduler begins to write it."""
 
 _TABLES = """
 CREATE TABLE meta (
@@ -76,6 +82,8 @@ class SqlStore:
         The file. Made if missing, readable by its owner only.
     to_read : bool
         Read the current content, even if another process has it open; make and write nothing.
+    upgrade : bool
+        False to leave a journal of an earlier format in that.
     name, epoch : str and int
         Id and epoch of a new journal that continues another; by default a new id.
 
@@ -87,8 +95,8 @@ class SqlStore:
         Another scheduler has it open; it is missing, damaged, an older fairlead's, or not a journal.
     """
 
-    def __init__(self, path: Path, *, to_read: bool = False, name: str = "", epoch: int = 0) -> None:
-        self.path, self.name, self._log_path = path, str(path), sqlite.log_of(path)
+    def __init__(self, path: Path, *, to_read: bool = False, upgrade: bool = True, name: str = "", epoch: int = 0) -> None:
+        self._upgrade, self.path, self.name, self._log_path = upgrade, path, str(path), sqlite.log_of(path)
         self._read_lock = threading.Lock()
         self._head: HeadFile | None = None
         self._read_head = head.read(path) if to_read else None  # first, since the journal may grow meanwhile
@@ -107,6 +115,7 @@ class SqlStore:
                 if not to_read:
                     sqlite.check(self._reading, path)
                 meta = self._check()
+                self._format = int(meta["schema_version"])
                 self.id, self.writer, self.epoch = meta["id"], meta["fairlead"], int(meta["epoch"])
             self._machine, self._inode = head.this_machine(), path.stat().st_ino
             self._log: tuple[int, int] | None = None
@@ -176,13 +185,38 @@ class SqlStore:
         return (self._known.sequence, self._known.checksum) if self._known else None
 
     def begin(self, sequence: int, checksum: int) -> None:
+        earlier = self._upgrade and self._format < SCHEMA_VERSION
+        if earlier:
+            self._keep_copy()
         with self._transaction() as writing:
+            if earlier:
+                writing.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))
             known = "UPDATE meta SET value = ? WHERE key = 'epoch' AND value = ?"
             found = writing.execute(known, (str(self.epoch + 1), str(self.epoch))).rowcount
             if not found or writing.execute("SELECT 1 FROM facts WHERE sequence > ?", (sequence,)).fetchone():
                 raise TakenOver(self.name)
         self.epoch += 1
         self._write_head(sequence, checksum)
+
+    def _keep_copy(self) -> None:
+        """Copy the journal and its head aside before it gets another format. Raises JournalError."""
+        kept = sqlite.kept_of(self.path)
+        shutil.rmtree(fresh := kept.with_suffix(".new"), ignore_errors=True)
+        try:
+            fresh.mkdir(mode=0o700)
+            sqlite.create(fresh / self.path.name, self._reading.backup)
+            if self._known is not None:
+                with closing(HeadFile(fresh / self.path.name)) as file:
+                    file.write(self._known)
+            shutil.rmtree(kept, ignore_errors=True)
+            fresh.rename(kept)
+        except (OSError, sqlite3.DatabaseError) as error:
+            raise JournalError(f"{self.name}: cannot be copied before its upgrade: {error}: free space on its disk") from None
+        log.info(
+            "the journal of fairlead %s gets format %d; `fairlead journal rollback` puts it back as it was",
+            self.writer,
+            SCHEMA_VERSION,
+        )
 
     def _write_head(self, sequence: int, checksum: int) -> None:
         assert self._head is not None  # a store opened to read is never written
@@ -335,10 +369,10 @@ class SqlStore:
         if version > SCHEMA_VERSION:
             what = f"schema {version}, this one knows {SCHEMA_VERSION}"
             raise newer(self.name, what, meta.get("fairlead", "an unknown one"), fairlead.__version__)
-        if version < SCHEMA_VERSION:
+        if version < OLDEST_VERSION:
             raise JournalError(
-                f"{self.name}: written by an older fairlead (schema {version}, this one knows {SCHEMA_VERSION}): finish or "
-                "cancel its jobs with the fairlead that wrote it, then start with another --home, or move it away"
+                f"{self.name}: written by an older fairlead (schema {version}, this one reads {OLDEST_VERSION} to "
+                f"{SCHEMA_VERSION}): start one between them first, or finish or cancel its jobs with that and move it away"
             )
         return meta
 

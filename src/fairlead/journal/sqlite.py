@@ -21,6 +21,11 @@ def log_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
+def kept_of(path: Path) -> Path:
+    """Return the folder of a journal's copy from before its last upgrade."""
+    return path.with_name(path.name + ".before-upgrade")
+
+
 def is_open(path: Path) -> bool:
     """Return whether another process has a database open, by SQLite's lock in its WAL index."""
     try:

@@ -380,7 +380,7 @@ class OverTimeInfo(TypedDict):
 class UsedBy(TypedDict):
     """Use of one user's tasks in one queue.
 
-    - `tasks`: ended attempts; `failed`: those that failed by themselves.
+    - `tasks`: ended attempts; `failed`: those that failed by themselves; `waiting`: pending tasks at the end of the time.
     - `asked`: requested resources, base units x hours; `lost`: the part of attempts without a result.
     - `cpu_hours`: CPU time really used; `peak_memory`: the maximum of one attempt, in bytes.
     """
@@ -389,6 +389,7 @@ class UsedBy(TypedDict):
     user: str
     tasks: int
     failed: int
+    waiting: int
     asked: dict[str, float]
     lost: dict[str, float]
     cpu_hours: float

@@ -11,6 +11,7 @@ def together(one: UsedBy, other: UsedBy) -> UsedBy:
     return {
         **one,
         "tasks": one["tasks"] + other["tasks"],
+        "waiting": one.get("waiting", 0) + other.get("waiting", 0),  # a scheduler of an older version reports none
         "failed": one["failed"] + other["failed"],
         "asked": _sum(one["asked"], other["asked"]),
         "lost": _sum(one["lost"], other["lost"]),

@@ -33,10 +33,15 @@ class Stranger(Exception):
 
 
 class Peer(NamedTuple):
-    """The other end of a connection: a process's uid on a Unix socket, a machine's address on TCP."""
+    """The other end of a connection: a process's uid on a Unix socket, a machine's address on TCP.
+
+    `account` is the uid of a process of this machine on TCP, if the kernel reports it. Its load counts as that account's; it
+    authenticates nobody.
+    """
 
     uid: int | None
     address: str
+    account: int | None = None
 
 
 class Authenticator:

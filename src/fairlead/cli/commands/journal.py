@@ -8,7 +8,7 @@ import typer
 from fairlead.cli.commands.options import Json
 from fairlead.cli.parsing import new_group
 
-journal = new_group("journal", "Check, repair or adopt a journal.")
+journal = new_group("journal", "Check, repair, adopt or roll back a journal.")
 
 Home = Annotated[Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")]
 
@@ -35,6 +35,18 @@ def repair(home: Home = None) -> None:
     from fairlead.cli.journal import repair_journal
 
     repair_journal(home)
+
+
+@journal.command()
+def rollback(home: Home = None) -> None:
+    """Undo the last upgrade of the journal.
+
+    What happened since is lost: later jobs are unknown, and tasks that ended since may run again. The later journal is kept
+    aside. No scheduler may be running.
+    """
+    from fairlead.cli.journal import rollback_journal
+
+    rollback_journal(home)
 
 
 @journal.command()

@@ -91,7 +91,7 @@ class LocalEngine:
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
-        self._superseded = ""
+        self._superseded = self._unfit = ""
         self._connections: SupervisorConnections | None = None
         self._heard_at = self._asked_at = 0.0
 
@@ -114,7 +114,7 @@ class LocalEngine:
     @property
     def trouble(self) -> str | None:
         """Why the supervisor cannot be reached; None if it can."""
-        trouble = self._connections.trouble_of(SUPERVISOR) if self._connections else ""
+        trouble = self._unfit or (self._connections.trouble_of(SUPERVISOR) if self._connections else "")
         if not trouble and self.silent_for > SILENT:
             return f"no message from the supervisor for {self.silent_for:.0f} s: is it stopped? see {self.folder}/log"
         return trouble or None
@@ -244,7 +244,10 @@ class LocalEngine:
                     fed += 1
                 case Inventory(limits=limits):
                     self.limits = limits
-                    new.add(heard)
+                    if why := heard.cannot_talk():
+                        self._unfit = f"{self.folder}: {why}: run `fairlead down` with that one, then start this one"
+                    else:
+                        new.add(heard)
                 case _:
                     new.add(heard)
         with self._lock:

@@ -37,6 +37,11 @@ import json
 import signal
 from typing import Any, NamedTuple, TypeVar, get_origin
 
+PROTOCOL, OLDEST_PROTOCOL = 1, 1
+"""Of the messages between scheduler and supervisors, both ways: ours, and the oldest that is understood.
+
+A change that the other side would misunderstand raises PROTOCOL. One that a side which ignores it survives does not.
+"""
 Task = tuple[int, int, int]
 """An attempt: job, index, number."""
 Record = TypeVar("Record", bound=tuple[Any, ...])

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, NodeDown, NodeDraining, NodeUp, Seen
+from fairlead.engines.local.messages import OLDEST_PROTOCOL, PROTOCOL
 from fairlead.model.cards import words_of
 from fairlead.scheduler.facts import Outcome
 
@@ -68,12 +69,26 @@ class About(msgspec.Struct):
 
 
 class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
-    """All tasks and fetched sessions that the supervisor knows; and its node, if it has one of its own."""
+    """All tasks and fetched sessions that the supervisor knows; and its node, if it has one of its own.
+
+    speaks : the oldest and the newest protocol that it understands; older ones do not say.
+    """
 
     tasks: list[Task]
     limits: dict[str, bool]
     sessions: list[Name] = []
     about: About = msgspec.field(default_factory=About)
+    speaks: tuple[Number, Number] = (1, 1)
+
+    def cannot_talk(self) -> str:
+        """Return why this scheduler cannot talk to the supervisor; empty if it can."""
+        oldest, newest = self.speaks
+        if oldest <= PROTOCOL and newest >= OLDEST_PROTOCOL:
+            return ""
+        return (
+            f"its supervisor, of {'an older' if newest < PROTOCOL else 'a newer'} fairlead, speaks protocol {newest}, and this "
+            f"scheduler {OLDEST_PROTOCOL} to {PROTOCOL}"
+        )
 
 
 class Paused(msgspec.Struct, tag_field="saw", tag="paused"):

@@ -41,6 +41,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import fairlead
 from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.local import guardian, messages, proc
 from fairlead.engines.local.cgroups import find
@@ -400,7 +401,8 @@ class Supervisor:
         tasks, sessions = [*self.tasks.running, *self.postponed, *self.ended], self.fetched.sessions()
         more: dict[str, Any] = {"sessions": sessions} if sessions else {}
         if about := self.scheduler.about:
-            more["about"] = {**about, "clock": time.time()}
+            more["about"] = {**about, "clock": time.time(), "version": fairlead.__version__}
+        more["speaks"] = (messages.OLDEST_PROTOCOL, messages.PROTOCOL)
         self.scheduler.report("inventory", tasks=tasks, limits=limits, **more)
         for task, end in self.ended.items():
             self._report_end(task, end)

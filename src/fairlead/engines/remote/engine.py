@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+import fairlead
 from fairlead.calls.payloads import SETUP
 from fairlead.data_folder import write_private
 from fairlead.engines.contract import (
@@ -461,7 +462,7 @@ class RemoteEngine:
             case Heartbeat(number):
                 # A node that was reported lost must first send its inventory: only then it is up again.
                 member.number = number
-                if member.standing is not MemberState.LOST:
+                if member.standing is not MemberState.LOST and not member.unfit:
                     self._renew(member, now)
             case Inventory():
                 self._take_inventory_in(member, each)
@@ -519,6 +520,13 @@ class RemoteEngine:
 
     def _take_inventory_in(self, member: Member, inventory: Inventory) -> None:
         assert self._connections is not None
+        before, member.unfit = member.unfit, inventory.cannot_talk()
+        if member.unfit:
+            if member.unfit != before:
+                log.warning("node %s is not used: %s: install fairlead %s there", member.name, member.unfit, fairlead.__version__)
+            member.version = inventory.about.version
+            self._connections.disconnect(member.name)
+            return
         member.limits, member.promised, member.closed_to = inventory.limits, 0.0, {}
         self._sessions[member.name] |= set(inventory.sessions)
         self._hear_about(member, inventory.about)

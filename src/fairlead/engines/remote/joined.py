@@ -15,10 +15,11 @@ import fairlead
 from fairlead.engines.contract import NodeDraining
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.instructions import gpu_indices, message
+from fairlead.engines.local.messages import OLDEST_PROTOCOL, PROTOCOL
 from fairlead.engines.local.reports import About
 from fairlead.engines.local.supervisor_connections import LocalEndpoint
 from fairlead.engines.remote.engine import RemoteEngine
-from fairlead.engines.remote.joining import PROTOCOL, Answer, Request
+from fairlead.engines.remote.joining import Answer, Request
 from fairlead.engines.remote.keys import NotAdmitted
 from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
 from fairlead.model.specs import Node
@@ -148,7 +149,7 @@ class JoinedEngine(RemoteEngine):
 
     def _admit(self, asked: Request) -> Answer:
         """Admit a machine. Raises NotAdmitted."""
-        if asked.protocol != PROTOCOL:
+        if asked.protocol < OLDEST_PROTOCOL or asked.oldest > PROTOCOL:
             raise NotAdmitted(
                 f"fairlead {asked.version} cannot talk to the scheduler's {fairlead.__version__}: install that there"
             )

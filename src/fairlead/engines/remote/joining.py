@@ -10,10 +10,9 @@ import time
 import msgspec
 
 import fairlead
+from fairlead.engines.local.messages import OLDEST_PROTOCOL, PROTOCOL
 from fairlead.engines.remote.keys import NotAdmitted, fingerprint, secret_and_fingerprint
 
-PROTOCOL = 1
-"""Of the messages between scheduler and nodes; a change that older ones do not understand makes it higher."""
 DEFAULT_PORT = 7374
 WITHIN = 20.0
 """Seconds for an answer."""
@@ -21,7 +20,7 @@ LONGEST_ANSWER = 2**16
 
 
 class Request(msgspec.Struct):
-    """A request to join, by the account that the node's supervisor runs as."""
+    """A request to join, by the account that the node's supervisor runs as; it speaks `protocol` and those from `oldest` on."""
 
     secret: str
     name: str
@@ -29,6 +28,7 @@ class Request(msgspec.Struct):
     account: str
     uid: int
     protocol: int = PROTOCOL
+    oldest: int = OLDEST_PROTOCOL
     version: str = fairlead.__version__
 
 

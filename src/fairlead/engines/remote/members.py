@@ -65,6 +65,8 @@ class Member:
         The version of fairlead there, and the seconds that its clock is ahead of ours.
     here : bool
         True if it is the scheduler's own machine: a connection within a machine needs no lease.
+    unfit : str
+        Why the scheduler cannot talk to its supervisor; empty if it can.
     leaving : str
         "drain" if it leaves when none of its tasks is left, "now" if it ends them, or empty.
     fenced : bool
@@ -82,7 +84,7 @@ class Member:
         self.closed_to: Mapping[str, str] = {}
         self.paused = 0
         self.draining = self.here = False
-        self.version, self.clock_ahead, self.leaving = "", 0.0, ""
+        self.version, self.clock_ahead, self.leaving, self.unfit = "", 0.0, "", ""
 
     def seen(self) -> list[NodeUp | NodeDown | NodeDraining]:
         """Return the events that describe a node that is up."""

@@ -30,7 +30,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 
 LEAST_SHARE_SHOWN = 0.001
-"""Shares over time below this are not shown, unless a policy goes by history alone."""
+"""Shares of past use below this are not shown, unless a policy goes by history alone."""
 MOST_AHEAD = 10
 """Maximum queues and jobs that are listed as ahead."""
 NEVER = "can never start as things are: "
@@ -53,7 +53,7 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
         ``safety`` : what may be preempted of it, if it runs
         ``kept`` : what is held for other jobs: which, on which nodes, with expected start and end
         ``reserved`` : what is held for this job, likewise
-        ``ahead`` : the queues served before it, with their dominant shares, now and over time
+        ``ahead`` : the queues served before it, with their dominant shares, now and of past use
         ``ahead_in_queue`` : the jobs of its own queue that go first
         The other keys hold the values in the text, in base units.
     """
@@ -125,10 +125,10 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
         mine = share_over_time(state.queues, int(jobs.queue[row]), state.grain, state.cluster.total)
         least = 0.0 if goes_by_history(state.queues, int(jobs.queue[row])) else LEAST_SHARE_SHOWN
         shown = (most := max(mine, *(a["share_over_time"] for a in ahead))) >= least and most > 0
-        over_time = [f" ({format_share(a['share_over_time'])} over time)" if shown else "" for a in ahead]
+        over_time = [f" ({format_share(a['share_over_time'])} of past use)" if shown else "" for a in ahead]
         names = [f"{a['queue']} at {a['dominant_share']:.1%}{more}" for a, more in zip(ahead, over_time, strict=True)]
         found["text"] += f"; served first when there is room: {', '.join(names[:3])}"
-        found["text"] += f"; its own queue had {format_share(mine)} over time" if shown else ""
+        found["text"] += f"; its own queue had {format_share(mine)} of past use" if shown else ""
     return {**found, "ahead": ahead, "ahead_in_queue": before}
 
 
@@ -423,7 +423,7 @@ def leaves_in_turn(state: State, cycle: Cycle, before: float = inf) -> list[int]
 
 
 def _ahead(state: State, cycle: Cycle, group: int) -> list[dict[str, Any]]:
-    """Return the queues served before, in order, with their dominant shares, now and over time."""
+    """Return the queues served before, in order, with their dominant shares, now and of past use."""
     q, mine, found = state.queues, int(state.groups.leaf[group]), []
     for leaf in [each for each in leaves_in_turn(state, cycle, cycle.stop_order[group]) if each != mine][:MOST_AHEAD]:
         share = float(dominant_share(q.used[leaf], state.cluster.total, q.divisor(leaf)))

@@ -19,7 +19,7 @@ class _Sums:
     """Sums of one user in one queue. Amounts are base units x hours."""
 
     def __init__(self) -> None:
-        self.ended = self.failed = self.cpu_ms = self.peak = 0
+        self.ended = self.failed = self.waiting = self.cpu_ms = self.peak = 0
         self.asked: dict[str, float] = {}
         self.lost: dict[str, float] = {}
 
@@ -49,17 +49,21 @@ class Usage:
             apply(self.state, fact)
 
     def finish(self) -> list[dict[str, Any]]:
-        """Count what runs at the end; returns the sums by queue and user, sorted."""
+        """Count what runs and what waits at the end; returns the sums by queue and user, sorted."""
         rows = self.state.held_rows()
         jobs = self.state.job_rows_of(rows)
         for job, hours in zip(jobs.tolist(), self._hours(self.state.tasks.started_at[rows], self.end).tolist(), strict=True):
             self._add(job, hours, came_to_nothing=False)
+        waiting = self.state.jobs.waiting[: self.state.jobs.n]
+        for job in np.flatnonzero(waiting).tolist():
+            self._add(job, 0.0, came_to_nothing=False).waiting += int(waiting[job])
         return [
             {
                 "queue": queue,
                 "user": user,
                 "tasks": sums.ended,
                 "failed": sums.failed,
+                "waiting": sums.waiting,
                 "asked": sums.asked,
                 "lost": sums.lost,
                 "cpu_hours": round(sums.cpu_ms / 3_600_000, 6),

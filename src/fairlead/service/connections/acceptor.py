@@ -17,7 +17,7 @@ from typing import Any
 
 from fairlead.people.authenticator import Peer
 from fairlead.service.connections.slots import ConnectionSlots, Party
-from fairlead.sockets import uid_of_caller, uid_of_peer
+from fairlead.sockets import account_of_caller, uid_of_caller, uid_of_peer
 
 ADMITTED_AT_ONCE = 20
 """Connections admitted per iteration of the event loop; more would exceed the limits on concurrent requests."""
@@ -36,7 +36,9 @@ def peer_of(connection: socket.socket, address: object) -> Peer:
     """Return the other end of a connection; `address` is what `accept` returned."""
     if connection.family == socket.AF_UNIX:
         return Peer(uid_of_peer(connection), "this machine")
-    return Peer(None, str(address[0]) if isinstance(address, tuple) and address else "somewhere")
+    if not isinstance(address, tuple) or not address:
+        return Peer(None, "somewhere")
+    return Peer(None, str(address[0]), account_of_caller(connection.getsockname(), address))
 
 
 async def uid_of_client(scope: Mapping[str, Any]) -> int | None:

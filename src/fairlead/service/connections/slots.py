@@ -5,8 +5,9 @@ which one of several people may use half. Health checks are always answered. A c
 still send a request, and takes the slot of a connection that has been silent, of the same party, or of the largest party if all
 slots are taken. If none is silent, it is asked to come back. So nobody can keep others out by staying silent.
 
-A party is something that cannot be multiplied at will: a person with an account on this machine; all uids without one together,
-since anybody may have thousands; a remote address, where an IPv6 network counts as one, as do all addresses of this machine.
+A party is something that cannot be multiplied at will: a person with an account on this machine, on TCP too; all uids without
+one together, since anybody may have thousands; a remote address, where an IPv6 network counts as one, as do all addresses of this
+machine where the kernel does not say whose a connection is.
 Some slots are reserved for people with an account.
 
 For the event loop only.
@@ -211,9 +212,10 @@ class ConnectionSlots:
         return self.has_slot(holder) or (self._free_slot(party) and self.connected(holder))
 
     def party_of(self, peer: Peer) -> Party:
-        if peer.uid is None:
+        uid = peer.account if peer.uid is None else peer.uid
+        if uid is None:
             return network_of(peer.address)
-        return peer.uid if self._knows(peer.uid) else UNKNOWN
+        return uid if self._knows(uid) else UNKNOWN
 
     def _free_slot(self, party: Party) -> bool:
         """Free a slot of a silent connection if necessary; return True if one is free."""

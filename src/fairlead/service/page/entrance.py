@@ -133,6 +133,8 @@ class PageEntrance:
         who = address if uid is None else uid
         self._check_rate(who, DEFAULT.requests or 1.0, 10)
         self._check_origin(request, own, ("null",))
+        if (dest := request.headers.get("sec-fetch-dest", "document")) != "document":  # a frame, or a script of another page
+            raise Declined(403, f"this would be shown as {dest[:40]!r}: sign in in a page of its own")
         code = (await self._form(request, who)).get("code", "").strip()
         pending = self._visits.code_of(code, host)
         if pending is not None:

@@ -36,7 +36,7 @@ class Site:
         if path == "/page/events":
             return await self._stream(caller, query, visit)
         view, args = _find(path)
-        values = await self._values(caller, view, args, query)
+        values = await self._values(caller, view, args, query, streams=False)
         return HTMLResponse(await asyncio.to_thread(_page, view, path, values))
 
     async def _stream(self, caller: Caller, query: dict[str, str], visit: Visit) -> Response:
@@ -46,7 +46,7 @@ class Site:
         has = dict(each.split(".", 1) for each in query.get("seen", "").split(",") if "." in each)
 
         async def make() -> Regions:
-            values = await self._values(caller, view, args, given)
+            values = await self._values(caller, view, args, given, streams=True)
             return await asyncio.to_thread(_regions, view, values)
 
         def key_of(caller: Caller) -> Hashable:
@@ -66,8 +66,10 @@ class Site:
 
         return StreamingResponse(text(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
-    async def _values(self, caller: Caller, view: View, args: dict[str, str], query: dict[str, str]) -> dict[str, Any]:
-        look = Look(partial(self._asking, caller), partial(self._past, self._rights(caller), caller), query)
+    async def _values(
+        self, caller: Caller, view: View, args: dict[str, str], query: dict[str, str], streams: bool
+    ) -> dict[str, Any]:
+        look = Look(partial(self._asking, caller), partial(self._past, self._rights(caller), caller, streams), query)
         rules = self._client.authenticator.rules
         changes = not caller.read_only
         about = {"you": caller.person.name, "changes": changes, "operates": changes and operates(rules, caller)}
@@ -104,6 +106,6 @@ def _regions(view: View, values: Mapping[str, Any]) -> Regions:
 
 def _page(view: View, path: str, values: dict[str, Any]) -> str:
     still = {name: blocks(view.template, values, only=(name,)).get(name, "") for name in STILL}
-    title, command = view.title.format(**values["args"]), view.command.format(**values["args"])
-    regions = _regions(view, values)
-    return render("page.html", **still, regions=regions, title=title, command=command, path=path, you=values["you"])
+    title, regions = view.title.format(**values["args"]), _regions(view, values)
+    more = {name: values[name] for name in ("commands", "you")}
+    return render("page.html", **still, **more, regions=regions, title=title, path=path)
