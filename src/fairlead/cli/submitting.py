@@ -169,7 +169,8 @@ def fetch_files(connection: Connection, job: int, index: int, folder: Path) -> N
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        fetch(connection, job, index, folder)
+        if not fetch(connection, job, index, folder):
+            print(f"fairlead: task {job}.{index} has no files to fetch", file=sys.stderr)
     except (OSError, TarError) as error:
         raise Failure(f"the files of task {job}.{index} cannot be written to {folder}: {error}") from None
 

@@ -27,6 +27,8 @@ def fetch(connection: Connection, job: int, index: int, folder: Path) -> list[st
     Nothing is written outside the folder, also not through links that it has. Raises ServiceError, OSError, tarfile.TarError.
     """
     data = connection.get_bytes(f"/v1/jobs/{job}/tasks/{index}/files")
+    if not data:
+        return []
     written, root = [], folder.resolve()
     with tarfile.open(fileobj=io.BytesIO(data)) as packed:
         for member in packed:

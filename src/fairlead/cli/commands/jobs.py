@@ -301,7 +301,10 @@ def fetch(
     job: JobId,
     to: Annotated[Path, typer.Option(help="The folder to write to. With several tasks, one below it for each.")] = Path(),
 ) -> None:
-    """Fetch the files that came back from a job that was submitted with --send and --fetch."""
+    """Fetch the files that came back from a job.
+
+    It was submitted with --send and --fetch, and has succeeded.
+    """
     from fairlead.cli.submitting import fetch_files
 
     if not job.isdecimal():

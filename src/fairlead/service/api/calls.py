@@ -137,9 +137,17 @@ def add_calls(api: APIRouter, client: StateClient, submitter: Submitter, session
         headers = {"Content-Length": str(size)}
         return StreamingResponse(_pieces(file, size), media_type="application/octet-stream", headers=headers)
 
+    @api.delete("/v1/sessions/{session}", response_model=Cancelled)
+    async def close_session(session: Identity, caller: Known) -> Response:
+        """Close a session: cancel its unfinished calls, delete its results, end its workers."""
+        await _check(client, sessions, session, caller)
+        return Json({"cancelled": await end_session(client, sessions, session, caller)})
+
+
+def add_files(api: APIRouter, client: StateClient, sessions: Sessions) -> None:
     @api.get("/v1/jobs/{job}/tasks/{index}/files", response_class=Bytes)
     async def files(job: Number, index: Number, caller: Known) -> Response:
-        """Return the files that came back from a task of a job with a sent folder, as tar.gz."""
+        """Return the files that came back from a task of a job with a sent folder, as tar.gz; empty if there are none."""
 
         def view(state: State) -> tuple[Call | None, int | None]:
             spec = spec_of(state, job)
@@ -151,15 +159,9 @@ def add_calls(api: APIRouter, client: StateClient, submitter: Submitter, session
         if call is not None and call.fetch and uid is not None:
             file = await asyncio.to_thread(open_result, sessions.folder / call.session, uid, job, index)
         if file is None:
-            raise Unknown(f"task {job}.{index} has no files to fetch: it has not succeeded, or was submitted without --fetch")
+            return Bytes(b"")
         size = os.fstat(file.fileno()).st_size
         return StreamingResponse(_pieces(file, size), headers={"Content-Length": str(size)})
-
-    @api.delete("/v1/sessions/{session}", response_model=Cancelled)
-    async def close_session(session: Identity, caller: Known) -> Response:
-        """Close a session: cancel its unfinished calls, delete its results, end its workers."""
-        await _check(client, sessions, session, caller)
-        return Json({"cancelled": await end_session(client, sessions, session, caller)})
 
 
 def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
