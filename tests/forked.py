@@ -28,8 +28,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 ASK = (
-    "cancel", "checkpointed", "down", "drain", "edit", "forget", "frameworks", "hold", "job", "jobs", "log", "logs", "nodes",
-    "queues", "release", "reload", "rerun", "resume", "run", "submit", "token", "top", "usage", "wait", "when", "why",
+    "cancel", "checkpointed", "down", "drain", "edit", "fetch", "forget", "frameworks", "hold", "job", "jobs", "log", "logs",
+    "nodes", "queues", "release", "reload", "rerun", "resume", "run", "submit", "token", "top", "usage", "wait", "when", "why",
 )  # fmt: skip
 """The commands that only ask a scheduler."""
 

@@ -175,6 +175,14 @@ def machines_join_by_a_command_and_run_tasks(lab):
     for name in ("lab2", "lab3"):
         done = lab.call("run", "--on", f"at={name}", "--", "sh", "-c", "read x; echo $x; exit 3", input="word\n")
         assert (done.returncode, done.stdout) == (3, "word\n")
+    sent = lab.folder / "sent"
+    sent.mkdir()
+    (sent / "in").write_text("word")
+    words = ["--on", "at=lab2", "--send", str(sent), "--cwd", str(sent), "--fetch", "o", "--", "sh", "-c", "mkdir o; cp in o/x"]
+    job = lab.submit(*words)
+    lab.ok("wait", str(job))
+    lab.ok("fetch", str(job), "--to", str(lab.folder / "back"))
+    assert (lab.folder / "back" / "o" / "x").read_text() == "word"
     gang = lab.submit("--gang", "-n", "3", "--cpu", "2", "--", "sh", "-c", "echo $FAIRLEAD_RANK $FAIRLEAD_MASTER")
     lab.ok("wait", str(gang))
     assert [lab.ok("logs", f"{gang}.{index}") for index in range(3)] == [f"{index} 127.0.0.1\n" for index in range(3)]

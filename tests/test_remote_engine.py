@@ -24,7 +24,7 @@ import pytest
 from conftest import supervisor_of
 from fairlead.calls import payloads
 from fairlead.client.code_folder import pack_folder
-from fairlead.engines.contract import Superseded, Unreachable
+from fairlead.engines.contract import NodeUp, Superseded, Unreachable
 from fairlead.engines.local import fetching, lease, member, messages, tls
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.member import start_member, supervisor_in
@@ -695,7 +695,9 @@ def test_tasks_run_as_the_people_who_submitted_them_on_each_machine(fleet):
     for attempt, name in ((a, "n0"), (b, "n1")):
         assert many.wrote(attempt, name) == f"{nobody.pw_uid}\n{nobody.pw_gid}\n{nobody.pw_dir}\n"
         assert "Permission denied" in many.wrote(attempt, name, "err")
-    assert many.end_of(c) == (Outcome.NOT_STARTED, errno.EPERM)
+    assert many.end_of(c) == (Outcome.LOST, errno.EPERM), "it is not counted as a loss, and runs elsewhere"
+    (told,) = [each.node for each in many.news if isinstance(each, NodeUp) and each.node.labels]
+    assert (told.name, told.labels) == ("n1", {"account/nobody": "another uid"})
     assert "is not their account here" in many.wrote(c, "n1", "err")
 
 

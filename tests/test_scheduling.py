@@ -37,6 +37,7 @@ from fairlead.scheduler.job_index import LARGE_JOB_BYTES
 from fairlead.scheduler.kernel.constants import LIMIT
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.audits import audit_state
+from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.statuses import (
     CANCELLED,
     DONE,
@@ -242,6 +243,44 @@ def test_constraints_are_met():
     assert world.placed() == []
     world.happen(NodeJoined(at=9, node=Node("n3", {"cpu": 1000}, {"zone": "d"})))
     assert [node for _, node in world.placed()] == [3]
+
+
+USERS = ("ann", "bob", "cem")
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_tasks_start_only_where_their_user_has_an_account(data):
+    """Nodes close and open at any time: what is open to a user, and has room, is used by them; what is closed never."""
+    world = World([Queue(f"u/{user}") for user in USERS], {"cpu": 2000}, {"cpu": 1000}, {"cpu": 3000})
+    open_to = [set(USERS) for _ in range(3)]
+    for _ in range(data.draw(st.integers(3, 12))):
+        event = data.draw(st.sampled_from(["join", "submit", "submit", "end", "lost", "again"]))
+        if event == "join":
+            at, closed = data.draw(st.integers(0, 2)), data.draw(st.sets(st.sampled_from(USERS)))
+            only = data.draw(st.sampled_from([None, None, *USERS]))
+            labels = {f"account/{user}": "no account" for user in closed} | ({"only-account": only} if only else {})
+            capacity = world.state.cluster.specs[at].capacity
+            world.happen(NodeJoined(at=world.now, node=Node(f"n{at}", capacity, labels)))
+            open_to[at] = ({only} if only else set(USERS)) - closed
+        elif event == "submit":
+            user = data.draw(st.sampled_from(USERS))
+            more = {"on": {"zone": ["a"]}} if data.draw(st.integers(0, 9)) == 0 else {}
+            world.submit(f"u/{user}", {"cpu": 1000}, data.draw(st.integers(1, 4)), user=user, **more)
+        elif event == "again":
+            world.state = snapshot.load(snapshot.dump(world.state))
+        elif running := sorted(world.running()):
+            world.end(data.draw(st.sampled_from(running)), outcome=4 if event == "lost" else 0, code=int(event == "lost"))
+        for job, node in world.placed():
+            assert world.state.index.specs[job].user in open_to[node]
+        jobs, free = world.state.jobs, world.state.nodes.free[:3, 0]
+        for number, job in world.state.index.specs.items():
+            if jobs.waiting[world.state.job_row(number)] and not job.on:
+                closed = [spec for spec, users in zip(world.state.cluster.specs, open_to, strict=True) if job.user not in users]
+                text = explain(world.state, number)["text"]
+                assert all(f"node {spec.name} " in text for spec in closed), text
+                assert not any(job.user in users and room >= 1000 for users, room in zip(open_to, free, strict=True))
+    assert (world.state.tasks.losses[: world.state.tasks.n] == 0).all(), "a start that an account is missing for is no loss"
 
 
 def test_nodes_drain_and_are_lost():

@@ -24,6 +24,7 @@ COMMANDS = {
     "run": ("jobs", "Run a command as a job and wait for it, as if it ran here."),
     "jobs": ("selected_jobs", "List the newest jobs, newest first."),
     "logs": ("selected_jobs", "Print the output of tasks."),
+    "fetch": ("jobs", "Fetch the files that came back from a job."),
     "cancel": ("selected_jobs", "Cancel jobs, some tasks of a job, or all jobs of a queue, name or group."),
     "job": ("jobs", "Show one job and its tasks."),
     "wait": ("selected_jobs", "Wait until jobs have ended."),

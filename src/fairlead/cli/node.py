@@ -46,7 +46,9 @@ def folder_of(home: Path | None) -> Path:
     return (home or home_folder()).absolute() / "node"
 
 
-def join(address: str, token: str | None, name: str | None, home: Path | None, config: Path | None) -> Membership:
+def join(
+    address: str, token: str | None, name: str | None, home: Path | None, config: Path | None, any_uid: bool = False
+) -> Membership:
     """Join, or renew what a member shares; return the membership. Raises Failure, OSError."""
     host, port = _host_and_port(address)
     node = _shared(config)
@@ -68,8 +70,10 @@ def join(address: str, token: str | None, name: str | None, home: Path | None, c
             person = myself()
             asked = Request("", name or node.name, certificate_in(own), person.name, person.uid)
             joined = ask_to_join(host, port, token, asked)
-            scheduler, about = joined.scheduler, {"name": joined.answer.name, "as_people": joined.answer.as_people}
+            answer = joined.answer
+            scheduler, about = (joined.scheduler, {"name": answer.name, "as_people": answer.as_people, "only": answer.only})
             _report(joined)
+        about |= {"any_uid": any_uid}
         about |= {"capacity": node.capacity, "labels": node.labels, "version": fairlead.__version__, "leaving": ""}
         return Membership(own, scheduler, _addresses(host), port, about)
     except NotAdmitted as error:
@@ -87,7 +91,9 @@ def _report(joined: Joined) -> None:
     if abs(joined.ahead) > CLOCKS:
         how = "ahead of" if joined.ahead > 0 else "behind"
         say(f"this clock is {abs(joined.ahead):.0f} s {how} the scheduler's: set both by NTP")
-    if not joined.answer.as_people:
+    if joined.answer.only:
+        say(f"only tasks of {joined.answer.only} run here: for everybody's, join as root")
+    elif not joined.answer.as_people:
         say(f"all tasks run as {myself().name}")
 
 
@@ -106,7 +112,7 @@ def keep(membership: Membership, home: Path | None) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, hear)
-    checkpoints = shared_checkpoints(folder) if about["as_people"] else None
+    checkpoints = shared_checkpoints(folder) if about["as_people"] and not about.get("only") else None
     _start(folder, membership, checkpoints)
     shares = "  ".join(f"{name} {round_quantity(name, amount)}" for name, amount in about["capacity"].items())
     say(f"node {about['name']} shares {shares}; Ctrl-C ends what runs here, `fairlead node leave` drains it first")

@@ -155,6 +155,42 @@ def check_commands(connection: Connection, bodies: list[dict[str, Any]], lines: 
     _warn_once(found, lines)
 
 
+def with_sent(connection: Connection, bodies: list[dict[str, Any]], options: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Send the folders of jobs, each once, and return the requests with them. Raises Failure."""
+    from fairlead.client.parcels import send
+
+    sent: dict[tuple[Path, Path], dict[str, Any]] = {}
+    found = []
+    for body, each in zip(bodies, options, strict=True):
+        folder, fetch, cwd = each.get("send"), each.get("fetch") or [], Path(each["cwd"] or ".").absolute()
+        if folder is None:
+            if fetch:
+                raise Failure("--fetch: only with --send: without it, the task writes where it runs")
+            found.append(body)
+            continue
+        try:
+            if (folder, cwd) not in sent:
+                sent[folder, cwd] = send(connection, folder, cwd)
+        except ValueError as error:
+            raise Failure(str(error).replace("working_dir", "--send", 1)) from None
+        found.append({**body, "sent": {**sent[folder, cwd], "fetch": fetch}})
+    return found
+
+
+def fetch_files(connection: Connection, job: int, index: int, folder: Path) -> None:
+    """Write the files that came back from a task into a folder. Raises Failure."""
+    from tarfile import TarError
+
+    from fairlead.client.parcels import fetch
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not fetch(connection, job, index, folder):
+            print(f"fairlead: task {job}.{index} has no files to fetch", file=sys.stderr)
+    except (OSError, TarError) as error:
+        raise Failure(f"the files of task {job}.{index} cannot be written to {folder}: {error}") from None
+
+
 def submit_all(connection: Connection, bodies: list[dict[str, Any]], notify: list[list[str]], lines: list[str]) -> None:
     """Submit jobs in one request, print their numbers, and submit the jobs that notify people of their ends.
 

@@ -73,10 +73,11 @@ WantedBy=multi-user.target
 """
 
 
-def install_node_unit(unit: Path, address: str, home: Path | None, config: Path | None) -> None:
+def install_node_unit(unit: Path, address: str, home: Path | None, config: Path | None, any_uid: bool) -> None:
     """Write, enable and start the unit of a node that has joined; without systemd, print it. Raises Failure."""
     where = {"home": home or home_folder(), "config": config}
     given = [f"--{name}={path.absolute()}" for name, path in where.items() if path is not None]
+    given += ["--any-uid"] * any_uid
     command = [str(Path(sys.argv[0]).absolute()), "node", "join", address, *given]
     _install(unit, _NODE_UNIT.format(command=shlex.join(command).replace("%", "%%")), command)
 

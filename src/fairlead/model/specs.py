@@ -123,13 +123,15 @@ class Node(Spec, frozen=True):
 
 
 class Call(Spec, frozen=True):
-    """Python functions to call, one per task, for a program that waits for their results.
+    """Python functions to call, one per task, for a program that waits for their results; or a folder that was sent.
 
-    session : the program's session; its folder has the pickled functions in the file ``payload``.
+    session : the program's session; its folder has the pickled functions, or the packed folder, in the file ``payload``.
+    fetch : None for functions. Else patterns of files that come back: the work's command runs in the folder.
     """
 
     session: str
     payload: str
+    fetch: list[str] | None = None
 
 
 class Work(Spec, frozen=True):

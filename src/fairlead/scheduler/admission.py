@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from fairlead.model.cards import named
 from fairlead.model.quantity import LARGEST, LEAST_MEMORY, format_quantities, format_quantity
 from fairlead.model.specs import ROOT, USERS, Job, Node, Queue, Settings, ancestors, inner_names, path_to_root, settings_for
-from fairlead.scheduler.cluster import meets, tasks_that_fit
+from fairlead.scheduler.cluster import meets, tasks_that_fit, why_closed
 from fairlead.scheduler.facts import (
     FIXED_WHILE_RUNNING,
     Configured,
@@ -203,12 +203,11 @@ def too_large(state: State, job: Job) -> str | None:
     demand = np.array([job.demand.get(name, 0) for name in state.resources], np.int64)
     if not demand.any():  # refused elsewhere
         return None
-    wanted = tuple((label, tuple(values)) for label, values in job.on.items())
+    wanted = state.cluster.constraints_of(job)
     will_do = np.array([meets(node.labels, wanted) for node in state.cluster.specs], np.bool_)
     capacity = state.nodes.capacity[:n][state.nodes.up[:n] & will_do]
-    if job.on and not len(capacity):
-        labels = " ".join(f"{label}={'|'.join(values)}" for label, values in wanted)
-        return f"no node has {labels}: the job waits for one to join"
+    if wanted and not len(capacity):
+        return f"{no_such_node(state, job)}: the job waits for one to join"
     such = " with its labels" if job.on else ""
     room = tasks_that_fit(capacity, demand)
     if room >= (job.tasks if job.gang else 1):
@@ -219,6 +218,23 @@ def too_large(state: State, job: Job) -> str | None:
             "of this gang: the job waits for more to join"
         )
     return f"no node{such} is large enough for {format_quantities(job.demand)}: the job waits for one to join"
+
+
+def no_such_node(state: State, job: Job) -> str:
+    """Say why no node meets the constraints of a job."""
+    labels = " and ".join(f"{label}={'|'.join(values)}" for label, values in job.on.items())
+    return "; ".join(closed_nodes(state, job)) or f"no node has {labels}"
+
+
+def closed_nodes(state: State, job: Job) -> list[str]:
+    """Say which nodes with the labels of a job are closed to its user, and why: the first few."""
+    if not (job.user in state.cluster.closed_to or state.cluster.only_to):
+        return []
+    wanted = tuple((label, tuple(values)) for label, values in job.on.items())
+    nodes = zip(state.cluster.specs, state.nodes.up, strict=False)
+    there = [(spec.name, why_closed(spec.labels, job.user)) for spec, up in nodes if up and meets(spec.labels, wanted)]
+    found = [f"node {name} {why}" for name, why in there if why]
+    return found[:3] + [f"{len(found) - 3} other nodes are closed to {job.user}, too"] * (len(found) > 3)
 
 
 def doubt(state: State, job: Job) -> str | None:

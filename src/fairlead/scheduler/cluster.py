@@ -1,15 +1,23 @@
 """The nodes: their specs, total capacity, and which of them meet which constraints."""
 
 from collections.abc import Set
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
 
 from fairlead.model.cards import cards_of
-from fairlead.model.specs import Node
+from fairlead.model.specs import Job, Node
 from fairlead.scheduler.tables import I64, NONE, Nodes, Offers, vector
 
 Constraints = tuple[tuple[str, tuple[str, ...]], ...]
+
+ACCOUNT = "account/"
+"""Before a user's name: a label of a node where they have no account of theirs; its value says why."""
+ONLY_ACCOUNT = "only-account"
+"""Label of a node that runs the tasks of one user only."""
+OPEN_TO = ""
+"""In constraints, instead of a label: the node is to be open to this user."""
 
 
 class Cluster(Struct, dict=True, forbid_unknown_fields=True):
@@ -26,6 +34,8 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         Which nodes meet which constraints.
     total : int64 array, shape (resources,)
         Capacity of the nodes that are up.
+    closed_to, only_to : frozenset of str
+        Users for whom some node is closed, and those for whom alone some node is open.
     """
 
     specs: list[Node] = field(default_factory=list)
@@ -36,23 +46,25 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self.total: I64 = np.zeros(0, np.int64)
         self.masks = np.zeros((0, 0), np.bool_)
         self._masks_of = {constraints: row for row, constraints in enumerate(self.constraints)}
+        self._note_accounts()
         self._fit_masks()
 
     def copy(self) -> "Cluster":
         found = Cluster()
         found.specs, found.rows, found.constraints = list(self.specs), dict(self.rows), list(self.constraints)
         found.total, found.masks, found._masks_of = self.total.copy(), self.masks.copy(), dict(self._masks_of)
+        found.closed_to, found.only_to = self.closed_to, self.only_to
         return found
 
     def join(self, spec: Node, table: Nodes, resources: list[str]) -> int:
         """Add a node, or replace the spec of one that is back; returns its row."""
-        row = self.rows.get(spec.name)
+        row, before = self.rows.get(spec.name), dict[str, str]()
         if row is None:
             row = self.rows[spec.name] = table.extend(1)
             table.hold[row] = table.task[row] = NONE
             self.specs.append(spec)
         else:
-            self.specs[row] = spec
+            before, self.specs[row] = self.specs[row].labels, spec
             table.free[row] -= table.capacity[row]
             if table.up[row]:
                 self.total = self.total - table.capacity[row]
@@ -60,6 +72,8 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         table.capacity[row] = capacity
         table.free[row] += capacity
         table.up[row], table.draining[row], table.forgotten[row] = True, False, False
+        if any(label == ONLY_ACCOUNT or label.startswith(ACCOUNT) for label in (*before, *spec.labels)):
+            self._note_accounts()
         self._fit_masks()
         for number, constraints in enumerate(self.constraints):
             self.masks[number, row] = meets(spec.labels, constraints)
@@ -89,6 +103,23 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         n = table.n
         self.total = table.capacity[:n][table.up[:n]].sum(axis=0, dtype=np.int64)
 
+    def _note_accounts(self) -> None:
+        labels = [label for spec in self.specs if spec.labels for label in spec.labels.items()]
+        self.closed_to = frozenset(name.removeprefix(ACCOUNT) for name, _ in labels if name.startswith(ACCOUNT))
+        self.only_to = frozenset(user for name, user in labels if name == ONLY_ACCOUNT)
+
+    def constraints_of(self, job: Job) -> Constraints:
+        """Return the constraints of a job: its labels, and its user if some node is closed to them."""
+        wanted = [(label, tuple(sorted(values))) for label, values in job.on.items()] if job.on else []
+        if (job.user in self.closed_to or self.only_to - {job.user}) and not job.framework:
+            wanted.append((OPEN_TO, (job.user,)))
+        return tuple(sorted(wanted))
+
+    @staticmethod
+    def shape_of_family(key: tuple[Any, Constraints]) -> tuple[Any, Constraints]:
+        """Return the key of a shape without which user it is for."""
+        return key[0], tuple([each for each in key[1] if each[0] != OPEN_TO])
+
     def mask_of(self, constraints: Constraints) -> int:
         """Return the row of `masks` for constraints, created if needed."""
         row = self._masks_of.get(constraints)
@@ -113,7 +144,17 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
 
 def meets(labels: dict[str, str], constraints: Constraints) -> bool:
     """True if labels meet constraints."""
-    return all(labels.get(label) in values for label, values in constraints)
+    return all(
+        labels.get(label) in values if label != OPEN_TO else not why_closed(labels, values[0]) for label, values in constraints
+    )
+
+
+def why_closed(labels: dict[str, str], user: str) -> str:
+    """Return why a node takes no tasks of a user; empty if it does."""
+    if (only := labels.get(ONLY_ACCOUNT, user)) != user:
+        return f"runs only tasks of {only}"
+    why = labels.get(f"{ACCOUNT}{user}", "")
+    return why and f"has {why} for {user}"
 
 
 def tasks_that_fit(room: I64, demand: I64) -> int:

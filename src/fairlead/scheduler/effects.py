@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from fairlead.model.cards import cards_of, words_of
 from fairlead.model.quantity import LARGEST
-from fairlead.model.specs import ROOT
+from fairlead.model.specs import ROOT, Job
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.facts import (
     FIXED_WHILE_RUNNING,
@@ -63,6 +63,7 @@ from fairlead.scheduler.growth import (
     compact,
     ensure_queue,
     ensure_resources,
+    ensure_shape,
     group_of,
     rows_of_kinds,
     set_ended,
@@ -198,8 +199,19 @@ def _node_joined(state: State, fact: NodeJoined) -> None:
     before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
         raise Contradiction(f"node {fact.node.name} would raise a resource's total above the largest that can be counted")
+    before = state.cluster.closed_to, state.cluster.only_to
     row = state.cluster.join(fact.node, state.nodes, state.resources)
     _capacity_changed(state, row, fact.at)
+    if (state.cluster.closed_to, state.cluster.only_to) != before:
+        _constrain_again(state, fact.at)
+
+
+def _constrain_again(state: State, at: float) -> None:
+    """Constrain waiting jobs to the nodes that are open to their users."""
+    for number, job in sorted(state.index.specs.items(), key=lambda item: item[0]):
+        row = state.job_row(number)
+        if np.isnan(state.jobs.finished_at[row]) and ensure_shape(state, job) != state.jobs.shape_row[row]:
+            _reshape(state, row, job, at)
 
 
 def _capacity_changed(state: State, row: int, at: float) -> None:
@@ -353,12 +365,17 @@ def _job_edited(state: State, fact: JobEdited) -> None:
     job = fact.edited(spec)
     if state.jobs.holding[row] and any(getattr(job, name) != getattr(spec, name) for name in FIXED_WHILE_RUNNING):
         raise Contradiction(f"job {fact.id} cannot be edited: the field is fixed while it runs")
-    _leave_group(state, row, fact.at)
+    _reshape(state, row, job, fact.at)
+    state.index.specs[fact.id] = job
+
+
+def _reshape(state: State, row: int, job: Job, at: float) -> None:
+    """Let a job wait as what `job` asks for."""
+    _leave_group(state, row, at)
     (new,), _ = rows_of_kinds(state, [job])
     for name in ("queue", "shape_row", "priority", "retries", "home", "time_limit", "family", "at_most"):
         getattr(state.jobs, name)[row] = new[name]
-    state.index.specs[fact.id] = job
-    _after_tasks_changed(state, row, fact.at)
+    _after_tasks_changed(state, row, at)
 
 
 def _tasks_placed(state: State, fact: TasksPlaced) -> None:

@@ -118,7 +118,7 @@ def write_queue(state: State, row: int) -> None:
 
 def ensure_shape(state: State, job: Job) -> int:
     """Return the row of a job's shape, created if needed."""
-    constraints = tuple(sorted([(label, tuple(sorted(values))) for label, values in job.on.items()])) if job.on else ()
+    constraints = state.cluster.constraints_of(job)
     key = (tuple(sorted([amount for amount in job.taken.items() if amount[1]])), constraints)
     fit = FITS.index(job.fit)
     row = state.shape_rows.get((key, fit))
@@ -191,7 +191,7 @@ def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64
             queue, shape, priority, job.retries, job.tasks, job.tasks, NONE if job.gang else group,
             inf if job.time_limit is None else job.time_limit, job.at_most or 0, job.gang, job.held, not job.gang,
             job.exit_done, job.revocable, bool(job.framework),
-            family_of(holds_jobs_of(job.queue), job.name, state.shape_keys[shape]),
+            family_of(holds_jobs_of(job.queue), job.name, state.cluster.shape_of_family(state.shape_keys[shape])),
         )
         for job, (queue, priority, shape, *_), group in zip(kinds, keys, groups, strict=True)
     ]  # fmt: skip

@@ -26,7 +26,7 @@ from fairlead.calls.payloads import CODE, RESULTS, SETUP, result_name
 from fairlead.data_folder import NotPlain, open_plain, remove_folder, write_private
 from fairlead.engines.local.fetching import MOST_OF_ALL, MOST_OF_ONE
 from fairlead.model.api_types import Event, TaskInfo
-from fairlead.model.specs import Work
+from fairlead.model.specs import Call, Work
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused, Unknown, cancel
 from fairlead.scheduler.facts import Fact, JobCancelled, JobsForgotten, JobSubmitted, NodeLost, TasksFinished, TasksStarted
@@ -44,7 +44,10 @@ MOST_CALLED_OF_ONE, MOST_CALLED_OF_ALL = 16 * 2**30, 64 * 2**30
 """Bytes of payloads of unfinished calls, of one person and of all, on a shared scheduler."""
 LEASE_SECONDS = 120.0
 """After which a silent program counts as gone."""
-MOST_SESSIONS = 1000
+KEEP_SECONDS = 86400.0
+"""How long the files that came back from a job are kept after its end."""
+MOST_SESSIONS, MOST_SENT = 1000, 10_000
+"""Programs with Python calls, and folders that were sent with jobs."""
 OVER = (SUCCEEDED, FAILED, CANCELLED)
 ENDED = ("succeeded", "failed", "cancelled")
 
@@ -55,6 +58,7 @@ class Session:
     code : the payload with its program's code; empty for none.
     spare : bytes by file of payloads without a call; the code stays here.
     called : bytes by file of payloads with a call; `called_bytes` is their sum.
+    lasts : None, or for a folder sent with jobs: seconds that it is kept after their end.
     """
 
     def __init__(self, uid: int, code: str) -> None:
@@ -63,12 +67,19 @@ class Session:
         self.events: list[Event] = []
         self.heard_at = time.monotonic()
         self.going = 0
+        self.lasts: float | None = None
         self.left: dict[int, int] = {}  # by job: tasks whose end the program has not seen
         self.ended: dict[int, set[int]] = {}  # by job: tasks whose end was reported
         self.payloads: dict[int, str] = {}
         self.spare: dict[str, int] = {}
         self.called: dict[str, int] = {}
         self.called_bytes = 0
+
+    def is_over(self, now: float) -> bool:
+        """True if its program is gone, or nobody is to need the folder of its job."""
+        if self.lasts is None:
+            return now - self.heard_at > LEASE_SECONDS
+        return not self.going and now - self.heard_at > self.lasts
 
 
 class Sessions:
@@ -104,14 +115,14 @@ class Sessions:
         for number, job in state.index.specs.items():
             call = job.work.call
             if call is not None and call.session in self._sessions:
-                self._begin(number, call.session, job.tasks, call.payload)
+                self._begin(number, job.tasks, call)
                 self._tell(state, number, range(job.tasks), RUNNING)
                 self._tell(state, number, range(job.tasks))
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
         for fact in facts:
             if isinstance(fact, JobSubmitted) and fact.job.work.call is not None:
-                self._begin(fact.id, fact.job.work.call.session, fact.job.tasks, fact.job.work.call.payload)
+                self._begin(fact.id, fact.job.tasks, fact.job.work.call)
             if not self._session_of:
                 continue
             match fact:
@@ -135,9 +146,10 @@ class Sessions:
         """
         name = uuid.uuid4().hex
         with self._lock:
-            if len(self._sessions) >= MOST_SESSIONS:
+            programs = [each for each in self._sessions.values() if each.lasts is None]
+            if len(programs) >= MOST_SESSIONS or len(self._sessions) >= MOST_SENT:
                 raise Refused(f"{MOST_SESSIONS} programs are connected already: wait until one ends")
-            if most is not None and sum(each.uid == person.uid for each in self._sessions.values()) >= most:
+            if most is not None and sum(each.uid == person.uid for each in programs) >= most:
                 raise Refused(f"you have {most} programs with Python calls already: wait until one ends")
             self._sessions[name] = Session(person.uid, _code_of(setup))
         folder = self.folder / name
@@ -278,14 +290,17 @@ class Sessions:
         """Return the sessions whose program has been silent for too long."""
         now = time.monotonic()
         with self._lock:
-            return [name for name, session in self._sessions.items() if now - session.heard_at > LEASE_SECONDS]
+            return [name for name, session in self._sessions.items() if session.is_over(now)]
 
-    def _begin(self, job: int, name: str, tasks: int, payload: str) -> None:
+    def _begin(self, job: int, tasks: int, call: Call) -> None:
+        name, payload = call.session, call.payload
         with self._lock:
             session = self._sessions.get(name)
             if session is not None:
                 self._session_of[job] = name
                 session.going += tasks
+                if call.fetch is not None:
+                    session.lasts = max(session.lasts or 0.0, KEEP_SECONDS if call.fetch else 0.0)
                 session.left[job], session.payloads[job], session.ended[job] = tasks, payload, set()
                 if payload != session.code and payload in session.spare:
                     size = session.called[payload] = session.spare.pop(payload)
@@ -309,6 +324,7 @@ class Sessions:
                     if status in OVER:
                         ended.add(index)
                         session.going -= 1
+                        session.heard_at = time.monotonic()
                     session.events.append(_event(job, describe_task(state, begin, Work(), index)))
         self._wakeups.wake([("session", name)])
 

@@ -90,6 +90,12 @@ ExportAll = Annotated[
     bool, typer.Option("--export-all", help="Send this shell's whole environment, which is deleted when the job ends.")
 ]
 Cwd = Annotated[Path | None, typer.Option(help="Working folder. Default: the current one.")]
+Send = Annotated[
+    Path | None, typer.Option(help="Send this folder: each task runs in a copy of it. .gitignore counts.", metavar="FOLDER")
+]
+Fetch = Annotated[
+    list[str], typer.Option(help="With --send: bring these files back, such as 'out/*'. Repeatable.", metavar="PATTERN")
+]
 NoCheck = Annotated[bool, typer.Option("--no-check", help="Submit it even if its program or folder is missing on this machine.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a job that no node could hold, or that exceeds a limit.")]
 
@@ -131,6 +137,8 @@ def submit(
     cwd: Cwd = None,
     strict: Strict = False,
     no_check: NoCheck = False,
+    send: Send = None,
+    fetch: Fetch = [],  # noqa: B006
     jobs: JobsFile = None,
     notify: Annotated[
         list[str],
@@ -150,7 +158,7 @@ def submit(
 
     Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py --fold {index}
     """
-    from fairlead.cli.submitting import check_commands, estimate_starts, read_options, requests, submit_all
+    from fairlead.cli.submitting import check_commands, estimate_starts, read_options, requests, submit_all, with_sent
 
     options = read_options(ctx, command or [], jobs)
     bodies, lines = requests(options), [each["where"] for each in options if "where" in each]
@@ -160,7 +168,7 @@ def submit(
         else:
             if not no_check:
                 check_commands(connection, bodies, lines)
-            submit_all(connection, bodies, [each["notify"] for each in options], lines)
+            submit_all(connection, with_sent(connection, bodies, options), [each["notify"] for each in options], lines)
 
 
 def run(
@@ -180,6 +188,8 @@ def run(
     cwd: Cwd = None,
     strict: Strict = False,
     no_check: NoCheck = False,
+    send: Send = None,
+    fetch: Fetch = [],  # noqa: B006
     pty: Annotated[
         bool, typer.Option("--pty", help="Run in a terminal, for interactive programs: `fairlead run --pty -- bash`.")
     ] = False,
@@ -193,7 +203,7 @@ def run(
     """
     from fairlead.cli.job_options import job_request
     from fairlead.cli.run import cancel_if_killed, catch_signals, follow
-    from fairlead.cli.submitting import check_commands
+    from fairlead.cli.submitting import check_commands, fetch_files, with_sent
     from fairlead.client.standard_input import is_terminal, kind_of_input
 
     if pty and not is_terminal():
@@ -207,6 +217,7 @@ def run(
             except Failure as failure:
                 print(f"fairlead: {failure}", file=sys.stderr)
                 raise typer.Exit(127) from None  # as a shell
+        (body,) = with_sent(connection, [body], [ctx.params])
         with cancel_if_killed() as guard, catch_signals() as signals:
             answer = connection.submit("/v1/jobs", {**body, "input": kind})
             job = answer["id"]
@@ -214,9 +225,29 @@ def run(
             if answer["warning"]:
                 print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
             task = follow(connection, job, kind, signals)
+        if fetch and task["status"] == "succeeded":
+            fetch_files(connection, job, 0, Path())
     if task["status"] != "succeeded" and task["reason"] not in (None, "exited", "stopped", "not started"):
         print(f"fairlead: job {job}: {_reason(task)}", file=sys.stderr)
     raise typer.Exit(task["exit"] if task["exit"] is not None else 130)
+
+
+def fetch(
+    job: JobId,
+    to: Annotated[Path, typer.Option(help="The folder to write to. With several tasks, one below it for each.")] = Path(),
+) -> None:
+    """Fetch the files that came back from a job.
+
+    It was submitted with --send and --fetch, and has succeeded.
+    """
+    from fairlead.cli.submitting import fetch_files
+
+    if not job.isdecimal():
+        raise Failure(f"{job!r} is no job: write its number")
+    with connect() as connection:
+        tasks = connection.get(f"/v1/jobs/{job}")["tasks"]
+        for index in range(tasks):
+            fetch_files(connection, int(job), index, to / str(index) if tasks > 1 else to)
 
 
 def job(

@@ -49,6 +49,9 @@ def join(
     config: Annotated[
         Path | None, typer.Option(help="A file whose [[node]] or `system` says what to share. Default: all of it.")
     ] = None,
+    any_uid: Annotated[
+        bool, typer.Option("--any-uid", help="Accounts of the same name may have another uid here than there.")
+    ] = False,
     systemd: Annotated[
         bool, typer.Option("--systemd", help="Install and start a systemd unit that keeps it a node; needs root.")
     ] = False,
@@ -61,13 +64,13 @@ def join(
     from fairlead.cli import node as joining
 
     given = sys.stdin.readline().strip() if token == "-" else token  # noqa: S105
-    membership = joining.join(address, given, name, home, config)
+    membership = joining.join(address, given, name, home, config, any_uid)
     if systemd:
         from fairlead.cli.systemd import install_node_unit
         from fairlead.engines.local.member import write_membership
 
         write_membership(joining.folder_of(home) / "supervisor", membership)
-        install_node_unit(UNIT, address, home, config)
+        install_node_unit(UNIT, address, home, config, any_uid)
     else:
         joining.keep(membership, home)
 

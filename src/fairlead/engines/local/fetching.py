@@ -1,4 +1,4 @@
-"""Fetches Python calls to a machine that does not see the scheduler's files, in pieces over the supervisor's connection.
+"""Fetches Python calls, and folders that were sent, to a machine that does not see the scheduler's files, in pieces.
 
 A session has the same folder here as there: `setup.json`, the packed code of its program if sent, and `results`, where the
 results of calls are read from. Each call is a file of its own, JOB.INDEX.NUMBER: only calls that run here are fetched. A
@@ -86,8 +86,9 @@ class FetchedSessions:
 
         Raises OSError if the scheduler does not have them (the session was closed), or if the disk is full.
         """
-        call, person = start.work, start.person
-        assert isinstance(call, Call)
+        work, person = start.work, start.person
+        call = work if isinstance(work, Call) else work.sent
+        assert call is not None
         folder, uid = self._sessions / call.session, _uid(person)
         self._of[task] = call.session
         name = ".".join(map(str, task))
@@ -97,12 +98,15 @@ class FetchedSessions:
             self._fetch(setup, folder / SETUP, uid)
             return None
         there = self._has_code(call.session, folder, uid)
-        if not (folder / name).exists():
+        if isinstance(work, Command):
+            (folder / name).touch()
+        elif not (folder / name).exists():
             self._fetch(own, folder / name, uid)
             return None
         if not there:
             return None
-        return start._replace(work=call._replace(session=str(folder), payload=name))
+        here = call._replace(session=str(folder), payload=name)
+        return start._replace(work=here if isinstance(work, Call) else work._replace(sent=here))
 
     def _has_code(self, session: str, folder: Path, uid: int) -> bool:
         """Return whether the packed code of a session is here or not needed."""
@@ -240,8 +244,9 @@ class FetchedSessions:
 
 
 def session_to_fetch(work: Command | Call) -> str:
-    """Return the session of a call to be fetched; empty for any other work."""
-    return work.session if isinstance(work, Call) and work.fetched else ""
+    """Return the session of a call or a sent folder to be fetched; empty for any other work."""
+    call = work if isinstance(work, Call) else work.sent
+    return call.session if call is not None and call.fetched else ""
 
 
 def _uid(person: Person | None) -> int:

@@ -100,9 +100,8 @@ def starts(
             "gpus": -(-job.demand.get("gpu", 0) // 1000),
             "gpu_indices": [gpu for gpu in gpus.get(node, ()) if gpu not in launches.drained.get(node, ())],
         }
-        work, person = _work(job, limits, [index for _, index, _ in tasks], folders), _person(job, as_people)
-        if job.work.call is not None and is_elsewhere(node):
-            work |= {"session": job.work.call.session, "fetched": True}
+        there = folders if not is_elsewhere(node) else None
+        work, person = _work(job, limits, [index for _, index, _ in tasks], folders, there), _person(job, as_people)
         if job.work.export and (environment := exported(node, job.work.export)) is not None:
             work |= {"export": "", "env": {**environment, **job.work.env}}
         more = {"gang": gang} if gang else {}
@@ -122,9 +121,14 @@ def _person(job: Job, as_people: bool) -> dict[str, Any] | None:
     return {"name": job.user, "uid": job.uid if job.uid is not None else -1}
 
 
-def _work(job: Job, limits: dict[str, Any], indices: list[int], folders: Folders) -> dict[str, Any]:
-    work, call = job.work, job.work.call
-    if call is None:
+def _work(job: Job, limits: dict[str, Any], indices: list[int], folders: Folders, there: Folders | None) -> dict[str, Any]:
+    """Return the work of some tasks; `there` are the scheduler's folders where the node sees them, else None."""
+    work, call, calls = job.work, job.work.call, {}
+    if call is not None:
+        shape = [call.session, job.queue, limits["cpu"], limits["memory"], limits["gpus"]]
+        session = str(there.calls / call.session) if there is not None else call.session
+        calls = {"session": session, "payload": call.payload, "pool": json.dumps(shape), "fetched": there is None}
+    if call is None or call.fetch is not None:
         return {
             "argv": NO_RAY if work.ray else [filled(word, work.values_of(work.known_as(indices[0]))) for word in work.argv],
             "cwd": work.cwd or "/",
@@ -134,9 +138,9 @@ def _work(job: Job, limits: dict[str, Any], indices: list[int], folders: Folders
             "export": str(folders.exports / work.export) if work.export else "",
             "input": work.input,
             "known_as": {str(index): work.known_as(index) for index in indices} if work.own_indices else {},
+            **({"sent": calls, "fetch": call.fetch} if call is not None else {}),
         }
-    shape = [call.session, job.queue, limits["cpu"], limits["memory"], limits["gpus"]]
-    return {"session": str(folders.calls / call.session), "payload": call.payload, "pool": json.dumps(shape)}
+    return calls
 
 
 def _alike(launches: Launches) -> Iterator[tuple[int, str, list[list[int]]]]:

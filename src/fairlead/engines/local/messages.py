@@ -5,7 +5,8 @@
     {"do": "start", "work": {...}, "limits": {...}, "person": {"name": ..., "uid": ...}, "signal": 15,
      "tasks": [[job, index, number], ...]}
         work: argv, cwd, env, encoding, numbered, export, input, known_as; or session, payload and pool for Python calls,
-            and `fetched` if the scheduler, on another machine, sends them
+            and `fetched` if the scheduler, on another machine, sends them. A command in a folder that was sent has the latter as
+            `sent`, and `fetch`
         person: the user to run as; null for the supervisor's own
         signal: sent to stop the task; by default SIGTERM
         gang: {"size": tasks, "master": host}, only if all tasks of the job run at once
@@ -66,7 +67,8 @@ class Command(NamedTuple):
     """A program as a task; `numbered` if {index} in its arguments stands for the task's index.
 
     `export` is the path of a JSON file with more environment variables; empty for none. `input` is "pipe" or "terminal" if
-    standard input is fed; else empty. `known_as` maps an index to the one that the task sees, if it differs.
+    standard input is fed; else empty. `known_as` maps an index to the one that the task sees, if it differs. `sent` is the
+    session with the folder that it runs in, if one was sent; `fetch` has patterns of files that come back.
     """
 
     program: Program
@@ -74,6 +76,8 @@ class Command(NamedTuple):
     export: str
     input: str
     known_as: dict[str, int]
+    sent: "Call | None" = None
+    fetch: tuple[str, ...] = ()
 
 
 class Call(NamedTuple):
@@ -328,8 +332,7 @@ def _json(text: str | bytes | bytearray) -> Any:
 
 def _work(value: Any) -> Command | Call:
     if isinstance(value, dict) and "session" in value:
-        call = record(Call, {**value, "fetched": bool(value.get("fetched"))})
-        return call._replace(session=_session(call.session), payload=_session(call.payload)) if call.fetched else call
+        return _call(value)
     program, export, given = _program(value), value.get("export", ""), value.get("input", "")
     if not isinstance(export, str):
         raise ValueError(f"{export!r} is not the name of a file")
@@ -338,7 +341,16 @@ def _work(value: Any) -> Command | Call:
     known_as = value.get("known_as", {})
     if not isinstance(known_as, dict) or not all(type(index) is int for index in known_as.values()):
         raise ValueError("known_as maps indices to numbers")
-    return Command(program, bool(value.get("numbered")), export, given, known_as)
+    sent, fetch = value.get("sent"), value.get("fetch", [])
+    if not isinstance(fetch, list) or not all(isinstance(pattern, str) for pattern in fetch):
+        raise ValueError("fetch is a list of patterns")
+    sent = None if sent is None else _call(sent)
+    return Command(program, bool(value.get("numbered")), export, given, known_as, sent, tuple(fetch))
+
+
+def _call(value: dict[str, Any]) -> Call:
+    call = record(Call, {**value, "fetched": bool(value.get("fetched"))})
+    return call._replace(session=_session(call.session), payload=_session(call.payload)) if call.fetched else call
 
 
 def _feed(value: dict[str, Any]) -> Feed:

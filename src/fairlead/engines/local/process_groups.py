@@ -141,7 +141,7 @@ class ProcessGroups:
                 group.cgroup = self.cgroups.create(name)
             unless_set = threads(given.limits.cpu)
             setup = ChildSetup(given.person, given.export, unless_set, given.cores, given.input, group.cgroup, record)
-            group.pid = spawn(program, files, setup)
+            group.pid = 0 if more else spawn(program, files, setup)
             group.executed = group.pid != 0
             if group.cgroup and group.executed:
                 group.cgroup.limit_running(given.limits.memory, given.limits.cpu)

@@ -53,6 +53,7 @@ class About(msgspec.Struct):
     """What a node says of itself.
 
     capacity, labels : what it shares; None if others decide that.
+    only : the user whose tasks alone it runs; empty if everybody's.
     host : its address on the way to the scheduler.
     clock : its wall clock; seconds since the epoch.
     leaving : "drain" if it leaves when its tasks have ended, "now" if it ends them; empty if it stays.
@@ -60,6 +61,7 @@ class About(msgspec.Struct):
 
     version: str = ""
     capacity: dict[Resource, Number] | None = None
+    only: Short = ""
     labels: dict[Short, Short] = {}
     host: Short = ""
     clock: float = 0.0
@@ -106,6 +108,12 @@ class CardsMeasured(msgspec.Struct, tag_field="saw", tag="cards"):
         """Return it by card."""
         now = time.monotonic()
         return {card: CardUse(now, None if busy is None else busy / 100, used, size) for card, busy, used, size in self.cards}
+
+
+class Closed(msgspec.Struct, tag_field="saw", tag="closed"):
+    """All users whose tasks cannot run there, and why."""
+
+    to: Annotated[dict[Short, Literal["no account", "another uid"]], msgspec.Meta(max_length=10_000)]
 
 
 class Refused(msgspec.Struct, tag_field="saw", tag="refused"):
@@ -162,6 +170,7 @@ Message = (
     | Alive
     | Paused
     | CardsMeasured
+    | Closed
     | Refused
     | Heartbeat
     | Fenced

@@ -14,6 +14,7 @@ It carries out the scheduler's messages (:mod:`fairlead.engines.local.messages`)
     {"saw": "here"}      {"saw": "refused", "why": ...}, to a scheduler that it does not obey
     {"saw": "paused", "tasks": [...]}, all that wait for the disk
     {"saw": "cards", "cards": [[index, percent busy or null, bytes used, bytes], ...]}, if it is to watch them
+    {"saw": "closed", "to": {user: why}}, all who have no account here, for a while after a start failed
 
 A supervisor with a lease (:mod:`fairlead.engines.local.lease`) also:
 
@@ -47,7 +48,7 @@ from fairlead.engines.local import guardian, messages, proc
 from fairlead.engines.local.card_use import CardWatch
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
-from fairlead.engines.local.child import FILES, load_directory
+from fairlead.engines.local.child import FILES, load_directory, uid_here
 from fairlead.engines.local.fence import Fence
 from fairlead.engines.local.fetching import FetchedSessions, session_to_fetch
 from fairlead.engines.local.lease import Lease
@@ -94,6 +95,8 @@ MOST_READ = 2**18
 """Bytes of output per answer, so that one reader does not delay other messages."""
 MOST_REFUSED = 10_000
 """Attempts remembered as stopped before their start; no message is later than that many others."""
+CLOSED_FOR = 600.0
+"""Seconds until a user who had no account here is tried again."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 """Errors that only postpone a start: disk, files, processes or memory are exhausted."""
 
@@ -116,6 +119,7 @@ class Supervisor:
         self.refused: dict[Task, None] = {}  # stopped before their start; the newest
         self.postponed: dict[Task, Start] = {}  # until resources are free
         self.paused: list[Task] = []  # as last reported
+        self.closed_until = 0.0
         self.lease: Lease | None = None  # None for the local engine's
         self.lapsed = True  # there is a lease, and it has expired
         self.fencing = False  # asked to end everything
@@ -187,6 +191,9 @@ class Supervisor:
                 self._report_paused()
             self.workers.watch()
             self.fetched.trim_code()
+            if self.tasks.closed_to and now > self.closed_until:
+                self.tasks.closed_to = {}
+                self.scheduler.report("closed", to={})
             postponed, self.postponed = self.postponed, {}
             for task, start in postponed.items():
                 self._start(task, start)
@@ -260,7 +267,7 @@ class Supervisor:
             case Watch():
                 self.cards.begin()
             case Greet():
-                self.fencing = False
+                self.fencing, self.tasks.closed_to = False, {}
                 self.cards.end()  # this scheduler may not know what they report
                 if self.lease is not None:
                     self.lease.reset()
@@ -360,6 +367,8 @@ class Supervisor:
             if ready is None:
                 self.postponed[task] = start
                 return
+            if ready.person is not None and self.scheduler.about.get("any_uid"):
+                ready = ready._replace(person=uid_here(ready.person))
             self.tasks.start(task, ready, self.spool.begin(task))
         except OSError as error:
             if error.errno in NO_ROOM:
@@ -409,6 +418,11 @@ class Supervisor:
             self._report_started(task)
         self._report_paused()
 
+    def _report_closed(self) -> None:
+        """Report whose tasks cannot run here."""
+        why = {name: "no account" if code == errno.ENOENT else "another uid" for name, code in self.tasks.closed_to.items()}
+        self.scheduler.report("closed", to=why)
+
     def _report_paused(self) -> None:
         self.paused = self.tasks.paused()
         self.scheduler.report("paused", tasks=self.paused)
@@ -425,6 +439,11 @@ class Supervisor:
             self.fenced.remove(task)
             if outcome in (Outcome.STOPPED, Outcome.SIGNALLED):
                 outcome, code = Outcome.LOST, 0
+        if outcome == Outcome.LOST and code and not self.scheduler.about:  # no other node has the account either
+            outcome = Outcome.NOT_STARTED
+        elif outcome == Outcome.LOST and code:
+            self.closed_until = time.monotonic() + CLOSED_FOR
+            self._report_closed()  # first, so that it does not come back
         end = self.ended[task] = (outcome, code, *used)
         self.spool.note("ended", task, *end)
         self._report_end(task, end)

@@ -1,13 +1,16 @@
 """The tasks that run here, each as a process group or as a call in a worker, until their last process is gone."""
 
 import contextlib
+import json
 import os
 import selectors
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fairlead.calls.payloads import result_name
 from fairlead.disk_room import room_on
 from fairlead.engines.local import proc
 from fairlead.engines.local.cards import visible
@@ -93,6 +96,7 @@ class Tasks:
         self._made = ""  # the last output folder made
         self.running: dict[Task, Running] = {}
         self._room_is_low, self._room_seen_at = False, time.time()
+        self.closed_to: dict[str, int] = {}  # by user who could not run here: the errno
 
     def start(self, task: Task, start: Start, record: StartRecord) -> None:
         """Start a task, which writes the `record` before its program runs; raises OSError if that fails."""
@@ -155,7 +159,16 @@ class Tasks:
         name = ".".join(map(str, task))
         if work.input:
             given = given._replace(input=self._input(task, work.input == "terminal", given))
-        group = self._groups.fork(name, program, given, lambda program: self._hear_of_start(run, program), record=record)
+        more = []
+        if work.sent is not None:
+            more = [os.open(work.sent.session, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
+            words = [sys.executable, "-I", "-m", "fairlead.calls.parcel", result_name(*task[:2]), json.dumps(work.fetch)]
+            program = program._replace(argv=[*words, *program.argv], cwd="/")
+        try:
+            group = self._groups.fork(name, program, given, lambda program: self._hear_of_start(run, program), more, record)
+        finally:
+            for fd in more:
+                os.close(fd)
         run = self.running[task] = Running(task, given, group, None)
         if group.executed:
             self._on_start(task)
@@ -302,6 +315,9 @@ class Tasks:
         if run.given.input:
             run.given.input.copy_output()
             run.given.input.close()
+        if run.group.failure is not None and run.group.failure.at == "account" and run.given.person is not None:
+            self.closed_to[run.given.person.name] = code
+            outcome = Outcome.LOST
         self._on_end(run.task, outcome, code, used._replace(ran=run.ran()))
 
     def enforce_limits(self) -> None:

@@ -41,6 +41,7 @@ from fairlead.engines.local.instructions import Folders, gpu_indices, limits, me
 from fairlead.engines.local.reports import (
     About,
     CardsMeasured,
+    Closed,
     Ended,
     Fed,
     Fenced,
@@ -132,7 +133,7 @@ class RemoteEngine:
     @property
     def nodes(self) -> Sequence[Node]:
         with self._lock:
-            return [m.node for m in self._members.values() if m.node is not None and m.standing is MemberState.UP]
+            return [m.shown() for m in self._members.values() if m.standing is MemberState.UP]
 
     @property
     def limits(self) -> Mapping[str, bool]:
@@ -484,6 +485,10 @@ class RemoteEngine:
                 member.paused = len(tasks)
             case CardsMeasured():
                 member.card_use = each.use()
+            case Closed(to):
+                member.closed_to = to
+                if member.standing is MemberState.UP:
+                    self._reports_of(member.name).nodes += member.seen()
             case Fed():
                 self._feeding.acknowledge(each)
             case OutputPiece(ask, data, wrong):
@@ -534,7 +539,7 @@ class RemoteEngine:
             member.version = inventory.about.version
             self._connections.disconnect(member.name)
             return
-        member.limits, member.promised = inventory.limits, 0.0
+        member.limits, member.promised, member.closed_to = inventory.limits, 0.0, {}
         self._sessions[member.name] |= set(inventory.sessions)
         self._hear_about(member, inventory.about)
         for job, index, number in inventory.tasks:

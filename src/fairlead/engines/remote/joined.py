@@ -22,6 +22,7 @@ from fairlead.engines.remote.joining import Answer, Request
 from fairlead.engines.remote.keys import NotAdmitted
 from fairlead.engines.remote.members import Member, MemberState
 from fairlead.model.specs import Node
+from fairlead.scheduler.cluster import ONLY_ACCOUNT
 
 log = logging.getLogger("fairlead")
 
@@ -95,7 +96,8 @@ class JoinedEngine(RemoteEngine):
         super()._hear_about(member, about)
         if member.here or about.capacity is None:
             return
-        member.node = Node(member.name, about.capacity, {"host": about.host, **about.labels})
+        only = {ONLY_ACCOUNT: about.only} if about.only else {}
+        member.node = Node(member.name, about.capacity, {"host": about.host, **about.labels, **only})
         self._hosts[member.name] = about.host
         self.gpus |= gpu_indices([member.node])
         if not about.leaving and member.gone_at is not None and member.standing is MemberState.LOST:
@@ -140,9 +142,11 @@ class JoinedEngine(RemoteEngine):
             raise NotAdmitted(
                 f"fairlead {asked.version} cannot talk to the scheduler's {fairlead.__version__}: install that there"
             )
-        if asked.account != self._account:
-            what = "tasks run as those who submitted them" if self._as_people else f"all tasks run as {self._account}"
-            raise NotAdmitted(f"{what}: run `fairlead node join` as {self._account} there, not as {asked.account}")
+        only = asked.account if self._as_people and asked.uid else ""
+        if asked.account != self._account and not only:
+            raise NotAdmitted(
+                f"all tasks run as {self._account}: run `fairlead node join` as {self._account} there, not as {asked.account}"
+            )
         if not asked.name or len(asked.name) > 253 or not asked.name.isprintable() or "/" in asked.name:
             raise NotAdmitted(f"{asked.name!r} is no name for a node: give another with --name")
         if asked.name == self._own.name:
@@ -153,4 +157,4 @@ class JoinedEngine(RemoteEngine):
         else:
             name = self._ring.admit(asked.secret, asked.name, asked.certificate)
             log.info("node %s has joined", name)
-        return Answer("", name, self._journal, time.time(), self._as_people)
+        return Answer("", name, self._journal, time.time(), self._as_people, only)

@@ -42,6 +42,7 @@ class Answer(msgspec.Struct):
 
     clock : the scheduler's wall clock; seconds since the epoch.
     as_people : True if tasks run as the people who submitted them.
+    only : the account whose tasks alone run there, since the node is not root's; empty for everybody's.
     """
 
     refused: str = ""
@@ -49,6 +50,7 @@ class Answer(msgspec.Struct):
     journal: str = ""
     clock: float = 0.0
     as_people: bool = False
+    only: str = ""
     version: str = fairlead.__version__
 
 

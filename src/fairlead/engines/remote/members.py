@@ -12,6 +12,7 @@ from typing import NamedTuple
 from fairlead.engines.contract import CardUse, NodeDown, NodeDraining, NodeUp
 from fairlead.engines.local.instructions import gpu_indices
 from fairlead.model.specs import Node
+from fairlead.scheduler.cluster import ACCOUNT
 
 
 class LeasePolicy(NamedTuple):
@@ -58,6 +59,8 @@ class Member:
         When it was removed; None if it was not.
     draining : bool
         True if it takes no more tasks.
+    closed_to : dict
+        Users who have no account there, and why.
     version, clock_ahead : str, float
         The version of fairlead there, and the seconds that its clock is ahead of ours.
     here : bool
@@ -80,6 +83,7 @@ class Member:
         self.fenced = self.believed = False
         self.number = 0
         self.limits: dict[str, bool] = {}
+        self.closed_to: Mapping[str, str] = {}
         self.paused = 0
         self.card_use: Mapping[int, CardUse] = {}
         self.draining = self.here = False
@@ -87,8 +91,16 @@ class Member:
 
     def seen(self) -> list[NodeUp | NodeDown | NodeDraining]:
         """Return the events that describe a node that is up."""
+        return [
+            NodeUp(self.shown(), gpu_indices([self.shown()])[self.name]),
+            *([NodeDraining(self.name)] if self.draining else []),
+        ]
+
+    def shown(self) -> Node:
+        """Return the node, with those who have no account there as labels."""
         assert self.node is not None, "it sent its inventory, so it was admitted"
-        return [NodeUp(self.node, gpu_indices([self.node])[self.name]), *([NodeDraining(self.name)] if self.draining else [])]
+        closed = {f"{ACCOUNT}{user}": why for user, why in self.closed_to.items()}
+        return Node(self.name, self.node.capacity, {**self.node.labels, **closed})
 
     def is_lost(self, policy: LeasePolicy, now: float) -> bool:
         """Return True if nothing can run there now."""

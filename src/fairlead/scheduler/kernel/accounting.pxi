@@ -269,7 +269,8 @@ cdef i64 _end_event(View v, i64 j, i64 t, i64 outcome, i64 code, i64 max_losses)
     if outcome == NOT_STARTED:
         return NOT_BEGUN
     if outcome == LOST:
-        tasks[t].losses += 1
+        if code == 0:  # else its node has no account for it, and is closed to its user now
+            tasks[t].losses += 1
         return GIVE_UP if tasks[t].losses >= max_losses else LOSE
     if tasks[t].status in (PLACED, RUNNING) and tasks[t].failures < v.jobs[j].retries:
         tasks[t].failures += 1

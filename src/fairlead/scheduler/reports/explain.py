@@ -14,7 +14,7 @@ from fairlead.model.specs import path_to_root, written
 from fairlead.outcomes import Outcome
 from fairlead.plain_text import listed
 from fairlead.policies.drf import dominant_share
-from fairlead.scheduler.admission import job_row
+from fairlead.scheduler.admission import closed_nodes, job_row, no_such_node
 from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.feasibility import Bound, blocked_forever_by, never_starting_groups, over_bound
@@ -284,7 +284,7 @@ def _job_list(numbers: list[int]) -> str:
 
 
 def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
-    """Explain why no node takes the next task, or the gang; and name the lost nodes that could hold a task."""
+    """Explain why no node takes the next task, or the gang; and name nodes that are lost or closed to its user."""
     found, shape, nodes, n = _lacking(state, row, cycle), state.jobs.shape_row[row], state.nodes, state.nodes.n
     lost = state.cluster.masks[state.shapes.mask[shape], :n] & ~nodes.up[:n] & ~nodes.forgotten[:n]
     lost &= (nodes.capacity[:n] >= state.shapes.demand[shape]).all(axis=1)
@@ -292,6 +292,8 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
         more = [f"{len(names) - MOST_AHEAD} others"] if len(names) > MOST_AHEAD else []
         which = listed([*names[:MOST_AHEAD], *more])
         found["text"] += f"; {which}, which could hold it, {'are' if len(names) > 1 else 'is'} lost"
+    if found["reason"] != "constraint":
+        found["text"] = "; ".join([found["text"], *closed_nodes(state, state.index.specs[int(state.jobs.id[row])])])
     return found
 
 
@@ -306,8 +308,7 @@ def _lacking(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     if not up.any():
         return _answer(job, "no room", "there is no node that takes tasks")
     if not (up & meets).any():
-        wanted = " and ".join(f"{label}={'|'.join(values)}" for label, values in state.index.specs[job].on.items())
-        return _answer(job, "constraint", f"no node has {wanted}", on=state.index.specs[job].on)
+        return _answer(job, "constraint", no_such_node(state, state.index.specs[job]), on=state.index.specs[job].on)
     large = up & meets & (nodes.capacity[:n] >= demand).all(axis=1)
     kept = _kept_from(state, int(jobs.group[row]))
     # The closest: one that only lacks what is held for others; else the one that lacks the smallest part of the demand.

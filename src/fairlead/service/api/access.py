@@ -71,6 +71,7 @@ ROUTES: Mapping[tuple[str, str], Line] = {
     ("GET", "/v1/jobs/{job}/when"): Line(Who.SEEN, READ),
     ("POST", "/v1/when"): Line(Who.SUBMITTERS, READ),
     ("GET", "/v1/jobs/{job}/tasks/{index}/output/{stream}"): Line(Who.OWNERS, READ),
+    ("GET", "/v1/jobs/{job}/tasks/{index}/files"): Line(Who.OWNERS, READ),
     ("PUT", "/v1/jobs/{job}/tasks/{index}/input"): Line(Who.OWNERS, CHANGE),
     ("POST", "/v1/jobs"): Line(Who.SUBMITTERS, CHANGE),
     ("POST", "/v1/bulk"): Line(Who.SUBMITTERS, CHANGE),

@@ -32,7 +32,7 @@ from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.service.api.access import HeldRoute, note_refusal
 from fairlead.service.api.answers import Json, errors, refusal, retry_after
-from fairlead.service.api.calls import add_calls
+from fairlead.service.api.calls import add_calls, add_files
 from fairlead.service.api.cluster import add_cluster, add_facts, add_health, add_operating, add_reports
 from fairlead.service.api.document import add_documents
 from fairlead.service.api.input import add_input
@@ -106,7 +106,7 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
     known = errors(400, 401, 403, 404, 409, 413, 422, 429, 431, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute, default_response_class=Json)
     submitter = Submitter(client, parts.unfinished)
-    add_jobs(api, client, submitter, parts.engine, parts.archive)
+    add_jobs(api, client, submitter, parts.engine, parts.archive, parts.sessions)
     add_input(api, client, parts.engine)
     add_outlooks(api, client, parts.outlooks)
     add_cluster(api, client, parts.engine, parts.urls, parts.archive)
@@ -114,6 +114,7 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
     add_reports(api, client, parts.reports)
     add_facts(api, client, Feed(parts.journal, client.authenticator, client.wakeups, client.loop))
     add_calls(api, client, submitter, parts.sessions)
+    add_files(api, client, parts.sessions)
     add_tokens(api, client, parts.audit_records)
     add_page(api, parts.audit_records, parts.door)
     add_log(api, client, parts.journal, parts.audit_records)

@@ -37,7 +37,7 @@ from fairlead.service.api.requests import (
     Number,
     SessionRequest,
 )
-from fairlead.service.api.state_client import StateClient
+from fairlead.service.api.state_client import StateClient, spec_of
 from fairlead.service.api.submitting import JobSubmission, Submitter
 from fairlead.service.loop import Busy
 from fairlead.service.sessions import Sessions, calls_of, open_result, unfinished_calls, with_results
@@ -142,6 +142,26 @@ def add_calls(api: APIRouter, client: StateClient, submitter: Submitter, session
         """Close a session: cancel its unfinished calls, delete its results, end its workers."""
         await _check(client, sessions, session, caller)
         return Json({"cancelled": await end_session(client, sessions, session, caller)})
+
+
+def add_files(api: APIRouter, client: StateClient, sessions: Sessions) -> None:
+    @api.get("/v1/jobs/{job}/tasks/{index}/files", response_class=Bytes)
+    async def files(job: Number, index: Number, caller: Known) -> Response:
+        """Return the files that came back from a task of a job with a sent folder, as tar.gz; empty if there are none."""
+
+        def view(state: State) -> tuple[Call | None, int | None]:
+            spec = spec_of(state, job)
+            check_acts(client.authenticator.rules, caller, job, spec)
+            return spec.work.call, spec.uid
+
+        call, uid = await client.read(view)
+        file = None
+        if call is not None and call.fetch and uid is not None:
+            file = await asyncio.to_thread(open_result, sessions.folder / call.session, uid, job, index)
+        if file is None:
+            return Bytes(b"")
+        size = os.fstat(file.fileno()).st_size
+        return StreamingResponse(_pieces(file, size), headers={"Content-Length": str(size)})
 
 
 def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:

@@ -28,7 +28,7 @@ from fairlead.model.specs import Job, path_to_root
 from fairlead.people.private_queues import job_as_seen
 from fairlead.people.rules import Caller, acts_on, administers, check_acts, seen_queue, sees_names
 from fairlead.scheduler import admission
-from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact, JobCancelled
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain
@@ -51,6 +51,7 @@ from fairlead.service.api.requests import (
 from fairlead.service.api.state_client import OnePerPerson, StateClient, spec_of
 from fairlead.service.api.submitting import JobSubmission, Submitter
 from fairlead.service.output.archive import OutputArchive, read_output
+from fairlead.service.sessions import Sessions
 
 STATUS = "|".join(JOB_STATUSES)
 SHORT = 500
@@ -60,26 +61,39 @@ BATCH = 500
 
 
 def add_jobs(
-    api: APIRouter, client: StateClient, submitter: Submitter, engine: LiveEngine, archive: OutputArchive | None
+    api: APIRouter,
+    client: StateClient,
+    submitter: Submitter,
+    engine: LiveEngine,
+    archive: OutputArchive | None,
+    sessions: Sessions,
 ) -> None:
-    _add_submitting(api, submitter, engine)
+    _add_submitting(api, submitter, engine, sessions)
     _add_listing(api, client)
     _add_looking(api, client, engine, archive)
     _add_why(api, client, archive)
     _add_changing(api, client, submitter)
 
 
-def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine) -> None:
+def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, sessions: Sessions) -> None:
+    def commands(request: JobRequest, caller: Known) -> JobSubmission:
+        if (
+            request.sent is not None
+            and not (sessions.touch(request.sent.session, caller.person.uid) / request.sent.payload).exists()
+        ):
+            raise Unknown("sent: the folder is missing: put it into the session first")
+        return _commands(request, engine)
+
     @api.post("/v1/jobs", status_code=201, response_model=Submitted)
     async def submit(request: JobRequest, caller: Known, key: Key = "") -> Response:
         """Submit a job. When this returns, the job is in the journal."""
-        (answer,) = await submitter.submit(caller, [_commands(request, engine)], key)
+        (answer,) = await submitter.submit(caller, [commands(request, caller)], key)
         return Json(answer, 201)
 
     @api.post("/v1/bulk", status_code=201, response_model=SubmittedMany)
     async def submit_many(request: JobsRequest, caller: Known, key: Key = "") -> Response:
         """Submit several jobs: all, or none with an error that names the wrong one."""
-        asked = [_commands(job, engine) for job in request.jobs]
+        asked = [commands(job, caller) for job in request.jobs]
         return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
 
 

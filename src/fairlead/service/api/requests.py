@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from fairlead.model.documents import check_queue_name, read_quantities
 from fairlead.model.ranges import read_ranges
-from fairlead.model.specs import After, Job, JobStatus, Quantities, Work
+from fairlead.model.specs import After, Call, Job, JobStatus, Quantities, Work
 from fairlead.scheduler.admission import MOST_TASKS, Refused
 
 LARGEST_BODY = 16 * 2**20
@@ -158,6 +158,23 @@ class JobFields(Body):
         )
 
 
+def _check_pattern(text: str) -> str:
+    if text.startswith("/") or ".." in text.split("/"):
+        raise ValueError(f"{text!r} leaves the folder: write a path below it, such as out/*")
+    return text
+
+
+class SentFolder(Body):
+    """A folder that was put into a session as its packed code: each task runs in a copy of it."""
+
+    session: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    payload: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    fetch: Annotated[
+        list[Annotated[Text, AfterValidator(_check_pattern)]],
+        Field(max_length=100, description="Patterns of the files that come back from each task."),
+    ] = Field(default_factory=list)
+
+
 class JobRequest(JobFields):
     """A command to run, in one or more tasks."""
 
@@ -180,6 +197,7 @@ class JobRequest(JobFields):
             "which also carries all its output."
         ),
     ] = ""
+    sent: SentFolder | None = None
     tasks: Annotated[
         int | None,
         Field(
@@ -255,12 +273,14 @@ class JobRequest(JobFields):
         given = [self.tasks is not None, self.array is not None, bool(self.values)]
         if sum(given) > 1 or (self.ray and any(given[1:])):
             raise Refused("tasks: give one of tasks, array and values; a Ray program has none of the latter")
+        sent = None if self.sent is None else Call(self.sent.session, self.sent.payload, self.sent.fetch)
         work = Work(
             self.argv,
             self.cwd,
             self.env,
             self.encoding,
             any(given) and not self.ray,
+            sent,
             input=self.input,
             ray=self.ray,
             values=self.values,

@@ -1,0 +1,46 @@
+"""Folders that are sent with a job, and files that come back from its tasks."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from fairlead.client.code_folder import pack_folder
+from fairlead.client.connection import Connection
+
+
+def send(connection: Connection, folder: Path, cwd: Path) -> dict[str, Any]:
+    """Send a folder; return what a request for a job says of it. The job runs in `cwd`, if that is in the folder."""
+    packed = pack_folder(folder)
+    real = cwd.resolve()
+    inside = str(real.relative_to(packed.root)) if real.is_relative_to(packed.root) else ""
+    setup = {"argv": ["-"], "code": packed.name, "inside": inside}
+    session = connection.post("/v1/sessions", setup)["id"]
+    connection.put(f"/v1/sessions/{session}/payloads/{packed.name}", packed.data)
+    return {"session": session, "payload": packed.name}
+
+
+def fetch(connection: Connection, job: int, index: int, folder: Path) -> list[str]:
+    """Write the files that came back from a task into a folder; return their names.
+
+    Nothing is written outside the folder, also not through links that it has. Raises ServiceError, OSError, tarfile.TarError.
+    """
+    data = connection.get_bytes(f"/v1/jobs/{job}/tasks/{index}/files")
+    if not data:
+        return []
+    written, root = [], folder.resolve()
+    with tarfile.open(fileobj=io.BytesIO(data)) as packed:
+        for member in packed:
+            path, content = root / member.name, packed.extractfile(member) if member.isreg() else None
+            if content is None or not path.parent.resolve().is_relative_to(root) or path.name in ("", "..", "."):
+                raise tarfile.TarError(f"{member.name!r} is no file of the folder")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            with os.fdopen(
+                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, member.mode & 0o777), "wb"
+            ) as file:
+                file.write(content.read())
+            os.utime(path, (member.mtime, member.mtime))
+            written.append(member.name)
+    return written

@@ -1,0 +1,123 @@
+"""Nodes where accounts differ: people run where they are known, and read why they do not run elsewhere."""
+
+import json
+import os
+import socket
+import subprocess
+import time
+
+import pytest
+
+from conftest import FAIRLEAD
+from machine import PEOPLE, Machine, opened, why_not
+
+CONFIG = """
+[[queue]]
+name = "people"
+
+[[queue]]
+name = "people/*"
+
+[[node]]
+name = "lab1"
+capacity = { cpu = 1, memory = "2Gi" }
+labels = { at = "lab1" }
+"""
+
+
+class Lab(Machine):
+    """A scheduler for everybody, and nodes whose accounts are in files of their own."""
+
+    def __init__(self):
+        super().__init__(CONFIG)
+        self.joins = {}
+
+    def up(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        super().up("--nodes", self.address)
+
+    def join(self, name, accounts, *more, uid=0):
+        """Start a node whose accounts are ours with some lines changed; those without a line are unknown there."""
+        lines = (self.folder / "passwd").read_text().splitlines()
+        lines = [accounts.get(line.split(":")[0], line) for line in lines]
+        (self.folder / f"passwd-{name}").write_text("\n".join(filter(None, lines)) + "\n")
+        config, home = self.folder / f"{name}.toml", self.folder / f"home-{name}"
+        config.write_text(f'[[node]]\nname = "{name}"\ncapacity = {{ cpu = 2, memory = "2Gi" }}\nlabels = {{ at = "{name}" }}\n')
+        home.mkdir(exist_ok=True)
+        os.chown(home, uid, uid)
+        who = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--init-groups"] if uid else []
+        command = [*who, FAIRLEAD, "node", "join", self.address, *more, "--home", home, "--config", config]
+        mounts = [f"mount --bind {self.folder}/passwd-{name} /etc/passwd", f"mount --bind {self.folder}/group /etc/group"]
+        script = " && ".join([*mounts, "mount -t tmpfs none /run", *opened(self.folder), 'exec "$@"'])
+        env = {k: v for k, v in os.environ.items() if not k.startswith("FAIRLEAD")}
+        started = ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", *command]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.joins[name] = subprocess.Popen(started, env=env, stdout=log, stderr=log)
+        self.until(lambda: self.node(name).get("status") == "up" and self.node(name)["heard"] < 5, name)
+
+    def token(self):
+        return self["root"].ok("node", "token").strip()
+
+    def node(self, name):
+        nodes = self["root"].http("GET", "/v1/nodes")[1]["nodes"]
+        return next((node for node in nodes if node["name"] == name), {})
+
+    def until(self, condition, name="lab2", seconds=40):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, (self.log.read_text(), (self.folder / f"{name}.log").read_text())
+            time.sleep(0.05)
+
+    def why(self, who, job):
+        return json.loads(self[who].ok("why", job, "--json"))["text"]
+
+    def submit(self, who, *words):
+        return self[who].ok("submit", "-q", "people", "--memory", "64Mi", *words).split()[-1]
+
+    def close(self):
+        for process in self.joins.values():
+            process.terminate()
+            process.wait(30)
+        super().close()
+
+
+@pytest.fixture
+def lab():
+    if why := why_not():
+        pytest.skip(why)
+    there = Lab()
+    try:
+        there.up()
+        yield there
+    finally:
+        there.close()
+
+
+@pytest.mark.timeout(300)
+def test_people_run_where_they_have_an_account_and_read_why_they_do_not_elsewhere(lab):
+    elsewhere = f"carol:x:60099:60099::{lab.folder}/carol:/bin/sh"
+    lab.join("lab2", {"bob": "", "carol": elsewhere}, lab.token())
+    lab.join("lab3", {}, lab.token(), uid=PEOPLE["alice"])
+    assert "only tasks of alice run here: for everybody's, join as root" in (lab.folder / "lab3.log").read_text()
+    for name in ("lab2", "lab3"):
+        assert lab["alice"].task("--on", f"at={name}", "--", "id", "-un") == (0, "alice\n", "")
+    there = lab.submit("bob", "--on", "at=lab2", "--", "true")
+    lab.until(lambda: lab.why("bob", there) == "node lab2 has no account for bob")
+    assert lab.node("lab2")["labels"]["account/bob"] == "no account"
+    large = lab.submit("bob", "--cpu", "2", "--", "true")
+    text = lab.why("bob", large)
+    assert text.startswith("can never start as things are: ") or text.startswith("no node is large enough")
+    assert text.endswith("; node lab2 has no account for bob; node lab3 runs only tasks of alice")
+    some = lab.submit("bob", "-n", "4", "--cpu", "500m", "--", "id", "-un")
+    lab["bob"].ok("wait", some)
+    tasks = lab["bob"].http("GET", f"/v1/jobs/{some}/tasks")[1]["tasks"]
+    assert {(task["node"], task["attempt"]) for task in tasks} == {("lab1", 1)}
+    hers = lab.submit("carol", "--on", "at=lab2", "--", "id", "-u")
+    lab.until(lambda: lab.why("carol", hers) == "node lab2 has another uid for carol")
+    lab.joins["lab2"].terminate()
+    lab.joins["lab2"].wait(30)
+    lab.join("lab2", {"bob": "", "carol": elsewhere}, "--any-uid")
+    lab["carol"].ok("wait", hers)
+    assert lab["carol"].ok("logs", hers) == "60099\n"
+    assert lab["root"].run("cancel", there, large).returncode == 0
