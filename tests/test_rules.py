@@ -111,13 +111,13 @@ def test_a_job_is_known_by_the_number_and_the_name_of_its_owner():
 
 
 def test_what_others_see_of_a_job():
-    told = {"argv": ["x"], "cwd": "/x", "name": "n", "user": "alice", "queue": "a", "status": "running"}
+    told = {"argv": ["x"], "cwd": "/x", "name": "n", "group": "g", "user": "alice", "queue": "a", "status": "running"}
     plain, private = rules(Queue("a")), rules(Queue("top", private=True), Queue("top/a"))
     assert as_seen(plain, ALICE, job_of(ALICE, "a"), told) == told
     assert as_seen(plain, BOB, job_of(ALICE, "a"), told) == {**told, "argv": [], "cwd": ""}
     told["queue"] = "top/a"
     hidden = as_seen(private, BOB, job_of(ALICE, "top/a"), told)
-    assert hidden == {**told, "argv": [], "cwd": "", "name": "", "user": ""}
+    assert hidden == {**told, "argv": [], "cwd": "", "name": "", "group": "", "user": ""}
     assert as_seen(private, ROOT, job_of(ALICE, "top/a"), told) == told
 
 
@@ -130,7 +130,7 @@ def test_a_leaf_in_a_private_queue_is_told_to_others_as_the_queue(where):
     assert seen_queue(there, ALICE._replace(queues=("open",)), "secret/alice") == "secret"
     assert seen_queue(there, BOB, "open/alice") == "open/alice"
     assert seen_queue(rules(Queue("*", private=True)), BOB, "alice") == ""
-    told = {"argv": ["x"], "cwd": "/x", "name": "n", "user": "alice", "queue": "secret/alice"}
+    told = {"argv": ["x"], "cwd": "/x", "name": "n", "group": "g", "user": "alice", "queue": "secret/alice"}
     assert as_seen(there, BOB, job_of(ALICE, "secret/alice"), told)["queue"] == "secret"
     with pytest.raises(Forbidden, match=r"job 1 is another person's: .* admins of queue 'secret' may do that, not bob"):
         check_acts(there, BOB, 1, job_of(ALICE, "secret/alice"))
