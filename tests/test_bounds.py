@@ -22,7 +22,7 @@ from fairlead.scheduler.admission import Refused
 from fairlead.service.api import large_bodies
 from fairlead.service.api.jobs import BATCH, SHORT, add_jobs
 from fairlead.service.api.large_bodies import LARGE, LargeBody
-from fairlead.service.api.requests import JobsRequest
+from fairlead.service.api.requests import JobsRequest, Selection
 from fairlead.service.api.state_client import OnePerPerson
 from fairlead.service.loop import Busy
 from machine import CONFIG, SOCKET, Machine, why_not
@@ -228,13 +228,13 @@ def test_long_listings_are_made_one_at_a_time_for_each_and_others_are_asked_for_
             return view(world.state)
 
     api, client = APIRouter(), Asked()
-    add_jobs(api, client, None, None, None)
+    add_jobs(api, client, None, None, None, None)
     (listed,) = (route.endpoint for route in api.routes if route.name == "jobs")
 
     async def main():
         asked = [(ALICE, SHORT + 1), (ALICE, SHORT + 1), (BOB, SHORT + 1), (ALICE, SHORT), (ALICE, SHORT)]
-        found = await asyncio.gather(*(listed(who, limit=limit) for who, limit in asked), return_exceptions=True)
-        return [*found, await listed(ALICE, limit=SHORT + 1)]
+        found = await asyncio.gather(*(listed(who, Selection(), limit=limit) for who, limit in asked), return_exceptions=True)
+        return [*found, await listed(ALICE, Selection(), limit=SHORT + 1)]
 
     first, second, other, *short, later = asyncio.run(main())
     assert isinstance(second, Busy)

@@ -153,7 +153,7 @@ def test_it_is_shown_and_where_nothing_is_known_that_is_said():
         assert busy in "\n".join(row.plain for row in page_rows("gpus", {"nodes": [shown]}, 0, 200, 50))
         page = blocks("node.html", {"node": shown}, only=("state",))["state"]
         assert busy in page
-    text = metrics.exposition([], [], cards={"n1": [known, unknown]}).decode()
+    text = metrics.exposition([], [{**node, "version": None, "cards": [known, unknown]}]).decode()
     assert 'fairlead_node_card_busy{card="0",node="n1"} 0.97\n' in text
     assert 'fairlead_node_card_memory_used_bytes{card="0",node="n1"} 5.36870912e+09\n' in text
     assert 'busy{card="1"' not in text

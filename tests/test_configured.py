@@ -50,6 +50,7 @@ OF_SCHEDULER = {
     "reserve_after": "1min",
     "max_losses": "7",
     "keep_jobs": "5",
+    "history": "5d",
     "revoke": "false",
     "offer_timeout": "9s",
     "offer": "{ most = '20%' }",

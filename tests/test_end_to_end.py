@@ -1069,7 +1069,7 @@ def test_the_shell_completes_commands(tmp_path):
     [
         ("jobs --status ", ["waiting", "held", "running", "succeeded", "failed", "cancelled"]),
         ("job 1 --status su", ["succeeded"]),
-        ("usage --by ", ["user", "queue"]),
+        ("usage --by ", ["user", "queue", "job", "day", "week"]),
         ("up --engine ", ["local", "ray"]),
         ("simulate t.csv --format s", ["swim", "swf", "sacct"]),
         ("simulate t.csv --policy drf,fifo", ["drf,fifo", "drf,fifo-strict"]),
