@@ -34,7 +34,7 @@ def outcome(folder: Path, options: str, body: list[str]) -> list[str]:
     assert found is not None
     assert found.given is not None
     command, lines = wrapped(
-        [str(script)], shell_of(str(script)), found.given, {"name": "", "queue": "", "gpu": "0", "tasks": None}
+        [str(script)], shell_of(str(script)), found.given, {"name": "", "queue": "", "gpu": "0", "tasks": None, "array": None}
     )
     return [*found.warnings, *check_body(str(script), script.read_text(), found.given, command, lines)]
 

@@ -44,8 +44,8 @@ def parsed(words):
         ("-t 0 -t UNLIMITED", ""),
         ("--time=1-12", "--time-limit 129600s"),
         ("--time 2-03:04:05", "--time-limit 183845s"),
-        ("-a 0-99%4", "--tasks 100 --at-most 4"),
-        ("--array=0", "--tasks 1"),
+        ("-a 1-9,12-20:4%4", "--array 1-9,12-20:4%4"),
+        ("--array=0", "--array 0"),
         ("--gres=gpu:2 -N 1", "--gpu 2"),
         ("--gres=gpu --requeue", "--gpu 1"),
         ("--gres=gpu:a100:4", "--gpu 4 --on 'gpu_model=NVIDIA-A100-PCIE|NVIDIA-A100-SXM4-80GB'"),
@@ -98,7 +98,7 @@ def test_options_mean_what_they_say(tmp_path, line, ours):
         ("-n x", "--ntasks=x: write a number"),
         ("--mem=0", "--mem=0: write how much, such as 8G"),
         ("--mem=1G --mem-per-cpu=2G", "--mem-per-cpu=2G: excludes --mem"),
-        ("-a 1-9", "--array=1-9: has no equivalent here: indices start at 0"),
+        ("-a 9-1", "--array=9-1: '9-1' contains no number"),
         ("-d singleton", "--dependency=singleton: has no equivalent here"),
         ("-d after:3", "--dependency=after:3: has no equivalent here"),
         ("-d afterok:1?afterok:2", "--dependency=afterok:1?afterok:2: has no equivalent here"),
@@ -165,7 +165,7 @@ def test_commands_that_a_script_would_miss_are_found(line, said):
 def test_a_script_runs_as_under_slurm(idle, monkeypatch):
     monkeypatch.setitem(idle.env, "KEPT", "kept")
     (idle.folder / "job.sh").write_text(
-        "#!/bin/bash\n#SBATCH --array=0-1 -n 2 -c 1 --mem=100M -o 'it is/%x_%A_%3a.out' -e %x.%a.err --export=ALL,COLOUR=red\n"
+        "#!/bin/bash\n#SBATCH --array=3,5 -n 2 -c 1 --mem=100M -o 'it is/%x_%A_%3a.out' -e %x.%a.err --export=ALL,COLOUR=red\n"
         "#SBATCH -p A --no-requeue\n"
         "echo $0 $1 $COLOUR $KEPT $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT\n"
         "echo $SLURM_JOB_NAME $SLURM_NTASKS $SLURM_CPUS_PER_TASK\n"
@@ -176,9 +176,9 @@ def test_a_script_runs_as_under_slurm(idle, monkeypatch):
     (idle.folder / "it is").mkdir()
     job = idle.submit("job.sh", "hello")
     assert idle.call("wait", str(job)).returncode == 1  # the last srun fails
-    assert idle.ok("logs", f"{job}.1") == f"fairlead: output goes to it is/job.sh_{job}_001.out\n"
-    assert (idle.folder / f"it is/job.sh_{job}_001.out").read_text() == ("job.sh hello red kept 1 of 2\njob.sh 2 1\nin step\n")
-    assert (idle.folder / "job.sh.1.err").read_text() == (
+    assert idle.ok("logs", f"{job}.5") == f"fairlead: output goes to it is/job.sh_{job}_005.out\n"
+    assert (idle.folder / f"it is/job.sh_{job}_005.out").read_text() == ("job.sh hello red kept 5 of 2\njob.sh 2 1\nin step\n")
+    assert (idle.folder / "job.sh.5.err").read_text() == (
         "100 0 A unset\nfairlead: srun: starts one process, not 2: use mpirun -n 2, or torchrun --nproc-per-node 2\n"
     )
 

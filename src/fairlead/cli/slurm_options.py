@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from fairlead.cli.failure import Failure
 from fairlead.client.notify import NotifyError, kind_of
+from fairlead.model.ranges import read_ranges
 
 SHORT = {
     "-A": "account", "-a": "array", "-B": "extra-node-info", "-b": "begin", "-C": "constraint", "-c": "cpus-per-task",
@@ -229,10 +230,11 @@ def _time(value: str) -> list[str]:
 
 
 def _array(value: str) -> list[str]:
-    match = re.fullmatch(r"0(?:-([0-9]{1,8}))?(?:%([0-9]{1,8}))?", value)
-    if match is None:
-        raise Failure("has no equivalent here: indices start at 0: write 0-99 or 0-99%4")
-    return ["--tasks", str(int(match[1] or 0) + 1), *(["--at-most", match[2]] if match[2] else [])]
+    try:
+        read_ranges(value.partition("%")[0])
+    except ValueError as error:
+        raise Failure(str(error)) from None
+    return ["--array", value]
 
 
 def _nodes(value: str) -> list[str]:
