@@ -1,4 +1,4 @@
-"""Plain English in docstrings, comments and messages: CONTRIBUTING.md lists what is refused."""
+"""Plain English in docstrings, comments, messages and pages: CONTRIBUTING.md lists what is refused."""
 
 import ast
 import io
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "fairlead"
 WRONG = {
     r"(is|are|was|were|be|been) (told|said)": "report, know, read, name",
     r"told of": "reported, known",
@@ -28,6 +29,7 @@ WRONG = {
     r"is to be had": "is available",
     r"what became of": "the end of",
 }
+PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *ROOT.glob("docs/**/*.md")])
 FILES = sorted(p for p in SOURCE.rglob("*") if p.suffix in {".py", ".pyx", ".pxi", ".pxd"} and "messages" not in p.parts)
 
 
@@ -49,11 +51,22 @@ def prose(path):
         return
 
 
+def wrong_in(lines):
+    """What is wrong in numbered texts, with what would be right."""
+    return [
+        f"line {number}: {hit[0]!r}: write {right}"
+        for number, text in lines
+        for wrong, right in WRONG.items()
+        for hit in re.finditer(rf"\b(?:{wrong})\b", text, re.IGNORECASE)
+    ]
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_sentences_are_plain_english(path):
-    found = []
-    for line, text in prose(path):
-        for wrong, right in WRONG.items():
-            for hit in re.finditer(rf"\b(?:{wrong})\b", text, re.IGNORECASE):
-                found.append(f"{path}:{line}: {hit[0]!r}: write {right}")
-    assert not found, "\n".join(found)
+    assert not wrong_in(prose(path))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_pages_are_plain_english(path):
+    text = re.sub(r"```.*?```", lambda block: "\n" * block[0].count("\n"), path.read_text(), flags=re.DOTALL)
+    assert not wrong_in(enumerate(text.splitlines(), 1))
