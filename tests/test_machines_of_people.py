@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import socket
 import subprocess
 import time
@@ -9,6 +10,8 @@ import time
 import pytest
 
 from conftest import FAIRLEAD
+from fairlead.engines.local.child import uid_here
+from fairlead.engines.local.messages import Person
 from machine import PEOPLE, Machine, opened, why_not
 
 CONFIG = """
@@ -121,3 +124,10 @@ def test_people_run_where_they_have_an_account_and_read_why_they_do_not_elsewher
     lab["carol"].ok("wait", hers)
     assert lab["carol"].ok("logs", hers) == "60099\n"
     assert lab["root"].run("cancel", there, large).returncode == 0
+
+
+def test_nobody_becomes_root_where_their_name_is_roots(monkeypatch):
+    found = {"eve": pwd.struct_passwd(("eve", "x", 0, 0, "", "/", "/bin/sh"))}
+    monkeypatch.setattr(pwd, "getpwnam", found.__getitem__)
+    assert uid_here(Person("eve", 1005)) == Person("eve", 1005)
+    assert uid_here(Person("eve", 0)) == Person("eve", 0)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from fairlead.cli.failure import Failure
 from fairlead.cli.job_options import moment
 from fairlead.cli.word_lists import with_lists
+from fairlead.client.connection import Connection
+from fairlead.client.service_error import ServiceError
 from fairlead.engines.local.instructions import filled
 from fairlead.model.ranges import number_at, ranges_of, read_ranges, written_ranges
 from fairlead.model.specs import Work
@@ -150,6 +152,16 @@ def test_a_cancellation_of_many_jobs_is_one_line(idle):
     (idle.folder / "jobs.csv").write_text("command\n" + "true\n" * 30)
     numbers = [*map(int, idle.ok("submit", "-q", "A", "--hold", "--group", "many", "--jobs", "jobs.csv").split())]
     assert idle.ok("cancel", "--group", "many", "--status", "held") == f"30 jobs are cancelled: {numbers[0]}-{numbers[-1]}\n"
+
+
+def test_odd_selections_are_refused_and_a_job_that_is_chosen_twice_is_cancelled_once(idle):
+    for asked in ({"since": "nan"}, {"name": "a\0"}, {"queue": "x" * 5000}):
+        with pytest.raises(ServiceError) as refused:
+            idle.ask("jobs", **asked)
+        assert refused.value.status in (400, 422)
+    job = idle.submit("-q", "A", "--hold", "--name", "twice", "--", "true")
+    with Connection(idle.home) as connection:
+        assert connection.post("/v1/cancel", {"jobs": [job], "name": "twice"})["cancelled"] == [job]
 
 
 def test_the_output_of_all_tasks_is_followed(idle):

@@ -1378,6 +1378,36 @@ def test_an_answer_ends_the_doubling_and_reviving_forgets_what_expired():
     assert len(c.offers(1.0)) == 1
 
 
+@pytest.mark.parametrize("how", ["a task", "a small part"])
+def test_a_reservation_of_which_little_is_used_or_changed_is_still_idle(how):
+    """What is idle of it counts as idle for as long as it was on average: a thousandth that comes and goes changes little."""
+    c = Cluster(nodes=1)
+    c.join("f", "web")
+    (offer,) = c.offers()
+    moves = [Moves(0, [Move({"cpu": 4000}, mark="web", role="web")])]
+    c.happen(*frameworks.accept(c.state, "f", [offer.id], moves, 0.0, c.now)[0])
+    (reservation,) = c.state.frameworks.role_reservations["n0"].values()
+    for _ in range(40):
+        c.now += 1.0
+        if how == "a task":
+            (offer,) = [each for each in c.offers() if "web" in each.apart]
+            job = Job("", {"cpu": 1}, task=f"t{c.now}", apart={"web": {"cpu": 1}})
+            c.happen(*frameworks.accept(c.state, "f", [offer.id], [job], 0.0, c.now)[0])
+            c.now += 0.25
+            c.end(c.job("f", f"t{c.now - 0.25}"))
+        else:
+            c.happen(ResourcesReserved(at=c.now, node=0, amount={"cpu": 1}, of="web"))
+            c.happen(ResourcesReserved(at=c.now, node=0, amount={"cpu": 1}, mark="web", role="web", account=reservation.account))
+    assert reservation.since < 1.0
+
+
+def test_a_framework_whose_queue_drains_is_listed_with_why():
+    c = Cluster(Queue("web", draining=True))
+    c.join("f", "web")
+    c.decide()
+    assert "drains" in list_frameworks(c.state, c.now)[0]["text"]
+
+
 def test_offers_that_expired_in_an_older_journal_refuse_nothing():
     c = silent()
     (made,) = [offer for fact in c.facts if isinstance(fact, OffersMade) for offer in fact.offers]

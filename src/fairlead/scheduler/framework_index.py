@@ -75,7 +75,7 @@ class RoleReservation(Struct):
 
     amount : in total, of which tasks have `taken` some, and some is `offered`
     said, whole, account : as in ResourcesReserved
-    since : when it was made, or a task that uses it last started or ended
+    since : when what is idle of it became idle, on average
     there : False while it does not count: its node is lost, or came back with too little
     """
 

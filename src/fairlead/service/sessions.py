@@ -46,7 +46,7 @@ LEASE_SECONDS = 120.0
 """After which a silent program counts as gone."""
 KEEP_SECONDS = 86400.0
 """How long the files that came back from a job are kept after its end."""
-MOST_SESSIONS, MOST_SENT = 1000, 10_000
+MOST_SESSIONS, MOST_SENT, MOST_SENT_OF_ONE = 1000, 10_000, 1000
 """Programs with Python calls, and folders that were sent with jobs."""
 OVER = (SUCCEEDED, FAILED, CANCELLED)
 ENDED = ("succeeded", "failed", "cancelled")
@@ -151,6 +151,8 @@ class Sessions:
                 raise Refused(f"{MOST_SESSIONS} programs are connected already: wait until one ends")
             if most is not None and sum(each.uid == person.uid for each in programs) >= most:
                 raise Refused(f"you have {most} programs with Python calls already: wait until one ends")
+            if most is not None and sum(each.uid == person.uid for each in self._sessions.values()) >= MOST_SENT_OF_ONE:
+                raise Refused(f"you have {MOST_SENT_OF_ONE} folders here: wait until jobs that have them end, or cancel some")
             self._sessions[name] = Session(person.uid, _code_of(setup))
         folder = self.folder / name
         for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700), (folder / CODE, 0o700)):
@@ -325,7 +327,8 @@ class Sessions:
                         ended.add(index)
                         session.going -= 1
                         session.heard_at = time.monotonic()
-                    session.events.append(_event(job, describe_task(state, begin, Work(), index)))
+                    if session.lasts is None:  # nobody reads what happens to a job with a sent folder
+                        session.events.append(_event(job, describe_task(state, begin, Work(), index)))
         self._wakeups.wake([("session", name)])
 
 

@@ -200,9 +200,10 @@ def _act_as(person: Person) -> dict[str, str]:
 
 
 def uid_here(person: Person) -> Person:
-    """Return a person with the uid of their account on this machine; unchanged without an account."""
+    """Return a person with the uid of their account on this machine; unchanged without one, or where only here it is root's."""
     with contextlib.suppress(KeyError):
-        return person._replace(uid=pwd.getpwnam(person.name).pw_uid)
+        uid = pwd.getpwnam(person.name).pw_uid
+        return person._replace(uid=uid) if uid != 0 or person.uid == 0 else person
     return person
 
 

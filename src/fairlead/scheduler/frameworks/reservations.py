@@ -113,13 +113,13 @@ def resources_reserved(state: State, fact: ResourcesReserved) -> None:
     if not 0 <= fact.node < state.nodes.n or not state.nodes.up[fact.node] or not (fact.of or fact.mark):
         raise Contradiction(f"nothing can be reserved on node {fact.node}")
     ensure_resources(state, fact.amount)
-    here = state.frameworks.role_reservations.setdefault(state.cluster.specs[fact.node].name, {})
+    here, since = state.frameworks.role_reservations.setdefault(state.cluster.specs[fact.node].name, {}), fact.at
     if fact.of:
         reservation = here.get(fact.of)
         if reservation is None or not reservation.there or _is_more(fact.amount, reservation.idle):
             raise Contradiction(f"reservation {fact.of} has less idle than that")
         _count(state, fact.node, reservation.role, fact.amount, -1, fact.at)
-        reservation.amount = plus(reservation.amount, fact.amount, -1)
+        reservation.amount, since = plus(reservation.amount, fact.amount, -1), reservation.since
         if not reservation.amount:
             del here[fact.of]
     elif not scheduling.amount_fits(state.view(), fact.node, vector(fact.amount, state.resources)):
@@ -129,9 +129,17 @@ def resources_reserved(state: State, fact: ResourcesReserved) -> None:
         _count(state, fact.node, fact.role, fact.amount, 1, fact.at)
         new = RoleReservation(fact.role, {}, said=fact.said, whole=fact.whole, account=fact.account)
         reservation = here.setdefault(fact.mark, new)
-        reservation.amount, reservation.since = plus(reservation.amount, fact.amount), fact.at
+        reservation.since = _idle_since(state, reservation, fact.amount, since)
+        reservation.amount = plus(reservation.amount, fact.amount)
     if not here:
         del state.frameworks.role_reservations[state.cluster.specs[fact.node].name]
+
+
+def _idle_since(state: State, reservation: RoleReservation, more: Quantities, at: float) -> float:
+    """Return since when its idle resources are idle, on average by their shares of the cluster, with `more` since `at`."""
+    total = np.maximum(1, state.cluster.total)
+    before, now = (float((vector(each, state.resources) / total).max(initial=0.0)) for each in (reservation.idle, more))
+    return at - before / (before + now) * (at - reservation.since) if before + now else at
 
 
 def _is_more(amount: Quantities, there: Quantities) -> bool:
@@ -182,7 +190,9 @@ def taken(state: State, job: Job, node: str, sign: int, at: float) -> None:
     for mark, amount in job.apart.items():
         if mark not in here or (sign > 0 and (not here[mark].there or _is_more(amount, here[mark].idle))):
             raise Contradiction(f"task {job.task!r} exceeds reservation {mark}")
-        here[mark].taken, here[mark].since = plus(here[mark].taken, amount, sign), at
+        if sign < 0:
+            here[mark].since = _idle_since(state, here[mark], amount, at)
+        here[mark].taken = plus(here[mark].taken, amount, sign)
 
 
 def node_lost(state: State, node: int, at: float) -> None:

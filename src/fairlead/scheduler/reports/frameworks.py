@@ -86,7 +86,10 @@ def _others_want(state: State, leaves: I64) -> bool:
 
 def _why_nothing(state: State, leaf: int, now: float) -> str:
     b, room = state.groups, np.zeros(len(state.resources), np.int64)
-    group = int(np.flatnonzero((b.leaf[: b.n] == leaf) & b.is_framework[: b.n])[0])
+    found = np.flatnonzero((b.leaf[: b.n] == leaf) & b.is_framework[: b.n])
+    if not len(found):
+        return f"queue {state.display_name(state.tree.names[leaf])} drains, or one above it"
+    group = int(found[0])
     may_exceed = bool(b.revocable[group] and state.settings.revoke)
     scheduling.bound_room(state.order.ready(state, 1), group, may_exceed, room)
     worth = state.order.min_offer

@@ -9,7 +9,9 @@ from math import inf, isnan
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
+from fastapi.exceptions import RequestValidationError
 from msgspec.structs import replace
+from pydantic import ValidationError
 
 from fairlead.engines.contract import LiveEngine
 from fairlead.model.api_types import (
@@ -135,7 +137,10 @@ def _selection(
     since: Annotated[float | None, Query(description="Submitted since; seconds since the epoch.")] = None,
 ) -> Selection:
     asked = {"queue": queue, "user": user, "name": name, "group": group, "since": since}
-    return Selection.model_validate({**asked, "status": status.split(",") if status else []})
+    try:
+        return Selection.model_validate({**asked, "status": status.split(",") if status else []})
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_url=False)) from None
 
 
 def _selected(client: StateClient, caller: Caller, asked: Selection, mine: bool) -> report.Selection:
@@ -261,7 +266,7 @@ def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> 
                 selection = _selected(client, caller, request, mine=True)
                 rows = [row for row in selection.rows(state)[::-1].tolist() if selection.has(state, row)]
                 chosen += [int(state.jobs.id[row]) for row in rows if isnan(state.jobs.finished_at[row])]
-            facts: list[Fact] = [f for f in (cancelled(caller, state, job, now) for job in chosen) if f]
+            facts: list[Fact] = [f for f in (cancelled(caller, state, job, now) for job in dict.fromkeys(chosen)) if f]
             return facts, [fact.id for fact in facts]  # type: ignore[attr-defined]
 
         return Json({"cancelled": await client.ask(question, changes=True, by=caller.person.name)})

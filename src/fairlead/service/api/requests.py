@@ -356,7 +356,7 @@ class Selection(Body):
     name: Text | None = None
     group: Text | None = None
     status: list[JobStatus] = Field(default_factory=list)
-    since: float | None = None
+    since: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
     def is_empty(self) -> bool:
         """True if nothing is selected by."""
