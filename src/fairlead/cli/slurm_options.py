@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fairlead.cli.failure import Failure
 from fairlead.client.notify import NotifyError, kind_of
-from fairlead.model.ranges import read_ranges
+from fairlead.model.ranges import read_array
 
 SHORT = {
     "-A": "account", "-a": "array", "-B": "extra-node-info", "-b": "begin", "-C": "constraint", "-c": "cpus-per-task",
@@ -231,7 +231,7 @@ def _time(value: str) -> list[str]:
 
 def _array(value: str) -> list[str]:
     try:
-        read_ranges(value.partition("%")[0])
+        read_array(value)
     except ValueError as error:
         raise Failure(str(error)) from None
     return ["--array", value]

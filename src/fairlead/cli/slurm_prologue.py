@@ -13,7 +13,7 @@ from typing import Any
 from fairlead.cli.failure import Failure
 from fairlead.cli.slurm_options import Options, count, is_bare, tasks
 from fairlead.client.environment import NEEDED
-from fairlead.model.ranges import read_ranges
+from fairlead.model.ranges import read_array
 
 VARIABLE = "FAIRLEAD_PROLOGUE"
 KEPT = ("PATH", "LANG", "LANGUAGE", "TERM", "COLORTERM", "TZ", "SHELL")
@@ -76,7 +76,7 @@ def _known(options: Options, job: Mapping[str, Any]) -> dict[str, Any]:
         found["NTASKS_PER_NODE"] = count(options, "ntasks-per-node")
     if job["gpu"] not in ("0", 0):
         found |= {"GPUS": job["gpu"], "GPUS_ON_NODE": job["gpu"]}
-    indices = range(job["tasks"] or 0) if job["array"] is None else read_ranges(job["array"].partition("%")[0])
+    indices = range(job["tasks"] or 0) if job["array"] is None else read_array(job["array"])
     if indices:
         found |= {"ARRAY_TASK_COUNT": len(indices), "ARRAY_TASK_MIN": indices[0], "ARRAY_TASK_MAX": indices[-1]}
     return {f"SLURM_{name}": value for name, value in found.items()}

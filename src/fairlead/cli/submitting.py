@@ -127,11 +127,11 @@ def estimate_starts(connection: Connection, bodies: list[dict[str, Any]], lines:
 
 def number_of_tasks(body: dict[str, Any]) -> int | None:
     """Return how many tasks a request is for, if it says so. Raises Failure."""
-    from fairlead.model.ranges import read_ranges
+    from fairlead.model.ranges import read_array
 
     try:
         if "array" in body:
-            return len(read_ranges(body["array"].partition("%")[0]))
+            return len(read_array(body["array"]))
     except ValueError as error:
         raise Failure(f"--array: {error}") from None
     return math.prod(map(len, body["values"])) if "values" in body else body.get("tasks")

@@ -28,6 +28,14 @@ def read_ranges(text: str) -> list[int]:
     return sorted(found)
 
 
+def read_array(text: str) -> list[int]:
+    """Read the indices of a job array such as ``1-100%5``, where at most 5 tasks run at once. Raises ValueError."""
+    ranges, percent, at_most = text.partition("%")
+    if percent and not re.fullmatch("[0-9]{1,9}", at_most):
+        raise ValueError(f"{text!r}: write how many tasks run at once at most after %, such as 1-100%5")
+    return read_ranges(ranges)
+
+
 def ranges_of(numbers: Iterable[int]) -> list[Range]:
     """Return rising numbers as ranges."""
     found: list[Range] = []

@@ -166,6 +166,15 @@ def vector(quantities: Quantities, resources: list[str], fill: int = 0) -> I64:
     return np.array([quantities.get(name, fill) for name in resources], np.int64)
 
 
+def with_all_above(those: Bools, parent: I64) -> Bools:
+    """Return some queues and all above them, by the `parent` column of `Queues`; parents come before their children."""
+    found, above = those.tolist(), parent.tolist()
+    for row in range(len(found) - 1, 0, -1):
+        if found[row]:
+            found[above[row]] = True
+    return np.array(found, np.bool_)
+
+
 def fields(**kinds: str) -> np.dtype[Any]:
     """Return the dtype of a structured array's rows."""
     return np.dtype(list(kinds.items()), align=True)

@@ -3,7 +3,7 @@
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,9 +17,12 @@ from fairlead.plain_text import plain
 MOST_EXPLAINED = 10
 """Jobs of which `wait` says how they ended, at most."""
 
-Jobs = Annotated[
-    list[str] | None, typer.Argument(help="The jobs' numbers.", metavar="JOB", autocompletion=values.jobs, show_default=False)
-]
+
+def _argument(said: str, metavar: str = "JOB") -> Any:
+    return typer.Argument(help=said, metavar=metavar, autocompletion=values.jobs, show_default=False)
+
+
+Jobs = Annotated[list[str] | None, _argument("The jobs' numbers.")]
 
 
 @selecting
@@ -49,13 +52,7 @@ def jobs(
 def logs(
     selection: Selection,
     jobs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="The job's number; add .INDEX for a task other than the first.",
-            metavar="JOB[.INDEX]",
-            autocompletion=values.jobs,
-            show_default=False,
-        ),
+        list[str] | None, _argument("The job's number; add .INDEX for a task other than the first.", "JOB[.INDEX]")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the tasks end.")] = False,
     tail: Annotated[int | None, typer.Option("--tail", help="Only the last N lines of each stream.", min=0)] = None,
@@ -93,13 +90,7 @@ def logs(
 def cancel(
     selection: Selection,
     jobs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Jobs, tasks or ranges of tasks: 12, 12.3, 12.0-9.",
-            metavar="JOB[.INDEX[-INDEX]]",
-            autocompletion=values.jobs,
-            show_default=False,
-        ),
+        list[str] | None, _argument("Jobs, tasks or ranges of tasks: 12, 12.3, 12.0-9.", "JOB[.INDEX[-INDEX]]")
     ] = None,
 ) -> None:
     """Cancel jobs, some tasks of a job, or all jobs of a queue, name or group.

@@ -387,9 +387,7 @@ def _kept_from_others(state: State, leaf: int, node: int, amount: I64, room: I64
 
 def _resources_reserved(state: State, fact: ResourcesReserved) -> None:
     """Move resources to another reservation. What an account gives back counts as if it was offered since it was last used."""
-    here = state.cluster.specs[fact.node].name if fact.node < state.nodes.n else ""
-    before = state.frameworks.role_reservations.get(here, {}).get(fact.of)
-    role_reservations.resources_reserved(state, fact)
+    before = role_reservations.resources_reserved(state, fact)
     if before is not None and before.account and not fact.mark:
         leaf, room = role_reservations.leaf_of(state, before.role), state.nodes.free[fact.node]
         cost = UNUSED_OFFER_FACTOR * _kept_from_others(

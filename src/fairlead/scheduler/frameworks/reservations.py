@@ -21,7 +21,7 @@ from fairlead.scheduler.growth import ensure_queue, ensure_resources, make_role
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import UNUSED_OFFER_FACTOR
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import F64, I64, NONE, Bools, vector
+from fairlead.scheduler.tables import F64, I64, NONE, Bools, vector, with_all_above
 
 RESERVED = "reserved"
 """Last part of the name of the leaf in which the reservations of a role count."""
@@ -108,19 +108,19 @@ def may_have(reservation: RoleReservation, role: str) -> bool:
 # -- what facts do ---------------------------------------------------------------------------------------------------
 
 
-def resources_reserved(state: State, fact: ResourcesReserved) -> None:
-    """Move resources to another reservation."""
+def resources_reserved(state: State, fact: ResourcesReserved) -> RoleReservation | None:
+    """Move resources to another reservation; return the one that they were in, if any."""
     if not 0 <= fact.node < state.nodes.n or not state.nodes.up[fact.node] or not (fact.of or fact.mark):
         raise Contradiction(f"nothing can be reserved on node {fact.node}")
     ensure_resources(state, fact.amount)
-    here, since = state.frameworks.role_reservations.setdefault(state.cluster.specs[fact.node].name, {}), fact.at
+    here = state.frameworks.role_reservations.setdefault(state.cluster.specs[fact.node].name, {})
+    before = here.get(fact.of) if fact.of else None
     if fact.of:
-        reservation = here.get(fact.of)
-        if reservation is None or not reservation.there or _is_more(fact.amount, reservation.idle):
+        if before is None or not before.there or _is_more(fact.amount, before.idle):
             raise Contradiction(f"reservation {fact.of} has less idle than that")
-        _count(state, fact.node, reservation.role, fact.amount, -1, fact.at)
-        reservation.amount, since = plus(reservation.amount, fact.amount, -1), reservation.since
-        if not reservation.amount:
+        _count(state, fact.node, before.role, fact.amount, -1, fact.at)
+        before.amount = plus(before.amount, fact.amount, -1)
+        if not before.amount:
             del here[fact.of]
     elif not scheduling.amount_fits(state.view(), fact.node, vector(fact.amount, state.resources)):
         raise Contradiction(f"node {fact.node} has less free than that")
@@ -129,10 +129,11 @@ def resources_reserved(state: State, fact: ResourcesReserved) -> None:
         _count(state, fact.node, fact.role, fact.amount, 1, fact.at)
         new = RoleReservation(fact.role, {}, said=fact.said, whole=fact.whole, account=fact.account)
         reservation = here.setdefault(fact.mark, new)
-        reservation.since = _idle_since(state, reservation, fact.amount, since)
+        reservation.since = _idle_since(state, reservation, fact.amount, before.since if before is not None else fact.at)
         reservation.amount = plus(reservation.amount, fact.amount)
     if not here:
         del state.frameworks.role_reservations[state.cluster.specs[fact.node].name]
+    return before
 
 
 def _idle_since(state: State, reservation: RoleReservation, more: Quantities, at: float) -> float:
@@ -308,9 +309,7 @@ def _parts(state: State) -> F64:
     b, queues, n = state.groups, state.queues, state.queues.n
     active = queues.tasks[:n] > 0
     active[b.leaf[: b.n][b.head[: b.n] != NONE]] = active[[state.tree.rows[leaf] for leaf in state.frameworks.at]] = True
-    for row in range(n - 1, 0, -1):
-        active[queues.parent[row]] |= active[row]
-    weight, part = queues.weight[:n].min(axis=1) * active, np.ones(n)
+    weight, part = queues.weight[:n].min(axis=1) * with_all_above(active, queues.parent[:n]), np.ones(n)
     total = np.bincount(queues.parent[1:n], weight[1:], n)
     for row, above in enumerate(queues.parent[1:n].tolist(), 1):
         part[row] = part[above] * weight[row] / (total[above] or 1.0)

@@ -7,7 +7,7 @@ import numpy as np
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.queue_tree import QueueTree
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import I64, NONE, Bools
+from fairlead.scheduler.tables import NONE, Bools, with_all_above
 
 
 class ListedQueues(NamedTuple):
@@ -30,7 +30,7 @@ def listed_queues(state: State) -> ListedQueues:
     has[jobs.queue[: jobs.n][(jobs.id[: jobs.n] != NONE) & (jobs.waiting[: jobs.n] > 0)]] = True
     apart = {queue_of(reservation.role) for here in state.frameworks.role_reservations.values() for reservation in here.values()}
     has[[tree.rows[name] for name in apart if name in tree.rows]] = True
-    roles, has = _with_all_above(roles, queues.parent[:n]), _with_all_above(has, queues.parent[:n])
+    roles, has = with_all_above(roles, queues.parent[:n]), with_all_above(has, queues.parent[:n])
     once = np.array([name in tree.removed for name in tree.names], np.bool_)
     there = declared | roles | has
     return ListedQueues(there, there & once & ~declared & ~roles)
@@ -40,12 +40,3 @@ def _is_declared(tree: QueueTree, name: str) -> bool:
     """True if a queue is declared by name, or is a user's leaf under a ``*``; one with others below it is a role."""
     by_name = name in tree.declared or name in tree.inner
     return by_name or (tree.is_declared(name) and tree.rows[name] not in tree.children)
-
-
-def _with_all_above(those: Bools, parent: I64) -> Bools:
-    """Return some queues and all above them; parents come before their children."""
-    found, above = those.tolist(), parent.tolist()
-    for row in range(len(found) - 1, 0, -1):
-        if found[row]:
-            found[above[row]] = True
-    return np.array(found, np.bool_)

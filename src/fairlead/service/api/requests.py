@@ -1,6 +1,5 @@
 """Request bodies and parameters of the API, validated and bounded before anything else sees them."""
 
-import re
 from math import prod
 from signal import Signals
 from typing import Annotated, Any, Literal, Self
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fairlead.model.documents import check_queue_name, read_quantities
-from fairlead.model.ranges import read_ranges
+from fairlead.model.ranges import read_array
 from fairlead.model.specs import After, Call, Job, JobStatus, Quantities, Work
 from fairlead.scheduler.admission import MOST_TASKS, Refused
 
@@ -287,11 +286,8 @@ class JobRequest(JobFields):
         )
         if self.array is None:
             return prod(map(len, self.values)) if self.values else 1 if self.tasks is None else self.tasks, work
-        ranges, percent, at_most = self.array.partition("%")
-        if percent and not re.fullmatch("[0-9]{1,9}", at_most):
-            raise Refused(f"array: {self.array!r}: write how many tasks run at once at most after %, such as 1-100%5")
         try:
-            indices = read_ranges(ranges)
+            indices = read_array(self.array)
         except ValueError as error:
             raise Refused(f"array: {error}") from None
         return len(indices), work.with_indices(indices)
