@@ -7,7 +7,7 @@ RUN := .venv/bin/
 # Hundreds of processes are started here: none compiles anew what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo kernels test lint check messages bench bench-start docs recording fuzz test-page check-memory torture demo-ray ray-torture soak clean help
+.PHONY: demo kernels test lint check messages bench bench-start docs recording fuzz test-page check-memory torture demo-machines demo-ray ray-torture soak clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -61,9 +61,9 @@ lint: .venv/tools .venv/kernels
 check: lint  ## formatter, linter and type checker alone
 	$(RUN)mypy
 
-messages: .venv/tools  ## the Python of Mesos' messages, from their .proto files
-	cd src && ../.venv/bin/uv run --quiet --no-project --with grpcio-tools==1.76.0 python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-		fairlead/service/mesos/messages/*.proto
+messages: .venv/tools  ## the descriptors and types of Mesos' messages, from their .proto files
+	cd src && ../.venv/bin/uv run --quiet --no-project --with grpcio-tools==1.76.0 python -m grpc_tools.protoc -I. --pyi_out=. \
+		--descriptor_set_out=fairlead/service/mesos/messages/descriptors.binpb fairlead/service/mesos/messages/*.proto
 
 bench: .venv/tools .venv/kernels  ## speeds, as ratios against a named peer in the same run
 	$(RUN)python -m bench
@@ -93,12 +93,15 @@ check-memory: .venv/tools .venv/kernels  ## the tests of the kernels, and 2,000 
 torture: .venv/tools .venv/kernels  ## ten minutes of everything that a machine can do to a scheduler; its record is docs/reliability.json
 	$(RUN)python tests/torture.py $${FAIRLEAD_SECONDS:-600}
 
+demo-machines: .venv/kernels  ## the paper's example over three machines that joined, one of which is cut off in the middle
+	$(RUN)python examples/demo_machines.py
+
 demo-ray: .venv/tools .venv/kernels  ## the paper's example over two Ray nodes, one of which is killed in the middle
-	$(RUN)python examples/demo_ray.py
+	PYTHONPATH=. $(RUN)python examples/demo_ray.py
 
 ray-torture: .venv/tools .venv/kernels  ## what happens to machines of a Ray cluster, once each: some minutes
 	PYTHONPATH=. $(RUN)python tests/ray_torture.py
-	FAIRLEAD_LONG=1 $(RUN)pytest tests/test_ray_programs.py
+	FAIRLEAD_LONG=1 $(RUN)pytest tests/test_ray_programs.py tests/test_ray_authentication.py
 
 soak: .venv/tools .venv/kernels  ## an hour of mixed load; its picture is soak.html
 	$(RUN)python -m bench.soak $${FAIRLEAD_SECONDS:-3600}

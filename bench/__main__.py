@@ -17,8 +17,10 @@ ALL = [
     "outlooks",
     "claims",
     "promises",
+    "newcomers",
     "scarce",
     "remote",
+    "machines",
     "offers",
     "ray_nodes",
 ]

@@ -1,7 +1,7 @@
 """Throughput and latency of small Python calls: through fairlead, a ProcessPoolExecutor, and as Ray tasks.
 
-Two workers each. A ProcessPoolExecutor passes calls through a pipe; fairlead journals each, shares fairly, isolates tasks and
-enforces limits.
+Two workers each. A ProcessPoolExecutor passes calls through a pipe; fairlead also shares fairly, isolates tasks and enforces
+limits. How fairly: two programs with calls and a queue with jobs, each with more than fits, and what each had by the journal.
 """
 
 import concurrent.futures
@@ -9,16 +9,64 @@ import importlib.util
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import fairlead
 from bench.end_to_end import scheduler
+from fairlead.journal.journal import read_history
+from fairlead.journal.sql import SqlStore
+from fairlead.scheduler.effects import apply, new_state
+from fairlead.scheduler.entitlements import parts_of
 
 
 def square(x: int) -> int:
     return x * x
+
+
+def fairness(cpus: int, seconds: float = 10.0) -> None:
+    """Print what two programs and a queue of jobs had, relative to what DRF gives them."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        scheduler(Path(folder), cpus, queues=("A", "B", "jobs")) as home,
+        fairlead.Client(home, queue="A", memory=0) as one,
+        fairlead.Client(home, queue="B", memory=0) as other,
+    ):
+        for client in (one, other):
+            for _ in range(round(30 * cpus * seconds)):
+                client.submit(time.sleep, 0.05)
+        job = one.submit_job(["sleep", "0.3"], tasks=round(10 * cpus * seconds), queue="jobs", cpu=1)
+        time.sleep(seconds / 2)
+        since = time.time()
+        time.sleep(seconds)
+        until = time.time()
+        had, part = shares(home / "journal.db", since, until)
+        job.cancel()
+        for client in (one, other):
+            client._caller.abandon()
+    found = "  ".join(f"{queue} {100 * had[queue] / part[queue]:.1f}%" for queue in sorted(had))
+    print(f"           two programs and a queue of jobs on {cpus} CPUs had of their parts: {found}")
+
+
+def shares(journal: Path, since: float, until: float) -> tuple[Counter[str], Counter[str]]:
+    """Return the dominant share that each queue had in a time, and the one that it was entitled to, times seconds."""
+    had, part, at = Counter[str](), Counter[str](), since
+    with closing(SqlStore(journal, to_read=True)) as store:
+        known, _, facts = read_history(store, since)
+        state = known or new_state()
+        for fact in facts:
+            now = min(max(fact.at, at), until)
+            if now > at:
+                parts = parts_of(state)
+                for queue, has, entitled in zip(parts.queues.tolist(), parts.has, parts.entitled, strict=True):
+                    had[state.tree.names[queue]] += float(has) * (now - at)
+                    part[state.tree.names[queue]] += float(entitled) * (now - at)
+            at = now
+            apply(state, fact)
+    return had, part
 
 
 def measure(name: str, one: Callable[[int], Any], many: Callable[[range], list[int]], calls: int) -> None:
@@ -38,8 +86,8 @@ def measure(name: str, one: Callable[[int], Any], many: Callable[[range], list[i
     print(f"{speed:>9,.0f} calls/s   one at a time p50 {statistics.median(took) * 1e3:.2f} ms  p99 {p99 * 1e3:.2f} ms  {name}")
 
 
-def run(calls: int = 3000) -> None:
-    """Print all three; Ray's only if it is installed."""
+def run(calls: int = 3000, seconds: float = 10.0) -> None:
+    """Print all three; Ray's only if it is installed. Fairness is measured over some seconds."""
     print(f"calls      {calls:,} calls of a small Python function, two workers")
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -47,6 +95,8 @@ def run(calls: int = 3000) -> None:
         fairlead.Client(home, queue="A", memory=0) as client,
     ):
         measure("fairlead", lambda x: client.submit(square, x).result(), lambda xs: list(client.map(square, xs)), calls)
+    for cpus in (3, 5):
+        fairness(cpus, seconds)
     with concurrent.futures.ProcessPoolExecutor(2) as pool:
         measure("ProcessPoolExecutor", lambda x: pool.submit(square, x).result(), lambda xs: list(pool.map(square, xs)), calls)
     if importlib.util.find_spec("ray") is None:

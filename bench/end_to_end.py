@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,13 +22,17 @@ FAIRLEAD = Path(sys.executable).with_name("fairlead")
 
 
 @contextmanager
-def scheduler(folder: Path, cpus: int) -> Iterator[Path]:
-    """Run a scheduler with one queue, A; yield its data folder."""
+def scheduler(
+    folder: Path, cpus: int, command: Sequence[str | Path] = (FAIRLEAD,), queues: Sequence[str] = ("A",)
+) -> Iterator[Path]:
+    """Run a scheduler with queues by this command; yield its data folder."""
     config = folder / "fairlead.json"
-    config.write_text(json.dumps({"queue": [{"name": "A"}], "node": [{"name": "here", "capacity": {"cpu": cpus}}]}))
+    config.write_text(
+        json.dumps({"queue": [{"name": name} for name in queues], "node": [{"name": "here", "capacity": {"cpu": cpus}}]})
+    )
     home = folder / "home"
     server = subprocess.Popen(
-        [FAIRLEAD, "up", "--config", config, "--port", "0"],
+        [*command, "up", "--config", config, "--port", "0"],
         env={**os.environ, "FAIRLEAD_HOME": str(home)},
         stderr=subprocess.PIPE,
     )

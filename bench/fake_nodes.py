@@ -3,7 +3,8 @@
     python -m bench.fake_nodes FOLDER PORT DELAY TEARS
 
 They dial the scheduler's PORT. DELAY is the seconds before each answer, TEARS the connections broken per second. The line
-"freeze K" on standard input silences node K. FOLDER/fakes.json has their keys, and the scheduler's certificate.
+"freeze K" on standard input silences node K. FOLDER/fakes.json has their keys, and the scheduler's certificate; with `each`, they
+say that each has so many CPUs, and their tasks run until the line "end 0".
 """
 
 import asyncio
@@ -14,14 +15,14 @@ import ssl
 import sys
 from pathlib import Path
 
-from fairlead.engines.local import tls
+from fairlead import tls
 
 
 class FakeNode:
     """A node with its running tasks, and its ended ones that are not acknowledged."""
 
-    def __init__(self, delay: float) -> None:
-        self.delay, self.frozen = delay, False
+    def __init__(self, delay: float, each: int = 0) -> None:
+        self.delay, self.each, self.frozen = delay, each, False
         self.running: set[tuple[int, ...]] = set()
         self.ended: dict[tuple[int, ...], int] = {}
         self.lost_after, self.number = 30.0, 0
@@ -64,14 +65,20 @@ class FakeNode:
             case "lease":
                 self.lost_after = message["lost_after"]
             case "inventory":
-                self._say(saw="inventory", tasks=[*self.running, *self.ended], limits={})
+                about = {"capacity": {"cpu": 1000 * self.each}, "host": "127.0.0.1"} if self.each else {}
+                self._say(saw="inventory", tasks=[*self.running, *self.ended], limits={}, about=about)
+                for task in self.running:
+                    self._say(saw="started", task=task)
                 for task, outcome in self.ended.items():
                     self._report_end(task, outcome)
             case "start":
                 for task in tasks:
                     if task not in self.ended:
                         self._say(saw="started", task=task)
-                        self._end(task, 0)
+                        if self.each:
+                            self.running.add(task)
+                        else:
+                            self._end(task, 0)
             case "stop":
                 for task in tasks:
                     self._end(task, 2)
@@ -90,7 +97,7 @@ class FakeNode:
 async def main() -> None:
     folder, port, delay, tears = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
     keys = json.loads((folder / "fakes.json").read_text())
-    nodes, dialing = [FakeNode(delay) for _ in keys["own"]], []
+    nodes, dialing = [FakeNode(delay, keys.get("each", 0)) for _ in keys["own"]], []
     for node, own in zip(nodes, keys["own"], strict=True):
         (folder / "own.pem").write_text(own)
         dialing.append(asyncio.create_task(node.dial(port, tls.dialing(folder / "own.pem", keys["scheduler"]))))
@@ -98,7 +105,12 @@ async def main() -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), sys.stdin)
     tearing = asyncio.create_task(tear(nodes, tears)) if tears else None
     while line := await told.readline():
-        nodes[int(line.split()[1])].frozen = True
+        if line.startswith(b"end"):
+            for node in nodes:
+                while node.running:
+                    node._end(node.running.pop(), 0)
+        else:
+            nodes[int(line.split()[1])].frozen = True
     if tearing is not None:
         tearing.cancel()
 

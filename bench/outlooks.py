@@ -189,7 +189,7 @@ def rows(name: str, workload: Workload, most: int) -> list[str]:
 
 def run(scale: float = 1.0, most: int = 200, seeds: int = 3) -> None:
     """Print four rows for each trace and seed."""
-    print("| trace, seed | way | told | within | before | after | end by begin | no end | score, s | score, logs |")
+    print("| trace, seed | way | predicted | within | before | after | end by begin | no end | score, s | score, logs |")
     print("| --- " * 10 + "|")
     for seed in range(seeds):
         for name, workload in seeded(seed, scale):

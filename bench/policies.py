@@ -10,7 +10,6 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-import cvxpy
 import highspy
 import numpy as np
 
@@ -88,6 +87,8 @@ def _highest_level(demand: np.ndarray, speed: np.ndarray, ceiling: np.ndarray, r
 
 def by_clarabel(problem: fairlead.Problem) -> np.ndarray:
     """Maximize the Nash product with cvxpy."""
+    import cvxpy  # which takes a second to read
+
     most, _ = problem.most()
     x = cvxpy.Variable(len(most), nonneg=True)
     capped = np.flatnonzero(most >= 0)

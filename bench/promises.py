@@ -1,6 +1,7 @@
 """Cost and benefit of reservations: real traces with and without gangs, beside no reservations and the baselines.
 
-The cluster is small, so that jobs wait (:func:`bench.outlooks.busy`). Large jobs are openb's pods with eight GPUs, and in
+Arrivals are so fast that the most-used resource has each of LOADS, with SEEDS samples of each trace. Large jobs are openb's pods
+with eight GPUs, and in
 Facebook's days those that take 5 to 50% of the cluster with all tasks at once. With gangs a large job starts as a whole; of
 openb, `AT_ONCE` equal pods form a gang. A second table shows the CPU time that history, forecasts and reservations add.
 """
@@ -13,29 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from bench.forecasts import data_folder
 from bench.heart import one_task_jobs
-from bench.outlooks import busy
+from bench.outlooks import busy, seeded
 from bench.simulate import workload as many_alike
 from fairlead.model.specs import Settings
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.state import State
 from fairlead.simulate.measure import idle_for_promises
 from fairlead.simulate.run import Run, simulate
-from fairlead.simulate.traces import read_trace
 from fairlead.simulate.workload import Bools, Jobs, Workload, cut
 
-NEVER = 1e15
 AT_ONCE = 4
 """Pods of openb per gang."""
 
+LOADS, SEEDS = (0.75, 0.95, 2.0), 3
+
 WAYS: dict[str, Callable[[Workload], Run]] = {
-    "no reservations": lambda case: simulate(case, "drf", settings=Settings(reserve_after=NEVER), samples=20),
+    "no reservations": lambda case: simulate(case, "drf", settings=Settings(idle_budget=0.0), samples=20),
     "reservations": lambda case: simulate(case, "drf", samples=20),
-    "reservations, one leaf": lambda case: simulate(in_one_leaf(case), "drf", samples=20),
-    "fifo-strict": lambda case: simulate(case, "fifo-strict", samples=20),
+    "easy:drf": lambda case: simulate(case, "easy:drf", samples=20),
     "easy": lambda case: simulate(case, "easy", samples=20),
-    "easy, fair order and forecasts": lambda case: simulate(case, "easy:drf", samples=20),
 }
 
 
@@ -48,11 +46,6 @@ def large_jobs(case: Workload) -> Bools:
     need = np.array([[demand.get(r, 0) for r in case.resources] for demand in case.demands])[case.shape]
     share = (need * case.tasks[:, None] / np.maximum(1, total)).max(axis=1)
     return np.asarray((share >= 0.05) & (share <= 0.5))
-
-
-def in_one_leaf(case: Workload) -> Workload:
-    """Put all jobs into one leaf: first come, first served."""
-    return replace(case, leaf=np.zeros_like(case.leaf), leaves=["all"], queues=[])
 
 
 def with_gangs(case: Workload) -> Workload:
@@ -77,41 +70,48 @@ def with_gangs(case: Workload) -> Workload:
     return found.workload(f"{case.name} with gangs", case.nodes, case.queues)
 
 
-def line(name: str, runs: list[Run]) -> str:
-    """Return a line for several runs: waits of all, large and other jobs, and idle resources."""
-    wait = np.concatenate([run.waited / run.workload.tasks for run in runs])
-    ran = np.concatenate([~np.isnan(run.ended) for run in runs])
-    large = np.concatenate([large_jobs(run.workload) for run in runs])
-    columns = []
-    for which in (ran, ran & large, ran & ~large):
-        columns += [wait[which].mean(), np.quantile(wait[which], 0.99)]
-    idle = np.mean([max(idle_for_promises(run).values()) for run in runs])
-    return f"{name:<40}" + "".join(f"{x:>13,.0f}" for x in columns) + f"{idle:>9.2%}{int((~ran).sum()):>8,}"
-
-
-def cases(scale: float) -> list[tuple[str, list[Workload]]]:
-    """Return the available traces; openb on twelve sets of its machines, because few machines make results noisy."""
-    found = []
-    for name, case in busy(scale):
-        if name == "openb":
-            nodes = read_trace(data_folder() / "openb").nodes
-            found.append((name, [replace(case, nodes=nodes[k::24]) for k in range(0, 24, 2)]))
-        else:
-            found.append((name, [case]))
-    return found
+def at_load(case: Workload, load: float) -> Workload:
+    """Return a workload that arrives so fast that its tasks, while jobs arrive, are this multiple of the most-used resource."""
+    lasts = np.where(case.varied == 1, case.tasks, 1)
+    each = (case.needs[case.shape] / case.capacity.sum(axis=0))[np.repeat(np.arange(len(lasts)), lasts)]
+    each = each * np.repeat(np.where(case.varied == 1, 1, case.tasks), lasts)[:, None]
+    low, high = 1e-3, 1e3
+    while high > 1.001 * low:
+        speed = (low * high) ** 0.5
+        arrives = case.submit[-1] / speed
+        found = float((np.minimum(case.duration, arrives)[:, None] * each).sum(axis=0).max()) / arrives
+        low, high = (speed, high) if found < load else (low, speed)
+    return cut(case, speed=low)
 
 
 def shown(scale: float) -> None:
-    """Print a line for each trace, with and without gangs, and each way to schedule."""
-    heads = ("mean wait, s", "p99", "of large", "p99", "of others", "p99")
-    print(f"{'':<40}" + "".join(f"{head:>13}" for head in heads) + f"{'idle':>9}{'not run':>8}")
-    for name, traces in cases(scale):
+    """Print a line for each trace, with and without gangs, and each load: means over the samples."""
+    columns = ("mean wait: none", *list(WAYS)[1:], "of the better", "large: none", "reservations", "of none", "idle")
+    print(f"| trace | load | {' | '.join(columns)} |\n" + "| --- " * (len(columns) + 2) + "|")
+    samples = [seeded(seed, scale) for seed in range(SEEDS)]
+    for traces in zip(*samples, strict=True):
         for gangs in (False, True):
-            chosen = [with_gangs(trace) if gangs else trace for trace in traces]
-            large, jobs = int(large_jobs(chosen[0]).sum()), len(chosen[0].submit)
-            print(f"{name}{', gangs' * gangs}: {large:,} of {jobs:,} jobs are large")
-            for way, how in WAYS.items():
-                print(line(f"  {way}", [how(case) for case in chosen]), flush=True)
+            for load in LOADS:
+                chosen = [at_load(with_gangs(case) if gangs else case, load) for _, case in traces]
+                runs = {way: [how(case) for case in chosen] for way, how in WAYS.items()}
+                print(row(traces[0][0].split()[0] + ", gangs" * gangs, load, runs), flush=True)
+
+
+def row(name: str, load: float, runs: dict[str, list[Run]]) -> str:
+    """Return a line of the table: mean waits in seconds of all and of large jobs, and ratios."""
+    every = {way: mean_wait(found, large=False) for way, found in runs.items()}
+    none, kept = (mean_wait(runs[way], large=True) for way in ("no reservations", "reservations"))
+    better = min(every["no reservations"], every["easy:drf"])
+    idle = max(max(idle_for_promises(run).values()) for run in runs["reservations"])
+    waits = " | ".join(f"{wait:,.0f}" for wait in every.values())
+    ratios = f"{every['reservations'] / max(1e-9, better):.2f} | {none:,.0f} | {kept:,.0f} | {kept / max(1e-9, none):.2f}"
+    return f"| {name} | {load:.0%} | {waits} | {ratios} | {idle:.2%} |"
+
+
+def mean_wait(runs: list[Run], large: bool) -> float:
+    """Return the mean wait of the jobs that ran, or of the large ones; a job's is the mean of its tasks'."""
+    found = [(run.waited / run.workload.tasks)[~np.isnan(run.ended) & (large_jobs(run.workload) | (not large))] for run in runs]
+    return float(np.concatenate(found).mean())
 
 
 def seconds(case: Workload, **more: Any) -> float:
@@ -124,7 +124,7 @@ def added(case: Workload, rounds: int = 5) -> tuple[float, float]:
     """Return what reservations alone, and with history, add to CPU time: medians of paired runs, as fractions."""
     ratios = []
     for _ in range(rounds):
-        bare = seconds(case, settings=Settings(reserve_after=NEVER), history=0.0)
+        bare = seconds(case, settings=Settings(idle_budget=0.0), history=0.0)
         both = seconds(case), seconds(case, history=0.0)
         ratios.append((both[1] / bare - 1, both[0] / bare - 1))
     without, found = np.median(np.array(ratios), axis=0).tolist()
@@ -136,7 +136,7 @@ def _note(view: Any, rows: Any, lasted: Any) -> None:
         scheduling.note_duration(view, rows[k], 0, lasted[k], 1.0 * k)
 
 
-def noting(case: Workload, count: int = 200_000) -> float:
+def noting(case: Workload, count: int) -> float:
     """Return the CPU seconds to record a task's duration: the cost of forecasts that nobody reads."""
     states: list[State] = []
     few = cut(case, end=float(case.submit[min(100, len(case.submit) - 1)]) + 1)
@@ -149,7 +149,7 @@ def noting(case: Workload, count: int = 200_000) -> float:
     return (time.process_time() - began) / count
 
 
-def costs(scale: float) -> None:
+def costs(scale: float, rounds: int) -> None:
     """Print the CPU overhead of history, forecasts and reservations."""
     cases = {
         "one-task jobs, 1 machine, 80% load": one_task_jobs(round(60_000 * scale), 0.8),
@@ -162,9 +162,9 @@ def costs(scale: float) -> None:
         if case is None:
             continue
         simulate(case, samples=20)
-        bare = seconds(case, settings=Settings(reserve_after=NEVER), history=0.0)
-        without, both = added(case)
-        noted = noting(case) * float(case.tasks.sum())
+        bare = seconds(case, settings=Settings(idle_budget=0.0), history=0.0)
+        without, both = added(case, rounds)
+        noted = noting(case, round(200_000 * min(1.0, scale))) * float(case.tasks.sum())
         forecasts = noted / max(1e-9, bare - noted)
         print(f"{name:<40}{without:>14.0%}{both:>14.0%}{forecasts:>14.0%}{(1 + both) * (1 + forecasts) - 1:>10.0%}", flush=True)
 
@@ -173,8 +173,8 @@ def gangs_of_2010(scale: float) -> list[tuple[str, Workload]]:
     return [(name, with_gangs(case)) for name, case in busy(scale) if name == "FB-2010"]
 
 
-def run(scale: float = 1.0) -> None:
-    """Print both tables."""
+def run(scale: float = 1.0, rounds: int = 5) -> None:
+    """Print both tables; costs are medians of this many rounds."""
     print("## Promises")
     shown(scale)
-    costs(scale)
+    costs(scale, rounds)

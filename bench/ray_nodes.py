@@ -1,4 +1,4 @@
-"""Commands and Python calls on four real Ray nodes: through fairlead, by plain actors, and as Ray tasks.
+"""Commands and Python calls on four real Ray nodes: through fairlead, by plain actors, and as Ray tasks; and on four that joined.
 
 All run on this machine with the same parallelism. The actors, one per node, fork commands in batches, without limits, output
 files or journal: the upper bound. A plain Ray task runs the command in a Ray worker. Further results: the latency of one
@@ -7,6 +7,8 @@ command on an idle cluster, CPU time by component, and the time until a killed s
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,9 +23,9 @@ import psutil
 import fairlead
 from bench.calls import measure, square
 from bench.end_to_end import FAIRLEAD
+from bench.ray_trial import Trial
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
-from fairlead.engines.ray.trial import Trial
 
 NODES, EACH = 4, 4
 """Nodes, and declared CPUs of each."""
@@ -118,6 +120,36 @@ def cluster() -> Iterator[World]:
 
 
 @contextmanager
+def joined() -> Iterator[Path]:
+    """Run a scheduler over four nodes that joined, without Ray, while the context is open; return its home."""
+    with tempfile.TemporaryDirectory() as folder:
+        home, running = Path(folder, "home"), list[subprocess.Popen[bytes]]()
+        env = {**os.environ, "FAIRLEAD_HOME": str(home)}
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = "{}:{}".format(*free.getsockname())
+
+        def start(name: str, capacity: str, *words: str) -> None:
+            config = Path(folder, f"{name}.toml")
+            config.write_text(f'[[node]]\nname = "{name}"\ncapacity = {{ {capacity} }}\n')
+            command = [FAIRLEAD, *words, "--config", str(config)]
+            running.append(subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL))
+
+        try:
+            start("here", "scheduler = 1", "up", "--nodes", address)
+            _wait_for_nodes(home, 1)
+            for k in range(NODES):
+                token = subprocess.check_output([FAIRLEAD, "node", "token"], env=env, text=True, stderr=subprocess.DEVNULL)
+                there = str(home / f"n{k}")
+                start(f"n{k}", f'cpu = {EACH}, memory = "4Gi"', "node", "join", address, token.strip(), "--home", there)
+            _wait_for_nodes(home, 1 + NODES)
+            yield home
+        finally:
+            for process in reversed(running):
+                process.send_signal(signal.SIGINT)
+                process.wait()
+
+
+@contextmanager
 def _variable(name: str, value: str) -> Iterator[None]:
     before = os.environ.get(name)
     os.environ[name] = value
@@ -129,17 +161,17 @@ def _variable(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-def _wait_for_nodes(home: Path) -> None:
+def _wait_for_nodes(home: Path, count: int = NODES) -> None:
     until = time.monotonic() + 120
     while time.monotonic() < until:
         try:
             nodes = Connection(home, retry_seconds=0).get("/v1/nodes")["nodes"]
         except ServiceError:
             nodes = []
-        if sum(node["status"] == "up" for node in nodes) == NODES:
+        if sum(node["status"] == "up" for node in nodes) == count:
             return
         time.sleep(0.02)
-    raise SystemExit(f"{NODES} nodes did not come")
+    raise SystemExit(f"{count} nodes did not come")
 
 
 def _through_fairlead(home: Path, tasks: int, **more: Any) -> float:
@@ -172,13 +204,26 @@ def _cpu(home: Path) -> dict[str, float]:
     return used
 
 
+class Speed(NamedTuple):
+    """Commands per second, seconds of one alone, and CPU microseconds of each by component."""
+
+    rate: float
+    alone: float
+    used: dict[str, float]
+
+
+def speed(home: Path, tasks: int, one_by_one: int) -> Speed:
+    """Measure commands through a scheduler."""
+    _through_fairlead(home, NODES * EACH)
+    before = _cpu(home)
+    rate = tasks / _through_fairlead(home, tasks)
+    used = {name: 1e6 * (now - before[name]) / tasks for name, now in _cpu(home).items()}
+    return Speed(rate, sorted(_through_fairlead(home, 1) for _ in range(one_by_one))[one_by_one // 2], used)
+
+
 def commands(world: World, tasks: int, one_by_one: int, plain: dict[str, float]) -> None:
     """Print commands per second of all three, CPU time by component, and the latency of one command."""
-    _through_fairlead(world.home, NODES * EACH)
-    before = _cpu(world.home)
-    ours = tasks / _through_fairlead(world.home, tasks)
-    used = {name: 1e6 * (now - before[name]) / tasks for name, now in _cpu(world.home).items()}
-    latency = sorted(_through_fairlead(world.home, 1) for _ in range(one_by_one))[one_by_one // 2]
+    ours, latency, used = speed(world.home, tasks, one_by_one)
     actors, rays = tasks / plain["actors"], tasks / plain["tasks"]
     print(
         f"ray {tasks:,} x `true` over {NODES} nodes, {NODES * EACH} at a time: {ours:,.0f} tasks/s through fairlead, "
@@ -186,6 +231,20 @@ def commands(world: World, tasks: int, one_by_one: int, plain: dict[str, float])
         f"one alone takes {1000 * latency:.0f} ms through fairlead"
     )
     print("    CPU of each: " + ", ".join(f"{used[name]:,.0f} µs of {name}" for name in used))
+
+
+def joining(world: World, tasks: int, one_by_one: int, turns: int = 5) -> None:
+    """Print commands per second over nodes that joined, beside those over Ray's, in turns; the median of each counts."""
+    with joined() as home:
+        both = [(speed(world.home, tasks, one_by_one), speed(home, tasks, one_by_one)) for _ in range(turns)]
+    theirs, ours = (sorted(each)[turns // 2] for each in zip(*both, strict=True))
+    print(
+        f"the same over {NODES} nodes that joined, without Ray: {ours.rate:,.0f} tasks/s, {theirs.rate:,.0f} over Ray's nodes "
+        f"({ours.rate / theirs.rate:.0%}); one alone {1000 * ours.alone:.0f} ms ({1000 * theirs.alone:.0f})"
+    )
+    print(
+        "    CPU of each: " + ", ".join(f"{ours.used[name]:,.0f} ({theirs.used[name]:,.0f}) µs of {name}" for name in ours.used)
+    )
 
 
 def calls(world: World, count: int, plain: dict[str, float]) -> None:
@@ -227,6 +286,7 @@ def run(tasks: int = 2000, one_by_one: int = 20, count: int = 2000, adopted: int
     with cluster() as world:
         plain = by_ray(world.address, tasks, count)
         commands(world, tasks, one_by_one, plain)
+        joining(world, tasks, one_by_one)
         calls(world, count, plain)
         adopting(world, 0)
         adopting(world, adopted)

@@ -22,8 +22,7 @@ import psutil
 from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.engines.remote.members import LeasePolicy
 from fairlead.engines.step import Scheduler
-from fairlead.journal import Journal
-from fairlead.journal.memory import MemoryStore
+from fairlead.journal import Unrecorded
 from fairlead.model.specs import Job, Node, Queue, Settings, Work
 from fairlead.scheduler.facts import Configured, Fact, JobSubmitted
 from fairlead.scheduler.reports.listings import describe_job
@@ -60,7 +59,7 @@ class World:
         ring = self.engine._ring
         keys = {"scheduler": ring.certificate, "own": [ring.made_for(f"n{k}") for k in range(count)]}
         (folder / "fakes.json").write_text(json.dumps(keys))
-        self.scheduler = Scheduler(Journal(MemoryStore()), self.engine, self.clock)
+        self.scheduler = Scheduler(Unrecorded(), self.engine, self.clock)
         self.jobs = 0
         self.step(Configured(at=self.clock(), queues=[Queue("q")], settings=Settings()))
         for k in range(count):
@@ -75,7 +74,7 @@ class World:
     def step(self, *facts: Fact) -> None:
         self.scheduler.step([lambda state, now: facts] if facts else [])
 
-    def until(self, condition, seconds: float = 120) -> float:
+    def until(self, condition, seconds: float = 600) -> float:
         """Step until the condition holds; return the seconds that it took."""
         began = time.perf_counter()
         while not condition():
@@ -117,7 +116,7 @@ def world(count: int, **more: float) -> Iterator[World]:
 
 
 def _promise(lost_after: float) -> LeasePolicy:
-    return LeasePolicy(lost_after, grace=0.5, vouched=False)
+    return LeasePolicy(lost_after, grace=0.5)
 
 
 def measure(count: int, tasks: int, singles: int = 100, lost_after: float = LOST_AFTER) -> Measured:

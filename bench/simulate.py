@@ -19,6 +19,9 @@ from fairlead.simulate.run import simulate
 from fairlead.simulate.traces import read_trace
 from fairlead.simulate.workload import Jobs, Workload, cut, synthetic_nodes
 
+SIZES = ((100, 10), (1000, 10), (1000, 100), (10_000, 100), (10_000, 1000))
+"""Nodes and queues of clusters that grow."""
+
 
 def workload(nodes: int, queues: int, jobs: int, tasks: int = 100, busy: float = 0.95, seed: int = 0) -> Workload:
     """Return jobs of identical tasks at a load of `busy`; each queue has its own demand, times are whole seconds."""
@@ -78,7 +81,7 @@ def reading(scale: float) -> None:
 
 def run_without_cliff(scale: float) -> None:
     """Compare what needs more than each queue's own use with plain drf: CPU time of a task, in the same run."""
-    count = max(1000, round(50_000 * min(1.0, scale)))
+    count = max(100, round(50_000 * min(1.0, scale)))
     print(f"{count:,} jobs of one task on 100 nodes, CPU microseconds a task, and times as long as drf with 1,000 queues:")
     print("queues    drf           one `after`   hdrf          sdrf          ceei")
     base = 0.0
@@ -97,11 +100,11 @@ def run_without_cliff(scale: float) -> None:
 def run(scale: float = 1.0) -> None:
     print("## Simulator")
     timed(workload(10, 5, 20))  # warm up
-    took, found = timed(workload(1000, 100, round(20_000 * scale)))
+    took, found = timed(workload(1000, 100, max(20, round(20_000 * scale))))
     rate = f"{found.completed / took:,.0f} completions/s"
     print(f"1,000 nodes, 100 queues, jobs of 100 tasks: {rate} ({found.steps:,} steps, {took:.1f} s)")
 
-    small = workload(50, 10, round(200 * scale), tasks=20)
+    small = workload(50, 10, max(20, round(200 * scale)), tasks=20)
     took, found = timed(small)
     began = time.perf_counter()
     model = Model(small).go()
@@ -111,7 +114,7 @@ def run(scale: float = 1.0) -> None:
 
     print("as nodes and queues grow tenfold (tasks in the same ratio), in microseconds:")
     print("nodes    queues   a completion   a step   completions a step")
-    for nodes, queues in ((100, 10), (1000, 10), (1000, 100), (10_000, 100), (10_000, 1000)):
+    for nodes, queues in SIZES:
         case = workload(nodes, queues, max(20, round(nodes * 10 * min(1.0, scale))))
         took, found = timed(case)
         each, step, many = took / found.completed * 1e6, took / found.steps * 1e6, found.completed / found.steps

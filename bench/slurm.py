@@ -10,9 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 import fairlead.client.notify
-from fairlead.cli.failure import Failure
 from fairlead.cli.script_options import script_options, shell_of
 from fairlead.cli.slurm_prologue import check_body, wrapped
+from fairlead.failure import Failure
 
 GPUS = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A40", "Tesla-V100-SXM2-16GB")
 

@@ -1,4 +1,4 @@
-"""Writes into the pages what the program itself says: the options of each command, the paths of the API, what becomes of a task.
+"""Writes into the pages what the program itself says: options of commands, paths of the API, metrics, statuses of a task.
 
 `python docs/site.py` does it, from `<!-- options: NAME -->`, or a comment with the name of a function below, to `<!-- end -->`.
 """
@@ -18,7 +18,7 @@ from fairlead.scheduler.statuses import EVENT_NAMES, IMPOSSIBLE, LIFECYCLES, STA
 
 def filled(page: str) -> str:
     """A page with what the program says put in."""
-    made = "|".join(each.__name__ for each in (commands, endpoints, access, reliability, lifecycles, transitions))
+    made = "|".join(each.__name__ for each in (commands, endpoints, access, reliability, lifecycles, transitions, metrics))
     page = re.sub(rf"(<!-- ({made}) -->\n).*?(<!-- end -->)", lambda m: m[1] + globals()[m[2]]() + m[3], page, flags=re.DOTALL)
     return re.sub(
         r"(<!-- options: ([\w ]+) -->\n).*?(<!-- end -->)", lambda m: m[1] + options(m[2]) + m[3], page, flags=re.DOTALL
@@ -69,6 +69,18 @@ def endpoints() -> str:
             told = operation.get("description", "").split("\n\n")[0].replace("\n", " ")
             who = ROUTES[method.upper(), path].who.value
             lines.append(f"| `{method.upper()} {path}` | {who} | {told} |")
+    return "\n".join(lines) + "\n\n"
+
+
+def metrics() -> str:
+    """The metrics of a scheduler, as a table."""
+    from fairlead.service.metrics import exposition
+
+    lines = ["", "| metric | type | what |", "| --- | --- | --- |"]
+    told = dict(re.findall(r"^# HELP (\S+) (.*)", exposition([], []).decode(), re.MULTILINE))
+    for name, kind in re.findall(r"^# TYPE (\S+) (\S+)", exposition([], []).decode(), re.MULTILINE):
+        if not name.endswith("_created"):
+            lines.append(f"| `{name}` | {kind} | {told[name]} |")
     return "\n".join(lines) + "\n\n"
 
 

@@ -31,15 +31,15 @@ name = "paper"
 capacity = { cpu = 9, memory = "18Gi" }
 """
 
-TASK = 'me="$FAIRLEAD_JOB.$FAIRLEAD_INDEX $$"; echo start $me >> "$LEDGER"; sleep 1.5; echo end $me >> "$LEDGER"'
-
-A_TASKS, B_TASKS = 44, 16
+TASK = 'me="$FAIRLEAD_JOB.$FAIRLEAD_INDEX $$"; echo start $me >> "$LEDGER"; sleep "$LONG"; echo end $me >> "$LEDGER"'
 
 FAIRLEAD = Path(sys.executable).with_name("fairlead")
 
 
 class Demo:
-    """A scheduler in a temporary folder."""
+    """A scheduler in a temporary folder, and tasks of so many seconds."""
+
+    seconds, tasks = 1.5, {"A": 44, "B": 16}
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -65,10 +65,26 @@ class Demo:
                     raise
                 time.sleep(0.05)
 
-    def submit(self, queue: str, cpu: int, memory: str, tasks: int) -> None:
+    def until(self, status: str, count: int) -> None:
+        """Wait until `count` nodes have a status."""
+        until = time.monotonic() + 120
+        while True:
+            try:
+                nodes = Connection().get("/v1/nodes")["nodes"]
+                if sum(node["status"] == status for node in nodes) == count:
+                    return
+            except ServiceError:
+                if self.server is None or self.server.poll() is not None:
+                    raise
+            if time.monotonic() > until:
+                raise SystemExit(f"\nNOT SEEN: {count} nodes that are {status}")
+            time.sleep(0.1)
+
+    def submit(self, queue: str, cpu: int, memory: str) -> None:
         """Submit a user's job with the command line."""
+        tasks = self.tasks[queue]
         command = [FAIRLEAD, "submit", "--queue", queue, "--cpu", str(cpu), "--memory", memory, "--tasks", str(tasks)]
-        command += ["--env", f"LEDGER={self.ledger}", "--", "sh", "-c", TASK]
+        command += ["--env", f"LEDGER={self.ledger}", "--env", f"LONG={self.seconds}", "--", "sh", "-c", TASK]
         number = subprocess.check_output(command, text=True).strip()
         self.say(f"user {queue} submits job {number}: {tasks} tasks of {cpu} CPU and {memory}")
 
@@ -123,12 +139,23 @@ class Demo:
         entries = self.entries()
         starts = Counter(task for what, task, _ in entries if what == "start")
         ends = Counter(task for what, task, _ in entries if what == "end")
-        wanted = {f"1.{i}" for i in range(A_TASKS)} | {f"2.{i}" for i in range(B_TASKS)}
+        wanted = {f"1.{i}" for i in range(self.tasks["A"])} | {f"2.{i}" for i in range(self.tasks["B"])}
         if set(starts) != wanted or set(ends) != wanted:
             raise SystemExit(f"\nTASKS WERE LOST: {sorted(wanted - set(ends))}")
         if max(starts.values()) > 1 or max(ends.values()) > 1:
             raise SystemExit(f"\nTASKS RAN TWICE: {[task for task, n in starts.items() if n > 1]}")
         self.say(f"SEEN: {len(wanted)} tasks, each started once and ended once; none was lost, none ran twice")
+
+    def count_done(self) -> None:
+        """Check that every task ended once; those on a lost node may start again."""
+        entries = self.entries()
+        starts = Counter(task for what, task, _ in entries if what == "start")
+        ends = Counter(task for what, task, _ in entries if what == "end")
+        wanted = {f"1.{i}" for i in range(self.tasks["A"])} | {f"2.{i}" for i in range(self.tasks["B"])}
+        if set(ends) != wanted or max(ends.values()) > 1:
+            raise SystemExit(f"\nNOT DONE ONCE: {sorted(wanted - set(ends))} {[t for t, n in ends.items() if n > 1]}")
+        again = sum(starts.values()) - len(wanted)
+        self.say(f"SEEN: {len(wanted)} tasks, each done once; starts after the loss of a node: {again}")
 
 
 def fair(queues: dict[str, Any]) -> bool:
@@ -150,8 +177,8 @@ def main() -> None:
         demo = Demo(Path(folder))
         try:
             demo.up()
-            demo.submit("A", 1, "4Gi", A_TASKS)
-            demo.submit("B", 3, "1Gi", B_TASKS)
+            demo.submit("A", 1, "4Gi")
+            demo.submit("B", 3, "1Gi")
             demo.watch("3 and 2 running tasks, a dominant share of 2/3 each", fair, 15)
             demo.kill()
             demo.up()

@@ -54,12 +54,12 @@ def openb(data: Path, part: float) -> list[Workload]:
     return [replace(days, name=f"{trace.name}, {k + 1} of 8", nodes=trace.nodes[k::8]) for k in range(8)]
 
 
-def run(data: Path, part: float = 1.0) -> list[dict[str, Any]]:
-    """Simulate all with and without preemption; return the summaries."""
+def run(workloads: list[Workload], looks: int = LOOKS) -> list[dict[str, Any]]:
+    """Simulate all without and with preemption; return the summaries."""
     found = []
-    for workload in map(guaranteed, (facebook(data, part), *openb(data, part))):
+    for workload in map(guaranteed, workloads):
         for revoke in (False, True):
-            done = simulate(workload, settings=Settings(revoke=revoke), samples=LOOKS)
+            done = simulate(workload, settings=Settings(revoke=revoke), samples=looks)
             found.append({**summary(done), "workload": workload.name})
     return found
 
@@ -79,7 +79,8 @@ def table(found: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     data = Path(sys.argv[1]) if len(sys.argv) > 1 else data_folder()
-    print(table(run(data, float(sys.argv[2]) if len(sys.argv) > 2 else 1.0)))
+    part = float(sys.argv[2]) if len(sys.argv) > 2 else 1.0
+    print(table(run([facebook(data, part), *openb(data, part)])))
 
 
 if __name__ == "__main__":

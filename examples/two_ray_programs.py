@@ -3,7 +3,7 @@
 Ada starts six programs at once, Ben four some seconds later. Each uses four of the eight CPUs. Without fairlead each makes its
 own placement group, and waits until Ray has room for it. Through fairlead each is a job (`fairlead submit --ray`).
 
-    python examples/two_ray_programs.py [figure.svg]
+    PYTHONPATH=. python examples/two_ray_programs.py [figure.svg]
 """
 
 import itertools

@@ -27,6 +27,7 @@ from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.member import supervisor_in
 from fairlead.processes import cores
 from forked import Fairlead, run
+from random_cases import cases
 
 pytest_plugins = ["leftovers"]
 
@@ -38,7 +39,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Random tests try the same cases each time, so a change is what makes one fail; `make fuzz` looks for other cases.
-settings.register_profile("same", derandomize="FAIRLEAD_FUZZ" not in os.environ)
+# None fails for being slow.
+settings.register_profile("same", max_examples=cases(50), derandomize="FAIRLEAD_FUZZ" not in os.environ, deadline=None)
 settings.load_profile("same")
 
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
@@ -84,6 +86,11 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first, so that nothing runs alone at the end."""
+    items.sort(key=lambda item: item.path.stem not in ("test_types", "test_schema"))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,12 +12,13 @@ from conftest import supervisor_of
 from fairlead.engines.contract import Launches, NodeDown, Where
 from fairlead.engines.local.member import Membership, start_member
 from fairlead.engines.remote.engine import RemoteEngine, Serving
+from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Node, Work
 from fake_engine import Attempt, columns, rows
 
-SHORT_LEASE = LeasePolicy(lost_after=1.2, grace=0.3, vouched=False)
-LONG_LEASE = LeasePolicy(lost_after=60.0, grace=5.0, vouched=False)
+SHORT_LEASE = LeasePolicy(lost_after=1.2, grace=0.3)
+LONG_LEASE = LeasePolicy(lost_after=60.0, grace=5.0)
 
 
 class Fleet:
@@ -32,10 +33,10 @@ class Fleet:
         self.started, self.ended, self.known, self.news = set(), {}, {}, []
         self.serve()
 
-    def place(self, name: str, engine: RemoteEngine | None = None) -> None:
+    def place(self, name: str, engine: RemoteEngine | None = None, **shares) -> None:
         """The supervisor of a node runs, and dials a scheduler, by default the last."""
         to = engine or self.engine
-        own, there = to._ring.made_for(name), {"version": "0"}
+        own, there = to._ring.made_for(name), {"version": "0", **shares}
         start_member(self.folder / name, Membership(own, to._ring.certificate, ["127.0.0.1"], to.port, there))
 
     def serve(self, **more) -> None:
@@ -58,7 +59,8 @@ class Fleet:
         names = list(places)
         attempts = [attempt for some in places.values() for attempt in some]
         node = np.repeat(np.arange(len(names)), [len(some) for some in places.values()])
-        self.engine.start(Launches(columns(attempts), node, names, {attempt.job: job for attempt in attempts}))
+        gangs = {attempt.job: [name for name, some in places.items() for _ in some] for attempt in attempts}
+        self.engine.start(Launches(columns(attempts), node, names, {attempt.job: job for attempt in attempts}, gangs=gangs))
 
     def where(self, **counts: int) -> Where:
         """So many attempts on each node, in order."""
@@ -68,7 +70,7 @@ class Fleet:
         seen = self.engine.poll()
         if seen.known is not None:
             known = rows(seen.known)
-            self.known |= {name: set(known) for name in seen.of}
+            self.known |= {name: set(known) for name in seen.of if name in self.names}
         self.started.update(rows(seen.started))
         outcomes = zip(seen.ended.outcome.tolist(), seen.ended.code.tolist(), strict=True)
         self.ended.update(zip(rows(seen.ended.attempts), outcomes, strict=True))
@@ -113,3 +115,20 @@ class Fleet:
             time.sleep(0.02)
         for process in left:
             process.kill()
+
+
+class JoinedFleet(Fleet):
+    """The same nodes as members, which say themselves what they share; the scheduler's own machine is a node beside."""
+
+    def place(self, name: str, engine: RemoteEngine | None = None, **shares) -> None:
+        super().place(name, engine, capacity=self.nodes[name].capacity, labels={}, **shares)
+
+    def serve(self, **more) -> None:
+        serving = Serving(self.home, lambda: None, self.promise, ("127.0.0.1", 0), **more)
+        self.engine = JoinedEngine(serving, Node("own", {"none": 1}), "me")
+        self.engine.serve("fleet", time.monotonic_ns())
+        self.engine.know({})
+        for name in self.names:
+            self.place(name)
+        self.until(lambda: {*self.names} < {node.name for node in self.engine.nodes})
+        self.nodes = {node.name: node for node in self.engine.nodes}

@@ -198,7 +198,7 @@ class Actor:
     def _do(self, todo: dict) -> list:
         self.process.stdin.write(json.dumps(todo) + "\n")
         self.process.stdin.flush()
-        ready, _, _ = select.select([self.process.stdout], [], [], 60)
+        ready, _, _ = select.select([self.process.stdout], [], [], 150)
         assert ready, f"{self.name} has no answer: {todo}"
         line = self.process.stdout.readline()
         assert line, f"{self.name} went away: {todo}"

@@ -7,10 +7,11 @@ from math import floor, inf
 
 import numpy as np
 
+from fairlead.scheduler.kernel.constants import ENTITLEMENT_TOLERANCE
 from fairlead.scheduler.preemption.claims import entitled_by_queue, lower_runs
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
-from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.tables import APART, NONE
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Planner:
     """Plans the next claim of a bucket whose leaf is below its guarantee. No room is kept for claims yet."""
 
     def __init__(self, state: State, now: float, bucket: int) -> None:
-        self.state, self.now, self.group = state, now, bucket
+        self.state, self.now, self.group, self.oversized = state, now, bucket, False
         self.need = state.shapes.demand[state.groups.shape_row[bucket]]
         self.wanted = max(1, int(state.groups.gang[bucket]))
         self.entitled = entitled_by_queue(state)
@@ -113,19 +114,24 @@ class Planner:
         if not state.nodes.up[n] or state.nodes.draining[n] or not mask[n]:
             return 0
         room = self.room[n] + sum((run.nodes.count(n) * np.array(run.demand) for run in paid), np.zeros_like(self.need))
-        return max(0, min(int(room[r] // self.need[r]) for r in range(len(self.need)) if self.need[r]))
+        most = min(int(room[r] // self.need[r]) for r in range(len(self.need)) if self.need[r])
+        return max(0, min(1, most) if state.shapes.fit[state.groups.shape_row[self.group]] == APART else most)
 
     def fits(self, paid: list[Run]) -> bool:
         return sum(self.hosts(n, paid) for n in range(self.state.nodes.n)) >= self.wanted
 
-    def is_eligible_victim(self, run: Run, paid: list[Run]) -> bool:
-        queues = self.state.queues
+    def may_pay(self, run: Run) -> bool:
         line = self.up(run.leaf)
-        if run.safe or run.leaf == self.path[0] or not all(queues.revocable[q] for q in line):
+        if run.safe or run.leaf == self.path[0] or not all(self.state.queues.revocable[q] for q in line):
             return False
         meet = next(q for q in line if q in self.path)
-        if self.path[self.path.index(meet) - 1] not in self.asked:
+        return self.path[self.path.index(meet) - 1] in self.asked
+
+    def is_eligible_victim(self, run: Run, paid: list[Run]) -> bool:
+        if not self.may_pay(run):
             return False
+        queues, line = self.state.queues, self.up(run.leaf)
+        meet = next(q for q in line if q in self.path)
         for q in line[: line.index(meet)]:
             after = self.has(q, [*paid, run])
             for r in range(len(after)):
@@ -242,11 +248,11 @@ class Planner:
 
     def serves(self, some: list[Run], ranked: bool) -> bool:
         """Whether some may pay together, and serve the claim: of class PRIORITY, where it is ranked, else GUARANTEE."""
-        may = (
-            self.may_for_priority(some)
-            if ranked
-            else all(self.is_eligible_victim(r, [o for o in some if o is not r]) for r in some)
-        )
+        if ranked:
+            may = self.may_for_priority(some)
+        else:
+            may = all(self.is_eligible_victim(r, [o for o in some if o is not r]) for r in some)
+            may = may or (self.oversized and all(map(self.may_pay, some)))
         may = may and not any(self.claims_itself(run, some) for run in some)
         return may and self.fits(some) and self.within_limits(some)
 
@@ -266,6 +272,57 @@ class Planner:
             ((self.has(q, some) + more < queues.guarantee[q]) & (gone > more)).any() for q in self.path[:-1]
         )  # fmt: skip
 
+    def serves_together(self, some: list[Run]) -> bool:
+        """Whether some, of lower priority in the claim's leaf or of others above their fair share, serve a claim by priority."""
+        own = [run for run in some if run.leaf == self.path[0]]
+        priority = int(self.state.groups.priority[self.group])
+        if any(run.safe or not all(self.state.queues.revocable[q] for q in self.up(run.leaf)) for run in some):
+            return False
+        if any(run.priority >= priority for run in own) or any(self.claims_itself(run, some) for run in some):
+            return False
+        if any(self.share(run.leaf, some, run) <= self.most(run.leaf) for run in some if not run.spare):
+            return False
+        kept = all(self.keeps_guarantee(q, some) for q in range(1, self.state.queues.n))
+        return kept and self.may_add(some) and self.fits(some) and self.within_limits(some)
+
+    def may_add(self, some: list[Run]) -> bool:
+        """Whether those of other leaves may be victims: the claim ends within its fair share, and they above theirs."""
+        queues = self.state.queues
+        for run in [run for run in some if run.leaf != self.path[0]]:
+            line = self.up(run.leaf)
+            meet = next(q for q in line if q in self.path)
+            if any(self.share(q, some) > self.most(q) for q in self.path[: self.path.index(meet)]):
+                return False
+            for q in line[:-1]:
+                least = self.entitled[q] if q not in self.path else min(self.entitled[q], self.share_of(self.left[q]))
+                if floor((self.share(q, some) - least) * 2.0**30 + 0.5) < 0:
+                    return False
+            left = [other for other in self.runs if other.leaf == run.leaf and other not in some]
+            if queues.priority_revokes[run.leaf] and any(other.priority < run.priority for other in left):
+                return False
+        return True
+
+    def share_of(self, amounts: np.ndarray) -> float:
+        return max(a / c for a, c in zip(amounts.tolist(), self.state.cluster.total.tolist(), strict=True) if c)
+
+    def share(self, q: int, some: list[Run], back: Run | None = None) -> float:
+        """What a queue has with some gone and the claim served, and one of them back."""
+        has = self.has(q, some) + (self.wanted * self.need if q in self.path else 0)
+        return self.share_of(has + (len(back.tasks) * np.array(back.demand) if back else 0))
+
+    def most(self, q: int) -> float:
+        return float(self.entitled[q] * (1 + ENTITLEMENT_TOLERANCE))
+
+    def keeps_guarantee(self, q: int, some: list[Run]) -> bool:
+        """Whether a queue keeps its guarantee of what its victims use; or what it had, if it is above the claim too."""
+        uses = np.any(
+            [np.array(run.demand) > 0 for run in some if q in self.up(run.leaf)] or [np.zeros(len(self.need), bool)], axis=0
+        )
+        after, least = self.has(q, some), self.state.queues.guarantee[q]
+        if q in self.path:
+            after, least = after + self.wanted * self.need, np.minimum(least, self.left[q])
+        return not (after < least)[uses].any()
+
     def within_limits(self, some: list[Run]) -> bool:
         """Whether the claim breaks no limit above it; what revocable jobs use is nothing to that."""
         bound = [run for run in self.runs if run.spare and run not in some]
@@ -277,12 +334,13 @@ class Planner:
         return True
 
     def any_plan(self, ranked: bool) -> list[Run] | None:
-        """The first of all sets of runs that serves the claim."""
+        """The first of all sets of runs that serves the claim, with oversized tasks only where no set does without."""
         helps = [run for run in self.runs if not run.safe]
-        for chosen in range(2 ** len(helps)):
-            some = [run for k, run in enumerate(helps) if chosen >> k & 1]
-            if self.serves(some, ranked):
-                return some
+        for self.oversized in (False, True):
+            for chosen in range(2 ** len(helps)):
+                some = [run for k, run in enumerate(helps) if chosen >> k & 1]
+                if self.serves(some, ranked):
+                    return some
         return None
 
     def is_ranked(self) -> bool:

@@ -2,11 +2,14 @@
 
 import contextlib
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import psutil
+from bench.ray_trial import Trial
 
-from conftest import Live
-from fairlead.engines.ray.trial import Trial
+from conftest import Live, supervisor_of
 
 SOONER = {
     "RAY_health_check_initial_delay_ms": "1000",
@@ -22,14 +25,31 @@ class Cluster(Live):
 
     def __init__(self, folder):
         super().__init__(folder)
+        self.lost_after = "60"
         self.config.write_text("")
         self.env |= SOONER
         # A process of its own: what is forked from the tests may have loaded what Ray does not stand.
         self.env["PYTHONPATH"] = ""
 
     def start_up(self, count=4):
-        self.up("--engine", "ray", "--try", str(count), "--lost-after", "3")
+        """Start Ray's nodes, or find them, and the scheduler."""
+        self.home.mkdir(mode=0o700, exist_ok=True)
+        words = [sys.executable, "-m", "bench.ray_trial", str(self.home), str(count)]
+        root, env = Path(__file__).parent.parent, {"RAY_AUTH_MODE": "disabled", **self.env}
+        done = subprocess.run(words, cwd=root, env=env, stdout=subprocess.PIPE, text=True, timeout=180, check=True)
+        self.up("--engine", "ray", "--ray-address", done.stdout.strip(), "--lost-after", self.lost_after)
         self.until(lambda: len(self.nodes("up")) == count, 60)
+
+    def end(self, *how):
+        """End the scheduler, and then Ray's nodes."""
+        status = super().end(*how)
+        Trial(self.home).end()
+        return status
+
+    def supervisor_on(self, name):
+        (folder,) = (self.home / "nodes").glob(f"*/{name}")
+        (found,) = supervisor_of(folder)
+        return found
 
     def nodes(self, status):
         return [node["name"] for node in self.ask("nodes")["nodes"] if node["status"] == status]

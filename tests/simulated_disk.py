@@ -9,9 +9,10 @@ import pickle
 import struct
 import zlib
 
+from tests.memory_store import MemoryStore
+
 from fairlead.journal import head
 from fairlead.journal.head import Head
-from fairlead.journal.memory import MemoryStore
 from fairlead.journal.store import Damaged, JournalFull, TakenOver
 
 SECTOR = 512
@@ -84,7 +85,7 @@ class Disk:
 
 
 class DiskStore(MemoryStore):
-    """A store on such a disk, as one process has it open; see :class:`fairlead.journal.store.Store`.
+    """A store on such a disk, as one process has it open; see :class:`fairlead.journal.sql.SqlStore`.
 
     Raises Damaged where the head knows of starts that the log does not, or is missing.
     """

@@ -25,6 +25,7 @@ from fairlead.scheduler import snapshot
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import TABLES
+from worlds import list_jobs
 
 DATA = Path(__file__).parent / "data"
 JOURNAL = DATA / f"journal-{SCHEMA_VERSION}.db"
@@ -69,9 +70,22 @@ def every_fact() -> list[f.Fact]:
         f.TasksRevoked(
             at=43.0, **attempts(1, 1), claim=f.Claim(job=3, why="guarantee", queue="A", resource="cpu", has=1000, of=2000)
         ),
-        f.TasksFinished(at=44.0, **attempts(1, 1), **ends(f.Outcome.SIGNALLED, 15), cpu=np.array([700]), peak=np.array([5 * G])),
+        f.TasksFinished(
+            at=44.0,
+            **attempts(1, 1),
+            **ends(f.Outcome.SIGNALLED, 15),
+            cpu=np.array([700]),
+            peak=np.array([5 * G]),
+            calls=np.array([3]),
+            called=np.array([40]),
+        ),
         f.NodeLost(at=45.0, node="n2"),
         f.NodeForgotten(at=45.0, node="n2"),
+        f.NodeTokenMade(at=45.1, hash="00", until=99.0),
+        f.NodeTokenMade(at=45.1, hash="11", until=99.0, node="n9"),
+        f.NodeAdmitted(at=45.2, node="n1", certificate="PEM", token="00"),
+        f.NodeAdmitted(at=45.2, node="n8", certificate="PEM 8"),
+        f.NodeLeft(at=45.3, node="n8"),
         f.NodeDrained(at=46.0, node="n1"),
         f.NodeResumed(at=47.0, node="n1"),
         f.NodeDrained(at=48.0, node="n1"),
@@ -83,7 +97,14 @@ def every_fact() -> list[f.Fact]:
         f.JobCancelled(at=51.0, id=5, indices=[1]),
         f.TasksPlaced(at=52.0, **attempts(1, 1, attempt=2), node=np.array([0])),
         f.TasksStarted(at=53.0, **attempts(1, 1, attempt=2)),
-        f.FactsLost(at=54.0, count=3),
+        f.JobSubmitted(
+            at=53.5,
+            id=6,
+            job=Job("A", cpu, retries=1, retry_delay=9.0, begin=54.0, name="one", singleton=True),
+            more=[Job("lab/bo", cpu, held=True)],
+        ),
+        f.JobsDue(at=54.0, ids=[6]),
+        f.FactsLost(at=54.0, count=1),
         *offers(),
     ]
 
@@ -144,7 +165,7 @@ def ends(outcome: f.Outcome, code: int) -> dict[str, np.ndarray]:
 
 def told(state: State) -> dict:
     """What people read of a state."""
-    pages = {"jobs": report.list_jobs(state)["jobs"], "queues": report.list_queues(state), "nodes": report.list_nodes(state)}
+    pages = {"jobs": list_jobs(state)["jobs"], "queues": report.list_queues(state), "nodes": report.list_nodes(state)}
     return json.loads(json.dumps(pages))
 
 
@@ -178,7 +199,7 @@ def copy_to(folder: Path, journal: Path = JOURNAL) -> Path:
     path = folder / "journal.db"
     shutil.copyfile(journal, path)
     shutil.copyfile(head.path_of(journal), head.path_of(path))
-    adopt(path)
+    adopt(path, last=1)  # nothing ran that it does not contain
     return path
 
 

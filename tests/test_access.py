@@ -43,7 +43,7 @@ def filled(text, things):
         if f"{{{name}}}" in text:
             text = text.replace(f"{{{name}}}", getattr(things, name)())
     names = {"job": things.job, "ended": things.ended, "session": things.session, "node": "n1"}
-    names |= {"index": "0", "stream": "out", "payload": "0" * 32}
+    names |= {"index": "0", "stream": "out", "name": "0" * 32, "payload": "0" * 32, "lease": "1"}
     for name, value in names.items():
         text = text.replace(f"{{{name}}}", value)
     return text

@@ -130,7 +130,7 @@ def test_a_picture_is_drawn(call, tmp_path):
     assert (wrong.returncode, wrong.stderr) == (1, "fairlead: nowhere/out.html: cannot be written: No such file or directory\n")
 
 
-def test_a_policy_of_ones_own_as_documented(call, tmp_path):
+def test_a_policy_of_ones_own_as_documented(call, tmp_path, monkeypatch):
     """The documented package, installed, allocates, simulates and sweeps; what it cannot do is refused by its name."""
     page = Path(__file__).parents[1].joinpath("docs/commands/allocate.md").read_text()
     code = re.search("<!-- policy -->\n```python(.*?)```", page, re.DOTALL)[1]
@@ -141,19 +141,15 @@ def test_a_policy_of_ones_own_as_documented(call, tmp_path):
     points = "equal-tasks = equal_tasks:policy\nwhole = equal_tasks:whole\nempty = equal_tasks:empty\nlost = nowhere:policy\n"
     (folder / "entry_points.txt").write_text(f"[fairlead.policies]\n{points}")
     assert 'equal-tasks = "equal_tasks:policy"' in page
+    words = [FAIRLEAD, "allocate", "problem.toml", "-p", "equal-tasks", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-
-    def own(*words):
-        return subprocess.run(
-            [FAIRLEAD, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
-        )
-
-    found = json.loads(own("allocate", "problem.toml", "-p", "equal-tasks", "--json").stdout)["results"][0]["users"]
-    assert [user["tasks"] for user in found] == [2.25, 2.25]
+    told = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False).stdout
+    assert [user["tasks"] for user in json.loads(told)["results"][0]["users"]] == [2.25, 2.25]
+    monkeypatch.syspath_prepend(tmp_path)  # and from here on in this process
     (tmp_path / "t.csv").write_text("submit,queue,tasks,duration,cpu\n0,big,40,10,3\n0,small,40,10,1\n")
     for command in (["simulate"], ["sweep", "--out", "o", "--workers", "1"]):
         numbers = [*command, "t.csv", "--nodes", "1", "--node", "cpu=8", "-p", "equal-tasks,drf", "--json"]
-        told = json.loads(own(*numbers).stdout)
+        told = json.loads(call(*numbers).stdout)
         runs = told.get("runs") or [each["numbers"] for each in told["points"]]
         share = [{queue["name"]: queue["share"] for queue in run["over time"]["queues"]} for run in runs]
         assert share[0]["big"] > share[1]["big"], "as many tasks, of three times the size"
@@ -163,7 +159,7 @@ def test_a_policy_of_ones_own_as_documented(call, tmp_path):
         (("simulate", "t.csv", "--nodes", "1", "-p", "whole"), "whole: has no method divide(problem), by which queues"),
         (("simulate", "t.csv", "--nodes", "1", "-p", "equal-tasks:a"), "'equal-tasks:a': equal-tasks is written"),
     ]:
-        result = own(*words)
+        result = call(*words)
         assert (result.returncode, result.stdout) == (1, ""), words
         assert result.stderr.startswith(f"fairlead: {why}"), result.stderr
         assert result.stderr.count("\n") == 1

@@ -1,12 +1,13 @@
 """The HTTP API of a running scheduler: submission in bulk and under keys, streams, long polls, pages, health, metrics, bounds."""
 
-import base64
 import contextlib
 import html
+import itertools
 import json
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -61,9 +62,23 @@ def test_ten_thousand_tasks_in_one_request(world):
     ids = [each["id"] for each in answer["jobs"]]
     assert ids == list(range(ids[0], ids[0] + 5000))
     assert ask(world, f"/v1/jobs/{ids[4321]}")[1]["name"] == "n4321"
-    code, answer = ask(world, "/v1/cancel", {"queue": "A"})
+    position = ask(world, "/v1/status")[1]["position"]
+    later = []
+    with ThreadPoolExecutor(1) as beside:
+        cancelling = beside.submit(ask, world, "/v1/cancel", {"queue": "A", "jobs": ids[:300]})
+        while not cancelling.done():
+            later.append(ask(world, "/v1/jobs", job(demand={"cpu": 10**6}, name="later"))[1]["id"])
+    code, answer = cancelling.result()
     assert code == 200
     assert len(answer["cancelled"]) > 4900
+    assert answer["cancelled"] == sorted({*answer["cancelled"]})
+    assert {ask(world, f"/v1/jobs/{number}")[1]["status"] for number in ids[::500]} <= {"cancelled", "succeeded"}
+    last = ask(world, "/v1/status")[1]["position"]
+    connection, response = stream(world, f"/v1/facts?follow=false&after={position}")
+    kinds = [kind for _, kind, _ in events(response, last - position) if kind in ("JobCancelled", "JobSubmitted")]
+    connection.close()
+    assert [kind for kind, _ in itertools.groupby(kinds)].count("JobCancelled") > 1, "others' submissions happen in between"
+    ask(world, "/v1/cancel", {"jobs": later})
 
 
 def test_all_of_a_bulk_or_none(world):
@@ -186,7 +201,8 @@ def test_whose_a_submission_is_is_in_the_journal(world):
         while page := store.read(last, 100_000):  # as much at once as is good for memory
             last = page[-1][0].sequence
             records += [(envelope.by, json.loads(body)) for envelope, body in page]
-    found = {fact["id"]: by for by, fact in records if fact["type"] == "JobSubmitted"}
+    submitted = [(by, fact) for by, fact in records if fact["type"] == "JobSubmitted"]
+    found = {fact["id"] + k: by for by, fact in submitted for k in range(1 + len(fact.get("more", [])))}
     assert {number: found[number] for number in expected} == expected
     assert {by for by, fact in records if fact["type"] == "TasksFinished"} <= {"(engine)"}
 
@@ -222,7 +238,7 @@ def test_health_and_metrics(world):
     assert {"/", "A", "B"} <= set(shares)
     capacity = {s.labels["resource"]: s.value for s in metrics["fairlead_node_capacity"].samples}
     assert capacity == {"cpu": 9, "memory": 18 * 2**30}
-    for name in ("decide_seconds", "commit_seconds", "step_seconds", "tasks_placed", "journal_lag_seconds"):
+    for name in ("decide_seconds", "commit_seconds", "step_seconds", "start_seconds", "tasks_placed", "journal_lag_seconds"):
         assert f"fairlead_{name}" in metrics
 
 
@@ -289,18 +305,21 @@ def test_a_body_is_read_as_it_is_meant_or_not_at_all(world):
     assert (code, answer["error"]) == (422, "token: 'x' is not a token's id: `fairlead token list` shows them")
 
 
-def test_sessions_and_payloads_are_checked(world):
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
+@pytest.mark.parametrize("name", ["retries", "priority", "tasks", "at_most"])
+def test_numbers_of_more_than_64_bits_are_refused_by_name(world, name, number):
+    code, answer = ask(world, "/v1/jobs", job(**{name: number}))
+    assert (code, answer["error"].partition(" use ")[0]) == (400, f"{name}: {number}:")
+
+
+def test_sessions_and_leases_are_checked(world):
     none = "0" * 32
     assert ask(world, f"/v1/sessions/{none}/events")[0] == 404
     assert ask(world, "/v1/sessions/..%2F..%2Fx/events")[0] in (404, 422)
     session = ask(world, "/v1/sessions", {"argv": ["python3", "-c", "1"]})[1]["id"]
-    calls = {"demand": {"cpu": 1}, "queue": "A", "payload": none}
-    assert "put it first" in ask(world, f"/v1/sessions/{session}/calls", {"jobs": [calls]})[1]["error"]
-    for data in (b"", b"12345678", bytes(8), b"\xff" * 64):
-        code, answer = ask(world, f"/v1/sessions/{session}/calls", {"jobs": [{**calls, "data": base64.b64encode(data).decode()}]})
-        assert code == 400
-        assert "not a payload" in answer["error"]
-    assert ask(world, f"/v1/sessions/{session}/calls", {"jobs": [{**calls, "data": "?"}]})[0] == 400
+    for lease in (0, "x", None):
+        job = {"demand": {"cpu": 1}, "queue": "A", "lease": lease}
+        assert ask(world, f"/v1/sessions/{session}/leases", {"jobs": [job]})[0] == 422
     assert ask(world, f"/v1/sessions/{session}", method="DELETE") == (200, {"cancelled": []})
     assert ask(world, f"/v1/sessions/{session}", method="DELETE")[0] == 404
 

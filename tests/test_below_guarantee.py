@@ -13,6 +13,7 @@ from fairlead.outcomes import Outcome
 from fairlead.scheduler.facts import JobSubmitted, TasksFinished, TasksPlaced, TasksRevoked
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs
+from random_cases import cases
 
 
 def below(queues, *jobs, cpu=10, **how):
@@ -154,7 +155,7 @@ class Looking:
         return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(st.integers(0, 10**9), st.booleans(), st.booleans())
 def test_it_is_what_one_sees_who_looks_at_each_job(seed, revoke, compiled):
     workload = world(seed)

@@ -13,7 +13,7 @@ import pytest
 
 from conftest import end_tasks
 from fairlead.cli.tables import node_table
-from fairlead.cli.top_pages import page_rows
+from fairlead.cli.top_screen import page_rows
 from fairlead.engines.local import card_use, supervisor_connections
 from fairlead.engines.local.card_use import CardWatch
 from fairlead.engines.local.engine import LocalEngine

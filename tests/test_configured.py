@@ -14,10 +14,12 @@ from fairlead.model.documents import DocumentError, configuration_of
 from fairlead.model.specs import NEVER, ROOT, Job, Queue, Settings
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.facts import Configured
+from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.simulate import run as simulator
 from fairlead.simulate.configured import configured
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs, TraceError, synthetic_nodes
+from random_cases import cases
 
 OF_QUEUE = {
     "weight": "2",
@@ -48,6 +50,7 @@ OF_QUEUE = {
 """A value for each key of a queue that is not its default."""
 OF_SCHEDULER = {
     "reserve_after": "1min",
+    "idle_budget": "0.5",
     "max_losses": "7",
     "keep_jobs": "5",
     "history": "5d",
@@ -119,6 +122,12 @@ def test_each_setting_reaches_the_scheduler(key):
     assert found.settings != Settings()
     own, _ = reached(replace(two_jobs(), queues=found.queues, settings=found.settings))
     assert own == msgspec.structs.replace(found.settings, keep_jobs=simulator.KEEP_JOBS)
+
+
+def test_a_key_that_is_ignored_is_named():
+    found = with_changes(the_base(), ["scheduler.reserve_after=1min"], find_policy)
+    text = "scheduler.reserve_after is deprecated and ignored: idle_budget bounds what reservations keep idle"
+    assert configuration_warnings(found, {"cpu": 9000}, None) == [text]
 
 
 def test_each_field_has_a_key():
@@ -260,7 +269,7 @@ def test_caps_on_the_jobs_of_a_user(compiled):
     assert run.begun.tolist() == [0.0, 5.0, 0.0]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=cases(10))
 @given(st.integers(0, 10**6))
 def test_how_many_ended_jobs_are_remembered_changes_nothing(seed):
     rng = np.random.default_rng(seed)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from msgspec.structs import replace
+from tests.updates import acknowledge, unacknowledged
 
 from fairlead.engines.contract import Superseded
 from fairlead.engines.step import Scheduler, Stalled
@@ -25,11 +26,10 @@ from fairlead.scheduler.facts import JobCancelled, JobSubmitted, ResourcesReserv
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import Move, Moves
 from fairlead.scheduler.kernel.view import MIN_OFFER
-from fairlead.scheduler.reports.listings import list_jobs
 from fairlead.scheduler.statuses import CANCELLED, FAILED, STATUS_NAMES, SUCCEEDED
 from fake_engine import ENGINE_KINDS, Attempt, FakeEngine, Faults, Killed
 from simulated_disk import Disk, DiskStore
-from worlds import check_invariants, same
+from worlds import check_invariants, list_jobs, same
 
 KINDS = sorted(ENGINE_KINDS | {"killed", "power", "lies", "rot", "full", "slow", "clock", "second", "older"})
 ROUNDS = 12
@@ -121,9 +121,9 @@ class Ask:
             if who in state.frameworks.gone:
                 return []
             return frameworks.subscribe(state, Framework(who, roles=["d", "a"], failover_timeout=60.0), who, [], now)
-        told = [each for each in frameworks.unacknowledged(state, who) if rng.random() < 0.5]
+        told = [each for each in unacknowledged(state, who) if rng.random() < 0.5]
         if told:
-            return frameworks.acknowledge(state, who, told[0].task, told[0].update.number, now)
+            return acknowledge(state, who, told[0].task, told[0].update.number, now)
         mine = [offer for offer in state.offers.id[: state.offers.n].tolist() if frameworks.whose(state, offer) == who]
         if not mine or rng.random() < 0.1:
             return frameworks.disconnect(state, who, now) if rng.random() < 0.3 else frameworks.revive(state, who, [], now)
@@ -209,7 +209,7 @@ class World:
         self.prove(journal)
         if not scheduler.state.tree.declared:
             queues = [Queue("a"), Queue("b", weight=2.0), Queue("c")]
-            settings = Settings(reserve_after=3.0, max_losses=50, keep_jobs=1000)
+            settings = Settings(idle_budget=0.02, max_losses=50, keep_jobs=1000)
             scheduler.step([lambda state, now: [admission.configure(state, queues, settings, now)]])
         return scheduler
 

@@ -14,6 +14,7 @@ import typer
 import forked
 from conftest import FAIRLEAD, Live
 from fairlead.cli.main import COMMANDS, app
+from fairlead.model import documents
 from fairlead.model.documents import read_configuration
 from fairlead.policies.registry import find_policy
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 
 
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
-ALONE = ("allocate.md", "fair.md", "simulate.md", "over-time.md", "yarn.md", "import.md", "diff.md")
+ALONE = ("allocate.md", "research.md", "fair.md", "simulate.md", "over-time.md", "yarn.md", "import.md", "diff.md")
 """The pages that need no scheduler."""
 LISTS = ("fairlead queues", "fairlead nodes", "fairlead job", "fairlead why", "fairlead when", "fairlead top")
 
@@ -41,6 +42,8 @@ def steps_of(page):
         for line in block["console"].splitlines():
             if line.startswith("$ "):
                 steps.append(("shell", line[2:], []))
+            elif line.startswith("> ") and "<<" in steps[-1][1]:
+                steps[-1] = ("shell", f"{steps[-1][1]}\n{line[2:]}", [])
             else:
                 steps[-1][2].append(line)
     return steps
@@ -219,3 +222,14 @@ def test_the_configuration_page_shows_a_valid_file(tmp_path):
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert "://" in target or (page.parent / target).exists(), target
+
+
+def test_the_configuration_page_has_every_key():
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    tables = [each for each in vars(documents).values() if isinstance(each, type) and issubclass(each, documents.Table)]
+    assert [key for each in tables for key in each.model_fields if not re.search(rf"\b{key}\b", text)] == []
+
+
+def test_the_problem_of_the_research_page_is_the_example():
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "research.md").read_text(), re.DOTALL)
+    assert block == (ROOT / "examples" / "three-groups.toml").read_text()

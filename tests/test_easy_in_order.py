@@ -13,6 +13,7 @@ from fairlead.scheduler.kernel.scheduling import bin_of
 from fairlead.simulate.offers import Answers
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs, Workload
+from random_cases import cases
 
 LASTS = [3.0, 7.0, 10.0, 33.0, 100.0]
 """Seconds; a family of jobs for each."""
@@ -51,7 +52,7 @@ P90 = {lasts: EDGES[bin_of(lasts) + 1] for lasts in LASTS}
 
 
 @pytest.mark.parametrize(("processors", "nodes"), CLUSTERS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=cases(20))
 @given(data=st.data())
 def test_in_one_queue_with_right_forecasts_it_is_easy(processors, nodes, data):
     jobs = data.draw(loads(processors, "a"))
@@ -62,7 +63,7 @@ def test_in_one_queue_with_right_forecasts_it_is_easy(processors, nodes, data):
 
 
 @pytest.mark.parametrize(("processors", "nodes"), CLUSTERS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=cases(20))
 @given(data=st.data())
 def test_in_one_queue_it_is_easy_by_the_p90_of_each_family(processors, nodes, data):
     jobs = data.draw(loads(processors, "a"))
@@ -71,7 +72,7 @@ def test_in_one_queue_it_is_easy_by_the_p90_of_each_family(processors, nodes, da
     assert forecast.begun.tolist() == declared.begun.tolist()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=cases(20))
 @given(data=st.data(), policy=st.sampled_from(["easy:drf", "easy:tasks", "easy:fifo", "easy:sdrf", "easy:priority"]))
 def test_it_keeps_the_invariants_of_the_scheduler_and_compiled_steps_come_to_the_same(data, policy):
     jobs = data.draw(loads(12, "abc"))

@@ -145,7 +145,7 @@ def test_time_limits_retries_and_what_comes_after(idle):
     assert [idle.job(n)["status"] for n in (job, then, never)] == ["succeeded", "succeeded", "cancelled"]
     assert idle.ok("logs", f"{job}") == "1\n2\n3\n"
     for option, value in (("--after", "x"), ("--after", f"{job}:soon"), ("--time-limit", "soon")):
-        assert idle.call("submit", "-q", "A", option, value, "--", "true").stderr.startswith(f"fairlead: {option} ")
+        assert idle.call("submit", "-q", "A", option, value, "--", "true").stderr.startswith(f"fairlead: {option}")
     missing = idle.newest() + 99
     refused = idle.call("submit", "-q", "A", "--after", f"{missing}", "--", "true")
     assert refused.stderr == f"fairlead: --after: there is no job {missing}\n"
@@ -387,6 +387,17 @@ def test_a_reload_takes_what_nodes_have_and_says_what_it_does_not_take(live):
     (live.folder / "go").touch()
 
 
+def test_run_fails_with_a_command_that_is_lost(live):
+    live.config.write_text(live.config.read_text() + "[scheduler]\nmax_losses = 1\n")
+    live.ok("reload")
+    runs = live.start("run", "--", "sleep", "100", stderr=subprocess.PIPE)
+    live.until(lambda: [job["running"] for job in live.ask("jobs")["jobs"]] == [1])
+    (supervisor,) = live.supervisor()
+    supervisor.kill()
+    assert runs.wait(60) == 1
+    assert runs.stderr.read() == b"fairlead: job 1: lost\n"
+
+
 def ledger(live):
     path = live.folder / "ledger"
     return path.read_text().splitlines() if path.exists() else []
@@ -587,10 +598,12 @@ def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
         (["cancel", "77777"], "there is no job 77777"),
         (
             ["why", "spark"],
-            "'spark' is no job: write a number listed by `fairlead jobs`, such as 12; `fairlead frameworks` shows",
+            "'spark' is no job: write its number or name as listed by `fairlead jobs`, or 12.3 for a task; `fairlead frameworks`",
         ),
         (["logs", "77777"], "there is no job 77777"),
-        (["logs", "x.y"], "is no task"),
+        (["logs", "x.y"], "'x.y' is no job: write its number or name"),
+        (["run", "-q", "A", "--", "echo", ":::", "a"], "::: is for several tasks, and `run` has one: use `fairlead submit`"),
+        (["submit", "-q", "A", "--nodes", "2", "--strict", "--", "true"], "1 node could hold a task of cpu=1 memory=1Gi, not 2"),
     ],
 )
 def test_bad_input_gets_one_line_and_changes_nothing(shared, command, monkeypatch, arguments, says):
@@ -773,7 +786,7 @@ def test_jobs_imports_no_other_command(tmp_path):
         "fairlead.cli.parsing",
         "fairlead.cli.option_values",
         "fairlead.cli.streams",
-        "fairlead.cli.failure",
+        "fairlead.failure",
         "fairlead.cli.commands",
         "fairlead.cli.commands.selected_jobs",
         "fairlead.cli.selection",

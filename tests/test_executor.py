@@ -5,6 +5,7 @@ import concurrent.futures as cf
 import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -164,6 +165,69 @@ def test_the_traceback_of_the_worker_is_the_cause(client, world):
     assert "in fail" in str(error.__cause__)
     job = client._connection.get("/v1/jobs", limit=1)["jobs"][0]
     assert "LookupError: deep" in world.call("logs", str(job["id"])).stderr
+
+
+def talk(word):
+    print(word)
+    print(word.upper(), file=sys.stderr)
+    if word == "bad":
+        raise LookupError(word)
+
+
+@pytest.mark.parametrize("options", [{}, {"retries": 1}])
+def test_the_output_of_a_call_is_found_by_its_future(world, client, options):
+    """On a leased worker, whose output many calls share, and as a task of its own."""
+    words = ["é", "two", "bad", "four"]
+    with client.executor(**options) as executor:
+        futures = {word: executor.submit(talk, word) for word in words}
+    for word, future in futures.items():
+        error = future.exception(timeout=30)
+        found = world.call("logs", future.log)
+        assert found.returncode == 0
+        assert "".join(dict.fromkeys(found.stdout.splitlines())) == word
+        assert set(found.stderr.splitlines()) & {each.upper() for each in words} == {word.upper()}
+        assert future.log.startswith("{}.{}".format(*future.task))
+        assert (error is None) == (word != "bad")
+    assert futures["bad"].exception().__notes__ == [f"what the call wrote: `fairlead logs {futures['bad'].log}`"]
+
+
+def test_an_error_in_a_map_says_where_its_output_is(world, client):
+    with pytest.raises(LookupError) as raised:
+        list(client.map(talk, ["one", "bad"]))
+    (note,) = raised.value.__notes__
+    assert "bad" in world.ok("logs", note.split()[-1].rstrip("`")).splitlines()
+
+
+def test_a_wrong_place_of_a_call_is_refused_or_empty(world, client):
+    future = client.submit(talk, "one")
+    future.result(timeout=30)
+    task = "{}.{}".format(*future.task)
+    assert world.ok("logs", f"{task}@900-1000,5-2") == ""
+    for wrong in (f"{task}@1-2", f"{future.task[0]}@1-2,3-4", f"{task}@a-b,1-2", f"{task}@1-2,3-4,5"):
+        refused = world.call("logs", wrong)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "is no job: write its number or name" in refused.stderr
+
+
+def test_progress_counts_calls_and_failures(world, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as if on a terminal
+    with fairlead.Client(world.home, queue="A", progress=True) as client:
+        futures = [client.submit(talk, word) for word in ("good", "bad")]
+        list(client.map(abs, range(40)))
+        assert [future.exception(timeout=30) is None for future in futures] == [True, False]
+    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err).split("\r")[-1]
+    assert "42/42" in last
+    assert "1 failed" in last
+
+
+def test_progress_of_asynchronous_calls(world, monkeypatch, capsys):
+    async def main():
+        async with fairlead.AsyncClient(world.home, queue="A", progress=True) as client:
+            assert await client.submit(abs, -1) == 1
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    asyncio.run(main())
+    assert "1/1" in capsys.readouterr().err
 
 
 def test_a_worker_is_warm_and_isolated_by_queue_and_shape(world, client):
@@ -363,6 +427,17 @@ def test_a_restart_of_the_scheduler_in_the_middle(live, tmp_path):
         live.up()
         assert [f.result(timeout=60) for f in futures] == list(range(40))
         assert {p.read_text() for p in marks.iterdir()} == {"x"}, "none ran twice"
+
+
+def test_dask_runs_on_it(client):
+    dask = pytest.importorskip("dask")
+    with dask.config.set(scheduler=client):
+        lazy = [dask.delayed(square)(x) for x in range(20)]
+        total = dask.delayed(sum)(lazy)
+        assert dask.compute(total, lazy[3]) == (sum(x * x for x in range(20)), 9)
+        with pytest.raises(ZeroDivisionError):
+            dask.compute(dask.delayed(divmod)(1, 0))
+    assert client._caller.leases.thread is not None
 
 
 def test_joblib_runs_on_it(world):
@@ -601,6 +676,35 @@ def test_the_session_of_a_program_that_was_killed_is_closed(world, monkeypatch):
     sessions.close(name)
     assert not (world.folder / "calls" / name).exists()
     assert json.dumps(sessions.silent()) == "[]"
+
+
+def test_workers_import_what_is_preloaded_before_calls_come(world, tmp_path, monkeypatch):
+    """As soon as the client exists, and once in each worker; the import is no call, whose time would ask for more leases."""
+    (tmp_path / "slow_to_import.py").write_text(
+        "import os, time\ntime.sleep(0.5)\n"
+        f"with open({str(tmp_path / 'imported')!r}, 'a') as file:\n    file.write(f'{{os.getpid()}}\\n')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with fairlead.Client(world.home, queue="A", memory="64MiB", preload=["slow_to_import"]) as client:
+        until((tmp_path / "imported").exists)
+        first = client.submit(lambda: (os.getpid(), "slow_to_import" in sys.modules)).result(timeout=30)
+        calls = [client.submit(os.getpid) for _ in range(300)]
+        workers = {call.result(timeout=30) for call in calls} | {first[0]}
+        assert first[1]
+        assert len(workers) <= 4
+    imported = (tmp_path / "imported").read_text().split()
+    assert len(imported) == len(set(imported))
+    assert workers <= set(map(int, imported))
+
+
+def test_what_cannot_be_preloaded_fails_the_calls(world):
+    with (
+        fairlead.Client(world.home, queue="A", memory="64MiB", preload=["no_such_module"]) as client,
+        pytest.raises(ModuleNotFoundError, match="no_such_module"),
+    ):
+        client.submit(square, 3).result(timeout=30)
+    with pytest.raises(TypeError, match=r"preload=\['numpy'\]"):
+        fairlead.Client(world.home, queue="A", preload="numpy")
 
 
 def test_workers_that_wait_do_not_outlive_a_killed_supervisor(live):

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 from fastapi import APIRouter, FastAPI
+from tests.memory_store import MemoryStore
 
 from fairlead.journal import Journal
-from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Queue, Work
 from fairlead.people.accounts import Person, myself
 from fairlead.people.authenticator import Authenticator
@@ -280,7 +280,7 @@ def test_a_stream_beyond_the_limit_is_refused_before_its_head(journal, monkeypat
 class Sessions:
     """Sessions without events."""
 
-    epoch = ""
+    epoch, relays = "", SimpleNamespace(wait_for=lambda session: False)
 
     def touch(self, session, uid):
         return None

@@ -35,6 +35,7 @@ from fairlead.scheduler.tables import OF_FAMILY, OF_JOB, OF_QUEUE, SETS, WAYS
 from fairlead.simulate import run as simulator
 from fairlead.simulate.dry_runs import dry_run_of
 from fairlead.simulate.kernel import advance
+from random_cases import cases
 from test_scheduling import World
 from test_simulate import DATA, needs_data, workloads
 from worlds import replay, same
@@ -185,7 +186,7 @@ def histories(draw):
     return world, job, limit or np.inf
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(histories(), st.lists(st.floats(0, 1e9), min_size=2, max_size=8), st.lists(st.floats(0.01, 0.99), min_size=2))
 def test_later_for_what_is_older_and_for_who_is_more_cautious(history, ages, chances):
     world, job, limit = history
@@ -214,7 +215,7 @@ def part_beyond(sketches, age, t):
     return part
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(histories(), st.floats(0.001, 1e8), st.floats(0.01, 0.99))
 def test_a_forecast_leaves_as_many_behind_as_it_says(history, age, chance):
     world, job, limit = history
@@ -240,7 +241,7 @@ def test_a_forecast_leaves_as_many_behind_as_it_says(history, age, chance):
         assert part_beyond(sketches, age, max(age, found * (1 - 1e-9))) >= 1 - chance - 1e-6
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=cases(10), deadline=None)
 @given(histories(), st.integers(0, 2**32 - 1))
 def test_durations_that_are_drawn_are_spread_as_forecasts_say(history, seed):
     world, job, limit = history
@@ -393,7 +394,7 @@ def test_so_many_sketches_are_kept_and_those_go_first_that_were_not_added_to_for
     assert same(recovered) == same(state)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=cases(15), deadline=None)
 @given(histories(), st.floats(0, 1e6))
 def test_a_recovered_state_forecasts_alike(history, age):
     world, job, _ = history
@@ -421,7 +422,7 @@ def test_a_snapshot_from_before_there_were_sketches_is_read():
     assert world.counted(OF_FAMILY) == world.counted(OF_QUEUE) == [1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(workload=workloads(), keep=st.sampled_from([0, 1000]))
 def test_many_steps_in_compiled_code_keep_the_same_sketches(workload, keep):
     plain = replace(workload, withdrawn=np.full(len(workload.submit), np.inf), after={})

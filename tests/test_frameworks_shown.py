@@ -12,11 +12,12 @@ from fairlead.scheduler.reports.audits import audit_history
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.fair_shares import fair_shares
 from fairlead.scheduler.reports.frameworks import list_frameworks
-from fairlead.scheduler.reports.listings import list_jobs, list_nodes, list_queues
+from fairlead.scheduler.reports.listings import list_nodes, list_queues
 from fairlead.service import metrics
 from fairlead.simulate.outlook import outlook
 from fairlead.text_tables import printed
 from test_offers import Cluster, G
+from worlds import list_jobs
 
 WHOLE = {"cpu": 4000, "memory": 8 * G}
 

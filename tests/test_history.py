@@ -26,6 +26,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.state import State
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs
+from random_cases import cases
 from test_histories import allowed, one_by_one
 from worlds import same
 
@@ -91,7 +92,7 @@ def test_little_use_is_charged_of_all_resources_alike(half_life):
     story.run(history=half_life)
     for end in (30.0, 120.0, 600.0):
         used = story.used(0.0, end, "gpu")
-        assert abs(used["small"] - used["large"]) <= 6.0 / end, (end, used)
+        assert abs(used["small"] - used["large"]) <= 6.0 / end + 1e-9, (end, used)
 
 
 def test_a_weight_counts_among_more_people_than_slots():
@@ -115,7 +116,7 @@ def test_asking_for_a_little_less_gains_a_little_only():
     without.works("less", {"cpu": 999}, 100.0, 5000)
     without.works("more", {"cpu": 1000}, 100.0, 5000)
     without.run(history=0.0)
-    assert without.used(0.0, DAY)["less"] > 1.99, "the knife's edge that history is there for"
+    assert without.used(0.0, DAY)["less"] < 1.6, "without history debts do it"
 
 
 def test_a_newcomer_gets_ahead_for_a_while_and_shuts_nobody_out():
@@ -186,7 +187,7 @@ def test_without_history_or_with_another_half_life_below():
 
 def scheduler(capacity: dict[str, int], queues: list[Queue], at: float = 0.0) -> State:
     state = new_state()
-    apply(state, Configured(at=at, queues=queues, settings=Settings(reserve_after=1e9)))
+    apply(state, Configured(at=at, queues=queues, settings=Settings(idle_budget=0.0)))
     apply(state, NodeJoined(at=at, node=Node("n", capacity)))
     return state
 
@@ -200,7 +201,7 @@ def end(state: State, at: float, job: int) -> None:
     apply(state, TasksFinished(at=at, job=np.array([job]), index=one, attempt=one + 1, outcome=one, code=one))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=cases(8), deadline=None)
 @given(
     half_life=st.sampled_from([1.0, 30.0, 5000.0]),
     tasks=st.lists(
@@ -290,7 +291,7 @@ def test_a_reload_keeps_history_and_another_half_life_goes_on_from_it():
     assert not state.queues.mean.any()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=cases(10), deadline=None)
 @given(data=st.data(), resources=st.integers(1, 3), policy=st.sampled_from(["drf", "drf", "hdrf"]))
 def test_nobody_with_work_is_below_half_of_what_the_weight_entitles_to(data, resources, policy):
     """Whatever was used before: tasks that are small beside the cluster, several resources, weights; one level."""
@@ -314,7 +315,7 @@ def test_nobody_with_work_is_below_half_of_what_the_weight_entitles_to(data, res
         assert share >= weight / everybody / 2 - 2 * max(need.values()) / size, f"q{k}"
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=cases(8), deadline=None)
 @given(slots=st.integers(1, 6), people=st.lists(st.tuples(st.integers(1, 4), st.integers(20, 400)), min_size=2, max_size=6))
 def test_who_always_has_work_comes_to_within_a_task_of_the_others_by_weight(slots, people):
     queues = [Queue(f"q{k}", weight=float(weight)) for k, (weight, _) in enumerate(people)]
@@ -328,7 +329,7 @@ def test_who_always_has_work_comes_to_within_a_task_of_the_others_by_weight(slot
     assert max(by_weight) - min(by_weight) <= 1.0, by_weight
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=cases(8), deadline=None)
 @given(
     jobs=st.lists(
         st.tuples(
@@ -344,7 +345,7 @@ def test_without_history_each_placement_is_one_that_shares_alone_allow(jobs):
     story = Story({"cpu": 8, "memory": 8}, tree)
     for at, who, cpu, memory, tasks in jobs:
         story.works(who, {"cpu": cpu, "memory": memory}, 3.0 + cpu, tasks, at=float(at))
-    story.run(history=0.0, settings=Settings(reserve_after=1e9))
+    story.run(history=0.0, settings=Settings(idle_budget=0.0))
     state = new_state()
     for fact in story.facts:
         for part in one_by_one(fact) if isinstance(fact, TasksPlaced) else [fact]:

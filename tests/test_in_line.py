@@ -13,6 +13,7 @@ from fairlead.simulate import baselines
 from fairlead.simulate.measure import summary
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs, Workload
+from random_cases import cases
 
 
 def workload(jobs, nodes) -> Workload:
@@ -118,7 +119,7 @@ CLUSTERS = [(8, 1, 0), (40, 10, 0), (120, 120, 0), (30, 10, 0), (120, 120, 5)]
 
 @pytest.mark.parametrize(("processors", "nodes", "memory"), CLUSTERS)
 @pytest.mark.parametrize("rule", ["easy", "conservative"])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=cases(20))
 @given(data=st.data())
 def test_gangs_start_when_the_definition_has_them_start(rule, processors, nodes, memory, data):
     """On one node or many, exactly: nodes are chosen when a gang starts, not when its start is found."""
@@ -227,7 +228,7 @@ def test_one_line_is_a_strict_leaf(nodes, jobs):
     case = workload(jobs, nodes)
     in_a_leaf = simulate(
         replace(case, leaf=np.zeros_like(case.leaf), leaves=["all"], queues=[Queue("all", strict=True)]),
-        settings=Settings(reserve_after=1e9),
+        settings=Settings(idle_budget=0.0),
     )
     run = simulate(case, "fifo-strict")
     assert run.begun.tolist() == in_a_leaf.begun.tolist()

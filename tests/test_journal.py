@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from tests.memory_store import MemoryStore
 
 import fairlead
 import stored_journal
+from fairlead.engines.local.fence import Fence
+from fairlead.engines.local.messages import Greet
 from fairlead.journal import (
     Envelope,
     Forgotten,
@@ -32,13 +35,12 @@ from fairlead.journal import (
 )
 from fairlead.journal import journal as journals
 from fairlead.journal.head import HeadFile
-from fairlead.journal.memory import MemoryStore
 from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import Damaged, Part, Record, Snapshot, TakenOver
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.effects import apply, new_state
-from fairlead.scheduler.facts import AnyFact, Configured, JobHeld, JobSubmitted, NodeDrained, NodeJoined, encode
+from fairlead.scheduler.facts import AnyFact, Configured, JobHeld, JobSubmitted, NodeAdmitted, NodeDrained, NodeJoined, encode
 from test_scheduling import World
 from worlds import same
 
@@ -792,6 +794,30 @@ def test_an_older_journal_with_its_older_head_gives_no_number_twice(path):
     assert state.index.last == last + 7
     repair.check_outputs(path, state)
     assert repair.adopt(path)[1] == 0
+
+
+def test_a_backup_is_obeyed_by_the_machines_that_joined_and_gives_no_number_of_what_ran_there_again(path, tmp_path):
+    """They obeyed later starts of the same journal, and ran later jobs."""
+    journal, _ = written(path)
+    journal.append([NodeAdmitted(at=9, node="n1", certificate="PEM")])
+    journal.close()
+    shutil.copytree(path.parent, backup := tmp_path / "backup")
+    fence = Fence(tmp_path)
+    for number in range(2, 7):
+        with contextlib.closing(Journal(SqlStore(path))) as journal:
+            journal.recover()
+            journal.begin()
+            assert not fence.refuses(Greet(journal.id, journal.epoch, str(number)))
+            journal.append([JobSubmitted(at=10 + number, id=number, job=Job("A", {"cpu": 500}))])
+    repair.adopt(backup / path.name)
+    with contextlib.closing(Journal(SqlStore(backup / path.name))) as adopted:
+        state = adopted.recover()
+        adopted.begin()
+        assert adopted.id == journal.id
+        assert not fence.refuses(Greet(adopted.id, adopted.epoch, "adopted"))
+        assert state.index.last > number
+    assert fence.refuses(Greet(journal.id, journal.epoch + 1, "the other"))
+    assert not repair.examine(backup / path.name).wrong
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda log: os.truncate(log, 0), lambda log: os.truncate(log, 100)])

@@ -13,6 +13,7 @@ from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined
 from fairlead.scheduler.invariants import check_order
 from fairlead.scheduler.kernel import scheduling
+from random_cases import cases
 from worlds import placements
 
 RESOURCES = ("cpu", "gpu", "memory")
@@ -67,7 +68,7 @@ def goes_before(v, seats, a, b):
 
 
 @pytest.mark.parametrize("policy", ["drf", "maxmin:memory"])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(data=st.data())
 def test_the_order_of_siblings_is_that_of_fractions(policy, data):
     state, v, keys = data.draw(siblings(policy))
@@ -80,7 +81,7 @@ def test_the_order_of_siblings_is_that_of_fractions(policy, data):
     assert in_order == sorted(keys, key=keys.get)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(data=st.data())
 def test_shares_of_different_resources_are_compared_as_fractions(data):
     state, v, keys = data.draw(siblings("drf"))

@@ -25,7 +25,6 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     decode,
 )
-from fairlead.scheduler.kernel.constants import FIXED_AFTER_SLIPS
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import JOB_STATUSES, LIFECYCLES
 from fairlead.scheduler.tables import NONE, RESERVATION
@@ -74,9 +73,9 @@ def _statuses(state: State) -> dict[tuple[str, int], str]:
             found["job", number] = JOB_STATUSES[status]
     found |= {("offer", offer): "open" for offer in state.offers.id[: state.offers.n].tolist()}
     found |= {("offer", offer): "void" for offer in state.frameworks.void}
-    for number, kind, slips in zip(*(column[: holds.n].tolist() for column in (holds.job, holds.kind, holds.slips)), strict=True):
+    for number, kind in zip(holds.job[: holds.n].tolist(), holds.kind[: holds.n].tolist(), strict=True):
         if kind == RESERVATION:
-            found["reservation", number] = "fixed" if slips >= FIXED_AFTER_SLIPS else "planned"
+            found["reservation", number] = "planned"
         else:
             found["claim", number] = "kept"
     return found

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import os
-import pickle
 import pwd
 import resource
 import shutil
@@ -21,18 +20,21 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
-import cloudpickle
 import numpy as np
 import psutil
 import pytest
 from msgspec.structs import replace
 
+import leased
 from conftest import end_tasks, supervisor_of
-from fairlead.calls import payloads, worker
-from fairlead.engines.contract import Launches, NodeUp, Superseded
-from fairlead.engines.local import cgroups
+from fairlead.calls import worker
+from fairlead.engines.contract import Launches, NodeUp, Superseded, Where
+from fairlead.engines.local import cgroups, proc, reports
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import kept, this_machine
+from fairlead.engines.local.member import Membership, start_member, supervisor_in
+from fairlead.engines.remote.engine import Serving
+from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.model.cards import cards_of
 from fairlead.model.documents import KEPT_BY_DEFAULT
 from fairlead.model.quantity import Percent
@@ -41,6 +43,7 @@ from fairlead.scheduler.facts import Outcome
 from fairlead.scheduler.reports.listings import exit_status
 from fairlead.sockets import socket_name
 from fake_engine import Attempt, columns, rows
+from fleet import LONG_LEASE
 
 NODE = Node("here", {"cpu": 4000, "memory": 8 << 30, "gpu": 4000})
 
@@ -57,11 +60,15 @@ class Bench:
 
     def __init__(self, folder, **more):
         self.folder = folder
-        self.engine = LocalEngine(folder, [NODE], **more)
-        self.engine.serve("bench", time.monotonic_ns())
+        self.serve(**more)
         self.started, self.ended, self.nodes, self.cards = set(), {}, [], {}
         self.known = None
         self.until(lambda: self.known is not None)
+
+    def serve(self, **more):
+        """A scheduler comes, the first or another."""
+        self.engine = LocalEngine(self.folder, [NODE], **more)
+        self.engine.serve("bench", time.monotonic_ns())
 
     def job(self, *argv, cwd=None, env=None, **demand):
         work = Work(list(argv), str(cwd or self.folder), {**os.environ, **(env or {})})
@@ -76,14 +83,14 @@ class Bench:
         self.engine.start(Launches(columns(attempts), place, ["here"], {attempt.job: job for attempt in attempts}))
 
     def stop(self, *attempts, grace=5.0):
-        self.engine.stop(columns(attempts), grace)
+        self.engine.stop(columns(attempts), grace, Where(np.zeros(len(attempts), np.int64), ["here"]))
 
     def acknowledge(self, *attempts):
         self.engine.acknowledge(columns(attempts))
 
     def look(self):
         seen = self.engine.poll()
-        if seen.known is not None:
+        if seen.known is not None and (seen.of is None or "here" in seen.of):
             self.known = set(rows(seen.known))
         self.started.update(rows(seen.started))
         self.cards.update(zip(rows(seen.started), map(cards_of, seen.cards.tolist()), strict=True))
@@ -121,8 +128,38 @@ class Bench:
         return (self.folder / "output" / str(attempt.job) / f"{attempt.task}.{stream}").read_text()
 
 
+class JoinedBench(Bench):
+    """The same on a machine that joined; the scheduler has a home of its own."""
+
+    def serve(self):
+        home = self.folder.with_name(f"{self.folder.name}.scheduler")
+        home.mkdir(exist_ok=True)
+        self.engine = JoinedEngine(Serving(home, lambda: None, LONG_LEASE, ("127.0.0.1", 0)), Node("own", {"none": 1}), "me")
+        self.engine.serve("bench", time.monotonic_ns())
+        self.engine.know({})
+        ring, about = self.engine._ring, {"version": "0", "capacity": NODE.capacity, "labels": {}}
+        start_member(self.folder, Membership(ring.made_for("here"), ring.certificate, ["127.0.0.1"], self.engine.port, about))
+
+    def look(self):
+        super().look()
+        if supervisor_in(self.folder / "supervisor") is None:  # as `fairlead node join` sees to it
+            start_member(self.folder, None)
+
+    def close(self):
+        self.engine.close(leave=True)
+        self.engine.join(10)
+        end_tasks(self.folder)
+
+
 SIZES = "FAIRLEAD_CPU FAIRLEAD_MEMORY OMP_NUM_THREADS MKL_NUM_THREADS"
 """What says how large a task is."""
+
+
+def has_ended(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def alive(mark):
@@ -138,20 +175,36 @@ def bench(tmp_path):
 
 
 @pytest.fixture
-def bench_without_cgroups(tmp_path, monkeypatch):
-    """As on a machine where no groups may be made: the supervisor is started so that it finds none."""
+def joined(tmp_path):
+    with closing(JoinedBench(tmp_path / "node")) as bench:
+        yield bench
+
+
+def changed_supervisor(monkeypatch, change):
+    """Each supervisor runs these lines first."""
     real = subprocess.Popen
-    program = (
-        "import sys; import fairlead.engines.local.supervisor as s; s.find = lambda name: None; sys.argv = sys.argv[1:]; s.main()"
-    )
+    program = f"import sys; import fairlead.engines.local.supervisor as s\n{change}\nsys.argv = sys.argv[1:]; s.main()"
 
     def popen(argv, **more):
         supervisor = "fairlead.engines.local.supervisor" in argv
         return real([argv[0], "-I", "-c", program, "supervisor", argv[-1]] if supervisor else argv, **more)
 
     monkeypatch.setattr("fairlead.engines.local.member.subprocess.Popen", popen)
+
+
+NO_CGROUPS = "s.find = lambda name: None"
+"""As on a machine where no groups may be made: the supervisor finds none."""
+
+
+@pytest.fixture
+def bench_without_cgroups(tmp_path, monkeypatch):
+    changed_supervisor(monkeypatch, NO_CGROUPS)
     with closing(Bench(tmp_path / "home")) as bench:
         yield bench
+
+
+CONTRACT = pytest.mark.parametrize("which", ["bench", "joined"])
+"""What the contract says is so on this machine, and on one that joined; `test_remote_engine` has what concerns several."""
 
 
 def test_what_a_task_is_given_and_how_it_ends(bench):
@@ -163,6 +216,22 @@ def test_what_a_task_is_given_and_how_it_ends(bench):
     assert bench.wrote(a, "err") == "oops\n"
     assert NodeUp(NODE, [0, 1, 2, 3]) in bench.nodes
     assert a in bench.started
+
+
+def test_what_cannot_be_run_may_be_reaped_while_the_supervisor_looks_at_it(tmp_path, monkeypatch):
+    """The C library reaps it in the thread that starts commands: it was there, and is no child any more."""
+    change = """
+import os, signal
+look, gone = os.waitid, [os.waitid_result((1, 0, signal.SIGCHLD, 127, os.CLD_EXITED))]
+os.waitid = lambda *what: gone.pop() if gone else look(*what)
+"""
+    changed_supervisor(monkeypatch, change)
+    with closing(Bench(tmp_path)) as bench:
+        supervisor = supervisor_of(tmp_path)[0].pid
+        attempts = [Attempt(1, index, 1) for index in range(20)]
+        bench.start_all(attempts, bench.job("no-such-command"))
+        assert {bench.end_of(attempt) for attempt in attempts} == {(Outcome.NOT_STARTED, 2)}
+        assert supervisor_of(tmp_path)[0].pid == supervisor
 
 
 def test_what_cannot_be_run_says_so(bench):
@@ -194,7 +263,9 @@ def test_a_task_runs_as_its_submitter_if_that_is_still_the_same_account(tmp_path
             assert bench.wrote(Attempt(number, 0, 1)) == ""
 
 
-def test_an_attempt_runs_once_however_often_it_is_started(bench):
+@CONTRACT
+def test_an_attempt_runs_once_however_often_it_is_started(which, request):
+    bench = request.getfixturevalue(which)
     a = Attempt(1, 0, 1)
     for _ in range(5):
         bench.start(a, "sh", "-c", "echo ran >> ran")
@@ -205,7 +276,9 @@ def test_an_attempt_runs_once_however_often_it_is_started(bench):
     assert (bench.folder / "ran").read_text() == "ran\n"
 
 
-def test_an_attempt_that_was_stopped_before_it_started_never_starts(bench):
+@CONTRACT
+def test_an_attempt_that_was_stopped_before_it_started_never_starts(which, request):
+    bench = request.getfixturevalue(which)
     a = Attempt(1, 0, 1)
     bench.stop(a)
     assert bench.end_of(a)[0] == Outcome.SIGNALLED
@@ -216,7 +289,23 @@ def test_an_attempt_that_was_stopped_before_it_started_never_starts(bench):
     assert not (bench.folder / "ran").exists()
 
 
-def test_stopping_ends_the_whole_group_gently_and_then_not(bench):
+@CONTRACT
+def test_an_attempt_begins_when_the_one_before_has_ended(which, request):
+    """Although the scheduler counts that as lost."""
+    bench = request.getfixturevalue(which)
+    words = "trap '' TERM; exec 9> lock; flock -n 9 && touch locked && while test $FAIRLEAD_NUMBER = 1; do sleep 0.02; done"
+    first, second = Attempt(1, 0, 1), Attempt(1, 0, 2)
+    bench.start(first, "sh", "-c", words)
+    bench.until((bench.folder / "locked").exists)
+    bench.stop(first, grace=0.5)
+    bench.start(second, "sh", "-c", words)
+    assert bench.end_of(second) == (Outcome.EXITED, 0)
+    assert bench.end_of(first) == (Outcome.SIGNALLED, signal.SIGKILL)
+
+
+@CONTRACT
+def test_stopping_ends_the_whole_group_gently_and_then_not(which, request):
+    bench = request.getfixturevalue(which)
     gentle = bench.start(Attempt(1, 0, 1), "sh", "-c", "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.1; done")
     stubborn = bench.start(Attempt(2, 0, 1), "sh", "-c", f"trap '' TERM; sleep {LONG}3 & sleep {LONG}4")
     bench.until(lambda: stubborn in bench.started and (bench.folder / "output/1/0.out").exists())
@@ -228,8 +317,10 @@ def test_stopping_ends_the_whole_group_gently_and_then_not(bench):
     assert alive(f"sleep {LONG}[34]") == []
 
 
-def test_what_ended_before_it_was_told_to_stop_was_not_stopped(bench):
+@CONTRACT
+def test_what_ended_before_it_was_told_to_stop_was_not_stopped(which, request):
     """The supervisor is held while the task ends, so that the end and the stop reach it together."""
+    bench = request.getfixturevalue(which)
     a = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
     bench.until(lambda: a in bench.started)
     supervisor = supervisor_of(bench.folder)[0].pid
@@ -283,36 +374,30 @@ def test_a_call_whose_session_cannot_be_read_fails_alone(bench):
     assert alive(f"{bench.folder}/supervisor") == supervisor
 
 
-def leaving_a_thread_at_work():
-    """A function to call, pickled as a whole; it returns the number of its process."""
+def leave_a_thread_at_work():
+    """Return the number of the process."""
 
-    def leave():
-        import os
-        import threading
+    def work():
+        while True:
+            pass
 
-        def work():
-            while True:
-                pass
-
-        threading.Thread(target=work, daemon=True).start()
-        return os.getpid()
-
-    return cloudpickle.dumps((leave, (), {}))
+    threading.Thread(target=work, daemon=True).start()
+    return os.getpid()
 
 
 def caller_of(bench):
-    """Calls that function, as a job with a number; returns the worker that was called."""
-    folder = bench.folder / "calls" / "session"
+    """Calls that function, in a lease with a number; returns the worker that was called."""
+    program, folder = leased.Program(), bench.folder / "calls" / "session"
     (folder / "results").mkdir(parents=True)
     setup = {"argv": [sys.executable, "-P", worker.__file__], "cwd": "/", "env": {}, "encoding": "utf-8", "path": sys.path}
-    (folder / "setup.json").write_text(json.dumps(setup))
-    (folder / "payload").write_bytes(payloads.pack([leaving_a_thread_at_work()]))
-    job = Job("q", {"cpu": 1000}, work=Work(call=Call("session", "payload")))
+    (folder / "setup.json").write_text(json.dumps({**setup, **program.setup}))
 
     def call(number):
+        job = Job("q", {"cpu": 1000}, work=Work(call=Call("session", str(number))))
         bench.start_all([Attempt(number, 0, 1)], job)
+        found = program.call(number, leave_a_thread_at_work)
         assert bench.end_of(Attempt(number, 0, 1), 60) == (Outcome.EXITED, 0)
-        return psutil.Process(pickle.loads((folder / "results" / f"{number}.0").read_bytes()[1:]))
+        return psutil.Process(found)
 
     return call
 
@@ -337,7 +422,7 @@ def test_a_worker_that_stands_still_ends_with_its_supervisor(bench):
     found = call(1)
     bench.until(lambda: found.status() == psutil.STATUS_STOPPED)
     os.kill(supervisor_of(bench.folder)[0].pid, signal.SIGKILL)
-    bench.until(lambda: not found.is_running() or found.status() == psutil.STATUS_ZOMBIE)
+    bench.until(lambda: has_ended(found))
 
 
 LONG = f"9{os.getpid():07}"
@@ -372,6 +457,14 @@ def test_one_whose_child_was_killed_for_memory_says_so_however_it_ends_itself(be
     a = bench.start(Attempt(1, 0, 1), "sh", "-c", f'python3 -c "{hog}"{then}', memory=100 << 20)
     assert bench.end_of(a) == (Outcome.OUT_OF_MEMORY, signal.SIGKILL)
     assert exit_status(*bench.end_of(a)) == 137
+
+
+def test_each_of_many_that_start_at_once_is_limited_before_the_last_has_started(bench):
+    if not bench.engine.limits["memory"]:
+        pytest.skip("cgroups cannot limit memory here")
+    attempts = [Attempt(1, index, 1) for index in range(24)]
+    bench.start_all(attempts, bench.job("dd", "if=/dev/zero", "of=/dev/null", "bs=64M", "count=1", memory=16 << 20))
+    assert {bench.end_of(attempt) for attempt in attempts} == {(Outcome.OUT_OF_MEMORY, signal.SIGKILL)}
 
 
 def test_a_cgroup_folder_that_was_taken_away_is_made_again(bench):
@@ -429,6 +522,79 @@ def test_where_files_come_and_go_each_task_runs_once(which, tmp_path, request):
     assert supervisor_of(bench.folder)[0].pid == supervisor
 
 
+FEW_FILES = """
+import errno, io, os, random, socket
+rng, run = random.Random(SEED), s.Supervisor.run
+def fails(place, name):
+    real = getattr(place, name)
+    def call(*given, **more):
+        if os.getpid() == own and rng.random() < 0.2:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(*given, **more)
+    setattr(place, name, call)
+def start(supervisor):
+    global own
+    own = os.getpid()
+    for name in ("open", "dup", "pipe2", "listdir", "scandir", "memfd_create"):
+        fails(os, name)
+    fails(io, "open")
+    fails(socket.socket, "accept")
+    run(supervisor)
+s.Supervisor.run = start
+"""
+"""Each fifth time that the supervisor would open a file, no descriptor is free."""
+
+
+@pytest.mark.parametrize("change", ["", NO_CGROUPS], ids=["", "without cgroups"])
+def test_each_task_runs_once_wherever_a_descriptor_is_missing(change, tmp_path, monkeypatch):
+    """What is asked for is asked again, as the scheduler does."""
+    changed_supervisor(monkeypatch, FEW_FILES.replace("SEED", str(len(change))) + change)
+    runs = [Attempt(1, index, 1) for index in range(60)]
+    stopped = [Attempt(2, index, 1) for index in range(5)]
+    forked = [Attempt(3, index, 1) for index in range(10)]
+    with closing(Bench(tmp_path)) as bench:
+        supervisor = supervisor_of(bench.folder)[0].pid
+        words = f"echo $FAIRLEAD_JOB $FAIRLEAD_INDEX >> {tmp_path}/ran"
+        job, long = bench.job("sh", "-c", words, memory=100 << 20), bench.job("sh", "-c", f"{words}; sleep {LONG}5")
+        through_a_fork = with_export(bench, job, "kept")
+        for again in itertools.count():
+            for attempts, each in ((runs, job), (stopped, long), (forked, through_a_fork)):
+                if left := [attempt for attempt in attempts if attempt not in bench.ended]:
+                    bench.start_all(left, each)
+            if again > 2 and bench.started.issuperset(stopped):
+                bench.stop(*stopped, grace=0.1)
+            bench.engine.take_inventory()
+            asked = time.monotonic()
+            bench.until(lambda asked=asked: time.monotonic() > asked + 0.3)
+            if len(bench.ended) == len([*runs, *stopped, *forked]):
+                break
+            assert again < 100, (bench.started, bench.ended)
+        assert {bench.ended[attempt] for attempt in (*runs, *forked)} == {(Outcome.EXITED, 0)}
+        assert {bench.ended[attempt][0] for attempt in stopped} == {Outcome.SIGNALLED}
+        ran = sorted(tuple(map(int, line.split())) for line in (tmp_path / "ran").read_text().splitlines())
+        assert ran == sorted((attempt.job, attempt.task) for attempt in (*runs, *stopped, *forked))
+        assert supervisor_of(bench.folder)[0].pid == supervisor
+        assert alive(f"sleep {LONG}5") == []
+
+
+def test_a_process_is_never_taken_for_one_without_an_environment():
+    """It has none to read in the middle of exec and while it ends: the end of a task would be reported while one of it runs."""
+    asked = {**os.environ, "MARKED": "1"}
+    with subprocess.Popen(["sh", "-c", "while :; do env true; done"], env=asked) as shell:
+        found, until = set(), time.monotonic() + 30
+        while len(found) < 2 and time.monotonic() < until:
+            for pid in proc.descendants(shell.pid):
+                environment = proc.environment(pid)
+                found.add(environment is None)
+                if environment is not None and b"MARKED=1" not in environment:
+                    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        shell.kill()
+    assert found == {True, False}
+    with subprocess.Popen(["sleep", "60"], env={}) as bare:
+        assert proc.environment(bare.pid) == b""
+        bare.kill()
+
+
 def test_who_connects_when_no_descriptor_is_left_harms_nobody(bench):
     runs = bench.start(Attempt(1, 0, 1), "sleep", "600")
     bench.until(lambda: runs in bench.started)
@@ -455,6 +621,20 @@ def test_a_task_cannot_use_more_cpu_than_it_asked_for(bench):
     a = bench.start(Attempt(1, 0, 1), "python3", "-c", spin, cpu=200)
     bench.end_of(a)
     assert float(bench.wrote(a)) < 0.9, "a fifth of 1.5 seconds, and some slack"
+
+
+def test_a_group_that_had_another_task_limits_cpu_as_the_next_one_asks(bench):
+    if not bench.engine.limits["cpu"] or not Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists():
+        pytest.skip("no cgroups of version 1 limit CPU here")
+    place = "at=$(sed -nE 's/^[0-9]+:(.*,)?cpu(,.*)?://p' /proc/self/cgroup)"
+    script = f"sleep 0.3; {place}; echo $at; cat /sys/fs/cgroup/cpu$at/*quota_us"
+    wrote = []
+    for number, cpu in enumerate([2000, 500, 0, 500, 500], 1):
+        a = bench.start(Attempt(number, 0, 1), "sh", "-c", script, cpu=cpu)
+        bench.end_of(a)
+        wrote.append(bench.wrote(a).split())
+    assert [quota for _, quota in wrote] == ["200000", "50000", "-1", "50000", "50000"]
+    assert len({at for at, _ in wrote}) == 1
 
 
 def test_gpus_are_given_by_index_and_to_one_task_each(bench):
@@ -488,8 +668,10 @@ def test_a_task_sees_its_own_cards_and_one_without_sees_none(bench):
     assert eval(bench.wrote(b)) == ["", "PCI_BUS_ID", "", "", "65535", "!*:gpu"]
 
 
-def test_tasks_outlive_the_scheduler_and_are_adopted(bench):
+@CONTRACT
+def test_tasks_outlive_the_scheduler_and_are_adopted(which, request):
     """The engine's side goes away without a word; statuses that came meanwhile are found."""
+    bench = request.getfixturevalue(which)
     quick = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
     slow = bench.start(Attempt(2, 0, 1), "sh", "-c", "sleep 1.2; exit 6")
     bench.until(lambda: slow in bench.started)
@@ -497,8 +679,7 @@ def test_tasks_outlive_the_scheduler_and_are_adopted(bench):
     time.sleep(0.6)
     bench.known = None
     bench.unsee()
-    bench.engine = LocalEngine(bench.folder, [NODE])
-    bench.engine.serve("bench", time.monotonic_ns())
+    bench.serve()
     bench.until(lambda: bench.known is not None)
     assert bench.known == {quick, slow}
     assert bench.end_of(quick) == (Outcome.EXITED, 5)
@@ -507,7 +688,7 @@ def test_tasks_outlive_the_scheduler_and_are_adopted(bench):
     assert bench.inventory() == set()
 
 
-@pytest.mark.parametrize("which", ["bench", "bench_without_cgroups"])
+@pytest.mark.parametrize("which", ["bench", "bench_without_cgroups", "joined"])
 def test_when_the_supervisor_is_killed_its_tasks_are_ended_and_lost(which, request):
     bench = request.getfixturevalue(which)
     done = bench.start(Attempt(1, 0, 1), "sh", "-c", "exit 4")
@@ -521,6 +702,17 @@ def test_when_the_supervisor_is_killed_its_tasks_are_ended_and_lost(which, reque
     assert bench.known == {a, done}, "it is told unasked by the supervisor that took over"
     assert bench.end_of(done) == (Outcome.EXITED, 4), "an end that was not acknowledged is told again"
     assert alive(f"^sleep {LONG}[56]") == []
+
+
+@pytest.mark.skipif(shutil.which("chrt") is None, reason="nothing here starts a process that waits for no CPU")
+def test_a_busy_machine_does_not_delay_the_guardian(bench):
+    if subprocess.run(["chrt", "-f", "1", "true"], check=False).returncode != 0:
+        pytest.skip("no process may go before all others here")
+    a = bench.start(Attempt(1, 0, 1), "sleep", "600")
+    bench.until(lambda: a in bench.started)
+    (supervisor,) = supervisor_of(bench.folder)
+    assert os.sched_getscheduler(supervisor.ppid()) == os.SCHED_FIFO
+    assert {os.sched_getscheduler(each.pid) for each in (supervisor, *supervisor.children())} == {os.SCHED_OTHER}
 
 
 @pytest.mark.parametrize("which", ["bench", "bench_without_cgroups"])
@@ -601,7 +793,9 @@ def test_when_the_supervisor_is_asked_to_end_its_tasks_are_asked_first(bench):
     assert bench.wrote(a) == "ready\nsaved\n"
 
 
-def test_no_call_waits_for_a_supervisor_that_does_not_read(bench):
+@CONTRACT
+def test_no_call_waits_for_a_supervisor_that_does_not_read(which, request):
+    bench = request.getfixturevalue(which)
     supervisor = supervisor_of(bench.folder)[0].pid
     attempts = [Attempt(1, i, 1) for i in range(20_000)]
     job = bench.job("true")
@@ -627,7 +821,9 @@ def test_no_call_waits_for_a_supervisor_that_does_not_read(bench):
     assert bench.end_of(bench.start(Attempt(2, 0, 1), "true")) == (Outcome.EXITED, 0)
 
 
-def test_what_waits_is_bounded_and_everything_is_asked_for_when_some_of_it_was_dropped(bench, monkeypatch):
+@CONTRACT
+def test_what_waits_is_bounded_and_everything_is_asked_for_when_some_of_it_was_dropped(which, request, monkeypatch):
+    bench = request.getfixturevalue(which)
     monkeypatch.setattr(bench.engine._connections, "most_unsent", 100_000)
     supervisor = supervisor_of(bench.folder)[0].pid
     done = bench.start(Attempt(1, 0, 1), "true")
@@ -744,14 +940,16 @@ def test_a_supervisor_that_cannot_be_started_is_tried_again_until_it_can(tmp_pat
     engine.join(10)
 
 
-def test_output_is_read_in_pieces_and_removed_when_nobody_asks_for_it_any_more(bench):
+@CONTRACT
+def test_output_is_read_in_pieces_and_removed_when_nobody_asks_for_it_any_more(which, request):
+    bench = request.getfixturevalue(which)
     a = bench.start(Attempt(1, 0, 1), "sh", "-c", "echo 0123456789")
     bench.end_of(a)
-    assert bench.engine.read_output(1, 0, "out", 2, 3) == b"234"
-    assert bench.engine.read_output(1, 0, "out", 11, 5) == b""
-    assert bench.engine.read_output(1, 1, "out", 0, 5) is None
+    assert bench.engine.read_output(1, 0, "out", 2, 3, "here") == b"234"
+    assert bench.engine.read_output(1, 0, "out", 11, 5, "here") == b""
+    assert bench.engine.read_output(1, 1, "out", 0, 5, "here") is None
     bench.engine.forget([7, 1])
-    bench.until(lambda: bench.engine.read_output(1, 0, "out", 0, 5) is None)
+    bench.until(lambda: bench.engine.read_output(1, 0, "out", 0, 5, "here") is None)
 
 
 def test_a_supervisor_with_nothing_to_do_goes_away(tmp_path):
@@ -763,6 +961,23 @@ def test_a_supervisor_with_nothing_to_do_goes_away(tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.05)
     assert own_cgroups(tmp_path) == []
+
+
+def test_a_supervisor_of_an_earlier_fairlead_is_replaced_as_soon_as_nothing_runs(bench, monkeypatch):
+    (before,) = supervisor_of(bench.folder)
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", "until test -e go; do sleep 0.02; done")
+    bench.until(lambda: a in bench.started)
+    monkeypatch.setattr(reports, "PROTOCOL", 9)
+    assert bench.inventory() == {a}
+    (bench.folder / "go").touch()
+    assert bench.end_of(a) == (Outcome.EXITED, 0)
+    bench.acknowledge(a)
+    before.wait(30)
+    monkeypatch.undo()
+    bench.until(lambda: any(each.pid != before.pid for each in supervisor_of(bench.folder)))
+    bench.until(lambda: not bench.engine.trouble)
+    bench.inventory()
+    assert bench.end_of(bench.start(Attempt(2, 0, 1), "true")) == (Outcome.EXITED, 0)
 
 
 def test_no_empty_cgroup_stays_of_a_supervisor_that_ends(tmp_path):
@@ -827,6 +1042,19 @@ def test_cgroups_are_found_by_trying():
     assert group.pids() == set()
     assert not group.ran_out_of_memory()
     group.remove()
+    groups.close()
+
+
+def test_a_start_that_is_tried_again_gets_a_group_that_no_other_task_has():
+    groups = cgroups.find("fairlead-test-again")
+    if groups is None:
+        pytest.skip("no cgroup may be made here")
+    groups.remove_when_empty(groups.create("1.0.1"))  # there was no process for it
+    other = groups.create("2.0.1")
+    again = groups.create("1.0.1")
+    assert not set(again.ways_in()) & set(other.ways_in())
+    again.remove()
+    other.remove()
     groups.close()
 
 
@@ -991,7 +1219,7 @@ def test_a_task_says_that_it_has_kept_what_it_did_by_touching_a_file(bench):
     bench.stop(quiet)
     bench.end_of(a)
     bench.end_of(quiet)
-    assert not [left for left in file.parent.iterdir() if not left.name.startswith("idle.")]
+    assert not [*file.parent.iterdir()]
     bench.end_of(bench.start(Attempt(3, 0, 1), "sh", "-c", 'stat -c %i "$FAIRLEAD_CHECKPOINT"'))
     assert not file.exists()
 
@@ -1108,6 +1336,25 @@ def test_a_command_begins_with_the_signals_files_and_limits_of_its_own(bench):
         small = replace(bench.job("sleep", "60"), demand={"cpu": 10, "memory": 4096})
         bench.start_all([b], small)
         assert bench.end_of(b) == (Outcome.OUT_OF_MEMORY, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("which", ["bench", "bench_without_cgroups"])
+def test_no_output_of_tasks_is_mixed(which, request):
+    """Each task's output is what it wrote, whatever is silent beside it."""
+    bench, rng, wrote = request.getfixturevalue(which), Random(0), {}
+    loud = {"out": "printf %s", "err": "printf %s >&2"}
+    for job in range(1, 13):
+        attempts = [Attempt(job, index, 1 + rng.randrange(2)) for index in range(4)]
+        for attempt in attempts:
+            wrote[attempt] = rng.sample(["out", "err"], rng.randrange(3))
+            script = "; ".join(loud[stream].replace("%s", f"{job}.{attempt.task}") for stream in wrote[attempt]) or "true"
+            bench.start(attempt, "sh", "-c", script)
+        for attempt in attempts:
+            assert bench.end_of(attempt) == (Outcome.EXITED, 0)
+    for attempt, streams in wrote.items():
+        for stream in ("out", "err"):
+            piece = bench.engine.read_output(attempt.job, attempt.task, stream, 0, 100)
+            assert (piece or b"").decode() == (f"{attempt.job}.{attempt.task}" if stream in streams else "")
 
 
 @pytest.mark.parametrize("path", ["{0}/file:{0}/folder:{0}/good", "{0}/none::{0}/file", "{0}/good"])

@@ -1,23 +1,34 @@
 """The scheduler's thread: answers come after the commit, a full disk stops new work and no more, questions are bounded."""
 
+import asyncio
 import json
 import threading
 import time
 from collections import defaultdict
 from random import Random
+from types import SimpleNamespace
 
 import pytest
+from tests.memory_store import MemoryStore
 
 from fairlead.engines.step import Lost, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull, JournalLost
-from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.people.accounts import myself
+from fairlead.people.rules import Caller, rules_of
 from fairlead.scheduler import admission
-from fairlead.scheduler.reports import listings as report
+from fairlead.scheduler.facts import JobSubmitted, decode
 from fairlead.service import loop as loops
+from fairlead.service.api.requests import JobRequest
+from fairlead.service.api.state_client import StateClient
+from fairlead.service.api.submitting import JobSubmission, Submitter
+from fairlead.service.exports import Exports
 from fairlead.service.loop import Busy, HappensLater, Loop
 from fairlead.service.serve import _Stop
+from fairlead.service.unfinished_jobs import UnfinishedJobs
+from fairlead.service.wakeups import Wakeups
 from fake_engine import FakeEngine
+from worlds import list_jobs
 
 
 class FillingJournal(Journal):
@@ -58,7 +69,21 @@ def submit(state, now):
 
 
 def look(state, now):
-    return [], [job["status"] for job in report.list_jobs(state)["jobs"]]
+    return [], [job["status"] for job in list_jobs(state)["jobs"]]
+
+
+def held_up(loop, answer=None):
+    """Hold up the scheduler's thread in a question. Return where its answer comes, and the event that lets it go on."""
+    held, go = threading.Event(), threading.Event()
+
+    def hold(state, now):
+        held.set()
+        go.wait(10)
+        return [], answer
+
+    answered = loop.ask(hold)
+    assert held.wait(5)
+    return answered, go
 
 
 def test_an_answer_is_given_when_the_journal_has_it(world):
@@ -161,15 +186,7 @@ def test_a_fault_in_one_question_is_its_answer_and_no_more(world):
 
 def test_questions_are_bounded(world, monkeypatch):
     loop, _, _ = world
-    held, go = threading.Event(), threading.Event()
-
-    def hold(state, now):
-        held.set()
-        go.wait(10)
-        return [], None
-
-    loop.ask(hold)
-    assert held.wait(5)
+    _, go = held_up(loop)
     answers = [loop.ask(look) for _ in range(loops.MOST_QUESTIONS)]
     with pytest.raises(Busy, match="try again"):
         loop.ask(look)
@@ -177,17 +194,28 @@ def test_questions_are_bounded(world, monkeypatch):
     assert all(answer.result(timeout=10) == [] for answer in answers)
 
 
+def test_two_threads_may_turn_questions_away_at_once():
+    loop = Loop(lambda wake: None)
+    answers = [loop.ask(look) for _ in range(3)]
+    first, second = (loops._taken(loop._inboxes[False]) for _ in range(2))
+    assert len([next(first), *second, *first]) == len(answers)
+
+
+def test_a_read_waits_for_no_change_that_is_not_recorded_yet(world):
+    """It is answered from the recorded state; who made a change and was answered reads it."""
+    loop, journal, _ = world
+    _, go = held_up(loop)
+    made, before = loop.ask(submit, changes=True), journal.position
+    seen = loop.ask(lambda state, now: ([], (look(state, now)[1], journal.position)))
+    go.set()
+    assert seen.result(timeout=5) == ([], before)
+    assert made.result(timeout=5) == 1
+    assert len(loop.ask(look).result(timeout=5)) == 1
+
+
 def test_whoever_asked_may_go_away(world):
     loop, _, _ = world
-    held, go = threading.Event(), threading.Event()
-
-    def hold(state, now):
-        held.set()
-        go.wait(10)
-        return [], "late"
-
-    late = loop.ask(hold)
-    assert held.wait(5)
+    late, go = held_up(loop, "late")
     gone = loop.ask(submit, changes=True)
     assert gone.cancel()
     assert not late.cancel(), "it is being answered"
@@ -202,6 +230,43 @@ def test_many_at_once_are_recorded_together(world):
     answers = [loop.ask(submit, changes=True) for _ in range(500)]
     assert sorted(answer.result(timeout=30) for answer in answers) == list(range(1, 501))
     assert journal.position >= before + 500
+
+
+def test_submissions_that_come_together_are_one_fact_and_each_has_its_own_answer(world, tmp_path):
+    loop, journal, _ = world
+    held, go, authenticator = threading.Event(), threading.Event(), SimpleNamespace(rules=None)
+
+    def hold(state, now):
+        authenticator.rules = rules_of(state, True)
+        held.set()
+        go.wait(10)
+        return [], None
+
+    async def submitted():
+        loop.ask(hold)
+        assert held.wait(5)
+        client = StateClient(loop, Wakeups(), authenticator, None)
+        submitter = Submitter(client, UnfinishedJobs(Exports(tmp_path)))
+
+        def task(key="", **more):
+            request = JobRequest(argv=["true"], queue="A", **{"demand": {"cpu": "1"}, **more})
+            asked = [JobSubmission(request, *request.work()[:1], False, request.work()[1], {})]
+            return asyncio.create_task(submitter.submit(Caller(myself()), asked, key))
+
+        tasks = [task(f"k{number}") for number in range(4)]
+        tasks += [task(demand={"gpu": "1"}), task("k0"), task(priority=5), task("k0", priority=5), task(after=[{"job": 1}])]
+        gone = task()
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        before = journal.position
+        go.set()
+        return before, await asyncio.gather(*tasks, return_exceptions=True)
+
+    before, answers = asyncio.run(submitted())
+    told = [answer[0]["id"] if isinstance(answer, list) else type(answer) for answer in answers]
+    assert told == [1, 2, 3, 4, admission.Refused, 1, 5, admission.Conflict, 6]
+    facts = [decode(body) for _, body in journal.look(before, 100)]
+    assert [1 + len(fact.more) for fact in facts if isinstance(fact, JobSubmitted)] == [4, 1, 1]
 
 
 def test_who_stops_at_once_waits_for_no_node_that_is_not_heard(world):

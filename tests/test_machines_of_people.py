@@ -99,13 +99,24 @@ def lab():
 
 @pytest.mark.timeout(300)
 def test_people_run_where_they_have_an_account_and_read_why_they_do_not_elsewhere(lab):
+    gone = [lab.folder / f"gone{k}" for k in range(5)]
+    for each in gone:
+        each.mkdir(mode=0o755)
+        lab.submit("bob", "--cwd", str(each), "--on", "at=nowhere", "--", "true")
+        each.rmdir()
     elsewhere = f"carol:x:60099:60099::{lab.folder}/carol:/bin/sh"
+    there, hers = (lab.submit(who, "--on", "at=lab2", "--", "id", "-u") for who in ("bob", "carol"))
     lab.join("lab2", {"bob": "", "carol": elsewhere}, lab.token())
+    said = (lab.folder / "lab2.log").read_text()
+    assert "bob has work and no account here: their tasks run elsewhere\n" in said
+    carol = "carol has work and uid 60099 here, not 60003: their tasks run elsewhere, unless you add --any-uid\n"
+    assert carol.replace("60003", str(PEOPLE["carol"])) in said
+    named = f"{gone[0]}, {gone[1]}, {gone[2]} and 2 more"
+    assert f"not here, but there is work in it: {named}: share each folder, or submit with `--send . --fetch PATTERN`\n" in said
     lab.join("lab3", {}, lab.token(), uid=PEOPLE["alice"])
     assert "only tasks of alice run here: for everybody's, join as root" in (lab.folder / "lab3.log").read_text()
     for name in ("lab2", "lab3"):
         assert lab["alice"].task("--on", f"at={name}", "--", "id", "-un") == (0, "alice\n", "")
-    there = lab.submit("bob", "--on", "at=lab2", "--", "true")
     lab.until(lambda: lab.why("bob", there) == "node lab2 has no account for bob")
     assert lab.node("lab2")["labels"]["account/bob"] == "no account"
     large = lab.submit("bob", "--cpu", "2", "--", "true")
@@ -116,13 +127,31 @@ def test_people_run_where_they_have_an_account_and_read_why_they_do_not_elsewher
     lab["bob"].ok("wait", some)
     tasks = lab["bob"].http("GET", f"/v1/jobs/{some}/tasks")[1]["tasks"]
     assert {(task["node"], task["attempt"]) for task in tasks} == {("lab1", 1)}
-    hers = lab.submit("carol", "--on", "at=lab2", "--", "id", "-u")
     lab.until(lambda: lab.why("carol", hers) == "node lab2 has another uid for carol")
     lab.joins["lab2"].terminate()
     lab.joins["lab2"].wait(30)
     lab.join("lab2", {"bob": "", "carol": elsewhere}, "--any-uid")
     lab["carol"].ok("wait", hers)
     assert lab["carol"].ok("logs", hers) == "60099\n"
+    (lab.folder / "carol" / "in").write_text("word")
+    sent = lab.submit(
+        "carol",
+        "--on",
+        "at=lab2",
+        "--send",
+        f"{lab.folder}/carol",
+        "--cwd",
+        f"{lab.folder}/carol",
+        "--fetch",
+        "out",
+        "--",
+        "cp",
+        "in",
+        "out",
+    )
+    lab["carol"].ok("wait", sent)
+    lab["carol"].ok("fetch", sent, "--to", f"{lab.folder}/carol")
+    assert (lab.folder / "carol" / "out").read_text() == "word"
     assert lab["root"].run("cancel", there, large).returncode == 0
 
 

@@ -2,17 +2,18 @@
 
 import itertools
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.cli.failure import Failure
 from fairlead.cli.job_options import moment
 from fairlead.cli.word_lists import with_lists
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.engines.local.instructions import filled
+from fairlead.failure import Failure
 from fairlead.model.ranges import number_at, ranges_of, read_ranges, written_ranges
 from fairlead.model.specs import Work
 
@@ -53,20 +54,23 @@ def test_places_are_filled_as_in_gnu_parallel():
         "{}": "{}", "x{2}{1/}": "xba.tar.gz",
     }.items():  # fmt: skip
         assert filled(place, values) == value
+        if "{1" in place.replace("{{", "") and "2" not in place:
+            assert filled(place.replace("1", ""), values[:1]) == value
 
 
 def test_lists_of_words_are_read_as_gnu_parallel_does(tmp_path):
     file = tmp_path / "list"
     file.write_text("one two\n\nthree\n")
     for command, expected in {
-        ("gzip", ":::", "a", "b"): (["gzip", "{1}"], [["a", "b"]]),
-        ("mv", "{}", "{.}.old", ":::", "a"): (["mv", "{1}", "{1.}.old"], [["a"]]),
+        ("gzip", ":::", "a", "b"): (["gzip", "{}"], [["a", "b"]]),
+        ("mv", "{}", "{.}.old", ":::", "a"): (["mv", "{}", "{.}.old"], [["a"]]),
         ("echo", "{}", "x{}", ":::", "a", ":::", "b"): (["echo", "{1}", "{2}", "x{1} {2}"], [["a"], ["b"]]),
         ("echo", "{2}", "::::", str(file), ":::", "b"): (["echo", "{2}"], [["one two", "three"], ["b"]]),
         ("parallel", "echo", ":::", "a"): (["parallel", "echo", ":::", "a"], []),
         ("find", "-exec", "rm", "{}", ";"): (["find", "-exec", "rm", "{}", ";"], []),
     }.items():
         assert with_lists([*command]) == expected
+    assert filled("{} {.} {{}} {1}", ["a.b"]) == "a.b a {} a.b"
     for wrong in ([":::"], ["::::"], [":::", "a", "::::"], [":::", "a", ":::+", "b"], ["::::", "/no/such"], ["{#}", ":::", "a"]):
         with pytest.raises(Failure, match=r"what\?|linked|No such|index"):
             with_lists(["echo", *wrong])
@@ -79,11 +83,17 @@ def test_moments_are_read_as_people_write_them(monkeypatch):
     assert abs(moment("--begin", "now+1h") - now.timestamp() - 3600) < 60
     assert abs(moment("--since", "2h", past=True) - now.timestamp() + 7200) < 60
     assert moment("--begin", "2026-05-01T16:00") == datetime(2026, 5, 1, 16).astimezone().timestamp()
+    assert abs(moment("--begin", "now + 2 hours") - now.timestamp() - 7200) < 60
+    assert moment("--begin", "05/01/26") == moment("--begin", "050126") == datetime(2026, 5, 1).timestamp()
+    tomorrow = datetime.fromtimestamp(moment("--begin", "tomorrow"))
+    assert 0 < (tomorrow - datetime.now()).total_seconds() <= 25 * 3600
+    assert (tomorrow.hour, tomorrow.minute, tomorrow.second) == (0, 0, 0)
+    assert moment("--begin", "noon") == moment("--begin", "12:00 PM") == moment("--begin", "12:00:00")
     for text in ("00:00", "9:30", "23:59:59"):
         ahead, ago = moment("--begin", text), moment("--since", text, past=True)
         assert 0 < ahead - datetime.now().timestamp() <= 25 * 3600
         assert 0 <= datetime.now().timestamp() - ago <= 25 * 3600
-    for wrong in ("noon", "25:00", "now-1h", "2026-13-01", ""):
+    for wrong in ("soon", "25:00", "13:99", "now-1h", "2026-13-01", ""):
         with pytest.raises(Failure, match="is no time"):
             moment("--begin", wrong)
 
@@ -164,6 +174,15 @@ def test_odd_selections_are_refused_and_a_job_that_is_chosen_twice_is_cancelled_
         assert connection.post("/v1/cancel", {"jobs": [job], "name": "twice"})["cancelled"] == [job]
 
 
+def test_a_cancellation_of_waiting_jobs_spares_one_that_started(idle):
+    runs = idle.submit("-q", "A", "--cpu", "0.1", "--", "sleep", "60")
+    idle.until(lambda: idle.ask(f"jobs/{runs}")["status"] == "running")
+    waits = idle.submit("-q", "A", "--hold", "--", "true")
+    with Connection(idle.home) as connection:
+        for cancelled in ([waits], []):
+            assert connection.post("/v1/cancel", {"jobs": [runs, waits], "only_waiting": True})["cancelled"] == cancelled
+
+
 def test_the_output_of_all_tasks_is_followed(idle):
     script = "echo begun; until test -e go{index}; do sleep 0.05; done; printf done"
     job = idle.submit("-q", "A", "-n", "2", "--cpu", "0.1", "--", "sh", "-c", script)
@@ -173,3 +192,43 @@ def test_the_output_of_all_tasks_is_followed(idle):
     assert following.stdout.readline() == b"1: done\n"
     (idle.folder / "go0").touch()
     assert following.communicate(timeout=60)[0] == b"0: done\n"
+
+
+def test_jobs_wait_for_times_names_and_indices(idle):
+    """Through the command line: what waits says for what, and runs once that has happened, and not before."""
+    first = idle.submit("-q", "A", "--name", "w-one", "--array", "1-3", "--hold", "--", "sh", "-c", "test {index} != 2")
+    pairs = idle.submit(
+        "-q", "A", "--array", "1-3", "--after", f"{first}:index", "--name", "w-pair", "--", "echo", "after {index}"
+    )
+    lone = [idle.submit("-q", "A", "--name", "w-one", "--singleton", "--", "true") for _ in range(2)]
+    named = idle.submit("-q", "A", "--after", "w-one:end", "--", "true")
+    later = idle.submit("-q", "A", "--begin", "now+1h", "--name", "w-later", "--", "true")
+    why = {job: " ".join(idle.ok("why", f"{job}").split()) for job in (pairs, *lone, named, later)}
+    assert f"the success of the task of the same index of job {first}" in why[pairs]
+    assert f"it comes after job {first}, which has to end first expected:" in why[lone[0]]
+    assert f"job {first}, which has to end first and job {lone[0]} of the same name, as a singleton" in why[lone[1]]
+    assert all(f"job {job}, which has to end first" in why[named] for job in (first, *lone))
+    assert "its time to begin has not come: 20" in why[later]
+    assert "expected: in 60 min" in why[later]
+    assert idle.job(later)["begin"] == pytest.approx(time.time() + 3600, abs=100)
+    idle.ok("release", f"{first}")
+    idle.ok("wait", f"{named}", *map(str, lone))
+    assert idle.call("wait", f"{pairs}").returncode == 1
+    assert [idle.job(pairs)[status] for status in ("succeeded", "cancelled")] == [2, 1]
+    assert idle.ok("logs", f"{pairs}.3") == "after 3\n"
+    ends = [idle.job(job) for job in (first, *lone)]
+    assert ends[0]["finished_at"] <= ends[1]["finished_at"] <= ends[2]["finished_at"]
+    idle.ok("cancel", f"{later}")
+    tried = idle.submit("-q", "A", "--retries", "1", "--retry-delay", "0.5s", "--", "sh", "-c", "date +%s.%N; exit 1")
+    assert idle.call("wait", f"{tried}").returncode == 1
+    one, two = map(float, idle.ok("logs", f"{tried}").split())
+    assert two - one >= 0.5
+    for wrong, why_not in {
+        ("--after", "no-such-name"): "no job of the name or group 'no-such-name'",
+        ("--after", "12:never"): "--after '12:never': write JOB",
+        ("--begin", "soon"): "--begin 'soon' is no time",
+        ("--singleton",): "--singleton: it waits for the earlier jobs of its name: give it one",
+        ("--retry-delay", "5s"): "--retry-delay: has no effect without retries: give their number",
+        ("--after", f"{first}:index"): f"--after: job {first} has no task 0",
+    }.items():
+        assert why_not in idle.call("submit", "-q", "A", *wrong, "--", "true").stderr

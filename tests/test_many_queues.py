@@ -14,6 +14,7 @@ from fairlead.scheduler.history import share_evenly
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.queue_tree import mark_exact
 from fairlead.scheduler.snapshot import copy_of
+from random_cases import cases
 
 NAMES = [f"{above}{leaf}" for above in ("", "a/", "b/", "b/c/") for leaf in ("x", "y", "z1", "z", "m")]
 
@@ -51,7 +52,7 @@ def assert_declared(state):
         assert np.array_equal(values, getattr(queues, name)[: queues.n], equal_nan=values.dtype.kind == "f"), name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(
     names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=20),
     policy=st.sampled_from(["drf", "sdrf", "mesos", "fairtree"]),
@@ -77,7 +78,7 @@ def test_queues_created_together_equal_those_created_one_by_one(names, policy, g
     assert [at[name] for name in single.tree.names[1:]] == parents[1]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=cases(15), deadline=None)
 @given(st.lists(st.text("abc-", min_size=1, max_size=9), min_size=1, max_size=300), st.integers(1, 40))
 def test_queues_are_ranked_by_name_whatever_the_order_they_come_in(names, together):
     state = new_state()

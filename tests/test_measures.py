@@ -26,6 +26,7 @@ from fairlead.simulate.sweep import Point, merged, sweep
 from fairlead.simulate.traces import Derivation, read_trace
 from fairlead.simulate.workload import Jobs, TraceError, cut, synthetic_nodes
 from fairlead.text_tables import printed
+from random_cases import cases
 
 ROOT = Path(__file__).parent.parent
 TRACE = str(ROOT / "examples" / "trace.csv")
@@ -60,7 +61,7 @@ def spans_of(facts):
     return spans
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(jobs, st.sampled_from([0.0, 3.5, 12.0]), st.booleans(), st.booleans())
 def test_what_queues_use_is_the_integral_over_the_measured_time(drawn, warm_up, compiled, preempts):
     """Also with tasks that are revoked; the oracle adds up each attempt's time, moment by moment for dominant shares."""

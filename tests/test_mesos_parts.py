@@ -16,6 +16,7 @@ import pytest
 from google.protobuf.message import EncodeError
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.updates import acknowledge
 
 from fairlead.engines.step import GRACE, Stalled, with_graces
 from fairlead.model.documents import DocumentError
@@ -420,7 +421,7 @@ def test_an_update_is_told_when_it_is_recorded_and_the_next_when_it_is_acknowled
     for number in (1, 2, 3):
         seen = [as_json(each)["update"]["status"]["state"] for each in told if each.type == Event.UPDATE]
         assert seen == states[:number]
-        subscriptions.recorded(state, apply_all(state, frameworks.acknowledge(state, "F", "t", number, 0.0)))
+        subscriptions.recorded(state, apply_all(state, acknowledge(state, "F", "t", number, 0.0)))
     assert state.frameworks.tasks["F"] == {}
 
 
@@ -432,7 +433,7 @@ def test_the_end_of_a_task_is_sent_before_what_it_made_room_for_is_offered(state
     subscriptions = Subscriptions(SimpleNamespace(wall=float))
     subscriptions.attach(SimpleNamespace(call_soon_threadsafe=lambda what, *more: what(*more)))
     subscriptions.begin("F", SimpleNamespace(tell=told.extend, end=None))
-    apply_all(state, frameworks.acknowledge(state, "F", "t", 1, 0.0))
+    apply_all(state, acknowledge(state, "F", "t", 1, 0.0))
     one = np.ones(1, np.int64)
     ended = TasksFinished(at=0, job=one * facts[1].id, index=0 * one, attempt=one, outcome=0 * one, code=0 * one)
     apply(state, ended)

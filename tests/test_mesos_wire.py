@@ -1,6 +1,8 @@
 """Mesos' wire: each status of its table, the stream byte for byte, and what becomes of tasks, by a client over plain sockets."""
 
+import ast
 import contextlib
+import importlib
 import json
 import re
 import socket
@@ -729,8 +731,8 @@ class TestOperators:
     def test_each_path_and_call_of_mesos_masters_is_documented_as_it_answers(self, wire):
         """Those of Mesos 1.11's master and its processes; a `*` in the docs stands for the rest of a path."""
         page = (Path(__file__).parent.parent / "docs" / "mesos.md").read_text().partition("## For operators")[2]
-        answering, _, missing = page.partition("What does not answer:")
-        missing = missing.partition("| what an agent answers")[0] + missing.partition("below `/slave(1)`")[2]
+        answering, _, missing = page.partition("These do not answer:")
+        missing = missing.partition("| an agent's own paths")[0] + missing.partition("below `/slave(1)`")[2]
         patterns = {each: re.escape(each).replace(r"\*", ".*") for each in re.findall(r"`(/[^` ]*)`", missing)}
         for path in MASTER_PATHS.split():
             status = wire.ask("GET", path).status
@@ -918,3 +920,20 @@ def test_calls_that_make_no_sense_change_nothing(wire, world):
     assert "a question could not be answered" not in world.log.read_text()
     log = world.home / "log"
     assert not log.exists() or "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize("name", ["executor", "master", "mesos", "quota", "scheduler"])
+def test_messages_have_the_fields_of_their_types(name):
+    """Both are made from the .proto files, by ``make messages``."""
+    module = importlib.import_module(f"fairlead.service.mesos.messages.{name}_pb2")
+    declared = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())
+    found = [each for each in declared.body if isinstance(each, ast.ClassDef)]
+    assert found
+    for each in found:
+        slots = next(line.value for line in each.body if isinstance(line, ast.Assign))
+        if ast.unparse(each.bases[0]) == "_message.Message":
+            assert [*ast.literal_eval(slots)] == [field.name for field in getattr(module, each.name).DESCRIPTOR.fields]
+        else:
+            values = [line.target.id for line in each.body if isinstance(line, ast.AnnAssign)]
+            assert values == getattr(module, each.name).keys()
+            assert [getattr(module, value) for value in values] == getattr(module, each.name).values()

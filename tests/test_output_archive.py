@@ -24,14 +24,14 @@ from pyftpdlib.ioloop import IOLoop
 from pyftpdlib.servers import FTPServer
 
 from conftest import CONFIG, Live
-from fairlead.cli.many_outputs import copy_all
-from fairlead.cli.output import TaskOutput, standard_targets
+from fairlead.cli.output import TaskOutput, copy_all, standard_targets
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.engines.contract import Unreachable
 from fairlead.engines.local import output as node_output
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.model.specs import Job
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import JobsForgotten
@@ -47,14 +47,16 @@ def test_output_is_kept_and_read_there_and_what_cannot_be_yet_is_said_and_not_lo
     with Live(tmp_path) as world:
         world.config.write_text(f'output = "file://{there}"\n[scheduler]\nkeep_jobs = 2\n{CONFIG}')
         world.up()
-        first = world.submit("-q", "A", "-n", "2", "--", "sh", "-c", "echo task {index}; test {index} = 1 || echo bad >&2")
+        first = world.submit(
+            "-q", "A", "--array", "10,20", "--", "sh", "-c", "echo task {index}; test {index} = 20 || echo bad >&2"
+        )
         world.ok("wait", str(first))
-        kept = [f"{first}/{name}" for name in ("0.err", "0.out", "1.out")]
+        kept = [f"{first}/{name}" for name in ("10.err", "10.out", "20.out")]
         world.until(lambda: sorted(map(str, (p.relative_to(p.parents[1]) for p in there.glob("*/*/*")))) == kept)
         (base,) = there.iterdir()
         assert base.stat().st_mode & 0o77 == 0
         shutil.rmtree(world.home / "output" / str(first))
-        assert world.ok("logs", f"{first}.1") == "task 1\n"
+        assert world.ok("logs", f"{first}.20") == "task 20\n"
         assert world.call("logs", str(first)).stderr == "bad\n"
 
         base.rename(tmp_path / "away")
@@ -318,7 +320,7 @@ def test_a_scheduler_that_is_killed_leaves_no_copies_in_its_folder(tmp_path):
 def test_what_is_kept_at_an_older_url_is_read_there_and_what_is_gone_is_said(tmp_path):
     copy(keeping(f"file://{tmp_path}/old", tmp_path))
     state = SimpleNamespace(  # of one job, of which a task has ended and one has not
-        index=SimpleNamespace(specs={3: SimpleNamespace(tasks=2)}),
+        index=SimpleNamespace(specs={3: Job("A", {}, tasks=2)}),
         job_row=lambda _: 0,
         jobs=SimpleNamespace(first=[0]),
         tasks=SimpleNamespace(status=[SUCCEEDED, WAITING]),
@@ -342,7 +344,7 @@ def test_notes_as_they_were_written_before_are_read(tmp_path):
     notes.write_text('["pending", 1, 4, "n"]\n["kept", 1, 4, 5]\n["pending", 2, 0, "n"]\n["ke')
     noted = output_archive._read_notes(notes)
     assert noted.kept == {1: dict.fromkeys((4, 5), ("", 4))}
-    assert noted.pending == [(2, 0, "n")]
+    assert noted.pending == [(2, 0, "n", 0)]
 
 
 def test_a_folder_that_others_may_change_is_refused(tmp_path):
@@ -403,9 +405,9 @@ def test_trying_comes_to_an_end_and_what_was_given_up_is_said_and_not_let_go_of(
     assert said in kept.trouble(3)
     assert said in caplog.text
     assert kept.forget([JobsForgotten(at=0.0, ids=[3])]) == [], "the node has it yet"
-    assert output_archive._read_notes(tmp_path / "kept_output").pending == [(3, 0, "n")]
+    assert output_archive._read_notes(tmp_path / "kept_output").pending == [(3, 0, "n", 0)]
     kept._write_notes()
-    assert output_archive._read_notes(tmp_path / "kept_output").pending == [(3, 0, "n")]
+    assert output_archive._read_notes(tmp_path / "kept_output").pending == [(3, 0, "n", 0)]
 
 
 def test_a_task_that_spoils_its_own_output_keeps_no_others_from_the_storage(tmp_path, hasty):

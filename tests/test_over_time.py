@@ -7,17 +7,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.memory_store import MemoryStore
 
 from conftest import Live
 from fairlead.audit.over_time_report import over_time_text
 from fairlead.client.connection import ServiceError
 from fairlead.journal import Journal, JournalError, read_history
 from fairlead.journal import journal as journals
-from fairlead.journal.memory import MemoryStore
 from fairlead.journal.over_time import audit_journal
 from fairlead.journal.sql import SqlStore
 from fairlead.model.problems import Problem
 from fairlead.model.specs import After, Job, Node, Queue, Settings
+from fairlead.people.accounts import Person
+from fairlead.people.rules import Caller
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
@@ -34,7 +36,10 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.reports import audits as audit_over_time
 from fairlead.scheduler.reports.audits import audit_history
-from fairlead.service.journal_reports import JournalReports, ReportRunning
+from fairlead.service.journal_reports import JournalReports
+from fairlead.service.loop import Busy
+
+CALLERS = {uid: Caller(Person(f"p{uid}", uid, uid)) for uid in (1, 2)}
 
 
 class Story:
@@ -124,8 +129,9 @@ def test_whoever_is_last_by_name_is_wronged_through_ties():
     assert (starved["queue"], starved["others"], starved["through"]) == ("zoe", ["alice", "bob"], "ties")
     assert starved["until"] == 601.0
     assert starved["since"] == 1.0, "that is when her only task ended"
-    assert not ties_by_name(200.0).audit(200.0)["starved"], "not for five minutes yet"
-    assert ties_by_name(200.0).audit(200.0, starved_after=60.0)["starved"]
+    short = ties_by_name(200.0, each=4.0)
+    assert not short.audit(200.0)["starved"], "not for five minutes yet"
+    assert short.audit(200.0, starved_after=60.0)["starved"]
 
 
 # -- the sums, in fractions --------------------------------------------------------------------------------------------
@@ -282,7 +288,7 @@ def test_through_placement():
     a = holes.submit(0, "a", slots(1), 5000)
     tasks = [holes.place(0, a) for _ in range(4)]
     holes.submit(0.5, "b", slots(2), 9)
-    for k in range(1, 1000):
+    for k in range(4, 1000, 4):
         holes.end(float(k), tasks.pop(0))
         tasks.append(holes.place(float(k), a))
     found = holes.audit(1000.0)
@@ -319,7 +325,7 @@ def test_through_whole_tasks():
     a, b = story.submit(0, "a", {"cpu": 999}, 5000), story.submit(0, "b", slots(1), 5000)
     story.place(0, b)
     tasks = [story.place(0.0, a), story.place(0.0, a)]
-    for k in range(1, 1000):
+    for k in range(4, 1000, 4):
         story.end(float(k), tasks.pop(0))
         tasks.append(story.place(float(k), a))
     found = by_name(story.audit(1000.0))
@@ -332,7 +338,7 @@ def test_through_the_order():
     story = Story([Queue("", policy="fifo"), Queue("*")], slots(2))
     a, _ = story.submit(0, "a", slots(1), 5000), story.submit(1.5, "b", slots(1), 5000)
     tasks = [story.place(0.0, a), story.place(0.0, a)]
-    for k in range(1, 1000):
+    for k in range(4, 1000, 4):
         story.end(float(k), tasks.pop(0))
         tasks.append(story.place(float(k), a))
     found = story.audit(1000.0)
@@ -438,10 +444,10 @@ def kept(story, store, every=None):
 
 
 def test_a_journal_is_audited_from_any_snapshot_alike():
-    story = ties_by_name(600.0)
+    story = ties_by_name(600.0, each=4.0)
     store, snapped = MemoryStore(), MemoryStore()
     kept(story, store)
-    kept(story, snapped, every=100)
+    kept(story, snapped, every=25)
     assert len(snapped.snapshots()) > 10
     for over in (50.0, 333.25, 1e9):
         found, other = audit_journal(store, over), audit_journal(snapped, over)
@@ -549,7 +555,7 @@ def test_nothing_in_the_folder_or_the_environment_has_a_part_in_the_audit(tmp_pa
         (trap / package / "__init__.py").write_text(f"open({str(sprung)!r}, 'w')")
     monkeypatch.chdir(trap)
     monkeypatch.setenv("PYTHONPATH", str(trap))
-    found = json.loads(asyncio.run(JournalReports(tmp_path / "journal.db", lambda: 600.0)(1, 100.0, 60.0)))
+    found = json.loads(asyncio.run(JournalReports(tmp_path / "journal.db", lambda: 600.0)(CALLERS[1], 100.0, 60.0)))
     assert found["queues"][0]["name"] == "zoe"
     assert not sprung.exists()
 
@@ -559,12 +565,12 @@ def test_nobody_has_others_wait_for_more_than_one_audit(tmp_path):
 
     async def main():
         audits = JournalReports(tmp_path / "journal.db", lambda: 600.0)
-        calls = [audits(uid, 100.0, 60.0) for uid in (1, 1, 2, 1)]
+        calls = [audits(CALLERS[uid], 100.0, 60.0) for uid in (1, 1, 2, 1)]
         first = await asyncio.gather(*calls, return_exceptions=True)
-        return [*first, await audits(1, 100.0, 60.0)]
+        return [*first, await audits(CALLERS[1], 100.0, 60.0)]
 
     found = asyncio.run(main())
-    assert [type(each) for each in found] == [bytes, ReportRunning, bytes, ReportRunning, bytes]
+    assert [type(each) for each in found] == [bytes, Busy, bytes, Busy, bytes]
 
 
 def test_shares_are_compared_as_they_were_when_others_were_served():
@@ -606,14 +612,15 @@ def test_who_waits_for_less_than_one_task_is_not_wronged():
 def test_of_many_that_are_short_all_are_told_why():
     """A hundred people wait beside one who has all; more than are asked at one look."""
     story = Story([Queue("*")], slots(2))
-    one_after_another(story, story.submit(0, "hog", slots(2), 500), 0, 200)
+    one_after_another(story, story.submit(0, "hog", slots(2), 500), 0, 200, each=2.0)
     for k in range(100):
         story.submit(0.5, f"u{k:02}", slots(1), 5)
-    queues = by_name(story.audit(200.0))
+    found = story.audit(200.0)
+    queues = by_name(found)
     assert len(queues) == 101
     told = [queues[f"u{k:02}"]["through"] for k in range(100)]
     assert {next(iter(through)) for through in told} == {"ties"}
     assert all(through.get("not known", 0.0) < 0.02 * sum(through.values()) for through in told)
-    text = over_time_text({**story.audit(200.0), "asked": 200.0, "complete": True})
+    text = over_time_text({**found, "asked": 200.0, "complete": True})
     assert "and 61 more" in text
     assert len(text.splitlines()) < 200

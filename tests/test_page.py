@@ -157,6 +157,17 @@ def test_a_failed_job_opens_on_its_errors_where_it_has_no_output(world, browser)
     assert "first" in region(browser.ask(f"/page/jobs/{spoke}")[2], "log")
 
 
+def test_a_task_is_called_by_the_index_it_was_given(world, browser):
+    job = world.submit("-q", "lab/ada", "--array", "10,20", "--", "sh", "-c", "echo it is {index}; test {index} = 10")
+    world.call("wait", str(job))
+    text = browser.ask(f"/page/jobs/{job}")[2]
+    assert "Log of task 20" in text
+    assert f"fairlead logs {job}.20" in text
+    assert "it is 20" in region(text, "log")
+    assert re.findall(r'title="task (\d+): (\w+)"', text) == [("10", "succeeded"), ("20", "failed")]
+    assert world.ok("logs", f"{job}.20") == "it is 20\n"
+
+
 def test_a_job_s_page_says_until_when_room_is_kept():
     kept = {"job": 2, "queue": "B", "start": 1000.0, "end": 2000.0}
     why = {"text": "no room", "ahead": [], "reserved": {"made": 0.0, "start": 500.0, "slips": 1, "end": 700.0}, "kept": [kept]}

@@ -3,7 +3,6 @@ from elsewhere.
 """
 
 import asyncio
-import base64
 import contextlib
 import functools
 import grp
@@ -29,7 +28,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import FAIRLEAD
-from fairlead.calls import payloads
 from fairlead.cli.background import Background
 from fairlead.client.address import Address, NotTrusted, find, trusted_host
 from fairlead.client.connection import Connection
@@ -273,7 +271,7 @@ def test_a_token_for_some_queues_sees_and_changes_no_session_with_calls_in_other
     alice = machine["alice"]
     context = ssl.create_default_context(cafile=machine.folder / "authority.pem")
     token = alice.ok("token", "new", "--queue", "vision").strip()
-    payload, data = "a" * 32, base64.b64encode(payloads.pack([b"x"])).decode()
+    payload = "a" * 32
 
     def ask(method, path, body):
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -285,16 +283,15 @@ def test_a_token_for_some_queues_sees_and_changes_no_session_with_calls_in_other
             return error.code, json.loads(error.read())
 
     for queue, is_for in (("people", False), ("vision", True)):
-        job = {"payload": payload, "data": data, "queue": queue, "demand": {"cpu": "100"}}
+        job = {"lease": 1, "queue": queue, "demand": {"cpu": "100"}}
         session = f"/v1/sessions/{alice.http('POST', '/v1/sessions', {'argv': ['/bin/true']})[1]['id']}"
-        assert alice.http("POST", f"{session}/calls", {"jobs": [job]})[0] == 201
-        here = {**job, "queue": "vision", "payload": "b" * 32}
-        number = alice.http("GET", "/v1/jobs?limit=1")[1]["jobs"][0]["id"]
+        assert alice.http("POST", f"{session}/leases", {"jobs": [job]})[0] == 201
+        here = {**job, "queue": "vision", "lease": 2}
         for method, path, body, code in (
             ("PUT", f"/payloads/{payload}", "other", 200),
-            ("POST", "/calls", json.dumps({"jobs": [here]}), 201),
+            ("POST", "/leases", json.dumps({"jobs": [here]}), 201),
             ("GET", "/events", "", 200),
-            ("GET", f"/results/{number}/0", "", 404),
+            ("PUT", "/relays/1", "", 200),
             ("DELETE", "", "", 200),
         ):
             status, told = ask(method, session + path, body)
@@ -370,7 +367,7 @@ def test_a_token_that_is_revoked_while_a_body_comes_changes_nothing(machine, beg
     token = alice.ok("token", "new").strip()
     session = alice.http("POST", "/v1/sessions", {"argv": ["true"]})[1]["id"]
     job = alice.ok("submit", "-q", "people", "--cpu", "100", "--", "true").strip()
-    names = {"{session}": session, "{payload}": "0" * 32, "{job}": job, "{index}": "0", "{node}": "n1"}
+    names = {"{session}": session, "{payload}": "0" * 32, "{job}": job, "{index}": "0", "{node}": "n1", "{lease}": "1"}
     finish = {}
     for route, methods in alice.http("GET", "/openapi.json")[1]["paths"].items():
         for method in (method.upper() for method, told in methods.items() if "requestBody" in told):

@@ -13,6 +13,7 @@ from fairlead.policies.registry import OVER_TIME, find_policy
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
+from random_cases import cases
 from test_history import Story
 from worlds import same
 
@@ -66,7 +67,7 @@ def mean_by_definition(mine, seconds, tick, left, beyond):
 
 
 @pytest.mark.parametrize("policy", sorted(OVER_TIME))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=cases(13), deadline=None)
 @given(used=lives)
 def test_history_is_what_the_policy_goes_by(policy, used):
     """The mean of what is used; under sdrf, of what is used beyond an even part, by weight, of the whole."""

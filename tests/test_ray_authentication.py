@@ -7,24 +7,20 @@ import sys
 
 import psutil
 import pytest
+from bench.ray_trial import Trial
 
-from fairlead.cli.doctor import examine_all
-from fairlead.engines.ray import health
-from fairlead.engines.ray.trial import Trial
 from ray_cluster import SOONER, Cluster, ended
 
 LOCAL = "import ray; ray.init(num_cpus=1, include_dashboard=False); print('here')"
 """What a task does that knows nothing of the cluster: it starts a Ray of its own."""
 
 
-AUTHENTICATE = "print(health.authenticate(sys.argv[1]))"
-UNASKED = "health._settings = lambda port: {}; print(health.examine(sys.argv[1]).unasked)"
-"""The token that a head does not ask for; as if it had been started without RAY_AUTH_MODE."""
+AUTHENTICATE = "print(authenticate(sys.argv[1])[0])"
 
 
 def asked(address, code=AUTHENTICATE, **env):
     """The last line of a process that asks a head in this environment."""
-    code = f"import sys; from fairlead.engines.ray import health; {code}"
+    code = f"import sys; from fairlead.engines.ray import authenticate; {code}"
     env = {name: value for name, value in ({**os.environ, **env}).items() if value}
     done = subprocess.run([sys.executable, "-c", code, address], env=env, capture_output=True, text=True, timeout=90, check=False)
     return (done.stdout or done.stderr).strip().splitlines()[-1]
@@ -53,12 +49,13 @@ def test_what_is_in_a_home_changes_nothing_for_a_cluster_without_tokens(tmp_path
         assert not (tmp_path / ".ray").exists(), "a task's Ray leaves no token for the next head of the cluster"
         write_token(tmp_path, "0")
         assert cluster.ok("run", "--", "echo", "here") == "here\n"
-        cluster.kill()
-        for process in (cluster.process_of("gcs_server"), cluster.raylet("try-1")):
-            process.kill()
-            psutil.wait_procs([process], 10)
-        cluster.start_up(1)
-        assert cluster.ok("run", "--", "echo", "again") == "again\n"
+        if os.environ.get("FAIRLEAD_LONG"):  # the next head of the cluster
+            cluster.kill()
+            for process in (cluster.process_of("gcs_server"), cluster.raylet("try-1")):
+                process.kill()
+                psutil.wait_procs([process], 10)
+            cluster.start_up(1)
+            assert cluster.ok("run", "--", "echo", "again") == "again\n"
         unset = {"HOME": str(tmp_path), "RAY_AUTH_MODE": ""}
         assert asked(cluster.address, **unset) == "disabled"
         wants = asked(cluster.address, **unset | {"RAY_AUTH_MODE": "token"})
@@ -66,7 +63,6 @@ def test_what_is_in_a_home_changes_nothing_for_a_cluster_without_tokens(tmp_path
             f"the Ray cluster at {cluster.address} asks for no token, so anybody who reaches it can run commands there, and "
             "RAY_AUTH_MODE=token is set here: start the cluster with RAY_AUTH_MODE=token, or unset it here"
         )
-        assert asked(cluster.address, UNASKED, **unset) == str(tmp_path / ".ray" / "auth_token")
         assert Trial(cluster.home)._folder.exists()
         assert cluster.end() == 0
         assert not Trial(cluster.home)._folder.exists(), "a trial leaves nothing behind"
@@ -108,13 +104,3 @@ def test_the_token_of_a_cluster_is_used_and_what_is_wrong_with_it_is_reported(tm
         write_token(tmp_path, "2")
         assert ray_of(cluster)["what"] == f"{asks}, and refuses the one in {token}: {remedy}"
         assert cluster.end() == 0
-
-
-def test_the_doctor_warns_of_a_token_that_the_next_head_would_ask_for(tmp_path, monkeypatch):
-    (tmp_path / "ray_address").write_text("10.0.0.1:6379")
-    found = health.Health("2.60.0", [], (1.5, 4.5), False, "/root/.ray/auth_token")
-    monkeypatch.setattr(health, "examine", lambda address: found)
-    (line,) = [each for each in examine_all(tmp_path) if each.thing == "ray"]
-    assert line.how == "look"
-    assert line.what.endswith("the next `ray start --head` would, since there is one in /root/.ray/auth_token")
-    assert line.help == "set RAY_AUTH_MODE=disabled for each `ray start`, or remove that file"

@@ -51,7 +51,7 @@ QUEUES = [
 ]
 OTHERS = [Queue(ROOT, history=64.0), Queue("a"), Queue("b", weight=3.0, max_tasks=6), *QUEUES[3:]]
 HOUR = 60.0
-WORLDS = [*range(28), 57, 123, *range(200, 200 + int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 100)]
+WORLDS = [*range(16), 57, 123, *range(200, 200 + int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 100)]
 """Seeds. Of 57 and 123 decisions depend on the last bit of forecasts, so on the clock that these are counted on."""
 
 
@@ -77,7 +77,7 @@ class Hour:
         self.ask(10.0, lambda state, now: [admission.drain(state, "n0", now)])
         self.ask(30.0, lambda state, now: [admission.resume(state, "n0", now)])
         self.plan.append((18.0625, 1, lambda: self.cluster.lose("n3")))
-        self.plan.append((35.0, 1, lambda: self.cluster.restore("n3")))
+        self.plan.append((35.0, 1, lambda: self.cluster.join(NODES[3], np.array(list(NODES[3].capacity.values())))))
         self.plan.append((40.0, 1, lambda: self.cluster.join(LARGER, np.array(list(LARGER.capacity.values())))))
         self.run(path)
 
@@ -199,7 +199,7 @@ def test_a_journal_is_replayed_to_the_last_placement(seed, tmp_path):
     assert "replay error, median" in runs_text([summary(run)])
 
 
-def test_a_scheduler_with_nothing_to_do_wakes_when_a_claim_or_a_reservation_is_due(tmp_path):
+def test_a_scheduler_with_nothing_to_do_wakes_when_a_claim_is_due(tmp_path):
     jobs = [Job("a", {"cpu": 1000}, 4), Job("b", {"cpu": 2000}), Job("a", {"cpu": 1000}, 4)]
     cluster = SimulatedCluster(
         [Node("n", {"cpu": 4000})], np.array([[4000]]), np.array([[1000], [2000], [1000]]), np.zeros(3, np.int64), 1,
@@ -223,10 +223,8 @@ def test_a_scheduler_with_nothing_to_do_wakes_when_a_claim_or_a_reservation_is_d
     assert scheduler.idle_for(1.0) == 1.0
     cluster.now = 1.0
     step()
-    assert scheduler.idle_for(60.0) == 5.0, "the reservation of b, which a passed"
-    cluster.now = 6.0
-    step()
-    assert scheduler.state.holds.n == 1
+    assert scheduler.idle_for(60.0) == 19.0, "who can claim does not reserve"
+    assert scheduler.state.holds.n == 0
     scheduler.placing = False
     assert scheduler.idle_for(60.0) == 60.0
 

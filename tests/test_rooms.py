@@ -10,10 +10,12 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
 ROOMS = [
+    "failure",
     "outcomes",
     "data_folder",
     "disk_room",
     "sockets",
+    "tls",
     "interrupts",
     "locks",
     "processes",

@@ -12,6 +12,7 @@ from fairlead.scheduler import snapshot
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import JobSubmitted, NodeLost, TasksPlaced
 from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import NONE
 from test_claims import Story
 
 KEEPS = {"cpu": 0}
@@ -84,6 +85,25 @@ def test_an_idle_cluster_withholds_nothing(lends):
     assert story.began[1] == [0.0, 10.0]
 
 
+def test_what_is_not_lent_does_not_stop_for_ever_what_never_fits_beside_it():
+    """A's task of three fits beside what it runs, and b, whose two it takes one of, has nothing to run."""
+    story = Story([{"cpu": 4}], [Queue(name, guarantee={"cpu": 2}, lend=KEEPS) for name in "ab"])
+    story.job(0.0, "a", 1000.0, cpu=1)
+    story.job(1.0, "a", 10.0, cpu=3)
+    assert story.until(100.0).began == {1: [0.0], 2: [1.0]}
+
+
+def test_of_tasks_that_never_fit_beside_what_is_not_lent_one_runs_at_a_time():
+    """All is guaranteed and not lent: c has one cpu of b's two; b has the other at once, and that one by its claim."""
+    queues = [*(Queue(name, guarantee={"cpu": 2}, lend=KEEPS) for name in "ab"), Queue("c")]
+    story = Story([{"cpu": 4}], queues)
+    story.job(0.0, "a", 1000.0, cpu=1)
+    story.job(0.0, "c", 100.0, 3, cpu=1)
+    assert story.until(150.0).began[2] == [0.0, 100.0]
+    story.job(160.0, "b", 1000.0, 2, cpu=1)
+    assert story.until(300.0).began[3] == [160.0, 195.0]
+
+
 @pytest.mark.parametrize(("lends", "together"), [({}, True), (KEEPS, False)])
 def test_quota_that_is_not_lent_stays_free_once_anything_is_used(lends, together):
     """One task of B runs in what is not A's; the next one would fit, in A's."""
@@ -133,6 +153,26 @@ def _scaled(declared: dict[str, int], total: int) -> dict[str, Fraction]:
 
     divide("", Fraction(total))
     return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(size=st.integers(2, 9), data=st.data())
+def test_nobody_waits_for_ever_who_fits_beside_what_runs_but_never_beside_what_is_not_lent(size, data):
+    """One cpu runs for ever. Jobs of others are larger than all that is ever lent to them, and end one after another."""
+    least = [data.draw(st.integers(1, size)) for _ in "abc"]
+    story = Story([{"cpu": size}], [Queue(name, guarantee={"cpu": n}, lend=KEEPS) for name, n in zip("abc", least, strict=True)])
+    has = guarantees(story)
+    story.job(0.0, "c", 10.0**8, cpu=1)
+    for _ in range(data.draw(st.integers(1, 4))):
+        who = data.draw(st.sampled_from("ab"))
+        lent = size - sum(has.values()) + has[who]
+        tasks = data.draw(st.integers(1, size - 1))
+        if lent // tasks < (size - 1) // tasks:
+            cpus = data.draw(st.integers(lent // tasks + 1, (size - 1) // tasks))
+            story.job(float(data.draw(st.integers(0, 20))), who, 10.0, tasks, gang=True, cpu=cpus)
+    story.until(1000.0)
+    waits = story.state.groups.head[: story.state.groups.n]
+    assert not (waits != NONE).any(), [story.state.jobs.id[row] for row in waits]
 
 
 @settings(deadline=None)

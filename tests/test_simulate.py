@@ -36,6 +36,7 @@ from fairlead.simulate.run import simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
 from fairlead.simulate.workload import Jobs, TraceError, cut, synthetic_nodes
+from random_cases import cases
 from worlds import check_invariants
 
 ROOT = Path(__file__).parent.parent
@@ -203,7 +204,7 @@ def wanted(state):
     return [amounts, tasks]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(workload=workloads(), policy=st.sampled_from(["drf", "hdrf", "fifo", "asset", "ceei", "slots:2:overcommit"]))
 def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy):
     ends: set[tuple[int, int]] = set()
@@ -219,7 +220,7 @@ def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy)
         books.append(state.queues.used[0].copy())
         assert [each.tolist() for each in wanted_by(state)] == wanted(state)
 
-    run = simulate(workload, policy, settings=Settings(reserve_after=3.0), history=2.0, watch=watch)
+    run = simulate(workload, policy, settings=Settings(idle_budget=0.02), history=2.0, watch=watch)
     assert len(ends) == run.completed == run.decisions
     stuck = int(workload.tasks[~run.refused & np.isnan(run.ended)].sum())
     total = int(workload.tasks[~run.refused].sum())
@@ -234,19 +235,19 @@ def facts_of(workload, policy, compiled, **more):
     return facts, run
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(
     workload=workloads(),
     policy=st.sampled_from(
         ["drf", "hdrf", "sdrf", "ceei", "fifo", "asset", "priority", "maxmin:cpu", "slots:2", "slots:2:overcommit"]
     ),
-    reserve_after=st.sampled_from([0.0, 3.0, 1e9]),
+    idle_budget=st.sampled_from([0.0, 0.02, 0.5]),
     keep=st.sampled_from([0, 2, 1000]),
     history=st.sampled_from([None, 0.0, 1.0, 3000.0]),
     chunk=st.sampled_from([1, 3, 1000]),
 )
 def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
-    workload, policy, reserve_after, keep, history, chunk
+    workload, policy, idle_budget, keep, history, chunk
 ):
     """However many jobs are written at once, and however soon those that are forgotten leave the tables."""
     if policy == "sdrf" and history == 0.0:
@@ -256,7 +257,7 @@ def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
         mock.patch("fairlead.simulate.many_steps.CHUNK_JOBS", chunk),
         mock.patch("fairlead.scheduler.effects.COMPACT_FROM", 2),
     ):
-        same = {"settings": Settings(reserve_after=reserve_after), "history": history, "samples": 3}
+        same = {"settings": Settings(idle_budget=idle_budget), "history": history, "samples": 3}
         many, run = facts_of(workload, policy, True, **same)
         single, other = facts_of(workload, policy, False, **same)
     assert many == single
@@ -298,8 +299,8 @@ def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_other
             )
         crowd = jobs.workload("crowd", synthetic_nodes(2, "cpu=6"), queues)
         with mock.patch("fairlead.simulate.run.KEEP_JOBS", 7):
-            many, run = facts_of(crowd, policy, True, history=10.0, settings=Settings(reserve_after=5.0))
-            single, other = facts_of(crowd, policy, False, history=10.0, settings=Settings(reserve_after=5.0))
+            many, run = facts_of(crowd, policy, True, history=10.0, settings=Settings(idle_budget=0.02))
+            single, other = facts_of(crowd, policy, False, history=10.0, settings=Settings(idle_budget=0.02))
         assert many == single
         assert summary(run) | {"seconds": 0} == summary(other) | {"seconds": 0}
         assert any(b'"after":[{' in fact for fact in many)
@@ -308,15 +309,15 @@ def test_many_steps_make_the_same_facts_where_queues_appear_jobs_depend_on_other
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_a_reservation_is_made_when_it_is_due_also_where_nothing_happens(compiled):
-    """At 1 s a task of a passes b, for which there is too little room; nothing else ends before 50 s."""
+def test_a_reservation_is_made_at_once_when_room_has_to_be_gathered(compiled):
+    """No single end of a task of a is enough for b, which comes at 0.5 s; nothing but one task ends before 50 s."""
     jobs, facts = Jobs(), []
     jobs.add(0.0, "a", {"cpu": 1000}, [1.0, 50.0, 50.0, 50.0], 4)
     jobs.add(0.5, "b", {"cpu": 2000}, 9.0)
     jobs.add(0.5, "a", {"cpu": 1000}, 50.0, 4)
     small = jobs.workload("small", synthetic_nodes(1, "cpu=4"), [])
-    simulate(small, settings=Settings(reserve_after=5.25), history=0.0, compiled=compiled, record=facts.extend)
-    assert next(fact.at for fact in facts if isinstance(fact, NodesReserved)) == 6.25
+    simulate(small, settings=Settings(idle_budget=0.02), history=0.0, compiled=compiled, record=facts.extend)
+    assert next(fact.at for fact in facts if isinstance(fact, NodesReserved)) == 0.5
 
 
 def test_more_tasks_start_at_one_moment_than_one_decision_places():
@@ -353,11 +354,11 @@ def test_many_steps_make_the_same_facts_when_the_machine_is_overloaded_for_long(
         many, _ = facts_of(crowd, "drf", True)
         single, _ = facts_of(crowd, "drf", False)
     kinds = {json.loads(fact)["type"] for fact in many}
-    assert {"NodesReserved", "JobsPassedOver", "JobsForgotten"} <= kinds
+    assert {"NodesReserved", "JobsForgotten"} <= kinds
     assert many == single
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(workload=workloads(), slots=st.integers(1, 6))
 def test_an_overcommitted_machine_does_as_much_as_it_can(workload, slots):
     """From the starts and ends alone: what a task did at the speed that its machine's load left it is its work."""
@@ -386,11 +387,11 @@ def test_an_overcommitted_machine_does_as_much_as_it_can(workload, slots):
         assert work == pytest.approx(workload.duration[workload.first[job - 1]], rel=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=cases(13), deadline=None)
 @given(seed=st.integers(0, 10**6), nodes=st.integers(1, 6))
 def test_a_model_in_simpy_agrees(seed, nodes):
     small = crowded(nodes, 4, 30, tasks=5, busy=1.5, seed=seed)
-    ours = simulate(small, settings=Settings(reserve_after=1e9), history=0.0)
+    ours = simulate(small, settings=Settings(idle_budget=0.0), history=0.0)
     theirs = Model(small).go()
     assert ours.ended.tolist() == theirs.ended.tolist()
 
@@ -983,17 +984,18 @@ def test_the_facebook_months(machines, least):
 
 @needs_data
 def test_guarantees_in_traces():
-    """With revocation queues miss their guarantees for less long, and next to nothing is lost; the guide has the whole table."""
+    """Where queues miss their guarantees for hours, they do so for less than half as long with preemption; little is lost.
+
+    Two eighths of the guide's table. In FB-2010, and in a tenth of openb, next to nothing is preempted.
+    """
     import guarantees_in_traces as example
 
-    found = example.run(DATA, 0.1)
-    assert [each["revokes"] for each in found] == [False, True] * 9
+    found = example.run(example.openb(DATA, 1.0)[:4:3], looks=400)
     for off, on in zip(found[::2], found[1::2], strict=True):
-        assert (off["revoked"], off["lost"]) == (0, 0.0)
-        assert on["tasks"] == off["tasks"]
-    for trace in (found[:2], found[2:]):
-        without, with_it = (sum(each["below guarantee"] for each in trace[k::2]) for k in range(2))
-        assert with_it <= without
+        assert (off["revokes"], off["revoked"], off["lost"]) == (False, 0, 0.0)
+        assert (on["revokes"], on["tasks"]) == (True, off["tasks"])
+        assert on["below guarantee"] < off["below guarantee"] / 2
+        assert on["lost"] < 0.01 * max(on["utilisation"].values()) * on["makespan"]
     assert "of all work" in example.table(found)
 
 
@@ -1042,7 +1044,10 @@ def over_time_of(run):
 
 @pytest.mark.parametrize("policy", ["drf", "fifo-strict"])
 def test_of_a_short_run_each_moment_is_looked_at(tmp_path, policy):
-    """Its gangs run for a thousandth of the time: whoever looks now and then sees none of it."""
+    """Its gangs run for a thousandth of the time: whoever looks now and then sees none of it.
+
+    By drf they are owed room, and the others wait for 20 s; in order of submission it is the gangs that wait.
+    """
     path = tmp_path / "starve.csv"
     path.write_text(STARVE)
     run = simulate(replace(read_trace(path), nodes=synthetic_nodes(3, "cpu=2")), policy)
@@ -1050,7 +1055,8 @@ def test_of_a_short_run_each_moment_is_looked_at(tmp_path, policy):
     seconds = {name: queue["got"] * 3600 * 6 for name, queue in found.items()}
     assert seconds == pytest.approx({"x": 100_000, "y": 250, "g": 80})
     assert summary(run)["over time"]["every"] == 0
-    assert 0 < found["g"]["short"] < found["g"]["entitled"] == pytest.approx(found["g"]["got"] + found["g"]["short"])
+    waits = found["y" if policy == "drf" else "g"]
+    assert 0 < waits["short"] < waits["entitled"] == pytest.approx(waits["got"] + waits["short"])
     assert sum(queue["entitled"] for queue in found.values()) <= run.ended.max() / 3600
 
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from tests.memory_store import MemoryStore
 
 from fairlead.engines.contract import Attempts, Launches, NodeDown, NodeUp
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Scheduler
 from fairlead.journal import Journal
-from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import admission
@@ -114,7 +114,7 @@ def test_a_lost_machine_takes_what_runs_on_it_along_and_starts_nothing(cluster):
     start(cluster, one(2))
     assert cluster.poll().nodes == [NodeDown("n0")]
     assert cluster.next_event() == np.inf
-    cluster.restore("n0")
+    cluster.join(cluster.nodes[0], cluster.truth.capacity[0])
     assert cluster.poll().nodes == [NodeUp(cluster.nodes[0])]
     start(cluster, one(2, number=2))
     assert len(cluster.poll().started.job) == 1
@@ -135,7 +135,7 @@ def test_the_live_step_drives_it_through_the_loss_of_a_machine(cluster):
         if moment == 4:
             cluster.lose("n1")
         if moment == 20:
-            cluster.restore("n1")
+            cluster.join(cluster.nodes[1], cluster.truth.capacity[1])
         scheduler.step()
         while scheduler.more or cluster.next_event() <= cluster.now:
             scheduler.step()

@@ -17,6 +17,7 @@ from fairlead.simulate.offers import Answers, parse_answers
 from fairlead.simulate.report import runs_text
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs, TraceError, synthetic_nodes
+from random_cases import cases
 from test_simulate import two_users, workloads
 from worlds import check_invariants
 
@@ -86,7 +87,7 @@ def larger(workload):
     return replace(workload, demands=demands, nodes=nodes, gang=np.zeros_like(workload.gang), after={})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=cases(13), deadline=None)
 @given(
     workload=workloads().map(larger),
     policy=st.sampled_from(["drf", "fifo", "mesos"]),
@@ -105,14 +106,14 @@ def test_each_task_ends_once_whoever_launches_it(workload, policy, only, times, 
             for offer in fact.offers if isinstance(fact, OffersMade) else []:
                 offered.add(offer.role)
 
-    run = simulate(workload, policy, settings=Settings(reserve_after=3.0), history=2.0, watch=watch, offers=answers)
+    run = simulate(workload, policy, settings=Settings(idle_budget=0.02), history=2.0, watch=watch, offers=answers)
     assert offered <= (names if names is not None else {*workload.queue})
     total = int(workload.tasks[~run.refused].sum())
     left = workload.tasks[~run.refused & np.isnan(run.ended)].sum()
     assert run.completed + run.withdrawn <= total <= run.completed + run.withdrawn + left
     if most is None and not hoards and np.isinf(workload.withdrawn).all():
         assert run.completed == total
-    again = simulate(workload, policy, settings=Settings(reserve_after=3.0), history=2.0, offers=answers)
+    again = simulate(workload, policy, settings=Settings(idle_budget=0.02), history=2.0, offers=answers)
     assert summary(run) | {"seconds": 0} == summary(again) | {"seconds": 0}
 
 

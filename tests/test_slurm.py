@@ -8,9 +8,9 @@ import pytest
 from bench.slurm import count
 
 from fairlead.cli import slurm_options
-from fairlead.cli.failure import Failure
 from fairlead.cli.script_options import script_options
 from fairlead.cli.slurm_prologue import check_body
+from fairlead.failure import Failure
 from fairlead.model.quantity import parse_seconds
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -49,6 +49,8 @@ def parsed(words):
         ("--gres=gpu:2 -N 1", "--gpu 2"),
         ("--gres=gpu --requeue", "--gpu 1"),
         ("--gres=gpu:a100:4", "--gpu 4 --on 'gpu_model=NVIDIA-A100-PCIE|NVIDIA-A100-SXM4-80GB'"),
+        ("-N 2 --ntasks-per-node=1 -c 4 -G 5 --mem-per-cpu=1G", "--nodes 2 --cpu 4 --gpu 3 --memory 4Gi"),
+        ("-N 3-4 -n 3 --gres=gpu:2", "--nodes 3 --cpu 1 --gpu 2"),
         ("-G v100:2 --nodes=1-3", "--gpu 2 --on gpu_model=Tesla-V100"),
         ("--gpus-per-task=2 -n 3 --mem-per-gpu=1G", "--gpu 6 --cpu 3 --memory 6Gi"),
         ("--gpus-per-node=1 --gpus-per-task=1", "--gpu 1"),
@@ -63,8 +65,13 @@ def parsed(words):
         ("--nice=-5 -A lab", "--priority 5 --queue lab"),
         ("--priority=7", "--priority 7"),
         ("--mail-type END --mail-user http://x/y", "--notify http://x/y"),
+        ("--mail-type BEGIN,FAIL --mail-user http://x/y", "--notify http://x/y --notify-on start,failure"),
+        ("-d after:12", "--after 12:start"),
         ("-d afterok:12:13", "--after 12 --after 13"),
         ("-d afterok:1:2,afterany:3", "--after 1 --after 2 --after 3:end"),
+        ("-d aftercorr:7,singleton", "--after 7:index --singleton"),
+        ("--begin=now+1hour", "--begin now+1hour"),
+        ("-b 16:00", "--begin 16:00"),
         ("-D /tmp --hold", "--cwd /tmp --hold"),
         ("--export=ALL,A=1,B=2", "--export-all --env A=1 --env B=2"),
         ("--export=A=1", "--no-export-all --env A=1"),
@@ -74,7 +81,7 @@ def parsed(words):
 )
 def test_options_mean_what_they_say(tmp_path, line, ours):
     found = read(tmp_path, line)
-    assert found.warnings == []
+    assert all("the whole script runs on each node" in each for each in found.warnings)
     words = shlex.split(ours)
     words = [word for word in words if word != "--no-export-all"] if "--no-export-all" in words else ["--export-all", *words]
     assert parsed(found.slurm) == parsed(["--name", "job.sh", *words])
@@ -83,9 +90,11 @@ def test_options_mean_what_they_say(tmp_path, line, ours):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("-N 2", "--nodes=2: a script runs on one node: use fairlead submit --gang"),
+        ("-N 2 -n 4", "--nodes=2: a script runs on several nodes only with one task on each"),
+        ("-N 2 --ntasks-per-node=2", "--nodes=2: a script runs on several nodes only with one task on each"),
+        ("-N x", "--nodes=x: write a number"),
         ("--exclusive", "--exclusive: has no equivalent here: ask for what the node has"),
-        ("-b now+1hour", "--begin=now+1hour: has no equivalent here: submit it with --hold"),
+        ("-b soon", "--begin=soon: 'soon' is no time"),
         ("-C gpu80", "--constraint=gpu80: no node has such a label: use #FAIRLEAD --on LABEL=VALUE"),
         ("-C a", "--constraint=a: gpu_model and zone are labels of nodes with it"),
         ("--gres=gpu:h100:2", "--gres=gpu:h100:2: no node has such a label"),
@@ -99,8 +108,6 @@ def test_options_mean_what_they_say(tmp_path, line, ours):
         ("--mem=0", "--mem=0: write how much, such as 8G"),
         ("--mem=1G --mem-per-cpu=2G", "--mem-per-cpu=2G: excludes --mem"),
         ("-a 9-1", "--array=9-1: '9-1' contains no number"),
-        ("-d singleton", "--dependency=singleton: has no equivalent here"),
-        ("-d after:3", "--dependency=after:3: has no equivalent here"),
         ("-d afterok:1?afterok:2", "--dependency=afterok:1?afterok:2: has no equivalent here"),
         ("-d afterok:x", "--dependency=afterok:x: has no equivalent here"),
         ("--speed=9", "--speed=9: is no option of sbatch"),
@@ -120,8 +127,15 @@ def test_what_would_change_a_job_is_refused_with_its_place(tmp_path, line, said)
     [
         ("--hint=nomultithread", "--hint=nomultithread: has no effect here"),
         ("-A lab -p fast", "--partition=fast: has no effect here: --account names the queue"),
-        ("--mail-type=BEGIN", "--mail-type=BEGIN: --notify TO reports every end, and nothing else"),
-        ("--mail-user=http://x", "--mail-user=http://x: has no effect here without --mail-type=END"),
+        (
+            "--mail-type=BEGIN",
+            '--mail-type=BEGIN: no mail is sent: name who gets it with --mail-user, or with notify = "TO" in your client.toml',
+        ),
+        (
+            "--mail-type=STAGE_OUT",
+            "--mail-type=STAGE_OUT: --notify TO --notify-on reports start, failure and end, and nothing else",
+        ),
+        ("--mail-user=http://x", "--mail-user=http://x: has no effect here without --mail-type"),
         ("-q high", "--qos=high: has no effect here"),
     ],
 )
@@ -149,7 +163,8 @@ def test_lines_may_have_a_tab_after_their_mark(tmp_path):
         ("if x; then srun -n 4 ./a.out; fi", "1: srun: would start 4 processes"),
         ("srun -n 1 ./a.out & srun --ntasks=1 --exclusive ./b.out", None),
         ("# srun ./a.out\necho srun\nmysrun x\nsrun.sh", None),
-        ("echo $(scontrol show hostnames $SLURM_NODELIST) | cat", "1: scontrol: is no command here"),
+        ("echo $(scontrol show job $SLURM_NODELIST) | cat", "1: scontrol: is no command here"),
+        ("echo $(scontrol show hostnames $SLURM_NODELIST) | cat", None),
         ("echo $SLURM_NTASKS ${SLURM_TMPDIR}", " $SLURM_TMPDIR: is not set here"),
     ],
 )
@@ -160,6 +175,24 @@ def test_commands_that_a_script_would_miss_are_found(line, said):
     except Failure as failure:
         found = [str(failure)]
     assert [each.partition(":")[2].startswith(said or "") for each in found] == [True] * bool(said)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("srun ./a.out\nsrun -N 2 -n2 ./b.out", ""),
+        ("mpirun ./a.out", "x: only srun starts something on the other nodes, and it has none: use --nodes=1"),
+        ("srun -n 1 ./a.out", "x:1: srun: would start on 1 of the nodes, and starts on each here"),
+    ],
+)
+def test_a_script_for_several_nodes_runs_what_srun_starts_on_each(body, said):
+    options = {"nodes": slurm_options.Given("2", "x")}
+    if not said:
+        assert check_body("x", body, options, ["bash"], "") == []
+        return
+    with pytest.raises(Failure) as failure:
+        check_body("x", body, options, ["bash"], "")
+    assert str(failure.value).startswith(said)
 
 
 def test_a_script_runs_as_under_slurm(idle, monkeypatch):

@@ -1,5 +1,6 @@
 """What tasks read: a pipe or a terminal, fed piece by piece; and `fairlead run`, which hands its own on."""
 
+import base64
 import fcntl
 import hashlib
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import psutil
@@ -34,13 +35,18 @@ class Fed:
         """What was taken and whether that is all, once it is as much as it must come to."""
         least = offset + len(data) if least is None else least
         deadline = time.monotonic() + 20
-        with self.bench.engine.feeding(tuple(self.task), offset, data, end, size) as told:
-            while True:
-                found = told()
-                if found is not None and (found.over if over else found.taken >= least or found.over):
+        text = base64.b64encode(data).decode()
+        while True:
+            self.ask(offset=offset, data=text, end=end, size=size)  # answered at the latest when the next question comes
+            with suppress(TimeoutError):
+                found = self.ask(offset=0, data="", end=False, size=None).result(1)
+                if found.over if over else found.taken >= least or found.over:
                     return found.taken, found.over
-                assert time.monotonic() < deadline, found
-                time.sleep(0.005)
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def ask(self, **piece):
+        return self.bench.engine.ask_stream(tuple(self.task), "feed", stream="", **piece)
 
 
 @pytest.fixture
@@ -104,21 +110,22 @@ def test_a_terminal_has_a_size_control_and_signals(bench):
     fed.send(size=(41, 97), least=0)
     type_in(b"stty size; test -t 0 && test -t 1 && test -t 2 && echo te'r'minal\r", "41 97", "\nterminal")
     type_in(b"sleep 100\r", "sleep 100")
-    bench.until(lambda: "sleep" in _children(bench))
+    bench.until(lambda: ("sleep",) in _children(bench, "name"))
     type_in(b"\x1a", "Stopped")
     type_in(b"fg\r")
+    bench.until(lambda: ("sleep", "stopped") not in _children(bench, "name", "status"))
     type_in(b"\x03")
     type_in(b"echo o'n'ward; exit 5\r", "onward")
     assert bench.end_of(fed.task) == (0, 5)
     assert fed.send(offset=sent, least=0)[1]
 
 
-def _children(bench):
-    names = []
-    for each in psutil.process_iter(["environ", "name"]):
+def _children(bench, *what):
+    found = []
+    for each in psutil.process_iter(["environ", *what]):
         if f"{bench.folder}/supervisor:1.0.1" in (each.info["environ"] or {}).get("FAIRLEAD_ATTEMPT", ""):
-            names.append(each.info["name"])
-    return names
+            found.append(tuple(each.info[name] for name in what))
+    return found
 
 
 def test_stopped_its_terminal_hangs_up_and_what_it_wrote_last_is_there(bench):
@@ -212,15 +219,14 @@ def test_what_is_written_when_a_signal_comes_is_written_once():
     assert (process.wait(30), seen) == (0, list(range(300)))
 
 
-def test_run_is_a_terminal_when_asked_to_be(idle):
-    assert idle.call("run", "--pty", "-q", "A", "--", "true", input="").stderr.startswith("fairlead: --pty: standard input is no")
+def is_a_terminal(live, *argv):
+    """Use a shell in a terminal whose size changes, and Ctrl-C; it ends with 9, and leaves the terminal as it was."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("4H", 33, 77, 0, 0))
-    argv = [FAIRLEAD, "run", "--pty", "-q", "A", "--", "bash", "--norc", "-i"]
-    process = subprocess.Popen(argv, env=idle.env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
-    idle.beside.append(process)
-    before = termios.tcgetattr(theirs)
-    seen = b""
+    words, env = [FAIRLEAD, *argv, "--", "bash", "--norc", "-i"], {**live.env, "TERM": "vt100"}
+    process = subprocess.Popen(words, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    live.beside.append(process)
+    before, seen = termios.tcgetattr(theirs), b""
 
     def until(text):
         nonlocal seen
@@ -231,8 +237,8 @@ def test_run_is_a_terminal_when_asked_to_be(idle):
             assert time.monotonic() < deadline, seen
 
     until(b"bash")
-    os.write(ours, b"stty size\r")
-    until(b"33 77")
+    os.write(ours, b"stty size; echo $TERM\r")
+    until(b"33 77\r\nvt100")
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("4H", 44, 99, 0, 0))
     process.send_signal(signal.SIGWINCH)
     os.write(ours, b"sleep 0.3; stty size\r")
@@ -243,6 +249,18 @@ def test_run_is_a_terminal_when_asked_to_be(idle):
     until(b"42")
     assert process.wait(timeout=20) == 9
     assert termios.tcgetattr(theirs) == before, "the terminal is as it was"
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_run_is_a_terminal_when_asked_to_be(idle):
+    assert idle.call("run", "--pty", "-q", "A", "--", "true", input="").stderr.startswith("fairlead: --pty: standard input is no")
+    is_a_terminal(idle, "run", "--pty", "-q", "A")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("4H", 33, 77, 0, 0))
+    command = [FAIRLEAD, "run", "--pty", "-q", "A", "--", "stty", "size"]
+    assert subprocess.run(command, env=idle.env, stdin=theirs, stdout=theirs, check=False, timeout=60).returncode == 0
+    assert os.read(ours, 4096) == b"33 77\r\n", "as the command begins"
     os.close(ours)
     os.close(theirs)
 

@@ -1,15 +1,16 @@
 """One step: what an engine saw becomes facts, facts become orders, and nothing is ordered that is not recorded."""
 
+import itertools
 from contextlib import contextmanager
 from random import Random
 
 import numpy as np
 import pytest
+from tests.memory_store import MemoryStore
 
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NOWHERE, Attempts, Ends, NodeDown, NodeDraining, NodeUp, Seen
 from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, observe
 from fairlead.journal import Journal
-from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
@@ -180,6 +181,26 @@ def test_an_inventory_tells_what_was_lost_and_what_is_a_stray(running):
     assert rows(fact.attempts) == [(1, 1, 1), (1, 2, 1)]
     assert fact.outcome.tolist() == [Outcome.LOST] * 2
     apply(running.state, fact)
+
+
+def test_an_inventory_of_some_nodes_says_nothing_of_what_others_run():
+    """However many sent theirs since the last look, as after a restart."""
+    state = new_state()
+    happened = [admission.configure(state, [Queue("A")], Settings(), 0.0)]
+    happened += [NodeJoined(at=0.0, node=Node(f"n{k}", {"cpu": 1000})) for k in range(5)]
+    for fact in happened:
+        apply(state, fact)
+    for fact in admission.submit(state, [Job("A", {"cpu": 1000}, 5)], 0.0):
+        apply(state, fact)
+    for fact in decide(state, 1.0).facts:
+        apply(state, fact)
+    (started,), _ = observe(state, NOTHING._replace(started=state.attempts_of(np.arange(5))), 2.0)
+    apply(state, started)
+    on = {state.cluster.specs[node].name: task for task, node in enumerate(state.tasks.node[:5])}
+    for names in itertools.chain.from_iterable(itertools.combinations(on, count) for count in range(6)):
+        facts, _ = observe(state, NOTHING._replace(known=NO_ATTEMPTS, of=set(names)), 3.0)
+        lost = [index for fact in facts for index in fact.index.tolist()]
+        assert sorted(lost) == sorted(on[name] for name in names)
 
 
 def test_what_ended_after_the_inventory_was_not_lost(running):

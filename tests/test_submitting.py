@@ -4,17 +4,36 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from fairlead.cli.failure import Failure
 from fairlead.cli.many_jobs import read_jobs
 from fairlead.cli.script_options import is_script, script_options
-from fairlead.model.specs import Job, Queue
-from fairlead.scheduler import admission
+from fairlead.client import notify
+from fairlead.failure import Failure
+from fairlead.model.specs import Job, Node, Queue, Settings, Work
+from fairlead.people.accounts import myself
+from fairlead.people.rules import Caller, Forbidden, rules_of
+from fairlead.scheduler import admission, effects
+from fairlead.scheduler.cluster import ACCOUNT, OLDER, ONLY_ACCOUNT
+from fairlead.scheduler.effects import apply, new_state
+from fairlead.scheduler.facts import Configured, JobCancelled, JobsForgotten, JobSubmitted, NodeJoined, NodeLost
+from fairlead.scheduler.growth import rows_of_kinds
+from fairlead.scheduler.snapshot import dump
+from fairlead.service.api.requests import JobRequest
+from fairlead.service.api.submitting import JobSubmission, Submitter
+from random_cases import cases
+from test_notebooks import begun
 from test_scheduling import World
 
 NOTHING = {"command": [], "queue": None, "cpu": "1"}
@@ -49,6 +68,102 @@ def test_a_script_runs_whether_it_may_be_executed_or_not(idle):
         assert idle.ok("logs", str(waited(idle, "-q", "A", "--cwd", "/", "plain.sh", "y"))) == "plain y\n"
     (idle.folder / "there.sh").write_text("#!/bin/sh\n#SBATCH --chdir=/\necho there\npwd\n")
     assert idle.ok("logs", str(waited(idle, "-q", "A", "there.sh"))) == "there\n/\n"
+
+
+kinds = st.fixed_dictionaries(
+    {
+        "queue": st.sampled_from(["a", "b/x", "b"]),
+        "demand": st.sampled_from([{"cpu": "1"}, {"cpu": "4"}]),
+        "tasks": st.sampled_from([1, 3]),
+        "gang": st.booleans(),
+        "on": st.sampled_from([{}, {}, {}, {"zone": ["b"]}]),
+        "priority": st.sampled_from([0, 0, 0, 1]),
+        "name": st.sampled_from(["", "n"]),
+        "after": st.sampled_from([[], [], [], [{"job": 1}]]),
+        "strict": st.sampled_from([False, False, True]),
+    }
+)
+changes = st.one_of(
+    st.builds(lambda cpu, zone, n: NodeJoined(at=0.0, node=Node(f"n{n}", {"cpu": cpu}, {"zone": zone})),
+              st.sampled_from([2000, 9000]), st.sampled_from("ab"), st.integers(0, 1)),
+    st.builds(lambda n: NodeLost(at=0.0, node=f"n{n}"), st.integers(0, 1)),
+    st.builds(
+        lambda limit, draining, largest, strict: Configured(
+            at=0.0, settings=Settings(),
+            queues=[Queue("a", limit=limit, strict=strict), Queue("b", draining=draining), Queue("b/x", largest_task=largest),
+                    Queue("b/*")],
+        ),
+        st.sampled_from([{}, {"cpu": 3000}]), st.booleans(), st.sampled_from([None, {"cpu": 5000}]), st.booleans(),
+    ),
+)  # fmt: skip
+
+
+@given(events=st.lists(kinds | changes, min_size=10, max_size=40))
+@settings(max_examples=cases(75), deadline=None)
+def test_a_remembered_check_is_what_another_check_would_find(events):
+    """Checks of jobs of one kind are made once until something changes; here beside a scheduler that remembers none."""
+    state, unfinished = new_state(), SimpleNamespace(exports=None)
+    client = SimpleNamespace(authenticator=SimpleNamespace(rules=None), clock=None)
+    caller = Caller(myself())
+    known = Submitter(client, unfinished)
+
+    def checked(submitter, request):
+        try:
+            tasks, work = request.work()
+            return submitter._checked(state, caller, [JobSubmission(request, tasks, request.gang, work, {})], 0, 1, "")
+        except (admission.Refused, Forbidden) as refused:
+            return type(refused), str(refused)
+
+    queues = [Queue("a"), Queue("b"), Queue("b/*")]
+    begin = [Configured(at=0.0, queues=queues, settings=Settings()), NodeJoined(at=0.0, node=Node("n0", {"cpu": 9000}))]
+    for event in [*begin, *events]:
+        if isinstance(event, dict):
+            request = JobRequest(argv=["true"], **event)
+            found = checked(known, request)
+            assert found == checked(Submitter(client, unfinished), request)
+            if isinstance(found, list):
+                apply(state, admission.take(state, [found[0].job], 0.0))
+        elif not isinstance(event, NodeLost) or state.cluster.rows.get(event.node) in np.flatnonzero(
+            state.nodes.up[: state.nodes.n]
+        ):
+            with contextlib.suppress(admission.Refused):
+                if isinstance(event, Configured):
+                    admission.configure(state, event.queues, event.settings, 0.0)
+                apply(state, event)
+                client.authenticator.rules = rules_of(state, True)
+
+
+def test_remembered_rows_of_jobs_are_what_they_would_be_anew(monkeypatch):
+    """Rows of jobs alike are made once until something changes; here beside a state that remembers none."""
+    monkeypatch.setattr(effects, "COMPACT_FROM", 0)
+    plain = Job("a", {"cpu": 1000}, uid=1, user="v", work=Work(["true"]))
+    kinds = [
+        plain, replace(plain, user="u"), replace(plain, name="x"), replace(plain, work=Work(["cat"], input="pipe")),
+        replace(plain, tasks=2, gang=True, held=True), replace(plain, retries=1, retry_delay=5.0, on={"zone": ["a"]}),
+    ]  # fmt: skip
+    labels = [{}, {"zone": "a"}, {f"{ACCOUNT}v": "no account"}, {ONLY_ACCOUNT: "u"}, {OLDER: "fairlead 0.1"}]
+
+    def happen(fact):
+        apply(known, fact)
+        with monkeypatch.context() as patch:
+            patch.setattr(effects, "rows_of_jobs", rows_of_kinds)
+            apply(fresh, fact)
+        assert known.jobs.rows[: known.jobs.n].tobytes() == fresh.jobs.rows[: fresh.jobs.n].tobytes()
+
+    for seed in range(6):
+        rng, known, fresh = np.random.default_rng(seed), new_state(), new_state()
+        happen(Configured(at=0.0, queues=[Queue("a")], settings=Settings()))
+        for _ in range(20):
+            happen(NodeJoined(at=0.0, node=Node("n", {"cpu": 9000}, labels[rng.integers(len(labels))])))
+            for _ in range(rng.integers(1, 4)):
+                first, *more = (kinds[k] for k in rng.integers(len(kinds), size=rng.integers(1, 4)))
+                happen(JobSubmitted(at=0.0, id=known.index.last + 1, job=first, more=more))
+            if rng.random() < 0.3:
+                going = sorted(known.index.specs)
+                for number in going:
+                    happen(JobCancelled(at=0.0, id=number))
+                happen(JobsForgotten(at=0.0, ids=going))
+        assert list(dump(known)) == list(dump(fresh))
 
 
 def test_labels_that_no_node_has_are_said_at_once():
@@ -89,7 +204,10 @@ def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):
         ('{"cpu": 1}', ":1: no command"),
         ("command,gang\ntrue,yes", ":2: gang: write true or false, not 'yes'"),
         ("command,cpu\ntrue", ":2: must have as many cells as the first line"),
-        ('command\n"it\'s"', ":2: command: no closing quotation"),
+        ('command\n"it\'s"', ":2: command: a quote is not closed: it's"),
+        ('command\ntrue\n"echo 1\necho 2', ":3: no CSV: a quote is not closed"),
+        ("command\nls -l | wc", ":2: command: no shell reads |: write sh -c 'ls -l | wc'"),
+        ("command\ntrue && echo", ":2: command: no shell reads &&: write sh -c 'true && echo'"),
         ("{" * 100_000, ":1: not JSON: column 2: write a key in double quotes here"),
         ('{"command": "a", "command": "b"}', ":1: command: is given twice: keep one of them"),
         ('{"command": "a", "on": {"x": "1", "x": "2"}}', ":1: on.x: is given twice: keep one of them"),
@@ -107,7 +225,7 @@ def test_what_is_wrong_in_a_file_of_jobs_is_said_with_its_line(tmp_path, text, s
         read_jobs(str(path), NOTHING)
     assert str(failure.value).startswith(str(path))
     assert said in str(failure.value)
-    assert len(str(failure.value)) < 400
+    assert len(str(failure.value)) < 450
 
 
 def test_the_only_place_for_users_is_the_default():
@@ -164,16 +282,24 @@ def test_a_script_says_how_it_is_submitted_and_nothing_else(idle, line, said):
     [
         (("nope.sh",), "nope.sh: no such program"),
         (("echo hi",), "'echo hi' is one word, and no such program: omit the quotes, or write sh -c 'echo hi'"),
+        (
+            ("cat a/b | wc {}",),
+            "'cat a/b | wc {{}}' is one word, and no such program: omit the quotes, or write sh -c 'cat a/b | wc {{}}'",
+        ),
         (("./nope",), "./nope: no such file in {folder}"),
+        (("./data",), "./data: is not executable: chmod +x ./data, or name its interpreter before it"),
+        (("./folder",), "./folder: is a folder, not a program"),
         (("--cwd", "/nope", "--", "true"), "/nope: no such folder to run in"),
     ],
 )
 def test_what_is_not_here_is_refused_before_it_waits(idle, words, said):
     said = f"fairlead: {said.format(folder=idle.folder)}"
+    (idle.folder / "folder").mkdir(exist_ok=True)
+    (idle.folder / "data").write_bytes(b"\0")
     for command, code in (("submit", 1), ("run", 127)):
         done = idle.call(command, "-q", "A", *words)
         assert (done.returncode, done.stdout) == (code, "")
-        assert done.stderr == f"{said}; --no-check submits it all the same\n"
+        assert done.stderr == f"{said}; --no-check submits it anyway\n"
     unchecked = idle.call("submit", "-q", "A", "--hold", "--no-check", *words)
     assert (unchecked.returncode, unchecked.stderr) == (0, "")
     job = unchecked.stdout.strip()
@@ -201,11 +327,11 @@ def test_a_job_that_waits_says_why_on_a_terminal(idle):
     waiting = idle.start("run", "-q", "A", "--cpu", "9", "--", "echo", "done", stderr=theirs)
     os.close(theirs)
     shown = b""
-    while b"waits: " not in shown:
+    while b"; " not in shown:
         shown += os.read(ours, 4096)
-    assert re.search(rb"\r\x1b\[Kfairlead: \d+s: job \d+ waits: ", shown)
+    assert re.search(rb"\r\x1b\[Kfairlead: \d+s: job \d+ waits.*; expected: ", shown), "what is cut comes last"
     piped = idle.start("run", "-q", "A", "--cpu", "9", "--", "true", stderr=subprocess.PIPE, text=True)
-    assert re.fullmatch(r"fairlead: job \d+ waits: .+; expected: .+\n", piped.stderr.readline())
+    assert re.fullmatch(r"fairlead: job \d+ waits.*; expected: .+; .+\n", piped.stderr.readline())
     idle.ok("cancel", f"{large}")
     assert waiting.wait(30) == 0
     assert waiting.stdout.read() == b"done\n"
@@ -230,6 +356,10 @@ def test_one_doubt_hides_no_other(idle):
         (("--notify", "adalovelace", "--", "true"), "--notify adalovelace: neither an address nor a known command"),
         (("--notify", " ", "--", "true"), "--notify ' ': is empty: name an https:// or mail address, or a command"),
         (("",), "submit what? Write a command after `--`"),
+        (("--led", "--", "true"), "--led: only for a gang: give its number of nodes, or gang and tasks"),
+        (("--begin", "9999-12-31", "--", "true"), "--begin '9999-12-31' is too far away: write a time before the year 5000"),
+        (("--begin", "now+99999999999999d", "--", "true"), "--begin 'now+99999999999999d' is too far away"),
+        (("--begin", "", "--", "true"), "--begin '' is no time: write now+1h, 16:00, 2026-05-01 or 2026-05-01T16:00"),
         (("--pack", "--spread", "--", "true"), "--pack and --spread exclude each other"),
         (("--bundles", "2", "--", "true"), "--bundles: only for Ray programs: add --ray"),
         (
@@ -256,6 +386,25 @@ def test_an_edit_and_a_question_are_doubted_as_a_submission_is(idle):
     assert "no node is large enough for cpu=10000" in idle.call("edit", f"{job}", "--cpu", "10000", "--memory", "1Gi").stderr
     assert idle.call("submit", "-q", "A", "--when", "--memory", "10", "--", "true").stderr == bytes_
     idle.ok("cancel", f"{job}")
+
+
+def test_a_job_begins_at_another_time(idle):
+    job = idle.submit("-q", "A", "--begin", "now+1h", "--name", "moved", "--", "echo", "begun")
+    assert idle.ok("edit", f"{job}", "--begin", "now+2d") == f"job {job} is changed\n"
+    assert idle.ask(f"jobs/{job}")["begin"] > time.time() + 47 * 3600
+    assert "its time to begin has not come" in idle.ok("why", f"{job}")
+    idle.ok("edit", "moved", "--begin", "now")
+    idle.ok("wait", f"{job}")
+    plain = idle.submit("-q", "A", "--hold", "--", "true")
+    idle.ok("edit", f"{plain}", "--begin", "tomorrow")
+    idle.ok("release", f"{plain}")
+    assert "its time to begin has not come" in idle.ok("why", f"{plain}")
+    idle.ok("edit", f"{plain}", "--begin", "1969-12-31")
+    idle.ok("wait", f"{plain}")
+    running = begun(idle, "-q", "A", "--", "sleep", "60")
+    assert idle.call("edit", f"{running}", "--begin", "tomorrow").stderr == (
+        f"fairlead: job {running} runs: its time to begin can be changed while all of it waits; others can at any time\n"
+    )
 
 
 def test_a_file_of_jobs_is_submitted_whole_or_not_at_all(idle):
@@ -335,6 +484,15 @@ def test_what_failed_runs_again_with_the_indices_it_had(idle):
     assert idle.ok("logs", f"{whole}.3") == "3 3 {index}\n"
     refused = idle.call("rerun", f"{whole}", "--failed")
     assert refused.stderr == f"fairlead: no task of job {whole} has failed: leave --failed away to run all of it again\n"
+
+
+def test_a_gang_of_which_a_task_failed_runs_again_whole(idle):
+    script = "test $FAIRLEAD_RANK = 0 && exec sleep 9; exit 1"
+    job = idle.submit("-q", "A", "--gang", "-n", "2", "--memory", "64Mi", "--", "sh", "-c", script)
+    assert idle.call("wait", f"{job}").returncode == 1
+    again = int(idle.ok("rerun", f"{job}", "--failed"))
+    assert (idle.job(again)["tasks"], idle.job(again)["gang"]) == (2, True)
+    idle.call("cancel", f"{again}")
 
 
 def test_what_read_a_pipe_runs_again_without_it_and_that_is_said(idle):
@@ -419,7 +577,7 @@ def test_somebody_is_told_when_it_has_ended(idle):
         job = idle.submit("-q", "A", "--name", "mine", *to, "--", "false")
         idle.until(lambda: heard and (idle.folder / "status").exists() and (idle.folder / "status").read_text())
         server.shutdown()
-    assert heard[0]["text"] == f"job {job} mine has failed: 1 failed"
+    assert (heard[0]["event"], heard[0]["text"]) == ("end", f"end: job {job} mine has failed")
     assert heard[0]["jobs"][0]["id"] == job
     assert json.loads((idle.folder / "told").read_text())["jobs"][0]["status"] == "failed"
     assert (idle.folder / "status").read_text() == "failed\n"
@@ -427,12 +585,188 @@ def test_somebody_is_told_when_it_has_ended(idle):
     assert wrong.stderr == "fairlead: --notify ftp://x: write an address that begins with https:// or http://\n"
 
 
-@pytest.mark.parametrize("command", ["why", "job", "wait", "hold", "release", "edit", "rerun"])
-def test_what_is_no_job_is_said_in_one_line(command):
+def test_somebody_is_told_of_starts_and_failures_only(idle):
+    """With a recipient from a file, which neither the command line nor the journal has."""
+    (idle.folder / "to").write_text('cat >> "$FAIRLEAD_STATUS"\n')
+    about = ("-q", "A", "--notify", "@to", "--notify-on")
+    good = idle.submit(*about, "failure", "--", "true")
+    started = idle.submit(*about, "start,failure", "--", "sh", "-c", "until test -e go; do sleep 0.05; done; exit 3")
+    idle.until(lambda: (idle.folder / "running").exists() and (idle.folder / "running").read_text())
+    assert json.loads((idle.folder / "running").read_text())["text"] == f"start: job {started} has started"
+    (idle.folder / "go").touch()
+    idle.until(lambda: (idle.folder / "failed").exists() and (idle.folder / "failed").read_text())
+    assert json.loads((idle.folder / "failed").read_text())["jobs"][0]["id"] == started
+    idle.until(lambda: idle.ask(f"jobs/{good + 1}")["status"] == "succeeded")
+    assert not (idle.folder / "succeeded").exists()
+    assert "FAIRLEAD_STATUS" not in json.dumps(idle.ask(f"jobs/{good + 1}"))
+    for wrong, said in {
+        ("@none",): "--notify @none: cannot be read: No such file or directory",
+        ("http://[::1",): "--notify http://[::1: is no address: Invalid IPv6 URL",
+        ("https://lab\n",): "--notify https://lab\\n: no address has control characters or several lines",
+        ("ada@lab\nBcc:eve@lab",): "--notify ada@lab\\nBcc:eve@lab: no address has control characters or several lines",
+        ("true", "--notify-on", "soon"): "--notify-on 'soon': write one or more of start, failure, end, with commas",
+    }.items():
+        assert idle.call("submit", "-q", "A", "--notify", *wrong, "--", "true").stderr == f"fairlead: {said}\n"
+
+
+def test_a_job_that_failed_sends_one_message_of_failure_and_end(idle):
+    job = idle.submit("-q", "A", "--notify", "cat >> messages", "--notify-on", "failure,end", "-n", "2", "--", "false")
+    idle.until(lambda: idle.ask(f"jobs/{job + 1}")["status"] == "succeeded")
+    (line,) = map(json.loads, (idle.folder / "messages").read_text().splitlines())
+    assert (line["event"], line["text"]) == ("end", f"end: job {job} has failed: 2 failed")
+    assert idle.call("job", f"{job + 2}").returncode == 1, "there is no second one"
+    counts = {"tasks": 1, "succeeded": 0, "failed": 0, "cancelled": 1, "finished_at": 1.0}
+    assert notify.summary("end", [{"id": 7, "name": "", "status": "cancelled", **counts}]) == "end: job 7 was cancelled"
+
+
+def test_a_file_names_a_recipient_in_its_first_line(tmp_path):
+    (tmp_path / "to").write_text("https://hook/secret \nhttps://hook/other\n")
+    assert notify.recipient(f"@{tmp_path}/to") == "https://hook/secret"
+    (tmp_path / "to").write_text("\n")
+    with pytest.raises(notify.NotifyError, match="is empty"):
+        notify.recipient(f"@{tmp_path}/to")
+
+
+def test_mail_is_sent_by_a_server(monkeypatch):
+    lines = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            connection, _ = listening.accept()
+            with connection, connection.makefile("rw", newline="\r\n") as file:
+                print("220 here", file=file, flush=True)
+                while line := file.readline().strip():
+                    lines.append(line)
+                    if line.upper() == "DATA":
+                        print("354 go on", file=file, flush=True)
+                        while (text := file.readline().rstrip("\r\n")) != ".":
+                            lines.append(text)
+                    print("221 bye" if line.upper() == "QUIT" else "250 well", file=file, flush=True)
+
+        Thread(target=serve, daemon=True).start()
+        monkeypatch.setenv("FAIRLEAD_SMTP", f"smtp://127.0.0.1:{listening.getsockname()[1]}")
+        counts = {"tasks": 2, "succeeded": 0, "failed": 2, "cancelled": 0}
+        job = {"id": 7, "name": "train\nBcc: eve@lab", "status": "failed", **counts, "finished_at": 1.0}
+        notify.notify("ada@lab", "failure", [job])
+    assert "rcpt TO:<ada@lab>" in lines
+    assert r"Subject: fairlead: failure: job 7 train\nBcc: eve@lab has failed: 2 failed" in lines
+    with pytest.raises(notify.NotifyError, match=r"mail by 127\.0\.0\.1: "):
+        notify.notify("ada@lab", "failure", [job])
+    for wrong in ("mail.lab", "http://x", "smtp://", "smtp://x:y"):
+        monkeypatch.setenv("FAIRLEAD_SMTP", wrong)
+        with pytest.raises(notify.NotifyError, match="FAIRLEAD_SMTP: write smtp://HOST:PORT"):
+            notify.recipient("ada@lab")
+    body = notify.request("https://hook/secret", "end", [7])
+    assert "secret" not in json.dumps(body | {"exported": {}})
+    assert (body["retries"], body["retry_delay"]) == (8, 10.0)
+
+
+@pytest.mark.parametrize("command", ["why", "job", "fetch", "logs", "exec", "edit", "wait", "hold", "release", "rerun"])
+def test_what_is_no_job_is_said_in_one_line(idle, command):
+    more = {"edit": ["--priority", "1"], "exec": ["--", "true"]}.get(command, [])
+    for name in ("no such", ""):
+        refused = idle.call(command, name, *more)
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert f"{name!r} is no job: write " in refused.stderr
+
+
+def test_a_job_is_called_by_its_name(idle):
+    first, second = (idle.submit("-q", "A", "--hold", "--name", "night.ly", "--", "echo", "here") for _ in range(2))
+    assert idle.ok("why", "night.ly").startswith(f"job {second}: it is held")
+    assert idle.call("why", f"{first}.0").stderr == f"fairlead: {first}.0: a job is explained as a whole: write {first}\n"
+    assert idle.ok("job", f"{first}.0").startswith(f"job        {first} night.ly\n")
+    assert idle.call("job", f"{first}.1").stderr.count(f"the tasks of job {first} are 0 to 0") == 1
+    assert idle.call("fetch", f"{first}.7").stderr == f"fairlead: job {first} has no task 7\n"
+    assert idle.ok("job", "night.ly").startswith(f"job        {second} night.ly\n")
+    assert idle.ok("edit", "night.ly", "--priority", "3") == f"job {second} is changed\n"
+    idle.ok("release", f"{second}")
+    idle.ok("wait", f"{second}")
+    assert idle.ok("logs", "night.ly") == "here\n"
+    assert (
+        idle.call("edit", f"{first}.0", "--priority", "3").stderr
+        == f"fairlead: {first}.0: a job changes as a whole: write {first}\n"
+    )
+    assert idle.call("cancel", "--name", "night.ly").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("squeue -u ada", "No such command 'squeue': write fairlead jobs"),
+        ("parallel gzip", "No such command 'parallel': write fairlead submit -- COMMAND ::: WORDS"),
+        ("quues", "No such command 'quues'. Did you mean 'queues'?"),
+        ("submit -c2 -- true", "No such option: -c: write --cpu"),
+        ("submit --mem=2G job.sh", "No such option: --mem: write --memory"),
+        ("submit --wrap true", "No such option: --wrap: write -- sh -c 'COMMAND'"),
+        ("run -n 2 -- true", "No such option: -n: `fairlead submit` has --tasks"),
+        ("run --gang -- true", "No such option: --gang: `fairlead submit` has --gang"),
+        ("submit --mem-per-cpu 2G x", "No such option: --mem-per-cpu: write --memory for all CPUs of a task together"),
+        ("submit --nice=5 x", "No such option: --nice: write --priority with the opposite sign"),
+        ("submit --export=ALL x", "No such option: --export: write --export-all for ALL, or --env NAME"),
+        ("submit --qos=high x", "No such option: --qos: omit it: it has no effect here"),
+        ("submit --mem-per-gpu=2G x", "No such option: --mem-per-gpu: is of Slurm: see docs/slurm.md"),
+        ("run --immediate x", "No such option: --immediate: omit it: it has no effect here"),
+        ("submit --exclude n1 x", "No such option: --exclude: use --on LABEL=VALUE"),
+        ("jobs --partition lab", "No such option: --partition: write --queue"),
+        ("jobs --mem 3", "No such option: --mem (Possible options: --name)"),
+        ("when --xyzzy 3", "No such option: --xyzzy"),
+    ],
+)
+def test_who_types_what_another_system_has_learns_what_is_written_here(words, said):
     from typer.testing import CliRunner
 
     from fairlead.cli.main import app
 
-    result = CliRunner().invoke(app, [command, "abc", *(["--priority", "1"] if command == "edit" else [])])
-    assert isinstance(result.exception, Exception)
-    assert "'abc' is no job" in str(result.exception)
+    result = CliRunner().invoke(app, words.split())
+    assert (result.exit_code, result.output.splitlines()[-1]) == (2, f"Error: {said}")
+
+
+def test_what_cannot_work_is_said_at_once(idle):
+    assert idle.call("run", "--idle", "0", "--", "true").stderr == "fairlead: --idle 0: write how long, such as 30m, or omit it\n"
+    said = "if it is an option of your command, write -- before that\n"
+    assert idle.call("run", "-q", "A", "echo", "-n", "a").stderr.endswith(said)
+    assert not idle.call("run", "-q", "A", "-n", "a").stderr.endswith(said)
+    lists = idle.call("submit", "--", "echo", "{1}", "{5}", ":::", "a", ":::", "b")
+    assert lists.stderr == "fairlead: '{5}': {5}: the lists after the command are {1} to {2}\n"
+    failed = idle.submit("-q", "A", "--", "false")
+    idle.call("wait", f"{failed}")
+    late = idle.call("submit", "-q", "A", "--after", f"{failed}", "--", "true")
+    told = f"it comes after job {failed}, which had to succeed, and failed: the job is cancelled"
+    assert late.stderr == f"fairlead: {told}\n"
+    job = late.stdout.strip()
+    assert idle.call("wait", job).stderr == f"fairlead: job {job} cancelled: see fairlead why {job}\n"
+    assert idle.ok("why", job) == f"job {job}: it was cancelled: it came after job {failed}, which had to succeed, and failed\n"
+
+
+def test_every_word_of_another_system_has_an_answer_that_is_there():
+    from typer.main import get_command
+
+    from fairlead.cli import elsewhere
+    from fairlead.cli.main import COMMANDS, app
+
+    theirs = [word for words in elsewhere._COMMANDS.values() for word in words.split()]
+    assert len(theirs) == len({*theirs}) and not {*theirs} & {*COMMANDS}  # noqa: PT018
+    assert {ours.split()[0] for ours in elsewhere._COMMANDS} <= {*COMMANDS, "--help", "--version"}
+    submit = get_command(app).get_command(None, "submit")
+    ours = {word.split()[0] for word in elsewhere._OPTIONS if word.startswith("--") and not word.startswith("-- ")}
+    known = {each for param in submit.params for each in param.opts} | {"--status"}
+    assert ours <= known
+    assert not {*elsewhere._COMMANDS} & ours
+
+
+def test_a_recipient_is_named_once_in_the_configuration(idle):
+    configured = idle.folder / "configuration" / "fairlead"
+    configured.mkdir(parents=True)
+    idle.env["XDG_CONFIG_HOME"] = str(configured.parent)
+    nobody = idle.call("submit", "-q", "A", "--notify-on", "end", "--", "true")
+    assert nobody.stderr == 'fairlead: --notify-on: nobody is named: add --notify TO, or notify = "TO" in your client.toml\n'
+    (configured / "client.toml").write_text('notify = "cat > configured"\n')
+    job = idle.submit("-q", "A", "--notify-on", "end", "--", "true")
+    idle.until(lambda: (idle.folder / "configured").exists() and (idle.folder / "configured").read_text())
+    assert json.loads((idle.folder / "configured").read_text())["text"] == f"end: job {job} has succeeded"
+    (idle.folder / "mailed.sh").write_text("#!/bin/sh\n#SBATCH --mail-type=END\n#SBATCH -p A --mem=1G\ntrue\n")
+    before = idle.submit("mailed.sh")
+    assert idle.ask(f"jobs/{before + 1}")["name"] == f"notify {before}"
+    (configured / "client.toml").write_text("notify = 3\n")
+    wrong = idle.call("submit", "-q", "A", "--", "true")
+    assert wrong.stderr.endswith('client.toml: notify: write what --notify takes, such as "ada@example.org"\n')

@@ -3,8 +3,6 @@ outlive their end, to read what is others', to have the scheduler read or write 
 """
 
 import asyncio
-import base64
-import fcntl
 import json
 import os
 import shutil
@@ -28,7 +26,7 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import JobCancelled, JobSubmitted
 from fairlead.service import sessions
-from fairlead.service.api.calls import SerialPerPerson, close_silent_sessions
+from fairlead.service.api.calls import close_silent_sessions, in_turn
 from fairlead.service.sessions import Sessions, open_result
 from fairlead.service.wakeups import Wakeups
 from machine import PEOPLE
@@ -356,26 +354,6 @@ def test_only_a_plain_file_of_the_person_is_taken_for_a_result(tmp_path):
         open_plain(tmp_path)
 
 
-def test_what_somebody_has_a_lease_of_makes_nobody_wait(machine):
-    """A lease has whoever opens the file wait for its holder, but for those who say that they do not."""
-    alice = machine["alice"]
-    payload, data = "a" * 32, base64.b64encode(payloads.pack([b"x"])).decode()
-    session = alice.http("POST", "/v1/sessions", {"argv": ["/bin/true"]})[1]["id"]
-    job = {"payload": payload, "queue": "people", "demand": {"cpu": "100"}}
-    path = f"/v1/sessions/{session}/calls"
-    assert alice.http("POST", path, {"jobs": [{**job, "data": data}]})[0] == 201
-    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
-    try:
-        with (machine.home / "calls" / session / payload).open("rb") as file:
-            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-            status, told = alice.http("POST", path, {"jobs": [job]})
-    finally:
-        signal.signal(signal.SIGIO, before)
-    assert (status, told["error"]) == (400, f"payload {payload}: cannot be read: put it again, under another name")
-    assert alice.http("POST", path, {"jobs": [job]})[0] == 201
-    alice.http("DELETE", f"/v1/sessions/{session}")
-
-
 def test_what_is_done_in_turn_leaves_the_threads_to_others():
     """However much one person asks for, one thing of theirs is done at once."""
     going, begun, done = threading.Event(), [], []
@@ -385,10 +363,9 @@ def test_what_is_done_in_turn_leaves_the_threads_to_others():
         going.wait(20)
 
     async def main():
-        turns = SerialPerPerson()
-        theirs = [asyncio.create_task(turns.do(1, take_long)) for _ in range(100)]
+        theirs = [asyncio.create_task(in_turn(1, take_long)) for _ in range(100)]
         for _ in range(20):
-            await turns.do(2, lambda: done.append("alice"))
+            await in_turn(2, lambda: done.append("alice"))
         assert len(begun) == 1
         going.set()
         await asyncio.gather(*theirs)
@@ -435,6 +412,19 @@ def nest(folder, depth):
     os.close(fd)
 
 
+def test_nobody_takes_the_secret_of_anothers_program(tmp_path):
+    sessions = Sessions(tmp_path / "calls", Wakeups())
+    sessions.recover(new_state())
+    me, secret = myself(), "ab" * 16
+    sessions.create({"argv": ["x"], "secret": secret}, me)
+    with pytest.raises(Refused, match="another person's program has this secret"):
+        sessions.create({"argv": ["x"], "secret": secret}, me._replace(uid=me.uid + 1))
+    again = sessions.create({"argv": ["x"], "secret": secret}, me)  # a repeated request
+    hello = json.dumps({"relay": secret, "lease": 1}).encode()
+    assert sessions.relays._asked(hello) == (again, 1)
+    assert sessions.relays._asked(b"[" * 60_000) is None, "nested too deeply"
+
+
 def test_what_is_left_in_the_folder_of_a_session_goes_however_deep_and_harms_nothing_else(tmp_path):
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -461,7 +451,7 @@ def test_what_is_left_in_the_folder_of_a_session_goes_however_deep_and_harms_not
     assert (kept / "file").read_text() == "x"
 
 
-def test_payloads_are_their_persons_and_those_of_no_call_are_so_large(tmp_path, monkeypatch):
+def test_code_is_its_persons_and_so_large(tmp_path, monkeypatch):
     monkeypatch.setattr(sessions, "MOST_SPARE", 100)
     uid = 60002 if os.geteuid() == 0 else os.geteuid()
     bob, wakeups = Person("bob", uid, uid if os.geteuid() == 0 else os.getegid()), Wakeups()
@@ -475,20 +465,17 @@ def test_payloads_are_their_persons_and_those_of_no_call_are_so_large(tmp_path, 
             for _ in range(6):
                 write(b"0123456789")
 
-    for _ in range(3):  # the same one again takes no more
-        put(there, one)
-        found = (tmp_path / "calls" / name / one).stat()
-        assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (uid, 0o600, 60)
-        there.recorded(new_state(), [JobSubmitted(at=0, id=1, job=Job("q", {}, work=Work(call=Call(name, one))))])
-    put(there, other)
+    put(there, one)
+    found = (tmp_path / "calls" / name / one).stat()
+    assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (uid, 0o600, 60)
+    with pytest.raises(Refused, match="would exceed"):
+        put(there, other)
     again = Sessions(tmp_path / "calls", wakeups)
     again.recover(new_state())
     for each in (there, again):
-        with pytest.raises(Refused, match="without a call"):
-            put(each, "3" * 32)
-    assert {path.name for path in (tmp_path / "calls" / name).iterdir()} == {one, other, "setup.json", "results", "code"}
-    there.recorded(new_state(), [JobSubmitted(at=0, id=2, job=Job("q", {}, work=Work(call=Call(name, other))))])
-    put(there, "3" * 32)
+        with pytest.raises(Refused, match="would exceed"):
+            put(each, other)
+    assert {path.name for path in (tmp_path / "calls" / name).iterdir()} == {one, "setup.json", "results", "code"}
 
 
 def test_code_that_goes_along_is_so_much_of_one_person_and_in_all_on_a_shared_scheduler(tmp_path, monkeypatch):
@@ -509,13 +496,13 @@ def test_code_that_goes_along_is_so_much_of_one_person_and_in_all_on_a_shared_sc
     there = Sessions(tmp_path / "calls", Wakeups(), shared=True)
     there.recover(new_state())
     first = program(bob, there)
-    with pytest.raises(Refused, match="of your programs, and their payloads without a call, would exceed"):
+    with pytest.raises(Refused, match="of your programs would exceed"):
         program(bob, there)
     there.recorded(new_state(), [JobSubmitted(at=0, id=1, job=Job("q", {}, work=Work(call=Call(first, code))))])
     with pytest.raises(Refused, match="of your programs"):
         program(bob, there)
     program(eve, there)
-    with pytest.raises(Refused, match="of all programs, and their payloads without a call, would exceed"):
+    with pytest.raises(Refused, match="of all programs would exceed"):
         program(Person("mal", 60004, os.getegid()), there)
     there.close(first)
     program(Person("mal", 60004, os.getegid()), there)
@@ -526,43 +513,42 @@ def test_code_that_goes_along_is_so_much_of_one_person_and_in_all_on_a_shared_sc
         program(bob, alone)
 
 
-def test_payloads_of_calls_that_wait_are_so_much_of_one_person_and_in_all_on_a_shared_scheduler(tmp_path, monkeypatch):
-    monkeypatch.setattr(sessions, "MOST_CALLED_OF_ONE", 100)
-    monkeypatch.setattr(sessions, "MOST_CALLED_OF_ALL", 150)
+def test_files_that_come_back_are_bounded_for_a_person_and_the_oldest_go_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "MOST_FETCHED", 20 * 4096)
     monkeypatch.setattr(os, "chown", lambda *_: None)
-    monkeypatch.setattr(os, "fchown", lambda *_: None)
-    own = os.geteuid()
-    bob, eve = Person("bob", own or 60002, os.getegid()), Person("eve", 60003 if own == 0 else own + 1, os.getegid())
-    there = Sessions(tmp_path / "calls", Wakeups(), shared=True)
-    state = new_state()
+    own = os.geteuid() or 60002
+    bob, eve = Person("bob", own, os.getegid()), Person("eve", own + 1, os.getegid())
+    there, state, results = Sessions(tmp_path / "calls", Wakeups(), shared=True), new_state(), []
     there.recover(state)
-    programs = {each: there.create({"argv": ["true"]}, each) for each in (bob, eve)}
-
-    def call(of, number):
-        with there.putting(programs[of], of, f"{number:032x}") as write:
-            write(bytes(60))
-        work = Work(call=Call(programs[of], f"{number:032x}"))
-        facts = [JobSubmitted(at=0, id=number, job=Job("q", {}, work=work, uid=of.uid))]
-        apply(state, facts[0])
-        there.recorded(state, facts)
-
-    def over(numbers):
-        """They are over, and their program has seen it."""
-        cancelled = [JobCancelled(at=0, id=number) for number in numbers]
-        for fact in cancelled:
+    for number, person in ((1, bob), (2, eve), (3, bob), (4, bob)):
+        session = there.create({"argv": ["-"]}, person)
+        job = Job("q", {}, work=Work(["true"], call=Call(session, "c" * 32, ["*"])), uid=person.uid, tasks=2)
+        facts = [JobSubmitted(at=0, id=number, job=job), JobCancelled(at=0, id=number)]
+        for index in range(2):
+            results.append(tmp_path / "calls" / session / payloads.RESULTS / payloads.result_name(number, index))
+            results[-1].write_bytes(bytes(4 * 4096))
+        for fact in facts:
             apply(state, fact)
-        there.recorded(state, cancelled)
-        there.events(programs[bob], bob.uid, there.epoch, there.events(programs[bob], bob.uid, there.epoch, 0, 10)[0], 10)
+        there.recorded(state, facts)
+    assert [each.exists() for each in results] == [False] + [True] * 7, "six of four pages, of which five are kept; and another's"
 
-    call(bob, 1)
-    with pytest.raises(Refused, match="the payloads of your calls would exceed"):
-        call(bob, 2)
-    call(eve, 3)
-    monkeypatch.setattr(sessions, "MOST_CALLED_OF_ONE", 200)
-    with pytest.raises(Refused, match="the payloads of all calls would exceed"):
-        call(eve, 4)
-    over([1])
-    call(bob, 5)
+
+def test_an_upload_for_longer_than_a_silent_program_is_kept_goes_on(tmp_path):
+    there, me = Sessions(tmp_path / "calls", Wakeups()), Person("me", os.geteuid(), os.getegid())
+    there.recover(new_state())
+    name = there.create({"argv": ["-"]}, me)
+    with there.putting(name, me, "c" * 32) as write:
+        there._sessions[name].heard_at -= sessions.LEASE_SECONDS + 1
+        write(b"piece")
+        assert there.silent() == []
+
+
+def test_the_bound_of_all_folders_names_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "MOST_SENT", 0)
+    there = Sessions(tmp_path / "calls", Wakeups())
+    there.recover(new_state())
+    with pytest.raises(Refused, match=r"^0 programs and folders of jobs are here already: wait until some jobs end$"):
+        there.create({"argv": ["-"]}, Person("me", os.geteuid(), os.getegid()))
 
 
 def test_one_session_that_cannot_be_closed_keeps_no_other_open(monkeypatch):

@@ -11,6 +11,8 @@ from rich.console import Console
 
 from conftest import FAIRLEAD
 from fairlead.cli.top_screen import View, chosen, frame, keys_in, pressed, remember
+from fairlead.cli.usage import usage_table
+from fairlead.text_tables import printed
 
 
 def queue(name, running=0, waiting=0, share=0.0):
@@ -157,6 +159,19 @@ def test_nodes_people_and_gpus_have_pages(monkeypatch):
         lines = screen(after(key), 12)
         assert len(lines) <= 12
         assert "Esc back" in lines[-1]
+
+
+def test_usage_at_80_columns_has_whole_names_and_says_what_is_left_out():
+    names = ["lab/vision-and-robotics", "lab/speech"]
+    used = {"tasks": 30000, "failed": 10000, "lost": {"cpu": 9e8}, "cpu_hours": 123456.5, "peak_memory": 2**40, "waiting": 12345}
+    rows = {(name,): {**used, "asked": dict.fromkeys(("cpu", "memory", "gpu"), 2e6), "entitled": 1, "got": 1} for name in names}
+    shown = printed(usage_table(rows, ["queue"], ["cpu", "memory", "gpu"], 80, 2.0), width=80)
+    assert all(name in shown for name in names)
+    assert "…" not in shown
+    assert "50.0%" in shown
+    assert "left out: peak, waiting, failed" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "left out" not in printed(usage_table(rows, ["queue"], ["cpu", "memory", "gpu"], 200, 2.0), width=200)
 
 
 def test_printed_once_it_says_nothing_of_keys(shared):

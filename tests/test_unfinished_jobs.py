@@ -8,8 +8,9 @@ from fairlead.people.accounts import myself
 from fairlead.people.bounds import Load
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobCancelled, JobsForgotten, JobSubmitted, NodeJoined
+from fairlead.service import unfinished_jobs
 from fairlead.service.exports import Exports
-from fairlead.service.unfinished_jobs import UnfinishedJobs, load_of
+from fairlead.service.unfinished_jobs import UnfinishedJobs
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def history(state, unfinished, *facts):
     for fact in facts:
         apply(state, fact)
         if isinstance(fact, JobSubmitted):
-            unfinished.begin(fact.id, fact.job, load_of(fact.job, unfinished.exports))
+            unfinished.begin(fact.id, [unfinished_jobs.unfinished(fact.job, unfinished.exports)])
     return unfinished.recorded(state, facts)
 
 
@@ -54,7 +55,7 @@ def test_loads_are_those_of_the_jobs_that_have_not_ended(exports):
                 below = [j for j in going.values() if j.uid == who and (not queue or f"{j.queue}/".startswith(f"{queue}/"))]
                 right = Load()
                 for j in below:
-                    right = right.plus(load_of(j, exports))
+                    right = right.plus(unfinished_jobs.unfinished(j, exports).load)
                 assert unfinished.load(who, queue) == right
     assert {path.name for path in exports.folder.iterdir()} == {job.work.export for job in going.values()}
     exports.keep({"left": "behind"}, myself())

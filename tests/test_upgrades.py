@@ -3,7 +3,6 @@
 The other version is this code with constants of its own, in an environment of its own.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -15,10 +14,11 @@ from pathlib import Path
 import pytest
 
 import fairlead
+from fairlead.engines.contract import NodeUp
 from fairlead.engines.local import reports
 from fairlead.engines.local.engine import LocalEngine
 from fleet import SHORT_LEASE, Fleet
-from test_machines import Lab
+from lab import Lab
 
 
 def installed(folder: Path, **constants: tuple[str, object]) -> str:
@@ -57,6 +57,7 @@ class Upgraded(Lab):
 @pytest.mark.timeout(300)
 def test_the_next_version_takes_over_with_tasks_running_and_back(tmp_path):
     older = {"__version__": ("__init__.py", "0.0.9"), "SCHEMA_VERSION": ("journal/sql.py", 3)}
+    older["PROTOCOL, OLDEST_PROTOCOL"] = ("engines/local/messages.py", (1, 1))
     other = installed(tmp_path / "older", **older)
     with Upgraded(tmp_path) as lab:
         lab.config.write_text(lab.config.read_text().replace('"lab1"', '"lab1"\nlabels = { at = "lab1" }'))
@@ -70,24 +71,39 @@ def test_the_next_version_takes_over_with_tasks_running_and_back(tmp_path):
         assert f"fairlead {fairlead.__version__} takes over from 0.0.9, process {was.pid}; tasks run on" in lab.log.read_text()
         assert "the journal of fairlead 0.0.9 gets format" in lab.log.read_text()
         lab.until(lambda: lab.status("lab2") == "up", 30)
-        found = {each["thing"]: each["what"] for each in json.loads(lab.call("doctor", "--json").stdout)["found"]}
-        assert found["nodes"] == f"not {fairlead.__version__}: lab2 (0.0.9)"
+        lab.until(lambda: f"not {fairlead.__version__}: lab2 (0.0.9)" in lab.call("doctor").stdout, 30)  # once it is heard again
+        (tmp_path / "sent").mkdir()
+        sent = lab.submit("--on", "at=lab2", "--send", str(tmp_path / "sent"), "--", "true")
+        why = "node lab2 runs fairlead 0.0.9, too old for this job: install the scheduler's there and start it again"
+        assert lab.ask(f"jobs/{sent}/why")["text"] == why
+        lab.ok("cancel", str(sent))
         for name, job in jobs.items():
             (tmp_path / f"{name}.ran.go").touch()
             lab.ok("wait", str(job))
             assert (tmp_path / f"{name}.ran").read_text() == "1\n", "it ran on"
         assert lab.ok("run", "--on", "at=lab2", "--", "echo", "new") == "new\n"
+        lab.until(
+            lambda: not any("older-fairlead" in node["labels"] for node in lab.ask("nodes")["nodes"] if node["name"] == "lab1")
+        )
+        assert lab.call("run", "--on", "at=lab1", "--", "cat", input="word\n").stdout == "word\n", (
+            "its supervisor is this version's"
+        )
+        lab.joins["lab2"].terminate()
+        assert lab.joins["lab2"].wait(30) == 0
+        lab.join("lab2")
+        lab.until(lambda: not any("older-fairlead" in node["labels"] for node in lab.ask("nodes")["nodes"]), 30)
+        assert lab.call("run", "--on", "at=lab2", "--", "cat", input="word\n").stdout == "word\n"
         refused = subprocess.run([other, "up"], env=lab.env, capture_output=True, text=True, check=False)
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
         assert "written by a newer fairlead (schema 4, this one knows 3; " in refused.stderr
         assert lab.end(signal.SIGTERM) == 0
         told = lab.ok("journal", "rollback").splitlines()
         assert f"{lab.home}/journal.db: as fairlead 0.0.9 left it, " in told[0]
-        assert told[1] == "jobs ran since: job numbers skip 1, so that none is used twice"
+        assert told[1] == "jobs ran since: job numbers skip 4, so that none is used twice"
         lab.start_other(other)
         lab.until(lambda: lab.status("lab2") == "up", 30)
         assert lab.ok("run", "--on", "at=lab2", "--", "echo", "back") == "back\n"
-        assert lab.newest() == 4
+        assert lab.newest() == 7
 
 
 def test_a_supervisor_that_speaks_another_protocol_is_not_used(tmp_path, monkeypatch, caplog):
@@ -98,13 +114,16 @@ def test_a_supervisor_that_speaks_another_protocol_is_not_used(tmp_path, monkeyp
         monkeypatch.setattr(reports, "OLDEST_PROTOCOL", 7)
         many.engine._connections.renew("n0")
         many.until(lambda: many.is_down("n0"))
-        why = "its supervisor, of an older fairlead, speaks protocol 1, and this scheduler 7 to 9"
+        why = "its supervisor, of an older fairlead, speaks protocol 2, and this scheduler 7 to 9"
         assert f"node n0 is not used: {why}: install fairlead {fairlead.__version__} there" in caplog.text
         local.serve("there", 1)
         many.until(lambda: local.trouble)
         assert local.trouble == f"{local.folder}: {why}: run `fairlead down` with that one, then start this one"
+        local.close(leave=True)
+        local.join(10)
         monkeypatch.setattr(reports, "OLDEST_PROTOCOL", 1)
-        many.until(lambda: not many.is_down("n0"))
+        many.until(lambda: isinstance(many.news[-1], NodeUp))
+        assert many.news[-1].node.labels == {"older-fairlead": f"fairlead {fairlead.__version__}"}
     finally:
         many.close()
         local.close(leave=True)

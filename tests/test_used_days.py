@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.memory_store import MemoryStore
 
 from fairlead.journal import journal as journals
 from fairlead.journal import used_days
 from fairlead.journal.journal import Journal
-from fairlead.journal.memory import MemoryStore
 from fairlead.journal.usage import usage_of_journal, used_rows
 from fairlead.journal.used_days import DAY, UsedDays
 from fairlead.model.specs import Job, Node, Queue, Settings
@@ -28,6 +28,7 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
+from random_cases import cases
 
 HOUR = 3600.0
 SETUP = [
@@ -105,7 +106,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(30))
 @given(JOBS, st.integers(1, 150), st.integers(0, 160), st.integers(0, 40))
 def test_days_are_those_of_the_facts_wherever_they_are_folded(jobs, lost, now, folded):
     lost, now = lost * HOUR + 0.25, now * HOUR + 0.75
@@ -199,7 +200,7 @@ def test_usage_is_asked_for_by_day_queue_and_job(idle):
     idle.ok("wait", str(job))
     lines = idle.ok("usage", "--by", "day,queue", "--since", "2020-01-01", "--csv").splitlines()
     assert lines[0].startswith("day,queue,tasks,failed,")
-    assert lines[0].endswith("peak_memory_bytes,waiting,entitled_share_hours,had_share_hours")
+    assert lines[0].endswith("peak_memory_bytes,waiting,calls,call_hours,entitled_share_hours,had_share_hours")
     assert any(line.split(",")[1] == "A" for line in lines[1:])
     assert f"\n{job}," in idle.ok("usage", "--by", "job", "--csv")
     assert "-W" in idle.ok("usage", "--by", "week")

@@ -28,6 +28,7 @@ from fairlead.service.connections.slots import ConnectionSlots
 from fairlead.service.page.door import Door, open_loopback
 from fairlead.service.page.entrance import MOST_FORMS
 from fairlead.sockets import account_of_caller, uid_of_caller
+from random_cases import cases
 
 PEOPLE = [Caller(Person(name, uid, uid)) for uid, name in enumerate(("ada", "ben"), 1001)]
 KINDS = ("code", "code", "code", "enter", "enter", "find", "leave", "wait")
@@ -36,7 +37,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(STEPS)
 def test_a_code_is_used_once_and_a_cookie_is_for_its_host_and_person(steps):
     """Compared with lists of what was made and when: what is used, over, of another host or too many is good for nothing."""

@@ -20,7 +20,6 @@ from fairlead.model.specs import ROOT, Job, Node, Placement, Queue, Settings
 from fairlead.people.accounts import Person
 from fairlead.people.placing import leaf_of
 from fairlead.people.rules import Caller, Forbidden, Rules, check_submits, rules_of
-from fairlead.policies.fair_shares import divide
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.effects import apply, new_state
@@ -39,7 +38,7 @@ from fairlead.scheduler.preemption.claims import preempt_for_claims
 from fairlead.scheduler.reports import fair_shares as fair_shares_module
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain
-from fairlead.scheduler.reports.fair_shares import fair_shares
+from fairlead.scheduler.reports.fair_shares import divide, fair_shares
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, NONE
 from fairlead.service import metrics
 from test_claims import Story

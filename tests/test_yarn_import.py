@@ -14,6 +14,7 @@ from fairlead.imports.yarn_amounts import read_amounts, read_people
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.quantity import Percent
 from fairlead.policies.registry import find_policy
+from random_cases import cases
 from test_yarn import CASES
 
 ALLOCATIONS = """<?xml version="1.0"?>
@@ -375,7 +376,7 @@ def as_xml(queue, name):
     return f"<queue name={quoteattr(name)}>{inside}</queue>"
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(75))
 @given(_QUEUES, _NAMES, _NUMBERS, _SITE)
 def test_whatever_is_printed_can_be_read(tmp_path_factory, root, user, apps, site):
     xml = as_xml(root, "root") + f"<user name={quoteattr(user)}><maxRunningApps>{apps}</maxRunningApps></user>"

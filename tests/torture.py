@@ -3,8 +3,9 @@
 `python tests/torture.py SECONDS` does so, and writes what was done, promised and seen to docs/reliability.json, of
 which `make docs` makes the table of docs/reliability.md. tests/test_torture.py runs each fault once.
 
-All the while people submit jobs, under keys, and each attempt of each task writes a line when it begins and when it ends. In the
-end: whatever was acknowledged is done, and no task ran to its end twice.
+All the while people submit jobs, under keys, and each attempt of each task writes a line when it begins and when it ends; and a
+program makes calls, each of which writes a line. In the end: whatever was acknowledged is done, no task ran to its end twice,
+each call has ended, and none started twice.
 """
 
 import contextlib
@@ -26,13 +27,18 @@ from random import Random
 
 import psutil
 
+import fairlead
+from called import nap
 from conftest import FAIRLEAD, Live
+from lab import PreloadedClock
 
 RECORD = Path(__file__).parent.parent / "docs" / "reliability.json"
 ATTEMPT = "$FAIRLEAD_JOB.$FAIRLEAD_INDEX"
 TASK = f"echo start {ATTEMPT}.$FAIRLEAD_NUMBER >> PREEMPTION_PLAN; sleep $FAIRLEAD_INDEX.2; echo end {ATTEMPT} >> PREEMPTION_PLAN"
 """The second task of a job still runs when the next job is asked for: so some always run."""
 FAULTS = {}
+CALLS_END = 120
+"""Seconds in which each call ends, whatever happened."""
 
 
 class Broken(AssertionError):
@@ -49,6 +55,16 @@ def fault(promised):
     return known
 
 
+def noted(ledger, number, kind):
+    """A call."""
+    with open(ledger, "a") as file:  # noqa: PTH123 in a worker
+        file.write(f"call {number}\n")
+    if kind == "die":
+        os._exit(1)
+    time.sleep(kind)
+    return number
+
+
 class World:
     """A scheduler on a disk of its own, small where that can be, and the people who use it."""
 
@@ -58,7 +74,8 @@ class World:
         self.live.home = disk / "home"
         self.live.env["FAIRLEAD_HOME"] = str(self.live.home)
         self.small = os.path.ismount(disk)
-        self.wall_clock = self._preload_clock(folder)
+        self.wall_clock = PreloadedClock(folder) if shutil.which("cc") else None
+        self.live.env |= self.wall_clock.env if self.wall_clock else {}
         self.preemption_plan.touch()
         self.acknowledged, self.refused = {}, Counter()
         self.over, self.closed = threading.Event(), threading.Event()
@@ -67,19 +84,10 @@ class World:
         except BaseException:
             self.live.close()
             raise
-        self.people = threading.Thread(target=self._submit)
-        self.people.start()
-
-    def _preload_clock(self, folder):
-        """The file that holds by how many seconds the scheduler's wall clock is off; None where nothing compiles C here."""
-        compiler, library, off = shutil.which("cc"), folder / "wall_clock.so", folder / "wall_clock"
-        if compiler is None:
-            return None
-        source = Path(__file__).with_name("wall_clock.c")
-        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-        off.write_bytes(bytes(8))
-        self.live.env |= {"LD_PRELOAD": str(library), "WALL_CLOCK": str(off)}
-        return off
+        self.calls = []
+        self.people = [threading.Thread(target=each) for each in (self._submit, self._call)]
+        for each in self.people:
+            each.start()
 
     def _submit(self):
         """Jobs, one after another, each asked for until there is an answer."""
@@ -105,6 +113,18 @@ class World:
                 self.refused[status] += 1
                 time.sleep(0.1)
 
+    def _call(self):
+        """Calls without retries, short and long, and maps; some calls end their worker. After an error another client goes on."""
+        rng = Random(len(self.live.home.parts))
+        while not self.over.is_set():
+            with contextlib.suppress(fairlead.ServiceError, RuntimeError), fairlead.Client(self.live.home, queue="B") as client:
+                while not self.over.wait(0.1):
+                    number, kind = len(self.calls), rng.choices([0.0, 0.1, 1.5, "die"], [10, 5, 1, 1])[0]
+                    self.calls.append(client.submit(noted, str(self.preemption_plan), number, kind))
+                    if rng.random() < 0.2:
+                        with contextlib.suppress(fairlead.CallFailed):
+                            list(client.map(nap, [0.0] * 20, timeout=CALLS_END))
+
     def supervisor(self, but=None):
         """The number of the supervisor's process, as soon as there is one (and another than one that was killed)."""
         seen = []
@@ -126,7 +146,10 @@ class World:
     def end(self):
         """Let all that was asked for be done, and look whether it was, once."""
         self.over.set()
-        self.people.join()
+        for each in self.people:
+            each.join(CALLS_END)
+        if any(each.is_alive() for each in self.people) or not all(each.done() for each in self.calls):
+            raise Broken("a call did not end")
         for number in self.acknowledged:
             self.live.until(lambda number=number: self.live.http("GET", f"/v1/jobs/{number}")[1]["status"] == "succeeded", 90)
         lines = Counter(self.preemption_plan.read_text().splitlines())
@@ -139,12 +162,20 @@ class World:
             raise Broken(f"started twice: {attempts[:5]}")
         if twice:
             raise Broken(f"ran to their end twice: {len(twice)} of {len(expected)}: {twice[:5]}")
-        return {"tasks": len(expected), "twice": len(twice), "attempts": len(lines) - len(done)}
+        failed = sum(each.exception() is not None for each in self.calls)
+        return {
+            "tasks": len(expected),
+            "calls": len(self.calls),
+            "calls failed": failed,
+            "twice": len(twice),
+            "attempts": len(lines) - len(done),
+        }
 
     def close(self):
         self.over.set()
         self.closed.set()
-        self.people.join()
+        for each in self.people:
+            each.join(CALLS_END)
         self.live.close()
 
 
@@ -175,6 +206,41 @@ def the_scheduler_and_the_supervisor_are_killed_at_once(world):
         raise Broken(f"tasks run on: {left}")
     world.live.up()
     return "was ended, and went on"
+
+
+@fault("calls that it had started fail, others go on; none starts twice")
+def a_worker_is_killed(world):
+    def workers():
+        (supervisor,) = world.live.supervisor()
+        found = []
+        for child in supervisor.children():
+            with contextlib.suppress(psutil.Error):
+                found += [child] if any(word.endswith("calls/worker.py") for word in child.cmdline()) else []
+        return found
+
+    world.live.until(workers)
+    for each in workers():
+        with contextlib.suppress(psutil.Error):
+            each.kill()
+    return "calls went on"
+
+
+@fault("its leases end, when the calls that run do")
+def a_program_with_calls_is_killed(world):
+    code = "import fairlead, sys, time; client = fairlead.Client(queue='A'); client.submit(time.sleep, 3).result()"
+    program = subprocess.Popen([sys.executable, "-c", code], env=world.live.env)
+    try:
+        world.live.until(lambda: _leases(world, "running"))
+    finally:
+        program.kill()
+        program.wait()
+    world.live.until(lambda: not _leases(world, "running"))
+    return "they ended"
+
+
+def _leases(world, status):
+    answer = world.live.http("GET", f"/v1/jobs?status={status}")[1]
+    return [job["id"] for job in answer["jobs"] if job["name"] == "sleep" and job["calls"] is None]
 
 
 @fault("who asks waits, and is answered when it goes on")
@@ -260,8 +326,7 @@ def the_wall_clock_is_set_an_hour_on_and_a_day_back(world):
     if world.wall_clock is None:
         return "not tried: nothing compiles C here"
     for seconds in (3600, -86400, 0):
-        with world.wall_clock.open("r+b") as off:
-            off.write(seconds.to_bytes(8, sys.byteorder, signed=True))
+        world.wall_clock.set(seconds)
         time.sleep(0.7)
         if (status := world.live.http("GET", "/readyz")[0]) != 200:
             raise Broken(f"the clock was set by {seconds} s: not ready ({status})")

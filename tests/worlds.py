@@ -1,12 +1,9 @@
 """What the scheduler's tests share: random worlds, and a second scheduler to compare with."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import combinations
 
 import numpy as np
 
@@ -17,11 +14,19 @@ from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced, decode, encode
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import EDGES, IN_LINE_SECONDS
+from fairlead.scheduler.kernel.constants import EDGES
+from fairlead.scheduler.reports.listings import Listing, Selection
 from fairlead.scheduler.reports.preemptions import startable_claims
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import NONE, RESERVATION, UNLIMITED
+
+
+def list_jobs(state: State, *wanted) -> dict:
+    """A complete listing as a page: of a selection, by default all jobs, below a number, with at most so many."""
+    listing = Listing(*(wanted or (Selection(),)))
+    listing.read(state)
+    return {"jobs": listing.found, "next": listing.next}
 
 
 def rounded(x: float) -> float:
@@ -82,19 +87,23 @@ def exact_share(state: State, q: int, r: int, used: np.ndarray) -> Fraction:
 class Kept:
     """Room that is kept on a node, as a cycle goes on: see fairlead.scheduler.kernel."""
 
+    row: int
     node: int
     group: int
     tasks: int
     amount: np.ndarray
     start: float
-    end: float
-    slips: int
-    rank: int
     back: np.ndarray
     ended: np.ndarray
-    ran: int
+    debt: float
     apart: frozenset[int]
     claim: bool = False
+
+    def comes_before(self, other: "Kept") -> bool:
+        """Whether the owner of another may not take what this one needs."""
+        if self.start != other.start:
+            return self.start < other.start
+        return self.row < other.row if self.debt == other.debt else self.debt > other.debt
 
 
 def usual_naively(state: State, job: int) -> float:
@@ -120,34 +129,27 @@ def kept_in(state: State) -> list[Kept]:
         ends = (state.tasks.node[rows] == n) & (state.tasks.until[rows] <= h.start[k])
         apart = [q for q in range(state.queues.n) if h.place[k] != NONE and state.queues.apart[q] >> h.place[k] & 1]
         back, ended = demands[ends & ~np.isin(leaves, apart)].sum(axis=0), demands[ends].sum(axis=0)
+        claim = bool(h.kind[k] != RESERVATION)
         amount = count * state.shapes.demand[state.groups.shape_row[bucket]]
-        found.append(
-            Kept(
-                n,
-                bucket,
-                count,
-                amount,
-                float(h.start[k]),
-                float(h.end[k]),
-                int(h.slips[k]),
-                int(h.rank[k]),
-                back,
-                ended,
-                int(h.ran[k]),
-                frozenset(apart),
-                bool(h.kind[k] != RESERVATION),
-            )
-        )
+        debt = float(state.queues.debt[scheduling.line_of_leaf(state.view(), state.groups.leaf[bucket])])
+        start = -np.inf if claim else float(h.start[k])
+        found.append(Kept(k, n, bucket, count, amount, start, back, ended, debt, frozenset(apart), claim))
     return found
 
 
-def room_beside(kept: list[Kept], free: np.ndarray, n: int, until: float, rank: float) -> np.ndarray:
-    """What a task on a node may take that has ended at a time: it must leave what each who starts before that needs then."""
-    here = [k for k in kept if k.node == n and k.rank < rank]
+def room_beside(
+    kept: list[Kept], free: np.ndarray, n: int, until: float, own: Kept | None = None, passed: list[Kept] | None = None
+) -> np.ndarray:
+    """What a task on a node may take that has ended at a time: it must leave what each who starts before that needs then.
+
+    The owner of `own` need only leave it for those that come before; nobody need for those that are `passed`.
+    """
+    here = [k for k in kept if k.node == n and (own is None or (k is not own and k.comes_before(own)))]
+    here = [k for k in here if not any(k is each for each in passed or [])]
     room = free[n].copy()
     for one in here:
         if one.start < until:
-            needed = sum((k.amount for k in here if k.start <= one.start < k.end), np.zeros_like(one.amount))
+            needed = sum((k.amount for k in here if k.start <= one.start), np.zeros_like(one.amount))
             room = np.minimum(room, free[n] - (needed - one.back))
     return room
 
@@ -165,134 +167,62 @@ def expected_ends(state: State, rows: np.ndarray, now: float) -> np.ndarray:
     return np.array(found)
 
 
+def latest_end(state: State, t: int, job: int, now: float) -> float:
+    """When a task has lasted as long as the longest known of its job, family or queue; if it has already, twice its age."""
+    keys = state.jobs.id[job], state.jobs.family[job], state.jobs.queue[job]
+    known = state.histograms
+    rows = [k for k in range(known.n) if known.key[k] == keys[known.about[k]] and known.counts[k].any()]
+    longest = max((EDGES[int(np.flatnonzero(known.counts[k])[-1]) + 1] for k in rows), default=0.0)
+    age = max(0.0, now - float(state.tasks.started_at[t])) if state.tasks.status[t] == RUNNING else 0.0
+    return now + max(1.0, longest - age if age < longest else age)
+
+
 def planned_as_naively(state: State, now: float, fact: NodesReserved) -> None:
-    """Check a reservation that is decided: where and when, and whose tasks it does not count on."""
+    """Check a new plan: its tasks fit at its start, by the ends that it counts on, and not before then on these nodes."""
     bucket = int(state.jobs.group[state.job_row(fact.id)])
-    h, leaf, apart = state.holds, int(state.groups.leaf[bucket]), {state.tree.rows[name] for name in fact.apart}
-    mine = [k for k in range(h.n) if h.group[k] == bucket]
-    recently = now - state.queues.in_line_at <= IN_LINE_SECONDS
-    own = bool(state.queues.apart[leaf] >> h.place[mine[0]] & 1) if mine else bool(recently[leaf])
-    others = {int(state.groups.leaf[b]) for b in h.group[: h.n]} - {leaf}
-    b, waited = state.groups, {q for q in range(state.queues.n) if recently[q]}
-    gangs = b.leaf[: b.n][(b.gang[: b.n] > 0) & (b.head[: b.n] != NONE)].tolist()
-    waited = (waited | {q for q in gangs if state.queues.tasks[q]}) - {leaf}
-    assert apart <= others | waited | ({leaf} if own else set())
-    if mine and apart:
-        assert (leaf in apart) == own
-    elif mine and own and not others | waited:
-        assert planned_naively(state, now, bucket, {leaf}) is None
-    rest = sorted((waited | others) - apart)  # of these, those that are short and run nothing on the chosen nodes are not named
-    for more in (some for count in range(len(rest) + 1) for some in combinations(rest, count)):
-        if (fact.nodes, fact.tasks, fact.start) == planned_naively(state, now, bucket, {*apart, *more}):
-            return
-    raise AssertionError(f"{fact} is not what is planned by looking at everything anew")
-
-
-def planned_naively(state: State, now: float, bucket: int, apart: set[int]) -> tuple[list[int], list[int], float] | None:
-    """The nodes, tasks and start of a bucket's reservation: moment after moment, everything looked at anew; None if never.
-
-    Tasks of leaves `apart` are not taken to end.
-    """
-    h = state.holds
-    mine = [k for k in range(h.n) if h.group[k] == bucket]
-    late = mine and now > h.start[mine[0]] and now - h.since[mine[0]] >= state.settings.reserve_after
-    most = [max(1, int(state.groups.gang[bucket]))] * state.nodes.n
-    if mine and h.slips[mine[0]] + bool(late) >= 2:
-        own = [sum(int(h.tasks[k]) for k in mine if h.node[k] == n) for n in range(state.nodes.n)]
-        return _start_naively(state, now, bucket, own, apart) or _start_naively(state, now, bucket, most, apart)
-    return _start_naively(state, now, bucket, most, apart)
-
-
-def _start_naively(
-    state: State, now: float, bucket: int, most: list[int], apart: set[int]
-) -> tuple[list[int], list[int], float] | None:
-    """The same, with so many tasks on each node at most."""
-    nodes, h = state.nodes, state.holds
-    mine = [k for k in range(h.n) if h.group[k] == bucket]
-    rank = int(h.rank[mine[0]]) if mine else 1 + max(h.rank[: h.n].tolist(), default=-1)
-    before = [k for k, r in zip(kept_in(state), h.rank[: h.n].tolist(), strict=True) if r < rank]
-    shape = int(state.groups.shape_row[bucket])
-    demand, mask = state.shapes.demand[shape], state.cluster.masks[state.shapes.mask[shape]]
+    h, apart = state.holds, [state.tree.rows[name] for name in fact.apart]
+    demand = state.shapes.demand[state.groups.shape_row[bucket]]
+    others = ~((h.group[: h.n] == bucket) & (h.number[: h.n] == fact.number))
     rows = state.held_rows()
-    at = expected_ends(state, rows, now)
-    expected = []
-    for t, end in zip(rows.tolist(), at.tolist(), strict=True):
-        n = int(state.tasks.node[t])
-        known = now < state.tasks.until[t] < np.inf
-        job = state.job_rows_of(np.array([t]))[0]
-        if int(state.jobs.queue[job]) in apart:
-            continue
-        needs = state.shapes.demand[state.jobs.shape_row[job]]
-        expected.append((float(state.tasks.until[t]) if known else max(end, now + 1.0), n, needs))
+    jobs = state.job_rows_of(rows)
+    known, ends = state.tasks.until[rows], np.maximum(expected_ends(state, rows, now), now + 1.0)
+    ends = np.where((known > now) & (known < np.inf), known, ends)
+    if state.queues.tasks[scheduling.line_of_leaf(state.view(), int(state.groups.leaf[bucket]))] == 0:
+        ends = np.minimum(ends, [latest_end(state, t, j, now) for t, j in zip(rows.tolist(), jobs.tolist(), strict=True)])
+    ends[np.isin(state.jobs.queue[jobs], apart)] = np.inf
 
-    def fit(n: int, then: float, so_far: int | None = None) -> int:
-        """How many fit on a node from a moment on; with only so many of all expected ends."""
-        if not nodes.up[n] or nodes.draining[n] or not mask[n] or (nodes.capacity[n] < demand).any():
-            return 0
-        here = [k for k in before if k.node == n]
-        chosen = in_order[:so_far] if so_far is not None else in_order
-        back = sum((d for end, m, d in chosen if m == n and end <= then), np.zeros_like(demand))
-        rooms = [nodes.free[n] + back - taken(here, then)]
-        rooms += [nodes.free[n] + k.back - taken(here, k.start) for k in here if k.start > then]
-        room, asked = np.min(rooms, axis=0), demand > 0
-        most = int((nodes.capacity[n][asked] // demand[asked]).min())
-        return max(0, min(most, int((room[asked] // demand[asked]).min())))
+    def fits(n: int, then: float) -> int:
+        gone = (state.tasks.node[rows] == n) & (ends <= then)
+        room = state.nodes.free[n] + state.shapes.demand[state.jobs.shape_row[jobs[gone]]].sum(axis=0)
+        room = room - h.amount[: h.n][others & (h.node[: h.n] == n)].sum(axis=0)
+        return int((room[demand > 0] // demand[demand > 0]).min())
 
-    def taken(here: list[Kept], then: float) -> np.ndarray:
-        return sum((k.amount for k in here if k.start <= then < k.end), np.zeros_like(demand))
-
-    in_order = sorted(expected, key=lambda e: e[0])
-    wanted = max(1, int(state.groups.gang[bucket]))
-    moments = {now, *(e[0] for e in expected), *(x for k in before for x in (k.start, k.end))}
-
-    for then in sorted(m for m in moments if now <= m < np.inf):
-        fits = [min(m, fit(n, then)) for n, m in enumerate(most)]
-        if sum(fits) >= wanted:
-            break
-    else:
-        return None
-    takes, left = [0] * nodes.n, wanted
-    for moment in sorted(m for m in moments if now <= m <= then):
-        so_far = [k for k, e in enumerate(in_order) if e[0] <= moment]
-        firsts = [k for k in so_far if in_order[k][0] == moment]
-        for step in [None, *firsts]:  # those that end at the same moment one by one
-            count = (firsts[0] if firsts else len(so_far)) if step is None else step + 1
-            some = range(nodes.n) if moment == now else {e[1] for e in in_order if e[0] == moment}
-            some = {in_order[step][1]} if step is not None else some if moment == now else set()
-            some = set(some) | ({k.node for k in before if moment in (k.start, k.end)} if step is None else set())
-            for n in sorted(some):
-                more = min(left, max(0, min(fits[n], most[n], fit(n, moment, count)) - takes[n]))
-                takes[n] += more
-                left -= more
-    used = [n for n in range(nodes.n) if takes[n]]
-    return used, [takes[n] for n in used], then
+    wanted = dict(zip(fact.nodes, fact.tasks, strict=True))
+    assert all(fits(n, fact.start) >= count for n, count in wanted.items()), f"{fact} does not fit then"
+    before = np.nextafter(fact.start, -np.inf)
+    assert fact.start <= now or any(fits(n, before) < count for n, count in wanted.items()), f"{fact} fits before then"
 
 
-def kept_promises(state: State) -> set[tuple[int, int]]:
-    """The holds, as rank and node, whose owners will have what they need at their start, if all ends when it is expected to."""
-    ranks, found = state.holds.rank[: state.holds.n].tolist(), set()
-    kept = list(zip(kept_in(state), ranks, strict=True))
-    for one, rank in kept:
-        before = [k.amount for k, r in kept if k.node == one.node and r <= rank and k.start <= one.start < k.end]
+def kept_promises(state: State) -> set[int]:
+    """The holds whose owners will have what they need at their start, if all ends when it is expected to."""
+    found, kept = set(), kept_in(state)
+    for one in kept:
+        before = [k.amount for k in kept if k.node == one.node and (k is one or k.comes_before(one))]
         if (state.nodes.free[one.node] + one.ended >= sum(before)).all():
-            found.add((rank, one.node))
+            found.add(int(state.holds.group[one.row]) * 1000 + int(state.holds.number[one.row]))
     return found
 
 
 def placed_keeping_promises(state: State, fact: TasksPlaced) -> None:
-    """Let tasks be placed; whoever it is, no reservation is delayed by it but for those of higher rank than its own.
+    """Let tasks be placed; whoever it is, no reservation of others is delayed by it.
 
     But where queues are placed that have a guarantee: they may take what would be revoked for them again.
     """
-    holds = state.holds
-    rows = state.job_rows(fact.job)
-    owners = holds.rank[: holds.n][np.isin(holds.group[: holds.n], state.jobs.group[rows])].tolist()
-    guarded = state.queues.guarded[state.jobs.queue[rows]]
-    theirs = set(np.asarray(fact.node)[guarded].tolist())
-    kept = kept_promises(state)
-    before = {(rank, n) for rank, n in kept if rank < min(owners, default=rank + 1) and n not in theirs}
+    groups = state.jobs.group[state.job_rows(fact.job)].tolist()
+    guarded = state.queues.guarded[state.jobs.queue[state.job_rows(fact.job)]].any()
+    before = {each for each in kept_promises(state) if each // 1000 not in groups}
     apply(state, fact)
-    assert before <= kept_promises(state), "room that was kept is taken"
+    assert guarded or before <= kept_promises(state), "room that was kept is taken"
 
 
 def same(state: State) -> bytes:
@@ -330,13 +260,12 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
     R = len(state.resources)
     free = nodes.free[: nodes.n].copy()
     kept = kept_in(state)
-    promised = queues.promised[: queues.n]
-    before = counted_before(state) + promised
+    before = counted_before(state)
     served = queues.served.tolist()
     at_tick, mean = means(state, 0), means(state, 1)
     spare = queues.spare[: queues.n].copy()
     used, count_tasks, count_jobs = queues.used[: queues.n].copy(), queues.tasks.copy(), queues.jobs.copy()
-    waiting = {j: int(jobs.waiting[j]) for j in range(jobs.n) if jobs.id[j] != NONE and jobs.group[j] != NONE}
+    waiting = {j: int(jobs.waiting[j] - jobs.delayed[j]) for j in range(jobs.n) if jobs.id[j] != NONE and jobs.group[j] != NONE}
     bounded = {j: int(jobs.at_most[j] - jobs.holding[j]) for j in waiting if jobs.at_most[j]}
     waiting |= {j: min(waiting[j], more) for j, more in bounded.items()}
     holding = {j: int(jobs.holding[j]) for j in waiting}
@@ -367,7 +296,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         """Under hdrf: count no more what no node has enough of for anybody who can still be served."""
         open_nodes = [n for n in range(nodes.n) if nodes.up[n] and not nodes.draining[n]]
         for r in range(R) if hdrf else []:
-            rooms = [room_beside(kept, free, n, np.inf, np.inf)[r] for n in open_nodes]
+            rooms = [room_beside(kept, free, n, np.inf)[r] for n in open_nodes]
             needs = [int(state.shapes.demand[jobs.shape_row[j], r]) for j in able_in(0)]
             needs = [need for need in needs if need]
             if not needs and stopped is not None:
@@ -406,10 +335,11 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         count = max(1, int(state.groups.gang[buckets[job]]))
         for x in path(int(jobs.queue[job])):
             has_now, named = used[x] + claimed(x, NONE), (demand > 0) & (queues.guarantee[x] > 0)
-            if as_yarn(int(queues.parent[x])):
-                first = needy_as_yarn(x) if queues.guarantee[x].any() else first
-            elif named.any():
-                first = bool((has_now + count * demand <= queues.guarantee[x])[named].all())
+            within = bool((has_now + count * demand <= queues.guarantee[x])[named].all()) if named.any() else first
+            if as_yarn(int(queues.parent[x])) and queues.guarantee[x].any():
+                needy = needy_as_yarn(x)
+                within = needy and (within or x == q)
+            first = within
             if x == q:
                 break
         return first
@@ -422,7 +352,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         policy, has_now = queues.policy[queues.parent[c]], used[c] + claimed(c, NONE)
         columns = [int(policy - 2**19)] if policy != 7 else np.flatnonzero(state.cluster.total).tolist()
         part = {r: Fraction(int(has_now[r]), int(queues.guarantee[c, r])) if queues.guarantee[c, r] else np.inf for r in columns}
-        share = {r: exact_share(state, c, r, used + promised) for r in columns}
+        share = {r: exact_share(state, c, r, used) for r in columns}
         return {r: (share[r], part[r]) for r in sorted(columns, key=lambda r: (-share[r], part[r], r))}
 
     def needy_as_yarn(c: int) -> bool:
@@ -480,11 +410,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
                 share = max(
                     [
                         0.0,
-                        *(
-                            (used[c, r] + promised[c, r]) / state.cluster.total[r] / queues.weight[c, r]
-                            for r in range(R)
-                            if state.cluster.total[r]
-                        ),
+                        *(used[c, r] / state.cluster.total[r] / queues.weight[c, r] for r in range(R) if state.cluster.total[r]),
                     ]
                 )
                 past = max(
@@ -497,7 +423,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             elif queues.policy[q] >= 2**21:
                 r = queues.policy[q] - 2**21
                 priority = max(500.0, mean[c][r]) / queues.weight[c, r]
-                has = used[c, r] + promised[c, r]
+                has = used[c, r]
                 key = (not below, 0, rounded(has * priority if has else -1 / priority), served[c], name)
             elif queues.policy[q] >= 2**20:
                 r = queues.policy[q] - 2**20
@@ -512,20 +438,12 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             options.append((key, job))
         return min(options)[1] if options else None
 
-    def until(job: int, n: int, kept: list[Kept]) -> float:
+    def until(job: int, n: int) -> float:
         """When a task of a job will have ended on a node, if it is placed there now."""
         q, lasts = int(jobs.queue[job]), float(jobs.time_limit[job])
         if 10 * queues.overran[q] <= queues.trusted[q] + 10:
-            doubted = any(k.slips >= 2 for k in kept if k.node == n)
-            lasts = min(lasts, usual_naively(state, job) * (4 if doubted else 1))
+            lasts = min(lasts, usual_naively(state, job))
         return now + lasts
-
-    def is_beside(job: int, k: Kept) -> bool:
-        """Whether a reservation for a job's bucket stays where it is when more of it is placed on a node."""
-        leaf = int(jobs.queue[job])
-        if state.groups.gang[buckets[job]] or leaf not in k.apart or count_tasks[leaf] + 1 > k.ran:
-            return False
-        return bool(now < k.start)
 
     def wasted(n: int, demand: np.ndarray) -> float:
         """What of scarce resources lies in the part of a node that a task takes, and the task does not need; of all there is.
@@ -540,36 +458,39 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         taken = max((int(demand[r]) / about[r] for r in range(R) if demand[r]), default=0.0)
         return sum(max(0.0, taken * about[r] - int(demand[r])) / total[r] for r in scarce)
 
-    def find(job: int, free: np.ndarray, kept: list[Kept]) -> tuple[int, Kept | None] | None:
+    def find(job: int, free: np.ndarray, kept: list[Kept], taken: list[int]) -> tuple[int, Kept | None] | None:
         demand = state.shapes.demand[jobs.shape_row[job]]
         mask = state.cluster.masks[state.shapes.mask[jobs.shape_row[job]]]
+        fit = state.index.specs[int(jobs.id[job])].fit
+        taken = taken if fit == "apart" else []
 
         def ok(n: int, room: np.ndarray) -> bool:
             fits = all(room[r] >= demand[r] for r in range(R) if demand[r] > 0)
-            return bool(nodes.up[n] and not nodes.draining[n] and mask[n] and fits)
+            return bool(nodes.up[n] and not nodes.draining[n] and mask[n] and fits and n not in taken)
 
-        for k in kept:
-            if k.group == buckets[job] and k.tasks and ok(k.node, room_beside(kept, free, k.node, np.inf, k.rank)):
+        own = [k for k in kept if k.group == buckets[job] and k.tasks and ok(k.node, room_beside(kept, free, k.node, np.inf, k))]
+        for k in own:
+            if state.groups.gang[buckets[job]] or not k.back.any():
                 return k.node, k
         found = {}
         for n in range(nodes.n):
-            room = room_beside(kept, free, n, np.inf, np.inf)
+            room = room_beside(kept, free, n, np.inf)
             if ok(n, room):
                 found[n] = [Fraction(int(room[r]), max(1, int(nodes.capacity[n, r]))) for r in range(R)]
         if found:
             most = [Fraction(int(demand[r]), max(1, int(state.cluster.total[r]))) for r in range(R)]
-            r, fit = most.index(max(most)), state.index.specs[int(jobs.id[job])].fit
-            sign = {"": 0, "pack": 1, "spread": -1}[fit] if max(most) else 0
+            r = most.index(max(most))
+            sign = {"": 0, "apart": 0, "pack": 1, "spread": -1}[fit] if max(most) else 0
             return min(found, key=lambda n: (wasted(n, demand), sign * found[n][r], n)), None
+        if own:
+            return own[0].node, own[0]
         for n in dict.fromkeys(k.node for k in kept):
-            if until(job, n, kept) < np.inf and ok(n, room_beside(kept, free, n, until(job, n, kept), np.inf)):
+            if until(job, n) < np.inf and ok(n, room_beside(kept, free, n, until(job, n))):
                 return n, None
-            here = [k for k in kept if k.node == n]
-            passed = [k for k in here if not k.claim and k.group != buckets[job] and claims_from(job, k.group)]
-            rank = min([k.rank for k in passed], default=np.inf)
-            after = [k for k in here if k.rank >= rank]
-            may = all(claims_from(job, k.group) and not claims_from(next_of(k.group), buckets[job]) for k in after)
-            if passed and may and ok(n, room_beside(kept, free, n, np.inf, rank)):
+            here = [k for k in kept if k.node == n and not k.claim and k.group != buckets[job]]
+            here = [k for k in here if claims_from(job, k.group) and not claims_from(next_of(k.group), buckets[job])]
+            here = [k for k in here if not jobs.safe_for[next_of(k.group)]]
+            if here and ok(n, room_beside(kept, free, n, np.inf, None, here)):
                 return n, None
         return None
 
@@ -605,6 +526,20 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         below = sum((withheld(c) for c in children), np.zeros_like(used[q]))
         return np.maximum(below, np.maximum(0, queues.nonlendable[q] - used[q] - claimed(q, NONE)))
 
+    def exceeds_lent(line: list[int], r: int, need: int, bucket: int) -> bool:
+        """Whether a task on this path needs what others do not lend, and is not the only one that never fits beside that."""
+        lent = most = int(state.cluster.total[r])
+        lent -= int(used[0, r] + claimed(0, bucket)[r])
+        for q in line:
+            for c in [c for c in range(1, queues.n) if queues.parent[c] == queues.parent[q] and c not in line and q]:
+                lent -= int(withheld(c)[r])
+                most -= never_lends(c, r)
+        return need > lent and (lent < 0 or claimed(0, bucket)[r] > 0 or need <= most)
+
+    def never_lends(q: int, r: int) -> int:
+        children = [c for c in range(1, queues.n) if queues.parent[c] == q]
+        return max(int(queues.nonlendable[q, r]), sum(never_lends(c, r) for c in children))
+
     def claimed(q: int, but: int) -> np.ndarray:
         """What is kept for claims below a queue, but for those of a bucket."""
         mine = [k.amount for k in kept if k.claim and k.group != but and q in path(int(state.groups.leaf[k.group]))]
@@ -635,9 +570,6 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         count = waiting[job] if jobs.gang[job] else 1
         line = path(int(jobs.queue[job]))
         bound = used if jobs.revocable[job] else used - spare
-        others = [c for c in range(1, queues.n) if c not in line and queues.parent[c] in line]
-        lent = state.cluster.total - used[0] - sum((withheld(c) for c in others), np.zeros_like(used[0]))
-        lent -= claimed(0, buckets[job])
         others_have = {q: claimed(q, buckets[job]) for q in line}
         over = (
             any(
@@ -648,9 +580,8 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
                 for r in range(R)
             )
             or any(
-                count * demand[r] > lent[r]
-                for r in range(R)
-                if demand[r] and queues.nonlendable.any() and (used[0] + claimed(0, NONE)).any()
+                demand[r] and exceeds_lent(line, r, int(count * demand[r]), buckets[job])
+                for r in range(R if queues.nonlendable.any() else 0)
             )
             or any(count_tasks[q] + counted_beside(q, buckets[job])[0] + count > queues.max_tasks[q] for q in line)
         )
@@ -664,18 +595,18 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             return None
         spots, trial, trial_kept = [], free.copy(), deepcopy(kept)
         for _ in range(count):
-            spot = find(job, trial, trial_kept)
+            spot = find(job, trial, trial_kept, spots)
             if spot is None:
                 out.add(buckets[job])
                 shut.add(jobs.queue[job])
                 saturate(job)
                 return None
             n, mine = spot
-            if mine is not None and not is_beside(job, mine):
+            if mine is not None:
                 mine.tasks -= 1
                 mine.amount = mine.amount - demand
             for k in trial_kept:
-                if k.node == n and until(job, n, trial_kept) <= k.start and int(jobs.queue[job]) not in k.apart:
+                if k.node == n and until(job, n) <= k.start and int(jobs.queue[job]) not in k.apart:
                     k.back = k.back + demand
             trial[n] -= demand
             spots.append(n)

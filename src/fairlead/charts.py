@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.plain_text import plain_lines
+from fairlead.plain_text import moment, plain_lines
 
 F64 = NDArray[np.float64]
 WIDTH, TOP, RIGHT, LETTER = 720, 28, 14, 6.6
@@ -67,17 +67,11 @@ def number(value: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Format seconds for reading."""
     if seconds < 100:
         return f"{seconds:.3g} s"
     if seconds < 6000:
         return f"{seconds / 60:.1f} min"
     return f"{seconds / 3600:.1f} h"
-
-
-def moment(at: float) -> str:
-    """Format a time of the clock."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 @dataclass(frozen=True)

@@ -54,12 +54,8 @@ def room_on(folder: Path | str) -> Room:
 class Reserve:
     """The file ``reserve`` of a data folder, half as large as the floor. For one thread.
 
-    Attributes
-    ----------
-    low : str
-        Why nothing new is accepted; empty while there is room. Any thread may read it.
-    free, held : int
-        Free bytes, and bytes of the file.
+    low : why nothing new is accepted; empty while there is room. Any thread may read it.
+    free, held : free bytes, and bytes of the file
     """
 
     def __init__(self, home: Path) -> None:

@@ -25,10 +25,7 @@ _at_end = list["weakref.WeakMethod[Callable[[], None]]"]()
 def handle_interrupts(at_end: Callable[[], None] | None = None) -> None:
     """Raise an interrupt that hits a finalizer again, after the finalizer.
 
-    Parameters
-    ----------
-    at_end : callable, optional
-        A bound method to call if an interrupt hits the interpreter's shutdown; only a weak reference is kept.
+    at_end : a bound method to call if an interrupt hits the interpreter's shutdown; only a weak reference is kept
     """
     if at_end is not None:
         _at_end[:] = [each for each in _at_end if each() is not None]

@@ -13,3 +13,4 @@ class Outcome(IntEnum):
     LOST = 4  # its node or engine was lost
     TIME_LIMIT = 5  # stopped at its time limit; set by the state, never by an engine
     STOPPED = 6  # exited after a stop signal; `code` is the exit status
+    UNUSED = 7  # ended because nobody used it for as long as its job says; `code` is 0

@@ -1,10 +1,11 @@
-"""Escapes untrusted text for a terminal.
+"""Texts for people: escapes what is untrusted, and writes lists and moments.
 
 Control characters in names, commands and labels could move the cursor, change colours and titles, or overwrite other output. So
 all commands escape them, except those that print the output of tasks.
 """
 
 import re
+import time
 from collections.abc import Sequence
 
 _STEERING = re.compile(
@@ -27,3 +28,8 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     """Join names for a sentence: ``a, b and c``, or ``a, b, c and 7 more``."""
     shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
     return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+
+
+def moment(at: float) -> str:
+    """Format a moment in local time, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

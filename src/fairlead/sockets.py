@@ -1,17 +1,18 @@
 """Local sockets: their names, and the owner of the other end."""
 
-import ipaddress
 import os
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path  # each worker of Python calls imports this module, and would wait for that
 
 _CREDENTIALS = struct.Struct("3i")
 """The result of SO_PEERCRED: pid, uid, gid."""
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _ESTABLISHED = "01"
 """State of an established connection in those tables."""
 _SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _REQUEST, _STATE_AT, _UID_AT = 4, 20, 1, 17, 80
@@ -21,7 +22,7 @@ MAPPED = "0000000000000000FFFF0000"
 
 
 @contextmanager
-def socket_name(path: Path) -> Iterator[str]:
+def socket_name(path: "Path") -> Iterator[str]:
     """Yield a name to bind or connect a socket by, for a path of any length: the kernel takes less than 108 bytes."""
     if len(os.fsencode(path)) < 108:
         yield str(path)
@@ -33,27 +34,36 @@ def socket_name(path: Path) -> Iterator[str]:
         os.close(fd)
 
 
+def abstract_names() -> str:
+    """Name the boot and the network namespace in which this process can reach an abstract address."""
+    with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123 as below
+        return f"{file.read(8)}-{os.stat('/proc/self/ns/net').st_ino}"  # noqa: PTH116
+
+
 def uid_of_peer(connection: socket.socket) -> int:
     """Return the uid at the other end of a Unix socket, as the kernel reports it."""
-    _pid, uid, _gid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return int(uid)
+    return int(_CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1])
+
+
+def pid_of_peer(connection: socket.socket) -> int:
+    """Return the process at the other end of a Unix socket, as the kernel reports it."""
+    return int(_CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0])
 
 
 def is_loopback(host: str) -> bool:
     """Return True for a host name or address that only this machine can reach."""
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def uid_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, ...] = _TABLES) -> int | None:
+def uid_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple["str | Path", ...] = _TABLES) -> int | None:
     """Return the uid at the other end of a local TCP connection, as the kernel reports it; None if unknown.
 
-    Parameters
-    ----------
-    here, there : tuple of str and int
-        Addresses and ports of both ends. Only with loopback addresses is the other end certainly on this machine.
+    here, there : addresses and ports of both ends. Only with loopback addresses is the other end certainly on this machine.
     """
     row = _row_of(here, there, tables)
     return None if row is None else int(row[6])
@@ -82,13 +92,13 @@ def account_of_caller(here: tuple[Any, ...], there: tuple[Any, ...]) -> int | No
     return int(struct.unpack_from("=I", answer, _UID_AT)[0]) if is_open else None
 
 
-def inode_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, ...] = _TABLES) -> int | None:
+def inode_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple["str | Path", ...] = _TABLES) -> int | None:
     """Return the inode of the socket at the other end of a local TCP connection; None if unknown or 0."""
     row = _row_of(here, there, tables)
     return None if row is None else int(row[8]) or None
 
 
-def _row_of(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, ...]) -> list[str] | None:
+def _row_of(here: tuple[str, int], there: tuple[str, int], tables: tuple["str | Path", ...]) -> list[str] | None:
     """Return the row of the other end in the kernel's tables: the columns from its address on."""
     if not (is_loopback(here[0]) and is_loopback(there[0])):
         return None
@@ -96,7 +106,8 @@ def _row_of(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, .
     rows = [f" {prefix}{ends[0]} {prefix}{ends[1]} {_ESTABLISHED} " for prefix in ("", MAPPED)]
     for table in tables:
         try:
-            text = table.read_text("ascii")
+            with open(table, encoding="ascii") as file:  # noqa: PTH123 a worker does without pathlib
+                text = file.read()
         except OSError:
             continue
         for row in rows:
@@ -108,6 +119,8 @@ def _row_of(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, .
 
 def in_table(host: str, port: int) -> str:
     """Format an address and a port as in the kernel's tables: words of four bytes in reverse order."""
+    import ipaddress
+
     address = ipaddress.ip_address(host)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped

@@ -45,19 +45,13 @@ def folded(
 
     A part omits the rows that are empty in it.
 
-    Parameters
-    ----------
-    columns : mapping of str to sequence of str
-        Cells by name; names are as in :func:`new_table`.
-    keys : int
-        Number of leading columns that identify a row; each part repeats them.
-    wraps : collection of str
-        Columns whose text may wrap.
-    ends : collection of int
-        Rows, counted from 1, that a line follows.
+    columns : cells by name; names are as in :func:`new_table`
+    keys : number of leading columns that identify a row; each part repeats them
+    wraps : columns whose text may wrap
+    ends : rows, counted from 1, that a line follows
     """
     names = list(columns)
-    needs = {name: _needs(name, cells, name in wraps) + GAP for name, cells in columns.items()}
+    needs = {name: needed_width(name, cells, name in wraps) + GAP for name, cells in columns.items()}
     first = sum(needs[name] for name in names[:keys])
     parts: list[list[str]] = []
     room = 0
@@ -84,7 +78,7 @@ def folded(
     return tables
 
 
-def _needs(name: str, cells: Sequence[str], wraps: bool) -> int:
+def needed_width(name: str, cells: Sequence[str], wraps: bool = False) -> int:
     """Return the least width of a column."""
     head = max(map(cell_len, name.removeprefix(">").split("\n")))
     longest = max((cell_len(plain(cell)) for cell in cells), default=0)
@@ -98,7 +92,7 @@ LEAST_NAME = 14
 def with_names_cut(columns: Mapping[str, Sequence[str]], width: int, wraps: Collection[str] = ()) -> dict[str, Sequence[str]]:
     """Cut the names in the first column so that all columns fit in `width`; for :func:`folded`."""
     first, *others = columns
-    rest = sum(_needs(name, columns[name], name in wraps) + GAP for name in others)
+    rest = sum(needed_width(name, columns[name], name in wraps) + GAP for name in others)
     most = max(LEAST_NAME, width - rest)
     return {**columns, first: [cut_in_the_middle(plain(name), most) for name in columns[first]]}
 
@@ -113,13 +107,13 @@ def cut_in_the_middle(text: str, most: int) -> str:
     return f"{text[:begin]}…{text[end:]}"
 
 
-def in_lines(text: str, width: int, indent: str = "  ") -> str:
+def in_lines(text: str, width: int) -> str:
     """Wrap a sentence to `width` terminal columns; names and commands in backticks are not split."""
     words = re.sub("`[^`]*`", lambda found: found[0].replace(" ", "\0"), text).split(" ")
     lines = [words[0]]
     for word in words[1:]:
         longer = f"{lines[-1]} {word}"
-        lines = [*lines, indent + word] if cell_len(longer) > width else [*lines[:-1], longer]
+        lines = [*lines, f"  {word}"] if cell_len(longer) > width else [*lines[:-1], longer]
     return "\n".join(lines).replace("\0", " ")
 
 

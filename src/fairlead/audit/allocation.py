@@ -32,10 +32,6 @@ CLOSE = 1e-7
 def check_allocation(given: Given) -> list[Finding]:
     """Check the three properties of an allocation, and report the gap between shares.
 
-    Parameters
-    ----------
-    given : Given
-
     Returns
     -------
     list of Finding
@@ -58,7 +54,7 @@ def sharing_incentive(given: Given) -> Finding:
     slack = _slack(given)
     i, margin = _worst(given.high, own, slack)
     who = _name(problem, i)
-    if margin <= _nothing(given):
+    if margin <= nothing(problem):
         least = "within one task" if given.whole else "or more"
         return Finding(name, True, f"everybody has what its own part would give, {least}", margin=margin)
     gives = f"its own part of everything would give {format_number(own[i])}, {more(given.high[i], own[i])}"
@@ -95,7 +91,7 @@ def envy_freeness(given: Given) -> Finding:
         if margin > worst[0]:
             worst = (margin, i, k, worth[k])
     margin, i, k, worth_it = worst
-    if margin <= _nothing(given):
+    if margin <= nothing(problem):
         return Finding(
             name, True, "nobody could do more with what another has" + (", within one task" if given.whole else ""), margin=margin
         )
@@ -121,7 +117,7 @@ def pareto_efficiency(given: Given) -> Finding:
         return Finding(name, None, "the tasks' machines are not given: it is unknown if another task fits")
     used = (problem.demand * given.high[:, None]).sum(axis=0)
     left = problem.capacity - used
-    over = np.flatnonzero((problem.demand * given.low[:, None]).sum(axis=0) > problem.capacity * (1 + _nothing(given)))
+    over = np.flatnonzero((problem.demand * given.low[:, None]).sum(axis=0) > problem.capacity * (1 + nothing(problem)))
     if len(over):
         resource = problem.resources[int(over[0])]
         return Finding(name, None, f"this gives more {resource} than exists: it is not feasible", margin=float("inf"))
@@ -138,7 +134,7 @@ def pareto_efficiency(given: Given) -> Finding:
         margin = float(room) / max(1.0, float(given.high[i]))
         if margin > best:
             best, who_at, extra = margin, i, room
-    if best <= _nothing(given):
+    if best <= nothing(problem):
         return Finding(
             name, True, "nothing is left that anybody could use" + (" for a whole task" if given.whole else ""), margin=best
         )
@@ -246,9 +242,9 @@ def _slack(given: Given) -> Numbers:
     return slack
 
 
-def _nothing(given: Given) -> float:
+def nothing(problem: Problem) -> float:
     """Return the margin up to which nobody is wronged."""
-    return CLOSE if given.problem.demand.dtype != object else 0.0
+    return CLOSE if problem.demand.dtype != object else 0.0
 
 
 def _margin(has: Any, against: Any, slack: Any) -> float:
@@ -296,8 +292,8 @@ def _pareto_over_machines(given: Given) -> Finding:
             np.where(most < 0, np.inf, most / scale),
         ]
     )
-    nothing = np.full(len(users), zero)
-    found = solve(dense(nothing - 1, matrix, upper, nothing, np.full(len(users), np.inf)))
+    least = np.full(len(users), zero)
+    found = solve(dense(least - 1, matrix, upper, least, np.full(len(users), np.inf)))
     if found is None:
         return Finding(name, None, "this cannot be placed on the machines", margin=float("inf"))
     total = np.full(n, zero)

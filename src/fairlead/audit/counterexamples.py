@@ -28,7 +28,7 @@ from fairlead.audit.policy import Lie, check
 from fairlead.model.arrays import exact_array
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import DividingPolicy, PolicyError
-from fairlead.policies.tree import Collapsed, Tree
+from fairlead.policies.tree import knows_trees
 
 NAMES = "ABCDEF"
 RESOURCES = ("cpu", "memory", "gpu")
@@ -59,17 +59,11 @@ class Case:
             return exact_array(Fraction(x) for row in rows for x in row).reshape(n, m)
 
         return Problem(
-            resources=RESOURCES[:m],
-            users=list(NAMES[:n]),
-            capacity=exact_array(map(Fraction, self.capacity)),
-            demand=table(self.demand),
-            tasks=exact_array(map(Fraction, self.tasks)),
-            weight=table([w] * m for w in self.weight),
-            guarantee=table([0] * m for _ in range(n)),
-            limit=table([-1] * m for _ in range(n)),
-            priority=np.zeros(n, np.int64),
-            queues=list(self.queues),
-        )
+            resources=RESOURCES[:m], users=list(NAMES[:n]), capacity=exact_array(map(Fraction, self.capacity)),
+            demand=table(self.demand), tasks=exact_array(map(Fraction, self.tasks)),
+            weight=table([w] * m for w in self.weight), guarantee=table([0] * m for _ in range(n)),
+            limit=table([-1] * m for _ in range(n)), priority=np.zeros(n, np.int64), queues=list(self.queues),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -188,16 +182,12 @@ def search(policy: DividingPolicy, name: str, seed: int = 0, cases: int = 600, z
         Most cases to try.
     zeros : bool
         True if demands may be 0.
-
-    Returns
-    -------
-    Verdict
     """
     began = time.monotonic()
     rng = np.random.default_rng([seed, zlib.crc32(f"{policy.name} {name}".encode())])
     least = 0 if zeros else 1
     hunt = _Search(policy, name, rng, least)
-    in_trees = isinstance(policy, Tree | Collapsed)
+    in_trees = knows_trees(policy)
     tried = 0
     for number in range(cases):
         close = hunt.pool and number % 3 == 2
@@ -227,14 +217,8 @@ def _with_lie(case: Case, finding: Finding) -> Case | None:
         return None
     finer = 64
     claimed = tuple(max(1, round(float(x) * finer)) if x > 0 else 0 for x in lied.demand[i])
-    return Case(
-        tuple(c * finer for c in case.capacity),
-        tuple(tuple(x * finer for x in row) for row in case.demand),
-        case.tasks,
-        case.weight,
-        case.queues,
-        (i, claimed),
-    )
+    demand = tuple(tuple(x * finer for x in row) for row in case.demand)
+    return replace(case, capacity=tuple(c * finer for c in case.capacity), demand=demand, lie=(i, claimed))
 
 
 # -- cases ----------------------------------------------------------------------------------------------------------

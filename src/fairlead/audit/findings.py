@@ -5,15 +5,9 @@ from fractions import Fraction
 from typing import Any
 
 PROPERTIES = (
-    "sharing-incentive",
-    "strategy-proofness",
-    "envy-freeness",
-    "pareto-efficiency",
-    "single-resource",
-    "bottleneck",
-    "population-monotonicity",
-    "resource-monotonicity",
-)
+    "sharing-incentive", "strategy-proofness", "envy-freeness", "pareto-efficiency", "single-resource", "bottleneck",
+    "population-monotonicity", "resource-monotonicity",
+)  # fmt: skip
 """In the order of the DRF paper (Ghodsi et al., NSDI 2011, section 3)."""
 
 
@@ -84,7 +78,6 @@ def format_number(value: Any) -> str:
 
 
 def format_tasks(value: Any) -> str:
-    """Format a number of tasks with its noun."""
     return f"{format_number(value)} task" + ("" if format_number(value) == "1" else "s")
 
 

@@ -16,7 +16,7 @@ from fairlead.model.problems import Problem
 from fairlead.policies.ceei import Ceei
 from fairlead.policies.contract import DividingPolicy, OrderingPolicy
 from fairlead.policies.discrete import place
-from fairlead.policies.tree import Collapsed, Tree
+from fairlead.policies.tree import knows_trees
 
 WITHIN = Fraction(1, 10**6)
 """Assumed error of floating point, relative to the number or to a task."""
@@ -48,7 +48,7 @@ class Given:
 
 def suited(problem: Problem, policy: DividingPolicy) -> Problem:
     """Return the problem, without its tree if the policy ignores trees."""
-    if isinstance(policy, Tree | Collapsed) or not any(problem.queues):
+    if knows_trees(policy) or not any(problem.queues):
         return problem
     return replace(problem, queues=[""] * len(problem.users))
 

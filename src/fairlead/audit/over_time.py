@@ -6,7 +6,7 @@ of. So amounts are resource-hours, and entitled - got = short exactly. Surplus a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,8 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 REASONS = (
-    "limits",
-    "reservations",
-    "offers",
-    "placement",
-    "ties",
-    "order",
-    "whole tasks",
-    "running tasks",
-    "not decided",
-    "not known",
-)
+    "limits", "reservations", "offers", "placement", "ties", "order", "whole tasks", "running tasks", "not decided", "not known",
+)  # fmt: skip
 """Why a queue had less than its share; docs/commands/audit.md explains each."""
 LIMITS, RESERVATIONS, OFFERS, PLACEMENT, TIES, ORDER, WHOLE_TASKS, RUNNING_TASKS, NOT_DECIDED, NOT_KNOWN = range(len(REASONS))
 
@@ -42,7 +33,6 @@ MOST_DRAWN = 12
 """Most queues with a series of shares; those furthest from their entitlement come first."""
 MOST_MOMENTS = 400
 """Most points of a series; more samples are averaged."""
-
 ENTITLED, GOT = 0, 1
 _WIDTH = 2
 
@@ -89,7 +79,6 @@ class Revocations:
         self.claims += 1
 
     def told(self) -> dict[str, Any]:
-        """Return plain data."""
         faults = [{"at": at, "text": text} for at, text in self.faults]
         return {"claims": self.claims, "tasks": self.tasks, "lost": self.lost, "faults": faults}
 
@@ -202,13 +191,7 @@ class OverTime:
             add.at(what, here, before)
         self._moments = [(at, seconds, rows[queues], due, has) for at, seconds, queues, due, has in self._moments]
         self.starved = [
-            Starved(
-                int(rows[each.queue]),
-                each.since,
-                each.until,
-                np.unique(rows[np.array(each.others, np.int64)]).tolist(),
-                each.reason,
-            )
+            replace(each, queue=int(rows[each.queue]), others=np.unique(rows[np.array(each.others, np.int64)]).tolist())
             for each in self.starved
         ]
 
@@ -231,16 +214,11 @@ class OverTime:
             standing_of = standing(share_short, share_hours, float(self.tolerated[q]) / 3600)
             found.append(
                 {
-                    "name": names[q],
-                    "resource": resources[column] if resources else None,
-                    "entitled": entitled,
-                    "got": got,
-                    "short": short,
-                    "status": standing_of if entitled > 0 else "ahead" if got > 0 else "even",
+                    "name": names[q], "resource": resources[column] if resources else None, "entitled": entitled, "got": got,
+                    "short": short, "status": standing_of if entitled > 0 else "ahead" if got > 0 else "even",
                     "through": dict(sorted(through.items(), key=lambda item: -item[1])),
                     "made_up": max(0.0, sum(through.values()) - max(0.0, short)),
-                    "share_hours": {"entitled": share_hours, "short": share_short},
-                    "worked": float(self.working[q]),
+                    "share_hours": {"entitled": share_hours, "short": share_short}, "worked": float(self.working[q]),
                     "waited": float(self.waiting[q]),
                 }
             )  # fmt: skip

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fairlead.audit.over_time import WRONGED
-from fairlead.charts import Axis, Chart, Series, moment, percent
+from fairlead.charts import Axis, Chart, Series, percent
 from fairlead.html_page import WIDE, framed, tabled
 from fairlead.model.quantity import BYTE_RESOURCES
-from fairlead.plain_text import listed
+from fairlead.plain_text import listed, moment
 from fairlead.text_tables import folded, in_lines, printed, with_names_cut
 
 MOST_SHOWN = 40
@@ -136,7 +136,6 @@ def _looks(found: Mapping[str, Any]) -> str:
 
 
 def span(seconds: float) -> str:
-    """Format a duration."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"

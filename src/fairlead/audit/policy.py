@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.audit.allocation import CLOSE, check_allocation, envy_freeness, pareto_efficiency, sharing_incentive
+from fairlead.audit.allocation import check_allocation, envy_freeness, nothing, pareto_efficiency, sharing_incentive
 from fairlead.audit.findings import Finding, format_number, format_tasks, more
 from fairlead.audit.given import Given
 from fairlead.model.arrays import Numbers
@@ -23,7 +23,6 @@ from fairlead.policies.contract import PolicyError
 Divide = Callable[[Problem], Given | None]
 Lie = tuple[int, Numbers, Any]
 """A user, the demand that it claims, and the number of tasks that it claims (-1: any number)."""
-
 UNKNOWN = "the policy's numbers are not certain here"
 
 HIERARCHICAL_MAXMIN = tree.naive()
@@ -47,20 +46,13 @@ def check_policy(problem: Problem, divide: Divide, lies: int = 200) -> list[Find
         return [Finding("allocation", None, UNKNOWN)]
     incentive, envy, pareto, gap = check_allocation(given)
     return [
-        incentive,
-        strategy_proofness(problem, divide, lies_of(problem, lies)),
-        envy,
-        pareto,
-        single_resource(problem, divide),
-        bottleneck(problem, divide),
-        population_monotonicity(problem, divide),
-        resource_monotonicity(problem, divide),
-        gap,
-    ]
+        incentive, strategy_proofness(problem, divide, lies_of(problem, lies)), envy, pareto,
+        single_resource(problem, divide), bottleneck(problem, divide), population_monotonicity(problem, divide),
+        resource_monotonicity(problem, divide), gap,
+    ]  # fmt: skip
 
 
 def check(name: str, problem: Problem, divide: Divide, lies: Iterable[Lie] = (), around: bool = True) -> Finding:
-    """Check one property by its name."""
     if name == "strategy-proofness":
         return strategy_proofness(problem, divide, lies, around)
     static = {"sharing-incentive": sharing_incentive, "envy-freeness": envy_freeness, "pareto-efficiency": pareto_efficiency}
@@ -93,7 +85,7 @@ def strategy_proofness(problem: Problem, divide: Divide, lies: Iterable[Lie], ar
             tried += 1
             if best is None or found[0].margin > best[0].margin:
                 best = found
-    if best is None or best[0].margin <= _nothing(problem):
+    if best is None or best[0].margin <= nothing(problem):
         margin = best[0].margin if best else float("-inf")
         return Finding(name, True, f"none of {tried:,} lies brings its user more", margin=margin, tried=tried)
     for step in (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8)) if around else ():
@@ -140,7 +132,6 @@ def _quantity(problem: Problem, j: int, value: Any) -> str:
 
 
 def with_lie(problem: Problem, i: int, claimed: Numbers, tasks: Any) -> Problem:
-    """Return the problem with user i's lie."""
     demand, count = problem.demand.copy(), problem.tasks.copy()
     demand[i], count[i] = claimed, tasks
     return replace(problem, demand=demand, tasks=count)
@@ -149,19 +140,7 @@ def with_lie(problem: Problem, i: int, claimed: Numbers, tasks: Any) -> Problem:
 def lies_of(problem: Problem, each: int) -> Iterator[Lie]:
     """Yield lies worth trying: more or less of one resource, another dominant resource, and random ones nearby."""
     m = len(problem.resources)
-    factors = [
-        Fraction(1, 4),
-        Fraction(1, 2),
-        Fraction(3, 4),
-        Fraction(9, 10),
-        Fraction(11, 10),
-        Fraction(5, 4),
-        Fraction(3, 2),
-        2,
-        3,
-        4,
-        8,
-    ]
+    factors = [Fraction(each) for each in ("1/4", "1/2", "3/4", "9/10", "11/10", "5/4", "3/2", "2", "3", "4", "8")]
     for i in range(len(problem.users)):
         true = problem.demand[i]
         found: list[Lie] = []
@@ -326,19 +305,11 @@ def _part_of(problem: Problem, users: Any, resources: Iterable[int]) -> Problem:
     if machines is not None:
         machines = replace(machines, capacity=machines.capacity[:, columns], allowed=machines.allowed[users])
     return replace(
-        problem,
-        resources=tuple(problem.resources[j] for j in columns),
-        users=[problem.users[i] for i in users],
-        capacity=problem.capacity[columns],
-        demand=problem.demand[pick],
-        tasks=problem.tasks[users],
-        weight=problem.weight[pick],
-        guarantee=problem.guarantee[pick],
-        limit=problem.limit[pick],
-        priority=problem.priority[users],
-        queues=[problem.queues[i] for i in users],
-        machines=machines,
-    )
+        problem, resources=tuple(problem.resources[j] for j in columns), users=[problem.users[i] for i in users],
+        capacity=problem.capacity[columns], demand=problem.demand[pick], tasks=problem.tasks[users],
+        weight=problem.weight[pick], guarantee=problem.guarantee[pick], limit=problem.limit[pick],
+        priority=problem.priority[users], queues=[problem.queues[i] for i in users], machines=machines,
+    )  # fmt: skip
 
 
 def _try(divide: Divide, problem: Problem) -> Given | None:
@@ -355,7 +326,7 @@ def _unlike_maxmin(name: str, problem: Problem, found: Given, alone: Problem, wh
     worst = None
     for i in range(len(problem.users)):
         margin = _part(fair[i] - found.high[i], found.high[i])
-        if margin > _nothing(problem) and (worst is None or margin > worst.margin):
+        if margin > nothing(problem) and (worst is None or margin > worst.margin):
             who = problem.users[i]
             gives = f"max-min fairness gives it {format_number(fair[i])}, {more(found.high[i], fair[i])}"
             text = f"{where}, {who} has {format_tasks(found.high[i])}; {gives}"
@@ -367,7 +338,7 @@ def _loss(name: str, before: Given, after: Given, i: int, place: int, when: str,
     had, has = before.low[i], after.high[place]
     margin = _part(had - has, has)
     who = before.problem.users[i]
-    if margin <= _nothing(before.problem):
+    if margin <= nothing(before.problem):
         return Finding(name, True, "", margin=margin)
     loses = f"it loses {float((had - has) / had):.1%} of what it had"
     text = f"{when}, {who} falls from {format_tasks(had)} to {format_number(has)}: {loses}"
@@ -388,7 +359,3 @@ def _verdict(name: str, worst: Finding | None, tried: int, good: str) -> Finding
 
 def _part(loss: Any, has: Any) -> float:
     return float(loss) / float(has) if has > 0 else float(loss)
-
-
-def _nothing(problem: Problem) -> float:
-    return CLOSE if problem.demand.dtype != object else 0.0

@@ -16,19 +16,12 @@ from fairlead.text_tables import new_table, printed
 
 SIGNS = {True: "✓", False: "✗", None: "–"}
 HEADS = (
-    "sharing\nincentive",
-    "strategy\nproof",
-    "envy\nfree",
-    "Pareto\nefficient",
-    "single\nresource",
-    "bottle-\nneck",
-    "popu-\nlation",
-    "more\nresources",
-)
+    "sharing\nincentive", "strategy\nproof", "envy\nfree", "Pareto\nefficient", "single\nresource", "bottle-\nneck",
+    "popu-\nlation", "more\nresources",
+)  # fmt: skip
 
 
 def findings_text(found: Sequence[Finding], width: int = 100) -> str:
-    """Format findings as a table."""
     rows = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for finding in found:
         rows.add_row(_sign(finding), finding.property, finding.text)

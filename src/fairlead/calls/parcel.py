@@ -40,10 +40,11 @@ def main() -> None:
         setup = json.loads((SESSION / "setup.json").read_text())
         with _copy() as folder:
             extract(SESSION / setup["code"], folder)
-            inside = folder / setup["inside"]
+            inside, wanted = folder / setup["inside"], json.loads(patterns)
+            sent = _seen(inside) if wanted else {}
             status = _run(command, inside)
-            if wanted := json.loads(patterns):
-                status = status or _pack(inside, wanted, SESSION / "results" / result)
+            if wanted:
+                status = status or _pack(inside, wanted, sent, SESSION / "results" / result)
     except (OSError, ValueError, tarfile.TarError) as error:
         status = _fail(f"the folder that was sent cannot be used: {error}")
     if status < 0:
@@ -56,7 +57,7 @@ def main() -> None:
 @contextlib.contextmanager
 def _copy() -> Iterator[Path]:
     """Make a folder that is removed at the end, and remove those that were left behind."""
-    place, prefix = Path(os.environ.get("TMPDIR") or PLACE), f"fairlead-{os.getuid()}-"
+    place, prefix = Path(os.environ.get("TMPDIR") or PLACE).absolute(), f"fairlead-{os.getuid()}-"
     for old in place.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # another person's, or in use
             if time.time() - old.stat().st_ctime > NEW and old.stat().st_uid == os.getuid():
@@ -91,29 +92,47 @@ def extract(archive: Path, folder: Path) -> None:
 
 def _run(command: list[str], folder: Path) -> int:
     """Run the command and return its exit status, negative for a signal."""
+    os.chdir(folder)  # where `fairlead exec` runs, too
     try:
-        return subprocess.Popen(command, cwd=folder, env={**os.environ, "PWD": str(folder)}).wait()
+        return subprocess.Popen(command, env={**os.environ, "PWD": str(folder)}).wait()
     except OSError as error:
         _fail(f"cannot run {command[0]!r} in the folder that was sent: {error.strerror}")
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
-def _pack(folder: Path, patterns: list[str], result: Path) -> int:
-    """Pack the files that match, as they are in the folder; links are left out. Return 1 if they are too large, else 0."""
-    names = [name for name in _files(folder) if is_wanted(name, patterns)]
-    size = sum((folder / name).lstat().st_size for name in names)
+def _seen(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Return what changes with each file that changes, by name."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name in _files(folder):
+        with contextlib.suppress(OSError):  # a process that was left behind removed it
+            there = (folder / name).lstat()
+            found[name] = (there.st_size, there.st_ino, there.st_mtime_ns, there.st_ctime_ns)
+    return found
+
+
+def _pack(folder: Path, patterns: list[str], sent: dict[str, tuple[int, ...]], result: Path) -> int:
+    """Pack the files that match and are new or changed; links are left out. Return 1 if they are too large, else 0."""
+    now = _seen(folder)
+    names = [name for name, seen in now.items() if is_wanted(name, patterns) and sent.get(name) != seen]
+    size = sum(now[name][0] for name in names)
     if size > MOST_BYTES:
         return _fail(f"the files to fetch are {size >> 20} MiB, and at most {MOST_BYTES >> 20} MiB can be: fetch fewer")
     fresh = result.with_name(f"{result.name}.new")
     with tarfile.open(fresh, "w:gz", compresslevel=1) as packed:
         for name in names:
-            fd = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fd = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError as error:  # a socket, or unreadable
+                _fail(f"{name} is not fetched: {error.strerror}")
+                continue
             with os.fdopen(fd, "rb") as file:
                 there, found = os.fstat(fd), tarfile.TarInfo(name)
                 if stat.S_ISREG(there.st_mode):
                     found.size, found.mtime = there.st_size, int(there.st_mtime)
                     found.mode = 0o755 if there.st_mode & stat.S_IXUSR else 0o644
                     packed.addfile(found, file)
+                else:
+                    _fail(f"{name} is not fetched: it is no plain file")
     fresh.rename(result)
     return 0
 

@@ -5,16 +5,23 @@ copying. A private mapping is writable, and nobody else sees what is written.
 """
 
 import fcntl
+import itertools
 import mmap
 import os
 import pickle
+import signal
 import socket
 import struct
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fairlead.calls.payloads import LARGEST_RESULT
 
+FLUSH = signal.SIGURG
+"""Asks a worker for the results that it has, and to start no more calls of its message; ignored by default."""
+SLICE_SECONDS = 0.02
+"""Work that is sent in one message or ahead to a worker, and that justifies one more lease."""
 INLINE_BYTES = 32 * 2**10
 """Bytes of a message in its datagram; a larger one is a memfd."""
 MAPPED_BYTES = 2**20
@@ -23,20 +30,136 @@ MOST_MAPPED = 1000
 """Mapped buffers in one message, at most."""
 
 _HEAD = struct.Struct("<QBdI")  # number, kind, seconds, parts in the memfd
-HEAD_BYTES = _HEAD.size
+_FD = struct.Struct("i")
 _PAGE = mmap.PAGESIZE
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
-HELLO, CALL, RETURNED, RAISED, PARTLY = range(5)
-"""Kinds of messages."""
+HELLO, CALL, KEEP, DROP, RETURNED, RAISED, PARTLY, UNREAD, WITHDRAW, HURRY, FINISH, RESUME, RESUMED, SEEN, GONE = range(15)
+"""Kinds of messages; those from UNREAD on are between a program and a relay: see :mod:`fairlead.calls.stream`."""
+
+
+class Memfd:
+    """A memfd that is closed with this object."""
+
+    def __init__(self, fd: int = -1) -> None:
+        self.fd = fd if fd >= 0 else os.memfd_create("fairlead", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.bytes = os.fstat(fd).st_size if fd >= 0 else 0
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Write at its end."""
+        left = memoryview(data)
+        while left:
+            written = os.pwrite(self.fd, left, self.bytes)
+            self.bytes, left = self.bytes + written, left[written:]
+
+    def seal(self) -> None:
+        """Let nobody change it any more."""
+        os.ftruncate(self.fd, max(1, self.bytes))
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
+
+    def is_message(self, sizes: Sequence[int]) -> bool:
+        """Return whether it can be read as parts of these sizes."""
+        sealed = fcntl.fcntl(self.fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+        return sealed and sum(map(_whole_pages, sizes[:-1])) + sizes[-1] <= self.bytes and sum(sizes) <= LARGEST_RESULT
+
+    def mapped(self, sizes: Sequence[int], writable: bool) -> list[memoryview]:
+        """Map its parts."""
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        there = memoryview(mmap.mmap(self.fd, 0, flags=mmap.MAP_PRIVATE, prot=protection))
+        parts, place = [], 0
+        for each in sizes:
+            parts.append(there[place : place + each])
+            place += _whole_pages(each)
+        return parts
+
+    def read(self, sizes: Sequence[int]) -> list[bytearray]:
+        """Read its parts into memory of this process."""
+        parts, place = [bytearray(each) for each in sizes], 0
+        for each in parts:
+            left, at = memoryview(each), place
+            while left:
+                count = os.preadv(self.fd, [left], at)
+                left, at = left[count:], at + count
+            place += _whole_pages(len(each))
+        return parts
+
+    def __del__(self) -> None:
+        if hasattr(self, "fd"):
+            os.close(self.fd)
 
 
 class Packed(NamedTuple):
-    """A pickled value: in `body`, or with its buffers in the memfd `file`, whose parts have these `sizes`."""
+    """A pickled value: in `body`, or with its buffers in the memfd `file`, whose parts have these `sizes`.
+
+    `needs` are the values that workers keep for it.
+    """
 
     body: bytes
-    file: "Memfd | None" = None
+    file: Memfd | None = None
     sizes: tuple[int, ...] = ()
+    needs: "tuple[Kept, ...]" = ()
+
+
+EMPTY = Packed(b"")
+
+
+class Kept:
+    """A value that is sent to a worker once. Calls that it is given to get the value; see :meth:`fairlead.Client.put`."""
+
+    def __init__(self, packed: Packed) -> None:
+        self.number, self.packed = next(_numbers), packed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _packing.needs = (*getattr(_packing, "needs", ()), self)
+        return _value_of, (self.number,)
+
+
+class Part:
+    """A buffer of a message that workers keep, where it comes again: each call gets a copy of its own."""
+
+    def __init__(self, kept: Kept, place: int) -> None:
+        self.kept, self.place = kept, place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _packing.needs = (*getattr(_packing, "needs", ()), self.kept)
+        return _part_of, (self.kept.number, self.place)
+
+
+class _Assembled:
+    """A pickle, and its buffers, some of which workers have."""
+
+    def __init__(self, body: bytes, buffers: "Sequence[memoryview | Part]") -> None:
+        self._body, self._buffers = body, buffers
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        buffers = [each if isinstance(each, Part) else pickle.PickleBuffer(each) for each in self._buffers]
+        return _unpickled, (self._body, buffers)
+
+
+def _part_of(number: int, place: int) -> memoryview:
+    _, file, sizes, _ = kept[number].packed  # type: ignore[union-attr]  # it is no value, which would be unpickled
+    assert file is not None
+    return file.mapped(sizes, writable=True)[place]
+
+
+def _unpickled(body: bytes, buffers: list[Any]) -> Any:
+    return pickle.loads(body, buffers=buffers)  # noqa: S301 the person's own
+
+
+_numbers = itertools.count(2**62)
+_packing = threading.local()
+"""`needs` are the values that the thread met in what it pickles."""
+kept: "dict[int, Message | tuple[Any]]" = {}
+"""Of a worker: the values that were sent, by number; in a tuple once unpickled."""
+
+
+def _value_of(number: int) -> Any:
+    found = kept.get(number)
+    if found is None:
+        raise LookupError("a value that was put is known in calls of its program only")
+    if isinstance(found, Message):
+        found = kept[number] = (found.value(writable=False),)
+    return found[0]
 
 
 class Message(NamedTuple):
@@ -45,38 +168,27 @@ class Message(NamedTuple):
     number: int
     kind: int
     seconds: float
-    parts: Sequence[bytes | memoryview]
+    packed: Packed
 
-    def value(self) -> Any:
-        """Unpickle it."""
-        return pickle.loads(self.parts[0], buffers=self.parts[1:])  # noqa: S301 the person's own
+    def value(self, writable: bool = True) -> Any:
+        """Unpickle it; arrays of others are not `writable`."""
+        body, file, sizes, _ = self.packed
+        return self._unpickled([body] if file is None else file.mapped(sizes, writable))
 
+    def copied(self) -> Any:
+        """Unpickle it into memory of this process, so that it needs no file and counts to nobody else."""
+        body, file, sizes, _ = self.packed
+        return self._unpickled([body] if file is None else file.read(sizes))
 
-class Memfd:
-    """A sealed memfd that is closed with this object."""
-
-    def __init__(self, parts: Sequence[bytes | memoryview]) -> None:
-        self.fd = os.memfd_create("fairlead", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        place = 0
-        for part in parts:
-            left = memoryview(part)
-            while left:
-                written = os.pwrite(self.fd, left, place + len(part) - len(left))
-                left = left[written:]
-            place = _after(place + len(part))
-        os.ftruncate(self.fd, max(1, place))
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
-
-    def __del__(self) -> None:
-        if hasattr(self, "fd"):
-            os.close(self.fd)
+    def _unpickled(self, parts: Sequence[Any]) -> Any:
+        return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 the person's own
 
 
-def pack(value: Any) -> Packed:
-    """Pickle a value; it may change afterwards."""
+def pack(value: Any, known: "Callable[[memoryview], Part | None]" = lambda buffer: None) -> Packed:
+    """Pickle a value; it may change afterwards. `known` finds a buffer that workers keep."""
     import cloudpickle
 
-    buffers: list[memoryview] = []
+    buffers: list[memoryview | Part] = []
 
     def keeps_in_pickle(buffer: pickle.PickleBuffer) -> bool:
         try:
@@ -85,14 +197,24 @@ def pack(value: Any) -> Packed:
             return True
         if raw.nbytes < MAPPED_BYTES or len(buffers) >= MOST_MAPPED:
             return True
-        buffers.append(raw)
+        buffers.append(known(raw) or raw)
         return False
 
+    _packing.needs = ()
     body = cloudpickle.dumps(value, protocol=5, buffer_callback=keeps_in_pickle)
+    needs, _packing.needs = _packing.needs, ()
     if not buffers and len(body) <= INLINE_BYTES:
-        return Packed(body)
-    parts = [body, *buffers]
-    return Packed(b"", Memfd(parts), tuple(map(len, parts)))
+        return Packed(body, needs=needs)
+    own = [buffer for buffer in buffers if not isinstance(buffer, Part)]
+    if len(own) < len(buffers):
+        packed = pack(_Assembled(body, buffers))
+        return packed._replace(needs=(*needs, *packed.needs))
+    file, sizes = Memfd(), (len(body), *(buffer.nbytes for buffer in own))
+    for part in (body, *own):
+        file.append(part)
+        file.append(bytes(_whole_pages(len(part)) - len(part)))
+    file.seal()
+    return Packed(b"", file, sizes, needs)
 
 
 def size(packed: Packed) -> int:
@@ -109,59 +231,28 @@ def send(line: socket.socket, number: int, kind: int, packed: Packed, seconds: f
         socket.send_fds(line, [head, struct.pack(f"<{len(packed.sizes)}Q", *packed.sizes)], [packed.file.fd])
 
 
-def receive(line: socket.socket) -> Message | None:
+def receive(line: socket.socket, flags: int = 0) -> Message | None:
     """Receive a message; None if the sender is gone. Raises ValueError for what is not a message, and OSError."""
-    data, files, _, _ = socket.recv_fds(line, _HEAD.size + INLINE_BYTES, 1)
+    size = _HEAD.size + INLINE_BYTES, socket.CMSG_LEN(_FD.size), flags
+    try:
+        data, files, _, _ = line.recvmsg(*size)  # recv_fds ignores flags
+    except ConnectionResetError:  # raised once if the sender ended without reading all; what it had sent is still there
+        data, files, _, _ = line.recvmsg(*size)
     if not data:
         return None
+    held = [Memfd(*_FD.unpack(fd)) for _, _, fd in files if len(fd) == _FD.size]
     try:
         number, kind, seconds, count = _HEAD.unpack_from(data)
         if not count:
-            return Message(number, kind, seconds, [memoryview(data)[_HEAD.size :]])
+            return Message(number, kind, seconds, Packed(data[_HEAD.size :]))
         sizes = struct.unpack_from(f"<{count}Q", data, _HEAD.size)
-        return Message(number, kind, seconds, _mapped(files[0], sizes))
+        if not held[0].is_message(sizes):
+            raise ValueError("not a message: its memfd is not sealed, or too small or large")
+        return Message(number, kind, seconds, Packed(b"", held[0], sizes))
     except (struct.error, IndexError) as error:
         raise ValueError(f"not a message: {error}") from None
-    finally:
-        for fd in files:
-            os.close(fd)
 
 
-def number(head: bytes) -> int:
-    """Return the number of a message by its head."""
-    return int(_HEAD.unpack(head)[0])
-
-
-def parts(packed: Packed) -> list[bytes]:
-    """Return copies of the parts of a pickled value, for :func:`call`."""
-    if packed.file is None:
-        return [packed.body]
-    found, place = [], 0
-    for each in packed.sizes:
-        found.append(os.pread(packed.file.fd, each, place))
-        place = _after(place + each)
-    return found
-
-
-def call(parts: Sequence[bytes]) -> Any:
-    """Make the call of a message."""
-    function, arguments, named = pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 the person's own
-    return function(*arguments, **named)
-
-
-def _mapped(fd: int, sizes: Sequence[int]) -> list[memoryview]:
-    """Map the parts of a memfd."""
-    whole = os.fstat(fd).st_size
-    if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS or sum(sizes) > min(whole, LARGEST_RESULT):
-        raise ValueError("not a message: its memfd is not sealed, or too small or large")
-    there = memoryview(mmap.mmap(fd, whole, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
-    parts, place = [], 0
-    for each in sizes:
-        parts.append(there[place : place + each])
-        place = _after(place + each)
-    return parts
-
-
-def _after(place: int) -> int:
-    """Return the beginning of the next page."""
-    return -(-place // _PAGE) * _PAGE
+def _whole_pages(size: int) -> int:
+    """Return a size, rounded up to whole pages."""
+    return -(-size // _PAGE) * _PAGE

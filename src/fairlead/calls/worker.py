@@ -1,39 +1,37 @@
-"""A process that calls Python functions one after another, for one session, queue and shape, as their owner.
+"""A leased worker: a process that calls Python functions one after another, for one session, queue and shape, as their owner.
 
     PYTHON worker.py [elsewhere]
 
-On file descriptor 3 the supervisor sends a JSON message per call, with the files for its output; the worker answers 0 if it
-returned and 1 if it raised. File descriptor 4 is the session's folder, which it cannot reach by path. It ends when the
-supervisor disconnects or dies; an idle worker is stopped and would not notice the latter itself.
+On file descriptor 3 the supervisor sends a JSON message per lease, with the files for its output, and one for how many calls it
+made; the worker answers 0 if it ended well, else 1. File descriptor 4 is the session's folder, which it cannot reach by path.
+It ends when the supervisor disconnects or dies.
 
-If the session has packed code, it is unpacked in the session's folder and functions are called there. `elsewhere` means another
-machine than the program's: import paths that do not exist are skipped.
+It imports the modules of `preload` before its first lease takes calls. If the session has packed code, it is unpacked in the
+session's folder and functions are called there. `elsewhere` means another machine than the program's: import paths that do not
+exist are skipped.
 """
 
 import fcntl
+import importlib
 import json
 import os
-import pickle
-import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 LINE, FOLDER = 3, 4
-SESSION = Path(f"/proc/self/fd/{FOLDER}")
+SESSION = f"/proc/self/fd/{FOLDER}"
 CODE, UNPACKED = "code", "files"
 LONGEST_MESSAGE = 64 * 2**10
 
 
 def main() -> None:
-    _end_with_parent()
     for fd in (LINE, FOLDER):
         os.set_inheritable(fd, False)
     line = socket.socket(fileno=LINE)
-    setup = json.loads((SESSION / "setup.json").read_text())
+    with open(f"{SESSION}/setup.json") as file:
+        setup = json.load(file)
     elsewhere, settled = "elsewhere" in sys.argv[1:], False
     sys.path[:] = _import_path(setup, elsewhere)
     sys.argv = [""]
@@ -42,18 +40,22 @@ def main() -> None:
         nonlocal settled
         if not settled:
             _settle(setup, elsewhere)
+            for name in setup.get("preload", ()):
+                importlib.import_module(name)
         settled = True
 
     while True:
-        text, files, _, _ = socket.recv_fds(line, LONGEST_MESSAGE, 2, socket.MSG_CMSG_CLOEXEC)
+        text, files, _, _ = socket.recv_fds(line, LONGEST_MESSAGE, 3, socket.MSG_CMSG_CLOEXEC)
         if not text:
             return
         message = json.loads(text)
-        for target, fd in zip((1, 2), files, strict=True):
+        *output, counts = files
+        for target, fd in zip((1, 2), output, strict=True):
             os.dup2(fd, target)
             os.close(fd)
         os.environ.update(message["env"])
-        failed = _call(message, settle)
+        failed = _serve(message, setup, settle, counts)
+        os.close(counts)
         sys.stdout.flush()
         sys.stderr.flush()
         line.send(b"1\n" if failed else b"0\n")
@@ -80,8 +82,8 @@ def _settle(setup: dict[str, Any], elsewhere: bool) -> None:
         if elsewhere:
             _enter(setup["cwd"])
         return
-    _unpack(SESSION / setup["code"])
-    os.chdir(SESSION / CODE / UNPACKED)
+    _unpack(f"{SESSION}/{setup['code']}")
+    os.chdir(f"{SESSION}/{CODE}/{UNPACKED}")
     code = os.getcwd()
     if not os.access(code, os.R_OK | os.X_OK):  # the folders above are closed to people
         code = f"/proc/{os.getpid()}/fd/{FOLDER}/{CODE}/{UNPACKED}"
@@ -96,16 +98,17 @@ def _enter(folder: str) -> None:
     try:
         os.chdir(folder)
     except OSError:
-        os.chdir(SESSION / CODE)
+        os.chdir(f"{SESSION}/{CODE}")
 
 
-def _unpack(archive: Path) -> None:
+def _unpack(archive: str) -> None:
     """Unpack the code, unless another worker of the session did."""
     import shutil
+    from pathlib import Path
 
     from fairlead.calls.parcel import extract
 
-    folder = SESSION / CODE
+    folder = Path(SESSION, CODE)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (folder / UNPACKED).exists():
@@ -113,51 +116,24 @@ def _unpack(archive: Path) -> None:
         fresh = folder / "fresh"
         shutil.rmtree(fresh, ignore_errors=True)  # of a killed worker
         fresh.mkdir()  # also if the code is empty
-        extract(archive, fresh)
+        extract(Path(archive), fresh)
         fresh.rename(folder / UNPACKED)
 
 
-def _end_with_parent() -> None:
+def _serve(message: dict[str, Any], setup: dict[str, Any], settle: Callable[[], None], counts: int) -> bool:
+    """Take calls of a lease until it ends. Return whether that failed. `settle` runs before the first."""
+    from fairlead.calls import lease
+
     try:
-        import ctypes
-    except ImportError:  # this Python has no ctypes: the next supervisor ends what this one leaves
-        return
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
+        here = {"unix": setup["relay"], "uid": os.stat(f"{SESSION}/setup.json").st_uid}
+        dial = {"relay": setup["secret"], **(message.get("dial") or here)}
+        lease.serve(setup["address"], int(message["payload"]), dial, settle, counts)
+    except BaseException:
+        import traceback
 
-
-def _call(message: dict[str, Any], settle: Callable[[], None]) -> bool:
-    """Call a function and write its result. Return whether it failed. `settle` runs before the first call."""
-    from fairlead.calls import payloads
-
-    job, index, payload = message["job"], message["index"], SESSION / message["payload"]
-    result = SESSION / payloads.RESULTS / payloads.result_name(job, index)
-    try:
-        settle()
-        pickled = payload.read_bytes() if message.get("alone") else payloads.read_call(payload, index)
-        function, arguments, named = pickle.loads(pickled)  # noqa: S301 the user's own
-        payloads.write_result(result, function(*arguments, **named))
-    except BaseException as error:
-        trace = traceback.format_exc()
-        print(trace, file=sys.stderr, end="")
-        _write_failure(result, error, trace)
+        traceback.print_exc()
         return True
     return False
-
-
-def _write_failure(result: Path, error: BaseException, trace: str) -> None:
-    from fairlead.calls import payloads
-
-    try:
-        try:
-            payloads.write_result(result, error=error, trace=trace)
-        except OSError:
-            raise
-        except BaseException as why:  # the exception cannot be pickled: send one with the same text
-            substitute = RuntimeError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled: {why})")
-            payloads.write_result(result, error=substitute, trace=trace)
-    except OSError as full:  # the client learns that there is no result; the task's output says why
-        print(f"fairlead: the result cannot be written: {full}", file=sys.stderr)
 
 
 if __name__ == "__main__":

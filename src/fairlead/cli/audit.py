@@ -10,13 +10,12 @@ from rich.progress import MofNCompleteColumn
 from fairlead.audit import audit_allocation, audit_policy
 from fairlead.audit.properties import every_policy, search_all, search_one
 from fairlead.audit.report import counterexample_text, findings_text, page, verdicts_text
-from fairlead.cli.failure import Failure
 from fairlead.cli.reports import check_page, write_page
 from fairlead.cli.terminal import progress, width
+from fairlead.failure import Failure
 from fairlead.model.documents import DocumentError, read_table
 from fairlead.model.problems import Problem, read_problem
 from fairlead.plain_text import plain_lines
-from fairlead.policies.contract import PolicyError
 
 MOST_USERS = 2000
 """Users of a problem; the pairwise comparison of more takes hours."""
@@ -27,16 +26,13 @@ def audit_problem(
 ) -> None:
     """Check policies, or an allocation, on a problem, and print the findings."""
     check_page("--report", report)
-    try:
-        problem = read_problem(path)
-        if len(problem.users) > MOST_USERS:
-            raise Failure(f"{path}: {len(problem.users):,} users: an audit compares all pairs, of at most {MOST_USERS:,}")
-        if allocation is not None:
-            found = [(allocation.name, audit_allocation(problem, _read_tasks(allocation, problem), discrete=discrete))]
-        else:
-            found = [(name, audit_policy(problem, name, lies=lies, discrete=discrete)) for name in policies]
-    except (DocumentError, PolicyError) as error:
-        raise Failure(str(error)) from None
+    problem = read_problem(path)
+    if len(problem.users) > MOST_USERS:
+        raise Failure(f"{path}: {len(problem.users):,} users: an audit compares all pairs, of at most {MOST_USERS:,}")
+    if allocation is not None:
+        found = [(allocation.name, audit_allocation(problem, _read_tasks(allocation, problem), discrete=discrete))]
+    else:
+        found = [(name, audit_policy(problem, name, lies=lies, discrete=discrete)) for name in policies]
     if as_json:
         print(
             json.dumps({"results": [{"policy": name, "findings": [f.to_dict() for f in each]} for name, each in found]}, indent=2)
@@ -82,20 +78,17 @@ def print_properties(
 ) -> None:
     """Search for counterexamples, and print the table of properties, or one counterexample."""
     check_page("--report", report)
-    try:
-        if show is not None:
-            policy, _, name = show.rpartition("/")
-            if not policy:
-                raise Failure(f"--show {show!r}: write POLICY/PROPERTY, such as asset/sharing-incentive")
-            verdicts = [search_one(policy, name, seed, cases, zeros)]
-        else:
-            with progress(MofNCompleteColumn()) as bars:
-                bar = bars.add_task("searching", total=None)
-                verdicts = search_all(
-                    policies or every_policy(), seed, cases, zeros, lambda done, of: bars.update(bar, completed=done, total=of)
-                )
-    except PolicyError as error:
-        raise Failure(str(error)) from None
+    if show is not None:
+        policy, _, name = show.rpartition("/")
+        if not policy:
+            raise Failure(f"--show {show!r}: write POLICY/PROPERTY, such as asset/sharing-incentive")
+        verdicts = [search_one(policy, name, seed, cases, zeros)]
+    else:
+        with progress(MofNCompleteColumn()) as bars:
+            bar = bars.add_task("searching", total=None)
+            verdicts = search_all(
+                policies or every_policy(), seed, cases, zeros, lambda done, of: bars.update(bar, completed=done, total=of)
+            )
     if as_json:
         print(json.dumps({"seed": seed, "zeros": zeros, "properties": [v.to_dict() for v in verdicts]}, indent=2))
     elif show is not None:

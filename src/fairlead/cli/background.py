@@ -26,10 +26,7 @@ LARGEST_LOG_BYTES = 4 * 2**20
 class Background:
     """Writes lines from a thread, with a function that may block or fail.
 
-    Parameters
-    ----------
-    write : callable
-        Writes one line. OSError and ValueError (a closed file) are ignored.
+    write : writes one line. OSError and ValueError (a closed file) are ignored.
     """
 
     def __init__(self, write: Callable[[str], None]) -> None:
@@ -39,7 +36,6 @@ class Background:
         self._thread.start()
 
     def say(self, line: str) -> None:
-        """Queue a line."""
         with suppress(queue.Full):
             self._lines.put_nowait(line)
 

@@ -3,19 +3,17 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import typer
 
-from fairlead.cli.failure import Failure
 from fairlead.cli.tables import plain_table, show
 from fairlead.engines.local.machine import this_machine
 from fairlead.imports.imported import Imported
 from fairlead.imports.mesos import import_mesos
 from fairlead.imports.mesos_state import read_state, without_secrets
 from fairlead.imports.yarn import import_yarn
-from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.model.documents import read_configuration
 from fairlead.model.quantity import round_quantity
 from fairlead.plain_text import plain, plain_lines
 from fairlead.policies.registry import find_policy
@@ -28,19 +26,15 @@ LEFT_OUT = 3
 
 def print_yarn(path: Path, site: Path | None) -> None:
     """Print a fairlead.toml converted from YARN's files; exit status 3 if it omits a setting."""
-    _print_import(lambda: import_yarn(path, site), "the file")
+    _print_import(import_yarn(path, site), "the file")
 
 
 def print_mesos(state: str, roles: Path | None) -> None:
     """Print a fairlead.toml converted from a Mesos master's answers; exit status 3 if it omits a setting."""
-    _print_import(lambda: import_mesos(read_state(state, roles), without_secrets(state)), "the master")
+    _print_import(import_mesos(read_state(state, roles), without_secrets(state)), "the master")
 
 
-def _print_import(make: Callable[[], Imported], who: str) -> None:
-    try:
-        found = make()
-    except DocumentError as error:
-        raise Failure(str(error)) from None
+def _print_import(found: Imported, who: str) -> None:
     print(plain_lines(found.text), end="")
     if found.left_out:
         count = f"{len(found.left_out)} setting{'s' * (len(found.left_out) > 1)}"
@@ -50,10 +44,7 @@ def _print_import(make: Callable[[], Imported], who: str) -> None:
 
 def print_diff(old: Path, new: Path, as_json: bool) -> None:
     """Print the queues whose steady fair shares change."""
-    try:
-        before, after = (read_configuration(path, find_policy) for path in (old, new))
-    except DocumentError as error:
-        raise Failure(str(error)) from None
+    before, after = (read_configuration(path, find_policy) for path in (old, new))
     for configuration in (before, after):
         configuration.nodes = configuration.nodes or [this_machine(configuration.system)]
     found = share_changes(before, after)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -30,7 +31,7 @@ from fairlead.data_folder import SYSTEM_HOME, home_folder, socket_of
 from fairlead.engines.contract import EngineError
 from fairlead.engines.local import cgroups
 from fairlead.engines.local.member import supervisor_in
-from fairlead.engines.ray.engine import ADDRESS_FILE
+from fairlead.engines.ray import ADDRESS_FILE, authenticate, live_nodes, seen_as
 from fairlead.journal import JournalError, head
 from fairlead.journal.repair import examine
 from fairlead.locks import holding, is_stopped
@@ -47,12 +48,8 @@ NO_SCHEDULER = "can be checked only while a scheduler runs"
 """What is found of a running scheduler's state without one."""
 CLOCKS_APART = 5.0
 """Seconds that the clocks of nodes may differ; their measurement includes the delay of a message."""
-SLOW_DETECTION_SECONDS = 30.0
-"""Time until Ray declares a silent node dead above which doctor warns."""
-
 MOST_SCALED = 3
 """Scaled guarantees to name."""
-
 MOUNTS = Path("/proc/self/mountinfo")
 
 How = Literal["well", "look", "wrong"]
@@ -91,7 +88,7 @@ def examine_all(home: Path, shared: bool = False) -> list[Finding]:
         ("supervisor", partial(_supervisor, home)),
         ("output", partial(_output, home)),
         *([("ray", partial(_ray, home))] if (home / ADDRESS_FILE).exists() else []),
-        *([("nodes", partial(_nodes, home))] if any((home / "keys" / "nodes").glob("*")) else []),
+        *([("nodes", partial(_nodes, home))] if (home / "keys").exists() else []),
         ("cgroups", _cgroups),
         ("disk", partial(_disk, home)),
         ("clocks", partial(_clocks, home)),
@@ -205,24 +202,21 @@ def _scheduler(home: Path) -> Finding:
     return Finding("scheduler", "well", f"runs, as process {status['pid']}; its last step ended {ready['step']:.1f} s ago")
 
 
-def _listed(home: Path, what: str) -> list[dict[str, Any]] | None:
-    """Return the queues or nodes of the scheduler; None if it does not answer, which `_scheduler` reports."""
-    try:
-        with Connection(home, retry_seconds=0, timeout=15) as connection:
-            found: list[dict[str, Any]] = connection.get(f"/v1/{what}")[what]
-    except ServiceError:
-        return None
-    return found
+def _asked(home: Path, what: str) -> Any:
+    """Ask the scheduler for its queues, nodes or status; None if it does not answer, which `_scheduler` reports."""
+    with suppress(ServiceError), Connection(home, retry_seconds=0, timeout=15) as connection:
+        return connection.get(f"/v1/{what}")
+    return None
 
 
 def _guarantees(home: Path) -> Finding:
     """Ask the scheduler which guarantees are scaled, because all together exceed what there is now."""
-    queues = _listed(home, "queues")
-    if queues is None:
+    answer = _asked(home, "queues")
+    if answer is None:
         return Finding("guarantees", "well", NO_SCHEDULER)
     scaled = [
         f"{queue['name']} has {round_quantity(name, queue['guarantee'].get(name, 0))} of {round_quantity(name, amount)} {name}"
-        for queue in queues
+        for queue in answer["queues"]
         for name, amount in queue["declared_guarantee"].items()
         if queue["guarantee"].get(name, 0) < amount
     ]
@@ -248,11 +242,10 @@ def _supervisor(home: Path) -> Finding:
 
 def _output(home: Path) -> Finding:
     """Ask the scheduler: only its environment may have the credentials of the storage."""
-    try:
-        with Connection(home, retry_seconds=0, timeout=15) as connection:
-            output = connection.get("/v1/status").get("output")
-    except ServiceError:  # _scheduler reports why
+    status = _asked(home, "status")
+    if status is None:
         return Finding("output", "well", NO_SCHEDULER)
+    output = status.get("output")
     if output is None:
         return Finding("output", "well", "stays on the nodes, without a copy elsewhere")
     waiting = f"that of {output['waiting']:,} tasks is still to be copied"
@@ -263,54 +256,35 @@ def _output(home: Path) -> Finding:
 
 
 def _ray(home: Path) -> Finding:
-    """Check the Ray cluster used last: its head, its failure detection, and nodes without a supervisor."""
-    from fairlead.engines.ray.health import examine as examine_ray
-
+    """Check the Ray cluster used last: its head, and nodes without a supervisor."""
     address = (home / ADDRESS_FILE).read_text()
     try:
-        health = examine_ray(address)
+        names = sorted(each.node.name for each in seen_as(live_nodes(authenticate(address)[1])))
     except EngineError as error:
         return Finding("ray", "wrong", str(error), "tasks run on; nodes can join and leave once the head answers")
     except ImportError:
         return Finding("ray", "wrong", "Ray is not installed here", "pip install 'fairlead[ray]'")
-    what = f"Ray {health.version} at {address}, {len(health.nodes)} nodes"
-    try:
-        with Connection(home, retry_seconds=0, timeout=15) as connection:
-            known = connection.get("/v1/nodes")["nodes"]
-            heard = [node["name"] for node in known if node["status"] != "lost" and node.get("silent") is None]
-            lost = [node["name"] for node in known if node["status"] == "lost"]
-    except ServiceError:  # none runs, which _scheduler reports
-        heard, lost = health.nodes, []
-    missing = [name for name in health.nodes if name not in heard]
+    what = f"Ray {version('ray')} at {address}, {len(names)} nodes"
+    answer = _asked(home, "nodes")
+    heard = (
+        names
+        if answer is None
+        else [each["name"] for each in answer["nodes"] if each["status"] != "lost" and each["silent"] is None]
+    )
+    missing = [name for name in names if name not in heard]
     if missing:
         what += f"; no contact with the supervisor on {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}"
         helps = f"check that it runs, the network, and that the same fairlead is installed; see {home}/log and {home}/ray.log"
         return Finding("ray", "wrong", what, helps)
-    if lost:
-        return Finding(
-            "ray",
-            "look",
-            f"{what}; lost: {', '.join(lost[:3])}{' and others' * (len(lost) > 3)}",
-            f"start Ray there again, or forget it with `fairlead up --drop-node {lost[0]}`",
-        )
-    if health.seen_after is None:
-        return Finding("ray", "well", f"{what}; its failure detection is set on the head, which is another machine")
-    soon, late = health.seen_after
-    what += f"; it detects a dead node after {soon:g} s, a silent one after {late:g} s"
-    what += f"; the head's state is {'on disk' if health.on_disk else 'in memory, and lost with it'}"
-    if health.unasked:
-        what += f"; it asks for no token, but the next `ray start --head` would, since there is one in {health.unasked}"
-        return Finding("ray", "look", what, "set RAY_AUTH_MODE=disabled for each `ray start`, or remove that file")
-    if late > SLOW_DETECTION_SECONDS:
-        return Finding("ray", "look", what, "start the head with RAY_health_check_...: see docs/ray.md")
     return Finding("ray", "well", what)
 
 
 def _nodes(home: Path) -> Finding:
     """Ask the scheduler for the nodes that connect to it: who is lost or silent, and whose version or clock differs."""
-    nodes = _listed(home, "nodes")
-    if nodes is None:
+    answer = _asked(home, "nodes")
+    if answer is None:
         return Finding("nodes", "well", NO_SCHEDULER)
+    nodes = answer["nodes"]
     found = {
         "lost": [node["name"] for node in nodes if node["status"] == "lost"],
         "silent": [node["name"] for node in nodes if node["status"] != "lost" and node["silent"] is not None],
@@ -324,7 +298,7 @@ def _nodes(home: Path) -> Finding:
     wrong = [f"{what}: {', '.join(names[:3])}{' and others' * (len(names) > 3)}" for what, names in found.items() if names]
     if not wrong:
         return Finding("nodes", "well", f"{len(nodes)} nodes are heard, with the same fairlead and clocks")
-    helps = "check `fairlead node join` there, the network, and NTP; `fairlead forget NODE` removes a lost node"
+    helps = "check `fairlead node join` or Ray there, the network, and NTP; `fairlead forget NODE` removes a lost node"
     return Finding("nodes", "look", "; ".join(wrong), helps)
 
 

@@ -5,16 +5,17 @@ import shlex
 import time
 from typing import Any, get_args
 
-from fairlead.cli.failure import Failure
 from fairlead.cli.selection import all_tasks
 from fairlead.cli.tables import age, cpu_time, exact_span, memory, plain_table, quantities, show, span
 from fairlead.client.connection import Connection
+from fairlead.failure import Failure
 from fairlead.model.api_types import TaskStatus
-from fairlead.plain_text import plain
+from fairlead.plain_text import moment, plain
 
 ORDER = ("failed", "stopping", "expiring", "revoking", "running", "starting", "cancelled", "succeeded")
 """Statuses in the order in which tasks are shown; pending tasks have nothing to show."""
-HOW = {"success": "if it succeeds", "failure": "if it fails", "end": "when it has ended"}
+HOW = {"success": "if it succeeds", "failure": "if it fails", "end": "when it has ended", "start": "when it has started"}
+HOW |= {"index": "task by task"}
 
 
 def find_tasks(
@@ -71,11 +72,20 @@ def job_lines(job: dict[str, Any]) -> list[str]:
         "user": job["user"],
         "each": quantities(job["demand"]),
         "used": ", at most ".join(filter(None, used)) + (" of memory each" if used[1] else ""),
+        "calls": f"{job['calls']:,}, in {exact_span(job['call_seconds'])}" if job.get("calls") else "",
         "on": " ".join(f"{label}={'|'.join(values)}" for label, values in job["on"].items()),
-        "after": "; ".join(f"job {after['job']}, {HOW[after['how']]}" for after in job["after"]),
-        "to": {"pack": "the fullest nodes with room", "spread": "the emptiest nodes with room"}.get(job["fit"], ""),
+        "begin": moment(job["begin"]) if job.get("begin") else "",
+        "prefers": " ".join(f"{label}={'|'.join(values)}" for label, values in job.get("prefer", {}).items()),
+        "after": "; ".join(
+            ["the jobs of its name"] * bool(job.get("singleton"))
+            + [f"job {after['job']}, {HOW[after['how']]}" for after in job["after"]]
+        ),
+        "to": {"pack": "the fullest nodes with room", "spread": "the emptiest nodes with room", "apart": "a node each"}.get(
+            job["fit"], ""
+        ),
         "priority": str(job["priority"]) if job["priority"] else "",
-        "retries": f"{job['retries']} of each task that fails" if job["retries"] else "",
+        "retries": f"{job['retries']} of each task that fails" * bool(job["retries"])
+        + f", after {exact_span(job.get('retry_delay') or 0)} and longer" * bool(job.get("retry_delay")),
         "time limit": f"{exact_span(job['time_limit'])} each" if job["time_limit"] is not None else "",
         "grace": f"{exact_span(job['grace'])}, up to its queue's maximum" if job["grace"] is not None else "",
         "done by": "exit 0, also when preempted" if job["exit_done"] else "",

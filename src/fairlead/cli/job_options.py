@@ -7,13 +7,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli.failure import Failure
+from fairlead.failure import Failure
 
 OPTIONS = (
-    "cpu", "memory", "gpu", "tasks", "array", "at_most", "name", "group", "priority", "on", "time_limit", "retries", "grace",
-    "signal", "after", "queue", "cwd", "env", "status", "user",
+    "cpu", "memory", "gpu", "tasks", "nodes", "array", "at_most", "name", "group", "priority", "on", "prefer", "time_limit",
+    "retries", "retry_delay", "led", "grace", "signal", "begin", "singleton", "after", "queue", "cwd", "env", "status", "user",
 )  # fmt: skip
 """Keys of requests and queries that have the name of their option."""
+
+NAMED_TIMES = {"midnight": "00:00", "elevenses": "11:00", "noon": "12:00", "fika": "15:00", "teatime": "16:00"}
+"""Times of day as sbatch knows them."""
+
+
+LATEST = 95_617_584_000.0
+"""The year 5000, in seconds since the epoch."""
+ENDS = (":success", ":failure", ":end", ":start", ":index")
+"""What may follow the job in --after."""
 
 
 def with_option_names(message: str) -> str:
@@ -28,26 +37,27 @@ def with_option_names(message: str) -> str:
 def job_request(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the API's request for a command; `options` has options of `fairlead submit` by name."""
     from fairlead.cli.word_lists import with_lists
-    from fairlead.client.environment import BadConfiguration, needed_environment
+    from fairlead.client.environment import needed_environment
     from fairlead.client.jobs import encoded
 
     options = _with_bundles(options)
     folder = Path.cwd() if options["cwd"] is None else Path(options["cwd"]).absolute()
-    try:
-        sent = {**needed_environment(), **_variables(options["env"])}
-    except BadConfiguration as error:
-        raise Failure(str(error)) from None
+    sent = {**needed_environment(), **_variables(options["env"])}
     rest = {name: value for name, value in os.environ.items() if options["export_all"] and name not in sent}
-    command, values = with_lists(options["command"]) if "tasks" in options else (options["command"], [])
+    command, values = with_lists(options["command"])
+    if values and "tasks" not in options:
+        raise Failure("::: is for several tasks, and `run` has one: use `fairlead submit`, then `fairlead logs -f --all JOB`")
     work = encoded({"argv": command, "cwd": str(folder), "env": sent, "exported": rest} | ({"values": values} if values else {}))
-    more = {name: options[name] for name in ("gang", "exit_done", "revocable", "hold", "ray") if options.get(name)}
+    more = {name: options[name] for name in ("gang", "led", "exit_done", "revocable", "hold", "ray") if options.get(name)}
     fits = [name for name in ("pack", "spread") if options.get(name)]
     if len(fits) > 1:
         raise Failure("--pack and --spread exclude each other: give one of them")
     more |= {"fit": fits[0]} if fits else {}
-    more |= {name: options[name] for name in ("at_most", "array") if options.get(name) is not None}
-    if sum([options.get("tasks") is not None, "array" in more, bool(values)]) > 1:
-        raise Failure("--tasks, --array and ::: exclude each other: give one of them")
+    more |= {name: options[name] for name in ("at_most", "array", "nodes") if options.get(name) is not None}
+    if sum([options.get("tasks") is not None, "array" in more, "nodes" in more, bool(values)]) > 1:
+        raise Failure("--tasks, --array, --nodes and ::: exclude each other: give one of them")
+    if "nodes" in more and fits:
+        raise Failure(f"--{fits[0]}: tasks of --nodes go to different nodes: omit one of them")
     if options.get("grace") is not None:
         more["grace"] = seconds("--grace", options["grace"])
     if options.get("signal") is not None:
@@ -92,18 +102,18 @@ def demand(options: Mapping[str, Any]) -> dict[str, Any]:
 
     check_memory(options["memory"])
     found = request(
-        queue=options["queue"],
-        cpu=options["cpu"],
-        memory=options["memory"],
-        gpu=options["gpu"],
-        resources=pairs("--resource", options["resource"]),
-        priority=options["priority"],
-        retries=options.get("retries", 0),
-        time_limit=seconds("--time-limit", options["time_limit"]),
-        on=labels(options["on"]),
-    )
+        queue=options["queue"], cpu=options["cpu"], memory=options["memory"], gpu=options["gpu"],
+        resources=pairs("--resource", options["resource"]), priority=options["priority"], retries=options.get("retries", 0),
+        time_limit=seconds("--time-limit", options["time_limit"]), on=labels("--on", options["on"]),
+        prefer=labels("--prefer", options["prefer"]),
+    )  # fmt: skip
     found |= {"group": options["group"]} if options.get("group") else {}
     found |= {"name": options["name"], "after": _after(options.get("after", []))}
+    found |= {"singleton": True} if options.get("singleton") else {}
+    if options.get("begin") is not None:
+        found["begin"] = moment("--begin", options["begin"])
+    if options.get("retry_delay") is not None:
+        found["retry_delay"] = seconds("--retry-delay", options["retry_delay"])
     return found if options.get("tasks") is None else {**found, "tasks": options["tasks"]}
 
 
@@ -117,9 +127,9 @@ def check_memory(text: str) -> None:
             raise Failure(f"--memory {text}: is less than 1Mi, in which no program runs: write {number}Mi or {number}Gi")
 
 
-def labels(values: Iterable[str]) -> dict[str, list[str]]:
-    """Read --on: labels and the values that each may have."""
-    return {label: value.split("|") for label, value in pairs("--on", values).items()}
+def labels(option: str, values: Iterable[str]) -> dict[str, list[str]]:
+    """Read --on or --prefer: labels and the values that each may have."""
+    return {label: value.split("|") for label, value in pairs(option, values).items()}
 
 
 def seconds(option: str, text: str | None) -> float | None:
@@ -135,27 +145,41 @@ def seconds(option: str, text: str | None) -> float | None:
 
 
 def moment(option: str, text: str, past: bool = False) -> float:
-    """Read a time in seconds since the epoch: ``2026-05-01T16:00``; ``16:00``, the next or with `past` the last one; ``now+1h``.
+    """Read a time in seconds since the epoch, as sbatch does: ``2026-05-01T16:00``, ``now+1h``, ``tomorrow``, the next ``16:00``.
 
-    With `past`, ``1h`` is an hour ago. Raises Failure.
+    With `past`, ``16:00`` is the last one, and ``1h`` an hour ago. What was before the epoch is 0. Raises Failure.
     """
+    found, here = _moment(text, past), f"{option}{' ' * bool(option)}{text!r}"
+    if found is None:
+        raise Failure(f"{here} is no time: write {'2h' if past else 'now+1h'}, 16:00, 2026-05-01 or 2026-05-01T16:00")
+    if found >= LATEST:
+        raise Failure(f"{here} is too far away: write a time before the year 5000")
+    return max(0.0, found)
+
+
+def _moment(text: str, past: bool) -> float | None:
     from datetime import datetime, timedelta
 
     from fairlead.model.quantity import parse_seconds
 
-    now = datetime.now().astimezone()
+    now = datetime.now()
+    written = NAMED_TIMES.get(text.strip().lower(), text.strip())
     with contextlib.suppress(ValueError, OverflowError):
-        if past and re.fullmatch(r"[0-9.]+ *[a-z]*", text):
-            return now.timestamp() - parse_seconds(text)
-        if match := re.fullmatch(r"now(?: *\+ *(.+))?", text):
+        if past and re.fullmatch(r"[0-9.]+ *[a-z]*", written):
+            return now.timestamp() - parse_seconds(written)
+        if match := re.fullmatch(r"now(?: *\+ *(.+))?", written):
             return now.timestamp() + parse_seconds(match[1] or 0)
-        if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
-            found = datetime.fromisoformat(f"{now.date()}T{text.zfill(5 + 3 * (text.count(':') - 1))}").astimezone()
-            days = (found <= now) - past
-            return (found + timedelta(days=days)).timestamp()
-        return datetime.fromisoformat(text).astimezone().timestamp()
-    example = "2h" if past else "now+1h"
-    raise Failure(f"{option} {text!r} is no time: write {example}, 16:00, 2026-05-01 or 2026-05-01T16:00")
+        if written in ("today", "tomorrow"):
+            day = now.date() + timedelta(written == "tomorrow")
+            return datetime(day.year, day.month, day.day).timestamp()
+        if match := re.fullmatch(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))? *([ap]m)?", written.lower()):
+            hour = int(match[1]) % 12 + 12 * (match[4] == "pm") if match[4] else int(match[1])
+            found = now.replace(hour=hour, minute=int(match[2]), second=int(match[3] or 0), microsecond=0)
+            return (found + timedelta((found <= now) - past)).timestamp()
+        if match := re.fullmatch(r"([0-9]{2})[/.]?([0-9]{2})[/.]?([0-9]{2})", written):  # month, day, year
+            written = f"20{match[3]}-{match[1]}-{match[2]}"
+        return datetime.fromisoformat(written).timestamp()
+    return None
 
 
 def pairs(option: str, values: Iterable[str]) -> dict[str, str]:
@@ -177,8 +201,8 @@ def _variables(values: Iterable[str]) -> dict[str, str]:
 def _after(values: Iterable[str]) -> list[dict[str, Any]]:
     found = []
     for value in values:
-        job, _, how = value.partition(":")
-        if not re.fullmatch("[0-9]{1,15}", job) or how not in ("", "success", "failure", "end"):
-            raise Failure(f"--after {value!r}: write JOB, JOB:failure or JOB:end, such as 12 or 12:end")
-        found.append({"job": int(job), "how": how or "success"})
+        job, _, how = value.rpartition(":") if value.endswith(ENDS) else (value, "", "success")
+        if not job or re.match("[0-9]+:", job):
+            raise Failure(f"--after {value!r}: write JOB, JOB:failure, JOB:end, JOB:start or JOB:index, such as 12 or train:end")
+        found.append({"job": int(job) if re.fullmatch("[0-9]{1,15}", job) else job, "how": how})
     return found

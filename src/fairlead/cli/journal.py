@@ -4,21 +4,18 @@ from pathlib import Path
 
 import typer
 
-from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import print_json
 from fairlead.data_folder import home_folder
-from fairlead.journal import JournalError
+from fairlead.failure import Failure
 from fairlead.journal.head import is_of_another
 from fairlead.journal.repair import UNKNOWN_LOSS, Finding, adopt, examine, repair, rollback
+from fairlead.plain_text import plain
 
 
 def check_journal(home: Path | None, as_json: bool) -> None:
     """Print the result of a check; exit status 1 if the journal is damaged."""
     path = _journal(home)
-    try:
-        found = examine(path)
-    except JournalError as error:
-        raise Failure(str(error)) from None
+    found = examine(path)
     if as_json:
         known = {"epoch": found.head.epoch, "sequence": found.head.sequence} if found.head else None
         print_json(
@@ -28,16 +25,18 @@ def check_journal(home: Path | None, as_json: bool) -> None:
                 "kept": found.kept,
                 "head": known,
                 "lost": found.lost if found.wrong else 0,
+                "members": found.members,
                 "wrong": found.wrong or None,
             }
         )
     elif not found.wrong:
-        epoch = found.head.epoch if found.head else 0
-        times = "time" if epoch == 1 else "times"
         print(
             f"{path}: undamaged: {found.position:,} facts proved, {found.kept:,} of them kept; "
-            f"its scheduler was started {epoch:,} {times}"
+            f"the last start of its scheduler is number {found.head.epoch if found.head else 0:,}"
         )
+        if found.members:
+            others = f" and {len(found.members) - 10} others" if len(found.members) > 10 else ""
+            print(f"machines that joined: {', '.join(map(plain, found.members[:10]))}{others}")
         if is_of_another(found.head, path):
             print("it is a copy: `up` refuses it until you run `fairlead journal adopt`")
     else:
@@ -50,11 +49,10 @@ def check_journal(home: Path | None, as_json: bool) -> None:
 
 
 def repair_journal(home: Path | None) -> None:
-    """Repair a journal, and print the result."""
     path = _journal(home)
     try:
         found, aside = repair(path)
-    except (JournalError, OSError) as error:
+    except OSError as error:
         raise Failure(str(error)) from None
     print(f"{path}: ends at fact {found.position:,} now; {_lost(found)}")
     if found.lost is None:
@@ -67,7 +65,7 @@ def adopt_journal(home: Path | None) -> None:
     path = _journal(home)
     try:
         head, passed = adopt(path)
-    except (JournalError, OSError) as error:
+    except OSError as error:
         raise Failure(str(error)) from None
     print(f"{path}: adopted, with {head.sequence:,} facts")
     if passed:
@@ -79,7 +77,7 @@ def rollback_journal(home: Path | None) -> None:
     path = _journal(home)
     try:
         writer, head, passed, aside = rollback(path)
-    except (JournalError, OSError) as error:
+    except OSError as error:
         raise Failure(str(error)) from None
     print(f"{path}: as fairlead {writer} left it, with {head.sequence:,} facts: start that version")
     if passed:

@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli.failure import Failure
 from fairlead.cli.reports import check_page, write_page
 from fairlead.cli.terminal import width
+from fairlead.failure import Failure
 from fairlead.html_page import WIDE, framed, tabled
-from fairlead.model.documents import DocumentError
 from fairlead.model.problems import read_problem
 from fairlead.plain_text import plain_lines
 from fairlead.policies.allocation import allocate, draw, steps_table, table, table_parts
@@ -22,18 +21,15 @@ def print_allocations(
     """Compute and print allocations. Raises Failure."""
     check_page("--plot", plot)
     found, refused = [], []
-    try:
-        problem = read_problem(path)
-        chosen = [find_policy(name) for name in policies]
-        for policy in chosen:
-            try:
-                found.append(allocate(problem, policy, exact=exact, discrete=discrete, placement=placement))
-            except PolicyError as error:
-                refused.append(str(error))
-        if not found:
-            raise PolicyError("\n".join(refused))
-    except (DocumentError, PolicyError) as error:
-        raise Failure(str(error)) from None
+    problem = read_problem(path)
+    chosen = [find_policy(name) for name in policies]
+    for policy in chosen:
+        try:
+            found.append(allocate(problem, policy, exact=exact, discrete=discrete, placement=placement))
+        except PolicyError as error:
+            refused.append(str(error))
+    if not found:
+        raise Failure("\n".join(refused))
     if as_json:
         results = [each.to_dict() | ({"steps": each.steps_to_list()} if steps else {}) for each in found]
         print(json.dumps({"results": results} | ({"refused": refused} if refused else {}), indent=2))

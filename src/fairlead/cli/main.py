@@ -11,10 +11,10 @@ from typer.main import get_command
 
 import fairlead
 from fairlead.cli import parsing
-from fairlead.cli.failure import Failure
 from fairlead.cli.job_options import seconds
 from fairlead.cli.streams import safe_streams
 from fairlead.client.service_error import ServiceError
+from fairlead.failure import Failure
 from fairlead.interrupts import handle_interrupts
 from fairlead.plain_text import plain_lines
 
@@ -22,6 +22,7 @@ COMMANDS = {
     "up": ("cluster", "Start the scheduler, in the foreground."),
     "submit": ("jobs", "Submit a job and print its number."),
     "run": ("jobs", "Run a command as a job and wait for it, as if it ran here."),
+    "exec": ("jobs", "Run a command inside a running task, as its account."),
     "jobs": ("selected_jobs", "List the newest jobs, newest first."),
     "logs": ("selected_jobs", "Print the output of tasks."),
     "fetch": ("jobs", "Fetch the files that came back from a job."),
@@ -77,9 +78,26 @@ class _Group(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in COMMANDS and self.commands[cmd_name] is None:
             module = import_module(f"fairlead.cli.commands.{COMMANDS[cmd_name][0]}")
-            declared = getattr(module, "import_" if cmd_name == "import" else cmd_name)
+            declared = getattr(module, f"{cmd_name}_" if cmd_name in ("import", "exec") else cmd_name)
             self.commands[cmd_name] = parsing.build(cmd_name, declared)
         return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS:
+            from fairlead.cli.elsewhere import command_for
+
+            if (ours := command_for(args[0])) is not None:
+                ctx.fail(f"No such command '{args[0]}': write fairlead {ours}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except parsing.USAGE as error:
+            from fairlead.cli.elsewhere import add_hint
+
+            add_hint(error)
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -125,6 +143,8 @@ def _fairlead(
 
 def main() -> None:
     """Run the command line. An error is one line on standard error; exit status 1, or 2 for wrong usage."""
+    if sys.platform == "win32":
+        _fail("fairlead runs on Linux, and this is Windows: use WSL, a Linux within Windows")
     handle_interrupts()
     with safe_streams():
         _run()

@@ -6,18 +6,26 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli.failure import Failure
+from fairlead.failure import Failure
 from fairlead.model.faults import check_digits, no_json, parse_json, repeated, shortened
 from fairlead.model.quantity import read_number
 
-LISTS = ("resource", "on", "after", "env")
-SWITCHES = ("gang", "exit_done", "revocable", "export_all", "strict", "hold", "pack", "spread", "ray")
-NUMBERS = ("tasks", "priority", "retries", "at_most", "bundles")
-TEXTS = ("queue", "cpu", "memory", "gpu", "name", "time_limit", "grace", "signal", "cwd", "bundle", "group", "array")
+LISTS = ("resource", "on", "prefer", "after", "env")
+SWITCHES = ("gang", "led", "exit_done", "revocable", "export_all", "strict", "hold", "pack", "spread", "ray", "singleton")
+NUMBERS = ("tasks", "nodes", "priority", "retries", "at_most", "bundles")
+TEXTS = (
+    "queue", "cpu", "memory", "gpu", "name", "time_limit", "grace", "signal", "cwd", "bundle", "group", "array", "notify_on",
+    "begin", "retry_delay",
+)  # fmt: skip
 KNOWN = {"command", "notify", *LISTS, *SWITCHES, *NUMBERS, *TEXTS}
+
+
+SHELL_SIGNS = ("|", "||", "&&", ";", "&", ">", ">>", "<")
+"""Words that only a shell understands."""
 
 
 def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -63,19 +71,22 @@ def _of_json(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _of_csv(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    reader, line = csv.DictReader(io.StringIO(text, newline=""), strict=True), 1
     try:
         names = [name.strip().replace("-", "_") for name in reader.fieldnames or []]
         if (twice := repeated(names)) is not None:
             raise Failure(f"{path}:1: two columns are named {shortened(twice)!r}: keep one of them")
         for name in names:
             _check_name(f"{path}:{reader.line_num}", name)
+        line = reader.line_num + 1
         for row in reader:
+            line = reader.line_num + 1
             if None in row or None in row.values():
                 raise Failure(f"{path}:{reader.line_num}: must have as many cells as the first line")
             yield reader.line_num, {name.strip().replace("-", "_"): cell for name, cell in row.items() if cell.strip()}
     except csv.Error as error:
-        raise Failure(f"{path}:{reader.line_num}: no CSV: {error}") from None
+        why = "a quote is not closed" if "unexpected end" in str(error) else error
+        raise Failure(f"{path}:{line}: no CSV: {why}") from None
 
 
 def _value(where: str, name: str, value: Any) -> Any:
@@ -90,9 +101,16 @@ def _value(where: str, name: str, value: Any) -> Any:
     if name == "command" or name in LISTS:
         if isinstance(value, str):
             try:
-                return shlex.split(value)
+                words = shlex.split(value)
             except ValueError as error:
-                raise Failure(f"{where}: {name}: {str(error).lower()}") from None
+                why = "a quote is not closed" if "quotation" in str(error) else "nothing follows the last backslash"
+                raise Failure(f"{where}: {name}: {why}: {shortened(value)}") from None
+            with suppress(ValueError):
+                if name == "command" and (signs := [word for word in shlex.split(value, posix=False) if word in SHELL_SIGNS]):
+                    raise Failure(
+                        f"{where}: command: no shell reads {signs[0]}: write {shortened(f'sh -c {shlex.quote(value)}')}"
+                    )
+            return words
         if isinstance(value, dict) and name in LISTS and all(isinstance(each, str) for each in value.values()):
             return [f"{key}={each}" for key, each in value.items()]
         if isinstance(value, list) and all(isinstance(each, str) for each in value):
@@ -111,7 +129,7 @@ def _value(where: str, name: str, value: Any) -> Any:
             return read_number(value, int)
         except ValueError as error:
             raise Failure(f"{where}: {name}: {error}") from None
-    if isinstance(value, str) or (type(value) in (int, float) and name in ("cpu", "memory", "gpu", "time_limit")):
+    if isinstance(value, str) or (type(value) in (int, float) and name in ("cpu", "memory", "gpu", "time_limit", "retry_delay")):
         return str(value)
     raise Failure(f"{where}: {name}: write text, not {shortened(repr(value))}")
 

@@ -3,21 +3,23 @@
 HOME/node has the node's key and its supervisor's files. The supervisor does the work and outlives this process.
 """
 
+import os
+import pwd
 import signal
 import socket
-import ssl
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import fairlead
-from fairlead.cli.failure import Failure
 from fairlead.data_folder import home_folder, make_home, remove_folder, write_private
 from fairlead.engines.local.checkpoints import shared_checkpoints
 from fairlead.engines.local.machine import this_machine
 from fairlead.engines.local.member import (
+    UNHEARD,
     Membership,
     change_membership,
     read_membership,
@@ -25,12 +27,16 @@ from fairlead.engines.local.member import (
     supervisor_in,
     write_membership,
 )  # fmt: skip
+from fairlead.engines.local.messages import PROTOCOL
 from fairlead.engines.remote.joining import DEFAULT_PORT, Joined, Request, ask, ask_to_join
-from fairlead.engines.remote.keys import NotAdmitted, certificate_in, fingerprint, make_certificate, sign
-from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.engines.remote.keys import NotAdmitted, certificate_in, make_certificate, sign
+from fairlead.failure import Failure
+from fairlead.journal import head
+from fairlead.model.documents import read_configuration
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Node
 from fairlead.people.accounts import myself
+from fairlead.plain_text import listed, plain
 from fairlead.policies.registry import find_policy
 
 LOOK_EVERY = 2.0
@@ -42,7 +48,6 @@ CLOCKS = 2.0
 
 
 def folder_of(home: Path | None) -> Path:
-    """Return the node's folder."""
     return (home or home_folder()).absolute() / "node"
 
 
@@ -65,26 +70,42 @@ def join(
                 f"join {address} TOKEN"
             )
         own, scheduler, about = (last.own, last.scheduler, last.about) if last is not None else ("", "", {})
+        place = [head.this_machine(), folder.parent.stat().st_ino]
+        if token is None and about.get("place", place) != place:
+            its = about.get("name", "NODE")
+            raise Failure(
+                f"{folder.parent}: this is a copy of node {its}'s folder: if both run, tasks run twice: join with a new token; "
+                f"or, if the other is gone, with that of `fairlead node token --name {its}`"
+            )
         if token is not None:
             own = make_certificate(f"fairlead {time.time_ns()}")
             person = myself()
             asked = Request("", name or node.name, certificate_in(own), person.name, person.uid)
             joined = ask_to_join(host, port, token, asked)
             answer = joined.answer
+            if name and answer.name != name:
+                say(f"the token is that of node {answer.name}, so this machine is not {name}")
             scheduler, about = (joined.scheduler, {"name": answer.name, "as_people": answer.as_people, "only": answer.only})
-            _report(joined)
+            _report(joined, any_uid)
         about |= {"any_uid": any_uid}
-        about |= {"capacity": node.capacity, "labels": node.labels, "version": fairlead.__version__, "leaving": ""}
+        about |= {
+            "capacity": node.capacity,
+            "labels": node.labels,
+            "version": fairlead.__version__,
+            "keeper": PROTOCOL,
+            "place": place,
+            "leaving": "",
+        }
         return Membership(own, scheduler, _addresses(host), port, about)
-    except NotAdmitted as error:
-        raise Failure(str(error)) from None
+    except NotAdmitted:  # a ValueError, which says more
+        raise
     except (ValueError, KeyError) as error:
         raise Failure(f"{folder}: what is kept of the membership cannot be read ({error}): join with a new token") from None
     except OSError as error:
         raise Failure(f"{host}:{port}: no scheduler takes nodes there: {error.strerror or error}") from None
 
 
-def _report(joined: Joined) -> None:
+def _report(joined: Joined, any_uid: bool) -> None:
     """Say what differs from the scheduler's machine."""
     if joined.answer.version != fairlead.__version__:
         say(f"the scheduler is fairlead {joined.answer.version}, and this is {fairlead.__version__}")
@@ -95,12 +116,35 @@ def _report(joined: Joined) -> None:
         say(f"only tasks of {joined.answer.only} run here: for everybody's, join as root")
     elif not joined.answer.as_people:
         say(f"all tasks run as {myself().name}")
+    for name, uid in joined.answer.people.items():
+        try:
+            here = pwd.getpwnam(name).pw_uid
+        except KeyError:
+            say(f"{plain(name)} has work and no account here: their tasks run elsewhere")
+        else:
+            if here != uid and not any_uid:
+                say(f"{plain(name)} has work and uid {here} here, not {uid}: their tasks run elsewhere, unless you add --any-uid")
+    missing = [plain(each.encode("latin-1").decode("utf-8", "replace")) for each in joined.answer.folders if _is_missing(each)]
+    if missing:
+        say(f"not here, but there is work in it: {listed(missing)}: share each folder, or submit with `--send . --fetch PATTERN`")
+
+
+def _is_missing(folder: str) -> bool:
+    """Return whether a folder, with a character for each byte, is surely not here."""
+    try:
+        Path(os.fsdecode(folder.encode("latin-1"))).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):  # its owner may see it
+        return False
+    return False
 
 
 def keep(membership: Membership, home: Path | None) -> None:
     """Keep the supervisor running until the node leaves or a signal comes. Raises Failure.
 
-    SIGINT ends the tasks, which start again elsewhere; SIGTERM leaves them running under the supervisor.
+    SIGINT ends the tasks, which start again elsewhere; SIGTERM leaves them running under the supervisor. It ends, with its
+    supervisor, if the scheduler knows the node's key no more.
     """
     folder, about = folder_of(home), membership.about
     place, ended = folder / "supervisor", threading.Event()
@@ -116,10 +160,17 @@ def keep(membership: Membership, home: Path | None) -> None:
     _start(folder, membership, checkpoints)
     shares = "  ".join(f"{name} {round_quantity(name, amount)}" for name, amount in about["capacity"].items())
     say(f"node {about['name']} shares {shares}; Ctrl-C ends what runs here, `fairlead node leave` drains it first")
+    alone = False
     while not ended.wait(LOOK_EVERY):
         now = read_membership(place)
         if now is None or (now.about["leaving"] and supervisor_in(place) is None):
             say("this machine has left")
+            return
+        was_alone, alone = alone, (place / UNHEARD).exists()
+        if was_alone and alone and _is_refused(place, now):
+            say(f"the scheduler has forgotten node {about['name']}: join with a token of `fairlead node token`")
+            if (running := supervisor_in(place)) is not None:
+                os.kill(running.pid, signal.SIGTERM)
             return
         if supervisor_in(place) is None:
             _start(folder, None, checkpoints)
@@ -135,7 +186,7 @@ def leave(home: Path | None) -> None:
         raise Failure(f"{folder}: this machine is no node: nothing to leave")
     if supervisor_in(folder / "supervisor") is None:
         _start(folder, None, None)
-    say("waiting for the tasks here to end; Ctrl-C stops waiting, and the node leaves all the same")
+    say("waiting for the tasks here to end; Ctrl-C stops waiting, and the node leaves anyway")
     _let_go(folder / "supervisor", "drain", None)
     remove_folder(folder)
     say("this machine has left")
@@ -147,23 +198,34 @@ def rotate(home: Path | None) -> None:
     member = read_membership(place)
     if member is None:
         raise Failure(f"{place.parent}: this machine is no node: nothing to rotate")
-    fresh, person = _next_key(place), myself()
-    asked = Request("", member.about["name"], certificate_in(fresh), person.name, person.uid)
-    asked.before, asked.proof = certificate_in(member.own), sign(member.own, fresh)
-    pinned, wrong = fingerprint(ssl.PEM_cert_to_DER_cert(member.scheduler)), ""
-    for host in member.hosts:
-        try:
-            ask(host, member.port, pinned, asked)
-            break
-        except NotAdmitted as error:
-            raise Failure(str(error)) from None
-        except OSError as error:
-            wrong = f"{host}:{member.port}: the scheduler cannot be reached: {error.strerror or error}"
-    else:
-        raise Failure(wrong)
+    fresh = _next_key(place)
+    try:
+        _ask(member, fresh)
+    except OSError as error:
+        where = f"{member.hosts[-1]}:{member.port}"
+        raise Failure(f"{where}: the scheduler cannot be reached: {error.strerror or error}") from None
     write_membership(place, member._replace(own=fresh, about=member.about | {"rotated": time.time()}))
     (place / "next.pem").unlink()
     say(f"node {member.about['name']} has a new key; its tasks run on")
+
+
+def _ask(member: Membership, key: str) -> Joined:
+    """Have the scheduler know this node by another key; or by the present one, ask its name. Raises NotAdmitted, OSError."""
+    person, before = myself(), certificate_in(member.own)
+    asked = Request("", member.about["name"], certificate_in(key), person.name, person.uid, before=before)
+    asked.proof = sign(member.own, key)
+    for host in member.hosts[:-1]:
+        with suppress(OSError):
+            return ask(host, member.port, member.scheduler, asked)
+    return ask(member.hosts[-1], member.port, member.scheduler, asked)
+
+
+def _is_refused(place: Path, member: Membership) -> bool:
+    """Return whether the scheduler says that it does not know this node's key."""
+    with suppress(OSError, NotAdmitted):
+        known = _ask(member, member.own).answer.name
+        return not known and not (place / "next.pem").exists() and read_membership(place) == member  # else it is being replaced
+    return False
 
 
 def _next_key(place: Path) -> str:
@@ -195,10 +257,7 @@ def _shared(config: Path | None) -> Node:
     """Return what this machine shares: all of it, or what the only [[node]] of a file says."""
     if config is None:
         return this_machine({})
-    try:
-        found = read_configuration(config, find_policy)
-    except DocumentError as error:
-        raise Failure(str(error)) from None
+    found = read_configuration(config, find_policy)
     if len(found.nodes) > 1:
         raise Failure(f"{config}: [[node]]: a machine joins as one node: name one")
     return found.nodes[0] if found.nodes else this_machine(found.system)

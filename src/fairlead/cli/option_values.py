@@ -29,7 +29,6 @@ def _matching(values: Iterable[str], incomplete: str) -> list[str]:
 
 
 def one_of(*values: str) -> Offer:
-    """Offer these values."""
 
     def offer(ctx: typer.Context, incomplete: str) -> list[str]:
         return _matching(values, incomplete)
@@ -38,14 +37,12 @@ def one_of(*values: str) -> Offer:
 
 
 def statuses_of_jobs() -> tuple[str, ...]:
-    """Return the statuses of jobs."""
     from fairlead.model.api_types import JobStatus
 
     return get_args(JobStatus)
 
 
 def task_statuses(incomplete: str) -> list[str]:
-    """Offer the statuses of tasks."""
     from fairlead.model.api_types import TaskStatus
 
     return _matching(get_args(TaskStatus), incomplete)
@@ -63,31 +60,26 @@ def some_of(values: Callable[[], Iterable[str]]) -> Offer:
 
 
 def policies() -> list[str]:
-    """Return the policies of `fairlead allocate`."""
     from fairlead.policies.registry import policy_names
 
     return policy_names()
 
 
 def all_policies() -> list[str]:
-    """Return the policies of `fairlead simulate`."""
     from fairlead.policies.registry import ORDERS_ONLY
 
     return [*policies(), *ORDERS_ONLY, "fifo-strict", "easy", "conservative"]
 
 
 def queues(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Offer the queues."""
     return _from_scheduler(ctx, incomplete, "/v1/queues", lambda found: [each["name"] for each in found["queues"]])
 
 
 def nodes(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Offer the nodes."""
     return _from_scheduler(ctx, incomplete, "/v1/nodes", lambda found: [each["name"] for each in found["nodes"]])
 
 
 def jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Offer the newest jobs."""
     path = f"/v1/jobs?limit={MOST_OFFERED}"
     return _from_scheduler(ctx, incomplete, path, lambda found: [str(each["id"]) for each in found["jobs"]])
 

@@ -8,10 +8,10 @@ from rich.progress import TaskProgressColumn
 
 from fairlead.audit.over_time import LONGEST, STARVED_AFTER
 from fairlead.audit.over_time_report import MOST_SHOWN, over_time_page, over_time_text
-from fairlead.cli.failure import Failure
 from fairlead.cli.reports import check_page, write_page
 from fairlead.cli.scheduler import connect, print_json
 from fairlead.cli.terminal import progress, width
+from fairlead.failure import Failure
 from fairlead.model.quantity import parse_seconds
 
 REPORT_TIMEOUT_SECONDS = 900.0
@@ -36,16 +36,12 @@ def audit_over_time(
 
 
 def _of_journal(path: Path, seconds: float, bound: float) -> Any:
-    from fairlead.journal import JournalError
     from fairlead.journal.over_time import audit_journal
     from fairlead.journal.sql import SqlStore
 
-    try:
-        with closing(SqlStore(path, to_read=True)) as store, progress(TaskProgressColumn()) as bars:
-            bar = bars.add_task("looking back", total=None)
-            return audit_journal(store, seconds, None, bound, lambda done, of: bars.update(bar, completed=done, total=of))
-    except JournalError as error:
-        raise Failure(str(error)) from None
+    with closing(SqlStore(path, to_read=True)) as store, progress(TaskProgressColumn()) as bars:
+        bar = bars.add_task("looking back", total=None)
+        return audit_journal(store, seconds, None, bound, lambda done, of: bars.update(bar, completed=done, total=of))
 
 
 def _seconds(option: str, text: str) -> float:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import platformdirs
 
-from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import connect
 from fairlead.data_folder import write_private
+from fairlead.failure import Failure
 
 _FILE = """<!doctype html><meta charset="utf-8"><title>fairlead</title>
 <form method="post" action="{url}/page/enter"><input type="hidden" name="code" value="{code}">

@@ -14,21 +14,22 @@ from typer.models import OptionInfo, ParameterInfo
 
 from fairlead.cli.option_values import no_files
 
+USAGE: type[Exception] = typer.BadParameter.__mro__[1]
+"""UsageError, which Typer does not export."""
 HELP_OPTIONS = ["-h", "--help"]
 FILES = ("FILE", "COMMAND")
 """Words in the metavar of a value that may be a file."""
 METAVARS = {int: "N", float: "NUMBER", Path: "FILE"}
 """The metavar of an option by its type; text has that of `NAMED_METAVARS`, else the option's name."""
+TIMES = "time_limit grace timeout since until expires over starved_after start end history begin retry_delay warm_up"
 NAMED_METAVARS = {
     **dict.fromkeys(("home", "cwd", "out"), "FOLDER"),
     **dict.fromkeys(("cpu", "memory", "gpu"), "QUANTITY"),
-    **dict.fromkeys(
-        ("time_limit", "grace", "timeout", "since", "expires", "over", "starved_after", "start", "end", "history"), "TIME"
-    ),
-    **dict.fromkeys(("policy",), "POLICIES"),
+    **dict.fromkeys(TIMES.split(), "TIME"),
+    "policy": "POLICIES",
     "drop_node": "NODE",
     "tls_cert": "FILE",
-    "by": "user|queue",
+    "by": "user|queue|job|day|week",
     "placement": "first|best|worst",
     "kind": "FORMAT",
     "node": "NAME=QUANTITY,...",
@@ -79,8 +80,9 @@ def describe(function: Any) -> None:
         may_be_file = any(word in (info.metavar or "") for word in FILES)
         if kind in (int, float, str, list[str], list[int]) and info.autocompletion is None and not may_be_file:
             info.autocompletion = no_files
-        if info.metavar is None and isinstance(info, OptionInfo) and kind is not bool and get_origin(kind) is not Literal:
-            info.metavar = NAMED_METAVARS.get(name) or METAVARS.get(kind) or name.upper()
+        if info.metavar is None and kind is not bool and get_origin(kind) is not Literal:
+            named = NAMED_METAVARS.get(name) or METAVARS.get(kind) if isinstance(info, OptionInfo) else None
+            info.metavar = named or name.upper()
 
 
 def read_values(command: Any) -> None:
@@ -92,6 +94,15 @@ def read_values(command: Any) -> None:
             param.process_value = _processor(param, *declared[param.name])
         elif param.default is None:
             param.default = False  # Typer reads None with pydantic, but not True and False
+        if param.param_type_name == "argument":
+            _show_plainly(param)
+
+
+def _show_plainly(argument: Any) -> None:
+    """Show an argument as NAME, or [NAME] if it may be missing, without the type that it has in Python."""
+    word = argument.metavar + "..." * (argument.nargs != 1)
+    argument.display_type_rich = lambda ctx: ""
+    argument.get_usage_pieces = lambda ctx: [word if argument.required else f"[{word}]"]
 
 
 def _processor(param: Any, kind: Any, info: ParameterInfo) -> Callable[[Any, Any], Any]:

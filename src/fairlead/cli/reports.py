@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import fairlead
-from fairlead.cli.failure import Failure
+from fairlead.failure import Failure
 from fairlead.html_page import signed
 
 

@@ -11,21 +11,36 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from fairlead.cli.failure import Failure
 from fairlead.cli.output import TaskOutput
 from fairlead.cli.scheduler import connect
+from fairlead.cli.selection import all_tasks
 from fairlead.cli.streams import OutputLost
-from fairlead.cli.waiting import WaitingLine
+from fairlead.cli.tables import span, why_text
+from fairlead.cli.terminal import width
+from fairlead.client import standard_input
 from fairlead.client.connection import Connection
+from fairlead.client.jobs import SubmittedJob
 from fairlead.client.service_error import ServiceError
-from fairlead.client.standard_input import InputLost, Kind, StandardInput, TerminalGone
+from fairlead.failure import Failure
+from fairlead.plain_text import plain
+
+if TYPE_CHECKING:
+    from fairlead.cli.forwarding import Forwarder
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+REASONS = {
+    "out of memory": "killed for using more memory than it requested: request more with --memory",
+    "output limit": "stopped: it exceeded the output limit: have it write to a file of its own",
+    "time limit": "stopped at its time limit",
+    "idle": "ended: it was idle: no connection, and no CPU or GPU use",
+}
+"""How a task ended, by the name of the reason."""
 CANCEL_RETRY_SECONDS = 60.0
 """Time for which the helper process retries a cancellation while the scheduler does not answer."""
 
@@ -124,12 +139,102 @@ def _wait_and_cancel(reader: int) -> None:
             time.sleep(0.5)
 
 
-def follow(connection: Connection, job: int, kind: Kind, signals: Signals) -> dict[str, Any]:
-    """Connect this terminal to the task until it ends, and return the task. Exits if the job is cancelled from here."""
+def run_job(options: dict[str, Any]) -> int:
+    """Run a job by the options of `fairlead run`, and return its exit status. Raises Failure."""
+    from fairlead.cli.forwarding import Forwarder, read_port
+    from fairlead.cli.job_options import job_request, seconds
+    from fairlead.cli.submitting import check_commands, fetch_files, with_sent
+
+    if options["pty"] and not standard_input.is_terminal():
+        raise Failure("--pty: standard input is no terminal: without --pty, it is sent to the command")
+    nodes = options["nodes"]
+    for one in ("pty", "port"):
+        if options[one] and nodes is not None:
+            raise Failure(f"--{one}: for one task, not one on each of several nodes: omit --nodes")
+    kind: standard_input.Kind = "terminal" if options["pty"] else standard_input.kind_of_input() if nodes is None else ""
+    idle = seconds("--idle", options["idle"])
+    if idle == 0:
+        raise Failure("--idle 0: write how long, such as 30m, or omit it")
+    here, there = (None, None) if options["port"] is None else read_port(options["port"])
+    with connect() as connection:
+        size = [*standard_input.size_of_terminal().values()] if options["pty"] else None
+        body = {**job_request(options), "input": kind, "size": size, "port": there, "idle": idle or 0}
+        if not options["no_check"]:
+            try:
+                check_commands(connection, [body], [])
+            except Failure as failure:
+                print(f"fairlead: {failure}", file=sys.stderr)
+                return 127  # as a shell
+        forwarder = None if here is None else Forwarder(connection, here)
+        (body,) = with_sent(connection, [body], [options])
+        with cancel_if_killed() as guard, catch_signals() as signals:
+            answer = connection.submit("/v1/jobs", body)
+            job = answer["id"]
+            guard(job)
+            if answer["warning"]:
+                print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
+            task = _follow(connection, job, kind, signals, forwarder, nodes is not None)
+        for each in all_tasks(connection, job) if options["fetch"] and task["status"] == "succeeded" else ():
+            fetch_files(connection, job, each, Path() if nodes is None else Path(str(each["known_as"])))
+    if task["reason"] not in (None, "exited", "stopped", "not started"):
+        print(f"fairlead: job {job}: {_reason(task)}", file=sys.stderr)
+    return task["exit"] if task["exit"] is not None else 130
+
+
+def attach(connection: Connection, job: int, index: int, command: list[str]) -> int:
+    """Run a command in a task; return its exit status. Raises Failure if the task ended first."""
+    from fairlead.client.streams import Stream
+
+    kind = "terminal" if standard_input.is_terminal() and sys.stdout.isatty() else standard_input.kind_of_input()
+    program: dict[str, Any] = {"argv": command}
+    if kind == "terminal":
+        program |= {"env": {"TERM": os.environ.get("TERM", "dumb")}, "size": [*standard_input.size_of_terminal().values()]}
+    status: int | None = None
+    with catch_signals() as signals:
+        stream = Stream(connection, job, index, **program)
+        try:
+            signals.check()
+            with standard_input.StandardInput(connection, job, kind, index, stream=stream.id) as given, _resizes(given, kind):
+                given.update({"status": "running", "attempt": stream.attempt})
+                if not kind:
+                    stream.send(b"")
+                for out, err, code in stream.pieces():
+                    status = code
+                    for data, target in ((out, sys.stdout), (err, sys.stderr)):
+                        target.buffer.write(data)
+                        target.flush()
+        except Interrupted as interrupted:
+            return 128 + interrupted.number
+        except (standard_input.TerminalGone, BrokenPipeError) as gone:
+            return 128 + (signal.SIGPIPE if isinstance(gone, BrokenPipeError) else signal.SIGHUP)
+        finally:
+            stream.close()
+    if status is None:
+        raise Failure("the task has ended")
+    return status
+
+
+def _reason(task: dict[str, Any]) -> str:
+    if task["reason"] == "signalled":
+        return f"ended by signal {task['exit'] - 128}"
+    return REASONS.get(task["reason"], str(task["reason"]))
+
+
+def _follow(
+    connection: Connection, job: int, kind: standard_input.Kind, signals: Signals, forwarder: "Forwarder | None", gang: bool
+) -> dict[str, Any]:
+    """Connect this terminal to the task until it ends, and return the task; of a gang, the first that failed, once all ended.
+
+    Exits if the job is cancelled from here.
+    """
     output = TaskOutput(connection, job, 0)
     try:
         signals.check()
-        with StandardInput(connection, job, kind) as given, _resizes(given, kind), WaitingLine(connection, job) as waiting:
+        with (
+            standard_input.StandardInput(connection, job, kind) as given,
+            _resizes(given, kind),
+            WaitingLine(connection, job) as waiting,
+        ):
 
             def on_poll(task: dict[str, Any]) -> None:
                 signals.check()
@@ -137,18 +242,25 @@ def follow(connection: Connection, job: int, kind: Kind, signals: Signals) -> di
                     raise Interrupted(signal.SIGPIPE)
                 given.update(task)
                 waiting.update(task)
+                if forwarder is not None:
+                    forwarder.begin(task, job)
 
-            return output.copy(follow=True, on_poll=on_poll)
+            task = output.copy(follow=True, on_poll=on_poll)
+            if gang:
+                SubmittedJob(connection, job).wait()
+                failed = connection.get(f"/v1/jobs/{job}/tasks", status="failed", limit=1)["tasks"]
+                task = failed[0] if failed else task
+            return task
     except BrokenPipeError:
         _end(job, output, signal.SIGPIPE)
-    except TerminalGone:
+    except standard_input.TerminalGone:
         _end(job, output, signal.SIGHUP)
     except Interrupted as interrupted:
         _end(job, output, interrupted.number)
     except OutputLost:
         _cancel_and_wait(job, output)
         raise
-    except InputLost:
+    except standard_input.InputLost:
         connection.post(f"/v1/jobs/{job}/cancel", {})
         raise Failure(
             f"job {job} was stopped, and a restart could not read the same input from a pipe again: it is cancelled"
@@ -185,7 +297,7 @@ def _cancel_and_wait(job: int, output: TaskOutput) -> None:
 
 
 @contextlib.contextmanager
-def _resizes(given: StandardInput, kind: Kind) -> Iterator[None]:
+def _resizes(given: standard_input.StandardInput, kind: standard_input.Kind) -> Iterator[None]:
     """Send the task the terminal's size whenever it changes."""
     if kind != "terminal":
         yield
@@ -202,3 +314,62 @@ def _output_closed() -> bool:
     poll = select.poll()
     poll.register(1, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+FIRST_SECONDS = 1.0
+"""A job that starts sooner is not said to wait."""
+REFRESH_SECONDS = 5.0
+"""Time between questions why and until when; the line shows the seconds meanwhile."""
+
+
+class WaitingLine:
+    """The line about one job; `update` is called with its task at each poll, and the end of the block removes the line."""
+
+    def __init__(self, connection: Connection, job: int) -> None:
+        self._connection, self._job = connection, job
+        self._since, self._asked, self._drawn = time.monotonic(), 0.0, 0.0
+        self._text = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._clear()
+
+    def update(self, task: dict[str, Any]) -> None:
+        """Show the line if the task has waited for a second; remove it once the task starts."""
+        now = time.monotonic()
+        if task["status"] not in ("none", "waiting"):
+            self._clear()
+            self._since = now  # it may be preempted, and wait again
+            return
+        if now - self._since < FIRST_SECONDS:
+            return
+        if not sys.stderr.isatty():
+            if not self._text:
+                self._text = self._reason()
+                print(f"fairlead: {self._text}", file=sys.stderr, flush=True)
+            return
+        if now - self._asked >= REFRESH_SECONDS:
+            self._text, self._asked, self._drawn = self._reason(), now, 0.0
+        if now - self._drawn >= 1.0:
+            line = f"fairlead: {span(now - self._since)}: {self._text}"
+            most = width() - 1
+            shown = line if len(line) <= most else line[: most - 1] + "…"
+            print(f"\r\033[K{shown}", end="", file=sys.stderr, flush=True)
+            self._drawn = now
+
+    def _reason(self) -> str:
+        with suppress(ServiceError):  # it may have started just now
+            why = self._connection.get(f"/v1/jobs/{self._job}/why")
+            when = self._connection.get(f"/v1/jobs/{self._job}/when")
+            expected = "" if when["reason"] in ("over", "running") else f"; expected: {when['text']}"
+            before = why.get("ahead_in_queue", [])
+            ahead = f" behind job {before[0]}{' and others' * (len(before) > 1)}" if before else ""
+            return plain(f"job {self._job} waits{ahead}{expected}; {why_text(why)}")
+        return f"job {self._job} waits"
+
+    def _clear(self) -> None:
+        if self._drawn:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            self._drawn = self._asked = 0.0

@@ -32,5 +32,4 @@ def change(path: str, done: str, nothing: str, what: dict[str, Any] | None = Non
 
 
 def print_json(value: Any) -> None:
-    """Print indented JSON."""
     print(json.dumps(value, indent=2))

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairlead.cli import slurm_options
-from fairlead.cli.failure import Failure
+from fairlead.failure import Failure
 
 MOST_READ = 65536
 """Bytes of a script that are read for options."""
-
 Check = Callable[[str, list[str]], None]
 """Takes a place and the options there, translated; raises Failure if one is invalid."""
 

@@ -3,37 +3,38 @@
 import functools
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, NamedTuple
 
-import typer
-
 from fairlead.cli import option_values as values
-from fairlead.cli.failure import Failure
+from fairlead.cli.commands.options import option
 from fairlead.cli.job_options import moment
 from fairlead.client.connection import Connection
+from fairlead.failure import Failure
 from fairlead.plain_text import plain
 
 PAGE, PAGE_OF_TASKS = 1000, 10_000
 """Jobs and tasks per request."""
+TASK = r"[0-9]{1,15}(\.[0-9]{0,15})?"
+"""A task as people write it: JOB or JOB.INDEX."""
+PART = r"[0-9]{1,15}\.[0-9]{1,15}@[0-9]{1,15}-[0-9]{1,15},[0-9]{1,15}-[0-9]{1,15}"
+"""A part of a task's output: bytes of its standard output and of its standard error."""
 MOST_NAMED = 10
 """Changed jobs that get a line of their own, at most."""
-
 OPTIONS: dict[str, Any] = {
-    "queue": Annotated[
-        str | None, typer.Option("--queue", "-q", help="Jobs of this queue and those below.", autocompletion=values.queues)
-    ],
-    "user": Annotated[str | None, typer.Option("--user", "-u", help="Jobs of this user.")],
-    "name": Annotated[str | None, typer.Option(help="Jobs of this name, or such as 'fold-*'.")],
-    "group": Annotated[str | None, typer.Option(help="Jobs of this group: see `fairlead submit --group`.")],
+    "queue": Annotated[str | None, option("Jobs of this queue and those below.", "--queue", "-q", autocompletion=values.queues)],
+    "user": Annotated[str | None, option("Jobs of this user.", "--user", "-u")],
+    "name": Annotated[str | None, option("Jobs of this name, or such as 'fold-*'.")],
+    "group": Annotated[str | None, option("Jobs of this group: see `fairlead submit --group`.")],
     "status": Annotated[
         list[str],
-        typer.Option(
-            help="Jobs with this status: waiting, held, running, succeeded, failed or cancelled. Repeatable, or with commas.",
+        option(
+            "Jobs with this status: waiting, held, running, succeeded, failed or cancelled. Repeatable, or with commas.",
             autocompletion=values.some_of(values.statuses_of_jobs),
         ),
     ],
-    "since": Annotated[str | None, typer.Option(help="Jobs submitted since: 2h, 16:00, 2026-05-01.")],
+    "since": Annotated[str | None, option("Jobs submitted since: 2h, 16:00, 2026-05-01.")],
 }
 
 
@@ -144,8 +145,37 @@ def task_places(connection: Connection, job: int, ranges: Iterable[tuple[int, in
     return found
 
 
-def number_of(job: str, more: str = "") -> int:
-    """Read a job's number. Raises Failure, with `more` at the end of its message."""
+def place_of(connection: Connection, task: str, more: str = "") -> tuple[int, int]:
+    """Read JOB or JOB.INDEX: the job's number, and the place of that task, else of its first. JOB may be a name.
+
+    Of jobs with the same name it is the caller's newest. Raises Failure, with `more` at the end of its message.
+    """
+    if not re.fullmatch(TASK, task):
+        jobs, _ = selected_jobs(connection, Selection({"name": task}, task), most=1, mine=True) if task else ([], {})
+        if not jobs:
+            raise Failure(
+                f"{plain(task)!r} is no job: write its number or name as listed by `fairlead jobs`, or 12.3 for a task{more}"
+            )
+        return int(jobs[0]["id"]), 0
+    number, _, index = task.partition(".")
+    return int(number), task_places(connection, int(number), [(int(index), int(index))])[0] if index else 0
+
+
+def index_of(task: str) -> str:
+    """Return the index in JOB.INDEX; else nothing."""
+    return task.partition(".")[2] if re.fullmatch(TASK, task) else ""
+
+
+def whole_job(connection: Connection, job: str, verb: str, more: str = "") -> int:
+    """Read the number or name of a whole job, as :func:`place_of`. Raises Failure for a task."""
+    if index_of(job):
+        raise Failure(f"{job}: {verb} as a whole: write {job.partition('.')[0]}")
+    return place_of(connection, job, more)[0]
+
+
+def number_of(job: str) -> int:
+    """Read a job's number. Raises Failure."""
     if not re.fullmatch(r"[0-9]{1,15}", job):
-        raise Failure(f"{job!r} is no job: write a number listed by `fairlead jobs`, such as 12{more}")
+        name = f", or --name {shlex.quote(plain(job))}" if job else ""
+        raise Failure(f"{plain(job)!r} is no job: write a number listed by `fairlead jobs`, such as 12{name}")
     return int(job)

@@ -11,13 +11,12 @@ from typing import Any
 
 from rich.progress import MofNCompleteColumn, Progress, TaskProgressColumn
 
-from fairlead.cli.failure import Failure
 from fairlead.cli.reports import check_page, made_by, write_page
 from fairlead.cli.terminal import progress, width
-from fairlead.model.documents import DocumentError, read_half_life
+from fairlead.failure import Failure
+from fairlead.model.documents import read_half_life
 from fairlead.model.quantity import parse_seconds, plain_number
 from fairlead.plain_text import plain_lines
-from fairlead.policies.contract import PolicyError
 from fairlead.simulate.baselines import baseline_of
 from fairlead.simulate.configured import own_policy
 from fairlead.simulate.measure import over_seeds, summary, write_parquet
@@ -35,30 +34,27 @@ def run_simulations(asked: Any) -> None:
     """Simulate a workload under each policy, and print the results; `asked` has the options by name."""
     _check_outputs(asked.report, asked.out)
     runs = []
-    try:
-        axes = [str(asked.config or "")], [asked.history], [asked.scale], [asked.speed], [asked.nodes]
-        points = _points(asked, str(asked.trace), *axes)
-        _check_policies(points)
-        workloads: dict[Any, Workload] = {}
+    axes = [str(asked.config or "")], [asked.history], [asked.scale], [asked.speed], [asked.nodes]
+    points = _points(asked, str(asked.trace), *axes)
+    _check_policies(points)
+    workloads: dict[Any, Workload] = {}
+    for point in points:
+        if (point.changes, point.seed) not in workloads:
+            workloads[point.changes, point.seed] = point.workload(read_source(*point.source))
+    workload, seeds = next(iter(workloads.values())), list(dict.fromkeys(point.seed for point in points))
+    if workload.skipped:
+        rows = "1 row was" if workload.skipped == 1 else f"{workload.skipped:,} rows were"
+        print(f"fairlead: {asked.trace}: {rows} invalid and skipped", file=sys.stderr)
+    with progress(TaskProgressColumn()) as bars:
         for point in points:
-            if (point.changes, point.seed) not in workloads:
-                workloads[point.changes, point.seed] = point.workload(read_source(*point.source))
-        workload, seeds = next(iter(workloads.values())), list(dict.fromkeys(point.seed for point in points))
-        if workload.skipped:
-            rows = "1 row was" if workload.skipped == 1 else f"{workload.skipped:,} rows were"
-            print(f"fairlead: {asked.trace}: {rows} invalid and skipped", file=sys.stderr)
-        with progress(TaskProgressColumn()) as bars:
-            for point in points:
-                mine = workloads[point.changes, point.seed]
-                title = point.policy or own_policy(mine)
-                bar = bars.add_task(title if len(seeds) == 1 else f"{title}, seed {point.seed}", total=1.0)
-                runs.append(point.run(mine, partial(_update, bars, bar)))
-                bars.update(bar, completed=1.0)
-        of = [point.seed for point in points]
-        if asked.out is not None:
-            write_parquet(runs, asked.out, of)
-    except (TraceError, PolicyError, DocumentError) as error:
-        raise Failure(str(error)) from None
+            mine = workloads[point.changes, point.seed]
+            title = point.policy or own_policy(mine)
+            bar = bars.add_task(title if len(seeds) == 1 else f"{title}, seed {point.seed}", total=1.0)
+            runs.append(point.run(mine, partial(_update, bars, bar)))
+            bars.update(bar, completed=1.0)
+    of = [point.seed for point in points]
+    if asked.out is not None:
+        write_parquet(runs, asked.out, of)
     if asked.report is not None:
         write_page(asked.report, page(runs, _settings(asked, seeds, points[-1].framework), of))
     summaries = [summary(run, seed) for run, seed in zip(runs, of, strict=True)]
@@ -83,8 +79,6 @@ def run_sweep(asked: Any) -> None:
         with progress(MofNCompleteColumn()) as bars:
             bar = bars.add_task("simulating", total=None)
             found = sweep(points, asked.out, asked.engine, partial(_update, bars, bar), asked.workers)
-    except (TraceError, PolicyError, DocumentError) as error:
-        raise Failure(str(error)) from None
     except KeyboardInterrupt:
         raise Failure(f"interrupted: finished points are in {asked.out}; the same command resumes from there") from None
     if asked.report is not None:
@@ -154,7 +148,6 @@ def _framework(offers: str, framework: str) -> str:
 
 
 def _settings(asked: Any, seeds: list[int], framework: str) -> str:
-    """Describe the settings in a line."""
     answers = f", frameworks answer with {framework}" if framework else ""
     before = {"": "of each queue", "none": "none"}.get(asked.history, asked.history)
     return (

@@ -8,8 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from fairlead.cli.failure import Failure
-from fairlead.client.notify import NotifyError, kind_of
+from fairlead.cli.job_options import moment
+from fairlead.client.environment import BadConfiguration, configured_recipient
+from fairlead.client.notify import NotifyError, recipient
+from fairlead.failure import Failure
 from fairlead.model.ranges import read_array
 
 SHORT = {
@@ -34,7 +36,7 @@ WITHOUT_EFFECT = {
 }  # fmt: skip
 """Options that choose cores, sockets and switches, say who pays, or change what sbatch prints."""
 REFUSED = {
-    "bb": "stage data in the script", "bbf": "stage data in the script", "begin": "submit it with --hold, and release it then",
+    "bb": "stage data in the script", "bbf": "stage data in the script",
     "cluster-constraint": "name the scheduler with --url", "clusters": "name the scheduler with --url",
     "container": "start the container in the script", "deadline": "use --time",
     "exclude": "use #FAIRLEAD --on LABEL=VALUE", "exclusive": "ask for what the node has with --cpus-per-task and --mem",
@@ -61,7 +63,6 @@ Labels = Callable[[], Iterable[dict[str, str]]]
 
 
 def read_line(words: list[str], where: str, options: Options) -> None:
-    """Add the options of one line."""
     words = list(words)
     while words:
         word = words.pop(0)
@@ -95,6 +96,9 @@ def translate(options: Options, labels: Labels, warn: Callable[[str], None]) -> 
                 yield where, TRANSLATED[name](value)
         except Failure as failure:
             raise Failure(f"{where}: {failure}") from None
+    if nodes(options) > 1:
+        warn(f"{options['nodes'].where}: the whole script runs on each node, not only what srun starts")
+        yield options["nodes"].where, ["--nodes", str(nodes(options))]
     gpus, model = _gpus(options)
     for name in ("cpus-per-task", "ntasks", "ntasks-per-node", "cpus-per-gpu"):
         if name in options:
@@ -126,13 +130,26 @@ def count(options: Options, name: str, default: int = 1) -> int:
     return int(value)
 
 
+def nodes(options: Options) -> int:
+    """Return the number of nodes. Raises Failure if several have more than a task each."""
+    value, where = options.get("nodes", Given("1", ""))
+    match = re.fullmatch("([1-9][0-9]{0,5})(-[0-9]+)?", value)
+    if match is None:
+        raise Failure(f"{where}: write a number")
+    found = int(match[1])
+    if found > 1 and count(options, "ntasks", found * count(options, "ntasks-per-node")) != found:
+        raise Failure(
+            f"{where}: a script runs on several nodes only with one task on each: use --ntasks-per-node=1, or --nodes=1"
+        )
+    return found
+
+
 def tasks(options: Options) -> int:
-    """Return Slurm's number of tasks: with --ntasks, --ntasks-per-node is only an upper bound."""
-    return count(options, "ntasks", count(options, "ntasks-per-node"))
+    """Return Slurm's number of tasks on a node: with --ntasks, --ntasks-per-node is only an upper bound."""
+    return 1 if nodes(options) > 1 else count(options, "ntasks", count(options, "ntasks-per-node"))
 
 
 def cpus(options: Options) -> int:
-    """Return the CPUs of the whole job."""
     if "cpus-per-gpu" in options:
         return count(options, "cpus-per-gpu") * max(1, _gpus(options)[0])
     return tasks(options) * count(options, "cpus-per-task")
@@ -157,7 +174,8 @@ def _gpus(options: Options) -> tuple[int, Given | None]:
             match = re.fullmatch("()()", "")
         if match is None:
             raise Failure(f"{where}: write a number, or TYPE:NUMBER")
-        most = max(most, int(match[2] or 1) * (tasks(options) if name == "gpus-per-task" else 1))
+        here = int(match[2] or 1) * (tasks(options) if name == "gpus-per-task" else 1)
+        most = max(most, -(-here // nodes(options)) if name == "gpus" else here)
         model = Given(match[1], where) if match[1] else model
     return most, model
 
@@ -194,22 +212,25 @@ def _memory(options: Options, gpus: int) -> Iterator[tuple[str, list[str]]]:
 
 
 def _mail(options: Options, warn: Callable[[str], None]) -> Iterator[tuple[str, list[str]]]:
-    """Translate mail options; --notify reports every end of a job."""
-    kinds = {*options.get("mail-type", Given("NONE", "")).value.upper().split(",")}
-    to, at_end = options.get("mail-user"), kinds & {"END", "FAIL", "ALL"}
-    if "mail-type" in options and (kinds - {"END", "ALL", "NONE"} or (at_end and to is None)):
-        warn(f"{options['mail-type'].where}: --notify TO reports every end, and nothing else")
-    if to is None:
-        return
+    given, kinds = options.get("mail-user"), {*options.get("mail-type", Given("NONE", "")).value.upper().split(",")}
+    events = {"BEGIN": "start", "FAIL": "failure", "TIME_LIMIT": "failure", "END": "end"}
+    found = list(dict.fromkeys(event for kind, event in events.items() if kinds & {kind, "ALL"}))
+    if kinds - {*events, "ALL", "NONE"}:
+        warn(f"{options['mail-type'].where}: --notify TO --notify-on reports start, failure and end, and nothing else")
+    where = options["mail-type"].where if given is None and found else given.where if given is not None else ""
     try:
-        kind_of(to.value)
-    except NotifyError as error:
-        warn(f"{to.where}: no mail is sent: {error}")
+        to = given.value if given is not None else configured_recipient() if found else ""  # Slurm: to the account
+        if to is None:
+            raise NotifyError('name who gets it with --mail-user, or with notify = "TO" in your client.toml')
+        if where:
+            recipient(to)
+    except (NotifyError, BadConfiguration) as error:
+        warn(f"{where}: no mail is sent: {error}")
         return
-    if at_end:
-        yield to.where, ["--notify", to.value]
-    else:
-        warn(f"{to.where}: has no effect here without --mail-type=END")
+    if found:
+        yield where, ["--notify", to, *(["--notify-on", ",".join(found)] if found != ["end"] else [])]
+    elif where:
+        warn(f"{where}: has no effect here without --mail-type")
 
 
 def _time(value: str) -> list[str]:
@@ -237,12 +258,6 @@ def _array(value: str) -> list[str]:
     return ["--array", value]
 
 
-def _nodes(value: str) -> list[str]:
-    if not re.fullmatch("1(-[0-9]+)?", value):
-        raise Failure("a script runs on one node: use fairlead submit --gang --tasks N for a command on each of several")
-    return []
-
-
 def _rank(value: str, sign: int) -> list[str]:
     if not re.fullmatch("-?[0-9]{1,6}", value or "100"):
         raise Failure("write a number of at most six digits")
@@ -253,9 +268,14 @@ def _dependency(value: str) -> list[str]:
     words = []
     for part in value.split(","):
         kind, _, jobs = part.partition(":")
-        how = {"afterok": "", "afternotok": ":failure", "afterany": ":end"}.get(kind)
+        if part == "singleton":
+            words.append("--singleton")
+            continue
+        how = {"after": ":start", "afterok": "", "afternotok": ":failure", "afterany": ":end", "aftercorr": ":index"}.get(kind)
         if how is None or not all(re.fullmatch("[0-9]{1,15}", job) for job in jobs.split(":")):
-            raise Failure("has no equivalent here: write afterok, afternotok or afterany with job numbers")
+            raise Failure(
+                "has no equivalent here: write singleton, or after, afterok, afternotok, afterany or aftercorr with job numbers"
+            )
         words += [word for job in jobs.split(":") for word in ("--after", f"{job}{how}")]
     return words
 
@@ -270,20 +290,26 @@ def _export(value: str) -> list[str]:
     return [*([] if is_bare(value) else ["--export-all"]), *(word for name in named for word in ("--env", name))]
 
 
+def _begin(value: str) -> list[str]:
+    moment("", value)
+    return ["--begin", value]
+
+
 TRANSLATED: dict[str, Callable[[str], list[str]]] = {
     "array": _array,
+    "begin": _begin,
     "chdir": lambda value: ["--cwd", value],
     "dependency": _dependency,
     "export": _export,
     "hold": lambda value: ["--hold"],
     "job-name": lambda value: ["--name", value],
     "nice": lambda value: _rank(value, -1),
-    "nodes": _nodes,
     "priority": lambda value: _rank(value, 1),
     "time": _time,
 }
 KNOWN = {
     "account", "cpus-per-gpu", "cpus-per-task", "constraint", "error", "input", "mail-type", "mail-user", "mem", "mem-per-cpu",
-    "mem-per-gpu", "no-requeue", "ntasks", "ntasks-per-node", "open-mode", "output", "partition", "requeue", "tasks-per-node",
+    "mem-per-gpu", "no-requeue", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "partition", "requeue",
+    "tasks-per-node",
     *GPUS, *TRANSLATED, *REFUSED, *WITHOUT_EFFECT,
 }  # fmt: skip

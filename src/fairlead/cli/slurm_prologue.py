@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli.failure import Failure
-from fairlead.cli.slurm_options import Options, count, is_bare, tasks
+from fairlead.cli.slurm_options import Given, Options, count, is_bare, nodes, tasks
 from fairlead.client.environment import NEEDED
+from fairlead.failure import Failure
 from fairlead.model.ranges import read_array
 
 VARIABLE = "FAIRLEAD_PROLOGUE"
@@ -33,7 +33,9 @@ def check_body(path: str, text: str, options: Options, command: list[str], prolo
 
     Raises Failure where `srun` would start several processes, or is not provided.
     """
-    found = []
+    found, several_nodes = [], nodes(options) > 1
+    if several_nodes and not re.search(COMMAND.format("srun"), text, re.MULTILINE):
+        raise Failure(f"{options['nodes'].where}: only srun starts something on the other nodes, and it has none: use --nodes=1")
     for match in re.finditer(COMMAND.format("srun"), text, re.MULTILINE):
         where, several = f"{path}:{text.count(chr(10), 0, match.start()) + 1}: srun", tasks(options) > 1
         if several and not re.search(r"\s(-n ?1|--ntasks[= ]1)(?!\S)", match[2]):
@@ -42,9 +44,16 @@ def check_body(path: str, text: str, options: Options, command: list[str], prolo
                 f"{where}: would start {n} processes, and starts one here: use mpirun -n {n}, torchrun --nproc-per-node {n}, "
                 f"or --cpus-per-task={n} for one process"
             )
+        for number in re.findall(r"\s(?:-[nN] ?|--ntasks[= ]|--nodes[= ])([0-9]+)", match[2]) if several_nodes else ():
+            if int(number) != nodes(options):
+                raise Failure(
+                    f"{where}: would start on {number} of the nodes, and starts on each here: omit it, or use --nodes=1"
+                )
         if Path(command[0]).name != "bash":
             raise Failure(f"{where}: only scripts of bash have it here: omit it, or begin with #!/bin/bash")
-    for match in re.finditer(COMMAND.format("scontrol|squeue|sacct|sbatch|scancel|sinfo|sstat"), text, re.MULTILINE):
+    for match in re.finditer(
+        COMMAND.format(r"scontrol(?!\s+show\s+hostname)|squeue|sacct|sbatch|scancel|sinfo|sstat"), text, re.MULTILINE
+    ):
         found.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match[1]}: is no command here")
     for name in sorted({*re.findall(r"\$\{?(SLURM\w+)", text)} - {*re.findall(r"SLURM\w+", prologue)}):
         found.append(f"{path}: ${name}: is not set here")
@@ -65,10 +74,10 @@ def wrapped(command: list[str], shell: str, options: Options, job: Mapping[str, 
 
 def _known(options: Options, job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables that are known at submission."""
-    n = tasks(options)
+    n, each = nodes(options), tasks(options)
     found = {
-        "JOB_NAME": job["name"], "SUBMIT_DIR": Path.cwd(), "NTASKS": n, "NPROCS": n, "TASKS_PER_NODE": n, "NNODES": 1,
-        "JOB_NUM_NODES": 1, "PROCID": 0, "LOCALID": 0, "NODEID": 0, "CLUSTER_NAME": "fairlead",
+        "JOB_NAME": job["name"], "SUBMIT_DIR": Path.cwd(), "NTASKS": n * each, "NPROCS": n * each, "NNODES": n,
+        "JOB_NUM_NODES": n, "TASKS_PER_NODE": f"{each}(x{n})" if n > 1 else each, "LOCALID": 0, "CLUSTER_NAME": "fairlead",
     }  # fmt: skip
     for name, option in (("JOB_PARTITION", "partition"), ("JOB_ACCOUNT", "account"), ("JOB_QOS", "qos")):
         found[name] = options[option].value if option in options else job["queue"] or ""
@@ -85,7 +94,8 @@ def _known(options: Options, job: Mapping[str, Any]) -> dict[str, Any]:
 def _files(options: Options) -> list[str]:
     """Return the lines that open a script's files. Raises Failure for an unknown pattern."""
     lines, paths = [], {name: _path(options, name) for name in ("input", "output", "error") if name in options}
-    to = ">>" if "open-mode" in options and options["open-mode"].value.lower().startswith("a") else ">"
+    appends = nodes(options) > 1 or options.get("open-mode", Given("", "")).value.lower().startswith("a")
+    to = ">>" if appends else ">"
     for name, path in paths.items():
         if name != "input":
             lines.append(f'echo "fairlead: {name} goes to" {path} {">&2" * (name == "error")}')

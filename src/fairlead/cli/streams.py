@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from fairlead.cli.failure import Failure
+from fairlead.failure import Failure
 
 
 class OutputLost(Failure):

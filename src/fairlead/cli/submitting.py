@@ -1,6 +1,7 @@
 """`fairlead submit`: combines the options of the command line, a script and a file, and submits jobs."""
 
 import math
+import os
 import re
 import shlex
 import shutil
@@ -12,25 +13,25 @@ from typing import Any
 
 import typer
 
-from fairlead.cli.failure import Failure
+from fairlead.cli.commands.options import is_given
+from fairlead.cli.elsewhere import add_hint
 from fairlead.cli.job_options import demand, job_request
 from fairlead.cli.many_jobs import read_jobs
+from fairlead.cli.parsing import USAGE
 from fairlead.cli.scheduler import connect
 from fairlead.cli.script_options import ScriptOptions, as_program, beginning, is_script, script_options, shell_of
 from fairlead.cli.slurm_prologue import VARIABLE, check_body, wrapped
 from fairlead.client.connection import Connection
-from fairlead.client.notify import NotifyError, kind_of, request
+from fairlead.client.environment import configured_recipient
+from fairlead.client.notify import EVENTS, NotifyError, recipient, request
 from fairlead.client.service_error import ServiceError
+from fairlead.failure import Failure
 from fairlead.plain_text import plain
 
 NOT_IN_SCRIPTS = ("--when", "--jobs", "--help")
 """Options that a script cannot set."""
 MOST_NOTIFIED = 1000
 """Jobs per notification, at most."""
-
-
-USAGE: type[Exception] = typer.BadParameter.__mro__[1]
-"""UsageError, which Typer does not export."""
 
 
 def read_options(ctx: typer.Context, command: list[str], jobs: str | None) -> list[dict[str, Any]]:
@@ -57,7 +58,6 @@ def read_options(ctx: typer.Context, command: list[str], jobs: str | None) -> li
 
 
 def _labels() -> list[dict[str, str]]:
-    """Return the labels of each node."""
     with connect() as connection:
         return [node["labels"] for node in connection.get("/v1/nodes")["nodes"]]
 
@@ -70,12 +70,7 @@ def _merged(ctx: typer.Context, script: ScriptOptions) -> dict[str, Any]:
     """Return the options of the command line; those not given there are the script's."""
     mine = ctx.params
     theirs = ctx.command.make_context("submit", [*script.slurm, *script.own])
-
-    def is_given(name: str) -> bool:
-        source = ctx.get_parameter_source(name)
-        return source is not None and source.name == "COMMANDLINE"
-
-    return {name: value if is_given(name) else theirs.params[name] for name, value in mine.items()}
+    return {name: value if is_given(ctx, name) else theirs.params[name] for name, value in mine.items()}
 
 
 def _check_line(ctx: typer.Context, where: str, words: list[str]) -> None:
@@ -90,6 +85,7 @@ def _check_line(ctx: typer.Context, where: str, words: list[str]) -> None:
             raise Failure(f"{where} {word}: is no option: write the command on a line of its own, below")
         demand({**theirs.params, "queue": None})
     except USAGE as error:
+        add_hint(error)
         raise Failure(f"{where} {' '.join(words)}: {getattr(error, 'message', error)}") from None
     except Failure as failure:
         text = str(failure)
@@ -112,7 +108,7 @@ def estimate_starts(connection: Connection, bodies: list[dict[str, Any]], lines:
     from fairlead.cli.terminal import print_sentence
 
     irrelevant = (
-        "argv", "cwd", "env", "exported", "encoding", "exit_done", "grace", "signal", "at_most", "fit", "ray", "array",
+        "argv", "cwd", "env", "exported", "encoding", "exit_done", "grace", "signal", "at_most", "fit", "ray", "led", "array",
         "values",
     )  # fmt: skip
     for number, body in enumerate(bodies):
@@ -151,7 +147,7 @@ def check_commands(connection: Connection, bodies: list[dict[str, Any]], lines: 
         for number, (fault, body) in enumerate(zip(found, bodies, strict=True)):
             if fault and not body["after"]:  # a job before it may make the program
                 where = f"{lines[number]}: " if lines else ""
-                raise Failure(f"{where}{fault}; --no-check submits it all the same")
+                raise Failure(f"{where}{fault}; --no-check submits it anyway")
     _warn_once(found, lines)
 
 
@@ -177,7 +173,7 @@ def with_sent(connection: Connection, bodies: list[dict[str, Any]], options: lis
     return found
 
 
-def fetch_files(connection: Connection, job: int, index: int, folder: Path) -> None:
+def fetch_files(connection: Connection, job: int, task: Mapping[str, Any], folder: Path) -> None:
     """Write the files that came back from a task into a folder. Raises Failure."""
     from tarfile import TarError
 
@@ -185,37 +181,52 @@ def fetch_files(connection: Connection, job: int, index: int, folder: Path) -> N
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not fetch(connection, job, index, folder):
-            print(f"fairlead: task {job}.{index} has no files to fetch", file=sys.stderr)
+        if not fetch(connection, job, task["index"], folder):
+            print(f"fairlead: task {job}.{task['known_as']} has no files to fetch, or no longer", file=sys.stderr)
     except (OSError, TarError) as error:
-        raise Failure(f"the files of task {job}.{index} cannot be written to {folder}: {error}") from None
+        raise Failure(f"the files of task {job}.{task['known_as']} cannot be written to {folder}: {error}") from None
 
 
-def submit_all(connection: Connection, bodies: list[dict[str, Any]], notify: list[list[str]], lines: list[str]) -> None:
-    """Submit jobs in one request, print their numbers, and submit the jobs that notify people of their ends.
+def submit_all(connection: Connection, bodies: list[dict[str, Any]], options: list[dict[str, Any]], lines: list[str]) -> None:
+    """Submit jobs in one request, print their numbers, and submit the jobs that notify people of them.
 
-    `notify` has the recipients for each job; each recipient gets one message about all of theirs.
-    `lines` has the place of each job in a file; it is empty for the job of a command line.
+    Each recipient gets one message about all of their jobs, for each event of theirs. `lines` has the place of each job in a
+    file; it is empty for the job of a command line.
     """
-    recipients: dict[str, list[int]] = {}
-    for number, tos in enumerate(notify):
-        for to in dict.fromkeys(tos):
-            recipients.setdefault(to, []).append(number)
-    for to, numbers in recipients.items():
-        try:
-            kind_of(to)
-        except NotifyError as error:
-            raise Failure(f"{f'{lines[numbers[0]]}: notify:' if lines else '--notify'} {error}") from None
+    recipients: dict[tuple[str, str], list[int]] = {}
+    for number, each in enumerate(options):
+        where = f"{lines[number]}: notify:" if lines else "--notify"
+        events = (each.get("notify_on") or "end").split(",")
+        if wrong := [event for event in events if event not in EVENTS]:
+            raise Failure(f"{where.rstrip(':')}-on {wrong[0]!r}: write one or more of {', '.join(EVENTS)}, with commas")
+        for to in dict.fromkeys(each["notify"] or ([_default_recipient(where)] if each.get("notify_on") else [])):
+            try:
+                found = recipient(to)
+            except NotifyError as error:
+                raise Failure(f"{where} {error}") from None
+            for event in [
+                each for each in dict.fromkeys(events) if each != "failure" or "end" not in events
+            ]:  # the end reports it
+                recipients.setdefault((found, event), []).append(number)
+    for numbers in recipients.values():
         if len(numbers) > MOST_NOTIFIED:
             raise Failure(f"--notify: {len(numbers)} jobs are too many for one recipient: at most {MOST_NOTIFIED}")
     path, body = ("/v1/bulk", {"jobs": bodies}) if lines else ("/v1/jobs", bodies[0])
     answer = _post(connection.submit, path, body, lines)
     answers = answer["jobs"] if lines else [answer]
     _warn_once((answer["warning"] for answer in answers), lines)
-    for to, numbers in recipients.items():
-        ended = [answers[number] for number in numbers]
-        connection.submit("/v1/jobs", {**request(to, [each["id"] for each in ended]), "queue": ended[0]["queue"]})
+    for (to, event), numbers in recipients.items():
+        about = [answers[number] for number in numbers]
+        connection.submit("/v1/jobs", {**request(to, event, [each["id"] for each in about]), "queue": about[0]["queue"]})
     print(*(answer["id"] for answer in answers), sep="\n")
+
+
+def _default_recipient(where: str) -> str:
+    """Return who is notified if nobody is named. Raises Failure."""
+    to = configured_recipient()
+    if to is None:
+        raise Failure(f'{where.rstrip(":")}-on: nobody is named: add --notify TO, or notify = "TO" in your client.toml')
+    return to
 
 
 def _warn_once(warnings: Iterable[str | None], lines: list[str]) -> None:
@@ -247,12 +258,17 @@ def command_fault(body: dict[str, Any]) -> str | None:
         return None
     if not Path(folder).is_dir():
         return f"{folder}: no such folder to run in"
+    path = Path(folder, program)
+    if "/" in program and path.is_dir():
+        return f"{program}: is a folder, not a program"
+    if "/" in program and path.exists() and not os.access(path, os.X_OK):
+        return f"{program}: is not executable: chmod +x {shlex.quote(program)}, or name its interpreter before it"
+    if path.exists() if "/" in program else shutil.which(program, path=body["env"].get("PATH")):
+        return None
+    if len(program.split()) > 1:
+        return f"{program!r} is one word, and no such program: omit the quotes, or write sh -c {shlex.quote(program)}"
     if not program or "{" in program:  # refused by the scheduler; depends on the task's index
         return None
-    if "/" not in program:
-        if shutil.which(program, path=body["env"].get("PATH")):
-            return None
-        if len(body["argv"]) == 1 and len(program.split()) > 1:
-            return f"{program!r} is one word, and no such program: omit the quotes, or write sh -c {shlex.quote(program)}"
-        return f"{program}: no such program" + f"; write ./{program} for the file in the folder" * Path(folder, program).is_file()
-    return None if Path(folder, program).exists() else f"{program}: no such file in {folder}"
+    if "/" in program:
+        return f"{program}: no such file in {folder}"
+    return f"{program}: no such program" + f"; write ./{program} for the file in the folder" * path.is_file()

@@ -6,36 +6,35 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fairlead.cli.failure import Failure
 from fairlead.cli.up import UpOptions, check_start
 from fairlead.data_folder import home_folder
-from fairlead.model.documents import DocumentError
-from fairlead.scheduler.admission import Refused
+from fairlead.failure import Failure
 
 RUNNING = Path("/run/systemd/system")
 """Exists where systemd runs."""
-
 _UNIT = """\
 [Unit]
-Description=fairlead, a fair scheduler for everybody on this machine
+Description=fairlead, {what}
 After=network-online.target nss-user-lookup.target
 Wants=network-online.target
 
 [Service]
-# Started when it answers; the first start compiles for a minute or two.
-Type=notify
-TimeoutStartSec=15min
-ExecStart={command}
-ExecReload={program} --url unix:///run/fairlead/socket reload
-# A restart of the scheduler leaves the tasks alone: they run on under their supervisor, and are adopted.
+{how}
 KillMode=process
 Delegate=yes
-Restart=always
-RestartSec=2
+Restart={restart}
 
 [Install]
 WantedBy=multi-user.target
 """
+
+_SCHEDULER = """\
+# Started when it answers; a large journal is read first.
+Type=notify
+TimeoutStartSec=15min
+ExecStart={command}
+ExecReload={program} --url unix:///run/fairlead/socket reload
+# A restart of the scheduler leaves the tasks alone: they run on under their supervisor, and are adopted."""
 
 
 def install_unit(unit: Path, options: UpOptions) -> None:
@@ -45,32 +44,12 @@ def install_unit(unit: Path, options: UpOptions) -> None:
     """
     if options.config is None or not options.config.exists():
         raise Failure(f"{options.config}: no such file: write it first; an empty file gives everybody a queue of their own")
-    try:
-        options = check_start(options)
-    except (DocumentError, Refused) as error:
-        raise Failure(str(error)) from None
+    options = check_start(options)
     program = str(Path(sys.argv[0]).absolute())
     command = [program, "up", "--system", *_arguments(options)]
-    _install(unit, _UNIT.format(command=shlex.join(command).replace("%", "%%"), program=program), command)
-
-
-_NODE_UNIT = """\
-[Unit]
-Description=fairlead, this machine as a node of a scheduler elsewhere
-After=network-online.target nss-user-lookup.target
-Wants=network-online.target
-
-[Service]
-ExecStart={command}
-# Tasks run on under their supervisor.
-KillMode=process
-Delegate=yes
-Restart=on-failure
-RestartSec=5
-
-[Install]
-WantedBy=multi-user.target
-"""
+    how = _SCHEDULER.format(command=_in_a_unit(command), program=program)
+    what = "a fair scheduler for everybody on this machine"
+    _install(unit, _UNIT.format(what=what, how=how, restart="always\nRestartSec=2"), command)
 
 
 def install_node_unit(unit: Path, address: str, home: Path | None, config: Path | None, any_uid: bool) -> None:
@@ -79,7 +58,13 @@ def install_node_unit(unit: Path, address: str, home: Path | None, config: Path 
     given = [f"--{name}={path.absolute()}" for name, path in where.items() if path is not None]
     given += ["--any-uid"] * any_uid
     command = [str(Path(sys.argv[0]).absolute()), "node", "join", address, *given]
-    _install(unit, _NODE_UNIT.format(command=shlex.join(command).replace("%", "%%")), command)
+    how = f"ExecStart={_in_a_unit(command)}\n# Tasks run on under their supervisor."
+    what = "this machine as a node of a scheduler elsewhere"
+    _install(unit, _UNIT.format(what=what, how=how, restart="on-failure\nRestartSec=5"), command)
+
+
+def _in_a_unit(command: list[str]) -> str:
+    return shlex.join(command).replace("%", "%%")
 
 
 def _install(unit: Path, text: str, command: list[str]) -> None:

@@ -11,13 +11,12 @@ from rich.text import Text
 from fairlead.cli.terminal import print_sentence, width
 from fairlead.model.quantity import format_share, round_quantity
 from fairlead.model.specs import written
-from fairlead.plain_text import listed, plain
+from fairlead.plain_text import listed, moment, plain
 from fairlead.policies import HALF_LIVES
-from fairlead.text_tables import PlainTable, folded, printed, with_names_cut
+from fairlead.text_tables import GAP, PlainTable, folded, printed, with_names_cut
 
 WITHOUT_TERMINAL = 200
 """Columns of a listing that goes to a pipe or a file."""
-
 MOST_LEAVES = 40
 """Leaves of one queue shown on a terminal without --all."""
 MOST_SKIPPED = 10
@@ -103,8 +102,6 @@ _LEFT_OUT = (">past use", "", "offered", "guarantee", "limit")
 """Columns that are dropped if the table is too wide, in this order."""
 _WHERE_ANY = ("offered", "guarantee", "limit", "claims")
 _VECTORS = ("used", "offered", "guarantee", "limit")
-GAP = 2
-"""Terminal columns between two columns of a table."""
 LONGEST_NAME = 30
 
 
@@ -163,7 +160,6 @@ def fewer(queues: list[dict[str, Any]], most: int | None) -> tuple[list[dict[str
 
 
 def _above(name: str) -> str:
-    """Return the name of the parent queue."""
     return name.rpartition("/")[0] or "/"
 
 
@@ -307,14 +303,18 @@ def log_table(entries: list[dict[str, Any]]) -> Table:
     return table
 
 
-def moment(at: float) -> str:
-    """Format a moment in local time, to the second."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+def why_text(found: dict[str, Any]) -> str:
+    """Describe why a job waits, and until when if that is a time."""
+    begins = f": {moment(found['begins_at'])}, in {span(found['begins_at'] - time.time())}" if "begins_at" in found else ""
+    return f"{found['text']}{begins}"
 
 
 def why_lines(found: dict[str, Any]) -> list[str]:
     """Describe why a job waits, and when it should start."""
-    lines = [f"job {found['job']}: {found['text']}", *(found[key] for key in ("claim", "safety", "output") if key in found)]
+    lines = [
+        f"job {found['job']}: {why_text(found)}",
+        *(found[key] for key in ("calls", "claim", "safety", "output") if key in found),
+    ]
     lines += [kept_for_it(found["reserved"])] if "reserved" in found else []
     lines += [kept_until(kept) for kept in found.get("kept", [])[:3]]
     return lines + [f"expected: {found['when']['text']}"] * (found["when"]["reason"] not in ("over", "running"))

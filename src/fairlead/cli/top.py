@@ -97,13 +97,13 @@ def _job(connection: Connection, path: str, stream: str) -> Seen:
     job = connection.get(path)
     why = {**connection.get(f"{path}/why"), "when": connection.get(f"{path}/when")} if job["waiting"] else {}
     tasks = [connection.get(f"{path}/tasks", status=status, limit=1)["tasks"] for status in ("failed", "running", "succeeded")]
-    task = next((some[0]["index"] for some in tasks if some), 0)
+    task = next((some[0] for some in tasks if some), {"index": 0, "known_as": 0})
     try:
-        data = connection.get_bytes(f"{path}/tasks/{task}/output/{stream}", last=LOG_BYTES) if any(tasks) else b""
+        data = connection.get_bytes(f"{path}/tasks/{task['index']}/output/{stream}", last=LOG_BYTES) if any(tasks) else b""
         log = data.decode(errors="replace")
     except ServiceError as error:  # it is another's
         log = str(error)
-    return {"job": job, "why": why, "task": task, "stream": stream, "log": log}
+    return {"job": job, "why": why, "task": task["known_as"], "stream": stream, "log": log}
 
 
 @contextlib.contextmanager

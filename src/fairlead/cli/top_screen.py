@@ -1,4 +1,4 @@
-"""The screen of `fairlead top`, as pure functions of a snapshot and of the keys pressed."""
+"""The pages of `fairlead top`, as pure functions of a snapshot and of the keys pressed."""
 
 import re
 from collections import deque
@@ -10,10 +10,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.tables import job_table, listed_cards, plain_table
-from fairlead.cli.top_pages import page_rows
+from fairlead.cli.job import job_lines
+from fairlead.cli.tables import how_busy, job_table, listed_cards, node_table, plain_table, why_lines
+from fairlead.cli.usage import added_up, resources_of, usage_table
 from fairlead.model.quantity import round_quantity
-from fairlead.plain_text import plain
+from fairlead.plain_text import plain, plain_lines
+from fairlead.text_tables import in_lines, printed
 
 HISTORY = 600
 """Samples kept of each queue's share."""
@@ -22,7 +24,6 @@ MOST_NODES = 4
 """Nodes of which the cards are shown."""
 PAGE = 10
 """Rows that PageUp and PageDown scroll by."""
-
 Seen = dict[str, Any]
 """A snapshot of the scheduler: its status, queues, nodes and jobs."""
 History = dict[str, deque[float]]
@@ -269,7 +270,6 @@ def _left_out(view: View, seen: Seen, more_queues: int, more_jobs: int) -> str:
 
 
 def _keys(view: View) -> str:
-    """Describe the keys."""
     if view.typing:
         return f"/{view.wanted}▏  Enter keeps it, Esc clears it"
     if view.cancels:
@@ -289,5 +289,43 @@ def bar(share: float, width: int) -> Text:
 
 
 def sparkline(values: Iterable[float], top: float) -> str:
-    """Draw values from 0 to `top`, a character each."""
     return "".join(LEVELS[round(value / top * (len(LEVELS) - 1))] if top else LEVELS[0] for value in values)
+
+
+def page_rows(page: str, seen: Seen, first: int, width: int, height: int) -> list[Text]:
+    """Return the lines of a page that fit, from `first` on."""
+    made = {"job": _job, "nodes": _nodes, "people": _people, "gpus": _card_page}[page](seen, width)
+    begin = max(0, min(first, len(made) - height))
+    return [Text(line, no_wrap=True, overflow="ellipsis") for line in made[begin : begin + height]]
+
+
+def _lines(table: Table, empty: str, width: int) -> list[str]:
+    return printed(table, width=width).splitlines() if table.row_count else [empty]
+
+
+def _job(seen: Seen, width: int) -> list[str]:
+    found = seen["job"]
+    sentences = why_lines(found["why"]) if found["why"] else []
+    waits = [line for each in sentences for line in in_lines(plain(each), width).splitlines()]
+    log = f"the end of what task {found['task']} wrote to std{found['stream']}:\n{plain_lines(found['log'])}"
+    return [*job_lines(found["job"]), "", *waits, *([""] if waits else []), *log.splitlines()]
+
+
+def _nodes(seen: Seen, width: int) -> list[str]:
+    return _lines(node_table(seen["nodes"]), "no nodes yet", width)
+
+
+def _people(seen: Seen, width: int) -> list[str]:
+    sums = added_up(seen["usage"], ["user"])
+    return ["over the last day", *_lines(usage_table(sums, ["user"], resources_of(sums), width), "no usage", width)]
+
+
+def _card_page(seen: Seen, width: int) -> list[str]:
+    table = plain_table("node", ">card", "status", "job", "user", "queue", ">busy", ">memory")
+    for node in seen["nodes"]:
+        for card in node.get("cards", []):  # a scheduler of an older version reports none
+            job = "" if card["job"] is None else f"{card['job']}.{card['task']}"
+            memory = card.get("memory") and "/".join(round_quantity("memory", card[x]) for x in ("memory_used", "memory"))
+            whose = card["user"] or "", card["queue"] or ""
+            table.add_row(node["name"], str(card["card"]), card["status"], job, *whose, how_busy([card]), memory or "unknown")
+    return _lines(table, "no node has GPUs", width)

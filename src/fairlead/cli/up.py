@@ -1,7 +1,6 @@
 """`fairlead up`: checks its options, runs the scheduler, and reports its start and stop."""
 
 import contextlib
-import gc
 import importlib.util
 import logging
 import os
@@ -62,7 +61,6 @@ class UpOptions(NamedTuple):
     drop_nodes: Sequence[str] = ()
     engine: str = "local"
     ray_address: str | None = None
-    try_nodes: int | None = None
     lost_after: float = LOST_AFTER_SECONDS
     mesos: str | None = None
     mesos_principals: Path | None = None
@@ -144,9 +142,8 @@ def _release(version: str) -> list[int]:
 def _engine(options: UpOptions, home: Path, configuration: Configuration, say: Callable[[str], None]) -> EngineMaker | None:
     """Return the maker of the engine; None for the local engine."""
     if options.engine == "local":
-        for name, value in (("--ray-address", options.ray_address), ("--try", options.try_nodes)):
-            if value is not None:
-                raise Refused(f"{name}: needs --engine ray")
+        if options.ray_address is not None:
+            raise Refused("--ray-address: needs --engine ray")
         return _joined_engine(options, home, configuration) if options.nodes is not None else None
     if options.nodes is not None:
         raise Refused("--nodes: with --engine ray the nodes are Ray's: leave one of them out")
@@ -154,31 +151,20 @@ def _engine(options: UpOptions, home: Path, configuration: Configuration, say: C
         raise Refused("--engine ray: Ray is not installed here: pip install 'fairlead[ray]'")
     if configuration.nodes:
         raise Refused(f"{options.config}: [[node]]: with --engine ray the nodes are Ray's: remove these")
-    from fairlead.engines.ray.engine import RayEngine
-    from fairlead.engines.ray.trial import Trial, ask_for_tokens
+    from fairlead.engines.ray import RayEngine, host_towards
+    from fairlead.engines.remote.engine import Serving
+    from fairlead.engines.remote.members import LeasePolicy
 
     make_home(home)
-    folder, after_leaving = None, lambda: None
     if options.system:
         os.environ["RAY_AUTH_MODE"] = "token"  # else anyone who reaches Ray could run commands as root
-    if options.try_nodes is not None:
-        if options.ray_address is not None:
-            raise Refused("--try starts a Ray cluster here, and --ray-address names another: give one of them")
-        say(f"starting a Ray cluster of {options.try_nodes} nodes on this machine, unless it runs")
-        if options.system:
-            ask_for_tokens(home)
-        trial = Trial(home)
-        address, folder, after_leaving = trial.start(options.try_nodes), home / "nodes", trial.end
-    else:
-        address = _ray_address(options)
+    address = _ray_address(options)
     say(f"using the nodes of the Ray cluster at {address}")
-    return lambda wake: RayEngine(
-        home, wake, address, options.lost_after, GRACE, folder, as_people=options.system, after_leaving=after_leaving
-    )
+    policy = LeasePolicy(options.lost_after, GRACE)
+    return lambda wake: RayEngine(Serving(home, wake, policy, (host_towards(address), 0), options.system), address)
 
 
 def _joined_engine(options: UpOptions, home: Path, configuration: Configuration) -> EngineMaker:
-    """Return the maker of the engine of this machine and those that join."""
     from fairlead.engines.remote.engine import Serving
     from fairlead.engines.remote.joined import JoinedEngine
     from fairlead.engines.remote.joining import DEFAULT_PORT as NODES_PORT
@@ -190,7 +176,7 @@ def _joined_engine(options: UpOptions, home: Path, configuration: Configuration)
     if len(configuration.nodes) > 1:
         raise Refused(f"{options.config}: [[node]]: with --nodes this machine is one node: name one")
     own = configuration.nodes[0] if configuration.nodes else this_machine(configuration.system)
-    policy = LeasePolicy(options.lost_after, GRACE, vouched=False)
+    policy = LeasePolicy(options.lost_after, GRACE)
     where = options.socket or SYSTEM_SOCKET
     checkpoints = where.with_name(f"{where.name}.checkpoints") if options.system else None
     make_home(home)
@@ -208,8 +194,8 @@ def _ray_address(options: UpOptions) -> str:
         raise Refused(f"auto: `ray start` has left no address in {started}: write the head's HOST:PORT, such as 10.0.0.1:6379")
     if not named:
         raise Refused(
-            "--engine ray: which Ray cluster? Name its head with --ray-address HOST:PORT or RAY_ADDRESS, start one with "
-            "`ray start --head`, or try four nodes on this machine with --try 4"
+            "--engine ray: which Ray cluster? Name its head with --ray-address HOST:PORT or RAY_ADDRESS, or start one with "
+            "`ray start --head`"
         )
     host, _, port = named.rpartition(":")
     if named.startswith("ray://"):
@@ -329,7 +315,6 @@ def _write(line: str) -> None:
 def _ready(
     say: Callable[[str], None], home: Path, urls: list[str], engine: LiveEngine, configuration: Configuration, everybody: bool
 ) -> None:
-    gc.freeze()  # start-up data stays for good; collecting through it would block answers for 0.1 s
     for node in engine.nodes[:8]:
         capacity = "  ".join(f"{name} {round_quantity(name, amount)}" for name, amount in node.capacity.items())
         say(f"node {node.name}: {capacity}")

@@ -8,13 +8,16 @@ from typing import Any
 
 from rich.table import Table
 
-from fairlead.cli.failure import Failure
 from fairlead.cli.job_options import seconds
 from fairlead.cli.over_time import REPORT_TIMEOUT_SECONDS
 from fairlead.cli.scheduler import connect, print_json
-from fairlead.cli.tables import moment, plain_table, show
+from fairlead.cli.tables import WITHOUT_TERMINAL, show
+from fairlead.cli.terminal import width
+from fairlead.failure import Failure
 from fairlead.model.quantity import BYTE_RESOURCES, round_quantity
 from fairlead.model.used import together
+from fairlead.plain_text import moment
+from fairlead.text_tables import GAP, needed_width, new_table, with_names_cut
 
 GIB = 2**30
 KEYS = ("user", "queue", "job", "day", "week")
@@ -45,7 +48,7 @@ def print_usage(by: str, since: str, until: str | None, as_csv: bool, as_json: b
     begin = f"since {moment(found['since'])}" + (f" until {moment(found['until'])}" if until else "")
     print(begin if found["complete"] else f"{begin}, where the journal begins")
     hours = (found["until"] - found["since"]) / 3600 if keys == ["queue"] else None
-    show(usage_table(sums, keys, resources, hours), "no usage")
+    show(usage_table(sums, keys, resources, width(WITHOUT_TERMINAL), hours), "no usage")
 
 
 def _moment(option: str, text: str) -> float:
@@ -86,39 +89,55 @@ def _hours(resource: str, amount: float) -> float:
     return amount / (GIB if resource in BYTE_RESOURCES else 1000)
 
 
-def _unit(resource: str) -> str:
-    return f"{resource} GiB·h" if resource in BYTE_RESOURCES else f"{resource}·h"
-
-
 def usage_table(
-    sums: dict[tuple[str, ...], dict[str, Any]], keys: list[str], resources: list[str], hours: float | None = None
+    sums: dict[tuple[str, ...], dict[str, Any]], keys: list[str], resources: list[str], width: int, hours: float | None = None
 ) -> Table:
-    """Return a row per key; with the hours of the period also what queues were entitled to and had, in parts of the cluster."""
-    columns = [*(f">{_unit(name)}" for name in resources), ">cpu·h used", ">lost", ">peak", ">waiting"]
-    table = plain_table(*keys, ">tasks", ">failed", *columns, *([">entitled", ">had"] if hours else []))
-    for key, row in sums.items():
-        asked, lost = (row[kind].get("cpu", 0.0) for kind in ("asked", "lost"))
-        table.add_row(
-            *(name or "(others)" for name in key),
-            str(row["tasks"]),
-            str(row["failed"]),
-            *(f"{_hours(each, row['asked'].get(each, 0.0)):.2f}" for each in resources),
-            f"{row['cpu_hours']:.2f}",
-            f"{lost / asked:.0%}" if asked else "",
-            round_quantity("memory", row["peak_memory"]) if row["peak_memory"] else "",
-            str(row.get("waiting") or ""),  # a scheduler of an older version reports none
-            *([f"{row['entitled'] / hours:.1%}", f"{row['got'] / hours:.1%}"] if hours else []),
-        )
+    """Return a row per key; with the hours of the period also what queues were entitled to and had, in parts of the cluster.
+
+    Columns of `_LEFT_OUT` that do not fit in `width` are dropped, which a line below the table says.
+    """
+    rows = [*sums.values()]
+    columns = {name: [key[k] or "(others)" for key in sums] for k, name in enumerate(keys)}
+    columns |= {f">{name}": [str(row[name]) for row in rows] for name in ("tasks", "failed")}
+    for name in resources:
+        unit = " GiB" * (name in BYTE_RESOURCES)
+        columns[f">{name}{unit}·h"] = [f"{_hours(name, row['asked'].get(name, 0.0)):.2f}" for row in rows]
+    columns[">cpu·h used"] = [f"{row['cpu_hours']:.2f}" for row in rows]
+    asked, lost = ([row[kind].get("cpu", 0.0) for row in rows] for kind in ("asked", "lost"))
+    columns[">lost"] = [f"{part / whole:.0%}" if whole else "" for part, whole in zip(lost, asked, strict=True)]
+    columns[">peak"] = [round_quantity("memory", row["peak_memory"]) if row["peak_memory"] else "" for row in rows]
+    if any(row.get("calls") for row in rows):  # a scheduler of an older version reports none
+        columns[">calls"] = [str(row["calls"] or "") for row in rows]
+    columns[">waiting"] = [str(row.get("waiting") or "") for row in rows]
+    if hours:
+        columns |= {
+            f">{name}": [f"{row[of] / hours:.1%}" for row in rows] for name, of in (("entitled", "entitled"), ("had", "got"))
+        }
+    left = []
+    for name in _LEFT_OUT:
+        if name in columns and sum(needed_width(*column) + GAP for column in columns.items()) - GAP > width:
+            left.append(name.removeprefix(">"))
+            del columns[name]
+    table = new_table(*columns)
+    if left:
+        table.caption, table.caption_justify = f"left out: {', '.join(left)}; --json has all", "left"
+    for cells in zip(*with_names_cut(columns, width).values(), strict=True):
+        table.add_row(*cells)
     return table
+
+
+_LEFT_OUT = (">calls", ">peak", ">waiting", ">failed", ">cpu·h used", ">lost")
+"""Columns that are dropped if the table is too wide, in this order."""
 
 
 def _write_csv(sums: dict[tuple[str, ...], dict[str, Any]], keys: list[str], resources: list[str]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     hours = [f"{kind}_{name}_hours" for kind in ("asked", "lost") for name in resources]
     shares = ["entitled_share_hours", "had_share_hours"] if "user" not in keys and "job" not in keys else []
-    writer.writerow([*keys, "tasks", "failed", *hours, "used_cpu_hours", "peak_memory_bytes", "waiting", *shares])
+    used = ["used_cpu_hours", "peak_memory_bytes", "waiting", "calls", "call_hours"]
+    writer.writerow([*keys, "tasks", "failed", *hours, *used, *shares])
     for key, row in sums.items():
         amounts = [round(_hours(each, row[kind].get(each, 0.0)), 6) for kind in ("asked", "lost") for each in resources]
         more = [round(row[name], 6) for name in ("entitled", "got")][: len(shares)]
-        rest = row["cpu_hours"], row["peak_memory"] or 0, row.get("waiting", 0)
+        rest = row["cpu_hours"], row["peak_memory"] or 0, row.get("waiting", 0), row.get("calls", 0), row.get("call_hours", 0.0)
         writer.writerow([*key, row["tasks"], row["failed"], *amounts, *rest, *more])

@@ -4,20 +4,19 @@ import re
 import sys
 from pathlib import Path
 
-from fairlead.cli.failure import Failure
+from fairlead.failure import Failure
 
 MARKS = (":::", "::::")
 OWN = ("parallel", "sem")
 """Programs for which the marks are arguments."""
-
 _PLACE = re.compile(r"\{(//|/\.|/|\.)?\}")
-_NUMBERED = re.compile(r"\{[0-9]{1,3}(//|/\.|/|\.)?\}")
+_NUMBERED = re.compile(r"\{([0-9]{1,3})(//|/\.|/|\.)?\}")
 
 
 def with_lists(command: list[str]) -> tuple[list[str], list[list[str]]]:
     """Split a command into the command of a task, in which ``{1}``, ``{2}``, ... stand for words, and the lists of words.
 
-    ``{}`` becomes the words of all lists. Without any such place they come last. Raises Failure.
+    ``{}`` is the word of the one list, or becomes those of all. Without any such place they come last. Raises Failure.
     """
     if not command or Path(command[0]).name in OWN or not any(word in MARKS for word in command):
         return command, []
@@ -28,8 +27,12 @@ def with_lists(command: list[str]) -> tuple[list[str], list[list[str]]]:
         for unknown, instead in (("{#}", ", or {index}, which counts from 0"), ("{%}", "")):
             if unknown in word:
                 raise Failure(f"{word!r}: {unknown} is unknown: write {{}}, {{1}} or {{1.}}{instead}")
+        if len(lists) > 1 and (wrong := [found for found in _NUMBERED.finditer(word) if int(found[1]) not in numbers]):
+            raise Failure(f"{word!r}: {wrong[0][0]}: the lists after the command are {{1}} to {{{len(lists)}}}")
     if not any(_PLACE.search(word) or _NUMBERED.search(word) for word in own):
         own = [*own, "{}"]
+    if len(lists) == 1:
+        return own, lists
     words = []
     for word in own:
         if _PLACE.fullmatch(word):

@@ -1,14 +1,14 @@
 """The client for asyncio."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from fairlead.client.calls_under_way import CallFuture
+from fairlead.client.call_future import CallFuture
 from fairlead.client.executor import Client
 from fairlead.client.jobs import SubmittedJob
 from fairlead.client.options import CallOptions, names_options
@@ -29,9 +29,15 @@ class AsyncClient:
 
     @names_options
     def __init__(
-        self, home: Path | str | None = None, *, working_dir: Path | str | None = None, **options: Unpack[CallOptions]
+        self,
+        home: Path | str | None = None,
+        *,
+        working_dir: Path | str | None = None,
+        progress: bool = False,
+        preload: Sequence[str] = (),
+        **options: Unpack[CallOptions],
     ) -> None:
-        self._client = Client(home, working_dir=working_dir, **options)
+        self._client = Client(home, working_dir=working_dir, progress=progress, preload=preload, **options)
 
     async def submit(
         self,
@@ -57,7 +63,7 @@ class AsyncClient:
         caller, call_options = self._client._caller, replace(self._client.options, **options)
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
         elements = zip(*iterables, strict=False)
-        if not caller.can_lease(call_options):
+        if call_options.are_counted():
             futures = [caller.call(call_options, fn, each, {}) for each in elements]
             try:
                 for future in futures:

@@ -1,16 +1,16 @@
-"""Makes a program's calls: on leased workers, or as tasks, which are sent and whose results are received in a thread each.
+"""Makes a program's calls on leased workers, whose tasks are requested and heard of in a thread each.
 
-A call is a task if it needs what only a task has, or if workers cannot reach this program: see docs/calls.md.
 Both threads start with the first call, and end when no more can come. A program that is interrupted cancels all its calls and
 waits for none.
 """
 
 import atexit
-import pickle
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -18,33 +18,49 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairlead.calls import wire
 from fairlead.calls.payloads import LARGEST_PAYLOAD
-from fairlead.client.calls_under_way import CallFuture, CallsUnderWay, Waiting, alike
+from fairlead.client.call_future import CallFuture, TaskId
 from fairlead.client.connection import Connection
 from fairlead.client.jobs import OVER
+from fairlead.client.lease import MOST_KEPT_BYTES, Lease
 from fairlead.client.leases import Leases
 from fairlead.client.mapped import Mapped
 from fairlead.client.options import Options
-from fairlead.client.results import SchedulerGone, fail, set_outcome
+from fairlead.client.relays import PAUSE_SECONDS, Relays
+from fairlead.client.repeated import Repeated
+from fairlead.client.results import SchedulerGone, error_of, fail
 from fairlead.client.service_error import ServiceError
 from fairlead.client.session import Session
 from fairlead.interrupts import handle_interrupts, wait_until
 
 if TYPE_CHECKING:
     from fairlead.client.code_folder import PackedCode
+    from fairlead.client.progress import ProgressBar
 
 T = TypeVar("T")
 CLOSE_SECONDS = 0.8
 """How long an interrupted program waits to close its session; the scheduler also closes silent sessions."""
+Asked = tuple[Lease, Options, str]
 
 
 class Caller:
-    """Sends the calls of one program over a connection, which it closes at the end; `code` is sent with them."""
+    """Makes the calls of one program over a connection, which it closes at the end; `code` is sent with them.
 
-    def __init__(self, connection: Connection, code: "PackedCode | None" = None) -> None:
-        self._connection = connection
-        self.session = Session(connection, code)
-        self._calls = CallsUnderWay()
-        self.leases = Leases(self._ask, self._tasks_waiting, self._as_task, self._guard)
+    `preload` are modules that workers import before they take calls.
+    """
+
+    def __init__(
+        self, connection: Connection, code: "PackedCode | None" = None, progress: bool = False, preload: Sequence[str] = ()
+    ) -> None:
+        self._connection, self._bar = connection, _bar() if progress else None
+        self.session = Session(connection, code, preload)
+        self.leases = Leases(self._ask, self._cancel, self._guard)
+        self._relays = Relays(connection, self.session, self.leases, self._guard)
+        self._changed = threading.Condition()  # guards what follows
+        self._to_ask: list[Asked] = []
+        self._repeated = Repeated()
+        self._put, self._dropped = 0, deque[int]()  # bytes of values that are kept, and of those dropped since
+        self._unanswered = False  # a request is under way
+        self._by_task: dict[TaskId, Lease] = {}
         self._closed = False
         self._ended = False  # no call will change any more
         self._end = SimpleQueue[None]()  # an interrupt can leave an Event locked, but not this
@@ -54,18 +70,31 @@ class Caller:
 
     def call(self, options: Options, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture[T]:
         """Submit a call; see :meth:`fairlead.Client.submit`."""
-        packed = wire.pack((fn, args, kwargs))
-        if wire.size(packed) > LARGEST_PAYLOAD // 2:
-            raise ValueError(
-                f"a call of {wire.size(packed) >> 20} MiB: at most {LARGEST_PAYLOAD >> 21} MiB: pass the name of a file"
-            )
-        name = _name(fn)
+        packed = _checked(self._repeated.pack((fn, args, kwargs)))
         future: CallFuture[T] = CallFuture(self.cancel, self.stop)
-        if self.can_lease(options):
-            self.leases.add(options, name, future, packed)
-        else:
-            self._as_task(options, name, future, packed)
+        if self._bar is not None:
+            self._bar.add(1)
+            future.add_done_callback(self._bar.future_ended)
+        self.leases.add(options, _name(fn), future, packed)
         return future
+
+    def start(self, options: Options) -> None:
+        """Have a worker start before there are calls; if it cannot, they fail with the reason."""
+        self.leases.add(options, "start", CallFuture(self.cancel, self.stop), wire.pack((str, (), {})))
+
+    def put(self, value: Any) -> wire.Kept:
+        """Keep a value at workers; see :meth:`fairlead.Client.put`."""
+        kept = wire.Kept(_checked(wire.pack(value)))
+        size = wire.size(kept.packed)
+        with self._changed:
+            while self._dropped:
+                self._put -= self._dropped.popleft()
+            if self._put + size > MOST_KEPT_BYTES:
+                there = self._put >> 20
+                raise ValueError(f"{there} MiB of values are kept, and at most {MOST_KEPT_BYTES >> 20} MiB can be: drop a handle")
+            self._put += size
+        weakref.finalize(kept, self._dropped.append, size).atexit = False
+        return kept
 
     def map(
         self,
@@ -74,70 +103,25 @@ class Caller:
         elements: Iterable[tuple[Any, ...]],
         on_arrival: Callable[[], object] = lambda: None,
     ) -> Mapped:
-        """Submit the calls of a map, which `can_lease`."""
+        """Submit the calls of a map, several in one message."""
         mapped = Mapped(fn, elements, lambda: CallFuture(self.cancel, self.stop), self.leases.lock, on_arrival)
+        mapped.pack_arguments = self._repeated.pack
+        if self._bar is not None:
+            self._bar.add(mapped.total)
+            mapped.on_made = self._bar.ended
         if mapped.items:
             self.leases.add_map(options, _name(fn), mapped)
         return mapped
 
-    def can_lease(self, options: Options) -> bool:
-        alone = options.retries or options.time_limit is not None or options.gpu or "gpu" in options.resources
-        return not alone and self._connection.is_local() and not self.leases.unreachable
-
-    def _ask(self, options: Options, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> CallFuture[Any]:
-        """Submit a task that is a lease."""
-        future: CallFuture[Any] = CallFuture(self.cancel, self.stop)
-        self._as_task(options, name, future, wire.pack((function, arguments, {})))
-        return future
-
-    def _as_task(self, options: Options, name: str, future: CallFuture[Any], packed: wire.Packed) -> None:
-        """Submit a call as a task of its own."""
-        parts = wire.parts(packed)
-        call = parts[0] if len(parts) == 1 else pickle.dumps((wire.call, (parts,), {}))
-        with self._calls.changed:  # so that shutdown finds the threads of accepted calls
-            self._calls.add(Waiting(future, call, options, name))
-            if not self._threads:
-                self._threads = [
-                    threading.Thread(target=self._guard, args=(target,), name=f"fairlead-{role}", daemon=True)
-                    for role, target in (("send", self._send), ("hear", self._hear))
-                ]
-                for thread in self._threads:
-                    thread.start()
-
-    def _tasks_waiting(self) -> int:
-        """Return how many tasks wait at the scheduler."""
-        return int(self._connection.get("/v1/status")["waiting"])
-
     def cancel(self, future: CallFuture[Any]) -> bool:
         """Cancel a call that has not started. Return True if it is cancelled."""
-        if not self._withdraw(future) and not future.done():
-            assert future.task is not None
-            try:
-                if future.running() or not self.session.cancel(future.task):
-                    return future.cancelled()
-            except ServiceError:  # unknown: its events will tell
-                return future.cancelled()
-        self._cancelled(future)
+        if self.leases.withdraw(future):
+            _cancelled(future)
         return future.cancelled()
 
     def stop(self, future: CallFuture[Any]) -> bool:
         """Cancel a call, or stop its process if it runs. Return True if there was something to stop."""
-        if self._withdraw(future):
-            self._cancelled(future)
-            return True
-        if future.done():
-            return False
-        stopped = self.leases.stop(future)
-        if stopped is not None:
-            return stopped
-        assert future.task is not None
-        try:
-            return self.session.cancel(future.task, only_waiting=False)
-        except ServiceError:  # unknown: its events will tell
-            return False
-
-    def _withdraw(self, future: CallFuture[Any]) -> bool:
-        return self.leases.withdraw(future) or self._calls.withdraw(future)
+        return self.cancel(future) or (not future.done() and bool(self.leases.stop(future)))
 
     def stop_all(self, futures: Iterable[CallFuture[Any]]) -> None:
         """Stop the calls that are not done, in the background."""
@@ -147,12 +131,11 @@ class Caller:
 
     def abandon(self) -> None:
         """Cancel all calls, including running ones, without waiting: the program is interrupted."""
-        why = "the program was interrupted"
-        for future in self.leases.break_off(SchedulerGone(why)) | self._calls.break_off(why):
+        for future in self.leases.break_off(SchedulerGone("the program was interrupted")):
             if future.running():
                 fail(future, CancelledError("the program was interrupted while it ran"))
             else:
-                self._cancelled(future)
+                _cancelled(future)
         self._set_ended()
         closing = threading.Thread(target=self.session.close, name="fairlead-close", daemon=True)
         closing.start()
@@ -160,44 +143,45 @@ class Caller:
 
     def shutdown(self, wait: bool, cancel_futures: bool) -> None:
         """Accept no more calls; see :meth:`concurrent.futures.Executor.shutdown`."""
-        after = RuntimeError("cannot schedule new futures after shutdown")
-        self.leases.close(after, self._close)
+        self.leases.close(RuntimeError("cannot schedule new futures after shutdown"), self._close)
         if cancel_futures:
-            for pending in (self.leases.pending, self._calls.pending):
-                for future in pending():
-                    future.cancel()
-        threads = {*self._threads, self.leases.thread}
-        if wait and threads != {None} and threading.current_thread() not in threads:  # a callback cannot wait for itself
+            for future in self.leases.pending():
+                future.cancel()
+        if wait and threading.current_thread() not in {
+            *self._threads,
+            *self._relays.threads,
+            self.leases.thread,
+        }:  # a callback cannot wait for itself
             try:
                 wait_until(self._has_ended)
-                wait_until(self.leases.have_ended)  # one of their threads may still close the session
             except KeyboardInterrupt:
                 self.abandon()
                 raise
 
     def _close(self) -> None:
-        """Accept no more tasks: all leases have ended."""
-        self._calls.close()
-        self._close_if_over()
-        if not self._threads:
-            self._set_ended()
+        """All leases have ended, and none will be requested."""
+        self._set_ended()
+        self.session.close()
+        self._connection.close()
 
     def _set_ended(self) -> None:
-        self._ended = True
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        if self._bar is not None:
+            self._bar.stop()
         self._end.put(None)
 
     def _has_ended(self, seconds: float) -> bool:
         if not self._ended:
             with suppress(Empty):
                 self._end.get(timeout=seconds)
-        return self._ended
+        return self._ended and self.leases.have_ended(seconds)
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Run a thread's work; if it fails, fail all futures rather than let them wait for ever."""
         try:
             work()
-            if work == self._hear:
-                self._set_ended()
         except ServiceError as error:
             self._break_off(str(error))
         except BaseException as error:
@@ -205,93 +189,121 @@ class Caller:
             raise
 
     def _break_off(self, why: str) -> None:
-        for future in self.leases.break_off(SchedulerGone(why)) | self._calls.break_off(why):
+        for future in self.leases.break_off(SchedulerGone(why)):
             fail(future, SchedulerGone(why))
         self._set_ended()
 
-    def _send(self) -> None:
-        while batch := self._calls.next_batch():
-            if self.session.id is None:
-                self.session.open()
-                with self._calls.changed:
-                    self._calls.changed.notify_all()
-            groups = alike(batch)
-            try:
-                self._submit(groups)
-            except ServiceError:
-                if len(groups) == 1:
-                    raise
-                for group in groups:  # find the one that is refused
-                    self._submit([group])
+    # -- leases -----------------------------------------------------------------------------------------------------
 
-    def _submit(self, groups: list[list[Waiting]]) -> None:
+    def _ask(self, lease: Lease, options: Options, name: str) -> None:
+        with self._changed:
+            self._to_ask.append((lease, options, name))
+            self._changed.notify_all()
+            if not self._threads:
+                self._threads = [
+                    threading.Thread(target=self._guard, args=(target,), name=f"fairlead-{role}", daemon=True)
+                    for role, target in (("send", self._send), ("hear", self._hear))
+                ]
+                for thread in self._threads:
+                    thread.start()
+
+    def _cancel(self, leases: list[Lease], only_waiting: bool) -> bool:
+        """Cancel the tasks of leases once they are accepted; not those that run if `only_waiting`. Return whether one was."""
+        with self._changed:
+            while any(each.task is None and not each.over for each in leases) and not self._ended:
+                self._changed.wait()
+        with suppress(ServiceError):  # unknown: its events will tell
+            return self.session.cancel([each.task[0] for each in leases if each.task is not None], only_waiting)
+        return False
+
+    def _send(self) -> None:
+        while batch := self._next_batch():
+            if self.session.id is None:
+                self.session.open(self.leases.address, self.leases.secret)
+            try:
+                self._request(batch)
+            except ServiceError:
+                if len(batch) == 1:
+                    raise
+                for each in batch:  # find the one that is refused
+                    self._request([each])
+            with self._changed:
+                self._unanswered = False
+                self._changed.notify_all()
+
+    def _next_batch(self) -> list[Asked]:
+        """Wait for leases to request; return none if no more can come."""
+        with self._changed:
+            while not self._to_ask and not self._ended:
+                self._changed.wait()
+            batch, self._to_ask = self._to_ask, []
+            self._unanswered = bool(batch)
+            return batch if not self._ended else []
+
+    def _request(self, batch: list[Asked]) -> None:
         try:
-            jobs = self.session.submit(groups)
+            jobs = self.session.request(batch)
         except ServiceError as error:
-            if error.status is None or len(groups) > 1:
+            if error.status is None or len(batch) > 1:
                 raise
-            self._calls.refused(groups[0])
-            for waiting in groups[0]:
-                fail(waiting.future, error)
-        else:
-            self._calls.placed(groups, jobs)
+            self.leases.ended(batch[0][0], error)
+            return
+        with self._changed:
+            for job, (lease, _, _) in zip(jobs, batch, strict=True):
+                lease.task = job, 0
+                self._by_task[job, 0] = lease
+            self._changed.notify_all()
 
     def _hear(self) -> None:
-        with self._calls.changed:
-            while self.session.id is None and not self._calls.broken and not self._calls.are_over():
-                self._calls.changed.wait()
-        while not self._calls.broken and not self._close_if_over():
+        with self._changed:
+            while self.session.id is None and not self._ended:
+                self._changed.wait()
+        while not self._ended:
             try:
-                events = self.session.next_events()
+                events, relays = self.session.next_events(*self.leases.counts())
             except ServiceError:
-                if self._closed:
+                if self._ended:
                     return
                 raise
-            ready = []
+            if relays and not self._relays.begin() and not events:
+                time.sleep(PAUSE_SECONDS)
             for event in events:
-                event["body"] = self.session.result(event)
-                future = self._calls.at((event["job"], event["index"]))
-                if future is not None:
-                    ready.append((future, event))
-            for future, event in ready:
-                self._happened(future, event)
-            self._calls.over(future for future, event in ready if event["status"] in OVER)
+                self._happened(event)
 
-    def _happened(self, future: CallFuture[Any], event: dict[str, Any]) -> None:
-        if future.done():
-            return
-        if event["status"] not in OVER and future.running():
-            future.on_restart()
-        if event["status"] == "waiting":
-            return
-        if event["status"] == "cancelled":
-            self._cancelled(future)
-        elif not future.running() and not future.set_running_or_notify_cancel():
-            return
-        if event["status"] == "cancelled" and not future.done():
-            future.set_exception(CancelledError(f"call {event['job']}.{event['index']} was cancelled while it ran"))
-        elif event["status"] in ("succeeded", "failed"):
-            set_outcome(future, event)
+    def _happened(self, event: dict[str, Any]) -> None:
+        task = event["job"], event["index"]
+        with self._changed:
+            while self._unanswered and task not in self._by_task and not self._ended:
+                self._changed.wait()
+            lease = self._by_task.pop(task, None) if event["status"] in OVER else self._by_task.get(task)
+        error = error_of(event)
+        if lease is not None and event["status"] in OVER:
+            self.leases.ended(lease, error)
+        elif lease is not None and event["reason"] is not None and error is not None:
+            self.leases.ended_early(lease, error, waits=event["status"] == "waiting")
+        elif lease is not None and event["status"] == "due":
+            self.leases.is_due(lease)
+        elif lease is not None and event["status"] == "preempted":
+            lease.preempted = True
 
-    def _cancelled(self, future: CallFuture[Any]) -> None:
-        """Mark a call that will never run as cancelled."""
-        if future.cancel_here():
-            with self._calls.changed:
-                if future._state == "CANCELLED":
-                    future.set_running_or_notify_cancel()
-                self._calls.over([future])
 
-    def _close_if_over(self) -> bool:
-        """Close the session if no call can come any more. Return True if so."""
-        with self._calls.changed:
-            over, first = self._calls.are_over() or bool(self._calls.broken), not self._closed
-            self._closed = over
-        if over and first:
-            if not self._calls.broken:
-                self.session.close()
-            if not self._threads:
-                self._connection.close()
-        return over
+def _checked(packed: wire.Packed) -> wire.Packed:
+    """Raise ValueError if what is to be sent is too large."""
+    if wire.size(packed) > LARGEST_PAYLOAD // 2:
+        raise ValueError(f"a call of {wire.size(packed) >> 20} MiB: at most {LARGEST_PAYLOAD >> 21} MiB: pass the name of a file")
+    return packed
+
+
+def _cancelled(future: CallFuture[Any]) -> None:
+    """Mark a call that will never run as cancelled."""
+    if future.cancel_here() and future._state == "CANCELLED":
+        future.set_running_or_notify_cancel()
+
+
+def _bar() -> "ProgressBar":
+    from fairlead.client.progress import ProgressBar
+
+    return ProgressBar()
 
 
 def _name(fn: Callable[..., Any]) -> str:

@@ -11,11 +11,11 @@ import ssl
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from urllib.parse import urlencode
 
 from fairlead.client.address import NotTrusted, connect_to, find, is_local_port, is_starting, tls_context, trusted_host
@@ -28,6 +28,15 @@ TIMEOUT_SECONDS = 90.0
 """How long one answer may take."""
 MOST_IDLE = 8
 """Connections kept open between requests, at most."""
+STREAM_BYTES = 2**18
+
+
+class Body(Protocol):
+    """Bytes, or an object that yields its bytes in pieces, as often as it is sent."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 class Connection:
@@ -72,10 +81,24 @@ class Connection:
         """POST a submission with a new idempotency key."""
         return self.post(path, body, key=uuid.uuid4().hex)
 
-    def put(self, path: str, body: bytes, **query: Any) -> Any:
+    def put(self, path: str, body: Body, **query: Any) -> Any:
         """PUT bytes."""
         where = f"{path}?{urlencode(query)}" if query else path
-        return json.loads(self._request("PUT", where, {"Content-Type": "application/octet-stream"}, body))
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(body))}
+        return json.loads(self._request("PUT", where, headers, body))
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """GET bytes as they come; the request is not repeated. Raises ServiceError, HTTPException, OSError."""
+        connection = self._open()
+        try:
+            connection.request("GET", path, headers=self._bearer())
+            response = connection.getresponse()
+            if response.status >= 300:
+                _checked(response.status, response.read(), has_token=bool(self._bearer()))
+            while data := response.read1(STREAM_BYTES):
+                yield data
+        finally:
+            connection.close()
 
     def delete(self, path: str) -> Any:
         """DELETE a resource."""
@@ -99,11 +122,11 @@ class Connection:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _request(self, method: str, path: str, headers: dict[str, str], body: bytes | None = None) -> bytes:
+    def _request(self, method: str, path: str, headers: dict[str, str], body: Body | None = None) -> bytes:
         until = time.monotonic() + self.retry_seconds
         if not self._answered:
             self._await_start(until)
-        bearer = {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
+        bearer = self._bearer()
         while True:
             try:
                 response, content = self._exchange(method, path, headers | bearer, body)
@@ -120,6 +143,9 @@ class Connection:
                     raise self._unreachable(error) from None
                 time.sleep(0.2)
 
+    def _bearer(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
+
     def _await_start(self, until: float) -> None:
         """Wait while the scheduler is starting. Raises ServiceError after `until`."""
         socket = self._address.socket
@@ -133,7 +159,7 @@ class Connection:
                 )
             time.sleep(0.02)
 
-    def _exchange(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> tuple[HTTPResponse, bytes]:
+    def _exchange(self, method: str, path: str, headers: dict[str, str], body: Body | None) -> tuple[HTTPResponse, bytes]:
         """Send one request, over an idle connection or a new one. Raises NotTrusted, HTTPException, OSError."""
         connection = self._open()
         try:

@@ -5,16 +5,18 @@ import json
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
 
+from fairlead.calls import wire
+from fairlead.client.call_future import CallFuture
 from fairlead.client.caller import Caller
-from fairlead.client.calls_under_way import CallFuture
 from fairlead.client.connection import Connection
 from fairlead.client.environment import needed_environment
 from fairlead.client.jobs import SubmittedJob
@@ -40,6 +42,10 @@ class Client(Executor):
     working_dir : Path or str, optional
         A folder of code. A copy of its present content is sent, and calls run in that copy. By default, calls import code
         from this program's paths on their node.
+    progress : bool
+        Show a bar on standard error: how many calls have ended, of how many.
+    preload : sequence of str
+        Modules that each worker imports before it takes calls. The first worker starts with the client, not with the first call.
     **options
         Default options of calls: see :class:`Options`.
 
@@ -60,12 +66,22 @@ class Client(Executor):
 
     @names_options
     def __init__(
-        self, home: Path | str | None = None, *, working_dir: Path | str | None = None, **options: Unpack[CallOptions]
+        self,
+        home: Path | str | None = None,
+        *,
+        working_dir: Path | str | None = None,
+        progress: bool = False,
+        preload: Sequence[str] = (),
+        **options: Unpack[CallOptions],
     ) -> None:
+        if isinstance(preload, str):
+            raise TypeError(f"preload={preload!r}: a list of modules: preload=[{preload!r}]")
         self.options = Options(**options)
         self._connection = Connection(Path(home) if home is not None else None, retry_seconds=60.0)
         self._connection.get("/v1/status")
-        self._caller = Caller(self._connection, _packed(working_dir) if working_dir is not None else None)
+        self._caller = Caller(self._connection, _packed(working_dir) if working_dir is not None else None, progress, preload)
+        if preload:
+            self._caller.start(self.options)
 
     # -- the executor ----------------------------------------------------------------------------------------------
 
@@ -88,7 +104,8 @@ class Client(Executor):
         Returns
         -------
         concurrent.futures.Future
-            Its ``stop()`` also stops a running call. It raises ServiceError for a call that no node that is up could hold.
+            Its ``stop()`` also stops a running call; ``task`` is the job and index that runs it, and `fairlead logs` takes its
+            ``log`` to print what it wrote. It raises ServiceError for a call that no node that is up could hold.
 
         Raises
         ------
@@ -130,6 +147,15 @@ class Client(Executor):
         else:
             self.shutdown()
 
+    def put(self, value: Any) -> wire.Kept:
+        """Keep a value at workers: calls that the handle is given to, also in other arguments, get the value.
+
+        It is sent once to each worker that needs it, and kept there until the lease ends. Calls share it and must not change it;
+        arrays of more than 1 MiB in it are read-only. Raises ValueError for more than 512 MiB, or 8 GiB with the other handles
+        that exist.
+        """
+        return self._caller.put(value)
+
     def capacity(self) -> int:
         """Return how many calls with this client's options fit on the empty nodes; at least 1."""
         demand = parse_quantities(self.options.request()["demand"])
@@ -154,13 +180,17 @@ class Client(Executor):
         env: dict[str, str] | None = None,
         export_all: bool = False,
         gang: bool = False,
+        nodes: int | None = None,
         exit_done: bool = False,
         grace: float | None = None,
         signal: str = "SIGTERM",
         revocable: bool = False,
         fit: Literal["", "pack", "spread"] = "",
         ray: bool = False,
-        after: Iterable["int | SubmittedJob | tuple[int, str]"] = (),
+        begin: datetime | float | None = None,
+        retry_delay: float = 0.0,
+        singleton: bool = False,
+        after: Iterable["int | str | SubmittedJob | tuple[int | str, str]"] = (),
         strict: bool = False,
         **options: Unpack[CallOptions],
     ) -> SubmittedJob:
@@ -182,6 +212,8 @@ class Client(Executor):
             Send the rest of this program's environment too; it is deleted when the job ends.
         gang : bool
             Start all tasks at once, or none.
+        nodes : int, optional
+            Instead of `tasks`: a gang with a task on each of this many nodes.
         exit_done : bool
             A task that is preempted and then exits 0 has succeeded; otherwise it starts again.
         grace, signal : float, optional, and str
@@ -192,8 +224,15 @@ class Client(Executor):
             Choice among nodes with room: "" for the first, "pack" for the fullest, "spread" for the emptiest.
         ray : bool
             The command is a Ray program, and `tasks` are the bundles of its placement group: see :mod:`fairlead.ray`.
+        begin : datetime or float, optional
+            Time before which it does not start; a number is seconds since the epoch.
+        retry_delay : float
+            Seconds before a failed task starts again; they double with each failure, up to an hour.
+        singleton : bool
+            Start once all your earlier jobs of its name have ended.
         after : iterable
-            Jobs that must have succeeded first; (job, "failure") or (job, "end") for other ends.
+            Jobs that must have succeeded first, by number or name; (job, "failure") or (job, "end") for other ends. With
+            (job, "index"), each task waits for the success of the task of the same index.
         strict : bool
             Refuse a job that no node could hold.
         **options
@@ -217,9 +256,9 @@ class Client(Executor):
         body |= {"argv": _words(argv), "cwd": str(cwd) if cwd is not None else str(Path.cwd()), "env": sent}
         body |= {"exported": exported, "name": name, "gang": gang, "strict": strict}
         body |= {"exit_done": exit_done, "grace": grace, "signal": signal, "revocable": revocable, "fit": fit, "ray": ray}
-        body["after"] = [_after(each) for each in after]
-        if tasks is not None:
-            body["tasks"] = tasks
+        body |= {"retry_delay": retry_delay, "singleton": singleton, "after": [_after(each) for each in after]}
+        body["begin"] = begin.timestamp() if isinstance(begin, datetime) else begin
+        body |= {key: value for key, value in (("tasks", tasks), ("nodes", nodes)) if value is not None}
         answer = self._connection.submit("/v1/jobs", body)
         if answer["warning"]:
             warnings.warn(f"fairlead: {answer['warning']}", stacklevel=2)
@@ -260,7 +299,7 @@ class _View(Executor):
         if chunksize is not None and chunksize < 1:
             raise ValueError("chunksize: at least 1")
         caller, elements = self._client._caller, zip(*iterables, strict=False)
-        if chunksize is None and not more and caller.can_lease(self._options):
+        if chunksize is None and not more and not self._options.are_counted():
             mapped = caller.map(self._options, fn, elements)
             self._mine.add(mapped.whole)
             return mapped.results(timeout)
@@ -300,7 +339,7 @@ def _words(argv: Iterable[str]) -> list[str]:
     return list(argv)
 
 
-def _after(each: "int | SubmittedJob | tuple[int, str]") -> dict[str, Any]:
+def _after(each: "int | str | SubmittedJob | tuple[int | str, str]") -> dict[str, Any]:
     if isinstance(each, tuple):
         return {"job": each[0], "how": each[1]}
     return {"job": each.id if isinstance(each, SubmittedJob) else each}

@@ -4,10 +4,13 @@ import math
 import os
 from collections.abc import Iterator
 
-from fairlead.calls.lease import SLICE_SECONDS
+from fairlead.calls.wire import SLICE_SECONDS
 from fairlead.client.lease import Kind, Lease, Leased
 from fairlead.client.mapped import Mapped
 from fairlead.client.options import Options
+
+MOST_ASKED = 50
+"""Leases of one shape that wait to be granted, at most."""
 
 
 class Shape:
@@ -18,6 +21,7 @@ class Shape:
         self.single = Kind()
         self.maps: list[Mapped] = []
         self.leases: list[Lease] = []
+        self.most_asked = MOST_ASKED
         self._turn = 0
 
     def kinds(self) -> "list[Kind]":
@@ -64,8 +68,21 @@ class Shape:
                 seconds += count * kind.mean
         return min(backlog, unknown + running + math.ceil(seconds / SLICE_SECONDS))
 
-    def asked(self) -> int:
-        return sum(not lease.connected and not lease.given_up for lease in self.leases)
+    def asked(self) -> list[Lease]:
+        """Return the requests for leases that wait."""
+        return [lease for lease in self.leases if not lease.connected and not lease.given_up]
+
+    def withdraw(self) -> list[Lease]:
+        """Give up the requests that wait, as others are due: the next one waits behind theirs. Return what is to be cancelled."""
+        given_up = self.asked() if self.most_asked > 1 else []
+        self.most_asked = 1
+        for lease in given_up:
+            lease.given_up = True
+        return given_up
+
+    def granted(self) -> None:
+        """Let more requests wait: one was granted."""
+        self.most_asked = min(MOST_ASKED, 2 * self.most_asked)
 
     def missing_chunk(self) -> "Mapped | None":
         """Return a map of which a worker could have more calls now."""

@@ -15,27 +15,11 @@ POLL_SECONDS = 50.0
 
 
 def job_request(
-    *,
-    queue: str | None,
-    cpu: float | str,
-    memory: float | str,
-    gpu: float | str,
-    resources: dict[str, Any],
-    priority: int,
-    retries: int,
-    time_limit: float | None,
-    on: dict[str, Any],
+    *, cpu: float | str, memory: float | str, gpu: float | str, resources: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
-    """Return the part of a request that all kinds of jobs share."""
+    """Return the part of a request that all kinds of jobs share; `more` has its fields other than the demand."""
     demand = {"cpu": cpu, "memory": memory, "gpu": gpu, **resources}
-    return {
-        "demand": {name: quantity for name, quantity in demand.items() if quantity not in (0, "0")},
-        "queue": queue,
-        "priority": priority,
-        "retries": retries,
-        "time_limit": time_limit,
-        "on": on,
-    }
+    return {"demand": {name: quantity for name, quantity in demand.items() if quantity not in (0, "0")}, **more}
 
 
 def encoded(texts: dict[str, Any]) -> dict[str, Any]:
@@ -97,8 +81,14 @@ class SubmittedJob:
 
     def wait(self, timeout: float | None = None) -> JobInfo:
         """Wait until the job has ended. Raises TimeoutError after `timeout` seconds."""
-        (found,) = wait_for(self._connection, [self.id], timeout)
-        return found
+        until = time.monotonic() + timeout if timeout is not None else None
+        while True:
+            left = POLL_SECONDS if until is None else max(0.0, min(POLL_SECONDS, until - time.monotonic()))
+            info: JobInfo = self._connection.get(f"/v1/jobs/{self.id}", wait=left)
+            if info["status"] in OVER:
+                return info
+            if left == 0:
+                raise TimeoutError(f"job {self.id} is {info['status']} after {timeout:g} seconds")
 
     def why(self) -> Why:
         """Explain why the job is waiting."""
@@ -131,19 +121,3 @@ class SubmittedJob:
         while piece := self._connection.get_bytes(path, offset=sum(map(len, pieces))):
             pieces.append(piece)
         return b"".join(pieces)
-
-
-def wait_for(connection: Connection, jobs: Sequence[int], timeout: float | None = None) -> list[JobInfo]:
-    """Wait until jobs have ended. Raises TimeoutError after `timeout` seconds."""
-    until = time.monotonic() + timeout if timeout is not None else None
-    found: list[JobInfo] = []
-    for job in jobs:
-        while True:
-            left = POLL_SECONDS if until is None else max(0.0, min(POLL_SECONDS, until - time.monotonic()))
-            info: JobInfo = connection.get(f"/v1/jobs/{job}", wait=left)
-            if info["status"] in OVER:
-                found.append(info)
-                break
-            if left == 0:
-                raise TimeoutError(f"job {job} is {info['status']} after {timeout:g} seconds")
-    return found

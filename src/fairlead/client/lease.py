@@ -1,19 +1,22 @@
 """A lease of a worker as its program sees it, and the messages with calls that it is sent. See docs/calls.md."""
 
-import os
-import signal
-import socket
 import time
+import weakref
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from fairlead.calls import wire
-from fairlead.calls.lease import FLUSH, SLICE_SECONDS
-from fairlead.client.calls_under_way import CallFuture
+from fairlead.calls.direct import DirectWorker
+from fairlead.calls.stream import PATIENCE, Frame, Stream
+from fairlead.calls.wire import SLICE_SECONDS
+from fairlead.client.call_future import CallFuture, TaskId
 
 MOST_AHEAD = 64
 """Messages sent to one worker, at most."""
+MOST_KEPT_BYTES = 8 * 2**30
+"""Bytes of values that a program has put, at most."""
 
 
 class Kind:
@@ -39,10 +42,11 @@ class Kind:
 class Leased:
     """A message for a leased worker: a call, or several of a map."""
 
-    def __init__(self, kind: Kind, future: CallFuture[Any], packed: wire.Packed) -> None:
-        self.kind, self.future, self.packed = kind, future, packed
+    def __init__(self, kind: Kind, future: CallFuture[Any], packed: wire.Packed, retries: int = 0) -> None:
+        self.kind, self.future, self.packed, self.retries = kind, future, packed, retries
         self.began = self.hurried = False  # its future is running; its worker was asked for what it has
         self.seconds = 0.0  # estimated when it was sent
+        self.is_stopped = False  # it is to be taken back from a relay, or stopped once it runs
 
     def count(self) -> int:
         """Return how many calls it has."""
@@ -52,60 +56,138 @@ class Leased:
         """Receive the results of its calls so far; the worker starts no more of them."""
 
 
-class Lease:
-    """A lease, from the request on; `task` is the future of its task.
+class RelayedWorker:
+    """A worker that is reached over a relay; what it has not read it returns as UNREAD when it is asked.
 
-    line, process : from the worker, and its pidfd; None and -1 while not connected
-    calls, copy : where calls are sent, and a copy of the worker's end
+    `id` is its relay's. `changed` is called when there is something to send.
+    """
+
+    def __init__(self, relay: int, changed: Callable[[], None]) -> None:
+        self.id, self._changed = relay, changed
+        self.stream, self.heard_at = Stream(), time.monotonic()
+        self._is_asked = False
+
+    def ask_for_life(self) -> None:
+        """Send a relay that is silent what it has to answer: the number of a message."""
+        if time.monotonic() - self.heard_at > PATIENCE / 4 and not self.stream.owes():
+            self._say(0, wire.SEEN)
+
+    def pieces(self, frames: list[Frame]) -> Iterator[bytes]:
+        """Yield the bytes of messages. The relay takes them, so it is alive."""
+        for frame in frames:
+            for piece in frame.pieces(self.stream.seen):
+                yield piece
+                self.heard_at = time.monotonic()
+
+    def send(self, number: int, kind: int, packed: wire.Packed) -> bool:
+        self._is_asked = False
+        self._say(number, kind, packed)
+        return True
+
+    def withdraw(self) -> list[wire.Message]:
+        if not self._is_asked:
+            self._is_asked = True
+            self._say(0, wire.WITHDRAW)
+        return []
+
+    def hurry(self) -> None:
+        self._say(0, wire.HURRY)
+
+    def finish(self) -> None:
+        self._is_asked = True
+        self._say(0, wire.FINISH)
+
+    def close(self) -> None:
+        self.stream.cut()
+
+    def _say(self, number: int, kind: int, packed: wire.Packed = wire.EMPTY) -> None:
+        self.stream.send(number, kind, packed)
+        self._changed()
+
+
+class Lease:
+    """A lease, from the request on.
+
+    task : its task, once it is accepted; `over` once that has ended, and `error` why
+    worker : None while not connected
+    relayed : the worker, if a relay ever connected
     sent : the messages that are not answered, by number
+    kept : the values that its worker has, by number
+    dropped : those that the program dropped, which the worker is to drop
     ahead : the seconds that they take, by estimate
     lost : started messages of a worker that is gone
+    early : why the worker before ended, if its task started again
+    stopped : how its process ended, once it was ended for what it did
+    due : True once others are due: it ends between two calls
+    preempted : True once it is cancelled for others, as the program did not hear that it was due
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.task: CallFuture[Any]
-        self.line: socket.socket | None = None
-        self.calls: socket.socket | None = None
-        self.copy: socket.socket | None = None
-        self.process = -1
+        self.task: TaskId | None = None
+        self.over = False
+        self.early: BaseException | None = None
+        self.error: BaseException | None = None
+        self.worker: DirectWorker | RelayedWorker | None = None
+        self.relayed: RelayedWorker | None = None
         self.sent: dict[int, Leased] = {}
+        self.kept: dict[int, weakref.ref[wire.Kept]] = {}
+        self.dropped: deque[int] = deque()
         self.ahead = 0.0
         self.lost: list[Leased] = []
-        self.given_up = self.connected = False
+        self.given_up = self.connected = self.finished = self.due = self.preempted = False
+        self.stopped = ""
         self.since = self.heard_at = 0.0
 
-    def connect(self, line: socket.socket, process: int) -> None:
-        """Give a worker the socket that its calls come from."""
-        calls, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        calls.setblocking(False)
-        theirs.setblocking(False)
-        with suppress(OSError):  # it has ended, which is heard
-            socket.send_fds(line, [b"\0"], [theirs.fileno()])
-        line.setblocking(False)
-        self.line, self.calls, self.copy, self.process = line, calls, theirs, process
+    def name(self) -> str:
+        """Return the name of its task."""
+        return "{}.{}".format(*self.task or (0, 0))
+
+    def connect(self, worker: DirectWorker | RelayedWorker) -> None:
+        self.worker, self.finished, self.kept, self.dropped = worker, False, {}, deque()
         self.connected, self.since, self.heard_at = True, time.monotonic(), time.monotonic()
+        self.early = None
 
     def takes_calls(self) -> bool:
-        return self.calls is not None
+        return self.worker is not None and not self.finished
 
     def has_room(self, seconds: float) -> bool:
         """Return whether a message that takes so long may be sent."""
-        return not self.sent or (len(self.sent) < MOST_AHEAD and self.ahead + seconds <= SLICE_SECONDS)
+        if not self.sent:
+            return True
+        late = time.monotonic() - self.heard_at > SLICE_SECONDS
+        return not late and len(self.sent) < MOST_AHEAD and self.ahead + seconds <= SLICE_SECONDS
 
     def send(self, number: int, leased: Leased) -> bool:
-        """Send a message; return False if its socket is full, or it has ended, which is heard."""
-        assert self.calls is not None
-        try:
-            wire.send(self.calls, number, wire.CALL, leased.packed)
-        except OSError:
+        """Send a message; return False if there is no room for it, or the worker has ended, which is heard."""
+        assert self.worker is not None
+        if not self._send_drops(self.worker) or not self._send_kept(self.worker, leased.packed):
+            return False
+        if not self.worker.send(number, wire.CALL, leased.packed):
             return False
         if not self.sent:
             self.heard_at, self.ahead = time.monotonic(), 0.0
-        leased.future.task, leased.hurried = self.task.task, False
+        leased.future.task, leased.hurried = self.task, False
         leased.seconds = leased.kind.seconds(leased.count())
         self.ahead += leased.seconds
         self.sent[number] = leased
+        return True
+
+    def _send_kept(self, worker: DirectWorker | RelayedWorker, packed: wire.Packed) -> bool:
+        """Send the values that a message needs; return False if there is no room for one."""
+        for value in packed.needs:
+            if value.number not in self.kept:
+                if not self._send_kept(worker, value.packed) or not worker.send(value.number, wire.KEEP, value.packed):
+                    return False
+                self.kept[value.number] = weakref.ref(value, partial(_drop, self.dropped, value.number))
+        return True
+
+    def _send_drops(self, worker: DirectWorker | RelayedWorker) -> bool:
+        """Let the worker drop the values that the program dropped; return False if there is no room."""
+        while self.dropped:
+            if not worker.send(self.dropped[0], wire.DROP, wire.EMPTY):
+                return False
+            self.kept.pop(self.dropped.popleft(), None)
         return True
 
     def answered(self, number: int) -> Leased | None:
@@ -116,21 +198,17 @@ class Lease:
             self.ahead -= leased.seconds
         return leased
 
+    def unread(self, number: int) -> Leased | None:
+        """Remove a message that its worker did not start."""
+        leased = self.sent.pop(number, None)
+        if leased is not None:
+            self.ahead -= leased.seconds
+        return leased
+
     def withdraw(self) -> list[Leased]:
-        """Take back the messages that the worker has not read."""
-        unread: list[Leased] = []
-        while self.copy is not None:
-            try:
-                message = socket.recv_fds(self.copy, wire.HEAD_BYTES, 1)
-            except OSError:
-                break
-            for fd in message[1]:
-                os.close(fd)
-            if not message[0]:
-                break
-            unread.append(self.sent.pop(wire.number(message[0])))
-            self.ahead -= unread[-1].seconds
-        return unread
+        """Take back the messages that the worker has not read, or ask a relay for them."""
+        unread = self.worker.withdraw() if self.worker is not None else []
+        return [leased for message in unread if (leased := self.unread(message.number)) is not None]
 
     def running(self) -> Leased | None:
         """Return the message whose calls the worker makes."""
@@ -145,23 +223,23 @@ class Lease:
         running = self.running()
         if running is not None:
             running.hurried = True
-        with suppress(OSError):
-            signal.pidfd_send_signal(self.process, FLUSH)
+        if self.worker is not None:
+            self.worker.hurry()
 
     def finish(self) -> None:
         """Send no more calls; the worker answers those that it has, and ends the lease."""
-        if self.calls is not None:
-            self.calls.close()
-            self.calls = None
+        if self.takes_calls() and self.worker is not None:
+            self.worker.finish()
+        self.finished = True
 
     def disconnect(self) -> None:
-        """Close all sockets: the worker has ended, and what it had started is lost."""
-        self.finish()
+        """The worker has ended, and what it had started is lost."""
         self.lost += self.sent.values()
         self.sent = {}
-        for each in (self.line, self.copy):
-            if each is not None:
-                each.close()
-        if self.process >= 0:
-            os.close(self.process)
-        self.line, self.copy, self.process = None, None, -1
+        if self.worker is not None:
+            self.worker.close()
+        self.worker = None
+
+
+def _drop(dropped: deque[int], number: int, _: object) -> None:
+    dropped.append(number)

@@ -1,9 +1,10 @@
-"""Leased workers: calls go to them directly, over Unix sockets of this machine. See docs/calls.md.
+"""Leased workers: calls go to them over Unix sockets of this machine, or over relays. See docs/calls.md.
 
 One thread hears workers and decides how many leases are needed; threads that submit calls also send them. No future is resolved
 while the lock is held, because callbacks may submit more calls.
 """
 
+import math
 import os
 import selectors
 import socket
@@ -12,60 +13,55 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from fairlead.calls import lease as worker_side
 from fairlead.calls import wire
-from fairlead.calls.lease import SLICE_SECONDS
-from fairlead.client.calls_under_way import CallFuture
+from fairlead.calls.direct import DirectWorker
+from fairlead.calls.stream import PATIENCE, Frame
+from fairlead.calls.wire import SLICE_SECONDS
+from fairlead.client.call_future import CallFuture
 from fairlead.client.growth import Shape
-from fairlead.client.lease import MOST_AHEAD, Lease, Leased
+from fairlead.client.lease import MOST_AHEAD, Lease, Leased, RelayedWorker
 from fairlead.client.mapped import Mapped
 from fairlead.client.options import Options
-from fairlead.client.results import CallFailed, SchedulerGone, fail, raised_in_worker
+from fairlead.client.results import CallFailed, SchedulerGone, fail, failed, raised_in_worker
 from fairlead.client.service_error import ServiceError
+from fairlead.sockets import abstract_names, uid_of_peer
 
 IDLE_SECONDS = 0.2
 """How long a lease is kept without calls."""
 SHORTEST_SECONDS = 0.5
-"""How long a lease lasts at least, while it has calls, although others wait."""
+"""How long a lease lasts at least, while it has calls, although others are due."""
+LONGEST_SECONDS = 3600.0
+"""How long a lease lasts at most, between two calls: the journal has its calls when it ends."""
 TEND_SECONDS = 0.005
 """Between two decisions about how many leases are needed."""
-MOST_ASKED = 50
-"""Leases of one shape that wait to be granted, at most."""
 
 
 class Leases:
     """The leased workers of one program.
 
-    Parameters
-    ----------
-    ask : callable
-        Submits a task by options, name, function and arguments.
-    others_wait : callable
-        Returns how many tasks wait for resources in total.
-    fall_back : callable
-        Submits a call as a task of its own, if workers cannot reach this program.
-    guard : callable
-        Does a thread's work, and fails all calls if that fails.
+    ask : requests a task for a lease
+    cancel : cancels the tasks of leases, but with `only_waiting` none that runs; returns whether it did cancel one
+    guard : does a thread's work, and fails all calls if that fails
     """
 
     def __init__(
         self,
-        ask: Callable[[Options, str, Callable[..., Any], tuple[Any, ...]], CallFuture[Any]],
-        others_wait: Callable[[], int],
-        fall_back: Callable[[Options, str, CallFuture[Any], wire.Packed], None],
+        ask: Callable[[Lease, Options, str], None],
+        cancel: Callable[[list[Lease], bool], bool],
         guard: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._ask, self._others_wait, self._fall_back, self._guard = ask, others_wait, fall_back, guard
+        self._ask, self._cancel, self._guard = ask, cancel, guard
+        self.address, self.secret = f"fairlead-{abstract_names()}-{uuid.uuid4().hex[:24]}", uuid.uuid4().hex
+        self.to_send = threading.Event()  # there is something for relays
         self.lock = threading.RLock()
         self._shapes: dict[str, Shape] = {}
         self._by_number: dict[int, tuple[Shape, Lease]] = {}
         self._number = 0
         self.thread: threading.Thread | None = None
-        self._waiting_tasks = 0
         self._broken = False  # all calls were given up
         self._packing = False  # a thread pickles messages of maps
         self._sleeps = False  # the thread may sleep for longer than a slice
@@ -74,12 +70,11 @@ class Leases:
         self._then: list[Callable[[], None]] = []
         self._over: Callable[[], None] | None = None
         self.closed: Exception | None = None
-        self.unreachable = False
 
     def add(self, options: Options, name: str, future: CallFuture[Any], packed: wire.Packed) -> None:
         """Queue a call. Raises the reason if no more are accepted."""
         with self._adding(options, name) as shape:
-            shape.single.waiting.append(Leased(shape.single, future, packed))
+            shape.single.waiting.append(Leased(shape.single, future, packed, options.retries))
 
     def add_map(self, options: Options, name: str, mapped: Mapped) -> None:
         """Queue the calls of a map. Raises the reason if no more are accepted."""
@@ -115,17 +110,24 @@ class Leases:
 
     def stop(self, future: CallFuture[Any]) -> bool | None:
         """Stop a call that was sent: take it back, or end the lease whose worker runs it. None for an unknown one."""
-        task = None
+        found, is_behind = None, False
         with self._changing():
             for shape in self._shapes.values():
                 for lease in shape.leases:
-                    if any(leased.future is future for leased in lease.sent.values()):
-                        shape.requeue(lease.withdraw())
-                        task = lease.task
+                    if not any(leased.future is future for leased in lease.sent.values()):
+                        continue
+                    shape.requeue(lease.withdraw())
+                    running = lease.running()
+                    if running is None or running.future is future:
+                        found = lease
+                        continue
+                    for leased in lease.sent.values():  # behind another call
+                        if leased.future is future:
+                            leased.is_stopped, leased.retries, is_behind = True, 0, True
             if self._remove(future, began=True):
                 self._then.append(lambda: fail(future, CancelledError("the call was cancelled while it ran")))
                 return True
-        return task.stop() if task is not None else None
+        return self._cancel([found], False) if found is not None else is_behind or None
 
     def pending(self) -> set[CallFuture[Any]]:
         """Return the futures of all unfinished calls."""
@@ -133,6 +135,13 @@ class Leases:
             shapes = self._shapes.values()
             wholes = {mapped.whole for shape in shapes for mapped in shape.maps if not mapped.whole.done()}
             return wholes | {leased.future for shape in shapes for leased in shape.messages()}
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many calls workers have, and how many wait."""
+        with self.lock:
+            shapes = self._shapes.values()
+            sent = sum(leased.count() for shape in shapes for lease in shape.leases for leased in lease.sent.values())
+            return sent, sum(kind.count() for shape in shapes for kind in shape.kinds())
 
     def close(self, why: Exception, over: Callable[[], None]) -> None:
         """Accept no more calls; call `over` when all have ended."""
@@ -174,16 +183,14 @@ class Leases:
         if self.thread is not None:
             return
         self._selector = selectors.DefaultSelector()
-        self._address = f"fairlead-{uuid.uuid4().hex}"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        self._listener.bind(f"\0{self._address}")
+        self._listener.bind(f"\0{self.address}")
         self._listener.listen(128)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._woken, selectors.EVENT_READ, lambda: os.eventfd_read(self._woken))
         self.thread = threading.Thread(target=self._guard, args=(self._run,), name="fairlead-leases", daemon=True)
         self.thread.start()
-        threading.Thread(target=self._look, name="fairlead-look", daemon=True).start()
 
     def _wake(self) -> None:
         with self.lock:
@@ -246,68 +253,65 @@ class Leases:
                 return max(0.0, self._tend_at - time.monotonic())
             return IDLE_SECONDS / 2 if leases or self._over else None
 
-    def _look(self) -> None:
-        """Look up how many tasks wait, while there are leases."""
-        while self.thread is not None and self.thread.is_alive():
-            time.sleep(SHORTEST_SECONDS)
-            if any(lease.connected for _, lease in list(self._by_number.values())):
-                with suppress(ServiceError):  # it may be restarting
-                    self._waiting_tasks = self._others_wait()
-
     def _tend(self, shape: Shape, now: float) -> None:
         """Ask for leases, and end those that are not needed, or are due."""
-        due = self._waiting_tasks > shape.asked()
         for lease in shape.leases:
+            if lease.worker is not None and lease.relayed is not None and now - lease.relayed.heard_at > PATIENCE:
+                self._stop(lease, f"was stopped, as its relay did not answer for {PATIENCE:g} seconds")
             if not lease.takes_calls():
                 continue
             ran = now - lease.heard_at
             unneeded = not lease.sent and (ran > IDLE_SECONDS or self._over)
-            if unneeded or (due and now - lease.since > SHORTEST_SECONDS):
+            if unneeded or now - lease.since > (SHORTEST_SECONDS if lease.due else LONGEST_SECONDS):
                 self._give_back(shape, lease)
             elif len(lease.sent) > 1 and ran > SLICE_SECONDS:
                 shape.requeue(lease.withdraw())
             if ran > 2 * SLICE_SECONDS and lease.may_be_hurried():
                 lease.hurry()
+            running = lease.running()
+            if running is not None and running.is_stopped:
+                running.is_stopped = False
+                self._cancel_soon([lease], only_waiting=False)
+            if lease.sent and ran > (shape.options.time_limit or math.inf):
+                self._stop(lease, "was stopped at its time limit")
         shape.maps = [each for each in shape.maps if not each.whole.done()]
         self._serve(shape)
         alive = sum(lease.takes_calls() for lease in shape.leases)
         asked, wanted = shape.asked(), shape.wanted(now)
-        for _ in range(min(wanted - alive, MOST_ASKED) - asked):
+        for _ in range(min(wanted - alive, shape.most_asked) - len(asked)):
             self._then.append(lambda shape=shape: self._request(shape))  # type: ignore[misc]
         if asked and not wanted:
-            self._give_up(shape)
+            for lease in asked:
+                lease.given_up = True
+            self._cancel_soon(asked, only_waiting=True)
+
+    def _stop(self, lease: Lease, how: str) -> None:
+        """End a lease and what it runs, once; `how` its process ended."""
+        if not lease.stopped:
+            lease.stopped = how
+            self._cancel_soon([lease], only_waiting=False)
 
     def _give_back(self, shape: Shape, lease: Lease) -> None:
         """End a lease between calls."""
         lease.finish()
         shape.requeue(lease.withdraw())
 
-    def _give_up(self, shape: Shape) -> None:
-        """Cancel the requests for leases: no call needs them any more."""
-        late = [lease for lease in shape.leases if not lease.connected and not lease.given_up]
-        for lease in late:
-            lease.given_up = True
-        futures = [lease.task for lease in late]
-        threading.Thread(target=lambda: [each.cancel() for each in futures], name="fairlead-stop", daemon=True).start()
+    def _cancel_soon(self, leases: list[Lease], only_waiting: bool) -> None:
+        threading.Thread(target=self._cancel, args=(leases, only_waiting), name="fairlead-stop", daemon=True).start()
 
     def _request(self, shape: Shape) -> None:
         with self.lock:
             self._number += 1
             lease = Lease(self._number)
-            try:
-                lease.task = self._ask(shape.options, shape.name, worker_side.serve, (self._address, lease.number))
-            except RuntimeError:  # no more are accepted: all calls are failed
-                return
             shape.leases.append(lease)
             self._by_number[lease.number] = shape, lease
-            lease.task.on_restart = lambda: self._restarted(lease)
-        lease.task.add_done_callback(lambda task: self._ended(shape, lease))
+        self._ask(lease, shape.options, shape.name)
 
     # -- workers ----------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         line, _ = self._listener.accept()
-        if worker_side.peer(line)[1] != os.geteuid():
+        if uid_of_peer(line) != os.geteuid():
             line.close()
             return
         self._selector.register(line, selectors.EVENT_READ, lambda: self._hear_hello(line))
@@ -319,17 +323,62 @@ class Leases:
         except (OSError, ValueError):
             message = None
         found = self._by_number.get(message.number) if message is not None else None
-        if found is None or found[1].line is not None:
+        if found is None or found[1].worker is not None:
             line.close()
             return
         shape, lease = found
-        try:
-            process = os.pidfd_open(worker_side.peer(line)[0])
-        except OSError:  # it has ended, or the kernel has none
-            process = -1
-        lease.connect(line, process)
-        self._selector.register(line, selectors.EVENT_READ, lambda: self._hear(shape, lease))
+        self._connected(shape, lease, DirectWorker(line))
+        self._selector.register(line, selectors.EVENT_READ, lambda: self._hear(shape, lease, line))
         self._serve(shape)
+
+    def _connected(self, shape: Shape, lease: Lease, worker: DirectWorker | RelayedWorker) -> None:
+        self._fail_lost(shape, lease)
+        lease.connect(worker)
+        shape.granted()
+
+    def relayed(self, number: int, data: bytes) -> None:
+        """Receive bytes from the relay of a lease; none begin a connection."""
+        with self._changing():
+            shape, lease = self._by_number.get(number, (None, None))
+            if shape is None or lease is None:
+                return
+            worker = lease.relayed = lease.relayed or RelayedWorker(0, self.to_send.set)
+            worker.heard_at = time.monotonic()
+            if not data:
+                worker.stream.cut()
+                return
+            for message in worker.stream.receive(data):
+                if message.kind != wire.RESUME:
+                    self._receive(shape, lease, message)
+                    continue
+                if worker.id != message.number:  # its first connection
+                    self._worker_ended(shape, lease)
+                    worker = lease.relayed = RelayedWorker(message.number, self.to_send.set)
+                    self._connected(shape, lease, worker)
+                worker.stream.say(wire.RESUMED)
+                worker.stream.resume()
+                self.to_send.set()
+            self._serve(shape)
+
+    def outgoing(self, most: int) -> list[tuple[int, RelayedWorker, list[Frame]]]:
+        """Return what is to be sent to relays now, by lease; to each some `most` bytes."""
+        with self.lock:
+            self.to_send.clear()
+            relayed = [(number, lease.relayed) for number, (_, lease) in self._by_number.items() if lease.relayed is not None]
+            for _, worker in relayed:
+                worker.ask_for_life()
+            return [(number, worker, frames) for number, worker in relayed if (frames := worker.stream.take(most))]
+
+    def cut(self) -> None:
+        """All connections to relays broke."""
+        with self.lock:
+            for _, lease in self._by_number.values():
+                if lease.relayed is not None:
+                    lease.relayed.stream.cut()
+
+    def are_over(self) -> bool:
+        """Return whether nothing is left to do."""
+        return self.closed is not None and (self.thread is None or not self.thread.is_alive())
 
     def _serve(self, shape: Shape) -> None:
         """Send waiting calls to the workers that have the least."""
@@ -371,66 +420,111 @@ class Leases:
                     mapped.waiting.append(chunk)
                 self._serve(shape)
 
-    def _hear(self, shape: Shape, lease: Lease) -> None:
-        """Receive an answer, or the end of a worker."""
-        assert lease.line is not None
+    def _hear(self, shape: Shape, lease: Lease, line: socket.socket) -> None:
+        """Receive answers, or the end of a worker of this machine."""
         for _ in range(MOST_AHEAD):
             try:
-                message = wire.receive(lease.line)
+                message = wire.receive(line)
             except BlockingIOError:
                 break
             except (OSError, ValueError):
                 message = None
             if message is None:
+                self._selector.unregister(line)
                 self._worker_ended(shape, lease)
                 return
-            if message.kind == wire.PARTLY:
-                if message.number in lease.sent:
-                    self._then.append(partial(lease.sent[message.number].partly, message))
-                continue
-            leased = lease.answered(message.number)
-            if leased is not None:
-                leased.kind.learn(message.seconds)
-                self._then.append(partial(_resolve, leased.future, message))
+            self._receive(shape, lease, message)
         self._serve(shape)
 
-    def _worker_ended(self, shape: Shape, lease: Lease) -> None:
-        assert lease.line is not None
-        self._selector.unregister(lease.line)
-        self._give_back(shape, lease)
-        lease.disconnect()
-        self._settle(shape, lease)
+    def _receive(self, shape: Shape, lease: Lease, message: wire.Message) -> None:
+        """Receive a message of a worker or its relay."""
+        if message.kind == wire.RAISED and not message.number:  # it cannot take calls
+            lease.connected = False
+            lease.error = raised_in_worker(lease.name(), *message.value())
+        elif message.kind == wire.PARTLY:
+            if message.number in lease.sent:
+                self._then.append(partial(lease.sent[message.number].partly, message))
+        elif message.kind == wire.UNREAD:
+            leased = lease.unread(message.number)
+            if leased is not None and leased.is_stopped:
+                self._then.append(partial(fail, leased.future, CancelledError("the call was cancelled while it ran")))
+            else:
+                shape.requeue([leased] if leased is not None else [])
+        elif (leased := lease.answered(message.number)) is not None:
+            leased.kind.learn(message.seconds)
+            if message.kind == wire.RAISED and leased.retries:
+                leased.retries -= 1
+                shape.requeue([leased])
+            else:
+                self._then.append(partial(_resolve, leased.future, message))
 
-    def _ended(self, shape: Shape, lease: Lease) -> None:
-        """Handle the end of a lease's task."""
+    def _worker_ended(self, shape: Shape, lease: Lease) -> None:
+        if lease.worker is not None:
+            self._give_back(shape, lease)
+            lease.disconnect()
+            self._settle(shape, lease)
+
+    def ended(self, lease: Lease, error: BaseException | None) -> None:
+        """Handle the end of a lease's task, and why it ended; None if it ended well."""
         with self._changing():
+            shape = self._by_number[lease.number][0]
+            lease.over, lease.error = True, lease.error or error
+            if lease.relayed is not None:
+                self._worker_ended(shape, lease)
             self._settle(shape, lease)
         self._wake()
 
-    def _restarted(self, lease: Lease) -> None:
-        """Handle that a lease's task was preempted, and starts again."""
+    def is_due(self, lease: Lease) -> None:
+        """Handle that a lease is to end between two calls: others are due, also before the requests that wait in its queue."""
+        with self.lock:
+            queue = self._by_number[lease.number][0].options.queue
+            waiting = [each for shape in self._shapes.values() if shape.options.queue == queue for each in shape.withdraw()]
+        if waiting:
+            self._cancel(waiting, True)
+        lease.due = True
+        self._wake()
+
+    def ended_early(self, lease: Lease, error: BaseException, waits: bool) -> None:
+        """Handle that a lease's task starts again, or `waits` to, and why its last worker ended."""
         with self._changing():
+            shape = self._by_number[lease.number][0]
+            lease.due, lease.early = False, error
+            if waits:
+                if lease.relayed is not None:
+                    self._worker_ended(shape, lease)
+                lease.connected = False  # it is a request again, which is cancelled if no call needs it
+            self._fail_lost(shape, lease)
+
+    def _fail_lost(self, shape: Shape, lease: Lease) -> None:
+        """Fail what the last worker of a lease had started, or start it again, once it is known why that ended."""
+        if lease.early is not None:
             lost, lease.lost = lease.lost, []
-            task = "{}.{}".format(*lease.task.task or (0, 0))
-            why = CallFailed(f"call {task}: its process was preempted: see `fairlead logs {task}`")
-            self._then += [lambda each=each: fail(each.future, why) for each in lost]  # type: ignore[misc]
+            shape.requeue([each for each in lost if each.retries])
+            self._then += [partial(fail, each.future, lease.early) for each in lost if not each.retries]
 
     def _settle(self, shape: Shape, lease: Lease) -> None:
-        """Fail the calls that a lease leaves, once its worker and its task have ended."""
-        if lease.line is not None or not lease.task.done() or lease not in shape.leases:
+        """Fail the calls that a lease leaves, or start them again, once its worker and its task have ended."""
+        if lease.worker is not None or not lease.over or lease not in shape.leases:
             return
         shape.leases.remove(lease)
         self._by_number.pop(lease.number, None)
-        error = _error_of(lease)
-        lost, lease.lost = [each.future for each in lease.lost], []
-        if isinstance(error, worker_side.Unreachable):
-            self.unreachable = True
-            self._then.append(lambda: self._make_tasks(shape))
-        elif not lease.connected and not lease.given_up and error is not None:
+        if lease.preempted:
+            lease.early = failed(lease.name(), "was preempted")
+            self._fail_lost(shape, lease)
+            return
+        error, lost = lease.error, lease.lost
+        if lease.stopped:
+            error = failed(lease.name(), lease.stopped)
+        error = error or CallFailed("its worker closed its connection: see `fairlead logs`")
+        again = [each for each in lost if each.retries and isinstance(error, CallFailed)]
+        for each in again:
+            each.retries -= 1
+        shape.requeue(again)
+        futures = [each.future for each in lost if each not in again]
+        if not lease.connected and not lease.given_up and lease.error is not None:
             every = isinstance(error, ServiceError | SchedulerGone | CancelledError)
-            lost += self._drain(shape, None if every else 1)
-        for each in lost:
-            self._then.append(lambda each=each: fail_call(each, error))  # type: ignore[misc]
+            futures += self._drain(shape, None if every else 1)
+        self._then += [partial(fail, each, error) for each in futures]
 
     def _drain(self, shape: Shape, most: int | None = None) -> list[CallFuture[Any]]:
         """Remove waiting calls; return their futures."""
@@ -445,41 +539,15 @@ class Leases:
                 break
         return found
 
-    def _make_tasks(self, shape: Shape) -> None:
-        """Submit waiting calls as tasks of their own."""
-        while True:
-            with self.lock:
-                leased = shape.next()
-                mapped = next((each for each in shape.maps if each.items), None)
-                items = mapped.take(1) if mapped is not None and leased is None else []
-            if leased is None and mapped is None:
-                return
-            if leased is None and mapped is not None:
-                leased = mapped.pack(items)
-            if leased is not None:
-                self._fall_back(shape.options, shape.name, leased.future, leased.packed)
-
-
-def _error_of(lease: Lease) -> BaseException | None:
-    """Return why a lease ended; None if it ended well."""
-    if lease.task.cancelled():
-        return CancelledError("its task was cancelled")
-    return lease.task.exception(0)
-
-
-def fail_call(future: CallFuture[Any], error: BaseException | None) -> None:
-    """Fail a call whose worker is gone."""
-    fail(future, error or CallFailed("its worker closed its connection: see `fairlead logs`"))
-
 
 def _resolve(future: CallFuture[Any], message: wire.Message) -> None:
     """Set a call's result or exception."""
     try:
-        value = message.value()
+        value, future.wrote = message.copied()
     except BaseException as why:
         fail(future, why)
         return
     if message.kind == wire.RETURNED:
         future.set_result(value)
     else:
-        fail(future, raised_in_worker(*value))
+        fail(future, raised_in_worker(future.log, *value))

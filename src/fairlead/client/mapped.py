@@ -13,16 +13,16 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from fairlead.calls import wire
-from fairlead.calls.lease import SLICE_SECONDS, Results, call_many
+from fairlead.calls.lease import Results, call_many
 from fairlead.calls.payloads import LARGEST_PAYLOAD
-from fairlead.client.calls_under_way import CallFuture
+from fairlead.calls.wire import SLICE_SECONDS
+from fairlead.client.call_future import CallFuture
 from fairlead.client.lease import Kind, Leased
 from fairlead.client.results import raised_in_worker
 from fairlead.interrupts import wait_until
 
 MOST_BYTES = 4 * 2**20
 """Bytes of several calls in one message."""
-
 Items = list[tuple[int, tuple[Any, ...]]]
 """Places and arguments of consecutive calls."""
 
@@ -39,12 +39,15 @@ class Mapped(Kind):
         on_arrival: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__()
-        self._function, self._make_future, self.lock, self._on_arrival = function, make_future, lock, on_arrival
+        self._function: Callable[..., Any] | wire.Kept = function
+        self._make_future, self.lock, self._on_arrival = make_future, lock, on_arrival
         self.items = deque(enumerate(elements))
-        self._total = self._left = len(self.items)
+        self.total = self._left = len(self.items)
+        self.pack_arguments: Callable[[Any], wire.Packed] = wire.pack
+        self.on_made: Callable[[int, bool], object] = lambda made, failed: None
         self._size = 1
         self._under_way: set[CallFuture[Any]] = set()
-        self._dropped = self._over = False
+        self._dropped = self._over = self._is_packed = False
         self._arrived = SimpleQueue[tuple[int, Results, BaseException | None]]()
         self._ready: dict[int, tuple[Results, BaseException | None]] = {}
         self._position = 0
@@ -70,7 +73,10 @@ class Mapped(Kind):
         """Pickle calls, which runs code of the program: the lock is not held. Return None if they are put back, or fail."""
         packed = None
         try:
-            packed = wire.pack((call_many, (self._function, [arguments for _, arguments in items]), {}))
+            if not self._is_packed:
+                self._is_packed, function = True, wire.pack(self._function)
+                self._function = wire.Kept(function) if wire.size(function) > wire.MAPPED_BYTES else self._function
+            packed = self.pack_arguments((call_many, (self._function, [arguments for _, arguments in items]), {}))
             if wire.size(packed) > LARGEST_PAYLOAD // 2:
                 packed = None
                 raise ValueError(f"a call of more than {LARGEST_PAYLOAD >> 21} MiB: pass the name of a file")
@@ -101,6 +107,7 @@ class Mapped(Kind):
         if items and (results or failure is not None):
             self._arrived.put((items[0][0], results, failure))
             self._on_arrival()
+        self.on_made(made, failure is not None)
         with self.lock:
             self._left -= made
         self._finish()
@@ -154,7 +161,7 @@ class Mapped(Kind):
             self.cancel()
 
     def is_over(self) -> bool:
-        return self._position >= self._total
+        return self._position >= self.total
 
     def ready(self) -> Iterator[Any]:
         """Yield the next results that have arrived, or raise."""
@@ -217,4 +224,4 @@ class Chunk(Leased):
         made = len(results) + (failure is not None)
         with self._mapped.lock:
             self._mapped.put_back(self._items[made:])
-        self._mapped.receive(self._items, made, results, None if failure is None else raised_in_worker(*failure))
+        self._mapped.receive(self._items, made, results, None if failure is None else raised_in_worker(self.future.log, *failure))

@@ -22,6 +22,7 @@ class CallOptions(TypedDict, total=False):
     retries: int
     time_limit: float | None
     on: dict[str, str | list[str]]
+    prefer: dict[str, str | list[str]]
     wait_for_node: bool
 
 
@@ -31,7 +32,7 @@ class Options:
 
     queue : the queue; None for your own.
     resources : further resources by name.
-    on : node labels, with the value or values allowed for each.
+    on : node labels, with the value or values allowed for each. prefer : the same, for nodes that go before others.
     retries, time_limit, priority : as for jobs; a call that raises has failed.
     wait_for_node : if no node that is up could hold the call, wait for one to join instead of raising ServiceError.
     """
@@ -45,11 +46,16 @@ class Options:
     retries: int = 0
     time_limit: float | None = None
     on: dict[str, str | list[str]] = field(default_factory=dict)
+    prefer: dict[str, str | list[str]] = field(default_factory=dict)
     wait_for_node: bool = False
 
     def request(self) -> dict[str, Any]:
         """Return the request for a call."""
         return job_request(**{name: getattr(self, name) for name in self.__dataclass_fields__ if name != "wait_for_node"})
+
+    def are_counted(self) -> bool:
+        """Return whether each call is watched by itself, so that none are sent together."""
+        return bool(self.retries) or self.time_limit is not None
 
     def key(self) -> str:
         """Return a key that is equal for equal options."""

@@ -7,7 +7,7 @@ from typing import Any
 import joblib
 from joblib.parallel import AutoBatchingMixin, ParallelBackendBase
 
-from fairlead.calls.lease import SLICE_SECONDS
+from fairlead.calls.wire import SLICE_SECONDS
 from fairlead.client.executor import Client
 
 

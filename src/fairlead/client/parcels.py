@@ -2,11 +2,13 @@
 
 import io
 import os
+import shutil
 import tarfile
+import zlib
 from pathlib import Path
 from typing import Any
 
-from fairlead.client.code_folder import pack_folder
+from fairlead.client.code_folder import MOST_BYTES, pack_folder
 from fairlead.client.connection import Connection
 
 
@@ -27,20 +29,28 @@ def fetch(connection: Connection, job: int, index: int, folder: Path) -> list[st
     Nothing is written outside the folder, also not through links that it has. Raises ServiceError, OSError, tarfile.TarError.
     """
     data = connection.get_bytes(f"/v1/jobs/{job}/tasks/{index}/files")
-    if not data:
-        return []
-    written, root = [], folder.resolve()
+    try:
+        return _unpack(data, folder.resolve()) if data else []
+    except (EOFError, ValueError, OverflowError, zlib.error) as error:
+        raise tarfile.TarError(f"what came back is damaged: {error}") from None
+
+
+def _unpack(data: bytes, root: Path) -> list[str]:
+    written, left = [], MOST_BYTES
     with tarfile.open(fileobj=io.BytesIO(data)) as packed:
         for member in packed:
             path, content = root / member.name, packed.extractfile(member) if member.isreg() else None
             if content is None or not path.parent.resolve().is_relative_to(root) or path.name in ("", "..", "."):
                 raise tarfile.TarError(f"{member.name!r} is no file of the folder")
+            left -= member.size
+            if left < 0:
+                raise tarfile.TarError(f"they are larger than {MOST_BYTES >> 20} MiB")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
             with os.fdopen(
                 os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, member.mode & 0o777), "wb"
             ) as file:
-                file.write(content.read())
+                shutil.copyfileobj(content, file)
             os.utime(path, (member.mtime, member.mtime))
             written.append(member.name)
     return written

@@ -1,7 +1,7 @@
-"""Sets the results and exceptions of calls on their futures."""
+"""The exceptions of calls, and how they reach futures."""
 
 import pickle
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor, CancelledError, Future
 from typing import Any
 
 
@@ -20,35 +20,34 @@ class RemoteTraceback(Exception):
         return "\n" + str(self.args[0])
 
 
-def set_outcome(future: Future[Any], event: dict[str, Any]) -> None:
-    """Set a call's result or exception on its future; the event's ``body`` is the result as the worker wrote it."""
-    body = event.get("body")
-    name = f"call {event['job']}.{event['index']}"
-    if body is None or (event["status"] == "failed" and body[:1] == b"+"):
-        reasons = {"out of memory": "used more memory than requested", "time limit": "was stopped at its time limit"}
-        how = f"ended with status {event['exit']} ({event['reason']})"
-        future.set_exception(
-            CallFailed(f"{name}: its process {reasons.get(event['reason'], how)}: see `fairlead logs {name[5:]}`")
-        )
-        return
-    try:
-        value = pickle.loads(memoryview(body)[1:])
-    except BaseException as why:
-        future.set_exception(why)
-        return
-    if body[:1] == b"+":
-        future.set_result(value)
-    else:
-        future.set_exception(raised_in_worker(*value))
+def error_of(event: dict[str, Any]) -> BaseException | None:
+    """Return why an attempt of a lease's task ended; None if it ended well."""
+    name, reason = f"{event['job']}.{event['index']}", event["reason"]
+    if event["status"] == "succeeded":
+        return None
+    if event["status"] == "cancelled":
+        return CancelledError(f"call {name} was cancelled while it ran")
+    how = {
+        "out of memory": "used more memory than requested",
+        "lost": "was lost with its node, or with the supervisor there",
+        "preempted": "was preempted",
+    }
+    return failed(name, how.get(reason, f"ended with status {event['exit']} ({reason})"))
 
 
-def raised_in_worker(pickled: bytes, trace: str) -> BaseException:
-    """Return a call's exception, with its traceback as the cause."""
+def failed(task: str, how: str) -> CallFailed:
+    """Return the exception of a call whose process did not end well."""
+    return CallFailed(f"call {task}: its process {how}: see `fairlead logs {task}`")
+
+
+def raised_in_worker(log: str, pickled: bytes, trace: str) -> BaseException:
+    """Return a call's exception, with its traceback as the cause, and a note with how to print what the call wrote."""
     try:
         raised: BaseException = pickle.loads(pickled)
     except BaseException as why:
         raised = RuntimeError(f"{trace.splitlines()[-1]} (the exception itself cannot be unpickled here: {why!r})")
     raised.__cause__ = RemoteTraceback(trace)
+    raised.add_note(f"what the call wrote: `fairlead logs {log}`")
     return raised
 
 

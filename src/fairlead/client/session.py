@@ -1,82 +1,74 @@
-"""A session: the scheduler's folder for the calls of one program and their results."""
+"""A session: the scheduler's folder for the workers of one program."""
 
-import base64
 import os
 import sys
-import uuid
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairlead.calls import payloads, worker
-from fairlead.client.calls_under_way import TaskId, Waiting
+from fairlead.calls import worker
 from fairlead.client.connection import Connection
 from fairlead.client.jobs import encoded
+from fairlead.client.lease import Lease
+from fairlead.client.options import Options
 from fairlead.client.service_error import ServiceError
 
 if TYPE_CHECKING:
     from fairlead.client.code_folder import PackedCode
 
-MOST_BYTES_IN_BODY = 4 * 2**20
-"""Bytes of pickled calls sent in their request; larger payloads are uploaded before it."""
-POLL_SECONDS = 50.0
-"""How long the scheduler delays an answer without events, at most."""
+POLL_SECONDS, BUSY_POLL_SECONDS = 50.0, 5.0
+"""How long the scheduler delays an answer without events, at most; the second while there are calls, which it shows."""
 
 
 class Session:
-    """Opened when the first call is sent; `id` is None until then. `code` is uploaded with it, if given."""
+    """Opened when the first lease is requested; `id` is None until then. `code` is uploaded with it, if given.
 
-    def __init__(self, connection: Connection, code: "PackedCode | None" = None) -> None:
-        self._connection, self._code = connection, code
+    `preload` are modules that its workers import before they take calls.
+    """
+
+    def __init__(self, connection: Connection, code: "PackedCode | None" = None, preload: Sequence[str] = ()) -> None:
+        self._connection, self._code, self._preload = connection, code, list(preload)
         self.id: str | None = None
         self._epoch, self._next = "", 0  # the position of the next event
 
-    def open(self) -> None:
-        """Open the session."""
-        session = self._connection.post("/v1/sessions", _setup(self._code))["id"]
+    def open(self, address: str, secret: str) -> None:
+        """Open the session of a program that listens at an abstract address; its relays know the secret."""
+        setup = {**_setup(self._code), "address": address, "secret": secret}
+        setup |= {"preload": self._preload} if self._preload else {}  # which an older scheduler refuses
+        session = self._connection.post("/v1/sessions", setup)["id"]
         if self._code is not None:
             self._connection.put(f"/v1/sessions/{session}/payloads/{self._code.name}", self._code.data)
             self._code = None
         self.id = session
 
-    def submit(self, groups: list[list[Waiting]]) -> list[int]:
-        """Submit each group as a job, in one request: all or none. Return their numbers."""
+    def request(self, leases: list[tuple[Lease, Options, str]]) -> list[int]:
+        """Submit leases, with their options and names, as a job each, in one request: all or none. Return their numbers."""
         jobs = []
-        for group in groups:
-            payload, packed = uuid.uuid4().hex, payloads.pack([waiting.call for waiting in group])
-            options = group[0].options
-            job = {**options.request(), "name": group[0].name, "payload": payload, "strict": not options.wait_for_node}
-            if len(packed) <= MOST_BYTES_IN_BODY:
-                job["data"] = base64.b64encode(packed).decode()
-            else:
-                self._connection.put(f"/v1/sessions/{self.id}/payloads/{payload}", packed)
-            jobs.append(job)
-        answer = self._connection.submit(f"/v1/sessions/{self.id}/calls", {"jobs": jobs})
+        for lease, options, name in leases:
+            asked = replace(options, retries=0, time_limit=None).request()  # those of calls
+            jobs.append({**asked, "name": name, "lease": lease.number, "strict": not options.wait_for_node})
+        answer = self._connection.submit(f"/v1/sessions/{self.id}/leases", {"jobs": jobs})
         for job in answer["jobs"]:
             if job["warning"]:
                 warnings.warn(f"fairlead: {job['warning']}", stacklevel=2)
         return [job["id"] for job in answer["jobs"]]
 
-    def next_events(self) -> list[dict[str, Any]]:
-        """Wait for events of calls; return none after `POLL_SECONDS`."""
-        answer = self._connection.get(f"/v1/sessions/{self.id}/events", epoch=self._epoch, after=self._next, wait=POLL_SECONDS)
+    def next_events(self, sent: int, waiting: int) -> tuple[list[dict[str, Any]], bool]:
+        """Wait for events of leases; return none after a while. Return also whether a relay waits for this program.
+
+        The scheduler shows how many calls workers have, and how many wait.
+        """
+        path, wait = f"/v1/sessions/{self.id}/events", BUSY_POLL_SECONDS if sent or waiting else POLL_SECONDS
+        answer = self._connection.get(path, epoch=self._epoch, after=self._next, wait=wait, sent=sent, waiting=waiting)
         self._epoch, self._next = answer["epoch"], answer["next"]
-        return list(answer["events"])
+        return list(answer["events"]), bool(answer["relays"])
 
-    def result(self, event: dict[str, Any]) -> bytes | None:
-        """Return the result that a finished call wrote; None if it wrote none."""
-        if event["result"] is not None:
-            return base64.b64decode(event["result"])
-        if event["size"] is not None:
-            return self._connection.get_bytes(f"/v1/sessions/{self.id}/results/{event['job']}/{event['index']}")
-        return None
-
-    def cancel(self, task: TaskId, only_waiting: bool = True) -> bool:
-        """Cancel a waiting call, or unless `only_waiting` also a running one. Return True if it was cancelled."""
-        job, index = task
-        body = {"indices": [index], "only_waiting": only_waiting}
-        return bool(self._connection.post(f"/v1/jobs/{job}/cancel", body)["changed"])
+    def cancel(self, jobs: list[int], only_waiting: bool) -> bool:
+        """Cancel waiting leases, and unless `only_waiting` also running ones. Return True if one was cancelled."""
+        return bool(jobs and self._connection.post("/v1/cancel", {"jobs": jobs, "only_waiting": only_waiting})["cancelled"])
 
     def close(self) -> None:
         """Close the session."""

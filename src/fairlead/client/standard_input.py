@@ -42,8 +42,9 @@ class StandardInput:
     If the task starts again, it reads the input from its beginning, if that is a file.
     """
 
-    def __init__(self, connection: Connection, job: int, kind: Kind) -> None:
-        self._connection, self._path, self._kind = connection, f"/v1/jobs/{job}/tasks/0/input", kind
+    def __init__(self, connection: Connection, job: int, kind: Kind, index: int = 0, **query: str) -> None:
+        self._connection, self._path, self._kind = connection, f"/v1/jobs/{job}/tasks/{index}/input", kind
+        self._query: dict[str, Any] = query  # of each request
         self._attempt = 0
         self._closing = False
         self._trouble: Exception | None = None
@@ -116,11 +117,8 @@ class StandardInput:
                     end = not piece
 
     def _put(self, offset: int, piece: bytes, end: bool) -> Any:
-        size: dict[str, int] = {}
-        if self._kind == "terminal":
-            now = os.get_terminal_size(0)
-            size = {"rows": max(1, now.lines), "columns": max(1, now.columns)}
-        return self._connection.put(self._path, piece, offset=offset, end=end, **size)
+        size = size_of_terminal() if self._kind == "terminal" else {}
+        return self._connection.put(self._path, piece, offset=offset, end=end, **size, **self._query)
 
 
 def _position() -> int | None:
@@ -129,6 +127,12 @@ def _position() -> int | None:
         return os.lseek(0, 0, os.SEEK_CUR)
     except OSError:
         return None
+
+
+def size_of_terminal() -> dict[str, int]:
+    """Return the size of this terminal, as requests have it."""
+    now = os.get_terminal_size(0)
+    return {"rows": max(1, now.lines), "columns": max(1, now.columns)}
 
 
 def is_terminal() -> bool:

@@ -17,10 +17,10 @@ come back. So
   requests is carried out.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping, Sequence, Set
+from concurrent.futures import Future
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -62,6 +62,8 @@ class Launches(NamedTuple):
         By number, those of the attempts and maybe others. The scheduler's own: read it during the call, do not keep it.
     drained : mapping of str to sequence of int
         By node, the cards that take no more tasks; nodes without any may be absent.
+    gangs : mapping of int to sequence of str
+        By the number of each gang, the nodes of all its tasks in order; empty for one that is over.
     """
 
     attempts: Attempts
@@ -69,6 +71,7 @@ class Launches(NamedTuple):
     nodes: Sequence[str]
     jobs: Mapping[int, Job]
     drained: Mapping[str, Sequence[int]] = MappingProxyType({})
+    gangs: Mapping[int, Sequence[str]] = MappingProxyType({})
 
 
 class Where(NamedTuple):
@@ -83,6 +86,7 @@ class Ends(NamedTuple):
 
     cpu : CPU time of each in milliseconds, `peak` its peak memory in bytes; 0 if unknown; empty if unknown for all.
     ran : milliseconds from its first process to its last; likewise.
+    calls, called : of a lease, how many calls its worker made, and their milliseconds; likewise.
     """
 
     attempts: Attempts
@@ -91,6 +95,8 @@ class Ends(NamedTuple):
     cpu: Ints = _NONE
     peak: Ints = _NONE
     ran: Ints = _NONE
+    calls: Ints = _NONE
+    called: Ints = _NONE
 
 
 class NodeUp(NamedTuple):
@@ -110,9 +116,10 @@ class CardUse(NamedTuple):
 
 
 class NodeDown(NamedTuple):
-    """A node is gone, with all that ran on it."""
+    """A node is gone, with all that ran on it; `left` if it was empty, and its machine is no member any more."""
 
     node: str
+    left: bool = False
 
 
 class NodeDraining(NamedTuple):
@@ -213,29 +220,12 @@ class Engine(Protocol):
         """Disconnect. With `leave`, supervisors end as soon as nothing runs."""
 
 
-class Taken(Protocol):
-    """How much of a task's standard input was taken."""
-
-    @property
-    def taken(self) -> int:
-        """Bytes from the beginning."""
-
-    @property
-    def over(self) -> bool:
-        """True if it takes no more."""
-
-
 class LiveEngine(Engine, Protocol):
     """An engine with real processes, as the service needs it.
 
-    Attributes
-    ----------
-    elastic : bool
-        True if nodes come and go by themselves; else they are those of the configuration.
-    ray : bool
-        True if it is a Ray cluster that runs Ray programs.
-    gpus : mapping of str to sequence of int
-        Indices of the accelerator cards of each node, as its tasks see them.
+    elastic : True if nodes come and go by themselves; else they are those of the configuration
+    ray : True if it is a Ray cluster that runs Ray programs
+    gpus : indices of the accelerator cards of each node, as its tasks see them
     """
 
     elastic: bool
@@ -282,11 +272,10 @@ class LiveEngine(Engine, Protocol):
         The end of the output if no more follows. Otherwise as `read_output`.
         """
 
-    def feeding(
-        self, task: tuple[int, int, int], offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
-    ) -> AbstractContextManager[Callable[[], Taken | None]]:
-        """Send a piece of a task's standard input, and its terminal's size. Yields a function that returns what was taken so
-        far.
+    def ask_stream(self, task: tuple[int, int, int], do: str, **what: Any) -> Future[Any]:
+        """Ask a task's supervisor to "feed" its input or a stream, or about a "stream": :mod:`fairlead.engines.local.messages`.
+
+        The future gets a :class:`fairlead.engines.local.reports.StreamAnswer`, if one comes.
         """
 
     def join(self, timeout: float) -> None:

@@ -58,12 +58,8 @@ class SimulatedCluster:
     never : bool, shape (jobs,), optional
         Jobs that can never start: they do not count as pending.
 
-    Attributes
-    ----------
-    now : float
-        The virtual clock, set by the driver of the simulation.
-    truth : Truth
-        What really happens: see there.
+    now : the virtual clock, set by the driver of the simulation
+    truth : what really happens: see there
     """
 
     limits: Mapping[str, bool] = {"cpu": True, "memory": True, "tracking": True}
@@ -155,13 +151,8 @@ class SimulatedCluster:
         self._news.append(NodeDown(name))
         self._count_capacity()
 
-    def restore(self, name: str) -> None:
-        """Bring back a lost node, empty."""
-        row = self._rows[name]
-        self.join(self.nodes[row], self.truth.capacity[row])
-
     def join(self, node: Node, capacity: I64) -> None:
-        """Bring up a node, maybe with another capacity or other labels than before."""
+        """Bring up a node, a lost one empty; maybe with another capacity or other labels than before."""
         row = self._rows[node.name]
         self.nodes[row], self.truth.capacity[row], self.truth.down[row] = node, capacity, False
         self._news.append(NodeUp(node))

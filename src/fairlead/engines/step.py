@@ -27,7 +27,9 @@ from fairlead.scheduler.facts import (
     JobCancelled,
     JobsForgotten,
     NodeDrained,
+    NodeForgotten,
     NodeJoined,
+    NodeLeft,
     NodeLost,
     Outcome,
     TasksCheckpointed,
@@ -53,6 +55,8 @@ GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 REPEAT_AFTER = 5.0
 """Seconds after which an unanswered request to the engine is repeated."""
+MOST_DECISIONS = 100
+"""Decisions of one step at most; the next step continues."""
 
 Request = Callable[[State, float], Iterable[Fact]]
 """A request of a person: takes the state and the time, and returns facts."""
@@ -71,35 +75,18 @@ class Scheduler:
 
     After a start it requests an inventory from the engine; nothing is placed before that came.
 
-    Parameters
-    ----------
-    journal : Journal or Unrecorded
-    engine : Engine
-    clock : callable
-        Seconds; may step back.
-    nodes : iterable of str, optional
-        Names of all nodes, if known: others were lost.
-    timed : callable, optional
-        Takes "decide" or "commit" and returns a context to do that in.
-    repeat_after : float
-        Seconds after which an unanswered request to the engine is repeated.
-    strict : bool
-        True to raise PolicyError if a policy fails to divide; else that is logged, and its queues fall back.
+    clock : seconds; may step back
+    nodes : names of all nodes, if known: others were lost
+    timed : takes "decide" or "commit" and returns a context to do that in
+    repeat_after : seconds after which an unanswered request to the engine is repeated
+    strict : True to raise PolicyError if a policy fails to divide; else that is logged, and its queues fall back
 
-    Attributes
-    ----------
-    reconciled : bool
-        True once the engine sent its inventory.
-    placing : bool
-        True if tasks are placed; set it to False to drain.
-    more : bool
-        True if there is more to decide at once.
-    checking : bool
-        True to check the state's invariants after each step, which is slow; see the variable FAIRLEAD_CHECK.
-    on_record : callable
-        Called with the facts just recorded, before they are acted on.
-    on_forget : callable
-        Called with the same; returns the forgotten jobs whose output may be removed.
+    reconciled : True once the engine sent its inventory
+    placing : True if tasks are placed; set it to False to drain
+    more : True if there is more to decide at once
+    checking : True to check the state's invariants after each step, which is slow; see the variable FAIRLEAD_CHECK
+    on_record : called with the facts just recorded, before they are acted on
+    on_forget : called with the same; returns the forgotten jobs whose output may be removed
     """
 
     def __init__(
@@ -158,9 +145,7 @@ class Scheduler:
         self.more = False
         if self.placing and self.reconciled:
             with self._timed("decide"):
-                decision = decide(self.state, now, strict=self._strict)
-            self._happen(decision.facts, "", decision.learned)
-            self.more = decision.more
+                self._decide(now)
         elif self.reconciled:
             self._happen(settle_first(self.state, now), "")
         self._record()
@@ -177,6 +162,15 @@ class Scheduler:
             return most
         now = self.clock()
         return next_step(self.state, now + most, now, now)[0] - now
+
+    def _decide(self, now: float) -> None:
+        """Decide until tasks are placed, or there is no more to decide: no placement waits for the commit of a reservation."""
+        for _ in range(MOST_DECISIONS):
+            decision = decide(self.state, now, strict=self._strict)
+            self._happen(decision.facts, "", decision.learned)
+            self.more = decision.more
+            if not self.more or any(isinstance(fact, TasksPlaced) for fact in decision.facts):
+                break
 
     def _happen(self, facts: Iterable[Fact], by: str, learned: Learned | None = None) -> None:
         check = RevocationCheck() if self.checking else None
@@ -286,8 +280,7 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         used = [np.concatenate([column, unknown]) if len(column) else column for column in used]
     if len(outcome):
         outcome, code = _led(state, ended, outcome, code)
-        cpu, peak, ran = used
-        facts.append(TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code, cpu=cpu, peak=peak, ran=ran))
+        facts.append(TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code, **_used(used)))
     if seen.nodes:
         facts += _changed_nodes(state, seen, now)
     return facts, strays[0] if len(strays) == 1 else _joined(strays)
@@ -313,14 +306,19 @@ def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished
     facts, at = [], np.maximum(state.at, np.floor(at / LATE) * LATE)
     for when in np.unique(at[late]).tolist():
         which = late & (at == when)
-        its, (cpu, peak, ran) = _pick(ends.attempts, which), _those(ends[3:], which)
-        what = {"outcome": outcome[which], "code": code[which], "cpu": cpu, "peak": peak, "ran": ran}
-        facts.append(TasksFinished(at=when, **_columns(its), **what))
+        what = {"outcome": outcome[which], "code": code[which], **_used(_those(ends[3:], which))}
+        facts.append(TasksFinished(at=when, **_columns(_pick(ends.attempts, which)), **what))
     others = ~np.isin(rows, rows[late])  # an end may be reported twice
     rest = Ends(_pick(ends.attempts, others), *_those(ends[1:], others))
     goes_on = ~np.isin(state.current_tasks(seen.started), rows[late])
     since, cards = _those([seen.since, seen.cards], goes_on)
     return facts, seen._replace(ended=rest, started=_pick(seen.started, goes_on), since=since, cards=cards)
+
+
+def _used(columns: Sequence[I64]) -> dict[str, I64]:
+    """Name the columns of what was used; there are no calls but of leases."""
+    used = dict(zip(Ends._fields[3:], columns, strict=True))
+    return used if used["calls"].any() else {**used, "calls": NO_ATTEMPTS.job, "called": NO_ATTEMPTS.job}
 
 
 def _those(columns: Sequence[I64], which: np.ndarray) -> list[I64]:
@@ -357,9 +355,7 @@ def act(
 
 def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -> None:
     """Repeat requests that the engine did not answer, for some nodes or all."""
-    rows = state.held_rows()
-    if machines is not None:
-        rows = rows[_are_on(state, rows, machines)]
+    rows = _held_rows(state, machines)
     status = state.tasks.status[rows]
     waiting = rows[status == PLACED]
     if len(waiting):
@@ -492,24 +488,28 @@ def _lost(state: State, known: I64, machines: Set[str] | None) -> Attempts:
     """
     there = np.zeros(state.tasks.n + 1, np.bool_)  # the last entry is for NONE
     there[known] = True
-    rows = state.held_rows()
-    gone = ~there[rows] & ~np.isnan(state.tasks.started_at[rows])
-    if machines is not None:
-        gone &= _are_on(state, rows, machines)
-    lost = state.attempts_of(rows[gone])
+    rows = _held_rows(state, machines)
+    lost = state.attempts_of(rows[~there[rows] & ~np.isnan(state.tasks.started_at[rows])])
     return _pick(lost, _are_its(state, lost))
 
 
-def _are_on(state: State, rows: I64, machines: Set[str]) -> np.ndarray:
-    """Return which of the tasks that hold resources are on `machines`."""
-    there = np.array([spec.name in machines for spec in state.cluster.specs], np.bool_)
-    return there[state.tasks.node[rows]]
+def _held_rows(state: State, machines: Set[str] | None) -> I64:
+    """Return the rows of tasks that hold resources, on some nodes or all: each node's inventory costs what it has."""
+    if machines is None:
+        return state.held_rows()
+    nodes = [state.cluster.rows[name] for name in machines if name in state.cluster.rows]
+    if len(nodes) <= len(state.cluster.specs) // 2:
+        return state.held_rows(nodes)
+    rows = state.held_rows()
+    return rows[np.isin(state.tasks.node[rows], nodes)]
 
 
 def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
     facts: list[Fact] = []
-    there = {node.name: node for node, up in zip(state.cluster.specs, state.nodes.up, strict=False) if up}
-    drained = {spec.name for spec, gone in zip(state.cluster.specs, state.nodes.draining, strict=False) if gone}
+    names = {event.node.name if isinstance(event, NodeUp) else event.node for event in seen.nodes}
+    rows = [state.cluster.rows[name] for name in names if name in state.cluster.rows]
+    there = {state.cluster.specs[row].name: state.cluster.specs[row] for row in rows if state.nodes.up[row]}
+    drained = {state.cluster.specs[row].name for row in rows if state.nodes.draining[row]}
     for event in seen.nodes:
         if isinstance(event, NodeUp):
             facts += admission.forget_cards(state, event.node.name, event.cards, now)
@@ -521,8 +521,12 @@ def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
             if event.node in there and event.node not in drained:
                 drained.add(event.node)
                 facts.append(NodeDrained(at=now, node=event.node))
-        elif there.pop(event.node, None) is not None:
-            facts.append(NodeLost(at=now, node=event.node))
+        else:
+            if there.pop(event.node, None) is not None:
+                facts.append(NodeLost(at=now, node=event.node))
+            if event.left and event.node in state.cluster.members:
+                left = NodeForgotten if event.node in state.cluster.rows else NodeLeft  # or it never came up
+                facts.append(left(at=now, node=event.node))
     return facts
 
 
@@ -543,7 +547,17 @@ def _launches(state: State, attempts: Attempts, node: Ints) -> Launches:
         jobs = ChainMap(more, state.index.specs)
     where = _places(state, node)
     drained = {name: cards for name in where.nodes if (cards := state.drained_cards(state.cluster.rows[name]))}
-    return Launches(attempts, *where, jobs, drained)
+    rows = state.job_rows(attempts.job)
+    gangs = {int(state.jobs.id[row]): _nodes_of(state, row) for row in {*rows[state.jobs.gang[rows]].tolist()}}
+    return Launches(attempts, *where, jobs, drained, gangs)
+
+
+def _nodes_of(state: State, row: int) -> list[str]:
+    """Return the nodes of all tasks of a job, empty for those that are over."""
+    mine = slice(int(state.jobs.first[row]), int(state.jobs.first[row] + state.jobs.tasks[row]))
+    holds = (state.tasks.status[mine] >= PLACED) & (state.tasks.status[mine] < SUCCEEDED)
+    nodes = zip(state.tasks.node[mine].tolist(), holds.tolist(), strict=True)
+    return [state.cluster.specs[node].name if there else "" for node, there in nodes]
 
 
 def _pick(attempts: Attempts, which: np.ndarray) -> Attempts:

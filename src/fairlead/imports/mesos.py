@@ -36,11 +36,7 @@ class _Import:
 def import_mesos(state: State, source: str) -> Imported:
     """Convert a master's state to a fairlead.toml.
 
-    Parameters
-    ----------
-    state : State
-    source : str
-        Its origin, for the first line.
+    source : its origin, for the first line
 
     Examples
     --------
@@ -91,7 +87,8 @@ def _roles(found: _Import) -> dict[str, Role]:
     roles: dict[str, Role] = {}
     for name, role in by_name.items():
         path = NAMED if name == ANYBODY else name
-        if name == ANYBODY and not (_is_used(state, role) or role.weight != 1):
+        is_used = role.frameworks or any(name in each.all_roles() for each in state.frameworks)
+        if name == ANYBODY and not is_used and role.weight == 1:
             continue
         try:
             check_queue_name(path)
@@ -107,10 +104,6 @@ def _roles(found: _Import) -> dict[str, Role]:
             if up:
                 roles.setdefault(up, Role(name=up))
     return roles
-
-
-def _is_used(state: State, role: Role) -> bool:
-    return bool(role.frameworks) or any(role.name in each.all_roles() for each in state.frameworks)
 
 
 def _weights(found: _Import) -> dict[str, float]:

@@ -20,7 +20,6 @@ LARGEST = 256 * 2**20
 """Largest answer, in bytes. A master of thousands of agents answers with tens of MiB."""
 TIMEOUT = 20.0
 """Timeout of a connection and of a read, in seconds."""
-
 Amounts = dict[str, Annotated[float, Field(ge=0, le=1e15)]]
 
 
@@ -88,12 +87,8 @@ class State(BaseModel):
 def read_state(place: str, roles: Path | None) -> State:
     """Read a master's state.
 
-    Parameters
-    ----------
-    place : str
-        The URL of its `/state` (`/roles` is fetched as well), or a file with a saved `/state`.
-    roles : Path, optional
-        A file with a saved `/roles`.
+    place : the URL of its `/state` (`/roles` is fetched as well), or a file with a saved `/state`
+    roles : a file with a saved `/roles`
 
     Raises
     ------

@@ -21,16 +21,12 @@ LONGEST_OF_YARN = 2**63
 """Exclusive upper bound of YARN's times, in seconds."""
 SITE = "yarn.scheduler.fair."
 NOT_HERE = {
-    "maxAMShare": "fairlead has no application masters",
-    "queueMaxAMShareDefault": "fairlead has no application masters",
-    "reservation": "queues cannot be reserved in advance",
-    "aclAdministerReservations": "queues cannot be reserved in advance",
-    "aclListReservations": "queues cannot be reserved in advance",
-    "aclSubmitReservations": "queues cannot be reserved in advance",
-    "reservation-agent": "queues cannot be reserved in advance",
-    "reservation-policy": "queues cannot be reserved in advance",
-    "reservation-planner": "queues cannot be reserved in advance",
-}
+    **dict.fromkeys(("maxAMShare", "queueMaxAMShareDefault"), "fairlead has no application masters"),
+    **dict.fromkeys((
+        "reservation", "aclAdministerReservations", "aclListReservations", "aclSubmitReservations", "reservation-agent",
+        "reservation-policy", "reservation-planner",
+    ), "queues cannot be reserved in advance"),
+}  # fmt: skip
 ROUNDS = re.compile(
     r"yarn\.scheduler\.(increment|minimum)-allocation-.*|yarn\.resource-types\..*\.(increment|minimum)-allocation"
 )

@@ -7,15 +7,6 @@ from fairlead.journal.journal import History, Journal, Unrecorded, read_history
 from fairlead.journal.store import ENGINE, Envelope, Forgotten, JournalError, JournalFull, JournalLost, NewerJournal
 
 __all__ = [
-    "ENGINE",
-    "Envelope",
-    "Forgotten",
-    "History",
-    "Journal",
-    "JournalError",
-    "JournalFull",
-    "JournalLost",
-    "NewerJournal",
-    "Unrecorded",
-    "read_history",
-]
+    "ENGINE", "Envelope", "Forgotten", "History", "Journal", "JournalError", "JournalFull", "JournalLost", "NewerJournal",
+    "Unrecorded", "read_history",
+]  # fmt: skip

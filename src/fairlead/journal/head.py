@@ -44,7 +44,6 @@ class Head(NamedTuple):
 
 
 def path_of(journal: Path) -> Path:
-    """Return the head file of a journal."""
     return journal.with_name(journal.name + ".head")
 
 

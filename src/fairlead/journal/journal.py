@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 import fairlead
+from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import (
     Damaged,
     Envelope,
@@ -26,7 +27,6 @@ from fairlead.journal.store import (
     Part,
     Record,
     Snapshot,
-    Store,
     newer,
 )
 from fairlead.journal.used_days import UsedDays
@@ -69,23 +69,14 @@ def _digest(data: bytes) -> int:
 class Journal:
     """Facts in a store. Not thread-safe, except `look` and `caused`.
 
-    Parameters
-    ----------
-    store : Store
-    make_room : callable, optional
-        Frees space when the disk is full; returns whether it did.
+    make_room : frees space when the disk is full; returns whether it did
 
-    Attributes
-    ----------
-    id : str
-        The store's.
-    position : int
-        Of the last fact.
-    epoch : int
-        How often a scheduler began to write it; with this one after `begin`.
+    id : the store's
+    position : of the last fact
+    epoch : how often a scheduler began to write it; with this one after `begin`
     """
 
-    def __init__(self, store: Store, make_room: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, store: SqlStore, make_room: Callable[[], bool] = lambda: False) -> None:
         self._store, self._make_room = store, make_room
         self.id, self.epoch = store.id, store.epoch
         extent, saved = store.extent(), store.snapshot()
@@ -102,11 +93,7 @@ class Journal:
     def append(self, facts: Sequence[Fact], by: Sequence[str] = ()) -> None:
         """Write all of the facts durably, or none and raise JournalFull.
 
-        Parameters
-        ----------
-        facts : sequence of Fact
-        by : sequence of str
-            Who caused each: a person's name, `ENGINE`, or empty for the scheduler. By default the scheduler.
+        by : who caused each: a person's name, `ENGINE`, or empty for the scheduler. By default the scheduler.
         """
         if not facts:
             return
@@ -162,10 +149,8 @@ class Journal:
     def prove(self, begin: int | None = None) -> Iterator[tuple[int, int, State]]:
         """Go through the journal from a snapshot on, as far as it is proved.
 
-        Parameters
-        ----------
-        begin : int, optional
-            Start from the newest snapshot at or before this fact, or from the first fact; by default from the newest snapshot.
+        begin : start from the newest snapshot at or before this fact, or from the first fact; by default from the newest
+            snapshot
 
         Yields
         ------
@@ -220,14 +205,9 @@ class Journal:
     def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[tuple[Envelope, Fact]]:
         """Return the newest facts that people caused, newest first; a page of at most `most`. Thread-safe.
 
-        Parameters
-        ----------
-        since : float
-            Seconds since the epoch.
-        by : str or None
-            One person; None for everybody.
-        before : int or None
-            Only facts with lower numbers.
+        since : seconds since the epoch
+        by : one person; None for everybody
+        before : only facts with lower numbers
         """
         found = []
         for record in self._store.caused(since, by, before, most):
@@ -282,7 +262,6 @@ class Journal:
             yield record
 
     def _check_one(self, record: Record) -> None:
-        """Refuse a changed record."""
         envelope, body = record
         if not isinstance(body, bytes) or link(envelope, body) != envelope.checksum:
             raise Damaged(self._store.name, f"fact {envelope.sequence} does not match its checksum")
@@ -338,7 +317,6 @@ class Unrecorded:
         self.position += len(facts)
 
     def recover(self) -> State:
-        """Return the empty state."""
         return new_state()
 
     def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
@@ -372,14 +350,10 @@ class History(NamedTuple):
     facts: Iterator[Fact]
 
 
-def read_history(store: Store, since: float = -inf) -> History:
+def read_history(store: SqlStore, since: float = -inf) -> History:
     """Return the stored facts, and the state before them.
 
-    Parameters
-    ----------
-    store : Store
-    since : float
-        Seconds of the facts' clock: facts before the newest snapshot of that time, or an earlier one, may be left out.
+    since : seconds of the facts' clock: facts before the newest snapshot of that time, or an earlier one, may be left out
 
     Raises
     ------

@@ -11,7 +11,7 @@ import msgspec
 from fairlead.audit.over_time import STARVED_AFTER
 from fairlead.journal.journal import Journal, read_history
 from fairlead.journal.sql import SqlStore
-from fairlead.journal.store import JournalError, Store
+from fairlead.journal.store import JournalError
 from fairlead.model.api_types import OverTimeInfo
 from fairlead.scheduler.effects import new_state
 from fairlead.scheduler.facts import decode
@@ -19,7 +19,7 @@ from fairlead.scheduler.reports.audits import audit_history
 
 
 def audit_journal(
-    store: Store,
+    store: SqlStore,
     over: float,
     until: float | None = None,
     starved_after: float = STARVED_AFTER,
@@ -27,18 +27,11 @@ def audit_journal(
 ) -> OverTimeInfo:
     """Audit the last part of a journal.
 
-    Parameters
-    ----------
-    store : Store
-        May be in use: later writes are not seen.
-    over : float
-        Seconds to audit, as far as facts are kept.
-    until : float, optional
-        The end, in seconds of the facts' clock; by default the last fact.
-    starved_after : float
-        Seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`.
-    progress : function
-        Called from time to time with the number of facts done and the total.
+    store : may be in use: later writes are not seen
+    over : seconds to audit, as far as facts are kept
+    until : the end, in seconds of the facts' clock; by default the last fact
+    starved_after : seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`
+    progress : called from time to time with the number of facts done and the total
 
     Raises
     ------

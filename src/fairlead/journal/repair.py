@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.journal import head, sqlite
@@ -27,20 +27,13 @@ UNKNOWN_LOSS = 1_000_000
 class Finding:
     """The result of a check.
 
-    Attributes
-    ----------
-    position, checksum : int
-        Of the last proved fact; 0 and 0 if there is none.
-    kept : int
-        Number of facts, also before the snapshot; counted only if nothing is wrong.
-    head : Head or None
-        Its head.
-    wrong : str
-        What is wrong; empty if nothing.
-    last_job : int
-        The highest job number given, as far as proved.
-    begin : int or None
-        The snapshot that the proof starts from; see :meth:`fairlead.journal.journal.Journal.prove`.
+    position, checksum : of the last proved fact; 0 and 0 if there is none
+    kept : number of facts, also before the snapshot; counted only if nothing is wrong
+    head : its head
+    wrong : what is wrong; empty if nothing
+    last_job : the highest job number given, as far as proved
+    members : the nodes whose machines may connect, as far as proved
+    begin : the snapshot that the proof starts from; see :meth:`fairlead.journal.journal.Journal.prove`
     """
 
     position: int = 0
@@ -49,6 +42,7 @@ class Finding:
     head: Head | None = None
     wrong: str = ""
     last_job: int = 0
+    members: list[str] = field(default_factory=list)
     begin: int | None = None
 
     @property
@@ -88,7 +82,7 @@ def _prove_most(journal: Journal, found: Finding) -> None:
             for position, checksum, state in journal.prove(begin):
                 if position > found.position:
                     found.position, found.checksum, found.last_job = position, checksum, state.index.last
-                    found.begin = begin
+                    found.begin, found.members = begin, sorted(state.cluster.members)
             break
         except Damaged as error:
             failure = failure or error
@@ -258,7 +252,8 @@ def _proved(path: Path, found: Finding) -> tuple[str, int, State]:
 def adopt(path: Path, last: int = 0) -> tuple[Head, int]:
     """Make a copy of a journal the journal of this machine. Raises JournalError if it is damaged.
 
-    Jobs that it does not know may have run here: their numbers are skipped, as far as `last`, or their output, shows them.
+    Jobs that it does not know may have run here: their numbers are skipped, as far as `last`, or their output, shows them. If
+    machines joined and there is no `last`, nothing shows what ran there, nor which start they obey: both are skipped well beyond.
 
     Returns
     -------
@@ -270,9 +265,14 @@ def adopt(path: Path, last: int = 0) -> tuple[Head, int]:
     found = examine(path)
     if found.wrong or found.head is None or not found.position:
         raise Damaged(str(path), found.wrong or "there is nothing in it")
+    beyond = UNKNOWN_LOSS if found.members and not last else 0
     with closing(HeadFile(path)) as file:
-        file.write(found.head._replace(machine=head.this_machine(), inode=path.stat().st_ino))
-    unknown = max(last, highest_output(path.parent)) - found.last_job
+        if beyond:
+            with closing(sqlite.connect(path)) as connection, connection:
+                connection.execute("UPDATE meta SET value = value + ? WHERE key = 'epoch'", (beyond,))
+        epoch = found.head.epoch + beyond
+        file.write(found.head._replace(machine=head.this_machine(), inode=path.stat().st_ino, epoch=epoch))
+    unknown = max(beyond, max(last, highest_output(path.parent)) - found.last_job)
     if unknown > 0:
         with closing(Journal(SqlStore(path, upgrade=False))) as journal:
             journal.recover()

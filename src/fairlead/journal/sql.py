@@ -18,23 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import fairlead
-from fairlead.journal import head, sqlite
+from fairlead.journal import head, sqlite, store
 from fairlead.journal.head import Head, HeadFile
-from fairlead.journal.store import (
-    ENGINE,
-    Damaged,
-    Envelope,
-    Extent,
-    JournalError,
-    JournalFull,
-    JournalLost,
-    Part,
-    Record,
-    Snapshot,
-    TakenOver,
-    newer,
-    page_of,
-)
 
 log = logging.getLogger("fairlead")
 
@@ -42,7 +27,6 @@ SCHEMA_VERSION = 4
 """The format of a journal's content: tables, facts and snapshots. Any change raises it; see docs/journal.md."""
 OLDEST_VERSION = 3
 """The earliest format that is read; a journal of one gets SCHEMA_VERSION when a scheduler begins to write it."""
-
 _TABLES = """
 CREATE TABLE meta (
     "key" TEXT NOT NULL,
@@ -74,18 +58,17 @@ _BEYOND = 2**63 - 1
 
 
 class SqlStore:
-    """A store in a database; see :class:`fairlead.journal.store.Store`.
+    """A store of records and snapshots in a database. One thread writes; any may read.
 
-    Parameters
-    ----------
-    path : Path
-        The file. Made if missing, readable by its owner only.
-    to_read : bool
-        Read the current content, even if another process has it open; make and write nothing.
-    upgrade : bool
-        False to leave a journal of an earlier format in that.
-    name, epoch : str and int
-        Id and epoch of a new journal that continues another; by default a new id.
+    path : the file. Made if missing, readable by its owner only.
+    to_read : read the current content, even if another process has it open; make and write nothing
+    upgrade : False to leave a journal of an earlier format in that
+    name, epoch : id and epoch of a new journal that continues another; by default a new id
+
+    name : in messages
+    id : permanent and unique
+    writer : the version of fairlead that wrote last
+    epoch : how often a scheduler began to write it
 
     Raises
     ------
@@ -119,72 +102,63 @@ class SqlStore:
                 self.id, self.writer, self.epoch = meta["id"], meta["fairlead"], int(meta["epoch"])
             self._machine, self._inode = head.this_machine(), path.stat().st_ino
             self._log: tuple[int, int] | None = None
-            if self._head:
-                self._refuse_missing()
-                self._refuse_copy()
-            self._refuse_other()
-            if self._head:
-                self._refuse_older()
+            self._check_head()
             self._opened = opened.pop_all()
 
     @property
     def _known(self) -> Head | None:
-        """The stored head."""
         return self._head.head if self._head else self._read_head
 
     def _refuse_lost(self) -> None:
         """Refuse to start an empty journal where there was one."""
         known = self._known
         if known and known.epoch:
-            raise JournalError(
+            raise store.JournalError(
                 f"{self.name}: the journal is missing, and its head records {known.sequence:,} facts: restore it, or move "
                 f"{head.path_of(self.path).name} away as well, to start afresh"
             )
 
-    def _refuse_missing(self) -> None:
-        """Refuse a journal without a head."""
-        if self._known is None and any(self.extent()):
-            raise Damaged(self.name, f"{head.path_of(self.path).name}, which records its last fact, is missing")
-
-    def _refuse_copy(self) -> None:
-        """Refuse a copy whose original may have a running scheduler."""
-        if head.is_of_another(self._known, self.path):
-            raise JournalError(
+    def _check_head(self) -> None:
+        """Refuse a journal that is not its head's; to write, also one without a head, a copy, and one with fewer starts."""
+        known, writes = self._known, self._head is not None
+        if writes and known is None and any(self.extent()):
+            raise store.Damaged(self.name, f"{head.path_of(self.path).name}, which records its last fact, is missing")
+        if writes and head.is_of_another(known, self.path):  # the original may have a running scheduler
+            raise store.JournalError(
                 f"{self.name}: this is a copy of a journal: if the scheduler of the other runs, tasks would run twice; "
                 "if it does not, `fairlead journal adopt` makes this one the journal"
             )
-
-    def _refuse_other(self) -> None:
-        """Refuse a journal that is not its head's."""
-        known = self._known
         if known and known.id != self.id:
-            raise Damaged(self.name, "it differs from the one in its head")
-
-    def _refuse_older(self) -> None:
-        """Refuse a journal with fewer starts than its head."""
-        if wrong := self.missing_starts():
-            raise Damaged(self.name, wrong)
+            raise store.Damaged(self.name, "it differs from the one in its head")
+        if writes and (wrong := self.missing_starts()):
+            raise store.Damaged(self.name, wrong)
 
     def missing_starts(self) -> str:
         """Return what is wrong if its head knows more scheduler starts than the journal; else empty."""
         missing = self._known.epoch - self.epoch if self._known else 0
         return f"it is an older copy: {missing} start{'s' * (missing > 1)} of its scheduler are missing" if missing > 0 else ""
 
-    def extent(self) -> Extent:
+    def extent(self) -> store.Extent:
+        """Return how far it goes."""
         with self._naming_damage():
             last = self._one("SELECT sequence, checksum FROM facts ORDER BY sequence DESC LIMIT 1") or (0, 0)
             (saved,) = self._one("SELECT max(sequence) FROM snapshots")
             (since,) = self._one("SELECT sum(length(body)) FROM facts WHERE sequence > ?", saved or 0)
-            return Extent(*(int(number or 0) for number in (*last, saved, since)))  # a damaged file may contain any type
+            return store.Extent(*(int(number or 0) for number in (*last, saved, since)))  # a damaged file may contain any type
 
     def _one(self, query: str, *values: object) -> Any:
         """Return the first row of a query, or None."""
         return self._reading.execute(query, values).fetchone()
 
     def head(self) -> tuple[int, int] | None:
+        """Return the number and checksum of the last record by the separate head; None if there is no head."""
         return (self._known.sequence, self._known.checksum) if self._known else None
 
     def begin(self, sequence: int, checksum: int) -> None:
+        """Begin a scheduler's writing: store the next epoch, and the head of this record, which must be the last.
+
+        Raises TakenOver if it is not: another scheduler has written since.
+        """
         earlier = self._upgrade and self._format < SCHEMA_VERSION
         if earlier:
             self._keep_copy()
@@ -194,7 +168,7 @@ class SqlStore:
             known = "UPDATE meta SET value = ? WHERE key = 'epoch' AND value = ?"
             found = writing.execute(known, (str(self.epoch + 1), str(self.epoch))).rowcount
             if not found or writing.execute("SELECT 1 FROM facts WHERE sequence > ?", (sequence,)).fetchone():
-                raise TakenOver(self.name)
+                raise store.TakenOver(self.name)
         self.epoch += 1
         self._write_head(sequence, checksum)
 
@@ -211,7 +185,9 @@ class SqlStore:
             shutil.rmtree(kept, ignore_errors=True)
             fresh.rename(kept)
         except (OSError, sqlite3.DatabaseError) as error:
-            raise JournalError(f"{self.name}: cannot be copied before its upgrade: {error}: free space on its disk") from None
+            raise store.JournalError(
+                f"{self.name}: cannot be copied before its upgrade: {error}: free space on its disk"
+            ) from None
         log.info(
             "the journal of fairlead %s gets format %d; `fairlead journal rollback` puts it back as it was",
             self.writer,
@@ -224,7 +200,7 @@ class SqlStore:
             self._head.write(Head(self.id, self._machine, self._inode, self.epoch, sequence, checksum))
         except OSError as error:
             # Nobody knows yet whether the commit counts, so nobody may go on either way.
-            raise JournalError(f"{self._head.path}: cannot be written: {error.strerror}: check its disk") from None
+            raise store.JournalError(f"{self._head.path}: cannot be written: {error.strerror}: check its disk") from None
 
     def _still_there(self) -> None:
         """Refuse to write to a file that is no longer at its path."""
@@ -233,7 +209,9 @@ class SqlStore:
         except OSError:
             there = False
         if not there or (self._head and not self._head.is_in_place()):
-            raise JournalFull(f"{self.name}: it or its head was moved or deleted while in use: restore it, or stop the scheduler")
+            raise store.JournalFull(
+                f"{self.name}: it or its head was moved or deleted while in use: restore it, or stop the scheduler"
+            )
         self._log_still_there()
 
     def _log_still_there(self) -> None:
@@ -250,63 +228,78 @@ class SqlStore:
             return
         with suppress(sqlite3.DatabaseError):  # a cut log has nothing to checkpoint
             self._writing.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
-        raise JournalLost(
+        raise store.JournalLost(
             f"{log}: was moved, deleted or cut while in use: stop the scheduler, and `fairlead journal check` before the next up"
         )
 
-    def append(self, records: Sequence[Record]) -> None:
-        rows = [(*record.envelope, record.body) for record in records]
+    def append(self, records: Sequence[store.Record]) -> None:
+        """Write all of the records durably, and the head; or none and raise JournalFull.
+
+        Raises TakenOver if another scheduler has begun to write since.
+        """
+        rows = [(*record.envelope, record.body, str(self.epoch)) for record in records]
+        add = "INSERT INTO facts SELECT ?, ?, ?, ?, ?, ?, ?, ? WHERE ? = (SELECT value FROM meta WHERE key = 'epoch')"
         with self._transaction() as writing:
             try:
-                writing.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+                if writing.executemany(add, rows).rowcount != len(rows):
+                    raise store.TakenOver(self.name)
             except sqlite3.IntegrityError:  # the numbers are taken
-                raise TakenOver(self.name) from None
-            # It has written, so nobody else does before the commit.
-            if writing.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone() != (str(self.epoch),):
-                raise TakenOver(self.name)
+                raise store.TakenOver(self.name) from None
         if records:
             self._write_head(records[-1].envelope.sequence, records[-1].envelope.checksum)
 
-    def read(self, after: int, most: int) -> list[Record]:
+    def read(self, after: int, most: int) -> list[store.Record]:
+        """Return the next records above number `after`, a page of at most `most`, as written."""
         return self._page("SELECT * FROM facts WHERE sequence > ? ORDER BY sequence LIMIT ?", (after, most))
 
-    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[Record]:
+    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[store.Record]:
+        """Return records that people, or one person, caused since `wall` time `since` and below number `before`: the highest,
+        in descending order, at most `most`.
+        """
         query = """
             SELECT * FROM facts
             WHERE ("by" = :by OR :by IS NULL AND "by" NOT IN ('', :engine)) AND wall >= :since AND sequence < :before
             ORDER BY sequence DESC LIMIT :most
         """
         before = _BEYOND if before is None else before
-        return self._page(query, {"by": by, "engine": ENGINE, "since": since, "before": before, "most": most})
+        return self._page(query, {"by": by, "engine": store.ENGINE, "since": since, "before": before, "most": most})
 
-    def _page(self, query: str, values: tuple[int, ...] | dict[str, object]) -> list[Record]:
+    def _page(self, query: str, values: tuple[int, ...] | dict[str, object]) -> list[store.Record]:
         with self._naming_damage(), closing(self._reading.execute(query, values)) as rows:
-            return page_of(Record(Envelope(*envelope), body) for *envelope, body in rows)
+            return store.page_of(store.Record(store.Envelope(*envelope), body) for *envelope, body in rows)
 
     def snapshots(self) -> list[int]:
+        """Return the record numbers of the snapshots, ascending."""
         with self._naming_damage():
             rows = self._reading.execute("SELECT DISTINCT sequence FROM snapshots ORDER BY sequence").fetchall()
             return [int(sequence) for (sequence,) in rows]
 
-    def snapshot(self, until: int | None = None) -> Snapshot | None:
+    def snapshot(self, until: int | None = None) -> store.Snapshot | None:
+        """Return the newest snapshot, or the newest at or before a record, as written. Its parts are read lazily."""
         query = "SELECT sequence, as_of FROM snapshots WHERE sequence <= ? ORDER BY sequence DESC, part LIMIT 1"
         with self._naming_damage():
             row = self._one(query, _BEYOND if until is None else until)
         if row is None:
             return None
         sequence, as_of = row
-        return Snapshot(sequence, as_of, self._parts(sequence))
+        return store.Snapshot(sequence, as_of, self._parts(sequence))
 
-    def _parts(self, sequence: int) -> Iterator[Part]:
+    def _parts(self, sequence: int) -> Iterator[store.Part]:
         """Yield the parts of a snapshot, one in memory at a time."""
         for part in count():
             with self._naming_damage():
                 row = self._one("SELECT checksum, body FROM snapshots WHERE sequence = ? AND part = ?", sequence, part)
             if row is None:
                 return
-            yield Part(*row)
+            yield store.Part(*row)
 
-    def save(self, snapshot: Snapshot, keep: int) -> None:
+    def save(self, snapshot: store.Snapshot, keep: int) -> None:
+        """Write a snapshot. Then drop the records up to the newest snapshot, maybe this one, that has `keep` bytes of records
+        after it.
+
+        Earlier snapshots are dropped too, so a snapshot always precedes the first record left. Raises JournalFull if there is
+        no space, and has changed nothing then.
+        """
         # SQLite reuses the space of dropped records, so the file never shrinks and stays within its largest size.
         newest_with_enough_after_it = """
             SELECT max(sequence) FROM snapshots WHERE sequence <= (
@@ -334,7 +327,7 @@ class SqlStore:
         The first statement must write: it begins the transaction and takes SQLite's write lock.
         """
         if self._head is None:
-            raise JournalFull(f"{self.name}: is open for reading only")
+            raise store.JournalFull(f"{self.name}: is open for reading only")
         self._still_there()
         try:
             with self._writing as writing:
@@ -343,7 +336,7 @@ class SqlStore:
                     writing.execute("UPDATE meta SET value = ? WHERE key = 'fairlead'", (fairlead.__version__,))
         except sqlite3.OperationalError as error:
             remedy = "end the program that has locked it" if sqlite.is_locked(error) else "free space on its disk"
-            raise JournalFull(f"{self.name}: cannot be written: {error}: {remedy}") from None
+            raise store.JournalFull(f"{self.name}: cannot be written: {error}: {remedy}") from None
         except sqlite3.DatabaseError as error:
             raise sqlite.refusal(self.name, error) from None
         self.writer = fairlead.__version__
@@ -363,14 +356,14 @@ class SqlStore:
         """Refuse a file that is not a journal of this schema. Return its metadata."""
         known = self._reading.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         if not {("meta",), ("facts",), ("snapshots",)} <= set(known):
-            raise JournalError(f"{self.name}: not a fairlead journal: name another file")
+            raise store.JournalError(f"{self.name}: not a fairlead journal: name another file")
         meta = dict(self._reading.execute("SELECT key, value FROM meta").fetchall())
         version = int(meta["schema_version"])
         if version > SCHEMA_VERSION:
             what = f"schema {version}, this one knows {SCHEMA_VERSION}"
-            raise newer(self.name, what, meta.get("fairlead", "an unknown one"), fairlead.__version__)
+            raise store.newer(self.name, what, meta.get("fairlead", "an unknown one"), fairlead.__version__)
         if version < OLDEST_VERSION:
-            raise JournalError(
+            raise store.JournalError(
                 f"{self.name}: written by an older fairlead (schema {version}, this one reads {OLDEST_VERSION} to "
                 f"{SCHEMA_VERSION}): start one between them first, or finish or cancel its jobs with that and move it away"
             )

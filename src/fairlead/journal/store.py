@@ -1,14 +1,16 @@
-"""Stores of a journal's bytes: numbered records in envelopes, and snapshots.
+"""What a store has of a journal's bytes: numbered records in envelopes, and snapshots.
 
-A store knows nothing of facts and states, and checks nothing: :class:`fairlead.journal.journal.Journal` does.
-:class:`fairlead.journal.memory.MemoryStore` is in memory, :class:`fairlead.journal.sql.SqlStore` in a database.
+:class:`fairlead.journal.sql.SqlStore` knows nothing of facts and states, and checks nothing:
+:class:`fairlead.journal.journal.Journal` does.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fairlead.failure import Failure
 
 
-class JournalError(RuntimeError):
+class JournalError(Failure, RuntimeError):
     """The journal cannot be used; the message says which, why, and what to do."""
 
 
@@ -123,67 +125,6 @@ def page_of(records: Iterable[Record]) -> list[Record]:
             break
         page.append(record)
     return page
-
-
-class Store(Protocol):
-    """A store of records and snapshots. One thread writes; any may read.
-
-    name : its name in messages.
-    id : its permanent, unique id.
-    writer : the version of fairlead that wrote last.
-    epoch : how often a scheduler began to write it.
-    """
-
-    name: str
-    id: str
-    writer: str
-    epoch: int
-
-    def extent(self) -> Extent:
-        """Return how far it goes."""
-
-    def head(self) -> tuple[int, int] | None:
-        """Return the number and checksum of the last record by the separate head; None if there is no head."""
-
-    def begin(self, sequence: int, checksum: int) -> None:
-        """Begin a scheduler's writing: store the next epoch, and the head of this record, which must be the last.
-
-        Raises TakenOver if it is not: another scheduler has written since.
-        """
-
-    def append(self, records: Sequence[Record]) -> None:
-        """Write all of the records durably, and the head; or none and raise JournalFull.
-
-        Raises TakenOver if another scheduler has begun to write since.
-        """
-
-    def read(self, after: int, most: int) -> list[Record]:
-        """Return the next records above number `after`, a page of at most `most`, as written."""
-
-    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[Record]:
-        """Return records that people, or one person, caused since `wall` time `since` and below number `before`: the highest,
-        in descending order, at most `most`.
-        """
-
-    def snapshots(self) -> list[int]:
-        """Return the record numbers of the snapshots, ascending."""
-
-    def snapshot(self, until: int | None = None) -> Snapshot | None:
-        """Return the newest snapshot, or the newest at or before a record, as written.
-
-        Its parts are read lazily.
-        """
-
-    def save(self, snapshot: Snapshot, keep: int) -> None:
-        """Write a snapshot. Then drop the records up to the newest snapshot, maybe this one, that has `keep` bytes of records
-        after it.
-
-        Earlier snapshots are dropped too, so a snapshot always precedes the first record left. Raises JournalFull if there is
-        no space, and has changed nothing then.
-        """
-
-    def close(self) -> None:
-        """Close it; nothing is lost without it."""
 
 
 def newer(name: str, what: object, writer: str, reader: str) -> NewerJournal:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fairlead.journal.journal import Journal, read_history
 from fairlead.journal.sql import SqlStore
-from fairlead.journal.store import JournalError, Store
+from fairlead.journal.store import JournalError
 from fairlead.journal.used_days import DAY, UsedDays
 from fairlead.model.api_types import UsageInfo, UsedBy
 from fairlead.model.used import together
@@ -22,7 +22,7 @@ from fairlead.scheduler.state import State
 
 
 def usage_of_journal(
-    store: Store, over: float, now: float, until: float = inf, by_day: bool = False, by_job: bool = False
+    store: SqlStore, over: float, now: float, until: float = inf, by_day: bool = False, by_job: bool = False
 ) -> UsageInfo:
     """Return the usage in `over` seconds before `until`, from the facts; or by whole days, if they do not go back so far.
 
@@ -70,20 +70,11 @@ def used_rows(state: State, now: float, since: float = -inf, until: float = inf,
         named = (date(1970, 1, 1) + timedelta(day)).isoformat() if by_day else None
         for (queue, user, job), sums in sorted(days.rows[day].items()):
             row: UsedBy = {
-                "queue": queue,
-                "user": user,
-                "day": named,
-                "job": job or None,
-                "tasks": sums.tasks,
-                "failed": sums.failed,
-                "waiting": sums.waiting,
-                "asked": sums.asked,
-                "lost": sums.lost,
-                "cpu_hours": sums.cpu_ms / 3_600_000,
-                "peak_memory": sums.peak or None,
-                "entitled": sums.entitled,
-                "got": sums.got,
-            }
+                "queue": queue, "user": user, "day": named, "job": job or None, "tasks": sums.tasks, "failed": sums.failed,
+                "waiting": sums.waiting, "asked": sums.asked, "lost": sums.lost, "cpu_hours": sums.cpu_ms / 3_600_000,
+                "peak_memory": sums.peak or None, "calls": sums.calls, "call_hours": sums.called_ms / 3_600_000,
+                "entitled": sums.entitled, "got": sums.got,
+            }  # fmt: skip
             place = queue, user, named, job
             found[place] = together(found[place], row) if place in found else row
     first = {(place[0], place[2]): row for place, row in reversed(found.items()) if place[1]}

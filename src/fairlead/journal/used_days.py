@@ -19,12 +19,15 @@ from fairlead.scheduler.tables import F64, I64, NONE, Bools
 DAY = 86400.0
 MOST_ROWS = 1000
 """Rows of a day, at most; the rest is added to one without names."""
-LOOK_EVERY = 600.0
+LOOK_EVERY = 60.0
 """Seconds after which entitlements are divided again: those of that moment count since the last time."""
 
 
 class Sums(msgspec.Struct):
-    """Sums of one user in one queue: `asked` and `lost` in base units x hours, `entitled` and `got` in dominant share x hours."""
+    """Sums of one user in one queue: `asked` and `lost` in base units x hours, `entitled` and `got` in dominant share x hours.
+
+    `calls` and `called_ms` are the calls of programs that workers made.
+    """
 
     tasks: int = 0
     failed: int = 0
@@ -35,6 +38,8 @@ class Sums(msgspec.Struct):
     entitled: float = 0.0
     got: float = 0.0
     waiting: int = 0
+    calls: int = 0
+    called_ms: int = 0
 
 
 Key = tuple[str, str, int]
@@ -96,7 +101,8 @@ class UsedDays(msgspec.Struct):
         rows = state.current_tasks(fact.attempts)
         if (rows == NONE).any():  # a contradiction, which the effect refuses
             return
-        good, status = (fact.outcome == Outcome.EXITED) & (fact.code == 0), state.tasks.status[rows]
+        by_itself = (fact.outcome == Outcome.EXITED) | (fact.outcome == Outcome.UNUSED)
+        good, status = by_itself & (fact.code == 0), state.tasks.status[rows]
         failed = ~(good | (status == STOPPING) | (status == REVOKING))  # not cancelled or preempted
         keys = self.hold(state, rows, fact.began(state.tasks.started_at[rows]), fact.at, ~good)
         for key, these in keys if self.begin <= fact.at <= self.end else []:
@@ -106,6 +112,9 @@ class UsedDays(msgspec.Struct):
             if len(fact.cpu):
                 sums.cpu_ms += int(fact.cpu[these].sum())
                 sums.peak = max(sums.peak, int(fact.peak[these].max()))
+            if len(fact.calls):
+                sums.calls += int(fact.calls[these].sum())
+                sums.called_ms += int(fact.called[these].sum())
 
     def _days(self, since: float, until: float) -> Iterator[tuple[int, float]]:
         """Yield each day of a period, and its hours."""

@@ -19,7 +19,7 @@ class AfterInfo(TypedDict):
     """A job that must end first, and how."""
 
     job: int
-    how: Literal["success", "failure", "end"]
+    how: Literal["success", "failure", "end", "start", "index"]
 
 
 class RevokedInfo(TypedDict):
@@ -37,6 +37,7 @@ class JobInfo(TypedDict):
     `indices` are the tasks' own indices as ranges such as `1-10,15`, cut if there are many; empty if they are 0, 1, ....
 
     `cpu_seconds` is the sum over its ended tasks; `peak_memory` is their maximum, in bytes. None if unknown.
+    `calls` and `call_seconds` are those that the worker of a lease made until it ended; None for other jobs.
     """
 
     id: int
@@ -54,9 +55,11 @@ class JobInfo(TypedDict):
     cancelled: int
     demand: Quantities
     on: dict[str, list[str]]
+    prefer: dict[str, list[str]]
     priority: int
     gang: bool
     retries: int
+    retry_delay: float
     time_limit: float | None
     at_most: int | None
     exit_done: bool
@@ -66,25 +69,27 @@ class JobInfo(TypedDict):
     fit: str
     ray: bool
     revoked: "RevokedInfo | None"
+    begin: float | None
+    singleton: bool
     after: list[AfterInfo]
     cpu_seconds: float | None
     peak_memory: int | None
+    calls: int | None
+    call_seconds: float | None
     argv: list[str]
     cwd: str
     submitted_at: float
     finished_at: float | None
 
 
-class JobPage(TypedDict):
-    """Jobs, newest first; `next` is the `before` of the next, older page; None on the last."""
+class JobList(TypedDict):
+    """A page of jobs, newest first; `stalled` says why the scheduler accepts no work, else None.
+
+    `next` is the `before` of the next, older page; None on the last.
+    """
 
     jobs: list[JobInfo]
     next: int | None
-
-
-class JobList(JobPage):
-    """A page of jobs; `stalled` says why the scheduler accepts no work, else None."""
-
     stalled: str | None
 
 
@@ -243,7 +248,7 @@ class ReservationInfo(TypedDict):
     """Resources kept since `made` for a job's `tasks` on `nodes` nodes; `start` is their expected start.
 
     - `why`: "reservation", or the reason to preempt others: "guarantee", "fair share" or "priority".
-    - `slips`: how often the start was postponed; `status`: planned, fixed once it was postponed twice, or kept for a claim.
+    - `slips`: how often the start was postponed; `status`: planned, or kept for a claim.
     - `idle`: free resources kept from others now, in base units; `idled`: the same over time, base units x hours.
     """
 
@@ -387,6 +392,7 @@ class UsedBy(TypedDict):
     - `tasks`: ended attempts; `failed`: those that failed by themselves; `waiting`: pending tasks at the end of the time.
     - `asked`: requested resources, base units x hours; `lost`: the part of attempts without a result.
     - `cpu_hours`: CPU time really used; `peak_memory`: the maximum of one attempt, in bytes.
+    - `calls`, `call_hours`: Python calls that leased workers made, and their time.
     - `entitled`, `got`: of the queue, in dominant shares of the cluster x hours; in one of its rows.
     """
 
@@ -401,6 +407,8 @@ class UsedBy(TypedDict):
     lost: dict[str, float]
     cpu_hours: float
     peak_memory: int | None
+    calls: int
+    call_hours: float
     entitled: float
     got: float
 
@@ -546,6 +554,22 @@ class InputTaken(TypedDict):
     over: bool
 
 
+class TaskPort(TypedDict):
+    """The port of a running task, or 0."""
+
+    port: int
+
+
+class StreamPiece(TypedDict):
+    """A piece of a stream's output, in base64; the last one is `over`, with the exit status of a program."""
+
+    number: int
+    out: str
+    err: str
+    over: bool
+    exit: int | None
+
+
 class Cancelled(TypedDict):
     """The jobs with cancelled tasks."""
 
@@ -610,26 +634,26 @@ class AuditPage(TypedDict):
 
 
 class Event(TypedDict):
-    """An event of a call: it runs, waits again after a preemption, or how it ended.
+    """An event of a lease: it runs, waits again, is due to end between two calls, or how it ended.
 
-    `result` is the pickled result in base64, if small.
+    If it runs or waits again, `reason` is how its last attempt ended: "lost" or "preempted". One that is `preempted` will be
+    cancelled: its program did not hear in time that it or others of its leases are due.
     """
 
     job: int
     index: int
-    status: Literal["running", "waiting", "succeeded", "failed", "cancelled"]
+    status: Literal["running", "waiting", "due", "preempted", "succeeded", "failed", "cancelled"]
     exit: int | None
     reason: str | None
-    size: int | None
-    result: str | None
 
 
 class Events(TypedDict):
-    """Events of a session; pass `epoch` and `next` to the next request."""
+    """Events of a session; pass `epoch` and `next` to the next request. `relays` is True if some wait for the program."""
 
     epoch: str
     next: int
     events: list[Event]
+    relays: bool
 
 
 class SessionInfo(TypedDict):

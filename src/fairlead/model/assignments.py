@@ -18,22 +18,20 @@ OUTER = ("operators", "root_tasks", "bounds", "placement")
 """Settings that are tables and keys of their own in a document, not keys of ``[scheduler]``."""
 
 
-def with_changes(
-    raw: dict[str, Any], changes: Sequence[str], check_policy: Callable[[str], object], option: str = "--set"
-) -> Configuration:
+def with_changes(raw: dict[str, Any], changes: Sequence[str], check_policy: Callable[[str], object]) -> Configuration:
     """Change keys of a document, as TOML or JSON gives it, in place, and validate it as a whole.
 
-    Each change is ``KEY=VALUE``: ``scheduler.reserve_after=60``, ``queue./.min_runtime=10min``, ``queue.lab.limit.cpu=8``. Values
-    are TOML; text needs no quotes. Errors call the place of the changes `option`. Raises DocumentError for an assignment that is
-    malformed, names an unknown queue or node, or makes the document invalid.
+    Each change is ``KEY=VALUE``: ``scheduler.idle_budget=0.05``, ``queue./.min_runtime=10min``, ``queue.lab.limit.cpu=8``. Values
+    are TOML; text needs no quotes. Raises DocumentError for an assignment that is malformed, names an unknown queue or node, or
+    makes the document invalid.
     """
     for change in changes:
         key, equals, value = change.partition("=")
         path = _path(key.strip())
         if not equals or not all(path):
-            raise DocumentError(f"{option} {shortened(change)}: write KEY=VALUE, such as scheduler.reserve_after=60")
-        _assign(raw, path, _value(value.strip()), f"{option} {shortened(change)}")
-    return configuration_of(raw, check_policy, " ".join(f"{option} {shortened(change)}" for change in changes))
+            raise DocumentError(f"--set {shortened(change)}: write KEY=VALUE, such as scheduler.idle_budget=0.05")
+        _assign(raw, path, _value(value.strip()), f"--set {shortened(change)}")
+    return configuration_of(raw, check_policy, " ".join(f"--set {shortened(change)}" for change in changes))
 
 
 def _path(key: str) -> list[str]:

@@ -8,21 +8,15 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from fairlead.failure import Failure
+from fairlead.model import quantity
 from fairlead.model.faults import Repeated, check_digits, no_json, parse_json, reason, shortened
-from fairlead.model.quantity import (
-    Percent,
-    check_total,
-    format_quantity,
-    parse_amount,
-    parse_percent,
-    parse_quantities,
-    parse_seconds,
-)
 from fairlead.model.specs import (
     ALL,
     EVERYWHERE,
@@ -56,10 +50,10 @@ LONGEST_GRACE = 86400.0
 LARGEST_FILE = 16 * 2**20
 KEPT = ("cpu", "memory", "gpu")
 """Resources of this machine that it can keep for itself."""
-KEPT_BY_DEFAULT: dict[str, int | Percent] = {"cpu": 500, "memory": Percent(5)}
+KEPT_BY_DEFAULT: dict[str, int | quantity.Percent] = {"cpu": 500, "memory": quantity.Percent(5)}
 
 
-class DocumentError(ValueError):
+class DocumentError(Failure, ValueError):
     """An invalid document: ``file:line: key: error and remedy``."""
 
 
@@ -67,16 +61,16 @@ def read_quantities(value: object) -> dict[str, int]:
     """Read a document's table of quantities. Raises ValueError with the remedy."""
     if not isinstance(value, dict):
         raise ValueError('write a table such as { cpu = 2, memory = "4Gi" }')
-    return parse_quantities(value)
+    return quantity.parse_quantities(value)
 
 
-def read_amounts(value: object) -> dict[str, int | Percent]:
+def read_amounts(value: object) -> dict[str, int | quantity.Percent]:
     """Read a guarantee or limit: a table of quantities and percentages, or one percentage for all. Raises ValueError."""
     if isinstance(value, str):
-        return {ALL: parse_percent(value)}
+        return {ALL: quantity.parse_percent(value)}
     if not isinstance(value, dict):
         raise ValueError('write a table such as { cpu = 2, memory = "25%" }, or "25%" for all')
-    return {name: parse_amount(name, amount) for name, amount in value.items()}
+    return {name: quantity.parse_amount(name, amount) for name, amount in value.items()}
 
 
 def _read_url(value: object) -> str:
@@ -87,15 +81,15 @@ def _read_url(value: object) -> str:
     return value
 
 
-def read_kept(value: object) -> dict[str, int | Percent]:
+def read_kept(value: object) -> dict[str, int | quantity.Percent]:
     """Read what a machine keeps for itself: a table of quantities and percentages. Raises ValueError with the remedy."""
     if not isinstance(value, dict):
         raise ValueError('write a table such as { cpu = 0.5, memory = "5%" }, or {} to keep nothing')
-    kept = {name: parse_amount(name, amount) for name, amount in value.items()}
+    kept = {name: quantity.parse_amount(name, amount) for name, amount in value.items()}
     for name, amount in kept.items():
         if name not in KEPT:
             raise ValueError(f"this machine has no {name!r} to keep: use {', '.join(KEPT)}")
-        if name == "gpu" and (isinstance(amount, Percent) or amount % 1000):
+        if name == "gpu" and (isinstance(amount, quantity.Percent) or amount % 1000):
             raise ValueError("gpu: a part of a GPU cannot be kept: write a whole number")
     return kept
 
@@ -140,7 +134,7 @@ def read_half_life(value: object) -> float:
     """Read a half-life in seconds, or "none" as 0. Raises ValueError with the remedy."""
     if value == "none":
         return 0.0
-    seconds = parse_seconds(value)
+    seconds = quantity.parse_seconds(value)
     if not SHORTEST_HALF_LIFE <= seconds <= LONGEST_HALF_LIFE:
         raise ValueError(
             f'{value!r} is not a half-life: write "1d", or another from 1 s to 3650d; with "none", past use does not count'
@@ -150,14 +144,14 @@ def read_half_life(value: object) -> float:
 
 def read_timeout(value: object) -> float:
     """Read seconds, or "never" as NEVER. Raises ValueError with the remedy."""
-    seconds = NEVER if value == "never" else parse_seconds(value)
+    seconds = NEVER if value == "never" else quantity.parse_seconds(value)
     if not 0 <= seconds <= LONGEST_TIMEOUT and seconds != NEVER:
         raise ValueError(f'{value!r} is not a timeout: write "30s", or another from 0 to 365d, or "never"')
     return seconds
 
 
 def _read_part(value: object) -> float:
-    part = parse_percent(value) if isinstance(value, str) else 0.0
+    part = quantity.parse_percent(value) if isinstance(value, str) else 0.0
     if not 0 < part <= 100:
         raise ValueError(f'{value!r} is not a percentage: write "25%", or another above 0% and up to 100%')
     return part
@@ -191,7 +185,7 @@ def check_who(name: str) -> str:
 
 
 def _read_bytes(value: object) -> int:
-    return parse_quantities({"memory": value})["memory"]
+    return quantity.parse_quantities({"memory": value})["memory"]
 
 
 Amounts = Annotated[dict[str, int], BeforeValidator(read_quantities)]
@@ -206,7 +200,7 @@ Who = Annotated[list[Annotated[str, AfterValidator(check_who)]], Field(max_lengt
 Bytes = Annotated[int, BeforeValidator(_read_bytes)]
 Count = Annotated[int, Field(ge=0, le=10**9, strict=True)]
 Timeout = Annotated[float, BeforeValidator(read_timeout)]
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+Seconds = Annotated[float, BeforeValidator(quantity.parse_seconds)]
 
 
 class Table(BaseModel):
@@ -255,15 +249,16 @@ class NodeTable(Table):
 
 
 class SchedulerTable(Table):
-    reserve_after: Annotated[float, BeforeValidator(parse_seconds), Field(ge=0)] = Settings().reserve_after
+    reserve_after: Annotated[float | None, BeforeValidator(quantity.parse_seconds), Field(ge=0)] = None
+    idle_budget: Annotated[float, Field(ge=0, le=1)] = Settings().idle_budget
     max_losses: Annotated[int, Field(ge=1, le=100, strict=True)] = Settings().max_losses
     keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Settings().keep_jobs
     revoke: Switch = Settings().revoke
-    offer_timeout: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] = Settings().offer_timeout
+    offer_timeout: Annotated[float, BeforeValidator(quantity.parse_seconds), Field(gt=0)] = Settings().offer_timeout
     offer: OfferTable | None = None
     ports: Annotated[Ranges, BeforeValidator(_read_ports)] = Field(default_factory=lambda: Settings().ports)
     max_jobs_of: dict[Annotated[str, Field(min_length=1, max_length=100)], Count] = Field(default_factory=dict)
-    history: Annotated[float, BeforeValidator(parse_seconds), Field(ge=86400, le=LONGEST_HALF_LIFE)] = Settings().history
+    history: Annotated[float, BeforeValidator(quantity.parse_seconds), Field(ge=86400, le=LONGEST_HALF_LIFE)] = Settings().history
 
 
 class BoundsTable(Table):
@@ -299,6 +294,7 @@ class Document(Table):
     page: Switch | Annotated[int, Field(ge=1, le=65535, strict=True)] = True
 
 
+@dataclass
 class Configuration:
     """A valid document as plain data.
 
@@ -317,20 +313,15 @@ class Configuration:
         False for no page in a browser, or its port on this machine; True for any free one.
     """
 
-    def __init__(
-        self,
-        queues: Sequence[Queue],
-        nodes: Sequence[Node],
-        settings: Settings,
-        system: Mapping[str, int | Percent] = KEPT_BY_DEFAULT,
-        output: str = "",
-        page: bool | int = True,
-    ) -> None:
-        self.queues = list(queues) or [Queue(USERS)]
-        self.nodes = list(nodes)
-        self.settings = settings
-        self.system = system
-        self.output, self.page = output, page
+    queues: list[Queue]
+    nodes: list[Node]
+    settings: Settings
+    system: Mapping[str, int | quantity.Percent] = field(default_factory=lambda: KEPT_BY_DEFAULT)
+    output: str = ""
+    page: bool | int = True
+
+    def __post_init__(self) -> None:
+        self.queues = self.queues or [Queue(USERS)]
 
 
 def validated(kind: type[T], path: Path | str, text: str, raw: dict[str, Any]) -> T:
@@ -389,7 +380,7 @@ def configuration_of(
         raise DocumentError(fault(path, text, ("queue", number, key), message, ""))
     for number, key, message in _node_faults(document.node):
         raise DocumentError(fault(path, text, ("node", number, key), message, ""))
-    nodes = [node for table in document.node for node in _nodes(table)]
+    nodes = [Node(name, table.capacity, table.labels) for table in document.node for name in names_of(table)]
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     if nodes and document.system is not None:
         message = "applies only to a detected machine: here [[node]] tables declare the nodes"
@@ -401,7 +392,6 @@ def configuration_of(
 
 def _settings(path: Path | str, text: str, document: Document, queues: list[Queue]) -> Settings:
     """Return the settings of a document. Raises DocumentError if they do not fit its queues."""
-    s = document.scheduler
     bounds = {name.strip("/") if name != "/" else ROOT: Bounds(**dict(table)) for name, table in document.bounds.items()}
     for name, message in _bounds_faults(bounds, queues):
         raise DocumentError(fault(path, text, ("bounds", name), message, ""))
@@ -409,29 +399,12 @@ def _settings(path: Path | str, text: str, document: Document, queues: list[Queu
         raise DocumentError(fault(path, text, ("placement", number, key), message, ""))
     placement = [Placement(**{**dict(table), "by": table.by or "", "queue": table.queue or ""}) for table in document.placement]
     return Settings(
-        s.reserve_after,
-        s.max_losses,
-        s.keep_jobs,
-        document.operators,
-        document.root_tasks,
-        bounds,
-        placement,
-        s.revoke,
-        s.offer_timeout,
-        s.offer.most if s.offer else None,
-        s.max_jobs_of,
-        s.ports,
-        s.history,
-    )
-
-
-def _nodes(table: NodeTable) -> list[Node]:
-    """Return the nodes of a valid table."""
-    return [Node(name, table.capacity, table.labels) for name in names_of(table)]
+        **_with_offer_most(document.scheduler), operators=document.operators, root_tasks=document.root_tasks, bounds=bounds,
+        placement=placement,
+    )  # fmt: skip
 
 
 def names_of(table: NodeTable) -> list[str]:
-    """Return the names of a table's nodes."""
     return [table.name] if table.count == 1 else [f"{table.name}-{k}" for k in range(table.count)]
 
 
@@ -460,43 +433,24 @@ def _node_faults(tables: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
         for name, amount in table.capacity.items():
             total[name] = total.get(name, 0) + amount * table.count
         try:
-            check_total([total])
+            quantity.check_total([total])
         except ValueError as error:
             yield number, "capacity", str(error)
 
 
 def _queue(table: QueueTable) -> Queue:
-    """Return the queue of a valid table."""
-    guarantee, guarantee_percent = _by_kind(table.guarantee)
-    limit, limit_percent = _by_kind(table.limit)
-    return Queue(
-        table.name,
-        table.weight,
-        guarantee,
-        limit,
-        table.max_jobs,
-        table.max_tasks,
-        table.policy or "",
-        table.history,
-        table.draining,
-        table.submit,
-        table.admin,
-        table.private,
-        table.strict and table.order != "fair",
-        guarantee_percent=guarantee_percent,
-        limit_percent=limit_percent,
-        largest_task=table.largest_task,
-        guarantee_timeout=table.guarantee_timeout,
-        fair_share_timeout=table.fair_share_timeout,
-        fair_share_threshold=table.fair_share_threshold,
-        revocable=table.revocable,
-        min_runtime=table.min_runtime,
-        grace=table.grace,
-        priority_revokes=table.priority_revokes,
-        borrow=table.borrow,
-        lend=table.lend,
-        offer_most=table.offer.most if table.offer else None,
-    )
+    found = _with_offer_most(table)
+    del found["order"]
+    for name in ("guarantee", "limit"):
+        found[name], found[f"{name}_percent"] = _by_kind(found[name])
+    return Queue(**found | {"policy": table.policy or "", "strict": table.strict and table.order != "fair"})
+
+
+def _with_offer_most(table: QueueTable | SchedulerTable) -> dict[str, Any]:
+    """Return the keys of a table, with `offer_most` for what its table `offer` says."""
+    found = dict(table)
+    offer = found.pop("offer")
+    return {**found, "offer_most": offer.most if offer else None}
 
 
 def _of_users(tables: list[QueueTable]) -> list[QueueTable]:
@@ -517,7 +471,7 @@ def _says_who_submits(there: Mapping[str, QueueTable], queue: str) -> bool:
 
 def _by_kind(amounts: dict[str, Any]) -> tuple[Quantities, dict[str, float]]:
     """Split amounts into those in base units and those in percent."""
-    percent = {name: float(amount) for name, amount in amounts.items() if isinstance(amount, Percent)}
+    percent = {name: float(amount) for name, amount in amounts.items() if isinstance(amount, quantity.Percent)}
     return {name: amount for name, amount in amounts.items() if name not in percent}, percent
 
 
@@ -659,7 +613,7 @@ def _over_promised(queue: Queue, children: list[Queue]) -> Iterator[str]:
 
 
 def _amount(resource: str, amount: float, kind: str, named: bool = True) -> str:
-    text = f"{amount:g}%" if kind else format_quantity(resource, int(amount))
+    text = f"{amount:g}%" if kind else quantity.format_quantity(resource, int(amount))
     return f"{text} {'of everything' if resource == ALL else resource}" if named else text
 
 

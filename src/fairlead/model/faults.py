@@ -31,7 +31,6 @@ _WORDS = {
     "finite_number": "write a finite number",
 }
 
-
 _PATTERNS = [
     (re.compile(pattern), words)
     for pattern, words in (
@@ -49,7 +48,6 @@ _PATTERNS = [
     )
 ]
 """pydantic's messages about bounds, and ours."""
-
 _NO_JSON = (
     ("Expecting value", "a value is missing here"),
     ("Expecting property name", "write a key in double quotes here"),

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from fairlead.model import documents
 from fairlead.model.arrays import (
     Fault,
     Numbers,
@@ -27,20 +28,6 @@ from fairlead.model.arrays import (
     shown,
     tasks_of,
     weights_of,
-)
-from fairlead.model.documents import (
-    MOST_NODES,
-    Amounts,
-    DocumentError,
-    NodeTable,
-    PositiveWeight,
-    Strict,
-    Table,
-    check_queue_name,
-    fault,
-    name_taken,
-    read_table,
-    validated,
 )
 from fairlead.model.faults import shortened
 from fairlead.model.quantity import LARGEST
@@ -146,19 +133,14 @@ class Problem:
         if c.shape != (m,):
             raise Fault("capacity", None, f"has shape {c.shape}, not ({m},), the number of resources in demand")
         found = cls(
-            resources=resources,
-            users=users if users is not None else _Names(n),
+            resources=resources, users=users if users is not None else _Names(n),
             capacity=amounts_of("capacity", capacity, (m,), resources),
-            demand=amounts_of("demand", demand, (n, m), resources),
-            tasks=tasks_of(tasks, n),
+            demand=amounts_of("demand", demand, (n, m), resources), tasks=tasks_of(tasks, n),
             weight=weights_of(weight, (n, m), resources),
             guarantee=amounts_of("guarantee", guarantee, (n, m), resources, none=0),
-            limit=amounts_of("limit", limit, (n, m), resources, none=-1),
-            priority=priorities_of(priority, n),
-            queues=queues if queues is not None else _Roots(n),
-            nodes=machines_of(nodes),
-            machines=machines,
-        )
+            limit=amounts_of("limit", limit, (n, m), resources, none=-1), priority=priorities_of(priority, n),
+            queues=queues if queues is not None else _Roots(n), nodes=machines_of(nodes), machines=machines,
+        )  # fmt: skip
         if users is not None:
             check_list("users", users, n, "users")
             check_names("name", users, _check_name)
@@ -288,7 +270,7 @@ def _check_name(name: str) -> str:
 
 
 def _check_place(name: str) -> str:
-    if check_queue_name(name).endswith(USERS):
+    if documents.check_queue_name(name).endswith(USERS):
         raise ValueError(f"{name!r}: a user of a problem is in one queue: write its own name instead of {USERS!r}")
     return name
 
@@ -297,24 +279,24 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-class UserTable(Table):
+class UserTable(documents.Table):
     """One user of a problem document."""
 
     name: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_name)]
-    demand: Amounts
-    tasks: Annotated[Annotated[int, Field(strict=True)] | Strict, AfterValidator(_check_tasks)] | None = None
-    weight: PositiveWeight = 1.0
-    guarantee: Amounts = Field(default_factory=dict)
-    limit: Amounts = Field(default_factory=dict)
+    demand: documents.Amounts
+    tasks: Annotated[Annotated[int, Field(strict=True)] | documents.Strict, AfterValidator(_check_tasks)] | None = None
+    weight: documents.PositiveWeight = 1.0
+    guarantee: documents.Amounts = Field(default_factory=dict)
+    limit: documents.Amounts = Field(default_factory=dict)
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True)] = 0
     queue: Annotated[str, AfterValidator(_check_place)] = ""
     on: dict[str, Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]] = Field(default_factory=dict)
 
 
-class ProblemDocument(Table):
-    capacity: Amounts | None = None
+class ProblemDocument(documents.Table):
+    capacity: documents.Amounts | None = None
     user: list[UserTable] = Field(default_factory=list, max_length=1_000_000)
-    node: list[NodeTable] = Field(default_factory=list, max_length=MOST_NODES)
+    node: list[documents.NodeTable] = Field(default_factory=list, max_length=documents.MOST_NODES)
 
 
 def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
@@ -329,12 +311,14 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
         path, text, raw = Path("problem"), "", dict(source)
     else:
         path = Path(source)
-        text, raw = read_table(path)
+        text, raw = documents.read_table(path)
     if "queue" in raw and "user" not in raw:
-        raise DocumentError(f"{path}: is a scheduler's configuration: an allocation problem has [[user]] in place of [[queue]]")
-    document = validated(ProblemDocument, path, text, raw)
+        raise documents.DocumentError(
+            f"{path}: is a scheduler's configuration: an allocation problem has [[user]] in place of [[queue]]"
+        )
+    document = documents.validated(ProblemDocument, path, text, raw)
     for location, message in _faults(document):
-        raise DocumentError(fault(path, text, location, message, ""))
+        raise documents.DocumentError(documents.fault(path, text, location, message, ""))
     users = document.user
     if document.capacity is not None:
         total, nodes = document.capacity, 1
@@ -368,7 +352,7 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
             nodes=nodes,
         )
     except Fault as wrong:
-        raise DocumentError(fault(path, text, wrong.place, wrong.message, "")) from None
+        raise documents.DocumentError(documents.fault(path, text, wrong.place, wrong.message, "")) from None
     return replace(found, quantities=True, machines=_machines(document, resources))
 
 
@@ -377,7 +361,7 @@ def as_problem(problem: Any) -> Problem:
     if isinstance(problem, Problem):
         return problem
     if not isinstance(problem, str | Path | Mapping):
-        raise DocumentError(f"{shown(problem)} is not a problem: give a Problem, a path, or a document as a dictionary")
+        raise documents.DocumentError(f"{shown(problem)} is not a problem: give a Problem, a path, or a document as a dictionary")
     return read_problem(Path(problem) if isinstance(problem, str) else problem)
 
 
@@ -387,14 +371,14 @@ def _machine_faults(document: ProblemDocument) -> Iterator[tuple[tuple[str | int
     count = 0
     for number, node in enumerate(document.node):
         count += node.count
-        if count > MOST_NODES:
-            yield ("node", number, "count"), f"more than {MOST_NODES} nodes"
+        if count > documents.MOST_NODES:
+            yield ("node", number, "count"), f"more than {documents.MOST_NODES} nodes"
             return
-        if (taken := name_taken(node, names)) is not None:
+        if (taken := documents.name_taken(node, names)) is not None:
             yield ("node", number, "name"), taken
 
 
-def _meets(node: NodeTable, user: UserTable) -> bool:
+def _meets(node: documents.NodeTable, user: UserTable) -> bool:
     """Return True if a user can use a kind of machine."""
     return all(node.labels.get(label) in values for label, values in user.on.items())
 

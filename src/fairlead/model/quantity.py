@@ -17,24 +17,15 @@ LEAST_MEMORY = 2**20
 """Bytes below which no program runs: less probably lacks its unit."""
 LARGEST = 2**62
 """Exclusive upper bound of a quantity in base units; the sum of two fits an int64."""
-
 BYTE_RESOURCES = frozenset({"memory", "disk"})
 """Resources whose base unit is the byte. All others are in thousandths."""
-
 _FACTORS: dict[str, int | Fraction] = {
-    "": 1,
-    "m": Fraction(1, 1000),
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
+    "": 1, "m": Fraction(1, 1000), "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30,
     "Ti": 2**40,
-}
+}  # fmt: skip
 _QUANTITY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*(?P<suffix>[mkMGT]|[KMGT]i)?B?")
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|h|d)?")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|h|d|w|(?:second|minute|hour|day|week)s?)?")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _CLOCK = re.compile(r"(?:(?=.*-|.*:.*:)(?:([0-9]{1,5})-)?([0-9]{1,5})(?::([0-5][0-9]))?(?::([0-5][0-9]))?)")
 _RESOURCE_NAME = re.compile(r"[a-z][a-z0-9._/-]{0,62}")
 
@@ -168,18 +159,17 @@ def parse_seconds(value: object) -> float:
     match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         raise ValueError(f'{value!r} is not a duration: write seconds, or "30s", "5min", "2h", "1d", "1:30:00"')
-    return float(match[1]) * {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}[match[2] or ""]
+    return float(match[1]) * _UNITS[(match[2] or "s")[:1]]
 
 
 def format_quantity(resource: str, base: int) -> str:
     """Format base units briefly, as :func:`parse_quantity` reads them back: ``4Gi``, ``500m``, ``9``."""
     if resource not in BYTE_RESOURCES:
         return str(base // 1000) if base % 1000 == 0 else f"{base}m"
-    for suffix in ("Ti", "Gi", "Mi", "Ki"):
-        factor = int(_FACTORS[suffix])
-        if base and base % factor == 0:
-            return f"{base // factor}{suffix}"
-    return str(base)
+    fits = [(suffix, int(_FACTORS[suffix])) for suffix in ("Ti", "Gi", "Mi", "Ki", "T", "G", "M", "k")]
+    return min(
+        (f"{base // factor}{suffix}" for suffix, factor in fits if base and base % factor == 0), key=len, default=str(base)
+    )
 
 
 def round_quantity(resource: str, base: int) -> str:

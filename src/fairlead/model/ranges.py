@@ -5,10 +5,8 @@ from collections.abc import Iterable
 
 Range = tuple[int, int, int]
 """First, last, step."""
-
 MOST = 1_000_000
 """Numbers, at most: as tasks of a job."""
-
 _RANGE = re.compile(r"([0-9]{1,15})(?:-([0-9]{1,15})(?::([0-9]{1,15}))?)?", re.ASCII)
 
 

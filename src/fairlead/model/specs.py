@@ -14,39 +14,28 @@ from fairlead.model.ranges import Range, number_at, ranges_of
 
 Quantities = dict[str, int]
 """Resource name to base units (see :mod:`fairlead.model.quantity`)."""
-
 JobStatus = Literal["waiting", "held", "running", "succeeded", "failed", "cancelled"]
 
 Ranges = list[tuple[int, int]]
 """Ranges of ports in order, each (first, last)."""
-
 Policy = str
 """How an inner queue chooses among its children, such as drf, fifo or maxmin:RESOURCE."""
-
 MOST_RANGES = 100
 """Ranges of a job's indices that are stored as such, at most."""
-
 LEAST_WEIGHT = 1e-9
 """Least weight other than 0."""
-
 Percent = dict[str, float]
 """Resource name to percent of the cluster's capacity."""
-
 ALL = "*"
 """In such a table: all resources that are not named."""
-
 ROOT = ""
 """Name of the root of the queue tree; shown as "/"."""
-
 HALF_LIFE = 86400.0
 """Default half-life of past use, in seconds."""
-
 NEVER = 2.0**62
 """Infinitely many seconds; JSON has no infinity."""
-
 TERM = 15
 """SIGTERM, on all systems: the default signal to stop a task."""
-
 USERS = "*"
 """Last path segment that stands for each user: ``lab/*`` gives each user a leaf under ``lab``."""
 
@@ -123,10 +112,11 @@ class Node(Spec, frozen=True):
 
 
 class Call(Spec, frozen=True):
-    """Python functions to call, one per task, for a program that waits for their results; or a folder that was sent.
+    """A worker that a program leases for calls of Python functions; or a folder that was sent.
 
-    session : the program's session; its folder has the pickled functions, or the packed folder, in the file ``payload``.
-    fetch : None for functions. Else patterns of files that come back: the work's command runs in the folder.
+    session : the program's session.
+    payload : the program's number for the lease; or the file with the packed folder in the session's.
+    fetch : None for a lease. Else patterns of files that come back: the work's command runs in the folder.
     """
 
     session: str
@@ -139,14 +129,17 @@ class Work(Spec, frozen=True):
 
     argv, cwd, env : their characters stand for bytes in ``encoding``; latin-1 can hold any bytes.
     numbered : True replaces ``{index}`` in arguments by the task's index.
-    call : Python functions, run in a worker process.
+    call : a leased worker, or a sent folder.
     export : name of the rest of the environment, which the journal does not store; empty for none.
     input : kind of the standard input that each task gets; empty for none.
     indices, array : the tasks' own indices, if not 0, 1, ...: as written, or those of failed tasks of another job that run again;
         one by one, or as a few ranges.
-    values : lists of words. ``{1}``, ``{2}``, ... in arguments are words of them: task 0 has the first of each, and the last list
-        varies fastest.
+    values : lists of words. ``{1}``, ``{2}``, ... in arguments are words of them, as ``{}`` is of a single list: task 0 has the
+        first of each, and the last list varies fastest.
     ray : True for a Ray program, run by the first task in a placement group over all tasks' resources.
+    port : the port that it would like to listen on, 0 for any; None if people are not to reach it.
+    idle : seconds without use after which a task ends; 0 for never.
+    size : rows and columns of its terminal as it begins; empty for any.
     """
 
     argv: list[str] = field(default_factory=list)
@@ -161,6 +154,9 @@ class Work(Spec, frozen=True):
     array: list[Range] = field(default_factory=list)
     values: list[list[str]] = field(default_factory=list)
     ray: bool = False
+    port: int | None = None
+    idle: float = 0.0
+    size: list[int] = field(default_factory=list)
 
     def with_indices(self, numbers: list[int]) -> "Work":
         """Return it with these own indices of its tasks."""
@@ -179,6 +175,13 @@ class Work(Spec, frozen=True):
         """Return the own index of the task at a place."""
         return number_at(self.array, place) if self.array else self.indices[place] if self.indices else place
 
+    def places_of(self, numbers: Iterable[int], tasks: int) -> list[int]:
+        """Return the places of the tasks with these own indices; -1 for those that it does not have."""
+        if not self.own_indices:
+            return [number if number < tasks else -1 for number in numbers]
+        places = {self.known_as(place): place for place in range(tasks)}
+        return [places.get(number, -1) for number in numbers]
+
     def values_of(self, index: int) -> list[str]:
         """Return the words of a task by its own index: one of each list."""
         found = []
@@ -193,18 +196,24 @@ class Work(Spec, frozen=True):
 
 
 class After(Spec, frozen=True):
-    """A dependency: another job that must end first, with success, with failure, or in any way."""
+    """A dependency: another job that must end first, with success, with failure, or in any way; or start or end.
+
+    With ``index``, each task waits only for the success of the other job's task of the same own index.
+    """
 
     job: int
-    how: Literal["success", "failure", "end"] = "success"
+    how: Literal["success", "failure", "end", "start", "index"] = "success"
 
 
 class Job(Spec, frozen=True):
     """A number of identical tasks in one leaf queue.
 
-    on : node label to the accepted values.
+    on : node label to the accepted values. prefer : the same, for nodes that go before others.
     gang : True if all tasks start at once or none.
     retries : how often a failed task starts again.
+    retry_delay : seconds before it starts again, which double with each failure, up to an hour.
+    begin : time before which no task starts.
+    singleton : True if it waits for all earlier jobs of its user and name to end.
     time_limit : seconds after which a task is stopped, and has failed.
     exit_done : True if a preempted task that exits 0 is done; by default it starts again.
     key, digest : the submitter's name for the submission, and a digest of its content: they identify a repeated submission.
@@ -215,7 +224,8 @@ class Job(Spec, frozen=True):
     held : True if it waits to be released.
     grace, signal : seconds (at most the queue's) that a task has to end after it gets the signal; None: the queue's.
     revocable : True if it may use idle resources above its queues' limits; its tasks are the first victims.
-    fit : node among those with room: the first, the fullest (``pack``) or the emptiest (``spread``).
+    fit : node among those with room: the first, the fullest (``pack``) or the emptiest (``spread``). ``apart``: a node of its own
+        for each task of a gang.
     led : True for a gang that ends with its first task. The others only hold resources, and then end well.
     group : a name that several jobs share, by which their owner selects them.
     note : True for a job that reports how others ended. Cancelling its queue spares it; cancelling it by number does not.
@@ -235,8 +245,11 @@ class Job(Spec, frozen=True):
     priority: int = 0
     gang: bool = False
     retries: int = 0
+    retry_delay: float = 0.0
     time_limit: float | None = None
     exit_done: bool = False
+    begin: float | None = None
+    singleton: bool = False
     after: list[After] = field(default_factory=list)
     name: str = ""
     user: str = ""
@@ -255,12 +268,18 @@ class Job(Spec, frozen=True):
     task: str = ""
     executor: str = ""
     info: str = ""
-    fit: Literal["", "pack", "spread"] = ""
+    fit: Literal["", "pack", "spread", "apart"] = ""
+    prefer: dict[str, list[str]] = field(default_factory=dict)
     led: bool = False
     note: bool = False
     group: str = ""
     apart: dict[str, Quantities] = field(default_factory=dict)
     ports: Ranges = field(default_factory=list)
+
+    @property
+    def line(self) -> str:
+        """Name the line of jobs in which a singleton waits."""
+        return f"{self.user}\0{self.name}"
 
     @property
     def taken(self) -> Quantities:
@@ -362,7 +381,7 @@ class Placement(Spec, frozen=True):
 class Settings(Spec, frozen=True):
     """Settings of the scheduler that concern no single queue.
 
-    reserve_after : seconds that a task may wait for lack of room, while others start, before a node is reserved for it.
+    reserve_after : deprecated, ignored; None if not given.
     max_losses : a task that is lost this often, with its node or its engine, has failed.
     keep_jobs : number of finished jobs to remember.
     operators : people and groups who may operate the whole scheduler, besides root.
@@ -373,11 +392,12 @@ class Settings(Spec, frozen=True):
     offer_timeout : seconds that a framework has to answer an offer.
     offer_most : most that one framework may be offered at once, in percent of the cluster; None for no bound.
     ports : ports of each node to offer to frameworks.
+    idle_budget : part of the cluster that may idle in room that is kept free for reservations, over a day; 0 for none.
     max_jobs_of : most jobs pending or running at once, by person, and ``*`` for all others.
     history : seconds for which the use of each day is remembered.
     """
 
-    reserve_after: float = 30.0
+    reserve_after: float | None = None
     max_losses: int = 3
     keep_jobs: int = 10_000
     operators: list[str] = field(default_factory=list)
@@ -389,6 +409,7 @@ class Settings(Spec, frozen=True):
     offer_most: float | None = None
     max_jobs_of: dict[str, int] = field(default_factory=dict)
     ports: Ranges = field(default_factory=lambda: [(31000, 32000)])
+    idle_budget: float = 0.02
     history: float = 90 * 86400.0
 
 

@@ -17,6 +17,8 @@ def together(one: UsedBy, other: UsedBy) -> UsedBy:
         "lost": _sum(one["lost"], other["lost"]),
         "cpu_hours": one["cpu_hours"] + other["cpu_hours"],
         "peak_memory": max(peaks, default=None),
+        "calls": one.get("calls", 0) + other.get("calls", 0),
+        "call_hours": one.get("call_hours", 0.0) + other.get("call_hours", 0.0),
         "entitled": one.get("entitled", 0.0) + other.get("entitled", 0.0),
         "got": one.get("got", 0.0) + other.get("got", 0.0),
     }

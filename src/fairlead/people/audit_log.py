@@ -1,7 +1,7 @@
 """The audit log that people read: facts that a person caused, merged with the log of other actions and refusals."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -15,51 +15,26 @@ from fairlead.model.specs import Job, path_to_root, written
 from fairlead.people.audit_records import AuditRecord
 from fairlead.people.private_queues import without
 from fairlead.people.rules import Caller, Rules, acts_on, administers, operates, reaches, rules_all, seen_queue, sees_names
-from fairlead.scheduler.facts import (
-    EDITABLE,
-    Configured,
-    Fact,
-    FrameworkDisconnected,
-    FrameworkGone,
-    FrameworkSubscribed,
-    JobCancelled,
-    JobEdited,
-    JobHeld,
-    JobReleased,
-    JobSubmitted,
-    NodeDrained,
-    NodeForgotten,
-    NodeResumed,
-    OffersAccepted,
-    OffersDeclined,
-    OffersRescinded,
-    ResourcesReserved,
-    RolesRevived,
-    RolesSuppressed,
-    TasksRevoked,
-)
+from fairlead.scheduler import facts
+from fairlead.scheduler.facts import Fact, JobSubmitted
 from fairlead.scheduler.framework_index import holds_jobs_of
 
+OF_JOBS = (JobSubmitted, facts.JobCancelled, facts.JobHeld, facts.JobReleased, facts.JobEdited)
 MOST_PAGE_BYTES = 2**20
 """Approximate size of the entries of one page."""
 
 
 def job_of(fact: Fact) -> int | None:
     """Return the job that a person's fact is about; None if it is about no job."""
-    return fact.id if isinstance(fact, JobSubmitted | JobCancelled | JobHeld | JobReleased | JobEdited) else None
+    return fact.id if isinstance(fact, OF_JOBS) else None
 
 
 def fact_entry(envelope: Envelope, fact: Fact, job: Job | None) -> AuditEntry:
     """Turn a fact that a person caused into a log entry; `job` is its subject, if still known."""
     return {
-        "at": envelope.wall,
-        "by": envelope.by,
-        "what": _told(fact, job),
-        "outcome": "done",
-        "why": "",
-        "job": job_of(fact),
+        "at": envelope.wall, "by": envelope.by, "what": _told(fact, job), "outcome": "done", "why": "", "job": job_of(fact),
         "queue": holds_jobs_of(job.queue) if job is not None else None,
-    }
+    }  # fmt: skip
 
 
 def visible_fact(rules: Rules, caller: Caller, envelope: Envelope, fact: Fact, job: Job | None) -> AuditEntry:
@@ -92,14 +67,9 @@ def visible_record(caller: Caller, record: AuditRecord, hidden: Mapping[str, str
 
 def record_entry(record: AuditRecord) -> AuditEntry:
     return {
-        "at": record.at,
-        "by": record.by,
-        "what": record.what,
-        "outcome": record.outcome,
-        "why": record.why,
-        "job": None,
+        "at": record.at, "by": record.by, "what": record.what, "outcome": record.outcome, "why": record.why, "job": None,
         "queue": record.queue or None,
-    }
+    }  # fmt: skip
 
 
 def may_see(rules: Rules, caller: Caller, entry: AuditEntry, job: Job | None) -> bool:
@@ -140,10 +110,7 @@ class Position(NamedTuple):
 class Page:
     """A page of the log, filled from the newest entry back until it has `most` entries or `MOST_PAGE_BYTES`.
 
-    Attributes
-    ----------
-    before : Position
-        Where the next page continues.
+    before : where the next page continues
     """
 
     def __init__(
@@ -159,9 +126,9 @@ class Page:
     def is_full(self) -> bool:
         return len(self._found) >= self._most or self._size >= MOST_PAGE_BYTES
 
-    def add_facts(self, facts: Iterable[tuple[int, AuditEntry, Job | None]]) -> None:
+    def add_facts(self, told: Iterable[tuple[int, AuditEntry, Job | None]]) -> None:
         """Add facts by number, newest first, each preceded by the actions since then."""
-        for number, entry, job in facts:
+        for number, entry, job in told:
             self.add_records(entry["at"])
             if self.is_full:
                 return
@@ -185,64 +152,62 @@ class Page:
         return {"log": self._found[::-1], "next": None if is_last else self.before.write()}
 
 
-def specs_in(facts: Iterable[Fact], known: Mapping[int, Job]) -> dict[int, Job]:
+def specs_in(some: Iterable[Fact], known: Mapping[int, Job]) -> dict[int, Job]:
     """Return the jobs that facts are about: as submitted among these facts, otherwise as known."""
     found = {}
-    for fact in facts:
+    for fact in some:
         number = job_of(fact)
         if isinstance(fact, JobSubmitted):
-            found[fact.id] = fact.job
+            found[fact.id] = fact.job  # those submitted with it have the same owner
         elif number is not None and number in known:
             found.setdefault(number, known[number])
     return found
 
 
+TOLD: dict[type[Fact], str] = {
+    facts.JobHeld: "held job {0.id}",
+    facts.JobReleased: "released job {0.id}",
+    facts.NodeForgotten: "forgot node {0.node}",
+    facts.NodeLeft: "forgot node {0.node}",
+    facts.FrameworkSubscribed: "subscribed framework {0.id}",
+    facts.FrameworkDisconnected: "disconnected framework {0.id}",
+    facts.FrameworkGone: "tore down framework {0.id}",
+    facts.RolesSuppressed: "suppressed offers to framework {0.id}",
+    facts.RolesRevived: "revived offers to framework {0.id}",
+}
+"""What a fact is called where only its subject varies."""
+
+
 def _told(fact: Fact, job: Job | None) -> str:
     match fact:
-        case JobSubmitted(id=number, job=asked):
-            count = f"{asked.tasks} tasks" if asked.tasks != 1 else "1 task"
-            return f"submitted job {number} to {holds_jobs_of(asked.queue)}: {count}"
-        case JobCancelled(id=number, indices=indices):
+        case JobSubmitted(id=number, job=asked, more=more):
+            others = f", and {len(more):,} more jobs" if more else ""
+            return f"submitted job {number} to {holds_jobs_of(asked.queue)}: {_counted(asked.tasks, 'task')}{others}"
+        case facts.JobCancelled(id=number, indices=indices):
             whose = f" of {job.user}" if job is not None and job.user else ""
             return f"cancelled {'' if indices is None else f'{len(indices)} tasks of '}job {number}{whose}"
-        case JobHeld(id=number):
-            return f"held job {number}"
-        case JobReleased(id=number):
-            return f"released job {number}"
-        case JobEdited(id=number):
-            changed = [name for name in EDITABLE if getattr(fact, name) is not None]
+        case facts.JobEdited(id=number):
+            changed = [name for name in facts.EDITABLE if getattr(fact, name) is not None]
             return f"edited job {number}: {', '.join(name.replace('_', ' ') for name in changed)}"
-        case NodeDrained(node=node, cards=cards):
-            return f"drained {named(cards)} of node {node}" if cards else f"drained node {node}"
-        case NodeForgotten(node=node):
-            return f"forgot node {node}"
-        case NodeResumed(node=node, cards=cards):
-            return f"resumed {named(cards)} of node {node}" if cards else f"resumed node {node}"
-        case Configured(queues=queues):
+        case facts.NodeDrained(node=node, cards=cards) | facts.NodeResumed(node=node, cards=cards):
+            verb = "drained" if isinstance(fact, facts.NodeDrained) else "resumed"
+            return f"{verb} {f'{named(cards)} of ' if cards else ''}node {node}"
+        case facts.NodeTokenMade(node=node):
+            return f"made a token for node {node}" if node else "made a token for a node"
+        case facts.Configured(queues=queues):
             return f"changed the configuration: {len(queues)} queues"
-        case TasksRevoked(job=jobs):
+        case facts.TasksRevoked(job=jobs):
             return f"stopped {len(jobs)} tasks that ran"
-        case FrameworkSubscribed(id=who):
-            return f"subscribed framework {who}"
-        case FrameworkDisconnected(id=who):
-            return f"disconnected framework {who}"
-        case FrameworkGone(id=who):
-            return f"tore down framework {who}"
-        case RolesSuppressed(id=who):
-            return f"suppressed offers to framework {who}"
-        case RolesRevived(id=who):
-            return f"revived offers to framework {who}"
-        case OffersAccepted(framework=who, ids=ids, jobs=jobs):
-            return f"accepted {_count(ids, 'offer')} of framework {who}: {_count(jobs, 'task')}"
-        case OffersDeclined(framework=who, ids=ids):
-            return f"declined {_count(ids, 'offer')} of framework {who}"
-        case OffersRescinded(ids=ids, why=why):
-            return f"had {_count(ids, 'offer')} rescinded: {why}"
-        case ResourcesReserved(amount=amount, mark=mark):
+        case facts.OffersAccepted(framework=who, ids=ids, jobs=jobs):
+            return f"accepted {_counted(len(ids), 'offer')} of framework {who}: {_counted(len(jobs), 'task')}"
+        case facts.OffersDeclined(framework=who, ids=ids):
+            return f"declined {_counted(len(ids), 'offer')} of framework {who}"
+        case facts.OffersRescinded(ids=ids, why=why):
+            return f"had {_counted(len(ids), 'offer')} rescinded: {why}"
+        case facts.ResourcesReserved(amount=amount, mark=mark):
             return f"{'reserved' if mark else 'unreserved'} {format_quantities(amount)} of a node"
-        case _:
-            return re.sub("(?<=.)([A-Z])", r" \1", type(fact).__name__).lower()
+    return TOLD.get(type(fact), re.sub("(?<=.)([A-Z])", r" \1", type(fact).__name__).lower()).format(fact)
 
 
-def _count(those: Collection[int], what: str) -> str:
-    return f"{len(those)} {what}{'' if len(those) == 1 else 's'}"
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

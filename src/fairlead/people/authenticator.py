@@ -19,12 +19,8 @@ MOST_LOOKUPS = 4
 class Stranger(Exception):
     """A caller that is not accepted; the message states what is needed.
 
-    Attributes
-    ----------
-    by : str
-        What is known of the caller.
-    known : bool
-        True if their identity is certain; otherwise they may send a token.
+    by : what is known of the caller
+    known : True if their identity is certain; otherwise they may send a token
     """
 
     def __init__(self, message: str, by: str, known: bool) -> None:
@@ -47,15 +43,9 @@ class Peer(NamedTuple):
 class Authenticator:
     """Authenticates callers, and holds the rules in force.
 
-    Parameters
-    ----------
-    personal : bool
-        True if the scheduler belongs to one person, the owner of this process.
+    personal : True if the scheduler belongs to one person, the owner of this process
 
-    Attributes
-    ----------
-    rules : Rules
-        Replaced as a whole when a configuration is applied.
+    rules : replaced as a whole when a configuration is applied
     """
 
     def __init__(self, tokens: Tokens, personal: bool) -> None:

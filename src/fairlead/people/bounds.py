@@ -29,7 +29,7 @@ class Load(NamedTuple):
     bytes: int = 0
 
     def plus(self, other: "Load", sign: int = 1) -> "Load":
-        return Load(*(a + sign * b for a, b in zip(self, other, strict=True)))
+        return Load(self.jobs + sign * other.jobs, self.tasks + sign * other.tasks, self.bytes + sign * other.bytes)
 
 
 def default_bounds(rules: Rules, caller: Caller) -> Bounds:
@@ -42,6 +42,8 @@ def default_bounds(rules: Rules, caller: Caller) -> Bounds:
 
 def output_limit(rules: Rules, leaf: str) -> int | None:
     """Return the bytes of output that one task of a leaf may write; None for no limit."""
+    if not rules.bounds:  # the common case
+        return None if rules.personal else DEFAULT.output_limit
     said = [bounds.output_limit for _, bounds in _said(rules, leaf)] + [rules.bounds.get(EVERYWHERE, Bounds()).output_limit]
     nearest = next((limit for limit in said if limit is not None), None)
     return nearest if nearest is not None or rules.personal else DEFAULT.output_limit
@@ -50,12 +52,8 @@ def output_limit(rules: Rules, leaf: str) -> int | None:
 def check_load(rules: Rules, caller: Caller, has: Callable[[str], Load], new: Mapping[str, Load]) -> None:
     """Raise Refused if new jobs would exceed a person's bounds.
 
-    Parameters
-    ----------
-    has : function
-        Returns what they have in a queue and below it.
-    new : mapping of str to Load
-        What they submit, by leaf queue.
+    has : returns what they have in a queue and below it
+    new : what they submit, by leaf queue
     """
     if rules_all(rules, caller):
         return

@@ -19,14 +19,9 @@ from fairlead.scheduler.state import State
 def leaf_of(state: State, rules: Rules, caller: Caller, asked: str | None, user: str | None) -> str:
     """Find the leaf queue of a job.
 
-    Parameters
-    ----------
-    caller : Caller
-        The submitter.
-    asked : str or None
-        The requested queue.
-    user : str or None
-        The user name to submit as, if given.
+    caller : the submitter
+    asked : the requested queue
+    user : the user name to submit as, if given
 
     Raises
     ------

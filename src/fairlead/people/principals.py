@@ -57,10 +57,7 @@ class Principal(NamedTuple):
 class Principals:
     """All principals of a file. Raises DocumentError and Refused for an invalid file.
 
-    Parameters
-    ----------
-    personal : bool
-        True if the scheduler belongs to one person; otherwise each principal must name its account.
+    personal : True if the scheduler belongs to one person; otherwise each principal must name its account
     """
 
     def __init__(self, path: Path, personal: bool) -> None:

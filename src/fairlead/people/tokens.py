@@ -75,15 +75,9 @@ class Tokens:
             if sum(token.uid == person.uid for token in alive) >= MOST_OF_ONE:
                 raise Refused(f"{person.name} already has {MOST_OF_ONE} tokens: revoke one first")
             token = Token(
-                id=secrets.token_hex(6),
-                user=person.name,
-                uid=person.uid,
-                hash=_hash(secret),
-                created=now,
-                expires=None if seconds is None else now + seconds,
-                queues=queues,
-                read_only=read_only,
-            )
+                id=secrets.token_hex(6), user=person.name, uid=person.uid, hash=hash_of(secret), created=now,
+                expires=None if seconds is None else now + seconds, queues=queues, read_only=read_only,
+            )  # fmt: skip
             self._write([*alive, token])
         return token, f"{PREFIX}_{token.id}_{secret}"
 
@@ -92,7 +86,7 @@ class Tokens:
         prefix, _, rest = written.partition("_")
         number, _, secret = rest.partition("_")
         token = self._tokens.get(number)
-        if prefix != PREFIX or token is None or not hmac.compare_digest(_hash(secret), token.hash):
+        if prefix != PREFIX or token is None or not hmac.compare_digest(hash_of(secret), token.hash):
             return None
         return token if self.is_good(number) else None
 
@@ -121,5 +115,5 @@ class Tokens:
         self._tokens = {token.id: token for token in tokens}
 
 
-def _hash(secret: str) -> str:
+def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

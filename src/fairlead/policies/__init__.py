@@ -31,20 +31,17 @@ OF_ONE_RESOURCE = {"maxmin": MAXMIN, "fairtree": FAIRTREE, "htcondor": HTCONDOR,
 """Policies that compare one resource, as ``maxmin:memory``. The default is CPUs; for YARN's, memory."""
 YARN = ("yarn-fair", "yarn-drf")
 """Policies that compare as YARN does: minimums are floors of the comparison, not guarantees, and a weight may be 0."""
-
 HALF_LIVES = {"fairtree": 7 * 86400.0, "htcondor": 86400.0, "sdrf": 86400.0}
 """Default half-life in seconds, for policies that count past use."""
 
 
 def code_of(policy: Policy, resources: Sequence[str]) -> int:
-    """Encode a policy as a number."""
     for resource in resources_of(policy):
         return OF_ONE_RESOURCE[policy.partition(":")[0]] + resources.index(resource)
     return CODES.get(policy, DIVIDED)
 
 
 def resources_of(policy: Policy) -> Iterable[str]:
-    """Return the resources that a policy names."""
     name, _, resource = policy.partition(":")
     default = "memory" if name in YARN else "cpu"
     return [resource or default] if name in OF_ONE_RESOURCE else []

@@ -214,10 +214,6 @@ def allocate(
     placement : {"first", "best", "worst"}
         With `discrete`: which of several machines gets a task.
 
-    Returns
-    -------
-    Allocation
-
     Raises
     ------
     DocumentError

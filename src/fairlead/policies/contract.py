@@ -7,6 +7,7 @@ An entry point in the group `fairlead.policies` names it. The entry point is cal
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from fairlead.failure import Failure
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 
@@ -16,7 +17,7 @@ NO_SLOT = -5
 """A slot has too little of the first resource for a task; -6: of the second, and so on."""
 
 
-class PolicyError(ValueError):
+class PolicyError(Failure, ValueError):
     """An unknown policy, or a problem that it does not divide. The message says what to write instead."""
 
 
@@ -53,6 +54,24 @@ class DividingPolicy(Protocol):
 
     def divide(self, problem: Problem) -> Division:
         """Divide a problem. The answer is in the problem's own numbers: float64 or fractions."""
+
+
+@dataclass(frozen=True)
+class QueueOrder:
+    """A policy that only orders the queues of a scheduler, in its kernel.
+
+    has_floors : siblings' minimums may exceed the capacity, and a weight may be 0
+    """
+
+    name: str
+    summary: str
+    has_floors: bool = False
+
+    def divide(self, problem: Problem) -> Division:
+        """Refuse."""
+        raise PolicyError(
+            f"{self.name}: orders queues and divides no problem: name it in fairlead.toml; `drf` divides by the same shares"
+        )
 
 
 class Order(Protocol):

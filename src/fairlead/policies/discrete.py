@@ -23,9 +23,7 @@ MOST_STEPS = 1_000_000
 """Most tasks placed."""
 MOST_TRACED = 100
 """Most users for which each step keeps everybody's tasks."""
-
 Placement = Literal["first", "best", "worst"]
-
 
 Key = Callable[[int, int], Any]
 """Key of a user with a number of tasks. The smallest is served next."""
@@ -81,10 +79,6 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
         In fractions; without `machines`, its capacity is that of `problem.nodes` equal machines.
     policy : OrderingPolicy
     placement : {"first", "best", "worst"}
-
-    Returns
-    -------
-    Division, list of Step
 
     Raises
     ------

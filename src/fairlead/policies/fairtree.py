@@ -59,12 +59,9 @@ def left_after(elapsed: float, half_life: float) -> float:
 class Ranking:
     """The ranking of a tree of accounts and users.
 
-    level : list of Fraction or math.inf, one per row
-        Level fairshare: above 1 is under-served, below 1 over-served.
-    order : list of int
-        Rows of the users, the first to be served first.
-    fairshare : list of Fraction, one per row
-        Of a user: its rank over the number of users; 1 is the first. Of an account: 0.
+    `level` is the level fairshare of each row: above 1 is under-served, below 1 over-served. `order` has the rows of the users,
+    the first to be served first. `fairshare` is of each row, too: a user's rank over the number of users, where 1 is the first;
+    0 for an account.
     """
 
     level: list[Any]
@@ -85,10 +82,6 @@ def rank(parent: Sequence[int], shares: Sequence[Any], used: Sequence[Any], is_u
         Faded usage, 0 or more.
     is_user : sequence of bool, length (rows,)
         False for an account.
-
-    Returns
-    -------
-    Ranking
 
     Raises
     ------

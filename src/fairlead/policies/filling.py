@@ -7,9 +7,9 @@ when its demand or limit is met, or a resource that it needs is saturated; the o
 The loop takes one event after another: a user starts to rise, a user is satisfied, a resource is saturated. That makes at most
 two events per user and one per resource. An event costs O(resources), a saturation O(users x resources).
 
-The loop exists twice, with the same arithmetic. `kernel/filling.pyx` is compiled, for float64; it keeps sums in two parts
-(Knuth's two-sum), so that a million additions and subtractions lose nothing. :func:`loop` takes whole numbers of any size, to
-which fractions are scaled; it compares levels by cross-multiplication, so it never reduces a fraction.
+The loop exists twice. `kernel/filling.pyx` is compiled, for float64; it keeps sums in two parts (Knuth's two-sum), so that a
+million additions and subtractions lose nothing. :func:`loop` takes whole numbers of any size, to which fractions are scaled; it
+compares levels by cross-multiplication, so it never reduces a fraction.
 """
 
 from collections.abc import Callable
@@ -65,17 +65,20 @@ class ByFilling:
         if problem.machines is not None:
             return divide_machines(problem, speed)
         most, limited = problem.most()
-        promised = problem.promised()
-        floor = problem.tasks * 0
-        if (promised > 0).any():
-            taking = speed * (promised > 0)
-            floor = fill(problem.capacity, problem.demand, taking, promised, floor, limited).tasks
-        found = fill(problem.capacity, problem.demand, speed, most, floor, limited)
+        found = fill(problem.capacity, problem.demand, speed, most, filled_to_guarantees(problem, speed), limited)
         return Division(found.tasks, found.stop, found.round)
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
         """Serve whole tasks to the lowest level."""
         return problem, ByKey(by_rate(1 / self.speed(problem)), len(problem.users))
+
+
+def filled_to_guarantees(problem: Problem, speed: Numbers) -> Numbers:
+    """Return the tasks of each user once those below a guarantee are filled, shape (users,)."""
+    promised, nothing = problem.promised(), problem.tasks * 0
+    if not (promised > 0).any():
+        return nothing
+    return fill(problem.capacity, problem.demand, speed * (promised > 0), promised, nothing, problem.most()[1]).tasks
 
 
 def fill(
@@ -96,10 +99,6 @@ def fill(
         Tasks that a user has from the start. Together they must fit.
     limited : bool, shape (users,)
         True if `most` is the user's limit, not its demand.
-
-    Returns
-    -------
-    Filling
 
     Notes
     -----
@@ -130,7 +129,7 @@ def fill(
     if exact:
         (c, d, w, m_, f), unit = _as_whole_numbers(left, d, v, m, f)
         result = loop(c, d, w, m_, f, starts, ends)
-        levels = [Fraction(int(a), int(b)) * unit for a, b in zip(*result[3:], strict=True)]
+        levels = [Fraction(a, b) * unit for a, b in zip(*result[3:], strict=True)]
     else:
         result = kernel.loop(left, d, v, np.where(m < 0, -1.0, m), f, starts, ends)
         levels = (result[3] / result[4]).tolist()
@@ -163,106 +162,54 @@ def _as_whole_numbers(capacity: Numbers, demand: Numbers, speed: Numbers, most: 
 
 
 def loop(capacity: Any, demand: Any, speed: Any, most: Any, floor: Any, starts: Any, ends: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Process events in the order of their levels until no user rises. `capacity` is overwritten.
-
-    Long because all events change the same few sums: split up, each part would take ten arrays.
+    """Process events in the order of their levels until no user rises, in whole numbers.
 
     Returns
     -------
     why, at, rose : shape (users,)
         Why each stopped (a resource's column or DEMAND), after how many saturations, and True if it rose at all.
-    tops, bottoms : shape (saturations,)
+    tops, bottoms : list
         The level of each saturation: numerator and denominator.
     """
-    n, m = demand.shape
-    zero = capacity[0] * 0
-    status = np.zeros(n, np.int8)
-    why, at, rose = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    # Use at a level is fixed + level * slope; each is a sum in two parts.
-    fixed, fixed_low, slope, slope_low = capacity * 0, capacity * 0, capacity * 0, capacity * 0
-    for i in range(n):
-        if floor[i] == 0:  # it rises from the start
-            status[i], rose[i] = _RISES, True
-            for j in range(m):
-                slope[j], slope_low[j] = _add(slope[j], slope_low[j], demand[i, j] * speed[i])
-        else:
-            for j in range(m):
-                fixed[j], fixed_low[j] = _add(fixed[j], fixed_low[j], demand[i, j] * floor[i])
+    rose = (floor == 0).astype(np.bool_)  # these rise from the start
+    status, why, at = np.where(rose, _RISES, _WAITS), np.zeros(len(rose), np.int64), np.zeros(len(rose), np.int64)
+    # Use at a level is fixed + level * slope.
+    taken = demand * speed[:, None]
+    fixed, slope = (demand * floor[:, None]).sum(axis=0), taken[rose].sum(axis=0)
     # After a saturation at level a/b, all amounts are multiplied by b, so that whole numbers stay whole.
-    scale = zero + 1
-    tops, bottoms = capacity[:0].copy(), capacity[:0].copy()
-    frozen, freezing = capacity * 0, capacity * 0
-    s = e = rounds = 0
+    scale, tops, bottoms = 1, list[int](), list[int]()
+    s = e = 0
     while True:
         while s < len(starts) and status[starts[s]] != _WAITS:
             s += 1
         while e < len(ends) and status[ends[e]] == _STOPPED:
             e += 1
-        # The next event, at level a/b.
-        kind, which, a, b = 0, 0, zero, zero
+        which: Any
+        kind, which, a, b = 0, 0, 0, 0  # the next event, at level a/b
         if s < len(starts):
             kind, which, a, b = _START, starts[s], floor[starts[s]] * scale, speed[starts[s]]
         if e < len(ends):
             i = ends[e]
             if kind == 0 or most[i] * scale * b < a * speed[i]:
                 kind, which, a, b = _END, i, most[i] * scale, speed[i]
-        for j in range(m):
-            rate = slope[j] + slope_low[j]
-            if rate > 0:
-                room = (capacity[j] - fixed[j]) - fixed_low[j]
-                if room < 0:
-                    room = zero
-                if kind == 0 or room * b < a * rate:
-                    kind, which, a, b = _SATURATED, j, room, rate
+        for j in np.flatnonzero(slope > 0):
+            room = capacity[j] - fixed[j]
+            if kind == 0 or room * b < a * slope[j]:
+                kind, which, a, b = _SATURATED, j, room, slope[j]
         if kind == 0:
-            break
+            return why, at, rose, tops, bottoms
         if kind == _START:
             status[which], rose[which] = _RISES, True
-            for j in range(m):
-                if demand[which, j] > 0:
-                    fixed[j], fixed_low[j] = _add(fixed[j], fixed_low[j], -(demand[which, j] * floor[which]) * scale)
-                    slope[j], slope_low[j] = _add(slope[j], slope_low[j], demand[which, j] * speed[which])
+            fixed, slope = fixed - demand[which] * floor[which] * scale, slope + taken[which]
         elif kind == _END:
-            status[which], why[which], at[which] = _STOPPED, DEMAND, rounds
-            for j in range(m):
-                if demand[which, j] > 0:
-                    fixed[j], fixed_low[j] = _add(fixed[j], fixed_low[j], demand[which, j] * most[which] * scale)
-                    slope[j], slope_low[j] = _add(slope[j], slope_low[j], -(demand[which, j] * speed[which]))
+            status[which], why[which], at[which] = _STOPPED, DEMAND, len(tops)
+            fixed, slope = fixed + demand[which] * most[which] * scale, slope - taken[which]
         else:
-            rounds += 1
-            for j in range(m):
-                frozen[j] = freezing[j] = zero
-            for i in range(n):
-                if status[i] != _STOPPED and demand[i, which] > 0:
-                    if status[i] == _RISES:
-                        for j in range(m):
-                            frozen[j], freezing[j] = _add(frozen[j], freezing[j], demand[i, j] * speed[i])
-                    status[i], why[i], at[i] = _STOPPED, which, rounds
-            top, bottom = _level(a, b)
-            tops = np.append(tops, top)
-            bottoms = np.append(bottoms, bottom * scale)
-            for j in range(m):
-                capacity[j] = capacity[j] * bottom
-                fixed[j], fixed_low[j] = fixed[j] * bottom, fixed_low[j] * bottom
-                fixed[j], fixed_low[j] = _add(fixed[j], fixed_low[j], frozen[j] * top)
-                fixed[j], fixed_low[j] = _add(fixed[j], fixed_low[j], freezing[j] * top)
-                slope[j], slope_low[j] = _add(slope[j], slope_low[j], -frozen[j])
-                slope[j], slope_low[j] = _add(slope[j], slope_low[j], -freezing[j])
-            slope[which], slope_low[which] = zero, zero
-            scale = scale * bottom
-    return why, at, rose, tops, bottoms
-
-
-def _level(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return a/b as numerator and denominator: whole numbers in lowest terms, floats over 1."""
-    if isinstance(a, float):
-        return a / b, 1.0
-    common = gcd(a, b)
-    return a // common, b // common
-
-
-def _add(high: Any, low: Any, x: Any) -> tuple[Any, Any]:
-    """Add to a sum in two parts: the rounding error of the first goes to the second."""
-    total = high + x
-    part = total - high
-    return total, low + ((high - (total - part)) + (x - part))
+            stopped = (status != _STOPPED) & (demand[:, which] > 0)
+            frozen = taken[stopped & (status == _RISES)].sum(axis=0)
+            top, bottom = a // gcd(a, b), b // gcd(a, b)
+            tops.append(top)
+            bottoms.append(bottom * scale)
+            status[stopped], why[stopped], at[stopped] = _STOPPED, which, len(tops)
+            capacity, fixed, slope = capacity * bottom, fixed * bottom + frozen * top, slope - frozen
+            scale *= bottom

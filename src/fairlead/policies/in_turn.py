@@ -24,7 +24,6 @@ class Sequential:
     by_priority: bool
 
     def divide(self, problem: Problem) -> Division:
-        """Serve each in turn."""
         order = np.argsort(-problem.priority, kind="stable") if self.by_priority else np.arange(len(problem.users))
         most, limited = problem.most()
         promised = problem.promised()

@@ -40,15 +40,10 @@ def dense(cost: Numbers, matrix: Numbers, upper: Numbers, least: Numbers, most: 
     """Make the program: minimise cost @ x subject to matrix @ x <= upper and least <= x <= most."""
     across, down = np.nonzero(matrix.T)
     return Program(
-        cost=cost,
-        least=least,
-        most=most,
-        row_least=np.full(len(upper), -np.inf),
-        row_most=upper,
-        starts=np.concatenate([[0], np.cumsum(np.bincount(across, minlength=len(cost)))]),
-        index=down,
+        cost=cost, least=least, most=most, row_least=np.full(len(upper), -np.inf), row_most=upper,
+        starts=np.concatenate([[0], np.cumsum(np.bincount(across, minlength=len(cost)))]), index=down,
         values=matrix[down, across],
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from fairlead.model.problems import Problem
 from fairlead.policies import drf
 from fairlead.policies.contract import Division, Order, PolicyError
 from fairlead.policies.discrete import ByKey, by_rate
-from fairlead.policies.filling import fill
+from fairlead.policies.filling import fill, filled_to_guarantees
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,8 @@ class MaxMin:
         share = problem.demand[:, column] / problem.weight[:, column]
         speed = np.where(needs, drf.inverse(share / problem.capacity[column] if there else share), drf.speed(problem))
         most, limited = problem.most()
-        promised = problem.promised()
-        nothing = problem.tasks * 0
-        first = fill(problem.capacity, problem.demand, speed * (promised > 0), promised, nothing, limited)
-        floor = fill(problem.capacity, problem.demand, speed * ~needs, most, first.tasks, limited)
+        first = filled_to_guarantees(problem, speed)
+        floor = fill(problem.capacity, problem.demand, speed * ~needs, most, first, limited)
         rest = fill(problem.capacity, problem.demand, speed * needs, most, floor.tasks, limited)
         return Division(rest.tasks, np.where(needs, rest.stop, floor.stop), rest.round)
 

@@ -22,14 +22,12 @@ HERE = {
     "collapsed": ("tree:collapsed", "collapsed"),
 }
 """Policies that divide a problem: name to maker (``module:function``, imported on use) and syntax."""
-
 OVER_TIME = {
     "fairtree": ("fairtree:policy", "fairtree[:RESOURCE]"),
     "htcondor": ("htcondor:policy", "htcondor"),
     "sdrf": ("sdrf:policy", "sdrf"),
 }
 """Policies that count past use, and only order queues."""
-
 ORDERS_ONLY = {
     **OVER_TIME,
     "yarn-fair": ("yarn:fair", "yarn-fair"),
@@ -37,7 +35,6 @@ ORDERS_ONLY = {
     "mesos": ("mesos:policy", "mesos"),
 }
 """All policies that only order queues."""
-
 LONGEST = 300
 """Longest name of a policy with its words, in characters."""
 

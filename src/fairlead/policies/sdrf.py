@@ -81,7 +81,6 @@ def priority(committed: F64, taken: F64, capacity: F64) -> F64:
 
 
 def _parts(amounts: F64, capacity: F64) -> F64:
-    """Return amounts over capacity."""
     if not (capacity > 0).all():
         raise PolicyError(f"resource {int(np.argmin(capacity > 0))} has a capacity that is not above 0: leave it out")
     parts: F64 = amounts / capacity

@@ -48,15 +48,9 @@ class Slots:
         capacity, need, size = self._slots(problem)
         fits = (problem.demand <= size).all(axis=1) if not self.overcommit else need > 0
         seen = replace(
-            problem,
-            resources=("slots",),
-            capacity=capacity,
-            demand=np.where(fits, need, capacity[0] + 1)[:, None],
-            weight=problem.weight[:, :1],
-            tasks=problem.most()[0],
-            guarantee=need[:, None] * 0,
-            limit=need[:, None] * 0 - 1,
-        )
+            problem, resources=("slots",), capacity=capacity, demand=np.where(fits, need, capacity[0] + 1)[:, None],
+            weight=problem.weight[:, :1], tasks=problem.most()[0], guarantee=need[:, None] * 0, limit=need[:, None] * 0 - 1,
+        )  # fmt: skip
         return seen, ByKey(by_rate(1 / problem.weight[:, 0]), len(problem.users))
 
     def _slots(self, problem: Problem) -> tuple[Numbers, Numbers, Numbers]:

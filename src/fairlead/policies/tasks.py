@@ -7,7 +7,7 @@ import numpy as np
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
 from fairlead.policies.contract import DEMAND, LIMIT, Division, PolicyError
-from fairlead.policies.filling import fill
+from fairlead.policies.filling import filled_to_guarantees
 from fairlead.policies.linear_programs import TOO_CLOSE, dense, solve
 
 
@@ -37,10 +37,7 @@ class MostTasks:
         )
         found = solve(program)
         if found is None:  # the guarantees do not fit together: fill them first, as all policies do
-            promised = problem.promised()
-            speed = drf.speed(problem) * (promised > 0)
-            floor = fill(problem.capacity, problem.demand, speed, promised, most * 0, limited).tasks
-            found = solve(replace(program, least=floor * one))
+            found = solve(replace(program, least=filled_to_guarantees(problem, drf.speed(problem)) * one))
         if found is None:
             raise PolicyError(f"tasks: {TOO_CLOSE}")
         tasks = np.maximum(found.x, zero) / one

@@ -21,10 +21,11 @@ import numpy as np
 from fairlead.model.arrays import exact_array
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
-from fairlead.policies.contract import Division, Order
-from fairlead.policies.discrete import ByKey, by_rate
+from fairlead.policies.contract import DividingPolicy, Division, Order
 from fairlead.policies.filling import ByFilling
 from fairlead.policies.tree_filling import Inner, TreeFilling, plant
+
+COLLAPSED = "collapsed"
 
 
 class TreeOrder:
@@ -49,7 +50,6 @@ class TreeOrder:
         return at.user
 
     def served(self, user: int, tasks: int) -> None:
-        """Record that a user now has `tasks` tasks."""
         self.tasks[user] = tasks
 
     def out(self, user: int, saturated: int | None) -> None:
@@ -104,24 +104,6 @@ class Tree:
         return problem, TreeOrder(problem, self.rescale)
 
 
-@dataclass(frozen=True)
-class Collapsed:
-    """DRF with the tree flattened into weights."""
-
-    name: str = "collapsed"
-    summary: str = "drf without the tree: weights multiplied down each path"
-
-    def divide(self, problem: Problem) -> Division:
-        """Divide by DRF with those weights."""
-        flat = flattened(problem)
-        return ByFilling(self.name, self.summary, drf.speed).divide(flat)
-
-    def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
-        """Serve whole tasks by DRF with those weights."""
-        flat = flattened(problem)
-        return problem, ByKey(by_rate(1 / drf.speed(flat)), len(problem.users))
-
-
 def flattened(problem: Problem) -> Problem:
     """Return the problem without its tree: a user's weight is its fraction of its parent's weight, multiplied down the path."""
     one = problem.capacity[0] * 0 + 1
@@ -155,6 +137,12 @@ def naive() -> Tree:
     return Tree("naive", "drf at each inner queue as if it were a user: starves", rescale=False)
 
 
-def collapsed() -> Collapsed:
+def collapsed() -> ByFilling:
     """DRF over the leaves alone, with weights multiplied down the tree."""
-    return Collapsed()
+    summary = "drf without the tree: weights multiplied down each path"
+    return ByFilling(COLLAPSED, summary, lambda problem: drf.speed(flattened(problem)))
+
+
+def knows_trees(policy: DividingPolicy) -> bool:
+    """True if a policy takes the tree of queues into account."""
+    return isinstance(policy, Tree) or policy.name == COLLAPSED

@@ -28,7 +28,7 @@ from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
 from fairlead.policies.contract import DEMAND, LIMIT, NOT_TAKEN, Division
-from fairlead.policies.filling import fill
+from fairlead.policies.filling import filled_to_guarantees
 
 CLOSE = 1e-12
 """Relative difference below which two floating-point levels are equal."""
@@ -142,12 +142,7 @@ class TreeFilling:
     def divide(self) -> Division:
         """Fill until all leaves are blocked."""
         problem = self._problem
-        promised = problem.promised()
-        nothing = problem.tasks * 0
-        floor = nothing
-        if (promised > 0).any():
-            taking = self._speed * (promised > 0)
-            floor = fill(problem.capacity, problem.demand, taking, promised, nothing, self._limited).tasks
+        floor = filled_to_guarantees(problem, self._speed)
         self._tasks = floor.copy()
         self._floor = floor
         takes_part = np.ones(len(floor), np.bool_)

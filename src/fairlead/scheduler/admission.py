@@ -1,32 +1,23 @@
 """Requests of people, checked against the state and turned into facts, or refused with reason and remedy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal
 
 import numpy as np
 from msgspec.structs import replace
 
+from fairlead.failure import Failure
+from fairlead.model import specs
 from fairlead.model.cards import named
 from fairlead.model.quantity import LARGEST, LEAST_MEMORY, format_quantities, format_quantity
 from fairlead.model.specs import ROOT, USERS, Job, Node, Queue, Settings, ancestors, inner_names, path_to_root, settings_for
-from fairlead.scheduler.cluster import meets, tasks_that_fit, why_closed
-from fairlead.scheduler.facts import (
-    FIXED_WHILE_RUNNING,
-    Configured,
-    Fact,
-    JobCancelled,
-    JobEdited,
-    JobHeld,
-    JobReleased,
-    JobSubmitted,
-    NodeDrained,
-    NodeForgotten,
-    NodeJoined,
-    NodeResumed,
-)
+from fairlead.scheduler import facts
+from fairlead.scheduler.cluster import meets, needs_newest, tasks_that_fit, why_closed
 from fairlead.scheduler.feasibility import blocked_forever_by, bound_over, over_bound
 from fairlead.scheduler.framework_index import JOBS, own_queue
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import FAILED, JOB, PLACED, RUNNING, WAITING
+from fairlead.scheduler.statuses import FAILED, JOB, RUNNING, WAITING
 from fairlead.scheduler.tables import NONE
 
 MOST_TASKS = 1_000_000
@@ -35,11 +26,23 @@ MOST_WAITING = 10_000_000
 """Maximum tasks known to the scheduler."""
 MOST_LEAVES = 10_000
 """Maximum leaf queues created for users."""
+MOST_BEFORE = 10_000
+"""Maximum jobs that one job comes after."""
+MOST_PAIRED = 100_000
+"""Maximum tasks of a job that each wait for the task of the same index of another."""
+MOST_MEMBERS = 10_000
+"""Maximum machines that may connect as nodes."""
+MOST_NODE_TOKENS = 1000
+"""Maximum unused tokens for nodes."""
 DEFAULT_DEMAND = {"cpu": 1000, "memory": 2**30}
 """Default demand of a task, in base units, if tasks may only use what they asked for."""
 
 
-class Refused(ValueError):
+Dependency = Sequence[tuple[int | str, Literal["success", "failure", "end", "start", "index"]]]
+"""What a job comes after: jobs by number or name, and how."""
+
+
+class Refused(Failure, ValueError):
     """A request that cannot be granted; the message gives reason and remedy."""
 
 
@@ -54,13 +57,9 @@ class Conflict(Refused):
 def leaf_for(state: State, queue: str | None, user: str) -> str:
     """Find the leaf queue of a job.
 
-    Parameters
-    ----------
-    queue : str or None
-        As requested. For an inner queue with a ``*`` below it, the user's own leaf there. None: the only declared leaf, or else
-        the user's own if there is one place for those.
-    user : str
-        Who submits.
+    queue : as requested. For an inner queue with a ``*`` below it, the user's own leaf there. None: the only declared leaf, or
+        else the user's own if there is one place for those.
+    user : who submits
     """
     declared = state.tree.declared
     name = (queue or "").strip("/")
@@ -101,24 +100,44 @@ def some(names: list[str]) -> str:
     return ", ".join(name.replace(USERS, "<any name>") for name in names[:10]) + ", ..." * (len(names) > 10)
 
 
-def submit(state: State, jobs: Sequence[Job], now: float) -> list[JobSubmitted]:
-    """Accept jobs into the leaf queues that they name (see :func:`leaf_for`): all, or none.
+def submit(state: State, jobs: Sequence[Job], now: float, after: Sequence[Dependency] = ()) -> list[facts.JobSubmitted]:
+    """Accept jobs into the leaf queues that they name (see :func:`leaf_for`): all, or none. For `after` see :func:`take`."""
+    return [take(state, [accept(state, job) for job in jobs], now, after)]
 
-    If a leaf became a role of frameworks meanwhile, its leaf for jobs is used.
+
+def accept(state: State, job: Job) -> Job:
+    """Check a job. If its leaf became a role of frameworks meanwhile, return it with that role's leaf for jobs."""
+    moved = replace(job, queue=leaf_beside_frameworks(state, job.queue))
+    if moved.queue in state.tree.inner:
+        raise Refused(f"{job.queue!r} is no longer a leaf queue: submit again")
+    if moved.retry_delay and not moved.retries:
+        raise Refused("retry_delay: has no effect without retries: give their number")
+    check_job(state, moved)
+    return moved
+
+
+def take(state: State, jobs: Sequence[Job], now: float, after: Sequence[Dependency] = ()) -> facts.JobSubmitted:
+    """Return the fact of jobs that were accepted since the last configuration; what they come after may be gone since.
+
+    `after` has what each job comes after, by number or name; by default, that is in the jobs.
     """
-    facts = []
-    for number, job in enumerate(jobs):
-        moved = replace(job, queue=leaf_beside_frameworks(state, job.queue))
-        try:
-            if moved.queue in state.tree.inner:
-                raise Refused(f"{job.queue!r} is no longer a leaf queue: submit again")
-            check_job(state, moved)
-        except Refused as refused:
-            raise type(refused)(f"jobs.{number}: {refused}") if len(jobs) > 1 else refused from None
-        facts.append(JobSubmitted(at=now, id=state.index.last + 1 + number, job=moved))
+    new: dict[int, Job] = {}
+    for place, job in enumerate(jobs):
+        moved = job
+        if job.after or job.singleton or job.retry_delay or (after and after[place]):
+            try:
+                moved = _with_dependencies(state, job, after[place], new) if after else job
+                if moved.singleton:
+                    before = _unfinished(state, new, partial(_goes_before, job))
+                    moved = replace(moved, after=[*moved.after, *(specs.After(number, "end") for number in before)])
+                _check_waits(state, moved, new)
+            except Refused as refused:
+                raise type(refused)(f"jobs.{place}: {refused}") if len(jobs) > 1 else refused from None
+        new[state.index.last + 1 + place] = moved
     if state.tasks.n + sum(job.tasks for job in jobs) > MOST_WAITING:
         raise Refused(f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended")
-    return facts
+    first, *rest = new.values()
+    return facts.JobSubmitted(at=now, id=state.index.last + 1, job=first, more=rest)
 
 
 def repeated(state: State, key: str, digest: str) -> int | None:
@@ -127,6 +146,65 @@ def repeated(state: State, key: str, digest: str) -> int | None:
     if first is not None and state.index.specs[first].digest != digest:
         raise Conflict(f"this key was used for another submission, job {first}: use a new one for a new job")
     return first
+
+
+def _goes_before(singleton: Job, other: Job) -> bool:
+    """True if a singleton waits for another job that is none itself; singletons wait in a line."""
+    return other.line == singleton.line and not other.singleton
+
+
+def _unfinished(state: State, new: Mapping[int, Job], which: Callable[[Job], bool]) -> list[int]:
+    """Return some jobs that have not ended; `new` ones are submitted together, before."""
+    known = [number for number, job in state.index.specs.items() if which(job)]
+    live = [number for number in known if np.isnan(state.jobs.finished_at[state.job_row(number)])]
+    return live + [number for number, job in new.items() if which(job)]
+
+
+def _with_dependencies(state: State, job: Job, after: Dependency, new: Mapping[int, Job]) -> Job:
+    """Return a job that comes after others, by number, or by name or group: then its user's unfinished ones, or the newest.
+
+    Raises Unknown.
+    """
+    found = []
+    for other, how in after:
+
+        def named(spec: Job, other: int | str = other) -> bool:
+            return other in (spec.name, spec.group) and spec.user == job.user
+
+        numbers = [other] if isinstance(other, int) else _unfinished(state, new, named)
+        numbers = numbers or [number for number, spec in state.index.specs.items() if named(spec)][-1:]
+        if not numbers:
+            raise Unknown(f"after: you have no job of the name or group {other!r}: `fairlead jobs` lists them")
+        found += [specs.After(number, how) for number in numbers]
+    return replace(job, after=found)
+
+
+def _check_waits(state: State, job: Job, new: Mapping[int, Job]) -> None:
+    """Refuse a job that waits for what cannot happen; `new` jobs are submitted together with it, before."""
+    if not 0 <= job.retry_delay <= 86400:
+        raise Refused(f"retry_delay: {job.retry_delay:g} seconds: use at most a day")
+    if job.singleton and not job.name:
+        raise Refused("singleton: it waits for the earlier jobs of its name: give it one")
+    if len(job.after) > MOST_BEFORE:
+        raise Refused(f"after: {len(job.after):,} jobs: at most {MOST_BEFORE:,}")
+    for after in job.after:
+        if after.job not in new:
+            try:
+                job_row(state, after.job)
+            except Unknown as error:
+                raise Unknown(f"after: {error}") from None
+    paired = {after.job for after in job.after if after.how == "index"}
+    if not paired:
+        return
+    if len(paired) > 1 or job.gang or job.tasks > MOST_PAIRED:
+        raise Refused(f"after: index: for one other job, no gang, and at most {MOST_PAIRED:,} tasks")
+    (number,) = paired
+    other = new.get(number) or state.index.specs[number]
+    places = other.work.places_of([job.work.known_as(place) for place in range(job.tasks)], other.tasks)
+    if -1 in places:
+        raise Refused(
+            f"after: job {number} has no task {job.work.known_as(places.index(-1))}: index needs the same indices in both"
+        )
 
 
 def check_job(state: State, job: Job, limits: bool = True) -> None:
@@ -151,13 +229,10 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
         raise Refused(f"at_most: {job.at_most}: use a number from 1 to {MOST_TASKS:,}")
     if job.at_most is not None and job.gang:
         raise Refused("at_most: a gang starts all its tasks at once: leave out how many may run at most")
+    if (job.fit == "apart" or job.led) and not job.gang:
+        raise Refused(f"{'led' if job.led else 'fit'}: only for a gang: give its number of nodes, or gang and tasks")
     if job.time_limit is not None and not 0 < job.time_limit <= 10**9:
         raise Refused(f"time_limit: {job.time_limit:g} seconds: use more than 0, and at most {10**9}")
-    for after in job.after:
-        try:
-            job_row(state, after.job)
-        except Unknown as error:
-            raise Unknown(f"after: {error}") from None
     check_queues(state, job)
     for name in path_to_root(job.queue):
         limit = state.spec_of(name).limit
@@ -209,9 +284,14 @@ def too_large(state: State, job: Job) -> str | None:
     if wanted and not len(capacity):
         return f"{no_such_node(state, job)}: the job waits for one to join"
     such = " with its labels" if job.on else ""
-    room = tasks_that_fit(capacity, demand)
+    apart = job.fit == "apart"
+    room = tasks_that_fit(capacity, demand, apart)
     if room >= (job.tasks if job.gang else 1):
         return None
+    if room and apart:
+        each = format_quantities(job.demand)
+        some = "1 node" if room == 1 else f"{room} nodes"
+        return f"{some}{such} could hold a task of {each}, not {job.tasks}: the job waits for more to join"
     if room:
         return (
             f"all nodes{such} together could hold {room} tasks of {format_quantities(job.demand)} at once, not the {job.tasks} "
@@ -228,22 +308,37 @@ def no_such_node(state: State, job: Job) -> str:
 
 def closed_nodes(state: State, job: Job) -> list[str]:
     """Say which nodes with the labels of a job are closed to its user, and why: the first few."""
-    if not (job.user in state.cluster.closed_to or state.cluster.only_to):
+    newest = needs_newest(job)
+    if not (job.user in state.cluster.closed_to or state.cluster.only_to or newest):
         return []
     wanted = tuple((label, tuple(values)) for label, values in job.on.items())
     nodes = zip(state.cluster.specs, state.nodes.up, strict=False)
-    there = [(spec.name, why_closed(spec.labels, job.user)) for spec, up in nodes if up and meets(spec.labels, wanted)]
+    there = [(spec.name, why_closed(spec.labels, job.user, newest)) for spec, up in nodes if up and meets(spec.labels, wanted)]
     found = [f"node {name} {why}" for name, why in there if why]
-    return found[:3] + [f"{len(found) - 3} other nodes are closed to {job.user}, too"] * (len(found) > 3)
+    return found[:3] + [f"{len(found) - 3} other nodes are closed to it, too"] * (len(found) > 3)
 
 
-def doubt(state: State, job: Job) -> str | None:
-    """Return what the submitter of a job should know, if anything.
+def doubt(state: State, job: Job, never: str | None = "") -> str | None:
+    """Return what the submitter of a job should know, if anything; `never` is from :func:`never_starts`, empty if unknown.
 
     It can never start as configured, waits behind such a job in a strict leaf, or probably lacks a unit of memory.
     """
-    found = [doubt_about_memory(job), never_starts(state, job) or _blocked_note(state, job)]
+    never = never_starts(state, job) if never == "" else never
+    found = [doubt_about_memory(job), never or _blocked_note(state, job)]
     return "; ".join(filter(None, found)) or None
+
+
+def unmet_dependency(state: State, job: Job) -> tuple[int, str] | None:
+    """Return a job that a job comes after and that ended otherwise than required, with both in words; None if there is none."""
+    jobs = state.jobs
+    rows = state.job_rows(np.array([each.job for each in job.after], np.int64))
+    for each, other in zip(job.after, rows.tolist(), strict=True):
+        ended = other != NONE and not np.isnan(jobs.finished_at[other])
+        success = ended and not jobs.failed[other] and not jobs.cancelled[other]
+        if ended and each.how == ("failure" if success else "success"):
+            was = "succeeded" if success else "failed" if jobs.failed[other] else "was cancelled"
+            return each.job, f"which had {'to succeed' if each.how == 'success' else 'to fail'}, and {was}"
+    return None
 
 
 def never_starts(state: State, job: Job) -> str | None:
@@ -274,7 +369,9 @@ def doubt_about_memory(job: Job) -> str | None:
     return None
 
 
-def cancel(state: State, job: int, indices: Sequence[int] | None, now: float, only_waiting: bool = False) -> JobCancelled | None:
+def cancel(
+    state: State, job: int, indices: Sequence[int] | None, now: float, only_waiting: bool = False
+) -> facts.JobCancelled | None:
     """Cancel a job, or some of its tasks; None if nothing is left to cancel.
 
     With `only_waiting`, placed tasks continue.
@@ -287,12 +384,12 @@ def cancel(state: State, job: int, indices: Sequence[int] | None, now: float, on
     first = state.jobs.first[row]
     chosen = first + (np.arange(count) if indices is None else np.asarray(indices, np.int64))
     status = state.tasks.status[chosen]
-    cancellable = np.isin(status, (WAITING,) if only_waiting else (WAITING, PLACED, RUNNING))
+    cancellable = status == WAITING if only_waiting else status <= RUNNING
     if not cancellable.any():
         return None
     if indices is None and not only_waiting:
-        return JobCancelled(at=now, id=job)
-    return JobCancelled(at=now, id=job, indices=np.unique(chosen[cancellable] - first).tolist())
+        return facts.JobCancelled(at=now, id=job)
+    return facts.JobCancelled(at=now, id=job, indices=np.unique(chosen[cancellable] - first).tolist())
 
 
 def rows_below(state: State, queue: str) -> list[int]:
@@ -303,20 +400,20 @@ def rows_below(state: State, queue: str) -> list[int]:
     return [row for path, row in state.tree.rows.items() if name in path_to_root(path)]
 
 
-def hold(state: State, job: int, now: float) -> JobHeld | None:
+def hold(state: State, job: int, now: float) -> facts.JobHeld | None:
     """Keep the waiting tasks of a job from starting; None if it is held already."""
     row = job_row(state, job)
     if not JOB.allows("held", state.job_status(row)) or state.jobs.waiting[row] == 0:
         raise Refused(f"job {job} has no task that waits: there is nothing to hold")
-    return None if state.jobs.held[row] else JobHeld(at=now, id=job)
+    return None if state.jobs.held[row] else facts.JobHeld(at=now, id=job)
 
 
-def release(state: State, job: int, now: float) -> JobReleased | None:
+def release(state: State, job: int, now: float) -> facts.JobReleased | None:
     """Undo :func:`hold`; None if it is not held."""
-    return JobReleased(at=now, id=job) if state.jobs.held[job_row(state, job)] else None
+    return facts.JobReleased(at=now, id=job) if state.jobs.held[job_row(state, job)] else None
 
 
-def edit(state: State, job: int, changes: JobEdited) -> JobEdited | None:
+def edit(state: State, job: int, changes: facts.JobEdited) -> facts.JobEdited | None:
     """Change what a job asks for; None if nothing changes. A queue in `changes` must be a leaf."""
     row, spec = job_row(state, job), state.index.specs[job]
     edited = changes.edited(spec)
@@ -324,9 +421,9 @@ def edit(state: State, job: int, changes: JobEdited) -> JobEdited | None:
         return None
     if not JOB.allows("edited", state.job_status(row)):
         raise Refused(f"job {job} has ended: `fairlead rerun {job}` runs it again")
-    differ = [name for name in FIXED_WHILE_RUNNING if getattr(edited, name) != getattr(spec, name)]
+    differ = [name for name in facts.FIXED_WHILE_RUNNING if getattr(edited, name) != getattr(spec, name)]
     if differ and state.jobs.holding[row]:
-        names = {"on": "constraint", "time_limit": "time limit"}
+        names = {"on": "constraint", "time_limit": "time limit", "begin": "time to begin"}
         what = " and ".join(names.get(name, name) for name in differ)
         raise Refused(f"job {job} runs: its {what} can be changed while all of it waits; others can at any time")
     check_job(state, replace(edited, after=[]))  # its dependencies may be forgotten
@@ -334,15 +431,17 @@ def edit(state: State, job: int, changes: JobEdited) -> JobEdited | None:
 
 
 def again(state: State, number: int, failed: bool) -> Job:
-    """Return a job to submit again: all of it, or only the failed tasks, which keep their indices.
+    """Return a job to submit again: all of it, or only the failed tasks, which keep their indices; of a gang, always all.
 
-    Its dependencies are dropped.
+    Its dependencies, and its time to begin, are dropped.
     """
     row, job = job_row(state, number), state.index.specs[number]
     if job.framework:
         raise Refused(f"job {number} is a task of framework {job.framework}: only it can launch the task again")
+    if job.work.call is not None and job.work.call.fetch is not None:
+        raise Refused(f"job {number} ran in a folder that was sent with it, and is not kept: submit it again with --send")
     if job.work.call is not None:
-        raise Refused(f"job {number} is calls of a Python program: only that program can make them again")
+        raise Refused(f"job {number} makes calls of a Python program: only that program can make them again")
     if job.work.export:
         raise Refused(
             f"job {number} used an environment kept only until it ended: submit it again from a shell with that environment"
@@ -353,8 +452,9 @@ def again(state: State, number: int, failed: bool) -> Job:
         chosen = np.flatnonzero(state.tasks.status[first : first + tasks] == FAILED).tolist()
         if not chosen:
             raise Refused(f"no task of job {number} has failed: leave --failed away to run all of it again")
-        tasks, work = len(chosen), work.with_indices([work.known_as(k) for k in chosen])
-    return replace(job, tasks=tasks, work=work, after=[], key="", digest="", held=False, note=False)
+        if not job.gang:
+            tasks, work = len(chosen), work.with_indices([work.known_as(k) for k in chosen])
+    return replace(job, tasks=tasks, work=work, after=[], begin=None, key="", digest="", held=False, note=False)
 
 
 def job_row(state: State, job: int) -> int:
@@ -366,7 +466,7 @@ def job_row(state: State, job: int) -> int:
     return int(rows[0])
 
 
-def configure(state: State, queues: Sequence[Queue], settings: Settings, now: float) -> Configured:
+def configure(state: State, queues: Sequence[Queue], settings: Settings, now: float) -> facts.Configured:
     """Accept a new queue tree, unless a queue with jobs would no longer be a leaf."""
     inner = inner_names(queue.name for queue in queues)
     live = state.jobs.queue[: state.jobs.n][np.isnan(state.jobs.finished_at[: state.jobs.n])]
@@ -374,12 +474,12 @@ def configure(state: State, queues: Sequence[Queue], settings: Settings, now: fl
         name = state.tree.names[row]
         if name in inner:
             raise Refused(f"queue {name!r} has jobs, so it must stay a leaf: wait until they end, or cancel them")
-    return Configured(at=now, queues=list(queues), settings=settings)
+    return facts.Configured(at=now, queues=list(queues), settings=settings)
 
 
-def change_nodes(state: State, nodes: Sequence[Node], now: float) -> list[Fact]:
+def change_nodes(state: State, nodes: Sequence[Node], now: float) -> list[facts.Fact]:
     """Accept other specs of nodes that are up. One that drains keeps draining."""
-    facts: list[Fact] = []
+    found: list[facts.Fact] = []
     total = dict(zip(state.resources, state.cluster.total.tolist(), strict=True))
     for node in nodes:
         _known_node(state, node.name)
@@ -389,25 +489,25 @@ def change_nodes(state: State, nodes: Sequence[Node], now: float) -> list[Fact]:
             total[name] = total.get(name, 0) + more
             if total[name] >= LARGEST:
                 raise Refused(f"node {node.name!r}: with it there is more {name} than can be counted: write less")
-        facts.append(NodeJoined(at=now, node=node))
+        found.append(facts.NodeJoined(at=now, node=node))
         if state.nodes.draining[row]:
-            facts.append(NodeDrained(at=now, node=node.name))
-    return facts
+            found.append(facts.NodeDrained(at=now, node=node.name))
+    return found
 
 
-def drain(state: State, node: str, now: float, cards: Sequence[int] = (), there: Sequence[int] = ()) -> NodeDrained:
+def drain(state: State, node: str, now: float, cards: Sequence[int] = (), there: Sequence[int] = ()) -> facts.NodeDrained:
     """Drain a node, or some of the cards `there`: it finishes what it has and takes no more."""
     _known_node(state, node)
-    return NodeDrained(at=now, node=node, cards=_known_cards(node, cards, there))
+    return facts.NodeDrained(at=now, node=node, cards=_known_cards(node, cards, there))
 
 
-def resume(state: State, node: str, now: float, cards: Sequence[int] = (), there: Sequence[int] = ()) -> NodeResumed:
+def resume(state: State, node: str, now: float, cards: Sequence[int] = (), there: Sequence[int] = ()) -> facts.NodeResumed:
     """Undo :func:`drain`."""
     _known_node(state, node)
-    return NodeResumed(at=now, node=node, cards=_known_cards(node, cards, there))
+    return facts.NodeResumed(at=now, node=node, cards=_known_cards(node, cards, there))
 
 
-def forget_cards(state: State, node: str, there: Sequence[int] | None, now: float) -> list[Fact]:
+def forget_cards(state: State, node: str, there: Sequence[int] | None, now: float) -> list[facts.Fact]:
     """Undo the draining of cards that a node has no more; `there` are those it has, None if unknown.
 
     Comes before the fact that the node joined with fewer, as each drained card takes a GPU from its capacity.
@@ -416,7 +516,7 @@ def forget_cards(state: State, node: str, there: Sequence[int] | None, now: floa
     if row is None or there is None:
         return []
     gone = sorted({*state.drained_cards(row)} - {*there})
-    return [NodeResumed(at=now, node=node, cards=gone)] if gone else []
+    return [facts.NodeResumed(at=now, node=node, cards=gone)] if gone else []
 
 
 def _known_cards(node: str, cards: Sequence[int], there: Sequence[int]) -> list[int]:
@@ -427,12 +527,48 @@ def _known_cards(node: str, cards: Sequence[int], there: Sequence[int]) -> list[
     return sorted({*cards})
 
 
-def forget(state: State, node: str, now: float) -> NodeForgotten:
-    """Forget a lost node."""
+def forget(state: State, node: str, now: float) -> facts.NodeForgotten | facts.NodeLeft:
+    """Forget a lost node, or a machine that has joined and never came up."""
+    row = state.cluster.rows.get(node)
+    if node in state.cluster.members and (row is None or state.nodes.forgotten[row]):
+        return facts.NodeLeft(at=now, node=node)
     _known_node(state, node)
     if state.nodes.up[state.cluster.rows[node]]:
         raise Refused(f"node {node!r} is up: it can be forgotten when it is lost; `fairlead drain {node}` empties it")
-    return NodeForgotten(at=now, node=node)
+    return facts.NodeForgotten(at=now, node=node)
+
+
+def make_node_token(state: State, hashed: str, node: str, until: float, now: float) -> facts.NodeTokenMade:
+    """Let one machine join with the token of this hash: as `node`, or as any new one if that is empty."""
+    if sum(each > now for each, _ in state.cluster.node_tokens.values()) >= MOST_NODE_TOKENS:
+        raise Refused(f"{MOST_NODE_TOKENS} tokens are unused: wait until some expire")
+    return facts.NodeTokenMade(at=now, hash=hashed, until=until, node=node)
+
+
+def admit_node(state: State, token: str, wanted: str, certificate: str, now: float) -> tuple[list[facts.Fact], str]:
+    """Use up the token of this hash for a machine with this certificate. Also return the name of its node."""
+    members = state.cluster.members
+    until, node = state.cluster.node_tokens.get(token, (now, ""))
+    if until <= now:
+        raise Refused("the token is unknown, used or expired: make another with `fairlead node token`")
+    if not node and wanted in members:
+        raise Refused(
+            f"there is a node {wanted!r} already: give another name with --name; if this is the same machine, make the "
+            f"token with `fairlead node token --name {wanted}`"
+        )
+    if certificate in members.values() or len(members) >= MOST_MEMBERS:
+        raise Refused(f"its certificate is in use, or there are {MOST_MEMBERS} nodes")
+    return [facts.NodeAdmitted(at=now, node=node or wanted, certificate=certificate, token=token)], node or wanted
+
+
+def replace_certificate(state: State, before: str, certificate: str, now: float) -> tuple[list[facts.Fact], str]:
+    """Replace the certificate of a node, whose key has signed the new one. Also return the node's name."""
+    names = {each: node for node, each in state.cluster.members.items()}
+    if certificate in names:  # it asks again, since it got no answer
+        return [], names[certificate]
+    if before not in names:
+        raise Refused("its certificate is unknown or has expired: join with a token of `fairlead node token --name NODE`")
+    return [facts.NodeAdmitted(at=now, node=names[before], certificate=certificate)], names[before]
 
 
 def _known_node(state: State, node: str) -> None:

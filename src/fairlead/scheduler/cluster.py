@@ -16,30 +16,29 @@ ACCOUNT = "account/"
 """Before a user's name: a label of a node where they have no account of theirs; its value says why."""
 ONLY_ACCOUNT = "only-account"
 """Label of a node that runs the tasks of one user only."""
-OPEN_TO = ""
-"""In constraints, instead of a label: the node is to be open to this user."""
+OLDER = "older-fairlead"
+"""Label of a node whose supervisor cannot start all jobs yet; its value says what it is."""
+OPEN_TO, NEWEST = "", "newest"
+"""In constraints, instead of a label: the node is to be open to this user; with the word, and not to be an older one."""
 
 
 class Cluster(Struct, dict=True, forbid_unknown_fields=True):
     """Nodes by name, in the order they joined.
 
-    Attributes
-    ----------
-    specs : list of Node
-        By row.
-    rows : dict of str to int
-    constraints : list
-        Distinct constraints of jobs; the first is none.
-    masks : bool array, shape (at least constraints, at least nodes)
-        Which nodes meet which constraints.
-    total : int64 array, shape (resources,)
-        Capacity of the nodes that are up.
-    closed_to, only_to : frozenset of str
-        Users for whom some node is closed, and those for whom alone some node is open.
+    specs : by row
+    constraints : distinct constraints of jobs; the first is none
+    masks : bool array, shape (at least constraints, at least nodes): which nodes meet which constraints
+    total : int64 array, shape (resources,): capacity of the nodes that are up
+    closed_to, only_to : users for whom some node is closed, and those for whom alone some node is open
+    older : True if some node has an older supervisor
+    members : the certificates, as PEM, of the machines that may connect, by the names of their nodes
+    node_tokens : until when a machine may join with a token, and as which node, by the hash of its secret
     """
 
     specs: list[Node] = field(default_factory=list)
     constraints: list[Constraints] = field(default_factory=lambda: [()])
+    members: dict[str, str] = field(default_factory=dict)
+    node_tokens: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rows = {node.name: row for row, node in enumerate(self.specs)}
@@ -48,13 +47,6 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self._masks_of = {constraints: row for row, constraints in enumerate(self.constraints)}
         self._note_accounts()
         self._fit_masks()
-
-    def copy(self) -> "Cluster":
-        found = Cluster()
-        found.specs, found.rows, found.constraints = list(self.specs), dict(self.rows), list(self.constraints)
-        found.total, found.masks, found._masks_of = self.total.copy(), self.masks.copy(), dict(self._masks_of)
-        found.closed_to, found.only_to = self.closed_to, self.only_to
-        return found
 
     def join(self, spec: Node, table: Nodes, resources: list[str]) -> int:
         """Add a node, or replace the spec of one that is back; returns its row."""
@@ -72,7 +64,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         table.capacity[row] = capacity
         table.free[row] += capacity
         table.up[row], table.draining[row], table.forgotten[row] = True, False, False
-        if any(label == ONLY_ACCOUNT or label.startswith(ACCOUNT) for label in (*before, *spec.labels)):
+        if any(label in (ONLY_ACCOUNT, OLDER) or label.startswith(ACCOUNT) for label in (*before, *spec.labels)):
             self._note_accounts()
         self._fit_masks()
         for number, constraints in enumerate(self.constraints):
@@ -107,12 +99,14 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         labels = [label for spec in self.specs if spec.labels for label in spec.labels.items()]
         self.closed_to = frozenset(name.removeprefix(ACCOUNT) for name, _ in labels if name.startswith(ACCOUNT))
         self.only_to = frozenset(user for name, user in labels if name == ONLY_ACCOUNT)
+        self.older = any(name == OLDER for name, _ in labels)
 
     def constraints_of(self, job: Job) -> Constraints:
-        """Return the constraints of a job: its labels, and its user if some node is closed to them."""
-        wanted = [(label, tuple(sorted(values))) for label, values in job.on.items()] if job.on else []
-        if (job.user in self.closed_to or self.only_to - {job.user}) and not job.framework:
-            wanted.append((OPEN_TO, (job.user,)))
+        """Return the constraints of a job: its labels, and its user if some node is closed to them or to the job."""
+        wanted = list(as_constraints(job.on))
+        newest = self.older and needs_newest(job)
+        if (newest or job.user in self.closed_to or self.only_to - {job.user}) and not job.framework:
+            wanted.append((OPEN_TO, (job.user, NEWEST) if newest else (job.user,)))
         return tuple(sorted(wanted))
 
     @staticmethod
@@ -130,6 +124,10 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
             self._fill(row)
         return row
 
+    def mask_of_preferred(self, job: Job) -> int:
+        """Return the row of `masks` for the nodes that a job prefers; 0 for all."""
+        return self.mask_of(as_constraints(job.prefer))
+
     def _fit_masks(self) -> None:
         """Grow `masks` to all constraints and nodes, with spare rows and columns."""
         rows, columns = self.masks.shape
@@ -142,25 +140,43 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self.masks[number, : len(self.specs)] = [meets(n.labels, self.constraints[number]) for n in self.specs]
 
 
+def as_constraints(labels: dict[str, list[str]]) -> Constraints:
+    """Return labels with the values that each may have as constraints."""
+    return tuple(sorted([(label, tuple(sorted(values))) for label, values in labels.items()])) if labels else ()
+
+
 def meets(labels: dict[str, str], constraints: Constraints) -> bool:
     """True if labels meet constraints."""
     return all(
-        labels.get(label) in values if label != OPEN_TO else not why_closed(labels, values[0]) for label, values in constraints
+        labels.get(label) in values if label != OPEN_TO else not why_closed(labels, values[0], NEWEST in values[1:])
+        for label, values in constraints
     )
 
 
-def why_closed(labels: dict[str, str], user: str) -> str:
-    """Return why a node takes no tasks of a user; empty if it does."""
+def needs_newest(job: Job) -> bool:
+    """Return whether a supervisor of protocol 1 cannot start a job as it should: it does not know all that the job asks for."""
+    work = job.work
+    return job.fit == "apart" or work.call is not None or work.port is not None or bool(work.idle or work.input)
+
+
+def why_closed(labels: dict[str, str], user: str, newest: bool = False) -> str:
+    """Return why a node takes no tasks of a user, of a job that needs the newest protocol or not; empty if it does."""
+    if newest and OLDER in labels:
+        return f"runs {labels[OLDER]}, too old for this job: install the scheduler's there and start it again"
     if (only := labels.get(ONLY_ACCOUNT, user)) != user:
         return f"runs only tasks of {only}"
     why = labels.get(f"{ACCOUNT}{user}", "")
     return why and f"has {why} for {user}"
 
 
-def tasks_that_fit(room: I64, demand: I64) -> int:
-    """Count the tasks that fit on nodes together; shapes (nodes, resources) and (resources,), some demand positive."""
+def tasks_that_fit(room: I64, demand: I64, apart: bool = False) -> int:
+    """Count the tasks that fit on nodes together, one on each if `apart`.
+
+    Shapes (nodes, resources) and (resources,), some demand positive.
+    """
     asked = demand > 0
-    return int((np.maximum(0, room[:, asked]) // demand[asked]).min(axis=1).sum())
+    most = (np.maximum(0, room[:, asked]) // demand[asked]).min(axis=1)
+    return int((np.minimum(most, 1) if apart else most).sum())
 
 
 def offered_of(offers: Offers, nodes: int) -> I64:

@@ -12,23 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Offer, Ranges
-from fairlead.scheduler.effects import Learned, has_leader_ended
+from fairlead.scheduler import facts
+from fairlead.scheduler.effects import Learned, ends_early
 from fairlead.scheduler.entitlements import write_entitled
-from fairlead.scheduler.facts import (
-    Fact,
-    FrameworkGone,
-    JobCancelled,
-    JobsForgotten,
-    JobsPassedOver,
-    NodesClaimed,
-    NodesReserved,
-    OffersMade,
-    OffersRescinded,
-    ReservationDropped,
-    TasksExpired,
-    TasksPlaced,
-    TasksRevoked,
-)
+from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import (
     ReservedAmounts,
@@ -53,8 +40,8 @@ from fairlead.scheduler.tables import I64, NONE
 
 MOST_PLACEMENTS = 20_000
 """Tasks that one decision places at most, which keeps facts small; the next decision continues."""
-RELEASES_RESOURCES = (OffersRescinded, FrameworkGone, ReservationDropped, NodesClaimed)
-"""Facts before the cycle that release resources which were held."""
+BEFORE_A_CYCLE = (facts.OffersRescinded, facts.FrameworkGone, facts.ReservationDropped, facts.NodesClaimed)
+"""Facts before the cycle that release resources or jobs, so that another cycle follows."""
 MOST_NUMBERS = 10_000_000
 """An ended job is forgotten once this many were submitted after it: the index covers all numbers since the first known."""
 
@@ -77,6 +64,8 @@ class Plan:
     more: bool
     start: float
     slips: int
+    number: int
+    over: int
 
 
 @dataclass(frozen=True)
@@ -93,9 +82,9 @@ class Cycle:
     stop_job: I64
 
 
-def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
+def run_cycle(state: State) -> Cycle:
     """Serve the queues in the order of their policies, as a dry run: nothing changes."""
-    plan = _plan(state, most, np.inf, thorough=True, strict=False)
+    plan = _plan(state, MOST_PLACEMENTS, np.inf, thorough=True, strict=False)
     n = state.groups.n
     cache = state.order.groups
     mine = cache.stop_cycle[:n] == state.order.counts[CYCLE] - 1
@@ -112,81 +101,79 @@ def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
 def _plan(state: State, most: int, now: float, thorough: bool, strict: bool) -> Plan:
     view = state.order.ready(state, most)
     write_entitled(state, strict)
-    return Plan(**scheduling.plan(view, thorough, most, now, state.settings.reserve_after))
+    return Plan(**scheduling.decide_cycle(view, thorough, most, now))
 
 
 def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """Decide what follows from the state at this time, including which jobs are forgotten.
 
-    Parameters
-    ----------
-    state : State
-        Not changed.
-    now : float
-        Seconds, as in the facts.
-    most : int
-        Maximum number of placements.
-    strict : bool
-        Raise PolicyError if a policy fails to divide; by default the failure is logged.
+    state : not changed
+    now : seconds, as in the facts
+    most : maximum number of placements
+    strict : raise PolicyError if a policy fails to divide; by default the failure is logged
     """
     now = float(now)  # the only type that kernels are compiled for
     decision = decide_without_forgetting(state, now, most, strict)
     forgotten = _to_forget(state)
     if forgotten:
-        decision.facts.append(JobsForgotten(at=now, ids=forgotten))
+        decision.facts.append(facts.JobsForgotten(at=now, ids=forgotten))
     return decision
 
 
 def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """Like :func:`decide`, but forget no jobs."""
-    facts, learned = settle_first(state, now), None
-    if state.frameworks.yielding:  # what these hold is offered with what else is free there
-        return Decision(facts, more=True)
-    gives_back = any(isinstance(fact, RELEASES_RESOURCES) for fact in facts)  # the cycle does not see these
+    found, learned = settle_first(state, now), None
+    # What frameworks yield is offered with what else is free there. Who is due may go before all others (rule: stays).
+    if state.frameworks.yielding or any(isinstance(fact, facts.JobsDue) for fact in found):
+        return Decision(found, more=True)
+    gives_back = any(isinstance(fact, BEFORE_A_CYCLE) for fact in found)  # the cycle does not see these
     plan = _plan(state, most, now, thorough=False, strict=strict)
     offers = _offered(state, now)
     if plan.what == KEEP:
         nodes, tasks = (state.order.planned[name][: plan.count].tolist() for name in ("planned_node", "planned_tasks"))
         job = int(state.jobs.id[plan.about])
-        start, slips = plan.start, plan.slips
+        start, slips, number = plan.start, plan.slips, plan.number
         apart = [state.tree.names[q] for q in np.flatnonzero(state.order.queues.apart[: state.queues.n])]
-        facts.append(NodesReserved(at=now, id=job, nodes=nodes, tasks=tasks, start=start, slips=slips, apart=apart))
+        if plan.over != NONE:
+            found.append(_dropped(state, plan.over, now))
+        found.append(
+            facts.NodesReserved(at=now, id=job, nodes=nodes, tasks=tasks, start=start, slips=slips, apart=apart, number=number)
+        )
     elif plan.what == DROP:
-        facts.append(ReservationDropped(at=now, id=int(state.holds.job[plan.about])))
+        found.append(_dropped(state, plan.about, now))
+    elif plan.about != NONE:
+        found.append(facts.JobsPassedOver(at=now, ids=[int(state.jobs.id[plan.about])]))
     elif plan.count or offers:
-        passed = plan.about != NONE
-        if passed:
-            facts.append(JobsPassedOver(at=now, ids=[int(state.jobs.id[plan.about])]))
         if plan.count:
             placed = _placed(state, plan.count, now)
-            facts.append(placed)
+            found.append(placed)
             if not offers:  # the cycle assumed offers that have not been applied yet
-                learned = Learned(int(state.order.counts[CYCLE]), state.version + passed, placed, plan.more)
-        facts += offers
+                learned = Learned(int(state.order.counts[CYCLE]), state.version, placed, plan.more)
+        found += offers
     else:
         scheduling.settle(state.view(), plan.more)
-    more = plan.more or bool(state.dependencies.doomed) or gives_back
+    more = plan.more or bool(state.dependencies.doomed or state.dependencies.doomed_tasks) or gives_back
     if now >= state.times[CLAIM_DUE] and not plan.more:
-        if facts:
+        if found:
             more = True  # claims come last: when nothing else can be placed
         else:
-            facts, claims_left = preempt_for_claims(state, now)
-            more |= claims_left or bool(facts)
+            found, claims_left = preempt_for_claims(state, now)
+            more |= claims_left or bool(found)
     beyond = state.settings.revoke and _revocable_wait(state)
     if not plan.more and (beyond or _any_goes_last(state, now)):
-        if facts:
+        if found:
             more = True  # they only get what nobody else can use
         else:
             count, last_more = scheduling.plan_last(state.order.ready(state, most), most, now, beyond)
-            facts, more = [_placed(state, count, now)] if count else [], more or last_more
-            facts += _offered(state, now)
-    if state.frameworks.role_reservations and not facts and not more:  # those that no other offer included
-        facts = given_back(state, now)
-        facts, more = (facts, True) if facts else offers_of_reservations(state, MIN_OFFER, now)
+            found, more = [_placed(state, count, now)] if count else [], more or last_more
+            found += _offered(state, now)
+    if state.frameworks.role_reservations and not found and not more:  # those that no other offer included
+        found = given_back(state, now)
+        found, more = (found, True) if found else offers_of_reservations(state, MIN_OFFER, now)
     if state.settings.revoke and state.frameworks.members and state.queues.spare_tasks[0]:
-        facts = facts if facts or more else ask_back(state, now)  # when nothing else can be offered
-        more |= bool(facts)
-    return Decision(facts, more, learned)
+        found = found if found or more else ask_back(state, now)  # when nothing else can be offered
+        more |= bool(found)
+    return Decision(found, more, learned)
 
 
 def next_step(state: State, event: float, now: float, happened: float) -> tuple[float, float]:
@@ -196,7 +183,12 @@ def next_step(state: State, event: float, now: float, happened: float) -> tuple[
     simulations step by this.
     """
     view = state.order.ready(state, 1)
-    return scheduling.next_step(view, event, True, now, happened, state.settings.reserve_after)
+    event = min(event, state.dependencies.next_timer())
+    return scheduling.next_step(view, event, True, now, happened)
+
+
+def _dropped(state: State, hold: int, now: float) -> facts.ReservationDropped:
+    return facts.ReservationDropped(at=now, id=int(state.holds.job[hold]), number=int(state.holds.number[hold]))
 
 
 def _revocable_wait(state: State) -> bool:
@@ -213,19 +205,24 @@ def _any_goes_last(state: State, now: float) -> bool:
 
 def settle_first(state: State, now: float) -> list[Fact]:
     """Return the facts that follow from the state regardless of who is served next."""
-    facts: list[Fact] = []
+    found: list[Fact] = []
     if state.broken_gangs:
-        facts += _end_broken_gangs(state, now)
+        found += _end_broken_gangs(state, now)
     late = [attempt for attempt in state.deadlines.over(now, state.runs) if attempt[0] not in state.broken_gangs]
     if late:  # what is left of a broken gang is stopped already
         job, index, attempt = np.array(late, np.int64).T.copy()
-        facts.append(TasksExpired(at=now, job=job, index=index, attempt=attempt))
-    facts += [JobCancelled(at=now, id=job) for job in sorted(state.dependencies.doomed)]
+        found.append(facts.TasksExpired(at=now, job=job, index=index, attempt=attempt))
+    waits = state.dependencies
+    found += [facts.JobCancelled(at=now, id=job) for job in sorted(waits.doomed)]
+    lost = sorted(waits.doomed_tasks.items())
+    found += [facts.JobCancelled(at=now, id=job, indices=sorted(places)) for job, places in lost if job not in waits.doomed]
+    if due := waits.due(now):
+        found.append(facts.JobsDue(at=now, ids=due))
     if state.holds.n:
-        facts += withdraw_claims(state, now)
+        found += withdraw_claims(state, now)
     if state.frameworks.members or state.frameworks.void or state.frameworks.executors:
-        facts += frameworks.settled(state, now)
-    return facts
+        found += frameworks.settled(state, now)
+    return found
 
 
 def _to_forget(state: State) -> list[int]:
@@ -277,14 +274,14 @@ def _choose_forgotten(state: State, surplus: int) -> list[int]:
     return [ended[place] for place in sorted(places)]
 
 
-def _placed(state: State, count: int, now: float) -> TasksPlaced:
+def _placed(state: State, count: int, now: float) -> facts.TasksPlaced:
     columns, gaps = scheduling.chosen_attempts(state.view(), count)
     job, index, attempt, node = columns
     if gaps:
         rows = state.order.planned["planned_job"][:count]
         _skip_gaps(state, rows, index)
         attempt[:] = state.tasks.attempt[state.jobs.first[rows] + index] + 1
-    return TasksPlaced(at=now, job=job, index=index, attempt=attempt, node=node)
+    return facts.TasksPlaced(at=now, job=job, index=index, attempt=attempt, node=node)
 
 
 def _offered(state: State, now: float) -> list[Fact]:
@@ -301,7 +298,7 @@ def _offered(state: State, now: float) -> list[Fact]:
         ports = for_offer(state, f.members[who].leaves[role], free)
         left_ports[node] = without(free, ports)
         offers.append(Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports, cost_of_offer(state, leaf, now)))
-    return [OffersMade(at=now, offers=offers)]
+    return [facts.OffersMade(at=now, offers=offers)]
 
 
 def _take_idle_reservations(state: State, node: int, role: str, left: dict[int, ReservedAmounts]) -> ReservedAmounts:
@@ -319,23 +316,24 @@ def _skip_gaps(state: State, rows: I64, index: I64) -> None:
     """Set `index` to the first waiting tasks of jobs whose waiting tasks are not contiguous."""
     for row in np.unique(rows[state.jobs.irregular[rows]]):
         first, count = state.jobs.first[row], state.jobs.tasks[row]
-        waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING)
-        mine = rows == row
-        index[mine] = waiting[: mine.sum()]
+        mine = slice(first, first + count)
+        waiting = np.flatnonzero((state.tasks.status[mine] == WAITING) & ~state.tasks.delayed[mine])
+        chosen = rows == row
+        index[chosen] = waiting[: chosen.sum()]
 
 
 def _end_broken_gangs(state: State, now: float) -> list[Fact]:
-    """Stop the rest of each gang that lost a task, since it restarts as a whole; cancel a gang whose leader has ended."""
-    found, facts = [], list[Fact]()
+    """Stop the rest of each gang that lost a task, since it restarts as a whole; cancel one that ends early."""
+    found, made = [], list[Fact]()
     for job in sorted(state.broken_gangs):
         row = state.job_row(job)
         first, count = state.jobs.first[row], state.jobs.tasks[row]
         status = state.tasks.status[first : first + count]
-        if not has_leader_ended(state, row):
+        if not ends_early(state, row):
             found += [first + np.flatnonzero((status == PLACED) | (status == RUNNING))]
         elif np.isin(status, (WAITING, PLACED, RUNNING)).any():
-            facts.append(JobCancelled(at=now, id=job))
+            made.append(facts.JobCancelled(at=now, id=job))
     tasks = np.concatenate(found) if found else np.zeros(0, np.int64)
     if len(tasks):
-        facts.append(TasksRevoked(at=now, **state.task_columns(tasks), claim=None))
-    return facts
+        made.append(facts.TasksRevoked(at=now, **state.task_columns(tasks), claim=None))
+    return made

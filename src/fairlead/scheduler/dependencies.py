@@ -1,71 +1,146 @@
-"""Dependencies between jobs, time limits of attempts, and jobs under the caps on users' jobs."""
+"""What jobs wait for, time limits of attempts, and jobs under the caps on users' jobs."""
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from math import inf
 
 from msgspec import Struct, field
 
 from fairlead.model.specs import Job
 
+WHOLE = -1
+"""In place of a task's place: the whole job."""
+
 
 class Dependencies(Struct, dict=True, forbid_unknown_fields=True):
-    """Jobs that wait for others to end.
+    """What jobs, and single tasks of them, wait for besides room: other jobs, and times.
 
-    Attributes
-    ----------
-    waits_for : dict of int to list of int
-        By job, the unfinished jobs it depends on.
-    followers : dict of int to list of int
-        By job, the jobs that depend on it.
-    doomed : list of int
-        Jobs with a dependency that can no longer be met.
+    waits_for : by job, the unfinished jobs it depends on
+    followers : by job, the jobs that depend on it
+    doomed : jobs with a dependency that can no longer be met
+    begins : by job, the time before which none of its tasks starts
+    lines : by owner and name, the singletons that have not ended, in order: only the first may start
+    paired : by unfinished job, the jobs of which each task waits for the job's task of the same own index
+    doomed_tasks : by job, the places of tasks whose counterpart did not succeed
+    timers : a heap of what to start when: time, job, and the place of a task, or WHOLE for the job. Some may be void.
     """
 
     waits_for: dict[int, list[int]] = field(default_factory=dict)
     doomed: list[int] = field(default_factory=list)
     followers: dict[int, list[int]] = field(default_factory=dict)
+    begins: dict[int, float] = field(default_factory=dict)
+    lines: dict[str, list[int]] = field(default_factory=dict)
+    paired: dict[int, list[int]] = field(default_factory=dict)
+    doomed_tasks: dict[int, list[int]] = field(default_factory=dict)
+    timers: list[tuple[float, int, int]] = field(default_factory=list)
 
-    def copy(self) -> "Dependencies":
-        waits_for, followers = (
-            {job: list(others) for job, others in links.items()} for links in (self.waits_for, self.followers)
-        )
-        return Dependencies(waits_for, list(self.doomed), followers)
+    def add(self, number: int, job: Job, now: float) -> None:
+        """Note what a new job waits for. It has the highest number, so it is the last of the followers of each."""
+        for other, how in dict.fromkeys((after.job, after.how) for after in job.after):
+            if how == "index":
+                self.paired.setdefault(other, []).append(number)
+            elif self.followers.setdefault(other, [])[-1:] != [number]:
+                self.waits_for.setdefault(number, []).append(other)
+                self.followers[other].append(number)
+        if job.singleton:
+            self.lines.setdefault(job.line, []).append(number)
+        if job.begin is not None:
+            self.begin(number, job.begin, now)
 
-    def add(self, job: int, others: list[int]) -> None:
-        """Make a job depend on others."""
-        for other in dict.fromkeys(others):
-            self.waits_for.setdefault(job, []).append(other)
-            self.followers.setdefault(other, []).append(job)
+    def begin(self, job: int, at: float, now: float) -> None:
+        """Let a job wait until a time, instead of an earlier or later one."""
+        self.begins.pop(job, None)
+        if at > now:
+            self.wake(at, job)
+
+    def wake(self, at: float, job: int, place: int = WHOLE) -> None:
+        """Let a job wait until a time, or one task of it."""
+        heapq.heappush(self.timers, (at, job, place))
+        if place == WHOLE:
+            self.begins[job] = at
+
+    def next_timer(self) -> float:
+        """Return the next time that something waits for."""
+        return self.timers[0][0] if self.timers else inf
+
+    def due(self, now: float) -> list[int]:
+        """Return the jobs that wait for a time that has come, themselves or with a task."""
+        return sorted({job for at, job, _ in self.timers if at <= now}) if self.next_timer() <= now else []
+
+    def take_due(self, jobs: Collection[int], now: float) -> dict[int, list[int]]:
+        """Drop what is due of some jobs; returns the places of the tasks that waited, by job."""
+        found: dict[int, list[int]] = {job: [] for job in jobs}
+        timers, self.timers = self.timers, []
+        for at, job, place in timers:
+            if at > now or job not in found:
+                self.timers.append((at, job, place))
+            elif place != WHOLE:
+                found[job].append(place)
+            elif self.begins.get(job) == at:
+                del self.begins[job]
+        heapq.heapify(self.timers)
+        return found
+
+    def behind(self, number: int, job: Job) -> list[int]:
+        """Return the unfinished jobs that must end before a job starts; of its line, the one just before it."""
+        line = self.lines.get(job.line, []) if job.singleton else []
+        place = line.index(number) if number in line else 0
+        return self.waits_for.get(number, []) + (line[place - 1 : place] if place else [])
+
+    def waits(self, number: int, job: Job) -> bool:
+        """True if no task of a job may start yet."""
+        first = self.lines.get(job.line, [number])[0] == number if job.singleton else True
+        return number in self.waits_for or number in self.begins or not first
 
     def ended(self, job: int, success: bool, specs: dict[int, Job]) -> list[int]:
-        """Note the end of a job; returns the jobs that now wait for no other. Those whose dependency failed are doomed."""
+        """Note the end of a job; returns the jobs that may now start. Those whose dependency failed are doomed."""
         for other in self.waits_for.pop(job, ()):
             if other in self.followers:
                 self.followers[other].remove(job)
+        for others in [others for others in self.paired.values() if job in others]:
+            others.remove(job)
         if job in self.doomed:
             self.doomed.remove(job)
+        self.begins.pop(job, None)
+        self.paired.pop(job, None)
+        self.doomed_tasks.pop(job, None)
         free = []
+        if specs[job].singleton and job in self.lines.get(line := specs[job].line, ()):
+            self.lines[line].remove(job)
+            free += self.lines[line][:1]
+            if not self.lines[line]:
+                del self.lines[line]
         for follower in self.followers.pop(job, []):
             wanted = {after.how for after in specs[follower].after if after.job == job}
-            if wanted <= {"end", "success" if success else "failure"}:
-                self.waits_for[follower].remove(job)
-                if not self.waits_for[follower]:
-                    del self.waits_for[follower]
-                    free.append(follower)
+            if wanted <= {"end", "start", "index", "success" if success else "failure"}:
+                free += self._met(follower, job)
             else:
                 self.doomed += [follower] if follower not in self.doomed else []
         return free
+
+    def started(self, job: int, specs: dict[int, Job]) -> list[int]:
+        """Note the start of a job; returns the jobs that may now start."""
+        only = [f for f in self.followers[job] if {after.how for after in specs[f].after if after.job == job} == {"start"}]
+        self.followers[job] = [follower for follower in self.followers[job] if follower not in only]
+        return [free for follower in only for free in self._met(follower, job)]
+
+    def _met(self, follower: int, job: int) -> list[int]:
+        """Drop a dependency that is met; returns the follower if it was the last one."""
+        self.waits_for[follower].remove(job)
+        if self.waits_for[follower]:
+            return []
+        del self.waits_for[follower]
+        return [follower]
 
 
 Attempt = tuple[int, int, int]
 """Job, index, number."""
 
 
-class Deadlines:
+class Deadlines(Struct):
     """Attempts by the end of their time limit; ended attempts are dropped once they come first."""
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, Attempt]] = []
+    _heap: list[tuple[float, Attempt]] = field(default_factory=list)
 
     def add(self, at: float, attempt: Attempt) -> None:
         """Add the deadline of an attempt."""
@@ -82,11 +157,6 @@ class Deadlines:
             return []
         return sorted(attempt for at, attempt in self._heap if at <= now and runs(attempt))
 
-    def copy(self) -> "Deadlines":
-        found = Deadlines()
-        found._heap = list(self._heap)
-        return found
-
     def refill(self, entries: Iterable[tuple[float, Attempt]]) -> None:
         """Replace all entries."""
         self._heap = list(entries)
@@ -98,6 +168,3 @@ class JobCaps(Struct):
 
     inside: dict[str, set[int]] = field(default_factory=dict)
     waits: dict[str, set[int]] = field(default_factory=dict)
-
-    def copy(self) -> "JobCaps":
-        return JobCaps(*({who: set(jobs) for who, jobs in some.items()} for some in (self.inside, self.waits)))

@@ -14,40 +14,7 @@ from fairlead.model.cards import cards_of, words_of
 from fairlead.model.quantity import LARGEST
 from fairlead.model.specs import ROOT, Job
 from fairlead.outcomes import Outcome
-from fairlead.scheduler.facts import (
-    FIXED_WHILE_RUNNING,
-    Attempts,
-    ClaimsPutOff,
-    Configured,
-    Contradiction,
-    Fact,
-    FactsLost,
-    Ints,
-    JobCancelled,
-    JobEdited,
-    JobHeld,
-    JobReleased,
-    JobsForgotten,
-    JobsPassedOver,
-    JobSubmitted,
-    NodeDrained,
-    NodeForgotten,
-    NodeJoined,
-    NodeLost,
-    NodeResumed,
-    NodesClaimed,
-    NodesReserved,
-    ReservationDropped,
-    Revocation,
-    SharesLooked,
-    TasksCheckpointed,
-    TasksExpired,
-    TasksFact,
-    TasksFinished,
-    TasksPlaced,
-    TasksRevoked,
-    TasksStarted,
-)
+from fairlead.scheduler import facts
 from fairlead.scheduler.frameworks import reservations as role_reservations
 from fairlead.scheduler.frameworks.effects import (
     OFFER_EFFECTS,
@@ -65,20 +32,23 @@ from fairlead.scheduler.growth import (
     ensure_resources,
     ensure_shape,
     group_of,
+    rows_of_jobs,
     rows_of_kinds,
     set_ended,
-    write_jobs,
     write_queue,
+    write_rows,
 )
 from fairlead.scheduler.history import begin_ticks, coarsen, reset_changed_history, share_evenly
 from fairlead.scheduler.job_caps import admit, count_admitted, leave
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, ENDED, NEXT_TICK
-from fairlead.scheduler.queue_tree import mark_exact
+from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, ENDED, IDLE_BUDGET, NEXT_TICK
+from fairlead.scheduler.queue_tree import beside, mark_exact
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, JOB, PLACED, REVOKE, REVOKING, SUCCEEDED, TRANSITIONS, WAITING
-from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY, Bools, vector
+from fairlead.scheduler.tables import APART, GUARANTEE, I64, NONE, RESERVATION, WHY, Bools, vector
 
+LONGEST_DELAY = 3600.0
+"""Seconds to which the delays between a task's attempts grow."""
 COMPACT_FROM = 100_000
 """Rows of tasks of forgotten jobs from which on the tables are compacted."""
 
@@ -88,21 +58,29 @@ _AFTER = np.array(TRANSITIONS, np.int8)
 class Learned(NamedTuple):
     """What a cycle cached in the order about free nodes. Valid once its placements were applied.
 
-    Attributes
-    ----------
-    cycle : int
-        Number of the cycle; a later cycle overwrites its notes.
-    version : int
-        Version of the state that it read.
-    placed : TasksPlaced
-    more : bool
-        True if there was more to decide at once.
+    cycle : number of the cycle; a later cycle overwrites its notes
+    version : version of the state that it read
+    more : True if there was more to decide at once
     """
 
     cycle: int
     version: int
-    placed: TasksPlaced
+    placed: facts.TasksPlaced
     more: bool
+
+
+ASKED = (
+    facts.Configured,
+    facts.JobCancelled,
+    facts.JobEdited,
+    facts.JobHeld,
+    facts.JobReleased,
+    facts.NodeDrained,
+    facts.NodeJoined,
+    facts.NodeLost,
+    facts.NodeResumed,
+)
+"""Debts are counted before these: until now all is as it was. A replay has them in another order within a moment."""
 
 
 def new_state() -> State:
@@ -112,15 +90,10 @@ def new_state() -> State:
     return state
 
 
-def apply(state: State, fact: Fact, learned: Learned | None = None) -> None:
+def apply(state: State, fact: facts.Fact, learned: Learned | None = None) -> None:
     """Apply a fact to the state.
 
-    Parameters
-    ----------
-    state : State
-    fact : Fact
-    learned : Learned, optional
-        What the cycle that decided this fact learned; used only if the fact is its placements.
+    learned : what the cycle that decided this fact learned; used only if the fact is its placements
 
     Raises
     ------
@@ -132,13 +105,15 @@ def apply(state: State, fact: Fact, learned: Learned | None = None) -> None:
     state.version += 1
     effect = EFFECTS.get(type(fact))
     if effect is None:
-        raise Contradiction(f"{type(fact).__name__} is not a fact of the scheduler")
+        raise facts.Contradiction(f"{type(fact).__name__} is not a fact of the scheduler")
     if not fact.at < state.times[NEXT_TICK]:
         if np.isnan(state.times[BEGAN]):
             state.times[BEGAN] = fact.at
         scheduling.fade(state.view(), fact.at)
     if state.days is not None:
         state.days.note(state, fact)
+    if isinstance(fact, ASKED) and state.queues.n:
+        scheduling.begin_moment(state.view(), fact.at)
     effect(state, fact)
     if state.drained:
         _count_drained(state, fact.at)
@@ -152,8 +127,9 @@ def apply(state: State, fact: Fact, learned: Learned | None = None) -> None:
         scheduling.settle(state.view(), learned.more)
 
 
-def _configured(state: State, fact: Configured) -> None:
+def _configured(state: State, fact: facts.Configured) -> None:
     caps_before, state.settings = state.settings.max_jobs_of, fact.settings
+    state.times[IDLE_BUDGET] = fact.settings.idle_budget
     n, below = state.queues.n, _below_guarantee(state)
     before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
     state.tree.configure(fact.queues)
@@ -167,6 +143,7 @@ def _configured(state: State, fact: Configured) -> None:
     share_evenly(state.queues, state.cluster.total)
     mark_exact(state.queues)
     queues_configured(state)
+    scheduling.count_pending(state.view())  # the lines may be others
     state.order.invalidate()
     _admit_by_caps(state, caps_before, fact.at)
 
@@ -193,21 +170,24 @@ def _admit_by_caps(state: State, before: dict[str, int], at: float) -> None:
             enter_group_if_ready(state, state.job_row(job), at)
 
 
-def _node_joined(state: State, fact: NodeJoined) -> None:
+def _node_joined(state: State, fact: facts.NodeJoined) -> None:
     ensure_resources(state, fact.node.capacity)
     row = state.cluster.rows.get(fact.node.name)
     before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
-        raise Contradiction(f"node {fact.node.name} would raise a resource's total above the largest that can be counted")
-    before = state.cluster.closed_to, state.cluster.only_to
+        raise facts.Contradiction(f"node {fact.node.name} would raise a resource's total above the largest that can be counted")
+    before = state.cluster.closed_to, state.cluster.only_to, state.cluster.older
+    if row is not None and state.cluster.specs[row] != fact.node:  # what was kept there may not fit any more, or be refused
+        scheduling.drop_holds_on(state.view(), row, fact.at)
     row = state.cluster.join(fact.node, state.nodes, state.resources)
     _capacity_changed(state, row, fact.at)
-    if (state.cluster.closed_to, state.cluster.only_to) != before:
+    if (state.cluster.closed_to, state.cluster.only_to, state.cluster.older) != before:
         _constrain_again(state, fact.at)
 
 
 def _constrain_again(state: State, at: float) -> None:
     """Constrain waiting jobs to the nodes that are open to their users."""
+    state.kinds.clear()
     for number, job in sorted(state.index.specs.items(), key=lambda item: item[0]):
         row = state.job_row(number)
         if np.isnan(state.jobs.finished_at[row]) and ensure_shape(state, job) != state.jobs.shape_row[row]:
@@ -221,7 +201,7 @@ def _capacity_changed(state: State, row: int, at: float) -> None:
     _nodes_changed(state, at)
 
 
-def _node_drained(state: State, fact: NodeDrained) -> None:
+def _node_drained(state: State, fact: facts.NodeDrained) -> None:
     row = _node_row(state, fact.node)
     if fact.cards:
         _set_drained(state, row, {*state.drained_cards(row), *fact.cards})
@@ -234,7 +214,7 @@ def _node_drained(state: State, fact: NodeDrained) -> None:
     state.order.invalidate()
 
 
-def _node_resumed(state: State, fact: NodeResumed) -> None:
+def _node_resumed(state: State, fact: facts.NodeResumed) -> None:
     row = _node_row(state, fact.node)
     if fact.cards:
         _set_drained(state, row, {*state.drained_cards(row)} - {*fact.cards})
@@ -250,25 +230,20 @@ def _set_drained(state: State, row: int, cards: Set[int]) -> None:
 def _count_drained(state: State, at: float) -> None:
     """Adjust the capacity of nodes with drained cards to which of these are in use now."""
     for row in list(state.drained):
-        in_use: set[int] = set()
-        task = int(state.nodes.task[row])
-        while task != NONE:
-            in_use |= {*cards_of(state.tasks.cards[task].tolist())}
-            task = int(state.tasks.after[task])
+        in_use = {card for task in state.held_rows([row]) for card in cards_of(state.tasks.cards[task].tolist())}
         if state.cluster.count_drained(row, in_use, state.nodes, state.resources) and state.nodes.up[row]:
             _capacity_changed(state, row, at)
         if not state.drained_cards(row):
             state.drained.discard(row)
 
 
-def _node_lost(state: State, fact: NodeLost) -> None:
+def _node_lost(state: State, fact: facts.NodeLost) -> None:
     row = _node_row(state, fact.node)
     if not state.nodes.up[row]:
-        raise Contradiction(f"node {fact.node} is lost already")
+        raise facts.Contradiction(f"node {fact.node} is lost already")
     scheduling.drop_holds_on(state.view(), row, fact.at)
     drop_offers_on(state, row, "node lost", fact.at)
-    rows = state.held_rows()
-    rows = rows[state.tasks.node[rows] == row]
+    rows = state.held_rows([row])
     outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
     _finish(state, state.attempts_of(rows), outcome, code, fact.at)
     role_reservations.node_lost(state, row, fact.at)
@@ -277,49 +252,130 @@ def _node_lost(state: State, fact: NodeLost) -> None:
     _nodes_changed(state, fact.at)
 
 
-def _node_forgotten(state: State, fact: NodeForgotten) -> None:
+def _node_forgotten(state: State, fact: facts.NodeForgotten) -> None:
     row = _node_row(state, fact.node)
     if state.nodes.up[row] or state.nodes.forgotten[row]:
-        raise Contradiction(f"node {fact.node} is up, or forgotten already")
+        raise facts.Contradiction(f"node {fact.node} is up, or forgotten already")
     state.nodes.forgotten[row] = True
+    state.cluster.members.pop(fact.node, None)
 
 
-def _job_submitted(state: State, fact: JobSubmitted) -> None:
-    job = fact.job
-    if fact.id <= state.index.last or job.tasks < 1:
-        raise Contradiction(f"job {fact.id} with {job.tasks} tasks after job {state.index.last}")
-    row, groups = write_jobs(state, np.array([fact.id]), [job], np.zeros(1, np.int64))
-    state.jobs.submitted_at[row] = fact.at
-    state.index.add(fact.id, job, row)
-    if job.framework:
-        launched(state, fact.id, job, fact.at)
-    if job.after:
-        _add_dependencies(state, row, fact)
-    elif not job.held and (not state.settings.max_jobs_of or admit(state, row)):
-        scheduling.enter_group(state.view(), row, int(groups[0]), fact.at)
-        n = state.nodes.n if state.offers.n and not job.framework else 0
-        if n and not (state.nodes.free[:n] >= state.shapes.demand[state.jobs.shape_row[row]]).all(axis=1).any():
-            make_way(state, fact.at)
+def _node_token_made(state: State, fact: facts.NodeTokenMade) -> None:
+    known = state.cluster.node_tokens.items()
+    valid = {each: (until, node) for each, (until, node) in known if until > fact.at}
+    state.cluster.node_tokens = {**valid, fact.hash: (fact.until, fact.node)}
 
 
-def _add_dependencies(state: State, row: int, fact: JobSubmitted) -> None:
-    others = [after.job for after in fact.job.after]
-    state.dependencies.add(fact.id, others)
+def _node_admitted(state: State, fact: facts.NodeAdmitted) -> None:
+    if fact.token and state.cluster.node_tokens.pop(fact.token, None) is None:
+        raise facts.Contradiction(f"node {fact.node} joins with a token that is unknown or used")
+    state.cluster.members[fact.node] = fact.certificate
+
+
+def _node_left(state: State, fact: facts.NodeLeft) -> None:
+    if state.cluster.members.pop(fact.node, None) is None:
+        raise facts.Contradiction(f"node {fact.node} leaves and is no member")
+
+
+def _job_submitted(state: State, fact: facts.JobSubmitted) -> None:
+    jobs, count = [fact.job, *fact.more], 1 + len(fact.more)
+    least = min(job.tasks for job in jobs)
+    if fact.id <= state.index.last or least < 1:
+        raise facts.Contradiction(f"job {fact.id} with {least} tasks after job {state.index.last}")
+    rows, groups = rows_of_jobs(state, jobs)
+    numbers, places = np.arange(fact.id, fact.id + count), np.arange(count)
+    first = write_rows(state, numbers, rows, places)
+    state.jobs.submitted_at[first : first + count] = fact.at
+    state.index.add(numbers, jobs, first + places)
+    if not (state.settings.max_jobs_of or state.offers.n or any(map(_is_special, jobs))):
+        scheduling.submitted(state.view(), first, groups, fact.at)
+        return
+    for row, (job, group) in enumerate(zip(jobs, groups.tolist(), strict=True), first):
+        number = fact.id + row - first
+        scheduling.note_arrival(state.view(), group, fact.at)
+        if job.framework:
+            launched(state, number, job, fact.at)
+        if job.after or job.singleton or job.begin is not None:
+            _add_dependencies(state, row, number, job, fact.at)
+        elif not job.held and (not state.settings.max_jobs_of or admit(state, row)):
+            scheduling.enter_group(state.view(), row, group, fact.at)
+            n = state.nodes.n if state.offers.n and not job.framework else 0
+            if n and not (state.nodes.free[:n] >= state.shapes.demand[state.jobs.shape_row[row]]).all(axis=1).any():
+                make_way(state, fact.at)
+
+
+def _is_special(job: Job) -> bool:
+    """True if a job is of a framework, or may not start at once."""
+    return bool(job.after or job.singleton or job.held or job.framework or job.begin is not None)
+
+
+def _add_dependencies(state: State, row: int, number: int, job: Job, at: float) -> None:
+    state.dependencies.add(number, job, at)
     state.jobs.plain[row] = False
-    for other in dict.fromkeys(others):
+    if any(after.how == "index" for after in job.after):
+        _delay(state, row, np.arange(job.tasks))
+    for other in dict.fromkeys(after.job for after in job.after):
         before = state.job_row(other)
         state.jobs.plain[before] = False
+        if other in state.dependencies.paired:
+            _tasks_ended(state, other, np.arange(state.jobs.tasks[before]), at)
         if not np.isnan(state.jobs.finished_at[before]):
-            _release_dependents(state, other, fact.at)
-    enter_group_if_ready(state, row, fact.at)
+            _release_dependents(state, other, at)
+        elif other in state.dependencies.followers and _has_started(state, before):
+            _enter_all(state, state.dependencies.started(other, state.index.specs), at)
+    enter_group_if_ready(state, row, at)
 
 
-def _job_cancelled(state: State, fact: JobCancelled) -> None:
+def _has_started(state: State, row: int) -> bool:
+    tasks = slice(state.jobs.first[row], state.jobs.first[row] + state.jobs.tasks[row])
+    return bool((~np.isnan(state.tasks.started_at[tasks])).any())
+
+
+def _delay(state: State, row: int, places: I64) -> None:
+    """Keep waiting tasks of a job, by their places, from starting."""
+    state.tasks.delayed[state.jobs.first[row] + places] = True
+    state.jobs.delayed[row] += len(places)
+    state.jobs.irregular[row] = True
+
+
+def _undelay(state: State, row: int, places: I64, at: float) -> None:
+    """Let delayed tasks of a job start."""
+    tasks = state.jobs.first[row] + places
+    tasks = tasks[state.tasks.delayed[tasks]]
+    state.tasks.delayed[tasks] = False
+    state.jobs.delayed[row] -= len(tasks)
+    _leave_group(state, row, at)
+    enter_group_if_ready(state, row, at)
+
+
+def _jobs_due(state: State, fact: facts.JobsDue) -> None:
+    for job, places in state.dependencies.take_due(fact.ids, fact.at).items():
+        row = state.index.find(job)
+        if row != NONE:
+            _undelay(state, row, np.array(places, np.int64), fact.at)
+
+
+def _tasks_ended(state: State, number: int, places: I64, at: float) -> None:
+    """Let the tasks start that wait for these of a job, as far as those have ended; they are doomed if one did not succeed."""
+    first, work = state.jobs.first[state.job_row(number)], state.index.specs[number].work
+    status = state.tasks.status[first + places]
+    over = status >= SUCCEEDED
+    numbers, success = [work.known_as(place) for place in places[over].tolist()], status[over] == SUCCEEDED
+    for other in list(state.dependencies.paired[number]):
+        row = state.job_row(other)
+        mine = np.array(state.index.specs[other].work.places_of(numbers, int(state.jobs.tasks[row])), np.int64)
+        if lost := mine[(mine >= 0) & ~success].tolist():
+            doomed = state.dependencies.doomed_tasks
+            doomed[other] = sorted({*doomed.get(other, ()), *lost})
+        _undelay(state, row, mine[(mine >= 0) & success], at)
+
+
+def _job_cancelled(state: State, fact: facts.JobCancelled) -> None:
     row = state.job_row(fact.id)
     first, count = state.jobs.first[row], state.jobs.tasks[row]
     index = np.arange(count) if fact.indices is None else np.asarray(fact.indices, np.int64)
     if len(index) and (index.min() < 0 or index.max() >= count):
-        raise Contradiction(f"job {fact.id} has {count} tasks, not index {index.min()} to {index.max()}")
+        raise facts.Contradiction(f"job {fact.id} has {count} tasks, not index {index.min()} to {index.max()}")
     chosen = first + index
     status = state.tasks.status
     never = chosen[status[chosen] == WAITING]
@@ -330,11 +386,17 @@ def _job_cancelled(state: State, fact: JobCancelled) -> None:
     if fact.by_admin:
         state.frameworks.charges.pop(fact.id, None)
     state.tasks.finished_at[never] = fact.at
+    state.jobs.delayed[row] -= state.tasks.delayed[never].sum()
+    state.tasks.delayed[never] = False
+    if lost := {*state.dependencies.doomed_tasks.pop(fact.id, ())} - {*index.tolist()}:
+        state.dependencies.doomed_tasks[fact.id] = sorted(lost)
     state.jobs.waiting[row] -= len(never)
     state.jobs.cancelled[row] += len(never)
     if len(never):
         state.jobs.irregular[row] = True
         _leave_group(state, row, fact.at)  # the size of a gang changed
+        if fact.id in state.dependencies.paired:
+            _tasks_ended(state, fact.id, index, fact.at)
         _after_tasks_changed(state, row, fact.at)
 
 
@@ -343,28 +405,31 @@ def _row_of_job(state: State, job: int, event: str) -> int:
     row = state.job_row(job)
     status = state.job_status(row)
     if not JOB.allows(event, status):
-        raise Contradiction(f"job {job} is {status}: it cannot be {event}")
+        raise facts.Contradiction(f"job {job} is {status}: it cannot be {event}")
     return row
 
 
-def _job_held(state: State, fact: JobHeld) -> None:
+def _job_held(state: State, fact: facts.JobHeld) -> None:
     row = _row_of_job(state, fact.id, "held")
     state.jobs.held[row] = True
     _leave_group(state, row, fact.at)
     _admit_others(state, row, fact.at)
 
 
-def _job_released(state: State, fact: JobReleased) -> None:
+def _job_released(state: State, fact: facts.JobReleased) -> None:
     row = _row_of_job(state, fact.id, "released")
     state.jobs.held[row] = False
     _after_tasks_changed(state, row, fact.at)
 
 
-def _job_edited(state: State, fact: JobEdited) -> None:
+def _job_edited(state: State, fact: facts.JobEdited) -> None:
     row, spec = _row_of_job(state, fact.id, "edited"), state.index.specs[fact.id]
     job = fact.edited(spec)
-    if state.jobs.holding[row] and any(getattr(job, name) != getattr(spec, name) for name in FIXED_WHILE_RUNNING):
-        raise Contradiction(f"job {fact.id} cannot be edited: the field is fixed while it runs")
+    if state.jobs.holding[row] and any(getattr(job, name) != getattr(spec, name) for name in facts.FIXED_WHILE_RUNNING):
+        raise facts.Contradiction(f"job {fact.id} cannot be edited: the field is fixed while it runs")
+    if fact.begin is not None:
+        state.jobs.plain[row] = False
+        state.dependencies.begin(fact.id, fact.begin, fact.at)
     _reshape(state, row, job, fact.at)
     state.index.specs[fact.id] = job
 
@@ -378,7 +443,7 @@ def _reshape(state: State, row: int, job: Job, at: float) -> None:
     _after_tasks_changed(state, row, at)
 
 
-def _tasks_placed(state: State, fact: TasksPlaced) -> None:
+def _tasks_placed(state: State, fact: facts.TasksPlaced) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = scheduling.placed(view, rows, fact.index, fact.attempt, fact.node, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been placed")
@@ -388,7 +453,7 @@ def _tasks_placed(state: State, fact: TasksPlaced) -> None:
         note_placed(state, rows, fact.node, fact.at)
 
 
-def _tasks_started(state: State, fact: TasksStarted) -> None:
+def _tasks_started(state: State, fact: facts.TasksStarted) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = scheduling.started(view, rows, fact.index, fact.attempt, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been started")
@@ -398,12 +463,14 @@ def _tasks_started(state: State, fact: TasksStarted) -> None:
         state.tasks.set_cards("cards", state.jobs.first[rows] + fact.index, fact.cards.reshape(len(rows), -1))
     if state.frameworks.have_tasks:
         note_started(state, rows, fact.at)
+    for job in state.dependencies.followers and sorted(state.dependencies.followers.keys() & {*fact.job.tolist()}):
+        _enter_all(state, state.dependencies.started(job, state.index.specs), fact.at)
     for k in scheduling.limited(view, rows).tolist():
         until = float(state.tasks.started_at[state.jobs.first[rows[k]] + fact.index[k]] + state.jobs.time_limit[rows[k]])
         state.deadlines.add(until, (int(fact.job[k]), int(fact.index[k]), int(fact.attempt[k])))
 
 
-def _tasks_finished(state: State, fact: TasksFinished) -> None:
+def _tasks_finished(state: State, fact: facts.TasksFinished) -> None:
     if len(fact.ran):
         rows = _current(state, fact, "ended")
         state.tasks.started_at[rows] = fact.began(state.tasks.started_at[rows])
@@ -412,71 +479,92 @@ def _tasks_finished(state: State, fact: TasksFinished) -> None:
         rows = state.jobs.first[state.job_rows(fact.job)] + fact.index
         state.tasks.cpu[rows] += fact.cpu / 1000
         state.tasks.peak[rows] = np.maximum(state.tasks.peak[rows], fact.peak)
+    for k in np.flatnonzero(fact.calls).tolist():
+        calls, called = state.calls.get(int(fact.job[k]), (0, 0))
+        state.calls[int(fact.job[k])] = calls + int(fact.calls[k]), called + int(fact.called[k])
 
 
-def _tasks_checkpointed(state: State, fact: TasksCheckpointed) -> None:
+def _tasks_checkpointed(state: State, fact: facts.TasksCheckpointed) -> None:
     rows = _current(state, fact, "checkpointed")
     state.tasks.kept_at[rows] = np.maximum(state.tasks.kept_at[rows], fact.at - fact.ago / 1000)
 
 
-def _tasks_revoked(state: State, fact: TasksRevoked) -> None:
+def _tasks_revoked(state: State, fact: facts.TasksRevoked) -> None:
     _change_status(state, fact, REVOKE, "been revoked")
     state.broken_gangs.difference_update(fact.job.tolist())
     if fact.claim is not None:
         for job, count in zip(*np.unique(fact.job, return_counts=True), strict=True):
             before = state.revocations.get(int(job))
             tasks = int(count) + (before.tasks if before else 0)
-            state.revocations[int(job)] = Revocation(fact.at, tasks, fact.claim)
+            state.revocations[int(job)] = facts.Revocation(fact.at, tasks, fact.claim)
+        if fact.claim.why == WHY[GUARANTEE]:
+            _keep_safe(state, fact, fact.claim.oversized)
 
 
-def _tasks_expired(state: State, fact: TasksExpired) -> None:
+def _keep_safe(state: State, fact: facts.TasksRevoked, oversized: bool) -> None:
+    """Note how long later attempts of oversized victims run before they are victims again (rule: once-per-run).
+
+    That is the p90 of their run times if known, but twice what they ran by now at least, so that each gets done.
+    """
+    began = state.tasks.started_at[state.current_tasks(fact.attempts)]  # or placed
+    jobs, queues, n = state.jobs, state.queues, state.queues.n
+    most = state.cluster.total - beside(queues.guarantee[:n], queues.parent[:n])
+    for row, ran in zip(state.job_rows(fact.job).tolist(), (fact.at - began).tolist(), strict=True):
+        needs = state.shapes.demand[jobs.shape_row[row]] * (jobs.tasks[row] if jobs.gang[row] else 1)
+        if oversized or (not jobs.revocable[row] and (needs > np.maximum(0, most[jobs.queue[row]])).any()):
+            usual = scheduling.p90_duration(state.view(), row)
+            jobs.safe_for[row] = max(jobs.safe_for[row], 1.0, 2 * ran, usual if usual < np.inf else 0.0)
+
+
+def _tasks_expired(state: State, fact: facts.TasksExpired) -> None:
     _change_status(state, fact, EXPIRE, "run out of time")
 
 
-def _jobs_passed_over(state: State, fact: JobsPassedOver) -> None:
+def _jobs_passed_over(state: State, fact: facts.JobsPassedOver) -> None:
     for job in fact.ids:
         group = state.jobs.group[state.job_row(job)]
         if group != NONE:
-            scheduling.note_bypassed(state.view(), group, fact.at)
+            scheduling.pass_over(state.view(), group, fact.at)
 
 
-def _nodes_reserved(state: State, fact: NodesReserved) -> None:
+def _nodes_reserved(state: State, fact: facts.NodesReserved) -> None:
     start = fact.at if fact.start is None else fact.start
     if not all(leaf in state.tree.rows for leaf in fact.apart):
-        raise Contradiction(f"some of queues {fact.apart} are unknown")
+        raise facts.Contradiction(f"some of queues {fact.apart} are unknown")
     apart = [state.tree.rows[leaf] for leaf in fact.apart]
-    _keep_nodes(state, fact, RESERVATION, start, fact.slips, np.array(apart, np.int64))
+    _keep_nodes(state, fact, RESERVATION, start, np.array(apart, np.int64))
 
 
-def _nodes_claimed(state: State, fact: NodesClaimed) -> None:
-    _keep_nodes(state, fact, _claim_kind(fact.why), fact.at, 0, np.zeros(0, np.int64))
+def _nodes_claimed(state: State, fact: facts.NodesClaimed) -> None:
+    _keep_nodes(state, fact, _claim_kind(fact.why), fact.at, np.zeros(0, np.int64))
 
 
 def _claim_kind(why: str) -> int:
     for kind, known in WHY.items():
         if why == known:
             return kind
-    raise Contradiction(f"unknown class of claims: {why!r}")
+    raise facts.Contradiction(f"unknown class of claims: {why!r}")
 
 
-def _keep_nodes(state: State, fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int, apart: I64) -> None:
+def _keep_nodes(state: State, fact: facts.NodesReserved | facts.NodesClaimed, kind: int, start: float, apart: I64) -> None:
+    slips, number = (fact.slips, fact.number) if isinstance(fact, facts.NodesReserved) else (0, NONE)
     group = int(state.jobs.group[state.job_row(fact.id)])
     nodes, tasks = np.asarray(fact.nodes, np.int64), np.asarray(fact.tasks, np.int64)
     n = state.holds.n
     if group == NONE or (nodes < 0).any() or (nodes >= state.nodes.n).any() or (tasks < 1).any():
-        raise Contradiction(f"nodes {fact.nodes} cannot be reserved for job {fact.id}")
+        raise facts.Contradiction(f"nodes {fact.nodes} cannot be reserved for job {fact.id}")
     state.holds.extend(len(nodes))
     state.holds.n = n
     order = np.argsort(nodes, kind="stable")
     row = state.job_row(fact.id)
-    scheduling.keep_nodes(state.view(), group, row, nodes[order], tasks[order], kind, start, slips, apart, fact.at)
+    scheduling.keep_nodes(state.view(), group, row, nodes[order], tasks[order], kind, start, slips, number, apart, fact.at)
     state.count_rows()
 
 
-def _shares_looked(state: State, fact: SharesLooked) -> None:
+def _shares_looked(state: State, fact: facts.SharesLooked) -> None:
     rows = [state.tree.rows[name] for name in fact.short if name in state.tree.rows]
     if len(rows) < len(fact.short):
-        raise Contradiction(f"some of queues {fact.short} are unknown")
+        raise facts.Contradiction(f"some of queues {fact.short} are unknown")
     since = state.queues.short_since
     before = since[rows].copy()
     since[1 : state.queues.n] = np.inf
@@ -485,7 +573,7 @@ def _shares_looked(state: State, fact: SharesLooked) -> None:
     state.times[CLAIM_DUE] = -np.inf
 
 
-def _claims_put_off(state: State, fact: ClaimsPutOff) -> None:
+def _claims_put_off(state: State, fact: facts.ClaimsPutOff) -> None:
     kind = _claim_kind(fact.why) if fact.why else GUARANTEE
     for job in fact.ids:
         group = state.jobs.group[state.job_row(job)]
@@ -493,22 +581,23 @@ def _claims_put_off(state: State, fact: ClaimsPutOff) -> None:
             state.groups.retry_at[group], state.groups.retry_from[group] = fact.until, kind
 
 
-def _reservation_dropped(state: State, fact: ReservationDropped) -> None:
+def _reservation_dropped(state: State, fact: facts.ReservationDropped) -> None:
     for group in np.unique(state.holds.group[: state.holds.n][state.holds.job[: state.holds.n] == fact.id]):
-        scheduling.drop_holds(state.view(), group, fact.at)
+        scheduling.drop_holds(state.view(), group, fact.number, fact.at)
     state.count_rows()
 
 
-def _jobs_forgotten(state: State, fact: JobsForgotten) -> None:
+def _jobs_forgotten(state: State, fact: facts.JobsForgotten) -> None:
     ids = np.asarray(fact.ids, np.int64)
     rows = state.job_rows(ids)
     if (rows == NONE).any() or np.isnan(state.jobs.finished_at[rows]).any():
-        raise Contradiction(f"some of the jobs to forget, from {fact.ids[:1]} on, are unknown or have not ended")
+        raise facts.Contradiction(f"some of the jobs to forget, from {fact.ids[:1]} on, are unknown or have not ended")
     state.dead_tasks += int(state.jobs.tasks[rows].sum())
     state.jobs.id[rows] = NONE
     state.index.forget(ids)
-    for job in fact.ids:
-        state.revocations.pop(job, None)
+    for kept in (state.revocations, state.calls):
+        for job in fact.ids if kept else ():
+            kept.pop(job, None)
     ended = state.ended_jobs()
     if not np.array_equal(ended[: len(ids)], ids):
         set_ended(state, np.concatenate([ids, ended[~np.isin(ended, ids)]]))
@@ -518,26 +607,26 @@ def _jobs_forgotten(state: State, fact: JobsForgotten) -> None:
         compact(state)
 
 
-def _facts_lost(state: State, fact: FactsLost) -> None:
+def _facts_lost(state: State, fact: facts.FactsLost) -> None:
     if fact.count < 1:
-        raise Contradiction(f"{fact.count} facts were lost")
+        raise facts.Contradiction(f"{fact.count} facts were lost")
     state.index.last += fact.count
 
 
-def _refuse(state: State, bad: int, job: Ints, index: Ints, what: str) -> None:
+def _refuse(state: State, bad: int, job: facts.Ints, index: facts.Ints, what: str) -> None:
     state.count_rows()
     if bad >= 0:
-        raise Contradiction(f"task {job[bad]}.{index[bad]} cannot have {what}: its status does not allow it")
+        raise facts.Contradiction(f"task {job[bad]}.{index[bad]} cannot have {what}: its status does not allow it")
 
 
-def _current(state: State, fact: TasksFact, what: str) -> I64:
+def _current(state: State, fact: facts.TasksFact, what: str) -> I64:
     """Return the task rows of a fact about attempts that hold resources."""
     rows = state.current_tasks(fact.attempts)
     _refuse(state, int(np.argmax(rows == NONE)) if (rows == NONE).any() else -1, fact.job, fact.index, what)
     return rows
 
 
-def _change_status(state: State, fact: TasksRevoked | TasksExpired, event: int, what: str) -> None:
+def _change_status(state: State, fact: facts.TasksRevoked | facts.TasksExpired, event: int, what: str) -> None:
     tasks = state.current_tasks(fact.attempts)
     there = tasks != NONE
     after = np.full(len(tasks), IMPOSSIBLE, np.int8)
@@ -549,11 +638,9 @@ def _change_status(state: State, fact: TasksRevoked | TasksExpired, event: int, 
 
 
 def _nodes_changed(state: State, at: float) -> None:
-    """Recompute what depends on the cluster's capacity; plans for reservations may improve."""
+    """Recompute what depends on the cluster's capacity."""
     state.moves[0] += 1
     state.count_rows()
-    if state.holds.n:
-        state.holds.change[: state.holds.n] = np.maximum(state.holds.change[: state.holds.n], CHANGED)
     below = _below_guarantee(state)
     state.tree.follow_total(state.queues, state.resources, state.cluster.total)
     _note_below(state, below, at)
@@ -564,7 +651,7 @@ def _nodes_changed(state: State, at: float) -> None:
 
 def _node_row(state: State, name: str) -> int:
     if name not in state.cluster.rows:
-        raise Contradiction(f"there is no node {name}")
+        raise facts.Contradiction(f"there is no node {name}")
     return state.cluster.rows[name]
 
 
@@ -572,7 +659,7 @@ def enter_group_if_ready(state: State, row: int, at: float) -> None:
     """Put a job into its group, unless it is in one, has nothing to start, is held, is broken, or waits for other jobs."""
     jobs = state.jobs
     job = int(jobs.id[row])
-    waits = job in state.dependencies.waits_for or job in state.broken_gangs
+    waits = job in state.broken_gangs or state.dependencies.waits(job, state.index.specs[job])
     if jobs.group[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
         return
     if state.settings.max_jobs_of and not admit(state, row):
@@ -587,28 +674,49 @@ def _leave_group(state: State, row: int, at: float) -> None:
         state.count_rows()
 
 
-def _finish(state: State, attempts: Attempts, outcome: Ints, code: Ints, at: float) -> None:
+def _finish(state: State, attempts: facts.Attempts, outcome: facts.Ints, code: facts.Ints, at: float) -> None:
     rows, touched = state.job_rows(attempts.job), np.empty(len(outcome), np.int64)
     was = state.tasks.status[state.jobs.first[rows]] if state.frameworks.have_tasks else None
+    failed = state.tasks.failures[state.jobs.first[rows] + attempts.index] if state.index.delayed else None
     most = state.settings.max_losses
     bad = scheduling.finished(state.view(), rows, attempts.index, attempts.number, outcome, code, at, most, touched)
     _refuse(state, bad, attempts.job, attempts.index, "ended")
     if was is not None:
         note_ended(state, rows, was, outcome, code, at)
+    if failed is not None:
+        _delay_retries(state, attempts, failed, at)
+    for job in state.dependencies.paired and state.dependencies.paired.keys() & {*attempts.job.tolist()}:
+        _tasks_ended(state, job, attempts.index[attempts.job == job], at)
     make_way(state, at, state.tasks.node[state.jobs.first[rows] + attempts.index])
     state.deadlines.clean(state.runs)
     changed = {*touched.tolist()} - {NONE}
     if state.index.led:
-        changed |= {row for row in rows[attempts.index == 0].tolist() if has_leader_ended(state, row)}
+        changed |= {row for row in rows[attempts.index == 0].tolist() if ends_early(state, row)}
     for row in sorted(changed):
         _after_tasks_changed(state, row, at)
+
+
+def _delay_retries(state: State, attempts: facts.Attempts, before: facts.Ints, at: float) -> None:
+    """Let failed tasks wait before they start again, and a gang all of it; `before` is how often each had failed before."""
+    for job, place, count in zip(attempts.job.tolist(), attempts.index.tolist(), before.tolist(), strict=True):
+        row = state.job_row(job)
+        if job not in state.index.delayed or state.tasks.failures[state.jobs.first[row] + place] == count:
+            continue
+        delay = state.index.specs[job].retry_delay
+        until = at + max(delay, min(delay * 2.0**count, LONGEST_DELAY))
+        if state.jobs.gang[row]:
+            state.dependencies.wake(max(until, state.dependencies.begins.get(job, until)), job)
+        else:
+            state.dependencies.wake(until, job, place)
+            _leave_group(state, row, at)
+            _delay(state, row, np.array([place]))
 
 
 def _after_tasks_changed(state: State, row: int, at: float) -> None:
     """Update a job after its tasks ended, came back or were cancelled: it ends, waits in its group, or is a broken gang."""
     jobs = state.jobs
     job = int(jobs.id[row])
-    if has_leader_ended(state, row) and (jobs.waiting[row] or jobs.holding[row]):
+    if ends_early(state, row) and (jobs.waiting[row] or jobs.holding[row]):
         _leave_group(state, row, at)
         state.broken_gangs.add(job)
     elif jobs.waiting[row] == 0:
@@ -625,52 +733,63 @@ def _after_tasks_changed(state: State, row: int, at: float) -> None:
 
 
 def _admit_others(state: State, row: int, at: float) -> None:
-    """Admit other jobs of the same user, if this one has ended, is held, or is a gang that is about to end."""
-    jobs = state.jobs
-    stopped = jobs.held[row] or int(jobs.id[row]) in state.broken_gangs
+    """Admit other jobs of the same user, if this one has ended, is held, is a gang that is about to end, or waits for a time."""
+    jobs, job = state.jobs, int(state.jobs.id[row])
+    waits = not jobs.startable(row) or state.dependencies.waits(job, state.index.specs[job])
+    stopped = jobs.held[row] or job in state.broken_gangs or waits
     over = not np.isnan(jobs.finished_at[row]) or (stopped and jobs.holding[row] == 0)
     for job in leave(state, row) if over and state.settings.max_jobs_of else []:
         enter_group_if_ready(state, state.job_row(job), at)
 
 
-def has_leader_ended(state: State, row: int) -> bool:
-    """True if a job is a gang with a leader, and its leader (its first task) has ended."""
-    led = state.index.led
-    return bool(led) and int(state.jobs.id[row]) in led and bool(state.tasks.status[state.jobs.first[row]] >= SUCCEEDED)
+def ends_early(state: State, row: int) -> bool:
+    """True if the rest of a gang is to end: its leader (its first task) has ended, or one of tasks that go apart has failed."""
+    led, jobs = state.index.led, state.jobs
+    if led and int(jobs.id[row]) in led and state.tasks.status[jobs.first[row]] >= SUCCEEDED:
+        return True
+    return bool(jobs.failed[row] and state.shapes.fit[jobs.shape_row[row]] == APART)
 
 
 def _release_dependents(state: State, ended: int, at: float) -> None:
     row = state.job_row(ended)
     success = bool(state.jobs.failed[row] == 0 and state.jobs.cancelled[row] == 0)
-    for job in state.dependencies.ended(ended, success, state.index.specs):
+    _enter_all(state, state.dependencies.ended(ended, success, state.index.specs), at)
+
+
+def _enter_all(state: State, jobs: list[int], at: float) -> None:
+    for job in jobs:
         enter_group_if_ready(state, state.job_row(job), at)
 
 
-EFFECTS: dict[type[Fact], Callable[..., None]] = {
-    Configured: _configured,
-    NodeJoined: _node_joined,
-    NodeDrained: _node_drained,
-    NodeResumed: _node_resumed,
-    NodeLost: _node_lost,
-    NodeForgotten: _node_forgotten,
-    JobSubmitted: _job_submitted,
-    JobCancelled: _job_cancelled,
-    JobHeld: _job_held,
-    JobReleased: _job_released,
-    JobEdited: _job_edited,
-    TasksPlaced: _tasks_placed,
-    TasksStarted: _tasks_started,
-    TasksFinished: _tasks_finished,
-    TasksCheckpointed: _tasks_checkpointed,
-    TasksRevoked: _tasks_revoked,
-    TasksExpired: _tasks_expired,
-    JobsPassedOver: _jobs_passed_over,
-    NodesReserved: _nodes_reserved,
-    ReservationDropped: _reservation_dropped,
-    NodesClaimed: _nodes_claimed,
-    SharesLooked: _shares_looked,
-    ClaimsPutOff: _claims_put_off,
-    JobsForgotten: _jobs_forgotten,
-    FactsLost: _facts_lost,
+EFFECTS: dict[type[facts.Fact], Callable[..., None]] = {
+    facts.Configured: _configured,
+    facts.NodeJoined: _node_joined,
+    facts.NodeDrained: _node_drained,
+    facts.NodeResumed: _node_resumed,
+    facts.NodeLost: _node_lost,
+    facts.NodeForgotten: _node_forgotten,
+    facts.NodeTokenMade: _node_token_made,
+    facts.NodeAdmitted: _node_admitted,
+    facts.NodeLeft: _node_left,
+    facts.JobSubmitted: _job_submitted,
+    facts.JobCancelled: _job_cancelled,
+    facts.JobHeld: _job_held,
+    facts.JobReleased: _job_released,
+    facts.JobsDue: _jobs_due,
+    facts.JobEdited: _job_edited,
+    facts.TasksPlaced: _tasks_placed,
+    facts.TasksStarted: _tasks_started,
+    facts.TasksFinished: _tasks_finished,
+    facts.TasksCheckpointed: _tasks_checkpointed,
+    facts.TasksRevoked: _tasks_revoked,
+    facts.TasksExpired: _tasks_expired,
+    facts.JobsPassedOver: _jobs_passed_over,
+    facts.NodesReserved: _nodes_reserved,
+    facts.ReservationDropped: _reservation_dropped,
+    facts.NodesClaimed: _nodes_claimed,
+    facts.SharesLooked: _shares_looked,
+    facts.ClaimsPutOff: _claims_put_off,
+    facts.JobsForgotten: _jobs_forgotten,
+    facts.FactsLost: _facts_lost,
     **OFFER_EFFECTS,
 }

@@ -33,18 +33,12 @@ FLAT_FROM_LEAVES = 200
 class Parts:
     """The leaf queues that have work, a row each, and what they are entitled to.
 
-    Attributes
-    ----------
-    queues : int64, shape (leaves,)
-        Rows of the state's queues.
-    waiting : int64, shape (leaves,)
-        Waiting tasks that fit on some empty node.
-    entitled, has : float64, shape (leaves,)
-        Unweighted dominant shares of the cluster; `entitled` is at most what the leaf runs and waits for.
-    resource : int64, shape (leaves,)
-        The dominant resource of `entitled`.
-    amounts : float64, shape (leaves, resources)
-        What the leaf is entitled to, by resource.
+    queues : int64, shape (leaves,): rows of the state's queues
+    waiting : int64, shape (leaves,): waiting tasks that fit on some empty node
+    entitled, has : float64, shape (leaves,): unweighted dominant shares of the cluster; `entitled` is at most what the leaf
+        runs and waits for
+    resource : int64, shape (leaves,): the dominant resource of `entitled`
+    amounts : float64, shape (leaves, resources): what the leaf is entitled to, by resource
     """
 
     queues: I64

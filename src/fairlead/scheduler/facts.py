@@ -8,7 +8,8 @@ Nodes and jobs are numbered in the order they came.
 an unknown field is refused, never half understood; docs/journal.md says what may be added and how.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Union
 
 import msgspec
 import numpy as np
@@ -85,14 +86,51 @@ class NodeLost(Fact, frozen=True):
 
 
 class NodeForgotten(Fact, frozen=True):
-    """A lost node is no longer listed, until it joins again."""
+    """A lost node is no longer listed, until it joins again; its machine may not connect any more."""
 
     node: str
 
 
-class JobSubmitted(Fact, frozen=True):
+class NodeTokenMade(Fact, frozen=True):
+    """A machine may join with a token, once, before `until`.
+
+    hash : SHA-256 of the token's secret
+    node : the node that it joins as; empty for any new one
+    """
+
+    hash: str
+    until: float
+    node: str = ""
+
+
+class NodeAdmitted(Fact, frozen=True):
+    """A machine may connect as this node, with this certificate and no other: it joined, or has a new key.
+
+    certificate : as PEM; its key never leaves the machine
+    token : hash of the token that it used up; empty if its last key signed this certificate
+    """
+
+    node: str
+    certificate: str
+    token: str = ""
+
+
+class NodeLeft(Fact, frozen=True):
+    """The machine of this node may not connect any more."""
+
+    node: str
+
+
+class JobSubmitted(Fact, frozen=True, omit_defaults=True):
+    """A job, and `more` that came with it, numbered from `id` on: all of them or none."""
+
     id: int
     job: Job
+    more: list[Job] = []
+
+    def numbered(self) -> Iterator[tuple[int, Job]]:
+        """Yield all jobs with their numbers."""
+        return enumerate([self.job, *self.more], self.id)
 
 
 class JobCancelled(Fact, frozen=True):
@@ -118,10 +156,16 @@ class JobReleased(Fact, frozen=True):
     id: int
 
 
+class JobsDue(Fact, frozen=True):
+    """A time came that these jobs waited for, or failed tasks of them that start again later."""
+
+    ids: list[int]
+
+
 class JobEdited(Fact, frozen=True):
     """A request is changed; None leaves a field as it is. A `time_limit` or `at_most` of 0 removes it.
 
-    While a job holds resources, its queue, demand, constraints and time limit are fixed.
+    While a job holds resources, its queue, demand, constraints, time limit and time to begin are fixed.
     """
 
     id: int
@@ -132,6 +176,7 @@ class JobEdited(Fact, frozen=True):
     retries: int | None = None
     time_limit: float | None = None
     at_most: int | None = None
+    begin: float | None = None
 
     def edited(self, job: Job) -> Job:
         """Return the job after this change."""
@@ -142,8 +187,8 @@ class JobEdited(Fact, frozen=True):
         return replace(job, **changes)
 
 
-EDITABLE = ("queue", "demand", "on", "priority", "retries", "time_limit", "at_most")
-FIXED_WHILE_RUNNING = ("queue", "demand", "on", "time_limit")
+EDITABLE = ("queue", "demand", "on", "priority", "retries", "time_limit", "at_most", "begin")
+FIXED_WHILE_RUNNING = ("queue", "demand", "on", "time_limit", "begin")
 
 
 class TasksFact(Fact, frozen=True):
@@ -180,6 +225,7 @@ class TasksFinished(TasksFact, frozen=True):
 
     cpu, peak : CPU milliseconds and peak memory in bytes of each attempt; empty, or 0, if unknown
     ran : milliseconds each ran; empty, or 0, if unknown: then since its start
+    calls, called : how many calls of a program each lease's worker made, and their milliseconds; empty: none
     """
 
     outcome: Ints
@@ -187,6 +233,8 @@ class TasksFinished(TasksFact, frozen=True):
     cpu: Ints = field(default_factory=_unknown)
     peak: Ints = field(default_factory=_unknown)
     ran: Ints = field(default_factory=_unknown)
+    calls: Ints = field(default_factory=_unknown)
+    called: Ints = field(default_factory=_unknown)
 
     def began(self, noted: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return when each attempt began: `ran` before the end if known, else the start that was noted (NaN: none).
@@ -209,6 +257,7 @@ class Claim(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
     why : "guarantee", "fair share", "priority" or "idle"
     queue : whose guarantee or fair share it is, or the leaf whose priorities count
     resource, has, of : how much the queue had of which resource, and its guarantee or fair share; base units
+    oversized : for a guarantee, tasks may be among them that their own queues could not claim, though they fall below theirs
     """
 
     job: int
@@ -217,6 +266,7 @@ class Claim(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
     resource: str = ""
     has: int = 0
     of: int = 0
+    oversized: bool = False
 
 
 class Revocation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -241,17 +291,18 @@ class TasksExpired(TasksFact, frozen=True):
 
 
 class JobsPassedOver(Fact, frozen=True):
-    """These jobs were first in line and no node had room, so others were served."""
+    """Decided: no room can be kept for these jobs now, though their queues are owed it; it is tried again later."""
 
     ids: list[int]
 
 
 class NodesReserved(Fact, frozen=True):
-    """Decided: resources for `tasks[k]` tasks of the job are reserved on `nodes[k]`; this replaces earlier reservations of it.
+    """Decided: resources for `tasks[k]` tasks of the job are reserved on `nodes[k]`.
 
     start : expected start, seconds; None (in older journals) means at once
     slips : how often the start was postponed
     apart : leaves whose tasks it does not rely on: what they free, other jobs of the leaf take
+    number : which of the reservations of jobs like this one it is, or replaces; -1 (in older journals): it replaces all
     """
 
     id: int
@@ -260,12 +311,14 @@ class NodesReserved(Fact, frozen=True):
     start: float | None = None
     slips: int = 0
     apart: list[str] = []
+    number: int = -1
 
 
 class ReservationDropped(Fact, frozen=True):
-    """Decided: the job's reservation, or what is held for its claim, is dropped."""
+    """Decided: the job's reservation of this number (-1: all), or what is held for its claim, is dropped."""
 
     id: int
+    number: int = -1
 
 
 class NodesClaimed(Fact, frozen=True):
@@ -440,45 +493,12 @@ class UpdatesAcknowledged(Fact, frozen=True):
     updates: list[int]
 
 
-AnyFact = (
-    Configured
-    | NodeJoined
-    | NodeDrained
-    | NodeResumed
-    | NodeLost
-    | NodeForgotten
-    | JobSubmitted
-    | JobCancelled
-    | JobHeld
-    | JobReleased
-    | JobEdited
-    | TasksPlaced
-    | TasksStarted
-    | TasksFinished
-    | TasksCheckpointed
-    | TasksRevoked
-    | TasksExpired
-    | JobsPassedOver
-    | NodesReserved
-    | ReservationDropped
-    | NodesClaimed
-    | SharesLooked
-    | ClaimsPutOff
-    | JobsForgotten
-    | FactsLost
-    | FrameworkSubscribed
-    | FrameworkDisconnected
-    | FrameworkGone
-    | RolesSuppressed
-    | RolesRevived
-    | OffersMade
-    | OffersAccepted
-    | OffersDeclined
-    | OffersRescinded
-    | ResourcesReserved
-    | TaskSaid
-    | UpdatesAcknowledged
-)
+def _kinds_of(fact: type[Fact]) -> list[type[Fact]]:
+    """Return the classes of facts, without those that only others derive from."""
+    return [kind for below in fact.__subclasses__() for kind in _kinds_of(below)] or [fact]
+
+
+AnyFact: Any = Union[tuple(_kinds_of(Fact))]  # noqa: UP007 of classes that are known at run time
 
 
 def _encode_array(value: Any) -> Any:
@@ -500,7 +520,7 @@ def encode(fact: Fact) -> bytes:
     return _encoder.encode(fact)
 
 
-def decode(body: bytes) -> AnyFact:
+def decode(body: bytes) -> Fact:
     """Read what :func:`encode` wrote.
 
     Raises
@@ -510,4 +530,5 @@ def decode(body: bytes) -> AnyFact:
     msgspec.DecodeError
         The base class; for anything that is not JSON.
     """
-    return _decoder.decode(body)
+    fact: Fact = _decoder.decode(body)
+    return fact

@@ -13,7 +13,7 @@ from fairlead.model.specs import path_to_root
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.queue_tree import amounts_of
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Bools
+from fairlead.scheduler.tables import APART, I64, NONE, UNLIMITED, Bools
 
 
 class Bound(NamedTuple):
@@ -118,7 +118,8 @@ def why_never(state: State, job: int) -> str:
         why = _alone(state, row) if row != NONE else ""
         if why:
             return why if number == job else f": it comes after job {number}, which can never start{why}"
-        to_see += [other for other in state.dependencies.waits_for.get(number, []) if other not in to_see]
+        behind = state.dependencies.behind(number, state.index.specs[number])
+        to_see += [other for other in behind if other not in to_see]
     return ""
 
 
@@ -130,7 +131,8 @@ def _alone(state: State, row: int) -> str:
     state.order.ready(state, 1)
     count = int(jobs.waiting[row]) if jobs.gang[row] else 1
     if not scheduling.could_ever_hold(state.view(), int(jobs.shape_row[row]), count):
-        what = f"all {count} tasks at once" if count > 1 else "a task of it"
+        apart = " on nodes of their own" * bool(state.shapes.fit[jobs.shape_row[row]] == APART)
+        what = f"all {count} tasks at once{apart}" if count > 1 else "a task of it"
         return f" on the nodes that take tasks now: they could not hold {what}, even empty"
     bound = over_bound(state, row)
     if bound is not None:

@@ -27,15 +27,9 @@ def family_of(queue: str, name: str, shape: Any) -> int:
 def durations(state: State, jobs: I64, ages: F64, chance: float = EXPECTED) -> F64:
     """Forecast the total durations of tasks that have run for `ages`.
 
-    Parameters
-    ----------
-    state : State
-    jobs : int64, shape (n,)
-        Rows of their jobs, tasks of one job adjacent.
-    ages : float64, shape (n,)
-        Seconds; 0 for a task that does not run yet.
-    chance : float
-        Probability that it takes no longer, between 0 and 1.
+    jobs : int64, shape (n,): rows of their jobs, tasks of one job adjacent
+    ages : float64, shape (n,): seconds; 0 for a task that does not run yet
+    chance : probability that it takes no longer, between 0 and 1
 
     Returns
     -------
@@ -48,15 +42,9 @@ def durations(state: State, jobs: I64, ages: F64, chance: float = EXPECTED) -> F
 def ends(state: State, tasks: I64, now: float, chance: float = EXPECTED) -> F64:
     """Forecast when tasks end.
 
-    Parameters
-    ----------
-    state : State
-    tasks : int64, shape (n,)
-        Rows of tasks, in the order of the table: `state.held_rows()` or a part of them.
-    now : float
-        Seconds, as in the facts.
-    chance : float
-        Probability that it ends no later, between 0 and 1.
+    tasks : int64, shape (n,): rows of tasks, in the order of the table: `state.held_rows()` or a part of them
+    now : seconds, as in the facts
+    chance : probability that it ends no later, between 0 and 1
 
     Returns
     -------

@@ -10,7 +10,6 @@ from collections.abc import Container
 from math import inf
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from fairlead.model.specs import USERS, Framework, Quantities, Ranges
 
@@ -162,42 +161,23 @@ class Member(Struct):
 class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     """All known frameworks.
 
-    Attributes
-    ----------
-    members : dict of str to Member
-        By id, in the order they came.
-    tasks : dict of str to dict of str to Launched
-        By framework and its name for the task: those with unfinished or unacknowledged updates.
-    gone : list of str
-        Ids of the last frameworks that were removed.
-    last_offer : int
-        Id of the last offer.
-    void : dict of int to str
-        Offers that are void because their node is lost or shrank, by id, with the reason; not yet rescinded.
-    at : dict of str to tuple of str and str
-        By leaf queue, its framework and role.
-    executors : dict of int to Executor
-        By job, those that run or have unfinished tasks.
-    role_reservations : dict of str to dict of str to RoleReservation
-        By node and mark.
-    offered_apart : dict of int to dict of str to Quantities
-        By offer, what it includes of reservations, by mark.
-    refused_apart : dict of str to list of RefusedReservation
-        By the leaf of the framework that refused.
-    ports, offered_ports : dict of str to dict of int to Ranges
-        By node: the ports that tasks have, by job; and those that are offered, by offer.
-    graces : dict of int to float
-        By job, seconds to end, for tasks and executors stopped by their framework.
-    charges : dict of int to Charge
-        By job of a task or executor.
-    last_until : dict of str to float
-        By account: until when frameworks that come to a role go after all others.
-    yielding : list of int
-        Offers to rescind, since others may use what they hold.
-    task_of : dict of int to tuple of str and str
-        By job, the framework and the name in `tasks`.
-    inside : dict of int to int
-        By job of an unfinished task in an executor, the executor's job.
+    members : by id, in the order they came
+    tasks : by framework and its name for the task: those with unfinished or unacknowledged updates
+    gone : ids of the last frameworks that were removed
+    last_offer : id of the last offer
+    void : offers that are void because their node is lost or shrank, by id, with the reason; not yet rescinded
+    at : by leaf queue, its framework and role
+    executors : by job, those that run or have unfinished tasks
+    role_reservations : by node and mark
+    offered_apart : by offer, what it includes of reservations, by mark
+    refused_apart : by the leaf of the framework that refused
+    ports, offered_ports : by node: the ports that tasks have, by job; and those that are offered, by offer
+    graces : by job, seconds to end, for tasks and executors stopped by their framework
+    charges : by job of a task or executor
+    last_until : by account: until when frameworks that come to a role go after all others
+    yielding : offers to rescind, since others may use what they hold
+    task_of : by job, the framework and the name in `tasks`
+    inside : by job of an unfinished task in an executor, the executor's job
     """
 
     members: dict[str, Member] = field(default_factory=dict)
@@ -221,37 +201,6 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         self.at = {leaf: (who, role) for who, m in self.members.items() for role, leaf in m.leaves.items()}
         self._lowest: dict[str, int] = {}  # by the queue of a role: all leaves with lower numbers are taken
         self.task_of = {t.job: (who, task) for who, tasks in self.tasks.items() for task, t in tasks.items()}
-
-    def copy(self) -> "Frameworks":
-        members = {who: replace(m, leaves=dict(m.leaves), suppressed=list(m.suppressed)) for who, m in self.members.items()}
-        tasks = {
-            who: {task: replace(t, updates=list(t.updates), heard=list(t.heard)) for task, t in of.items()}
-            for who, of in self.tasks.items()
-        }
-        executors = {number: replace(each, tasks=list(each.tasks)) for number, each in self.executors.items()}
-        role_reservations = {
-            node: {mark: replace(p, taken=dict(p.taken), offered=dict(p.offered)) for mark, p in here.items()}
-            for node, here in self.role_reservations.items()
-        }
-        offered, refused = dict(self.offered_apart), {leaf: list(each) for leaf, each in self.refused_apart.items()}
-        known = list(self.gone), self.last_offer, dict(self.void)
-        taken, promised = ({node: dict(each) for node, each in held.items()} for held in (self.ports, self.offered_ports))
-        graces, charges, last, yielding = dict(self.graces), dict(self.charges), dict(self.last_until), [*self.yielding]
-        return Frameworks(
-            members,
-            tasks,
-            *known,
-            executors,
-            role_reservations,
-            offered,
-            refused,
-            taken,
-            promised,
-            graces,
-            charges,
-            last,
-            yielding,
-        )
 
     def executors_by_place(self) -> dict[tuple[str, str], list[str]]:
         """Return the names of the executors of each framework on each node."""

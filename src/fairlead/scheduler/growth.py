@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from math import inf, nan
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from fairlead.model.specs import Job, path_to_root
+from fairlead.model.specs import Job, Work, path_to_root
 from fairlead.scheduler.forecasts import family_of
 from fairlead.scheduler.framework_index import JOBS, holds_jobs_of, own_queue, queue_of
 from fairlead.scheduler.history import begin_ticks, share_evenly
@@ -19,8 +20,12 @@ from fairlead.scheduler.queue_tree import mark_exact
 from fairlead.scheduler.state import GroupKey, State
 from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks, vector
 
+MOST_KINDS = 10_000
+"""Kinds of jobs whose rows are remembered."""
 MANY_KINDS = 100
 """New kinds of jobs from which on the order is rebuilt instead of updated for each."""
+
+_NO_WORK = Work()
 
 # Rows as raw memory: numpy copies these several times as fast as field by field.
 _JOB, _TASK = (np.dtype((np.void, table.FIELDS.itemsize)) for table in (Jobs, Tasks))
@@ -120,14 +125,14 @@ def ensure_shape(state: State, job: Job) -> int:
     """Return the row of a job's shape, created if needed."""
     constraints = state.cluster.constraints_of(job)
     key = (tuple(sorted([amount for amount in job.taken.items() if amount[1]])), constraints)
-    fit = FITS.index(job.fit)
-    row = state.shape_rows.get((key, fit))
+    fit, masks = FITS.index(job.fit), state.cluster.masks
+    prefers = state.cluster.mask_of_preferred(job)
+    row = state.shape_rows.get((key, fit, prefers))
     if row is None:
-        row = state.shape_rows[key, fit] = state.shapes.extend(1)
+        row = state.shape_rows[key, fit, prefers] = state.shapes.extend(1)
         state.shape_keys.append(key)
-        state.shapes.fit[row] = fit
+        state.shapes.fit[row], state.shapes.prefers[row] = fit, prefers
         state.shapes.demand[row] = vector(job.taken, state.resources)
-        masks = state.cluster.masks
         state.shapes.mask[row] = state.cluster.mask_of(constraints)
         if state.cluster.masks is not masks:
             state.moves[0] += 1
@@ -135,30 +140,13 @@ def ensure_shape(state: State, job: Job) -> int:
     return row
 
 
-def write_jobs(state: State, numbers: I64, kinds: Sequence[Job], which: I64) -> tuple[int, I64]:
-    """Create the rows of new jobs and their tasks; they are in no group yet.
-
-    Parameters
-    ----------
-    numbers : int64, shape (jobs,)
-        Ascending, and higher than all before.
-    kinds : sequence of Job
-    which : int64, shape (jobs,)
-        Index of each job's kind.
-
-    Returns
-    -------
-    row : int
-        The first new row of jobs.
-    groups : int64, shape (jobs,)
-        Their groups, if all their tasks wait.
-    """
-    rows, groups = rows_of_kinds(state, kinds)
-    return write_rows(state, numbers, rows, which), groups[which]
-
-
 def write_rows(state: State, numbers: I64, rows: NDArray[Any], which: I64) -> int:
-    """Like :func:`write_jobs`, for `rows` from :func:`rows_of_kinds`; returns the first row."""
+    """Create the rows of new jobs and their tasks; they are in no group yet. Return the first new row of jobs.
+
+    numbers : int64, shape (jobs,): ascending, and higher than all before
+    rows : structured array: from :func:`rows_of_kinds`
+    which : int64, shape (jobs,): index of each job's kind
+    """
     jobs, tasks = state.jobs, state.tasks
     new = rows.view(_JOB)[which].view(Jobs.FIELDS)
     sizes = new["tasks"]
@@ -189,13 +177,34 @@ def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64
     rows.view(_KIND)[:] = [
         (
             queue, shape, priority, job.retries, job.tasks, job.tasks, NONE if job.gang else group,
-            inf if job.time_limit is None else job.time_limit, job.at_most or 0, job.gang, job.held, not job.gang,
-            job.exit_done, job.revocable, bool(job.framework),
+            inf if job.time_limit is None else job.time_limit, job.at_most or 0, job.gang, job.held,
+            not job.gang and not job.retry_delay, job.exit_done, job.revocable, bool(job.framework),
             family_of(holds_jobs_of(job.queue), job.name, state.cluster.shape_of_family(state.shape_keys[shape])),
         )
         for job, (queue, priority, shape, *_), group in zip(kinds, keys, groups, strict=True)
     ]  # fmt: skip
     return rows, np.array(groups, np.int64)
+
+
+def kind_of(job: Job) -> bytes:
+    """Return what is the same for jobs that differ in their work, names, keys and dependencies only."""
+    return msgspec.msgpack.encode(replace(job, work=_NO_WORK, name="", group="", key="", digest="", after=[]))
+
+
+def rows_of_jobs(state: State, jobs: Sequence[Job]) -> tuple[NDArray[Any], I64]:
+    """Like :func:`rows_of_kinds`, for jobs many of which are alike, also those of earlier submissions."""
+    if state.cluster.older:  # then the work counts, too
+        return rows_of_kinds(state, jobs)
+    known = state.kinds
+    if len(known) > MOST_KINDS:
+        known.clear()
+    keys = [(kind_of(job), job.name) for job in jobs]
+    if new := {key: job for key, job in zip(keys, jobs, strict=True) if key not in known}:
+        rows, groups = rows_of_kinds(state, [*new.values()])
+        known.update(zip(new, zip((row.tobytes() for row in rows), groups.tolist(), strict=True), strict=True))
+    found = [known[key] for key in keys]
+    rows = np.frombuffer(bytearray().join([row for row, _ in found]), Jobs.FIELDS)
+    return rows, np.array([group for _, group in found], np.int64)
 
 
 def _group_key(state: State, job: Job) -> GroupKey:
@@ -219,7 +228,6 @@ def ensure_group(state: State, key: GroupKey) -> int:
         b.leaf[group], b.priority[group], b.shape_row[group], b.gang[group], b.revocable[group] = key
         state.any_revocable |= key[-1]
         b.head[group] = b.tail[group] = NONE
-        b.bypassed_since[group] = nan
         state.order.add_group(state, group)
     return group
 
@@ -273,13 +281,14 @@ def compact(state: State) -> None:
 
 
 def rebuild_row_maps(state: State) -> None:
-    """Rebuild the row maps of shapes and groups from the tables. The order is rebuilt when next needed."""
-    fits = state.shapes.fit[: state.shapes.n].tolist()
-    state.shape_rows = {key: row for row, key in enumerate(zip(state.shape_keys, fits, strict=True))}
+    """Rebuild the row maps of shapes and groups from the tables, and forget kinds. The order is rebuilt when next needed."""
+    fits, prefers = (column[: state.shapes.n].tolist() for column in (state.shapes.fit, state.shapes.prefers))
+    state.shape_rows = {key: row for row, key in enumerate(zip(state.shape_keys, fits, prefers, strict=True))}
     b = state.groups
     columns = (b.leaf[: b.n], b.priority[: b.n], b.shape_row[: b.n], b.gang[: b.n], b.revocable[: b.n])
     keys = zip(*(column.tolist() for column in columns), strict=True)
     state.group_rows = {key: row for row, key in enumerate(keys)}
+    state.kinds.clear()
     state.any_revocable = bool(b.revocable[: b.n].any())
     state.order.invalidate()
 
@@ -292,7 +301,7 @@ def renumbering(live: I64, count: int) -> I64:
 
 
 ROLE_COLUMNS = (
-    "used", "spare", "promised", "claimed", "tasks", "jobs", "spare_tasks", "served", "allocations", "trusted", "overran",
+    "used", "spare", "claimed", "tasks", "jobs", "spare_tasks", "served", "allocations", "trusted", "overran",
 )  # fmt: skip
 """Columns that a queue has because of its jobs: copied to the new queues when it becomes a role."""
 
@@ -322,9 +331,10 @@ def _move_jobs(state: State, row: int, at: float) -> None:
             getattr(queues, name)[new] = getattr(queues, name)[row]
     for name, none in (
         ("idled_before", 0),
-        ("in_line_since", 0.0),
-        ("in_line_at", -np.inf),
         ("apart", 0),
+        ("wants", 0),
+        ("debt", 0.0),
+        ("put_off", 0.0),
     ):  # only leaves have these
         column = getattr(queues, name)
         column[leaf], column[row] = column[row], none
@@ -335,4 +345,5 @@ def _move_jobs(state: State, row: int, at: float) -> None:
     for number in jobs.id[mine][jobs.id[mine] != NONE].tolist():
         state.index.specs[number] = replace(state.index.specs[number], queue=state.tree.names[leaf])
     state.tree.write_nonlendable(queues)
+    scheduling.count_pending(state.view())
     rebuild_row_maps(state)

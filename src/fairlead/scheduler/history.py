@@ -19,11 +19,7 @@ LARGEST_AMOUNT_BITS = 49
 def reset_changed_history(queues: Queues, before: I64) -> None:
     """Clear history that changed its meaning: under sdrf it only counts use beyond an even share.
 
-    Parameters
-    ----------
-    queues : Queues
-    before : int64, shape (queues,)
-        The policies before; there may be more queues now.
+    before : int64, shape (queues,): the policies before; there may be more queues now
     """
     policy = queues.policy[: queues.n]
     others = (policy == SDRF) != (np.concatenate([before, policy[len(before) :]]) == SDRF)
@@ -46,13 +42,8 @@ def begin_ticks(queues: Queues, before: F64, elapsed: float) -> None:
 
     Use since the last tick that ended is forgotten; all history is, if there are no ticks any more.
 
-    Parameters
-    ----------
-    queues : Queues
-    before : float64, shape (queues,)
-        Seconds per tick before; there may be more queues now.
-    elapsed : float
-        Seconds since ticks are counted.
+    before : float64, shape (queues,): seconds per tick before; there may be more queues now
+    elapsed : seconds since ticks are counted
     """
     tick = queues.tick[: queues.n]
     others = tick != np.concatenate([before, np.zeros(len(tick) - len(before))])

@@ -9,7 +9,7 @@ import numpy as np
 
 from fairlead.model.cards import cards_of
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
-from fairlead.scheduler.effects import has_leader_ended
+from fairlead.scheduler.effects import ends_early
 from fairlead.scheduler.framework_index import own_queue, plus
 from fairlead.scheduler.frameworks.effects import wants_offers
 from fairlead.scheduler.frameworks.reservations import RESERVED, count_of, joined
@@ -20,9 +20,9 @@ from fairlead.scheduler.kernel.constants import MAX_RESERVATIONS, P90_ONE_IN
 from fairlead.scheduler.kernel.scheduling import set_of
 from fairlead.scheduler.kernel.view import BLOCK, DIVIDED_SOMEWHERE, HDRF_SOMEWHERE, IN_ORDER
 from fairlead.scheduler.queue_tree import up_to_root
-from fairlead.scheduler.state import State
+from fairlead.scheduler.state import State, linked
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
-from fairlead.scheduler.tables import BINS, I32, I64, NONE, OF_QUEUE, RESERVATION, vector
+from fairlead.scheduler.tables import APART, BINS, I64, NONE, OF_QUEUE, RESERVATION, vector
 
 
 def check_invariants(state: State) -> None:
@@ -101,7 +101,9 @@ def _check_jobs(state: State) -> None:
     task = np.arange(len(whose)) + np.repeat(jobs.first[there] - np.cumsum(sizes) + sizes, sizes)
     status = state.tasks.status[task]
     held = (status >= PLACED) & (status <= REVOKING)
+    assert (status[state.tasks.delayed[task]] == WAITING).all(), "a task is delayed that does not wait"
     counts = {"waiting": status == WAITING, "holding": held, "failed": status == FAILED, "cancelled": status == CANCELLED}
+    counts["delayed"] = state.tasks.delayed[task]
     for name, which in counts.items():
         found, kept = np.bincount(whose[which], minlength=n)[there], getattr(jobs, name)[there]
         for k in np.flatnonzero(kept != found):
@@ -113,11 +115,14 @@ def _check_jobs(state: State) -> None:
         job = int(jobs.id[row])
         assert is_over == (not np.isnan(jobs.finished_at[row])), f"job {job} is over: {is_over}, but its end differs"
         assert is_over == (job in ended), f"job {job} is over: {is_over}, but the list of ended jobs differs"
-        may_start = (jobs.at_most[row] == 0 or jobs.holding[row] < jobs.at_most[row]) and jobs.waiting[row] > 0
+        may_start = (jobs.at_most[row] == 0 or jobs.holding[row] < jobs.at_most[row]) and jobs.waiting[row] > jobs.delayed[row]
         may_start = may_start and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
-        may_start = may_start and not has_leader_ended(state, row)
-        may_start = may_start and job not in state.dependencies.waits_for and not waits_for_cap(state, job)
+        may_start = may_start and not ends_early(state, row)
+        may_start = may_start and not state.dependencies.waits(job, state.index.specs[job]) and not waits_for_cap(state, job)
         assert (jobs.group[row] != NONE) == may_start, f"job {job} may start: {may_start}, but its group differs"
+    apart = held & (state.shapes.fit[jobs.shape_row[whose]] == APART)
+    on = list(zip(whose[apart].tolist(), state.tasks.node[task[apart]].tolist(), strict=True))
+    assert len(set(on)) == len(on), f"tasks of gangs that go apart share nodes: {on}"
     lost = ~state.nodes.up[state.tasks.node[task[held]]]
     assert not lost.any(), f"jobs {jobs.id[whose[held][lost]]} are on a lost node"
 
@@ -141,7 +146,7 @@ def _check_sums(state: State) -> None:
         assert min(free, default=0) >= 0, f"node {spec.name} is oversubscribed: {free} free"
         _check_drained_cards(state, n)
     for n, spec in enumerate(state.cluster.specs):
-        listed, there = sorted(_listed(nodes.task[n], state.tasks.after)), tasks[state.tasks.node[tasks] == n].tolist()
+        listed, there = sorted(linked(nodes.task[n], state.tasks.after)), tasks[state.tasks.node[tasks] == n].tolist()
         assert listed == there, f"node {spec.name} has tasks {there}, not {listed}"
     assert (state.tasks.job[tasks] == rows).all(), "a task that holds resources is another job's"
     total = nodes.capacity[: nodes.n][nodes.up[: nodes.n]].sum(axis=0).tolist()
@@ -244,20 +249,12 @@ def _check_lending(state: State) -> None:
 def _check_drained_cards(state: State, node: int) -> None:
     """Drained cards that nobody has are no part of the capacity, as far as there is room."""
     drained, in_use = {*state.drained_cards(node)}, set[int]()
-    for task in _listed(state.nodes.task[node], state.tasks.after):
+    for task in linked(state.nodes.task[node], state.tasks.after):
         in_use |= {*cards_of(state.tasks.cards[task].tolist())}
     whole = state.cluster.specs[node].capacity.get("gpu", 0)
     there, free = (state.quantities(column[node]).get("gpu", 0) for column in (state.nodes.capacity, state.nodes.free))
     less = 1000 * len(drained - in_use)
     assert whole - there == min(less, free + whole - there), f"node {node} has {there} of {whole} gpu, drained {drained}"
-
-
-def _listed(first: int, after: I32 | I64) -> list[int]:
-    found = []
-    while first != NONE:
-        found.append(int(first))
-        first = int(after[first])
-    return found
 
 
 def _check_holds(state: State) -> None:
@@ -266,53 +263,62 @@ def _check_holds(state: State) -> None:
     tasks = state.held_rows()
     jobs = state.job_rows_of(tasks)
     demand, apart = state.shapes.demand[state.jobs.shape_row[jobs]], state.queues.apart[state.jobs.queue[jobs]]
-    promised = np.zeros_like(state.queues.promised)
     for node, spec in enumerate(state.cluster.specs):
         here = np.flatnonzero(holds.node[:n] == node)
-        listed = _listed(nodes.hold[node], holds.after)
-        assert listed == here.tolist(), f"node {spec.name} has holds {here}, not {listed}"
-        assert len(set(holds.group[here].tolist())) == len(here), f"node {spec.name} has two holds of one group"
+        listed = linked(nodes.hold[node], holds.after)
+        starts = np.where(holds.kind[here] == RESERVATION, holds.start[here], -np.inf)
+        assert listed == here[np.argsort(starts, kind="stable")].tolist(), f"node {spec.name} has holds {here}, not {listed}"
+        starts = np.sort(starts)
         on = state.tasks.node[tasks] == node
         claims: list[I64] = []
-        for h in here[np.lexsort((holds.rank[here], holds.start[here]))].tolist():
+        for h, start in zip(listed, starts.tolist(), strict=True):
             counted = (apart >> holds.place[h]) & 1 == 0 if holds.place[h] != NONE else True
             back = demand[on & counted & (state.tasks.until[tasks] <= holds.start[h])].sum(axis=0)
             assert back.tolist() == holds.back[h].tolist(), f"on node {spec.name} {back} is expected back, not {holds.back[h]}"
-            due = (holds.start[here] <= holds.start[h]) & (holds.start[h] < holds.end[here])
             most = np.max([np.zeros(len(back), np.int64), *claims], axis=0)
-            claims.append(holds.amount[here[due]].sum(axis=0) - back)
+            claims.append(holds.amount[np.array(listed)[starts <= start]].sum(axis=0) - back)
             idle = np.minimum(nodes.free[node], np.maximum(most, claims[-1])) - np.minimum(nodes.free[node], most)
-            assert idle.tolist() == holds.idle[h].tolist(), f"on node {spec.name} {idle} lies idle, not {holds.idle[h]}"
-            promised[state.groups.leaf[holds.group[h]]] += idle
+            assert idle.tolist() == holds.idle[h].tolist(), f"on node {spec.name} {idle} is idle, not {holds.idle[h]}"
         found = np.max([np.zeros(len(state.resources), np.int64), *claims], axis=0).tolist()
         kept = nodes.held[node].tolist()
         assert found == kept, f"on node {spec.name} {found} is held for jobs, not {kept}"
-    for q in range(state.queues.n - 1, 0, -1):
-        promised[state.queues.parent[q]] += promised[q]
-        found, kept = promised[q].tolist(), state.queues.promised[q].tolist()
-        assert found == kept, f"for queue {state.tree.names[q]!r} {found} is held idle, not {kept}"
     claimed = scheduling.kept_for_claims(state.view())
     assert (state.queues.claimed[: state.queues.n] == claimed).all(), f"{claimed} is held for claims, by queue"
-    for group in np.unique(holds.group[:n]):
-        mine = np.flatnonzero(holds.group[:n] == group)
+    _check_promises(state)
+
+
+def _check_promises(state: State) -> None:
+    """Each reservation is for one task or gang, each claim's holds for some; lines count the tasks that are reserved for."""
+    holds, n = state.holds, state.holds.n
+    reserved = np.zeros(state.queues.n, np.int64)
+    for group, number in sorted({*zip(holds.group[:n].tolist(), holds.number[:n].tolist(), strict=True)}):
+        mine = np.flatnonzero((holds.group[:n] == group) & (holds.number[:n] == number))
+        assert mine[-1] - mine[0] == len(mine) - 1, f"the holds of group {group} are {mine}, not adjacent"
         assert state.groups.head[group] != NONE, f"nodes are held for group {group}, where no job waits"
         gang, kinds = int(state.groups.gang[group]), holds.kind[mine]
         assert len(set(kinds.tolist())) == 1, f"group {group} has holds of kinds {kinds}"
+        assert (number == NONE) == (kinds[0] != RESERVATION), f"group {group} has holds of kind {kinds[0]} as number {number}"
         kept = holds.tasks[mine]
         assert (kept > 0).all(), f"group {group} has holds for {kept} tasks"
+        if state.shapes.fit[state.groups.shape_row[group]] == APART:
+            assert len(set(holds.node[mine].tolist())) == kept.sum(), f"group {group} goes apart, and has holds for {kept} tasks"
         if gang or kinds[0] == RESERVATION:
             assert kept.sum() == max(1, gang), f"group {group} has holds for {kept} tasks, not {max(1, gang)}"
+        if kinds[0] == RESERVATION:
+            reserved[scheduling.line_of_leaf(state.view(), state.groups.leaf[group])] += kept.sum()
         assert (holds.amount[mine] == holds.tasks[mine][:, None] * state.shapes.demand[state.groups.shape_row[group]]).all()
-        for name in ("rank", "start", "end", "slips", "since", "planned"):
+        for name in ("start", "end", "slips", "planned", "place"):
             assert len(set(getattr(holds, name)[mine].tolist())) == 1, f"group {group} has holds that differ in {name}"
-    leaves = state.groups.leaf[np.unique(holds.group[:n][holds.kind[:n] == RESERVATION])].tolist()
-    places = {int(holds.place[h]): int(holds.group[h]) for h in range(n) if holds.kind[h] == RESERVATION}
-    # rule: one-reservation
-    assert len(places) == len(leaves), f"{len(leaves)} reservations have places {[*places]}"
+    assert (reserved == state.queues.reserved[: state.queues.n]).all(), f"{reserved} tasks have reservations, by line"
+    places = {*holds.place[:n][holds.kind[:n] == RESERVATION].tolist()}
+    assert len(places) <= MAX_RESERVATIONS, f"there are {len(places)} reservations, over {MAX_RESERVATIONS}"
     bits = sum(1 << place for place in places)
     assert not (state.queues.apart[: state.queues.n] & ~bits).any(), f"leaves are apart for others than {[*places]}"
-    assert len(leaves) <= MAX_RESERVATIONS, f"there are {len(leaves)} reservations, over {MAX_RESERVATIONS}"
-    assert len(set(leaves)) == len(leaves), f"of queues {leaves} one has two reservations"
+    listed = state.queues.line[1 : 1 + state.queues.listed[0]].tolist()
+    assert sorted(listed) == np.flatnonzero(state.queues.in_list[: state.queues.n]).tolist(), f"{listed} are listed"
+    b = state.groups
+    pending = np.bincount(b.leaf[: b.n][(b.head[: b.n] != NONE) | b.is_framework[: b.n]], minlength=state.queues.n)
+    assert (pending == state.queues.pending[: state.queues.n]).all(), f"{pending} groups wait, by leaf"
 
 
 def _check_offers(state: State) -> None:
@@ -411,7 +417,7 @@ def _order_contents(state: State) -> dict[tuple[str, str], Any]:
     found: dict[tuple[str, str], Any] = {}
     for q, name in enumerate(state.tree.names):
         tree = slice(cache.base[q] + 1, cache.base[q] + 2 * cache.slots[q])
-        for part in ("best", "may_fit", "least"):
+        for part in ("best", "may_fit", "least", "needs", "cells"):
             found[name, part] = getattr(order, part)[tree].tolist()
         if q and order.best[tree.start] != NONE:
             for part in ("below", "first", "level", "column", "last_served"):

@@ -15,8 +15,10 @@ LARGE_JOB_BYTES = 16 * 2**10
 def size_of(job: Job) -> int:
     """Return the bytes of a job's command, folder, environment and labels."""
     work = job.work
-    labels = (word for name, values in job.on.items() for word in (name, *values))
-    text = "".join((*work.argv, work.cwd, *work.env, *work.env.values(), *labels, *chain(*work.values)))
+    text = "".join(work.argv) + work.cwd
+    if work.env or work.values or job.on or job.prefer:
+        labels = (word for name, values in (*job.on.items(), *job.prefer.items()) for word in (name, *values))
+        text += "".join((*work.env, *work.env.values(), *labels, *chain(*work.values)))
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -33,22 +35,14 @@ def runs_in_executor(job: Job) -> bool:
 class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     """What is known of jobs beside the table.
 
-    Attributes
-    ----------
-    last : int
-        The number of the last job.
-    specs : dict of int to Job
-        By number.
-    keys : dict of str to int
-        Numbers by idempotency key.
-    heavy, heavier : dict of int to int, int
-        By number, the extra weight of large jobs; and its sum.
-    led, in_executors : set of int
-        Gangs that end with their first task, and tasks inside executors of frameworks.
-    first : int
-        The number of `row_of[0]`.
-    row_of : int64 array
-        Rows by number, NONE for forgotten jobs.
+    last : the number of the last job
+    specs : by number
+    keys : numbers by idempotency key
+    heavy, heavier : by number, the extra weight of large jobs; and its sum
+    led, in_executors, delayed : gangs that end with their first task, tasks inside executors of frameworks, and jobs whose
+        failed tasks wait before they start again
+    first : the number of `row_of[0]`
+    row_of : int64 array: rows by number, NONE for forgotten jobs
     """
 
     last: int = 0
@@ -59,25 +53,17 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         self.first = 1
         self.row_of: I64 = np.zeros(0, np.int64)
 
-    def copy(self) -> "JobIndex":
-        found = JobIndex(last=self.last)
-        found.specs, found.keys, found.heavy = dict(self.specs), dict(self.keys), dict(self.heavy)
-        found.first, found.row_of, found.heavier = self.first, self.row_of.copy(), self.heavier
-        found.led, found.in_executors = set(self.led), set(self.in_executors)
-        return found
-
     def rebuild(self) -> None:
         """Recompute what follows from `specs`."""
-        self.keys = {job.key: number for number, job in self.specs.items() if job.key}
-        self.heavy = {number: more for number, job in self.specs.items() if (more := size_of(job) // LARGE_JOB_BYTES)}
-        self.heavier = sum(self.heavy.values())
-        self.led = {number for number, job in self.specs.items() if is_led(job)}
-        self.in_executors = {number for number, job in self.specs.items() if runs_in_executor(job)}
+        self.keys: dict[str, int] = {}
+        self.heavy: dict[int, int] = {}
+        self.heavier = 0
+        self.led, self.in_executors, self.delayed = set[int](), set[int](), set[int]()
+        for number, job in self.specs.items():
+            self._note(number, job)
 
-    def add(self, number: int, job: Job, row: int) -> None:
-        """Add a job, with a number higher than all before."""
-        self.last = number
-        self.specs[number] = job
+    def _note(self, number: int, job: Job) -> None:
+        """Note what few jobs have."""
         if job.key:
             self.keys[job.key] = number
         if more := size_of(job) // LARGE_JOB_BYTES:
@@ -87,21 +73,24 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
             self.led.add(number)
         if runs_in_executor(job):
             self.in_executors.add(number)
-        self._grow_rows()
-        self.row_of[number - self.first] = row
+        if job.retry_delay:
+            self.delayed.add(number)
+
+    def add(self, numbers: I64, jobs: list[Job], rows: I64) -> None:
+        """Add jobs with ascending new numbers."""
+        self.add_many(numbers, jobs, rows)
+        for number, job in zip(numbers.tolist(), jobs, strict=True):
+            self._note(number, job)
 
     def add_many(self, numbers: I64, jobs: list[Job], rows: I64) -> None:
         """Add jobs with ascending new numbers; plain ones: no keys, no commands, no leaders, no frameworks."""
         self.specs.update(zip(numbers.tolist(), jobs, strict=True))
         self.last = int(numbers[-1])
-        self._grow_rows()
-        self.row_of[numbers - self.first] = rows
-
-    def _grow_rows(self) -> None:
         missing = self.last - self.first + 1 - len(self.row_of)
         if missing > 0:
             more = np.full(max(missing, len(self.row_of), 16), NONE, np.int64)
             self.row_of = np.concatenate([self.row_of, more])
+        self.row_of[numbers - self.first] = rows
 
     def find(self, number: int) -> int:
         """Return the row of a job, NONE if it is unknown or forgotten."""
@@ -111,16 +100,16 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     def forget(self, numbers: I64) -> None:
         """Remove jobs."""
         self.row_of[numbers - self.first] = NONE
-        gone = [self.specs.pop(number) for number in numbers.tolist()]
+        gone = list(map(self.specs.pop, numbers.tolist()))
         if self.keys:
             for job in gone:
                 self.keys.pop(job.key, None)
         if self.heavy:
             for number in numbers.tolist():
                 self.heavier -= self.heavy.pop(number, 0)
-        if self.led or self.in_executors:
-            self.led.difference_update(numbers.tolist())
-            self.in_executors.difference_update(numbers.tolist())
+        for some in (self.led, self.in_executors, self.delayed):
+            if some:
+                some.difference_update(numbers.tolist())
 
     def renumber(self, table: Jobs) -> None:
         """Recompute all rows."""

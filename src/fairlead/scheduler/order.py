@@ -9,40 +9,8 @@ import numpy as np
 
 from fairlead.policies.codes import DIVIDED, HDRF, MESOS
 from fairlead.scheduler.history import fine_digits
-from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel import scheduling, view
 from fairlead.scheduler.kernel.scheduling import View
-from fairlead.scheduler.kernel.view import (
-    BLOCK,
-    CLAIM_DUE,
-    COUNTS,
-    DIVIDED_SOMEWHERE,
-    FRAME,
-    FREED,
-    GROUPS,
-    HDRF_SOMEWHERE,
-    HISTORY_MOVED,
-    HOLDS,
-    IN_ORDER,
-    INFINITE,
-    LAST_OFFER,
-    LEAST_COLUMNS,
-    LIMITED,
-    MAX_KINDS,
-    MIN_OFFER,
-    MOVED,
-    NODES,
-    OFFER_WAKE,
-    OUT,
-    PASSED_SINCE,
-    PLANNED,
-    QUEUES,
-    TOUCHED_GROUPS,
-    TOUCHED_QUEUES,
-    GroupCache,
-    NodeCache,
-    QueueCache,
-    ShapeCache,
-)
 from fairlead.scheduler.records import Records
 from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 
@@ -55,14 +23,11 @@ MOST_OFFERS = 1000
 class Order:
     """Who is served next, kept from cycle to cycle.
 
-    Parameters
-    ----------
-    moves : list of one int
-        Counts how often an array of the state or the order was replaced.
+    moves : counts how often an array of the state or the order was replaced
     """
 
     def __init__(self, moves: list[int]) -> None:
-        self.counts: I64 = np.zeros(COUNTS, np.int64)
+        self.counts: I64 = np.zeros(view.COUNTS, np.int64)
         self._moves, self._seen = moves, -1
         self._view: Any = None
         self._reset(0, 0)
@@ -70,34 +35,44 @@ class Order:
     def _reset(self, resources: int, depth: int) -> None:
         """Forget everything; allocate for this many resources and levels of queues."""
         moves = self._moves
-        self.nodes, self.queues, self.groups = NodeCache(moves), QueueCache(moves), GroupCache(moves)
-        self.shapes = ShapeCache(moves)
+        self.nodes, self.queues, self.groups = view.NodeCache(moves), view.QueueCache(moves), view.GroupCache(moves)
+        self.shapes = view.ShapeCache(moves)
         self.queues.widen(resources)
         self.resources = resources
         self.divided = b""  # what the entitlements of divisions were computed from
         self.best, self.may_fit = np.zeros(0, np.int64), np.zeros(0, np.bool_)
-        self.needs = np.zeros(0, np.int64)
-        self.least = np.zeros((0, resources + LEAST_COLUMNS), np.int64)
+        self.needs, self.cells = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.cell_least = np.zeros((view.MOST_CELLS, resources), np.int64)
+        self.least = np.zeros((0, resources + view.LEAST_COLUMNS), np.int64)
         self.places = 0  # that are in use, of the nodes of all trees
         self.bounds = np.zeros((0, resources), np.int64)
         self.large_bounds = np.zeros((0, resources), np.int64)
         self.kinds, self.scarcity = np.zeros((0, resources)), np.zeros(resources)
         self.kinds_in, self.large_kinds_in = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.counted, self.most = np.ones(resources, np.bool_), np.zeros(resources, np.int64)
-        self.frames, self.caps = np.zeros(depth, FRAME), np.zeros((depth, resources + 2), np.int64)
+        self.frames, self.caps = np.zeros(depth, view.FRAME), np.zeros((depth, resources + 2), np.int64)
         self.stack = np.zeros(128 * depth, np.int64)
         self.most_kept, self.fine = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
         self._resize_plan(0)
-        self.min_offer, self.offer_room = np.full(resources, INFINITE), np.zeros(resources, np.int64)
+        self.min_offer, self.offer_room = np.full(resources, view.INFINITE), np.zeros(resources, np.int64)
         self.offered_to, self.offered_rest = np.zeros((3, 0), np.int64), np.zeros((0, resources), np.int64)
-        for name in (TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, MOVED, HISTORY_MOVED):
+        for name in (
+            view.TOUCHED_QUEUES,
+            view.TOUCHED_GROUPS,
+            view.FREED,
+            view.OUT,
+            view.LIMITED,
+            view.MOVED,
+            view.HISTORY_MOVED,
+            view.CELLS,
+        ):
             self.counts[name] = 0
         moves[0] += 1
 
     def view(self, state: Records) -> Any:
         """What kernels see, as it is now."""
         counts = self.counts
-        counts[NODES], counts[QUEUES], counts[GROUPS] = state.nodes.n, state.queues.n, state.groups.n
+        counts[view.NODES], counts[view.QUEUES], counts[view.GROUPS] = state.nodes.n, state.queues.n, state.groups.n
         if self._seen != self._moves[0]:
             self._view = self._make_view(state)
             self._seen = self._moves[0]
@@ -111,7 +86,8 @@ class Order:
             **{name: getattr(table, name) for table in tables.values() for name in table.WIDE},
             counts=self.counts, times=s.times, grain=s.grain, fine=self.fine, masks=s.cluster.masks, total=s.cluster.total,
             ended=s.ended,
-            best=self.best, may_fit=self.may_fit, needs=self.needs, histogram_places=s.histograms.places, least=self.least,
+            best=self.best, may_fit=self.may_fit, needs=self.needs, cells=self.cells, cell_least=self.cell_least,
+            histogram_places=s.histograms.places, least=self.least,
             bounds=self.bounds, large_bounds=self.large_bounds,
             kinds=self.kinds, scarcity=self.scarcity, kinds_in=self.kinds_in, large_kinds_in=self.large_kinds_in,
             counted=self.counted, most=self.most, most_kept=self.most_kept, frames=self.frames, caps=self.caps,
@@ -120,16 +96,16 @@ class Order:
         )  # fmt: skip
 
     def _resize_plan(self, count: int) -> None:
-        self.planned = {name: np.zeros(count, kind) for name, (kind, _) in PLANNED.items()}
+        self.planned = {name: np.zeros(count, kind) for name, (kind, _) in view.PLANNED.items()}
         self._moves[0] += 1
 
     def invalidate(self) -> None:
         """Discard the order; it is rebuilt when next needed."""
-        self.counts[IN_ORDER] = 0
+        self.counts[view.IN_ORDER] = 0
 
     def ready(self, state: Records, most: int) -> Any:
         """Return what kernels see, after building the order if needed, with space for `most` placements."""
-        if not self.counts[IN_ORDER]:
+        if not self.counts[view.IN_ORDER]:
             self._build(state)
         if len(self.planned["planned_node"]) < most + 2 * self.largest_gang + state.nodes.n:
             self._resize_plan(most + 4 * self.largest_gang + 2 * state.nodes.n)
@@ -137,7 +113,8 @@ class Order:
             self.offered_to = np.zeros((3, MOST_OFFERS), np.int64)
             self.offered_rest = np.zeros((MOST_OFFERS, self.resources), np.int64)
             self._moves[0] += 1
-        self.counts[LAST_OFFER] = state.frameworks.last_offer
+        self.counts[view.LAST_OFFER] = state.frameworks.last_offer
+        self.counts[view.NEWS] += 1
         return self.view(state)
 
     def _build(self, state: Records) -> None:
@@ -150,7 +127,7 @@ class Order:
 
         self.nodes.extend(state.nodes.n)
         self.shapes.extend(state.shapes.n)
-        self.shapes.cycle[:] = NONE
+        self.shapes.cycle[:] = self.shapes.cell[:] = NONE
         cache = self.queues
         cache.extend(queues.n)
         cache.children[: queues.n], cache.slots[: queues.n], cache.limited[: queues.n] = children, slots, NONE
@@ -159,7 +136,7 @@ class Order:
         cache.slot[1 : queues.n] = _numbered(parents)
         by_count = (queues.policy[queues.parent[: queues.n]] == MESOS) & (queues.parent[: queues.n] != NONE)
         cache.last_served[: queues.n] = np.where(by_count, queues.allocations[: queues.n], queues.served[: queues.n])
-        for name, least in MIN_OFFER.items():
+        for name, least in view.MIN_OFFER.items():
             if name in state.resources:
                 self.min_offer[state.resources.index(name)] = least
         np.maximum.at(cache.largest, parents, queues.weight[1 : queues.n])
@@ -171,17 +148,17 @@ class Order:
         mine.cycle[:] = mine.stop_cycle[:] = mine.lasts_job[:] = NONE
         alike = _morton_order(state.shapes.demand[groups.shape_row[: groups.n]])
         mine.slot[alike] = _numbered(leaf[alike])
-        for group in state.holds.group[: counts[HOLDS]]:
+        for group in state.holds.group[: counts[view.HOLDS]]:
             mine.keeping[group] = cache.keeping[leaf[group]] = True
         self.largest_gang = int(groups.gang[: groups.n].max(initial=0))
 
         policy = queues.policy[: queues.n]
-        counts[HDRF_SOMEWHERE], counts[DIVIDED_SOMEWHERE] = (policy == HDRF).any(), (policy == DIVIDED).any()
-        counts[IN_ORDER] = 1
-        state.times[[CLAIM_DUE, PASSED_SINCE]], state.times[OFFER_WAKE] = -np.inf, np.inf
-        blocks = -(-state.nodes.n // BLOCK)
+        counts[view.HDRF_SOMEWHERE], counts[view.DIVIDED_SOMEWHERE] = (policy == HDRF).any(), (policy == DIVIDED).any()
+        counts[view.IN_ORDER] = 1
+        state.times[view.CLAIM_DUE], state.times[view.OFFER_WAKE] = -np.inf, np.inf
+        blocks = -(-state.nodes.n // view.BLOCK)
         self.bounds = np.zeros((blocks, self.resources), np.int64)
-        self.large_bounds = np.zeros((-(-blocks // BLOCK), self.resources), np.int64)
+        self.large_bounds = np.zeros((-(-blocks // view.BLOCK), self.resources), np.int64)
         self._find_kinds(state)
         v = self.view(state)
         scheduling.mark_hopeless(v)
@@ -203,22 +180,22 @@ class Order:
         kind = np.zeros(count, np.int64)
         for column in (has * (1 + halvings)).T:
             kind = np.unique(64 * kind + column, return_inverse=True)[1]
-        self.nodes.kind[:count] = kind = np.minimum(kind, MAX_KINDS - 1)
+        self.nodes.kind[:count] = kind = np.minimum(kind, view.MAX_KINDS - 1)
         self.kinds = np.zeros((kind.max(initial=-1) + 1, self.resources))
         np.maximum.at(self.kinds, kind, has * np.ldexp(largest.astype(float), -halvings))
         bits = 1 << self.nodes.kind[:count]
-        self.kinds_in = np.bitwise_or.reduceat(bits, np.arange(0, count, BLOCK)) if count else bits
-        self.large_kinds_in = np.bitwise_or.reduceat(bits, np.arange(0, count, BLOCK * BLOCK)) if count else bits
+        self.kinds_in = np.bitwise_or.reduceat(bits, np.arange(0, count, view.BLOCK)) if count else bits
+        self.large_kinds_in = np.bitwise_or.reduceat(bits, np.arange(0, count, view.BLOCK * view.BLOCK)) if count else bits
         self._moves[0] += 1
 
     def add_shape(self) -> None:
-        if self.counts[IN_ORDER]:
+        if self.counts[view.IN_ORDER]:
             row = self.shapes.extend(1)
-            self.shapes.cycle[row] = NONE
+            self.shapes.cycle[row] = self.shapes.cell[row] = NONE
 
     def add_group(self, state: Records, group: int) -> None:
         """Give a new group a slot among those of its leaf."""
-        if self.counts[IN_ORDER]:
+        if self.counts[view.IN_ORDER]:
             leaf, mine = int(state.groups.leaf[group]), self.groups
             mine.extend(1)
             mine.cycle[group] = mine.stop_cycle[group] = mine.lasts_job[group] = NONE
@@ -231,10 +208,10 @@ class Order:
     def add_queue(self, state: Records, row: int) -> None:
         """Give a new queue a slot among its siblings."""
         parent, cache = int(state.queues.parent[row]), self.queues
-        fits = len(self.frames) > _depth(state, row)
-        if self.counts[IN_ORDER] and fits and cache.inner[parent] and (state.queues.weight[row] <= cache.largest[parent]).all():
+        fits, weight = len(self.frames) > _depth(state, row), state.queues.weight[row]
+        if self.counts[view.IN_ORDER] and fits and cache.inner[parent] and (weight <= cache.largest[parent]).all():
             cache.extend(1)
-            cache.scaled_weight[row] = _scaled_weights(state.queues.weight[row], cache.largest[parent])
+            cache.scaled_weight[row] = _scaled_weights(weight, cache.largest[parent])
             cache.limited[row] = NONE
             cache.slot[row] = self._take_slot(parent)
             cache.slots[row], cache.base[row] = 2, self._allocate_slots(2)
@@ -257,11 +234,11 @@ class Order:
 
     def _resize_trees(self, used: int, length: int) -> None:
         """Resize the arrays of all trees' nodes, keeping the first `used`."""
-        old = self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used]
-        self.needs = np.zeros(length, np.int64)
+        old = self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used], self.cells[:used]
+        self.needs, self.cells = np.zeros(length, np.int64), np.zeros(length, np.int64)
         self.best, self.may_fit = np.full(length, NONE), np.zeros(length, np.bool_)
-        self.least = np.full((length, self.resources + LEAST_COLUMNS), INFINITE)
-        self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used] = old
+        self.least = np.full((length, self.resources + view.LEAST_COLUMNS), view.INFINITE)
+        self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used], self.cells[:used] = old
         self._moves[0] += 1
 
     def _grow_tree(self, state: Records, queue: int) -> None:

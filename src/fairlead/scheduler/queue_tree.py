@@ -52,19 +52,11 @@ DECLARED = (
 class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
     """Queues by name, in the order they came: parents before their children.
 
-    Attributes
-    ----------
-    names : list of str
-        By row.
-    rows : dict of str to int
-    declared, removed : dict of str to Queue
-        The queues that are configured; and those that no longer are, but still have jobs.
-    inner : set of str
-        Declared queues with others below them.
-    children : dict of int to list of str
-        Names of the queues below each that has any, by its row, sorted.
-    undeclared : dict of int to int
-        By row: a leaf below it without a declaration of its own, the pattern of others.
+    names : by row
+    declared, removed : the queues that are configured; and those that no longer are, but still have jobs
+    inner : declared queues with others below them
+    children : names of the queues below each that has any, by its row, sorted
+    undeclared : by row: a leaf below it without a declaration of its own, the pattern of others
     """
 
     names: list[str] = field(default_factory=list)
@@ -79,14 +71,6 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
             if name:
                 self.children.setdefault(self.rows[parent_of(name)], []).append(name)
         self.undeclared: dict[int, int] = {}
-
-    def copy(self) -> "QueueTree":
-        found = QueueTree()
-        found.names, found.rows = list(self.names), dict(self.rows)
-        found.declared, found.removed = dict(self.declared), dict(self.removed)
-        found.inner, found.undeclared = set(self.inner), dict(self.undeclared)
-        found.children = {row: list(names) for row, names in self.children.items()}
-        return found
 
     def configure(self, queues: list[Queue]) -> None:
         """Replace the declarations; the caller adds and writes the rows."""
@@ -144,7 +128,6 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
             self.names += new
             row = table.parent[begin : table.n] = NONE if up is None else self.rows[up]
             table.short_since[begin : table.n] = -inf if up is None else inf
-            table.in_line_at[begin : table.n] = -inf
             table.exact[begin : table.n] = True
             found.append((row, begin, table.n, row not in self.children))
             if up is not None:
@@ -262,6 +245,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         if not table.has_nonlendable[0] and not table.nonlendable[:n].any():
             return
         table.has_nonlendable[:n] = (table.nonlendable[:n] > 0).any(axis=1)
+        table.never_lent[:n] = beside(table.nonlendable[:n], table.parent[:n])
         table.idle_nonlendable_below[:n] = 0
         for row in range(n - 1, -1, -1):
             own = np.maximum(0, table.nonlendable[row] - table.used[row] - table.claimed[row])
@@ -304,6 +288,16 @@ def _levels(parent: I64) -> list[I64]:
         depth += above != NONE
         above = np.where(above == NONE, NONE, parent[above])
     return [np.flatnonzero(depth == level) for level in range(1, int(depth.max()) + 1)]
+
+
+def beside(amounts: I64, parent: I64) -> I64:
+    """Return, per queue, the amounts of all queues beside it and those above it; each counts as at least those below it."""
+    below, found, levels = np.zeros_like(amounts), np.zeros_like(amounts), _levels(parent)
+    for rows in reversed(levels):
+        np.add.at(below, parent[rows], np.maximum(amounts[rows], below[rows]))
+    for rows in levels:
+        found[rows] = found[parent[rows]] + below[parent[rows]] - np.maximum(amounts[rows], below[rows])
+    return found
 
 
 def _granted(declared: I64, parent: I64, levels: list[I64], total: I64, floors: Bools) -> tuple[I64, I64, I64]:

@@ -4,6 +4,7 @@ from math import inf, nan
 
 import numpy as np
 
+from fairlead.model.specs import Settings
 from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.queue_tree import QueueTree
@@ -12,6 +13,7 @@ from fairlead.scheduler.tables import (
     I64,
     DurationHistograms,
     Holds,
+    Hours,
     Jobs,
     Nodes,
     Offers,
@@ -26,22 +28,14 @@ from fairlead.scheduler.tables import (
 class Records:
     """The tables, and queues, nodes and frameworks by name.
 
-    Attributes
-    ----------
-    resources : list of str
-        The columns of every array of quantities.
-    nodes, queues, shapes, groups, jobs, tasks, holds, offers, refusals, histograms
-        Tables: see :mod:`fairlead.scheduler.tables`.
-    tree, cluster, frameworks
-        Queues, nodes and frameworks by name.
-    ended : int64 array
-        The numbers of the jobs that have ended, oldest end first.
-    times : float64 array
-        Time of the first fact, of the next change of history, ...: see :mod:`fairlead.scheduler.kernel.view`.
-    grain : int64 array
-        Binary digits that history drops, by resource: see `kernel/history.pxi`.
-    moves : list of one int
-        Counts how often an array was replaced.
+    resources : the columns of every array of quantities
+    nodes, queues, shapes, groups, jobs, tasks, holds, offers, refusals, hours, histograms : tables: see
+        :mod:`fairlead.scheduler.tables`
+    tree, cluster, frameworks : queues, nodes and frameworks by name
+    ended : int64 array: the numbers of the jobs that have ended, oldest end first
+    times : float64 array: time of the first fact, of the next change of history, ...: see :mod:`fairlead.scheduler.kernel.view`
+    grain : int64 array: binary digits that history drops, by resource: see `kernel/history.pxi`
+    moves : counts how often an array was replaced
     """
 
     def __init__(self) -> None:
@@ -50,8 +44,8 @@ class Records:
         self.nodes, self.queues, self.shapes = Nodes(self.moves), Queues(self.moves), Shapes(self.moves)
         self.groups, self.jobs, self.tasks = PendingGroups(self.moves), Jobs(self.moves), Tasks(self.moves)
         self.holds, self.histograms = Holds(self.moves), DurationHistograms(self.moves)
-        self.offers, self.refusals = Offers(self.moves), Refusals(self.moves)
+        self.offers, self.refusals, self.hours = Offers(self.moves), Refusals(self.moves), Hours(self.moves)
         self.tree, self.cluster, self.frameworks = QueueTree(), Cluster(), Frameworks()
         self.ended: I64 = np.zeros(0, np.int64)
-        self.times: F64 = np.array([nan, -inf, inf, -inf, -inf, inf, -inf])
+        self.times: F64 = np.array([nan, -inf, inf, -inf, -inf, inf, Settings().idle_budget, -inf, -inf, -inf])
         self.grain: I64 = np.zeros(0, np.int64)

@@ -6,6 +6,7 @@ rows at a time; and an end marker. Derived data is omitted.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from math import inf
 from typing import Any
 
@@ -22,7 +23,8 @@ from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.growth import rebuild_row_maps, set_ended
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS, HOLDS
+from fairlead.scheduler.kernel.constants import HOURS
+from fairlead.scheduler.kernel.view import BEGAN, DEBTS_AT, ENDED, HISTOGRAMS, HOLDS, IDLE_BUDGET, MOMENT, WAITS_AT
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
 from fairlead.scheduler.tables import NONE, TABLES, Table, longer
@@ -33,10 +35,17 @@ STORED_TABLES = {"groups": "buckets", "histograms": "sketches"}
 STORED_COLUMNS = {
     "group": "bucket", "is_framework": "wants", "nonlendable": "reserve", "has_nonlendable": "lends",
     "idle_nonlendable": "withheld", "idle_nonlendable_below": "withheld_below",
-    "bypassed_since": "passed_since", "retry_at": "put_off", "retry_from": "put_off_from",
+    "retry_at": "put_off", "retry_from": "put_off_from",
 }  # fmt: skip
 """Names of tables and columns in snapshots, where they differ."""
+FORMER_COLUMNS = {
+    "queues": {"promised", "in_line_since", "in_line_at"}, "buckets": {"passed_since"},
+    "holds": {"rank", "change", "since", "review", "ran"},
+}  # fmt: skip
+"""Columns that older versions wrote: they are skipped."""
 
+SAME = ("settings", "resources", "tree", "cluster", "dependencies", "shape_keys", "frameworks", "at")
+"""What is stored as it is."""
 PIECE_BYTES = 4 * 2**20
 """Bytes of a piece, approximately; a larger job is a piece by itself."""
 
@@ -64,7 +73,9 @@ class Known(Struct, frozen=True, forbid_unknown_fields=True):
     grain: list[int]
     frameworks: Frameworks = field(default_factory=Frameworks)
     at: float = -inf
+    counted: tuple[float, float, float] = (-inf, -inf, -inf)
     days: bytes = b"\xc0"  # nil, as msgpack
+    calls: dict[int, tuple[int, int]] = {}
 
 
 class Submitted(Struct, frozen=True, tag="jobs", forbid_unknown_fields=True):
@@ -94,21 +105,16 @@ def dump(state: State) -> Iterator[bytes]:
     yield encode(
         Known(
             format=FORMAT,
-            settings=state.settings,
-            resources=state.resources,
-            tree=state.tree,
-            cluster=state.cluster,
+            **{name: getattr(state, name) for name in SAME},
             index=JobIndex(last=state.index.last),
-            dependencies=state.dependencies,
-            shape_keys=state.shape_keys,
             broken_gangs=sorted(state.broken_gangs),
             revocations=dict(sorted(state.revocations.items())),
+            calls=dict(sorted(state.calls.items())),
             ended=state.ended_jobs().tolist(),
             rows={STORED_TABLES.get(name, name): getattr(state, name).n for name in TABLES},
             began=float(state.times[BEGAN]),
-            at=state.at,
+            counted=tuple(state.times[[MOMENT, DEBTS_AT, WAITS_AT]].tolist()),
             grain=state.grain.tolist(),
-            frameworks=state.frameworks,
             days=encode(state.days),
         )
     )
@@ -148,22 +154,22 @@ def load(pieces: Iterable[bytes], read_days: Callable[[bytes], Any] = lambda bod
     tables = {STORED_TABLES.get(name, name): name for name in TABLES}
     _refuse_unknown(known.rows, tables, "table")
     state = State()
-    state.settings, state.resources = known.settings, known.resources
-    state.tree, state.cluster, state.index, state.dependencies = (known.tree, known.cluster, known.index, known.dependencies)
-    state.shape_keys, state.broken_gangs = known.shape_keys, set(known.broken_gangs)
-    state.revocations, state.frameworks = known.revocations, known.frameworks
+    for name in (*SAME, "index", "revocations", "calls"):
+        setattr(state, name, getattr(known, name))
+    state.broken_gangs = set(known.broken_gangs)
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
-    state.at, state.days = known.at, read_days(known.days)
+    state.days = read_days(known.days)
     for stored, name in tables.items():
         _allocate(getattr(state, name), known.rows.get(stored, 0), len(known.resources))
-    state.queues.in_line_at[:] = -inf  # not written by older versions
+    state.hours.extend(HOURS - state.hours.n)  # not written by older versions
+    state.times[[IDLE_BUDGET, MOMENT, DEBTS_AT, WAITS_AT]] = known.settings.idle_budget, *known.counted
     piece: Submitted | Rows | End | None = None
     for body in pieces:
         piece = _PIECES.decode(body)
         if isinstance(piece, Submitted):
             for number, spec in piece.specs.items():
                 state.index.specs[number] = decode(spec, type=Job)
-        elif isinstance(piece, Rows):
+        elif isinstance(piece, Rows) and piece.column not in FORMER_COLUMNS.get(piece.table, ()):
             _refuse_unknown([piece.table], tables, "table")
             _unpack(getattr(state, tables[piece.table]), piece)
     if not isinstance(piece, End):
@@ -188,6 +194,7 @@ def _rebuild_derived(state: State, ended: list[int]) -> None:
     state.nodes.hold[:] = NONE
     scheduling.link_holds(state.view())
     scheduling.count_claimed(state.view())
+    scheduling.count_pending(state.view())
     state.tree.follow_total(state.queues, state.resources, state.cluster.total)
     scheduling.link_refusals(state.view(), state.refusals.n)
     scheduling.link_tasks(state.view(), rows, state.job_rows_of(rows))
@@ -246,26 +253,36 @@ def copy_of(state: State) -> State:
     Takes about 0.2 ms plus 0.02 µs per task.
     """
     found = State()
-    found.settings, found.resources, found.version = state.settings, list(state.resources), state.version
-    found.at = state.at
+    for name, value in vars(state).items():
+        if name not in (*TABLES, "moves", "order", "days"):
+            setattr(found, name, _copied(value))
     for name in TABLES:
         _copy_rows(getattr(state, name), getattr(found, name))
     found.histograms.make_room()
     found.histograms.places[:] = state.histograms.places
-    found.tree, found.cluster, found.index = state.tree.copy(), state.cluster.copy(), state.index.copy()
-    found.frameworks = state.frameworks.copy()
-    found.dependencies, found.deadlines = state.dependencies.copy(), state.deadlines.copy()
-    found.shape_keys, found.shape_rows = list(state.shape_keys), dict(state.shape_rows)
-    found.group_rows, found.broken_gangs = dict(state.group_rows), set(state.broken_gangs)
-    found.drained = set(state.drained)
-    found.any_revocable = state.any_revocable
-    found.revocations, found.job_caps = dict(state.revocations), state.job_caps.copy()
-    found.ended, found.times, found.grain = state.ended.copy(), state.times.copy(), state.grain.copy()
-    found.forgotten, found.dead_tasks = state.forgotten, state.dead_tasks
     counted = [ENDED, HOLDS, HISTOGRAMS]
     found.order.counts[counted] = state.order.counts[counted]
     found.moves[0] += 1
     return found
+
+
+def _copied(value: Any) -> Any:
+    """Copy collections, arrays and structs with all in them that can change; a collection holds things of one kind."""
+    if isinstance(value, dict):
+        deep = _can_change(next(iter(value.values()), None))
+        return {key: _copied(each) for key, each in value.items()} if deep else value.copy()
+    if isinstance(value, list):
+        return [_copied(each) for each in value] if value and _can_change(value[0]) else value.copy()
+    found = copy(value) if _can_change(value) else value
+    if isinstance(found, Struct) and found is not value:
+        for name in (*value.__struct_fields__, *getattr(value, "__dict__", ())):
+            setattr(found, name, _copied(getattr(value, name)))
+    return found
+
+
+def _can_change(value: Any) -> bool:
+    frozen = isinstance(value, Struct) and value.__struct_config__.frozen
+    return isinstance(value, Struct | dict | list | set | np.ndarray) and not frozen
 
 
 def _copy_rows(table: Table, into: Table) -> None:

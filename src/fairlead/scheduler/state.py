@@ -3,6 +3,7 @@
 Two states that saw the same facts are equal.
 """
 
+from collections.abc import Iterable
 from math import inf
 from typing import Any
 
@@ -16,11 +17,12 @@ from fairlead.scheduler.facts import Attempts, Contradiction, Ints, Revocation
 from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import HOURS
 from fairlead.scheduler.kernel.view import ENDED, HISTOGRAMS, HOLDS
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.records import Records
 from fairlead.scheduler.statuses import JOB_STATUSES, PLACED, REVOKING, RUNNING
-from fairlead.scheduler.tables import I64, NONE
+from fairlead.scheduler.tables import I32, I64, NONE
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
 GroupKey = tuple[int, int, int, int, bool]
@@ -29,49 +31,39 @@ GroupKey = tuple[int, int, int, int, bool]
 class State(Records):
     """Everything the scheduler knows: its records, and what is not in tables.
 
-    Attributes
-    ----------
-    settings : Settings
-    index, dependencies, deadlines
-        Jobs by number, dependencies between jobs, and time limits of running attempts.
-    shape_keys : list
-        Demand and constraints of each shape.
-    shape_rows, group_rows : dict
-        Rows of shapes and groups by key.
-    any_revocable : bool
-        True if some group is of revocable jobs.
-    broken_gangs : set of int
-        Jobs that lost a task while others of the gang run.
-    drained : set of int
-        Rows of nodes with drained cards; derived from the table.
-    job_caps : JobCaps
-        Jobs under the caps on users' jobs; derived from the tables.
-    revocations : dict of int to Revocation
-        By job whose tasks were preempted.
-    forgotten, dead_tasks : int
-        How many of `ended` are forgotten, and how many task rows belong to forgotten jobs.
-    order : Order
-        Who is served next: a cache, which never changes a decision.
-    at : float
-        Time of the last fact; -inf before the first.
-    version : int
-        Number of facts applied.
-    days : UsedDays, optional
-        Use by day, if it is kept; no decision depends on it.
+    index, dependencies, deadlines : jobs by number, dependencies between jobs, and time limits of running attempts
+    shape_keys : demand and constraints of each shape
+    shape_rows, group_rows : rows of shapes and groups by key
+    kinds : the rows of jobs alike, and the groups where they wait, by what :func:`fairlead.scheduler.growth.kind_of` returns
+        and their name: a cache
+    any_revocable : True if some group is of revocable jobs
+    broken_gangs : jobs that lost a task while others of the gang run
+    drained : rows of nodes with drained cards; derived from the table
+    job_caps : jobs under the caps on users' jobs; derived from the tables
+    revocations : by job whose tasks were preempted
+    calls : how many calls the worker of a lease made, and their milliseconds, by job
+    forgotten, dead_tasks : how many of `ended` are forgotten, and how many task rows belong to forgotten jobs
+    order : who is served next: a cache, which never changes a decision
+    at : time of the last fact; -inf before the first
+    version : number of facts applied
+    days : use by day, if it is kept; no decision depends on it
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.hours.extend(HOURS)
         self.settings = Settings()
         self.index, self.dependencies, self.deadlines = JobIndex(), Dependencies(), Deadlines()
         self.shape_keys: list[ShapeKey] = []
-        self.shape_rows: dict[tuple[ShapeKey, int], int] = {}
+        self.shape_rows: dict[tuple[ShapeKey, int, int], int] = {}
         self.group_rows: dict[GroupKey, int] = {}
+        self.kinds: dict[tuple[bytes, str], tuple[bytes, int]] = {}
         self.any_revocable = False
         self.broken_gangs: set[int] = set()
         self.drained: set[int] = set()
         self.job_caps = JobCaps()
         self.revocations: dict[int, Revocation] = {}
+        self.calls: dict[int, tuple[int, int]] = {}
         self.at = -inf
         self.forgotten = self.dead_tasks = 0
         self.order = Order(self.moves)
@@ -97,8 +89,12 @@ class State(Records):
         """Return the job rows of task rows; tasks lie in the order of their jobs."""
         return np.searchsorted(self.jobs.first[: self.jobs.n], tasks, side="right") - 1
 
-    def held_rows(self) -> I64:
-        """Return the rows of tasks that hold resources."""
+    def held_rows(self, nodes: Iterable[int] | None = None) -> I64:
+        """Return the rows of tasks that hold resources, on some nodes or all."""
+        if nodes is not None:
+            return np.sort(
+                np.array([task for node in nodes for task in linked(self.nodes.task[node], self.tasks.after)], np.int64)
+            )
         status = self.tasks.status[: self.tasks.n]
         return np.flatnonzero((status >= PLACED) & (status <= REVOKING))
 
@@ -158,3 +154,12 @@ class State(Records):
     def count_rows(self) -> None:
         """Update row counts after kernels that add and drop rows themselves."""
         self.holds.n, self.histograms.n = int(self.order.counts[HOLDS]), int(self.order.counts[HISTOGRAMS])
+
+
+def linked(first: int, after: I32 | I64) -> list[int]:
+    """Return the rows of a linked list."""
+    found = []
+    while first != NONE:
+        found.append(int(first))
+        first = int(after[first])
+    return found

@@ -97,16 +97,16 @@ OFFER: Final = Lifecycle(
 """An offer is void while its framework does not know yet that the node is lost."""
 
 RESERVATION: Final = Lifecycle(
-    ("planned", "fixed", "over"),
+    ("planned", "over"),
     {
-        "planned again": {"planned": ("planned", "fixed"), "fixed": ("fixed",)},
-        "a task takes its place": {"planned": ("planned", "over"), "fixed": ("fixed", "over")},
-        "dropped": {"planned": ("over",), "fixed": ("over",)},
-        "a node of it is lost or drained": {"planned": ("planned", "over"), "fixed": ("fixed", "over")},
-        "its job cannot wait any more": {"planned": ("over",), "fixed": ("over",)},
+        "planned again": {"planned": ("planned", "over")},
+        "a task takes its place": {"planned": ("planned", "over")},
+        "dropped": {"planned": ("over",)},
+        "a node of it is lost or drained": {"planned": ("planned", "over")},
+        "its job cannot wait any more": {"planned": ("planned", "over")},
     },
 )
-"""A reservation is fixed once its start has passed twice without its job: its nodes are then not chosen again."""
+"""A reservation is of a group: another job of that may have it later."""
 
 CLAIM: Final = Lifecycle(
     ("due", "kept", "deferred", "over"),

@@ -23,9 +23,9 @@ from fairlead.model.specs import Quantities
 NONE: Final = -1
 UNLIMITED: Final = 2**63 - 1
 
-FIRST, PACK, SPREAD = range(3)
-FITS: Final = ("", "pack", "spread")
-"""Which of the nodes with room a task goes to: the codes, and their names in a job's `fit`."""
+FIRST, PACK, SPREAD, APART = range(4)
+FITS: Final = ("", "pack", "spread", "apart")
+"""Which of the nodes with room a task goes to: the codes, and their names in a job's `fit`. APART: each of a gang to another."""
 
 
 class PerResource(NamedTuple):
@@ -63,13 +63,8 @@ class Table:
 
     A subclass declares each column as an annotation: an array type, with details in `Annotated`.
 
-    Attributes
-    ----------
-    n : int
-    rows : structured array
-        Its fields are also attributes: arrays that share its memory.
-    moves : list of one int
-        Counted up when an array is replaced, so that holders of arrays know theirs are stale.
+    rows : structured array: its fields are also attributes: arrays that share its memory
+    moves : counted up when an array is replaced, so that holders of arrays know theirs are stale
     """
 
     FIELDS: ClassVar[np.dtype[Any]]
@@ -152,8 +147,8 @@ def longer(array: NDArray[Any], used: int, length: int) -> NDArray[Any]:
 def _column(kind: Any) -> tuple[np.dtype[Any], tuple[Any, ...]]:
     """Return the dtype of a column, and the details of its declaration."""
     about = getattr(kind, "__metadata__", ())
-    array = kind.__origin__ if about else kind
-    return np.dtype(get_args(get_args(array)[1])[0]), about
+    scalar = get_args(kind.__origin__ if about else kind)[-1]  # before numpy 2.5 within np.dtype[...]
+    return np.dtype(*(get_args(scalar) or [scalar])), about
 
 
 def _fill(about: tuple[Any, ...]) -> float | None:
@@ -217,11 +212,18 @@ class Queues(Table):
     threshold: F64
     min_runtime: F64
     short_since: F64  # since when it is below its fair share; inf: it is not; the root's: time of the last check
-    # of a leaf that was skipped and then served: since when it waits, if it is first in line again soon
-    in_line_since: F64
+    debt: F64  # of a line: what it is owed, see `kernel/debts.pxi`; seconds
+    owed_since: F64  # of a line: since when it is owed anything
+    put_off: F64  # of a line: no reservation for it before this; 0: not put off. The root's: no overdraft before
+    line: I64  # of row k + 1: line k of the list of those that may be owed something; the root's: queues active at the last count
+    listed: I64  # the root's: length of that list
+    reserved: Annotated[I64, DERIVED]  # of a line: tasks that it has reservations for
+    wants: I64  # bits of the resources that its jobs needed so far
+    events: I64  # the root's: tasks that started, ended or came since debts were counted
+    pending: Annotated[I64, DERIVED]  # of a leaf: groups with jobs
     exact: Bools  # the weights among its siblings are exact as part / whole
     weightless: Bools  # weight 0: under YARN's policies it goes after all others
-    in_line_at: F64  # when it was last first in line
+    in_list: Bools  # a line on the list
     strict: Bools  # a leaf whose first pending job nobody passes
     apart: I64  # bit i: reservation i does not rely on what tasks of this leaf free
     spare_tasks: I64  # tasks of revocable jobs
@@ -249,7 +251,8 @@ class Queues(Table):
     nonlendable: Amounts  # part of its guarantee that it does not lend
     idle_nonlendable: Amounts  # what others may not use now because it is not lent
     idle_nonlendable_below: Amounts  # sum of idle_nonlendable over the queues below
-    promised: Amounts  # free resources held for it; it is charged for them
+    never_lent: Annotated[I64, PerResource(), DERIVED]  # what others do not lend to it, even if they use nothing
+    due: Floats  # its part when debts were last counted, base units
     # held for its claims; counts as used, except for those claims
     claimed: Annotated[I64, PerResource(), DERIVED]
     offered: Amounts  # part of used: offered and not answered
@@ -267,7 +270,8 @@ class Shapes(Table):
     """Distinct demands with their constraints, and which of the nodes with room they prefer."""
 
     mask: I64  # row of the cluster's masks: nodes that meet the constraints
-    fit: I64  # which node with room: FIRST, PACK or SPREAD
+    prefers: I64  # row of the masks: nodes that go before others; row 0 has all
+    fit: I64  # which node with room: FIRST, PACK, SPREAD or APART
     demand: Amounts
 
 
@@ -281,7 +285,6 @@ class PendingGroups(Table):
     head: I64  # row of the first job
     tail: I64  # row of the last job
     started: I64  # jobs in the list that already run
-    bypassed_since: F64  # when it was first in line and skipped; NaN: never
     since: F64  # when it was last empty; pending since
     retry_at: F64  # no preemption for its claims before this: it was tried without success
     retry_from: I64  # first class of claims put off
@@ -298,6 +301,7 @@ class Jobs(Table):
     after: I64  # next job in the group
     before: I64  # previous job in the group
     waiting: I64
+    delayed: I64  # waiting tasks that wait for a time or for another job's task
     holding: I64  # tasks that hold resources
     next: I64  # tasks from this index on were never placed
     first: I64  # row of its first task
@@ -312,12 +316,13 @@ class Jobs(Table):
     cancelled: I64
     at_most: I64  # tasks that may hold resources at once; 0: any number. A job at this cap is in no group
     time_limit: F64  # seconds; inf: none
+    safe_for: F64  # seconds that its tasks run before they are preempted as oversized once more; 0: they never were
     submitted_at: F64
     finished_at: F64  # NaN: not yet
     gang: Bools
     held: Bools
     irregular: Bools  # its waiting tasks are not exactly those from `next` on
-    plain: Bools  # not a gang, no dependencies: kernels handle all effects of its tasks' ends
+    plain: Bools  # not a gang, waits for nothing but room: kernels handle all effects of its tasks' ends
     exit_done: Bools  # a revoked task that exits 0 is done
     revocable: Bools  # may exceed limits into idle resources, and is revoked before others
     once: Bools  # of a framework: each task starts at most once
@@ -329,8 +334,8 @@ class Jobs(Table):
         return found
 
     def startable(self, rows: I64 | int) -> I64:
-        """Return how many waiting tasks of jobs may start: all, or as many as `at_most` leaves."""
-        most, waiting = self.at_most[rows], self.waiting[rows]
+        """Return how many waiting tasks of jobs may start: all that are not delayed, or as many as `at_most` leaves."""
+        most, waiting = self.at_most[rows], self.waiting[rows] - self.delayed[rows]
         found: I64 = np.where(most > 0, np.clip(most - self.holding[rows], 0, waiting), waiting)
         return found
 
@@ -355,6 +360,7 @@ class Tasks(Table):
     outcome: I8
     losses: I8
     failures: I8
+    delayed: Bools  # it waits for a time, or for another job's task
     trusted: Bools  # `until` is its cautious forecast
 
 
@@ -366,23 +372,29 @@ class Holds(Table):
     group: I64
     job: I64  # number of the job it is for
     tasks: I64  # number of tasks; amount is what they need
-    rank: I64  # a reservation is planned around those of lower rank
+    number: I64  # of a reservation: which of its group's; else NONE
     slips: I64  # how often the start passed without success
-    change: I64  # SAME, CHANGED, or BROKEN: must be replanned at once
     after: Annotated[I64, DERIVED]  # next hold on the node
     start: F64  # when its resources are free, by the forecasts
     end: F64  # when they are expected to be given back
     made: F64  # when something was first held
-    since: F64  # the last slip, or when it was made
     planned: F64  # when it was last planned
-    review: F64  # when a task it relies on must have ended
+    allowance: F64  # of a reservation beyond the budget: what it may idle, shares times seconds; else 0
     counted: F64  # `idled` is counted up to here
     place: I64  # of a reservation: its bit in `apart` of queues; else NONE
-    ran: I64  # tasks its leaf ran when it was planned
+    in_order: Bools  # its line has its part: it is for the oldest job, which others passed
     amount: Amounts
     back: Amounts  # what tasks on the node are expected to free until the start
     idle: Amounts  # free resources it keeps from others since `counted`
     idled: Floats  # what it kept idle before, times seconds
+    cost: Floats  # what it is expected to have idled by its start, times seconds
+
+
+class Hours(Table):
+    """What idled for reservations by the hour, in turn: see `kernel/budget.pxi`."""
+
+    hour: I64  # since the epoch
+    spent: Floats  # base units times seconds
 
 
 class Offers(Table):
@@ -408,7 +420,6 @@ class Refusals(Table):
     refused: Amounts
 
 
-SAME, CHANGED, BROKEN = range(3)
 RESERVATION: Final = 0
 GUARANTEE, FAIR_SHARE, PRIORITY, IDLE = 1, 2, 3, 4
 """Kinds of holds: a reservation, and the classes of claims, most urgent first."""
@@ -457,5 +468,6 @@ TABLES: Final = {
     "holds": Holds,
     "offers": Offers,
     "refusals": Refusals,
+    "hours": Hours,
     "histograms": DurationHistograms,
 }

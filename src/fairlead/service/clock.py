@@ -25,12 +25,8 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 class Clock:
     """Seconds that never step; call it to read them.
 
-    Parameters
-    ----------
-    path : Path
-        The file that stores the clock's start in this boot; created if missing.
-    not_before : float
-        The earliest time it may show, in seconds.
+    path : the file that stores the clock's start in this boot; created if missing
+    not_before : the earliest time it may show, in seconds
     """
 
     def __init__(self, path: Path, not_before: float = -inf) -> None:

@@ -14,14 +14,13 @@ MOST_WARNINGS = 10
 def configuration_warnings(configuration: Configuration, has: Quantities, accounts: Accounts | None) -> list[str]:
     """Return the first warnings about a configuration, one line each.
 
-    Parameters
-    ----------
-    has : Quantities
-        The total capacity of all nodes.
-    accounts : Accounts or None
-        Where accounts and groups are looked up, which may block; None on a personal scheduler.
+    has : the total capacity of all nodes
+    accounts : where accounts and groups are looked up, which may block; None on a personal scheduler
     """
-    found = _over_committed(configuration.queues, has)
+    found = []
+    if configuration.settings.reserve_after is not None:
+        found.append("scheduler.reserve_after is deprecated and ignored: idle_budget bounds what reservations keep idle")
+    found += _over_committed(configuration.queues, has)
     found += _of_nothing(configuration.queues, has)
     if accounts is not None:
         found += _unknown_names(configuration, accounts)

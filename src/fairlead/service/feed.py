@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.journal import Journal
-from fairlead.model.specs import Work
+from fairlead.model.specs import Job, Work
 from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import Caller, Rules, acts_on, seen_queue, sees_names
 from fairlead.scheduler.facts import JobEdited, JobSubmitted, SharesLooked, TasksRevoked, decode, encode
@@ -132,10 +132,15 @@ def fact_as_seen(rules: Rules, caller: Caller, body: bytes) -> bytes:
         return encode(replace(fact, queue=seen_queue(rules, caller, fact.queue)))
     if not isinstance(fact, JobSubmitted):
         return body
-    job = replace(fact.job, queue=holds_jobs_of(fact.job.queue))
+    job, *more = (_submitted_as_seen(rules, caller, job) for _, job in fact.numbered())
+    return encode(replace(fact, job=job, more=more))
+
+
+def _submitted_as_seen(rules: Rules, caller: Caller, job: Job) -> Job:
+    job = replace(job, queue=holds_jobs_of(job.queue))
     if acts_on(rules, caller, job):
-        return body if job.queue == fact.job.queue else encode(replace(fact, job=job))
+        return job
     job = replace(job, work=Work(), key="", digest="")
-    if not sees_names(rules, caller, job):
-        job = replace(job, name="", user="", uid=None, gid=None, queue=seen_queue(rules, caller, job.queue))
-    return encode(replace(fact, job=job))
+    if sees_names(rules, caller, job):
+        return job
+    return replace(job, name="", user="", uid=None, gid=None, queue=seen_queue(rules, caller, job.queue))

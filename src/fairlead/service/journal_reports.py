@@ -5,50 +5,40 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from fairlead.people.rules import Caller
+from fairlead.service.api.state_client import OnePerPerson
+
 
 class ReportFailed(RuntimeError):
     """The report could not be made; the message states why."""
 
 
-class ReportRunning(RuntimeError):
-    """A report for this caller is being made already."""
-
-
 class JournalReports:
     """Reports from one journal, one at a time.
 
-    Parameters
-    ----------
-    path : Path
-        The journal's file.
-    clock : callable
-        The scheduler's clock.
+    path : the journal's file
+    clock : the scheduler's clock
     """
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._path, self._clock = path, clock
         self._one = asyncio.Lock()
-        self._asking: set[int] = set()
+        self._one_each = OnePerPerson("a report is being made for you already")
 
-    async def __call__(self, uid: int, over: float, starved_after: float) -> bytes:
+    async def __call__(self, caller: Caller, over: float, starved_after: float) -> bytes:
         """Audit the last `over` seconds; return :class:`fairlead.model.api_types.OverTimeInfo` as JSON.
 
-        Raises ReportFailed, ReportRunning. Cancelling the call ends the process.
+        Raises ReportFailed, Busy. Cancelling the call ends the process.
         """
-        return await self._one_of(uid, "over_time", over, starved_after)
+        return await self._one_of(caller, "over_time", over, starved_after)
 
-    async def usage(self, uid: int, over: float, until: float, by_day: bool, by_job: bool) -> bytes:
+    async def usage(self, caller: Caller, over: float, until: float, by_day: bool, by_job: bool) -> bytes:
         """Report usage of `over` seconds before `until`; :class:`fairlead.model.api_types.UsageInfo` as JSON. Raises alike."""
-        return await self._one_of(uid, "usage", over, until, by_day, by_job)
+        return await self._one_of(caller, "usage", over, until, by_day, by_job)
 
-    async def _one_of(self, uid: int, module: str, over: float, *more: float) -> bytes:
-        if uid in self._asking:
-            raise ReportRunning("a report is being made for you already: wait until it is done")
-        self._asking.add(uid)
-        try:
+    async def _one_of(self, caller: Caller, module: str, over: float, *more: float) -> bytes:
+        with self._one_each.of(caller):
             return await self._make(module, over, *more)
-        finally:
-            self._asking.remove(uid)
 
     async def _make(self, module: str, over: float, *more: float) -> bytes:
         async with self._one:

@@ -1,18 +1,19 @@
 """The scheduler's thread: it runs one step after another while there is work.
 
-Other threads submit questions with :meth:`Loop.ask`. An answer is given after the step that handled the question was recorded, so
-callers may rely on it. Questions are handled in batches, with one commit per batch.
+Other threads submit questions with :meth:`Loop.ask`. A change is answered after the step that made it was recorded, so callers
+may rely on it; changes are made in batches, with one commit per batch. A read is answered between two steps, from the recorded
+state: it needs no step, and waits for no decision and no commit but those of the step that runs.
 """
 
 import logging
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fairlead.disk_room import Reserve
 from fairlead.engines.contract import Superseded
@@ -30,18 +31,27 @@ MOST_QUESTIONS = 1000
 """Limit on waiting reads, and separately on waiting changes; more are refused."""
 IDLE_SECONDS = 1.0
 """Time between steps at most, when nothing happens, for what depends on time alone."""
+READING_SECONDS = 0.02
+"""Time for reads between two steps, if they wait for longer."""
 LEAST_SECONDS = 0.01
 """Time until a step for what becomes due, at least: a clock may step back."""
 
 Question = Callable[[State, float], tuple[list[Fact], Any]]
 
 
+class Answerable(Protocol):
+    """Where an answer is awaited, as in a :class:`concurrent.futures.Future`."""
+
+    def set_running_or_notify_cancel(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
 class _PendingQuestion(NamedTuple):
     question: Question
-    changes: bool
     takes_on: bool
     by: str
-    answer: Future[Any]
+    answer: Answerable
 
 
 class HappensLater(Stalled):
@@ -55,21 +65,12 @@ class Busy(RuntimeError):
 class Loop(threading.Thread):
     """Runs a scheduler until it is stopped.
 
-    Parameters
-    ----------
-    make : callable
-        Makes the scheduler, in this thread, given a function that wakes the loop.
-    on_record : callable
-        Called in this thread with the state and the facts just recorded.
-    reserve : Reserve, optional
-        Disk space kept free; nothing is placed while it runs low.
+    make : makes the scheduler, in this thread, given a function that wakes the loop
+    on_record : called in this thread with the state and the facts just recorded
+    reserve : disk space kept free; nothing is placed while it runs low
 
-    Attributes
-    ----------
-    position : int
-        Of the last recorded fact.
-    stepped_at : float
-        End of the last step, in seconds of the monotonic clock.
+    position : of the last recorded fact
+    stepped_at : end of the last step, in seconds of the monotonic clock
     """
 
     def __init__(
@@ -86,10 +87,8 @@ class Loop(threading.Thread):
         self.position = 0
         self.stepped_at = time.monotonic()
         self._make, self._on_record, self._reserve = make, on_record, reserve
-        self._inboxes: dict[bool, queue.Queue[_PendingQuestion]] = {
-            changes: queue.Queue(MOST_QUESTIONS) for changes in (True, False)
-        }
-        self._awake = threading.Event()
+        self._inboxes: dict[bool, deque[_PendingQuestion]] = {True: deque(), False: deque()}  # by whether they change
+        self._awake, self._due = threading.Event(), False  # set for anything; and for what needs a step
         self.stopping = False
         self._drained: Callable[[State], bool] | None = None
         self.stalled: str | None = None
@@ -98,28 +97,28 @@ class Loop(threading.Thread):
         self._patience = inf
 
     def ask(self, question: Question, changes: bool = False, by: str = "", takes_on: bool = False) -> "Future[Any]":
-        """Submit a question to the scheduler's thread.
-
-        Parameters
-        ----------
-        question : callable
-            Gets the state and the time; returns facts to record, and the answer.
-        changes : bool
-            True if it may return facts: refused while the journal cannot be written.
-        by : str
-            The author, if known; recorded with the facts.
-        takes_on : bool
-            True if it adds work: refused while disk space is low.
-        """
+        """Submit a question to the scheduler's thread; see :meth:`put`."""
         answer: Future[Any] = Future()
-        try:
-            self._inboxes[changes].put_nowait(_PendingQuestion(question, changes, takes_on, by, answer))
-        except queue.Full:
-            raise Busy(f"{MOST_QUESTIONS} requests wait already: try again in a moment") from None
-        self.wake()
+        self.put(answer, question, changes, by, takes_on)
+        if changes:
+            self.wake()
+        return answer
+
+    def put(self, answer: Answerable, question: Question, changes: bool = False, by: str = "", takes_on: bool = False) -> None:
+        """Submit a question to the scheduler's thread; one that changes something waits for `wake`. Raises Busy if too many wait.
+
+        question : gets the state and the time; returns facts to record, and the answer
+        changes : True if it may return facts: refused while the journal cannot be written
+        by : the author, if known; recorded with the facts
+        takes_on : True if it adds work: refused while disk space is low
+        """
+        if len(self._inboxes[changes]) >= MOST_QUESTIONS:
+            raise Busy(f"{MOST_QUESTIONS} requests wait already: try again in a moment")
+        self._inboxes[changes].append(_PendingQuestion(question, takes_on, by, answer))
+        if not changes and not self._awake.is_set():
+            self._awake.set()
         if self.stopped.is_set():
             self._turn_away()
-        return answer
 
     @property
     def low(self) -> str:
@@ -138,7 +137,10 @@ class Loop(threading.Thread):
         return 0.0 if since is None else time.monotonic() - since
 
     def wake(self) -> None:
-        self._awake.set()
+        """Let the next step come now. Thread-safe."""
+        self._due = True
+        if not self._awake.is_set():  # else the thread has yet to look at what came before
+            self._awake.set()
 
     def stop(self, when: Callable[[State], bool] | None = None, patience: float = inf) -> None:
         """End the loop: now, or once `when` is true of the state. No more tasks are placed.
@@ -159,7 +161,7 @@ class Loop(threading.Thread):
 
         def recorded(facts: Sequence[Fact]) -> None:
             self.position = scheduler.journal.position
-            metrics.count(facts)
+            metrics.count(facts, scheduler.state)
             _log_revocations(scheduler.state, facts)
             self._on_record(scheduler.state, facts)
 
@@ -168,9 +170,7 @@ class Loop(threading.Thread):
             self._step(scheduler)
             self.ready.set_result(None)
             while True:
-                if not scheduler.more or scheduler.stalled:
-                    self._awake.wait(max(LEAST_SECONDS, scheduler.idle_for(IDLE_SECONDS)))
-                self._awake.clear()
+                self._read_until_due(scheduler)
                 stopping = self.stopping
                 self._step(scheduler)
                 if stopping and self._is_over(scheduler):
@@ -186,6 +186,28 @@ class Loop(threading.Thread):
             self._turn_away()
             self.on_stop()
 
+    def _read_until_due(self, scheduler: Scheduler) -> None:
+        """Answer reads until a step is due."""
+        busy = scheduler.more and not scheduler.stalled
+        until = time.monotonic() + (0.0 if busy else max(LEAST_SECONDS, scheduler.idle_for(IDLE_SECONDS)))
+        while True:
+            if not self._inboxes[False]:
+                self._awake.wait(max(0.0, until - time.monotonic()))
+            self._awake.clear()
+            began = time.monotonic()
+            while self._inboxes[False] and time.monotonic() < began + READING_SECONDS:
+                self._read(scheduler, self._inboxes[False].popleft())
+            if self._due or time.monotonic() >= until:
+                self._due = False
+                return
+
+    def _read(self, scheduler: Scheduler, asked: _PendingQuestion) -> None:
+        answers: list[tuple[Answerable, Any, bool]] = []
+        if asked.answer.set_running_or_notify_cancel():
+            if any(_request(asked.question, asked.answer, answers)(scheduler.state, scheduler.clock())):
+                raise AssertionError("a question that changes the state was asked with changes=False")
+            self._give(answers)
+
     def _is_over(self, scheduler: Scheduler) -> bool:
         """True if a stopping loop may end. What could not be recorded was not acted on, so it never happened."""
         if self._drained is None:
@@ -199,19 +221,19 @@ class Loop(threading.Thread):
 
     def _turn_away(self) -> None:
         """Refuse questions after the loop has ended."""
-        for asked in self._taken():
+        for asked in (*_taken(self._inboxes[True]), *_taken(self._inboxes[False])):
             if asked.answer.set_running_or_notify_cancel():
                 asked.answer.set_exception(Busy("the scheduler has ended: try again in a moment, if it restarts"))
 
     def _step(self, scheduler: Scheduler) -> None:
         low = self._look_at_room()
         scheduler.placing = not self.stopping and not low
-        answers: list[tuple[Future[Any], Any, bool]] = []
+        answers: list[tuple[Answerable, Any, bool]] = []
         requests, names = [], []
-        for question, changes, takes_on, by, answer in self._taken():
+        for question, takes_on, by, answer in _taken(self._inboxes[True]):
             if not answer.set_running_or_notify_cancel():
                 continue  # the caller has gone away
-            if changes and scheduler.stalled:
+            if scheduler.stalled:
                 kind = Lost if self._lost else Stalled
                 answer.set_exception(kind(self.stalled or "the journal cannot be written"))
             elif takes_on and low:
@@ -219,7 +241,7 @@ class Loop(threading.Thread):
             else:
                 requests.append(_request(question, answer, answers))
                 names.append(by)
-        metrics.questions.set(sum(inbox.qsize() for inbox in self._inboxes.values()))
+        metrics.questions.set(sum(map(len, self._inboxes.values())))
         try:
             with metrics.step_seconds.time():
                 scheduler.step(requests, names)
@@ -235,10 +257,10 @@ class Loop(threading.Thread):
                 later = "" if isinstance(error, Lost) else ": nothing new is started until then, nothing is lost"
                 log.error("%s%s", error, later)
             self.stalled, self._lost = str(error), isinstance(error, Lost)
-            if not answers:  # the step did not begin
-                for request in requests:
-                    _consume(request, scheduler)
         self.stepped_at = time.monotonic()
+        self._give(answers)
+
+    def _give(self, answers: Iterable[tuple[Answerable, Any, bool]]) -> None:
         for answer, value, changed in answers:
             if self._lost and changed:
                 answer.set_exception(Lost(f"{self.stalled}; the request does not take effect: repeat it at the next scheduler"))
@@ -254,13 +276,6 @@ class Loop(threading.Thread):
             else:
                 answer.set_result(value)
 
-    def _taken(self) -> Iterator[_PendingQuestion]:
-        """Take the questions that wait now, changes first."""
-        for inbox in self._inboxes.values():
-            with suppress(queue.Empty):
-                for _ in range(MOST_QUESTIONS):
-                    yield inbox.get_nowait()
-
     def _look_at_room(self) -> str:
         """Measure disk space; return why no new work is accepted, if it is low."""
         if self._reserve is None:
@@ -273,6 +288,13 @@ class Loop(threading.Thread):
         return now
 
 
+def _taken(inbox: deque[_PendingQuestion]) -> Iterator[_PendingQuestion]:
+    """Take the questions that wait now."""
+    with suppress(IndexError):  # after the end, threads that ask take them, too
+        for _ in range(min(len(inbox), MOST_QUESTIONS)):
+            yield inbox.popleft()
+
+
 def _log_revocations(state: State, facts: Sequence[Fact]) -> None:
     for fact in facts:
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
@@ -281,7 +303,7 @@ def _log_revocations(state: State, facts: Sequence[Fact]) -> None:
             log.info("revoked %s of job %s %s", tasks, jobs, whom(state, fact.claim))
 
 
-def _request(question: Question, answer: "Future[Any]", answers: list[tuple["Future[Any]", Any, bool]]) -> Request:
+def _request(question: Question, answer: Answerable, answers: list[tuple[Answerable, Any, bool]]) -> Request:
     def request(state: State, now: float) -> Iterable[Fact]:
         try:
             facts, value = question(state, now)
@@ -294,10 +316,3 @@ def _request(question: Question, answer: "Future[Any]", answers: list[tuple["Fut
         return facts
 
     return request
-
-
-def _consume(request: Request, scheduler: Scheduler) -> None:
-    """Answer a read while the journal cannot be written."""
-    facts = list(request(scheduler.state, scheduler.clock()))
-    if facts:
-        raise AssertionError("a question that changes the state was asked with changes=False")

@@ -1,8 +1,8 @@
 """Prometheus metrics: counters and timings of the scheduler, and the current usage of queues and nodes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -11,7 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from fairlead.model.api_types import NodeListed, QueueInfo, ReservationInfo
 from fairlead.model.quantity import BYTE_RESOURCES
 from fairlead.model.specs import Quantities
-from fairlead.scheduler.facts import Fact, JobSubmitted, Outcome, TasksFinished, TasksPlaced, TasksRevoked
+from fairlead.scheduler.facts import Fact, JobSubmitted, Outcome, TasksFinished, TasksPlaced, TasksRevoked, TasksStarted
+from fairlead.scheduler.state import State
 
 _FAST = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
@@ -19,6 +20,10 @@ registry = CollectorRegistry()
 decide_seconds = Histogram("fairlead_decide_seconds", "One decision.", buckets=_FAST, registry=registry)
 commit_seconds = Histogram("fairlead_commit_seconds", "One commit to the journal.", buckets=_FAST, registry=registry)
 step_seconds = Histogram("fairlead_step_seconds", "One step: observe, decide, record, act.", buckets=_FAST, registry=registry)
+_start_seconds = Histogram(
+    "fairlead_start_seconds", "From a job's submission to the first start of each of its tasks.", registry=registry,
+    buckets=(*_FAST, 60, 600, 3600, 6 * 3600, 24 * 3600),
+)  # fmt: skip
 journal_lag = Gauge(
     "fairlead_journal_lag_seconds", "Age of the oldest unwritten fact; more than 0 when stalled.",
     registry=registry,
@@ -52,12 +57,17 @@ def timed(what: str) -> AbstractContextManager[object]:
     return {"decide": decide_seconds, "commit": commit_seconds}[what].time()
 
 
-def count(facts: Sequence[Fact]) -> None:
+def count(facts: Sequence[Fact], state: State | None = None) -> None:
+    """Count facts; with the state after them, also how long tasks waited for their start."""
     _facts.inc(len(facts))
     for fact in facts:
         match fact:
-            case JobSubmitted(job=job):
-                _submitted.inc(job.tasks)
+            case JobSubmitted():
+                _submitted.inc(sum(job.tasks for _, job in fact.numbered()))
+            case TasksStarted(at=at, job=jobs, attempt=attempt, ago=ago) if state is not None:
+                waited = at - state.jobs.submitted_at[state.job_rows(jobs)] - (ago / 1000 if len(ago) else 0.0)
+                for seconds in waited[attempt == 1].tolist():
+                    _start_seconds.observe(max(0.0, seconds))
             case TasksPlaced(job=jobs):
                 _placed.inc(len(jobs))
             case TasksRevoked(job=jobs, claim=claim):
@@ -77,121 +87,88 @@ def exposition(
     reservations: Iterable[ReservationInfo] = (),
 ) -> bytes:
     """Return all metrics in Prometheus' text format; `idled` and `reservations` come from the scheduler's reports."""
-    now = CollectorRegistry()
-    now.register(_Shares(queues, nodes))
-    now.register(_Cards(nodes))
-    now.register(_Promises(idled, reservations))
-    return generate_latest(registry) + generate_latest(now)
+    return generate_latest(registry) + generate_latest(_Now([*queues], [*nodes], [*idled], [*reservations]))
 
 
-class _Shares:
-    """Gauges of queues and nodes, in cores, bytes and devices, not thousandths."""
+class _Now(NamedTuple):
+    """Gauges of queues, nodes, cards and reservations as they are now, in cores, bytes and devices, not thousandths."""
 
-    def __init__(self, queues: Iterable[QueueInfo], nodes: Iterable[NodeListed]) -> None:
-        self._queues, self._nodes = queues, nodes
+    queues: list[QueueInfo]
+    nodes: list[NodeListed]
+    idled: list[dict[str, Any]]
+    reservations: list[ReservationInfo]
 
     def collect(self) -> Iterator[Metric]:
-        share = GaugeMetricFamily("fairlead_queue_dominant_share", "Weighted dominant share.", labels=["queue"])
-        running = GaugeMetricFamily("fairlead_queue_running_tasks", "Tasks that hold resources.", labels=["queue"])
-        waiting = GaugeMetricFamily("fairlead_queue_waiting_tasks", "Tasks that wait.", labels=["queue"])
-        labels = ["queue", "resource"]
-        used = GaugeMetricFamily("fairlead_queue_used", "What a queue uses, and is offered.", labels=labels)
-        offered = GaugeMetricFamily("fairlead_queue_offered", "Resources in unanswered offers to frameworks.", labels=labels)
-        fair = GaugeMetricFamily(
-            "fairlead_queue_fair_share", "What a queue should have: steady, instantaneous, within_demand.",
-            labels=["queue", "resource", "kind"],
-        )  # fmt: skip
-        claims = GaugeMetricFamily(
-            "fairlead_queue_claims", "1 if pending jobs of a queue may preempt others, by why.", labels=["queue", "why"]
-        )
-        for queue in self._queues:
-            name = queue["name"]
-            for why in queue["claims"]:
-                claims.add_metric([name, why], 1)
-            share.add_metric([name], queue["dominant_share"])
-            running.add_metric([name], queue["running"])
-            waiting.add_metric([name], queue["waiting"])
-            for resource, amount in queue["used"].items():
-                used.add_metric([name, resource], _in_units(resource, amount))
-            for resource, amount in queue["offered"].items():
-                offered.add_metric([name, resource], _in_units(resource, amount))
-            for kind, amounts in queue["fair_share"].items():
-                for resource, amount in cast("Quantities", amounts).items():
-                    fair.add_metric([name, resource, kind], _in_units(resource, amount))
-        yield from (share, running, waiting, used, offered, fair, claims)
-        up = GaugeMetricFamily("fairlead_node_up", "1 if a node is up.", labels=["node"])
-        capacity = GaugeMetricFamily("fairlead_node_capacity", "What a node has.", labels=["node", "resource"])
-        taken = GaugeMetricFamily("fairlead_node_used", "What is used of a node.", labels=["node", "resource"])
-        heard = GaugeMetricFamily("fairlead_node_heard_seconds", "Age of a node's last message.", labels=["node"])
-        ahead = GaugeMetricFamily(
-            "fairlead_node_clock_ahead_seconds", "How far a node's clock is ahead of the scheduler's.", labels=["node"]
-        )
+        yield from self._of_queues()
+        yield from self._of_nodes()
+        yield from self._of_reservations()
+
+    def _of_queues(self) -> Iterator[Metric]:
+        all_ = [(queue["name"], queue) for queue in self.queues]
+        yield _gauge("queue_dominant_share", "Weighted dominant share.", "queue", ((q, of["dominant_share"]) for q, of in all_))
+        yield _gauge("queue_running_tasks", "Tasks that hold resources.", "queue", ((q, of["running"]) for q, of in all_))
+        yield _gauge("queue_waiting_tasks", "Tasks that wait.", "queue", ((q, of["waiting"]) for q, of in all_))
+        used, offered = (_amounts([((q,), of[what]) for q, of in all_]) for what in ("used", "offered"))
+        yield _gauge("queue_used", "What a queue uses, and is offered.", "queue resource", used)
+        yield _gauge("queue_offered", "Resources in unanswered offers to frameworks.", "queue resource", offered)
+        kinds = [((q, kind), cast("Quantities", amounts)) for q, of in all_ for kind, amounts in of["fair_share"].items()]
+        fair = ((q, resource, kind, amount) for q, kind, resource, amount in _amounts(kinds))
+        what = "What a queue should have: steady, instantaneous, within_demand."
+        yield _gauge("queue_fair_share", what, "queue resource kind", fair)
+        what = "1 if pending jobs of a queue may preempt others, by why."
+        yield _gauge("queue_claims", what, "queue why", ((q, why, 1) for q, of in all_ for why in of["claims"]))
+
+    def _of_nodes(self) -> Iterator[Metric]:
+        all_ = [(node["name"], node) for node in self.nodes]
+        known = [(name, node) for name, node in all_ if node["version"] is not None]
+        yield _gauge("node_up", "1 if a node is up.", "node", ((name, node["status"] != "lost") for name, node in all_))
+        yield _gauge("node_capacity", "What a node has.", "node resource", _amounts(((n,), of["capacity"]) for n, of in all_))
+        used = (((name,), {each: node["used"].get(each, 0) for each in node["capacity"]}) for name, node in all_)
+        yield _gauge("node_used", "What is used of a node.", "node resource", _amounts(used))
+        heard, ahead = ([(name, node[what] or 0.0) for name, node in known] for what in ("heard", "clock_ahead"))
+        yield _gauge("node_heard_seconds", "Age of a node's last message.", "node", heard)
+        yield _gauge("node_clock_ahead_seconds", "How far a node's clock is ahead of the scheduler's.", "node", ahead)
         version = InfoMetricFamily("fairlead_node", "The version of fairlead on a node.", labels=["node"])
-        for node in self._nodes:
-            up.add_metric([node["name"]], node["status"] != "lost")
-            if node["version"] is not None:
-                heard.add_metric([node["name"]], node["heard"] or 0.0)
-                ahead.add_metric([node["name"]], node["clock_ahead"] or 0.0)
-                version.add_metric([node["name"]], {"version": node["version"]})
-            for resource, amount in node["capacity"].items():
-                capacity.add_metric([node["name"], resource], _in_units(resource, amount))
-                taken.add_metric([node["name"], resource], _in_units(resource, node["used"].get(resource, 0)))
-        yield from (up, capacity, taken, heard, ahead, version)
+        for name, node in known:
+            version.add_metric([name], {"version": str(node["version"])})
+        yield version
+        cards = [(name, card["card"], card) for name, node in all_ for card in node["cards"]]
+        whose = ((n, card, of["status"], of["queue"] or "", of["user"] or "", of["job"] or "", 1) for n, card, of in cards)
+        what = "1 for each card of a node, with who has it."
+        yield _gauge("node_card", what, "node card status queue user job", whose)
+        busy = ((name, card, of["busy"]) for name, card, of in cards if of["busy"] is not None)
+        yield _gauge("node_card_busy", "Part of a second in which a card worked.", "node card", busy)
+        memory = ((name, card, of["memory_used"]) for name, card, of in cards if of["memory_used"] is not None)
+        yield _gauge("node_card_memory_used_bytes", "Memory used of a card.", "node card", memory)
 
-
-class _Cards:
-    """Accelerator cards: whose each is, and how busy those are that were measured."""
-
-    def __init__(self, nodes: Iterable[NodeListed]) -> None:
-        self._nodes = nodes
-
-    def collect(self) -> Iterator[Metric]:
-        labels = ["node", "card", "status", "queue", "user", "job"]
-        found = GaugeMetricFamily("fairlead_node_card", "1 for each card of a node, with who has it.", labels=labels)
-        for node in self._nodes:
-            for card in node["cards"]:
-                whose = [card["queue"] or "", card["user"] or "", str(card["job"] or "")]
-                found.add_metric([node["name"], str(card["card"]), card["status"], *whose], 1)
-        yield found
-        for name, what in (("busy", "Part of a second in which a card worked."), ("memory_used_bytes", "Memory used of a card.")):
-            measured = GaugeMetricFamily(f"fairlead_node_card_{name}", what, labels=["node", "card"])
-            for node in self._nodes:
-                for card in node["cards"]:
-                    if (value := card["busy"] if name == "busy" else card["memory_used"]) is not None:
-                        measured.add_metric([node["name"], str(card["card"])], value)
-            yield measured
-
-
-class _Promises:
-    """Reservations: for whom, when they are expected to be used, and the free resources idle for them."""
-
-    def __init__(self, idled: Iterable[dict[str, Any]], reservations: Iterable[ReservationInfo]) -> None:
-        self._idled, self._reservations = idled, reservations
-
-    def collect(self) -> Iterator[Metric]:
+    def _of_reservations(self) -> Iterator[Metric]:
+        """For whom resources are reserved, when they are expected to be used, and the free resources idle for them."""
         total = CounterMetricFamily(
-            "fairlead_queue_idled", "Free resources kept for jobs of a queue, times seconds.",
-            labels=["queue", "resource"],
-        )  # fmt: skip
-        for queue in self._idled:
-            for resource, amount in queue["idled"].items():
-                total.add_metric([queue["name"], resource], _in_units(resource, 3600 * amount))
-        labels = ["job", "queue", "why"]
-        start = GaugeMetricFamily(
-            "fairlead_reservation_start_seconds", "When a reservation is expected to be used.", labels=labels
+            "fairlead_queue_idled", "Free resources kept for jobs of a queue, times seconds.", labels=["queue", "resource"]
         )
-        slips = GaugeMetricFamily("fairlead_reservation_slips", "How often that was postponed.", labels=labels)
-        idle = GaugeMetricFamily("fairlead_reservation_idle", "Free resources kept for a job now.", labels=[*labels, "resource"])
-        so_far = GaugeMetricFamily("fairlead_reservation_idled", "The same so far, times seconds.", labels=[*labels, "resource"])
-        for kept in self._reservations:
-            whose = [str(kept["job"]), kept["queue"], kept["why"]]
-            start.add_metric(whose, kept["start"])
-            slips.add_metric(whose, kept["slips"])
-            for resource, now in kept["idle"].items():
-                idle.add_metric([*whose, resource], _in_units(resource, now))
-            for resource, amount in kept["idled"].items():
-                so_far.add_metric([*whose, resource], _in_units(resource, 3600 * amount))
-        yield from (total, start, slips, idle, so_far)
+        for *whose, amount in _amounts((((queue["name"],), queue["idled"]) for queue in self.idled), 3600):
+            total.add_metric(whose, amount)
+        yield total
+        all_ = [((each["job"], each["queue"], each["why"]), each) for each in self.reservations]
+        start, slips = ([(*whose, each[what]) for whose, each in all_] for what in ("start", "slips"))
+        yield _gauge("reservation_start_seconds", "When a reservation is expected to be used.", "job queue why", start)
+        yield _gauge("reservation_slips", "How often that was postponed.", "job queue why", slips)
+        idle, so_far = _amounts((w, r["idle"]) for w, r in all_), _amounts(((w, r["idled"]) for w, r in all_), 3600)
+        yield _gauge("reservation_idle", "Free resources kept for a job now.", "job queue why resource", idle)
+        yield _gauge("reservation_idled", "The same so far, times seconds.", "job queue why resource", so_far)
+
+
+def _gauge(name: str, what: str, labels: str, samples: Iterable[tuple[Any, ...]]) -> GaugeMetricFamily:
+    """Return a gauge; each sample has the values of its labels, and its own."""
+    found = GaugeMetricFamily(f"fairlead_{name}", what, labels=labels.split())
+    for *whose, value in samples:
+        found.add_metric([str(each) for each in whose], value)
+    return found
+
+
+def _amounts(by: Iterable[tuple[tuple[Any, ...], Mapping[str, float]]], times: float = 1) -> Iterator[tuple[Any, ...]]:
+    """Yield samples of amounts by resource."""
+    return ((*whose, name, _in_units(name, times * amount)) for whose, amounts in by for name, amount in amounts.items())
 
 
 def _in_units(resource: str, amount: float) -> float:

@@ -44,10 +44,7 @@ Find = Callable[[State, float, Calibration, float], Outlook]
 class Outlooks:
     """Predictions for one scheduler's jobs. Called from the event loop, except `happened`, which the scheduler's thread calls.
 
-    Parameters
-    ----------
-    path : Path, optional
-        The file that keeps predictions across restarts. It is written now and then; losing it does little harm.
+    path : the file that keeps predictions across restarts. It is written now and then; losing it does little harm.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -90,8 +87,8 @@ class Outlooks:
     def happened(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
             match fact:
-                case JobSubmitted(id=job):
-                    self._newest = job
+                case JobSubmitted(id=job, more=more):
+                    self._newest = job + len(more)
                 case TasksStarted(at=at, job=jobs) if self._calibration:
                     with self._lock:
                         for job in np.unique(jobs).tolist():

@@ -21,10 +21,7 @@ from fairlead.scheduler.state import State
 class Reloading:
     """Applies a configuration to a running scheduler.
 
-    Parameters
-    ----------
-    started : Configuration
-        The one with which the scheduler was started.
+    started : the one with which the scheduler was started
     """
 
     def __init__(self, started: Configuration, engine: LiveEngine) -> None:

@@ -5,8 +5,11 @@ from a service manager that restarts the scheduler, leaves tasks running under t
 """
 
 import asyncio
+import gc
+import itertools
 import logging
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -25,7 +28,8 @@ from fairlead.disk_room import Reserve
 from fairlead.engines.contract import EngineError, LiveEngine, Superseded
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
-from fairlead.engines.remote.joined import JoinedEngine
+from fairlead.engines.remote.engine import RemoteEngine
+from fairlead.engines.remote.joined import JoinedEngine, forget_files_of_before, members_of_before
 from fairlead.engines.step import GRACE, Request, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull
 from fairlead.journal.repair import check_outputs, highest_output
@@ -36,13 +40,13 @@ from fairlead.people.audit_records import AuditRecords
 from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import rules_of
 from fairlead.people.tokens import Tokens
-from fairlead.scheduler.facts import Configured, Fact, FactsLost, TasksRevoked
+from fairlead.scheduler.facts import Configured, Fact, FactsLost, NodeAdmitted, TasksRevoked
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
 from fairlead.service.api.access import Entrance
 from fairlead.service.api.app import Parts, TooLargeInJson, make_api
-from fairlead.service.api.calls import close_silent_sessions
+from fairlead.service.api.calls import close_silent_sessions, report_due_leases
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
 from fairlead.service.connections.host_names import accepted_names
@@ -74,13 +78,19 @@ HANG_UP_SECONDS = 5.0
 """For the engine to pass on pending requests, at the end."""
 UNWRITTEN_SECONDS = 10.0
 """How long `down --now` waits for a journal that cannot be written."""
-
+GARBAGE_SECONDS, WHOLE_EVERY = 60.0, 60
+"""Between two collections of cyclic garbage, and which of them looks through all that is known."""
 
 EngineMaker = Callable[[Callable[[], None]], LiveEngine]
 
 
 class SchedulerFailed(RuntimeError):
     """An internal error ended the scheduler."""
+
+
+SWITCH_SECONDS = 0.0005
+"""For how long one thread runs while another waits: the scheduler's, which waits a dozen times in a commit, or the one that
+answers requests. Python's default is ten times that."""
 
 
 def serve(
@@ -99,26 +109,15 @@ def serve(
 
     Long because it assembles all parts, in the one order in which each finds those it needs.
 
-    Parameters
-    ----------
-    home : Path
-        Its data folder.
-    configuration : Configuration
-        Queues, nodes (by default this machine) and settings.
-    where : Where
-        Where to listen.
-    personal : bool
-        True for a scheduler of one person, the owner of this process; False for everybody with an account here.
-    drop : sequence of str
-        Nodes that may be removed with tasks on them, which are stopped and go back to their jobs.
-    make_engine : callable, optional
-        Makes the engine, given the function that wakes the scheduler; by default for this machine, as configured.
-    read_again : callable
-        Reloads the configuration.
-    on_ready : callable
-        Called with the URLs and the engine when requests are answered.
-    on_stopping : callable
-        Called with the number of running tasks when the scheduler begins to stop.
+    home : its data folder
+    configuration : queues, nodes (by default this machine) and settings
+    where : where to listen
+    personal : True for a scheduler of one person, the owner of this process; False for everybody with an account here
+    drop : nodes that may be removed with tasks on them, which are stopped and go back to their jobs
+    make_engine : makes the engine, given the function that wakes the scheduler; by default for this machine, as configured
+    read_again : reloads the configuration
+    on_ready : called with the URLs and the engine when requests are answered
+    on_stopping : called with the number of running tasks when the scheduler begins to stop
 
     Raises
     ------
@@ -127,6 +126,7 @@ def serve(
     SchedulerFailed
         An internal error.
     """
+    sys.setswitchinterval(SWITCH_SECONDS)
     make_home(home)
     reserve = Reserve(home)
     reserve.make_way()
@@ -148,6 +148,8 @@ def serve(
         def make(wake: Callable[[], None]) -> Scheduler:
             engine = make_engine(wake) if make_engine is not None else make_local(wake)
             engines.append(engine)
+            if isinstance(engine, JoinedEngine):
+                engine.ask = loop.ask
             scheduler = _start(journal, engine, clock, configuration, home, authenticator.owner.name, drop)
             authenticator.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # before any further fact is recorded
@@ -166,10 +168,12 @@ def serve(
             closing.callback(archive.close)
         unfinished = UnfinishedJobs(Exports(home / "exports"))
         mesos = _mesos_server(where, for_frameworks, personal, clock) if for_frameworks is not None else None
-        loop = Loop(make, _announcing(wakeups, sessions, unfinished, authenticator, outlooks, mesos, archive), reserve)
+        loop = Loop(make, _announcing(wakeups, sessions, unfinished, authenticator, outlooks, mesos, archive, engines), reserve)
         loop.start()
         loop.ready.result()
         engine = engines[0]
+        if isinstance(engine, RemoteEngine):
+            engine.admit_relay = sessions.relays.admit
         most = make_room()
         stop = _Stop(loop, engine, on_stopping)
         client = StateClient(loop, wakeups, authenticator, clock)
@@ -193,10 +197,12 @@ def serve(
         async def main() -> None:
             running = asyncio.get_running_loop()
             wakeups.attach(running)
+            await sessions.relays.listen(sessions.address)
             if mesos is not None:
                 mesos.attach(running)
 
             def ended() -> None:
+                sessions.relays.stop()
                 if mesos is not None:
                     mesos.end()
                 for server in servers:
@@ -207,7 +213,13 @@ def serve(
             loop.on_stop = ended
             running.add_signal_handler(signal.SIGINT, stop.at_once)
             running.add_signal_handler(signal.SIGTERM, loop.stop)
-            beside = (close_silent_sessions(client, sessions), outlooks.learn(loop), *(mesos.beside() if mesos else ()))
+            beside = (
+                close_silent_sessions(client, sessions),
+                report_due_leases(client, sessions),
+                outlooks.learn(loop),
+                _collect_garbage(),
+                *(mesos.beside() if mesos else ()),
+            )
             tasks = [running.create_task(each) for each in beside]
             try:
                 running.call_soon(on_ready, urls if mesos is None else [*urls, mesos.listener.url], engine)
@@ -222,7 +234,7 @@ def serve(
         uvloop.run(main())
         loop.stop()
         loop.join(timeout=30)
-        if isinstance(engine, JoinedEngine) and loop.failure is None and not stop.leave:
+        if isinstance(engine, RemoteEngine) and loop.failure is None and not stop.leave:
             engine.go_away()
         engine.close(leave=stop.leave)
         engine.join(timeout=HANG_UP_SECONDS)
@@ -230,6 +242,17 @@ def serve(
             raise EngineError(str(loop.failure)) from None
         if loop.failure is not None:
             raise SchedulerFailed(f"the scheduler failed: {loop.failure!r}: see {home}/log") from loop.failure
+
+
+async def _collect_garbage() -> None:
+    """Collect cyclic garbage among what is new, and now and then among all that is known, which holds up answers."""
+    gc.set_threshold(*gc.get_threshold()[:2], 10**9)
+    for turn in itertools.count():
+        if turn % WHOLE_EVERY == 0:
+            gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        await asyncio.sleep(GARBAGE_SECONDS)
 
 
 def _start(
@@ -243,6 +266,10 @@ def _start(
     nodes = enumerate(zip(state.cluster.specs, state.nodes.up, strict=False))
     engine.expect({spec.name: row in held for row, (spec, up) in nodes if up})
     scheduler.on_record = metrics.count
+    before: dict[str, str] = {}
+    if isinstance(engine, JoinedEngine):
+        before = members_of_before(home)
+        engine.know(before | state.cluster.members)
     until = time.monotonic() + ENGINE_START_SECONDS
     try:
         if journal.position:
@@ -253,7 +280,11 @@ def _start(
         begins: list[Request] = [lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]]
         if not journal.position and (used := highest_output(home)):
             begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # so that no job reuses old outputs
+        fresh = [(node, certificate) for node, certificate in before.items() if node not in state.cluster.members]
+        begins.append(lambda state, now: [NodeAdmitted(at=now, node=node, certificate=each) for node, each in fresh])
         scheduler.step(begins, [by] * len(begins))
+        if isinstance(engine, JoinedEngine):
+            forget_files_of_before(home)
         while not scheduler.reconciled:
             if engine.trouble:
                 raise EngineError(engine.trouble)
@@ -311,12 +342,15 @@ def _announcing(
     outlooks: Outlooks,
     mesos: "MesosServer | None",
     archive: OutputArchive | None,
+    engines: Sequence[LiveEngine],
 ) -> Callable[[State, Sequence[Fact]], None]:
     """Return the callback for recorded facts: it updates all parts that depend on them, and wakes waiting requests."""
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
         if any(isinstance(fact, Configured) for fact in facts):
             authenticator.rules = rules_of(state, authenticator.personal)
+        if isinstance(engines[0], JoinedEngine):
+            engines[0].recorded(facts)
         sessions.recorded(state, facts)
         outlooks.happened(facts)
         if archive is not None:

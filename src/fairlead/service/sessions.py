@@ -1,14 +1,14 @@
-"""Sessions of programs that call Python functions: each has a folder for its calls and their results.
+"""Sessions of programs that call Python functions: each has a folder for its workers.
 
-A call is a task. A session reports to its program what happened to its calls, in order. A session whose program is silent for a
-while is closed: its pending calls are cancelled, and its folder is removed. After a restart of the scheduler, the events are made
+A lease is a task. A session reports to its program what happened to its leases, in order. A session whose program is silent for a
+while is closed: its leases are cancelled, and its folder is removed. After a restart of the scheduler, the events are made
 again from the state, with a new epoch; the program knows what it has seen.
 
-Workers, which run as the program's owner, write the results. Files in their folder may be traps, and are opened as such. Nothing
-here unpickles anything.
+The files that come back from a sent folder are written by its person. They may be traps, and are opened as such. Nothing here
+unpickles anything.
 """
 
-import base64
+import hashlib
 import json
 import logging
 import os
@@ -17,8 +17,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 
@@ -27,25 +28,28 @@ from fairlead.data_folder import NotPlain, open_plain, remove_folder, write_priv
 from fairlead.engines.local.fetching import MOST_OF_ALL, MOST_OF_ONE
 from fairlead.model.api_types import Event, TaskInfo
 from fairlead.model.specs import Call, Work
+from fairlead.outcomes import Outcome
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused, Unknown, cancel
 from fairlead.scheduler.facts import Fact, JobCancelled, JobsForgotten, JobSubmitted, NodeLost, TasksFinished, TasksStarted
+from fairlead.scheduler.reports.leases import due_leases
 from fairlead.scheduler.reports.listings import describe_task
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, RUNNING, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import NONE
+from fairlead.service.relays import Relays
 from fairlead.service.wakeups import Wakeups
 
 log = logging.getLogger("fairlead")
 
 MOST_SPARE = 2**30
-"""Bytes of payloads, including code, that one program may have put without calling them."""
-MOST_CALLED_OF_ONE, MOST_CALLED_OF_ALL = 16 * 2**30, 64 * 2**30
-"""Bytes of payloads of unfinished calls, of one person and of all, on a shared scheduler."""
+"""Bytes of files that one program may have put."""
 LEASE_SECONDS = 120.0
 """After which a silent program counts as gone."""
-KEEP_SECONDS = 86400.0
-"""How long the files that came back from a job are kept after its end."""
+ANSWER_SECONDS = 5.0
+"""After which a program has not heard that a lease is due, or hears it again."""
+KEEP_SECONDS, MOST_FETCHED = 86400.0, 16 * 2**30
+"""How long the files that came back from a job are kept after its end, and bytes of those of one person on a shared scheduler."""
 MOST_SESSIONS, MOST_SENT, MOST_SENT_OF_ONE = 1000, 10_000, 1000
 """Programs with Python calls, and folders that were sent with jobs."""
 OVER = (SUCCEEDED, FAILED, CANCELLED)
@@ -55,25 +59,26 @@ ENDED = ("succeeded", "failed", "cancelled")
 class Session:
     """The events of one program, numbered from 0, without those it has seen. Owned by one uid.
 
-    code : the payload with its program's code; empty for none.
-    spare : bytes by file of payloads without a call; the code stays here.
-    called : bytes by file of payloads with a call; `called_bytes` is their sum.
+    secret : what its relays are known by; empty for a folder sent with jobs.
+    counts : of the program's calls, as it reported: how many workers have, how many wait, and when; None before.
+    spare : bytes by file that was put.
+    ended : by job, the tasks whose end was reported.
+    fetched : bytes by name of results with files that came back; `fetched_bytes` is their sum.
     lasts : None, or for a folder sent with jobs: seconds that it is kept after their end.
     """
 
-    def __init__(self, uid: int, code: str) -> None:
-        self.uid, self.code = uid, code
+    def __init__(self, uid: int, secret: str) -> None:
+        self.uid, self.secret = uid, secret
         self.first = 0
         self.events: list[Event] = []
         self.heard_at = time.monotonic()
         self.going = 0
         self.lasts: float | None = None
-        self.left: dict[int, int] = {}  # by job: tasks whose end the program has not seen
-        self.ended: dict[int, set[int]] = {}  # by job: tasks whose end was reported
-        self.payloads: dict[int, str] = {}
+        self.counts: tuple[int, int, float] | None = None
+        self.ended: dict[int, set[int]] = {}
         self.spare: dict[str, int] = {}
-        self.called: dict[str, int] = {}
-        self.called_bytes = 0
+        self.fetched: dict[str, int] = {}
+        self.fetched_bytes = 0
 
     def is_over(self, now: float) -> bool:
         """True if its program is gone, or nobody is to need the folder of its job."""
@@ -85,12 +90,8 @@ class Session:
 class Sessions:
     """All sessions. `recorded` and `recover` run in the scheduler's thread, the rest in others.
 
-    Parameters
-    ----------
-    folder : Path
-        Where their folders are.
-    shared : bool
-        True if they belong to many people, each with limits on bytes.
+    folder : where their folders are
+    shared : True if they belong to many people, each with limits on bytes
     """
 
     def __init__(self, folder: Path, wakeups: Wakeups, shared: bool = False) -> None:
@@ -100,6 +101,10 @@ class Sessions:
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._session_of: dict[int, str] = {}
+        self._due: dict[tuple[int, int], float] = {}  # when leases, as job and attempt, were reported as due
+        self._of_secret: dict[str, str] = {}
+        self.address = f"fairlead-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]}"
+        self.relays = Relays(lambda secret: self._of_secret.get(secret, ""), wakeups)
 
     def recover(self, state: State) -> None:
         """Rebuild the sessions and their events from the state, after a restart."""
@@ -107,7 +112,7 @@ class Sessions:
         for path in list(self.folder.iterdir()):
             found = _found(path)
             if found is not None:
-                session = self._sessions[path.name] = Session(*found)
+                session = self._open(path.name, *found)
                 session.spare = {file.name: file.lstat().st_size for file in path.iterdir() if file.is_file()}
                 session.spare.pop(SETUP, None)
             else:  # it was being created or removed when the last scheduler ended
@@ -121,8 +126,9 @@ class Sessions:
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
         for fact in facts:
-            if isinstance(fact, JobSubmitted) and fact.job.work.call is not None:
-                self._begin(fact.id, fact.job.tasks, fact.job.work.call)
+            for number, new in fact.numbered() if isinstance(fact, JobSubmitted) else ():
+                if new.work.call is not None:
+                    self._begin(number, new.tasks, new.work.call)
             if not self._session_of:
                 continue
             match fact:
@@ -134,10 +140,48 @@ class Sessions:
                     self._tell(state, job, range(state.index.specs[job].tasks) if indices is None else indices)
                 case NodeLost():
                     for job in list(self._session_of):
-                        self._tell(state, job, range(state.index.specs[job].tasks))
+                        self._tell(state, job, range(state.index.specs[job].tasks), WAITING)
                 case JobsForgotten(ids=ids):
                     for job in ids:
                         self._session_of.pop(job, None)
+
+    def report_due(self, state: State) -> list[int]:
+        """Report the leases that are to end between two calls, as others are due.
+
+        Return the jobs to cancel, as their program did not hear of it: such leases, and its requests that wait.
+        """
+        leases, now = self.leases(), time.monotonic()
+        due, late = dict[tuple[int, int], float](), list[int]()
+        for name in sorted(due_leases(state, leases, set(self._due))):
+            due[name] = self._due.get(name, -inf)
+            if now - due[name] > ANSWER_SECONDS:  # also again: the program may have stopped since
+                if self._report(leases, name[0], "due") or name not in self._due:
+                    due[name] = now
+                else:
+                    late.append(name[0])
+        self._due = due
+        silent = {leases[job] for job in late}
+        rows = {job: state.index.find(job) for job, session in leases.items() if session in silent}
+        late += [job for job, row in rows.items() if row != NONE and state.jobs.waiting[row]]
+        for job in late:
+            self._report(leases, job, "preempted")
+        return late
+
+    def _report(self, leases: dict[int, str], job: int, status: Literal["due", "preempted"]) -> bool:
+        """Report what happens to a lease; return False if its program did not hear the last such report."""
+        event: Event = {"job": job, "index": 0, "status": status, "exit": None, "reason": None}
+        with self._lock:
+            session = self._sessions.get(leases[job])
+            if session is None or event in session.events:
+                return False
+            session.events.append(event)
+        self._wakeups.wake([("session", leases[job])])
+        return True
+
+    def leases(self) -> dict[int, str]:
+        """Return the session of each lease whose end its program has not seen, by job."""
+        with self._lock:
+            return {job: name for name, each in self._sessions.items() if each.lasts is None for job in each.ended}
 
     def create(self, setup: dict[str, Any], person: Person, most: int | None = None) -> str:
         """Open a session for a person, who may read its folder and write results in it; return its id.
@@ -147,14 +191,19 @@ class Sessions:
         name = uuid.uuid4().hex
         with self._lock:
             programs = [each for each in self._sessions.values() if each.lasts is None]
-            if len(programs) >= MOST_SESSIONS or len(self._sessions) >= MOST_SENT:
+            if len(programs) >= MOST_SESSIONS:
                 raise Refused(f"{MOST_SESSIONS} programs are connected already: wait until one ends")
+            if len(self._sessions) >= MOST_SENT:
+                raise Refused(f"{MOST_SENT} programs and folders of jobs are here already: wait until some jobs end")
             if most is not None and sum(each.uid == person.uid for each in programs) >= most:
                 raise Refused(f"you have {most} programs with Python calls already: wait until one ends")
             if most is not None and sum(each.uid == person.uid for each in self._sessions.values()) >= MOST_SENT_OF_ONE:
                 raise Refused(f"you have {MOST_SENT_OF_ONE} folders here: wait until jobs that have them end, or cancel some")
-            self._sessions[name] = Session(person.uid, _code_of(setup))
-        folder = self.folder / name
+            secret = str(setup.get("secret", ""))
+            if (known := self._sessions.get(self._of_secret.get(secret, ""))) is not None and known.uid != person.uid:
+                raise Refused("another person's program has this secret")
+            self._open(name, person.uid, secret)
+        folder, setup = self.folder / name, {**setup, "relay": self.address}
         for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700), (folder / CODE, 0o700)):
             each.mkdir()
             each.chmod(mode)  # regardless of the umask
@@ -166,12 +215,18 @@ class Sessions:
         fresh.rename(folder / SETUP)
         return name
 
+    def _open(self, name: str, uid: int, secret: str) -> Session:
+        session = self._sessions[name] = Session(uid, secret)
+        if secret:
+            self._of_secret[secret] = name
+        return session
+
     @contextmanager
     def putting(self, name: str, person: Person, payload: str) -> Iterator[Callable[[bytes], None]]:
         """Put a payload into the folder of a session of this person, who will own it.
 
         Yields a function that writes a piece. The payload gets its name when complete. Raises Refused beyond `MOST_SPARE` bytes
-        without a call in this session, or beyond the limits of this person or of all.
+        in this session, or beyond the limits of this person or of all.
         """
         fresh = f"{payload}.{uuid.uuid4().hex}"
         path = self.touch(name, person.uid) / fresh
@@ -187,10 +242,10 @@ class Sessions:
 
                 yield write
             path.rename(path.with_name(payload))
-            self._named(name, fresh, payload)
+            self._settle(name, fresh, payload)
         finally:
             path.unlink(missing_ok=True)
-            self._drop_spare(name, fresh)
+            self._settle(name, fresh)
 
     def _grow(self, name: str, file: str, size: int) -> None:
         with self._lock:
@@ -198,42 +253,27 @@ class Sessions:
             if session is None:
                 raise Unknown(f"no session {name}: it was closed")
             if sum(session.spare.values()) + size > MOST_SPARE:
-                raise Refused(f"payloads of this program without a call would exceed {MOST_SPARE >> 20} MiB: call them")
+                raise Refused(f"the code of this program would exceed {MOST_SPARE >> 20} MiB: send less")
             if self.shared and session.uid != 0:
                 self._check_room(session.uid, size)
+            session.heard_at = time.monotonic()  # a long upload
             session.spare[file] = session.spare.get(file, 0) + size
 
     def _check_room(self, uid: int, size: int) -> None:
         """Raise Refused beyond the limits of one person or of all; root has none."""
         there = [(each.uid, sum(each.spare.values())) for each in self._sessions.values() if each.spare]
         if sum(spare for of, spare in there if of == uid) + size > MOST_OF_ONE:
-            raise Refused(
-                f"the code of your programs, and their payloads without a call, would exceed {MOST_OF_ONE >> 20} MiB: end "
-                "some, or send less"
-            )
+            raise Refused(f"the code of your programs would exceed {MOST_OF_ONE >> 20} MiB: end some, or send less")
         if sum(spare for _, spare in there) + size > MOST_OF_ALL:
-            raise Refused(
-                f"the code of all programs, and their payloads without a call, would exceed {MOST_OF_ALL >> 20} MiB: wait "
-                "until some end, or send less"
-            )
+            raise Refused(f"the code of all programs would exceed {MOST_OF_ALL >> 20} MiB: wait until some end, or send less")
 
-        called = [(each.uid, each.called_bytes) for each in self._sessions.values()]
-        if sum(size for of, size in called if of == uid) + size > MOST_CALLED_OF_ONE:
-            raise Refused(f"the payloads of your calls would exceed {MOST_CALLED_OF_ONE >> 20} MiB: wait until some calls end")
-        if sum(size for _, size in called) + size > MOST_CALLED_OF_ALL:
-            raise Refused(f"the payloads of all calls would exceed {MOST_CALLED_OF_ALL >> 20} MiB: wait until some calls end")
-
-    def _named(self, name: str, file: str, payload: str) -> None:
+    def _settle(self, name: str, file: str, payload: str = "") -> None:
+        """Count the bytes of a file that was being put as a payload's, or if that failed no more."""
         with self._lock:
             session = self._sessions.get(name)
-            if session is not None:
-                session.spare[payload] = session.spare.pop(file, 0)
-
-    def _drop_spare(self, name: str, file: str) -> None:
-        with self._lock:
-            session = self._sessions.get(name)
-            if session is not None:
-                session.spare.pop(file, None)
+            size = session.spare.pop(file, None) if session is not None else None
+            if session is not None and payload:
+                session.spare[payload] = size or 0
 
     def touch(self, name: str, uid: int) -> Path:
         """Note that the program of this uid is alive; return its folder. Raises Unknown."""
@@ -245,7 +285,7 @@ class Sessions:
         return self.folder / name
 
     def events(self, name: str, uid: int, epoch: str, after: int, most: int) -> tuple[int, list[Event]]:
-        """Return the number of the next event, and the events from `after` on; drop earlier ones and their results."""
+        """Return the number of the next event, and the events from `after` on; drop earlier ones."""
         self.touch(name, uid)
         with self._lock:
             session = self._sessions[name]
@@ -256,36 +296,44 @@ class Sessions:
             session.first += len(seen)
             events = session.events[:most]
             following = session.first + len(events)
-            old = [f"{RESULTS}/{result_name(e['job'], e['index'])}" for e in seen if e["status"] in ENDED]
             for event in seen:
-                if event["status"] in ENDED and event["job"] in session.left:
-                    session.left[event["job"]] -= 1
-                    if session.left[event["job"]] <= 0:
-                        del session.left[event["job"]], session.ended[event["job"]]
-                        old.append(session.payloads.pop(event["job"]))
-                        session.called_bytes -= session.called.pop(old[-1], 0)
-        for file in old:
-            with suppress(OSError):  # it does not exist, or is not a file
-                (self.folder / name / file).unlink()
+                if event["status"] in ENDED:
+                    session.ended.pop(event["job"], None)
         return following, events
 
     def calls(self, name: str) -> list[int]:
         """Return the jobs of a session whose end its program has not seen."""
         with self._lock:
             session = self._sessions.get(name)
-            return list(session.payloads) if session is not None else []
+            return list(session.ended) if session is not None else []
 
-    def going(self, name: str) -> int:
-        """Return the number of its calls that have not ended."""
+    def note_calls(self, name: str, sent: int, waiting: int) -> None:
         with self._lock:
-            session = self._sessions.get(name)
-            return session.going if session is not None else 0
+            if (session := self._sessions.get(name)) is not None:
+                session.counts = sent, waiting, time.monotonic()
+
+    def about(self, state: State, job: int) -> str:
+        """Describe the calls that a lease is for; empty for another job, or if its program has not reported any."""
+        spec = state.index.specs.get(job)
+        call = spec.work.call if spec is not None else None
+        with self._lock:
+            session = self._sessions.get(call.session) if call is not None and call.fetch is None else None
+        if session is None or session.counts is None:
+            return ""
+        sent, waiting, at = session.counts
+        ago = f"{time.monotonic() - at:.0f} s ago"
+        return (
+            f"a worker for Python calls: {ago} its program had {sent} call{'s' * (sent != 1)} at workers, and {waiting} waiting"
+        )
 
     def close(self, name: str) -> None:
         """Forget a session and remove its folder, which ends its workers."""
         with self._lock:
-            self._sessions.pop(name, None)
+            session = self._sessions.pop(name, None)
+            if session is not None and self._of_secret.get(session.secret) == name:
+                del self._of_secret[session.secret]
         self._wakeups.wake([("session", name)])
+        self.relays.close_soon(name)
         _remove(self.folder / name)
 
     def silent(self) -> list[str]:
@@ -295,18 +343,14 @@ class Sessions:
             return [name for name, session in self._sessions.items() if session.is_over(now)]
 
     def _begin(self, job: int, tasks: int, call: Call) -> None:
-        name, payload = call.session, call.payload
         with self._lock:
-            session = self._sessions.get(name)
+            session = self._sessions.get(call.session)
             if session is not None:
-                self._session_of[job] = name
+                self._session_of[job] = call.session
                 session.going += tasks
                 if call.fetch is not None:
                     session.lasts = max(session.lasts or 0.0, KEEP_SECONDS if call.fetch else 0.0)
-                session.left[job], session.payloads[job], session.ended[job] = tasks, payload, set()
-                if payload != session.code and payload in session.spare:
-                    size = session.called[payload] = session.spare.pop(payload)
-                    session.called_bytes += size
+                session.ended[job] = set()
 
     def _tell(self, state: State, job: int, indices: Iterable[int], status_too: int = NONE) -> None:
         """Report the ends of tasks, and those with a certain other status."""
@@ -327,21 +371,42 @@ class Sessions:
                         ended.add(index)
                         session.going -= 1
                         session.heard_at = time.monotonic()
+                        if session.lasts is not None:
+                            self._came_back(name, session, result_name(job, index))
                     if session.lasts is None:  # nobody reads what happens to a job with a sent folder
-                        session.events.append(_event(job, describe_task(state, begin, Work(), index)))
+                        event = _event(job, describe_task(state, begin, Work(), index))
+                        if status not in OVER and state.tasks.attempt[begin + index] > (status == RUNNING):
+                            lost = state.tasks.outcome[begin + index] == Outcome.LOST
+                            event["reason"] = "lost" if lost else "preempted"
+                        session.events.append(event)
         self._wakeups.wake([("session", name)])
+
+    def _came_back(self, name: str, session: Session, result: str) -> None:
+        """Count the files that came back from a task, by space on the disk; beyond a person's bound, remove the oldest."""
+        try:
+            size = 512 * (self.folder / name / RESULTS / result).lstat().st_blocks
+        except OSError:  # none did
+            return
+        session.fetched[result], session.fetched_bytes = size, session.fetched_bytes + size
+        if not self.shared or session.uid == 0:
+            return
+        theirs = {of: each for of, each in self._sessions.items() if each.uid == session.uid and each.fetched}
+        over = sum(each.fetched_bytes for each in theirs.values()) - MOST_FETCHED
+        for of, each in theirs.items():
+            while over > 0 and each.fetched:
+                oldest = next(iter(each.fetched))
+                size = each.fetched.pop(oldest)
+                each.fetched_bytes, over = each.fetched_bytes - size, over - size
+                with suppress(OSError):
+                    (self.folder / of / RESULTS / oldest).unlink()
 
 
 def _found(folder: Path) -> tuple[int, str] | None:
-    """Return the owner's uid and the code of a session's folder; None if it is not one, or incomplete."""
+    """Return the owner's uid and the secret of a session's folder; None if it is not one, or incomplete."""
     try:
-        return (folder / RESULTS).lstat().st_uid, _code_of(json.loads((folder / SETUP).read_text()))
+        return (folder / RESULTS).lstat().st_uid, str(json.loads((folder / SETUP).read_text()).get("secret", ""))
     except (OSError, ValueError):
         return None
-
-
-def _code_of(setup: dict[str, Any]) -> str:
-    return str(setup.get("code") or "")
 
 
 def _remove(folder: Path) -> None:
@@ -354,15 +419,7 @@ def _remove(folder: Path) -> None:
 
 
 def _event(job: int, task: TaskInfo) -> Event:
-    return {
-        "job": job,
-        "index": task["index"],
-        "status": cast(Any, task["status"]),
-        "exit": task["exit"],
-        "reason": task["reason"],
-        "size": None,
-        "result": None,
-    }
+    return cast(Event, {"job": job} | {key: value for key, value in task.items() if key in Event.__annotations__})
 
 
 def calls_of(state: State, session: str) -> list[int]:
@@ -380,20 +437,3 @@ def open_result(folder: Path, uid: int, job: int, index: int) -> BinaryIO | None
         return open_plain(folder / RESULTS / result_name(job, index), uid)
     except (FileNotFoundError, NotPlain):
         return None
-
-
-def with_results(events: Iterable[Event], folder: Path, uid: int, largest: int, most: int) -> list[Event]:
-    """Add the size of their results to events, and the results up to `largest` bytes each and `most` in total."""
-    found: list[Event] = []
-    for event in events:
-        size, result = None, None
-        if event["status"] in ("succeeded", "failed"):
-            file = open_result(folder, uid, event["job"], event["index"])
-            if file is not None:
-                with file:
-                    size = os.fstat(file.fileno()).st_size
-                    if size <= min(largest, most):
-                        most -= size
-                        result = base64.b64encode(file.read(size)).decode()
-        found.append({**event, "size": size, "result": result})
-    return found

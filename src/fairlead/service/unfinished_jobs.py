@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.model.specs import Job, path_to_root
 from fairlead.people.bounds import Load, check_load
-from fairlead.people.rules import Caller, Rules
+from fairlead.people.rules import Caller, Rules, rules_all
 from fairlead.scheduler.facts import Fact, JobsForgotten
 from fairlead.scheduler.job_index import size_of
 from fairlead.scheduler.state import State
@@ -19,7 +19,9 @@ from fairlead.scheduler.tables import NONE
 from fairlead.service.exports import Exports
 
 
-class _Known(NamedTuple):
+class Unfinished(NamedTuple):
+    """What is known of an unfinished job."""
+
     uid: int | None
     leaf: str
     load: Load
@@ -29,15 +31,12 @@ class _Known(NamedTuple):
 class UnfinishedJobs:
     """All unfinished jobs.
 
-    Parameters
-    ----------
-    exports : Exports
-        Environments to remove when their jobs end.
+    exports : environments to remove when their jobs end
     """
 
     def __init__(self, exports: Exports) -> None:
         self.exports = exports
-        self._jobs: dict[int, _Known] = {}
+        self._jobs: dict[int, Unfinished] = {}
         self._loads: dict[int | None, dict[str, Load]] = {}  # by uid and leaf, without zeros
         self._last: int | None = None  # the last noted job that ended
 
@@ -45,23 +44,28 @@ class UnfinishedJobs:
         jobs = state.jobs
         live = np.isnan(jobs.finished_at[: jobs.n]) & (jobs.id[: jobs.n] != NONE)
         for number in jobs.id[: jobs.n][live].tolist():
-            job = state.index.specs[number]
-            self.begin(number, job, load_of(job, self.exports))
+            self.begin(number, [unfinished(state.index.specs[number], self.exports)])
         self.exports.drop_but(known.export for known in self._jobs.values())
 
-    def begin(self, number: int, job: Job, load: Load) -> None:
-        known = self._jobs[number] = _Known(job.uid, job.queue, load, job.work.export)
-        self._more(known)
+    def begin(self, first: int, jobs: Sequence[Unfinished]) -> None:
+        """Count new jobs, numbered from `first` on."""
+        self._jobs.update(enumerate(jobs, first))
+        for (uid, leaf), load in _totals(jobs).items():
+            self._count(uid, leaf, load)
 
-    def _more(self, known: _Known) -> None:
-        leaves = self._loads.setdefault(known.uid, {})
-        leaves[known.leaf] = leaves.get(known.leaf, Load()).plus(known.load)
+    def _count(self, uid: int | None, leaf: str, load: Load, sign: int = 1) -> None:
+        """Add to the load of a person in a leaf, or with -1 take it off."""
+        leaves = self._loads.setdefault(uid, {})
+        leaves[leaf] = leaves.get(leaf, Load()).plus(load, sign)
+        if not leaves[leaf].jobs:
+            del leaves[leaf]
+            if not leaves:
+                del self._loads[uid]
 
     def moved(self, number: int, leaf: str) -> None:
         known = self._jobs[number]
-        self._less(known)
-        self._jobs[number] = moved = known._replace(leaf=leaf)
-        self._more(moved)
+        self._count(known.uid, known.leaf, known.load, -1)
+        self.begin(number, [known._replace(leaf=leaf)])
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> list[int]:
         """Note the jobs that have ended; return them."""
@@ -72,12 +76,11 @@ class UnfinishedJobs:
         self._end([*ended, *forgotten])
         return ended
 
-    def check(self, rules: Rules, caller: Caller, asked: Iterable[tuple[str, Load]]) -> None:
-        """Raise Refused if what a caller asks for, as loads by leaf, would exceed their bounds."""
-        new: dict[str, Load] = {}
-        for leaf, load in asked:
-            new[leaf] = new.get(leaf, Load()).plus(load)
-        check_load(rules, caller, lambda queue: self.load(caller.person.uid, queue), new)
+    def check(self, rules: Rules, caller: Caller, asked: Iterable[Unfinished]) -> None:
+        """Raise Refused if new jobs would exceed a caller's bounds."""
+        if not rules_all(rules, caller):
+            new = {leaf: load for (_, leaf), load in _totals(asked).items()}
+            check_load(rules, caller, lambda queue: self.load(caller.person.uid, queue), new)
 
     def load(self, uid: int | None, queue: str, but: int | None = None) -> Load:
         """Return what a person has in a queue and below it, without the job `but`."""
@@ -97,22 +100,22 @@ class UnfinishedJobs:
                 continue
             if known.export:
                 self.exports.drop([known.export])
-            self._less(known)
-
-    def _less(self, known: _Known) -> None:
-        leaves = self._loads[known.uid]
-        left = leaves[known.leaf].plus(known.load, -1)
-        if left.jobs:
-            leaves[known.leaf] = left
-        else:
-            del leaves[known.leaf]
-            if not leaves:
-                del self._loads[known.uid]
+            self._count(known.uid, known.leaf, known.load, -1)
 
 
-def load_of(job: Job, exports: Exports) -> Load:
+def unfinished(job: Job, exports: Exports) -> Unfinished:
+    """Return what is known of an unfinished job."""
     export = job.work.export
-    return Load(1, job.tasks, size_of(job) + (exports.size(export) if export else 0))
+    load = Load(1, job.tasks, size_of(job) + (exports.size(export) if export else 0))
+    return Unfinished(job.uid, job.queue, load, export)
+
+
+def _totals(jobs: Iterable[Unfinished]) -> dict[tuple[int | None, str], Load]:
+    """Return the loads of jobs by person and leaf."""
+    by: dict[tuple[int | None, str], list[Load]] = {}
+    for uid, leaf, load, _ in jobs:
+        by.setdefault((uid, leaf), []).append(load)
+    return {whose: Load(*map(sum, zip(*loads, strict=True))) for whose, loads in by.items()}
 
 
 def _newest(state: State, last: int | None) -> list[int]:

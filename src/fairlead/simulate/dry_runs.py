@@ -4,12 +4,13 @@ All runs of a state share a :class:`DryRun`: its jobs that have not ended, with 
 A :class:`Run` is a copy that :func:`fairlead.simulate.kernel.advance.advance` moves through time. Job row j has number j + 1
 and is job j of the simulated cluster, so neither has rows for jobs that ended long ago.
 
-Simplifications: no node is lost, drained or added, and nobody cancels. Dependencies start when their jobs end, unless they wait
-for a failure. Under a policy that only divides, entitlements stay as they are now. Forecasts in a run do not use the jobs' own
-duration histograms.
+Simplifications: no node is lost, drained or added, and nobody cancels. Dependencies start when their jobs end, unless they
+wait for a failure; times to begin and retry delays come due. Under a policy that only divides, entitlements stay as they are
+now. Forecasts in a run do not use the jobs' own duration histograms.
 """
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from fairlead.engines.kernel import simulated
 from fairlead.engines.kernel.simulated import Runs, Truth
 from fairlead.engines.step import GRACE
 from fairlead.scheduler.decide import MOST_PLACEMENTS
+from fairlead.scheduler.dependencies import WHOLE
 from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.growth import NEW_TASK, ensure_group, group_of, renumbering
 from fairlead.scheduler.kernel import scheduling
@@ -75,6 +77,8 @@ class DryRun:
     """Seconds that they have run."""
     after: I64
     lacks: I64
+    timers: list[tuple[float, int, bool]]
+    """What comes due, by time: the job's row, and True for the job as a whole, False for a delayed task of it."""
     arrivals: Arrivals
     at_once: int
     """Upper bound of tasks that run at once, beside those held."""
@@ -89,6 +93,8 @@ def dry_run_of(state: State, target: int, now: float) -> DryRun:
     jobs = state.jobs
     live = np.flatnonzero((jobs.id[: jobs.n] != NONE) & np.isnan(jobs.finished_at[: jobs.n]))
     after, lacks = _followers(state, live, int(jobs.id[target]))
+    timers = _timers(state, live)
+    np.add.at(lacks, [row for _, row, whole in timers if whole], 1)
     _keep_live(found, live)
     waits = found.jobs.waiting[: len(live)] > 0
     for row in np.flatnonzero(waits & found.jobs.gang[: len(live)] & (found.jobs.group[: len(live)] == NONE)).tolist():
@@ -108,7 +114,7 @@ def dry_run_of(state: State, target: int, now: float) -> DryRun:
     scheduling.count_running(
         state.view(), live[held_jobs[begun]], (held - found.jobs.first[held_jobs])[begun], ages[begun], running
     )
-    return DryRun(state, live, found, place, now, held, held_jobs, ages, after, lacks, arrivals, most, running)
+    return DryRun(state, live, found, place, now, held, held_jobs, ages, after, lacks, timers, arrivals, most, running)
 
 
 def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
@@ -140,7 +146,7 @@ def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
 def _as_new(rows: NDArray[Any]) -> NDArray[Any]:
     """Reset rows of jobs to those of new jobs."""
     rows["waiting"] = rows["tasks"]
-    for name in ("next", "holding", "failed", "cancelled", "held", "irregular"):
+    for name in ("next", "holding", "failed", "cancelled", "held", "irregular", "delayed"):
         rows[name] = 0
     rows["group"] = rows["after"] = rows["before"] = NONE
     rows["finished_at"], rows["plain"] = np.nan, ~rows["gang"]
@@ -152,15 +158,27 @@ def _followers(state: State, live: I64, target: int) -> tuple[I64, I64]:
     place = {int(number): k for k, number in enumerate(state.jobs.id[live])}
     lacks = np.zeros(len(live), np.int64)
     pairs = []
-    for job, others in state.dependencies.waits_for.items():
-        if job not in place:  # it was cancelled
+    waits = state.dependencies
+    for job in sorted({*waits.waits_for, *chain(*waits.lines.values())}):
+        others = waits.behind(job, state.index.specs[job])
+        if job not in place or not others:  # it was cancelled, or is the first of its line
             continue
         wanted = {after.job: after.how for after in state.index.specs[job].after}
-        if job == target or all(wanted[other] != "failure" for other in others):
-            lacks[place[job]] = len(others)
+        lacks[place[job]] = len(others)
+        if job == target or all(wanted.get(other) != "failure" for other in others):
             # A dependency that ended otherwise than required is not live: its follower never starts.
             pairs += [(place[other], place[job]) for other in others if other in place]
     return np.array(sorted(pairs), np.int64).reshape(-1, 2), lacks
+
+
+def _timers(state: State, live: I64) -> list[tuple[float, int, bool]]:
+    """Return when jobs of `live`, and delayed tasks of them, may start."""
+    place = {int(number): k for k, number in enumerate(state.jobs.id[live])}
+    found = [(at, place[job], True) for job, at in state.dependencies.begins.items() if job in place]
+    for at, job, task in {timer for timer in state.dependencies.timers if timer[2] != WHOLE and timer[1] in place}:
+        if state.tasks.delayed[state.jobs.first[live[place[job]]] + task]:
+            found.append((at, place[job], False))
+    return sorted(found)
 
 
 def _keep_live(state: State, live: I64) -> None:
@@ -208,7 +226,7 @@ class Run:
 
     def __init__(self, dry_run: DryRun, rng: np.random.Generator) -> None:
         self._dry_run, self._rng = dry_run, rng
-        self.until = dry_run.now
+        self.until, self._due = dry_run.now, 0
         jobs, n = dry_run.state.jobs, dry_run.state.jobs.n
         held, waiting = jobs.holding[:n], jobs.tasks[:n] - jobs.holding[:n]
         listed = np.minimum(waiting, LISTED)
@@ -253,10 +271,36 @@ class Run:
 
     def go_on(self, until: float) -> bool:
         """Advance to a moment; return True if anything happens after it."""
+        timers = self._dry_run.timers
+        while self._due < len(timers) and timers[self._due][0] <= until:
+            self._go_on(timers[self._due][0])
+            self._come_due(*timers[self._due])
+            self._due += 1
+        goes_on = self._go_on(until)
+        if self._due < len(timers):
+            self.until = min(self.until, timers[self._due][0]) if goes_on else timers[self._due][0]
+        return goes_on or self._due < len(timers)
+
+    def _come_due(self, at: float, row: int, whole: bool) -> None:
+        """Let a job start, or a delayed task of it."""
+        jobs, tape = self._arrays["jobs"], self._tape
+        if whole:
+            tape.lacks[row] -= 1
+        else:
+            jobs["delayed"][row] -= 1
+            if jobs["group"][row] != NONE:
+                scheduling.leave_group(self._view, row, at)
+        job = jobs[row]
+        if not (tape.lacks[row] or job["held"] or (job["gang"] and job["holding"])) and NONE == job["group"] != job["home"]:
+            scheduling.enter_group(self._view, row, job["home"], at)
+        tape.at[[kernel.NOW, kernel.HAPPENED]] = at
+        tape.numbers[kernel.GOES_ON] = 1
+
+    def _go_on(self, until: float) -> bool:
         settings, why = self._dry_run.state.settings, kernel.MORE_JOBS
         while why == kernel.MORE_JOBS:
             why = advance(
-                self._view, self._truth, self._runs, self._tape, until, MOST_PLACEMENTS, settings.reserve_after,
+                self._view, self._truth, self._runs, self._tape, until, MOST_PLACEMENTS,
                 settings.max_losses, len(self._arrays["ended"]),
             )  # fmt: skip
             if why == kernel.MORE_JOBS:

@@ -14,21 +14,11 @@ import numpy as np
 from fairlead.engines.kernel import simulated
 from fairlead.engines.step import with_graces
 from fairlead.model.specs import USERS, After, Job, Queue
+from fairlead.scheduler import facts
 from fairlead.scheduler.decide import MOST_PLACEMENTS, decide_without_forgetting
 from fairlead.scheduler.effects import apply, enter_group_if_ready
 from fairlead.scheduler.entitlements import write_entitled
-from fairlead.scheduler.facts import (
-    Fact,
-    JobsForgotten,
-    JobsPassedOver,
-    JobSubmitted,
-    NodesReserved,
-    ReservationDropped,
-    TasksFinished,
-    TasksPlaced,
-    TasksRevoked,
-    TasksStarted,
-)
+from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.growth import rows_of_kinds, write_rows
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel.constants import MAX_RESERVATIONS
@@ -93,7 +83,7 @@ def by_many_steps(s: Simulation) -> int:
     while True:
         view = state.order.ready(state, MOST_PLACEMENTS)
         why = advance(
-            view, cluster.truth, cluster.runs, tape, s.sampler.pause, MOST_PLACEMENTS, settings.reserve_after,
+            view, cluster.truth, cluster.runs, tape, s.sampler.pause, MOST_PLACEMENTS,
             settings.max_losses, settings.keep_jobs,
         )  # fmt: skip
         state.version += 1
@@ -166,11 +156,11 @@ def _withdraw(s: Simulation, tape: Tape, leaving: deque[tuple[float, int]]) -> N
         if tape.lacks[job] > 0:
             tape.lacks[job] = 0
             s.cluster.hold_back(job, int(s.workload.tasks[job]), back=False)
-        facts = withdraw_job(s, job, state, now)
-        for fact in facts:
+        found = withdraw_job(s, job, state, now)
+        for fact in found:
             apply(state, fact)
-        s.recorder(facts)
-        if facts and not np.isnan(truth.ended[job]):  # else it had ended before
+        s.recorder(found)
+        if found and not np.isnan(truth.ended[job]):  # else it had ended before
             release_followers(state.view(), truth, tape, job, now)
             _take_gangs_back(state, tape)
     tape.at[kernel.WITHDRAWN] = leaving[0][0] if leaving else np.inf
@@ -192,25 +182,24 @@ def _decide(s: Simulation, tape: Tape) -> None:
     if check is not None and numbers[kernel.ARRIVED] == numbers[kernel.COMING] and not tape.lacks.any():
         check_invariants(state)
     forget(state.order.ready(state, MOST_PLACEMENTS), tape, now, state.settings.keep_jobs)
-    facts = [*decision.facts, *_facts(s, tape)]
+    found = [*decision.facts, *_facts(s, tape)]
     numbers[kernel.GOES_ON] = decision.more
     for fact in decision.facts:
-        if isinstance(fact, TasksRevoked):
+        if isinstance(fact, facts.TasksRevoked):
             for attempts, grace in with_graces(state, fact.attempts):
                 cluster.stop(attempts, grace)
-        elif isinstance(fact, TasksPlaced):
-            facts.append(_start(s, fact))
+        elif isinstance(fact, facts.TasksPlaced):
+            found.append(_start(s, fact))
             numbers[kernel.DECISIONS] += len(fact.job)
             numbers[kernel.GOES_ON] = 1
-    s.recorder(facts)
+    s.recorder(found)
     numbers[kernel.STEPS] += not numbers[kernel.GOES_ON]
 
 
-def _start(s: Simulation, fact: TasksPlaced) -> TasksStarted:
-    """Start placed tasks at once."""
+def _start(s: Simulation, fact: facts.TasksPlaced) -> facts.TasksStarted:
     s.cluster.make_room(len(fact.job))
     simulated.start_all(s.cluster.truth, s.cluster.runs, fact.job - 1, fact.index, fact.attempt, fact.node, fact.at)
-    started = TasksStarted(at=fact.at, job=fact.job, index=fact.index, attempt=fact.attempt)
+    started = facts.TasksStarted(at=fact.at, job=fact.job, index=fact.index, attempt=fact.attempt)
     apply(s.scheduler.state, started)
     return started
 
@@ -224,16 +213,11 @@ def _with_room(s: Simulation, tape: Tape) -> Tape:
     log = 4 * kernel.MAX_LOG_NUMBERS * (most + len(tape.submit) + 2 * len(tape.before)) if s.recorder.wants_facts else 0
     return Tape(
         **{
-            **tape.arrays,
-            "ends": np.zeros((5, tasks), np.int64),
-            "rows": np.zeros(max(most, len(tape.before)), np.int64),
-            "returned": np.zeros(tasks + len(tape.after), np.int64),
-            "attempts": np.zeros(most, np.int64),
-            "log": np.zeros(log, np.int64),
-            "moments": np.zeros(log // 4),
-            "starts": np.zeros(log // 4),
+            **tape.arrays, "ends": np.zeros((5, tasks), np.int64), "rows": np.zeros(max(most, len(tape.before)), np.int64),
+            "returned": np.zeros(tasks + len(tape.after), np.int64), "attempts": np.zeros(most, np.int64),
+            "log": np.zeros(log, np.int64), "moments": np.zeros(log // 4), "starts": np.zeros(log // 4),
         }
-    )
+    )  # fmt: skip
 
 
 def _kinds(s: Simulation) -> Kinds:
@@ -293,7 +277,7 @@ def _forget(s: Simulation, tape: Tape) -> bool:
     count = int(numbers[kernel.FORGOTTEN]) - state.forgotten
     if count:
         rows = state.jobs.rows
-        apply(state, JobsForgotten(at=s.cluster.now, ids=state.ended_jobs()[:count].tolist()))
+        apply(state, facts.JobsForgotten(at=s.cluster.now, ids=state.ended_jobs()[:count].tolist()))
         numbers[kernel.FORGOTTEN] = state.forgotten
         smaller = state.jobs.rows is not rows
         if smaller:
@@ -318,23 +302,23 @@ def _facts(s: Simulation, tape: Tape) -> Iterator[Fact]:
 def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64, start: float) -> Fact:
     if kind == kernel.FINISHED:
         job, index, attempt, outcome, code = columns
-        return TasksFinished(at=at, job=job, index=index, attempt=attempt, outcome=outcome, code=code)
+        return facts.TasksFinished(at=at, job=job, index=index, attempt=attempt, outcome=outcome, code=code)
     if kind == kernel.PLACED:
         job, index, attempt, node = columns
-        return TasksPlaced(at=at, job=job, index=index, attempt=attempt, node=node)
+        return facts.TasksPlaced(at=at, job=job, index=index, attempt=attempt, node=node)
     if kind == kernel.STARTED:
         job, index, attempt = columns
-        return TasksStarted(at=at, job=job, index=index, attempt=attempt)
+        return facts.TasksStarted(at=at, job=job, index=index, attempt=attempt)
     if kind == kernel.SUBMITTED:
         job = job_of(s.seen, about)
         after = [After(other + 1, "end") for other in columns[0].tolist()]
-        return JobSubmitted(at=at, id=about + 1, job=msgspec.structs.replace(job, after=after))
+        return facts.JobSubmitted(at=at, id=about + 1, job=msgspec.structs.replace(job, after=after))
     if kind == kernel.RESERVED:
-        nodes, tasks, (slips, *_), apart = ([each for each in column.tolist() if each != NONE] for column in columns)
-        leaves = [s.scheduler.state.tree.names[q] for q in apart]
-        return NodesReserved(at=at, id=about, nodes=nodes, tasks=tasks, start=start, slips=slips, apart=leaves)
+        nodes, tasks, (slips, number, *_), apart = ([each for each in column.tolist() if each != NONE] for column in columns)
+        more = {"apart": [s.scheduler.state.tree.names[q] for q in apart], "number": number}
+        return facts.NodesReserved(at=at, id=about, nodes=nodes, tasks=tasks, start=start, slips=slips, **more)
     if kind == kernel.DROPPED:
-        return ReservationDropped(at=at, id=about)
+        return facts.ReservationDropped(at=at, id=about, number=int(columns[0, 0]))
     if kind == kernel.FORGOT:
-        return JobsForgotten(at=at, ids=columns[0].tolist())
-    return JobsPassedOver(at=at, ids=[about])
+        return facts.JobsForgotten(at=at, ids=columns[0].tolist())
+    return facts.JobsPassedOver(at=at, ids=[about])

@@ -18,7 +18,6 @@ BINS = (1, 10, 100, 1000, 10_000)
 
 
 def bin_names() -> list[str]:
-    """Return the names of the bins."""
     return ["1", *(f"{low + 1}-{high}" for low, high in itertools.pairwise(BINS)), f"over {BINS[-1]}"]
 
 
@@ -76,7 +75,6 @@ def _of_jobs(run: Run) -> tuple[F64, F64, F64]:
 
 
 def _lasted(run: Run) -> float:
-    """Return the seconds that are measured."""
     return max(0.0, float(np.nanmax(run.ended, initial=run.since) - run.since))
 
 

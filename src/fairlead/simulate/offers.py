@@ -19,16 +19,9 @@ from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request
 from fairlead.model.quantity import parse_percent, parse_seconds
 from fairlead.model.specs import Framework, Job
+from fairlead.scheduler import facts
 from fairlead.scheduler.cluster import meets
-from fairlead.scheduler.facts import (
-    Fact,
-    OffersAccepted,
-    OffersDeclined,
-    OffersMade,
-    OffersRescinded,
-    TasksFact,
-    UpdatesAcknowledged,
-)
+from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.kernel.view import MIN_OFFER
 from fairlead.scheduler.state import State
@@ -159,7 +152,6 @@ class Offers:
                 raise TraceError(f"--offers: queue {self._leaf(job)!r} has job dependencies: leave it out")
 
     def launches(self, job: int) -> bool:
-        """True if a framework launches this job."""
         return self._leaf(job) in self._waiting
 
     def _leaf(self, job: int) -> str:
@@ -168,7 +160,6 @@ class Offers:
     # -- submission ----------------------------------------------------------------------------------------------
 
     def submit(self, state: State, job: int, now: float) -> list[Fact]:
-        """Queue a job with its framework."""
         for index in range(int(self.cluster.truth.left[job])):
             self._wait(job, index)
         return self._want(state, self._leaf(job), now)
@@ -232,7 +223,6 @@ class Offers:
         return truth.size[RUNNING] == 0 and (not truth.waiting.any() or now > self._moved + wait)
 
     def answers(self, now: float) -> list[Request]:
-        """Return the answers due now."""
         while self._wakes and self._wakes[0] <= now:
             heappop(self._wakes)
         found = []
@@ -255,10 +245,10 @@ class Offers:
             heappush(self._wakes, now + self._how.refuse)
             ids = state.offers.id[rows].tolist()
             mine.kept.difference_update(ids)
-            facts = self._launch(state, name, ids, chosen, now)
+            found = self._launch(state, name, ids, chosen, now)
             if not mine.any() and not self._how.hoards:
-                facts += frameworks.suppress(state, name, [], now)
-            return facts
+                found += frameworks.suppress(state, name, [], now)
+            return found
 
         return answer
 
@@ -289,7 +279,7 @@ class Offers:
             again = int(self.cluster.truth.last[self.cluster.truth.task[job] + index])
             task = f"{job}.{index}.{again}"
             asked[task] = Job("", seen.demands[seen.shape[job]], task=task)
-        facts, refused = frameworks.accept(state, name, offers, list(asked.values()), self._how.refuse, now)
+        found, refused = frameworks.accept(state, name, offers, list(asked.values()), self._how.refuse, now)
         invalid = {each.task for each in refused if isinstance(each, frameworks.InvalidTask)}
         number = state.index.last
         for task, (job, index) in zip(asked, chosen, strict=True):
@@ -298,7 +288,7 @@ class Offers:
             else:
                 number += 1
                 self.cluster.assign(number, job, index)
-        return facts
+        return found
 
     # -- reactions -----------------------------------------------------------------------------------------------
 
@@ -306,9 +296,9 @@ class Offers:
         """React to facts: schedule answers to offers, acknowledge updates, and queue stopped tasks again."""
         jobs: dict[int, None] = {}
         for fact in happened:
-            if isinstance(fact, TasksFact):
+            if isinstance(fact, facts.TasksFact):
                 jobs |= dict.fromkeys(number for number in fact.job.tolist() if number in state.frameworks.task_of)
-            elif isinstance(fact, OffersMade):
+            elif isinstance(fact, facts.OffersMade):
                 for offer in fact.offers:
                     heappush(self._due, (now + self._how.hold, offer.framework, offer.id))
                 heappush(self._wakes, now + self._timeout)
@@ -317,20 +307,20 @@ class Offers:
 
     def _count(self, fact: Fact) -> None:
         match fact:
-            case OffersMade():
+            case facts.OffersMade():
                 self.counts["made"] += len(fact.offers)
-            case OffersAccepted():
+            case facts.OffersAccepted():
                 self.counts["accepted"] += len(fact.ids)
-            case OffersDeclined():
+            case facts.OffersDeclined():
                 self.counts["declined"] += len(fact.ids)
-            case OffersRescinded():
+            case facts.OffersRescinded():
                 self.counts["expired" if fact.why == "expired" else "rescinded"] += len(fact.ids)
                 for mine in self._waiting.values():
                     mine.kept.difference_update(fact.ids)
 
     def _acknowledge(self, jobs: Iterable[int]) -> Request:
         def acknowledge(state: State, now: float) -> list[Fact]:
-            f, known, facts = state.frameworks, list[tuple[int, int]](), list[Fact]()
+            f, known, found = state.frameworks, list[tuple[int, int]](), list[Fact]()
             for number in jobs:
                 who, task = f.task_of[number]
                 launched = f.tasks[who][task]
@@ -338,9 +328,9 @@ class Offers:
                 if launched.over and launched.updates[-1].what != "finished":
                     job, index, _ = map(int, task.split("."))
                     self._wait(job, index)
-                    facts += self._want(state, who, now)
+                    found += self._want(state, who, now)
             numbers, updates = zip(*known, strict=True) if known else ((), ())
-            return [*facts, UpdatesAcknowledged(at=now, jobs=list(numbers), updates=list(updates))] if known else facts
+            return [*found, facts.UpdatesAcknowledged(at=now, jobs=list(numbers), updates=list(updates))] if known else found
 
         return acknowledge
 

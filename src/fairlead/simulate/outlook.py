@@ -14,17 +14,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairlead.plain_text import listed
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.decide import run_cycle, settle_first
 from fairlead.scheduler.effects import apply
-from fairlead.scheduler.facts import JobReleased
+from fairlead.scheduler.facts import JobReleased, JobsDue
 from fairlead.scheduler.feasibility import why_never
 from fairlead.scheduler.frameworks.requests import suppress_all
 from fairlead.scheduler.job_caps import waits_for_cap
 from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import F64, OF_FAMILY, OF_JOB, OF_QUEUE
+from fairlead.scheduler.tables import F64
 from fairlead.simulate.dry_runs import DryRun, Run, dry_run_of
+from fairlead.simulate.kernel.advance import any_known
 
 RUNS = 19
 """Runs of a prediction: between the second from either end lie 80% of them, and of future starts."""
@@ -93,19 +95,28 @@ def outlook(
         return Outlook(job, "never", f"never{why}")
     if waits_for_cap(state, job):
         return Outlook(job, "unknown", "unknown: it waits for other jobs of its user to end", held=held)
+    earliest = state.dependencies.begins.get(job, now) - now
+    if earliest:
+        state = copy_of(state)
+        del state.dependencies.begins[job]
+        apply(state, JobsDue(at=now, ids=[job]))
     dry_run = dry_run_of(state, job_row(state, job), now)
     begun, reached, known = runs_of(dry_run, [job, int(now * 1000)], seconds, runs)
     low, high = interval_of(begun - now, reached - now)
-    if low == inf or (high > 0 and not (known and _has_data(state))):
+    of_held = dry_run.source[dry_run.held_jobs]
+    limits = high > 0 and len(of_held) > 0 and not any_known(state.view(), of_held, dry_run.ages)
+    if low == inf or (high > 0 and not known) or (limits and not np.isfinite(state.jobs.time_limit[of_held]).any()):
         return Outlook(job, "unknown", "unknown: no duration of such tasks is known yet", runs=len(begun))
-    dry = low, high
-    if calibration is not None:
+    low = 0.0 if limits else low  # a limit is only an upper bound
+    dry = (low, high) if not earliest and not limits else None  # a given time teaches nothing
+    if calibration is not None and not limits:
         low, high = calibration.widened(low, high, now)
+    low, high = max(low, earliest), max(high, earliest)
     if high == 0 and in_offers and not held and not behind:
         return Outlook(job, "expected", IN_OFFERS, now, None, len(begun), held)
-    text = _describe(low, high, _since(job, held), behind, begun.min() < inf)
-    if 0 < high < inf:
-        text += ", if tasks take as long as earlier ones did"
+    text = _describe(low, high, _since(job, held), behind, bool(begun.min() < inf))
+    if earliest < high < inf:
+        text += ", by the time limits of what runs" if limits else ", if tasks take as long as earlier ones did"
     return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held, dry)
 
 
@@ -127,7 +138,7 @@ def _released(state: State, job: int, now: float) -> tuple[State, tuple[int, ...
     for number in to_see:  # grows while iterating
         if state.jobs.held[state.job_row(number)]:
             held.append(number)
-        others = state.dependencies.waits_for.get(number, [])
+        others = state.dependencies.behind(number, state.index.specs[number])
         to_see += [other for other in others if other not in to_see]
     facts = settle_first(state, now)
     if held or facts or state.frameworks.members:
@@ -136,21 +147,7 @@ def _released(state: State, job: int, now: float) -> tuple[State, tuple[int, ...
             apply(state, fact)
         for fact in [*suppress_all(state, now), *(JobReleased(at=now, id=number) for number in held)]:
             apply(state, fact)
-    return state, tuple(held), list(state.dependencies.waits_for.get(job, []))
-
-
-def _has_data(state: State) -> bool:
-    """Return True if a task that runs has a time limit, or one like it has ended; or if nothing runs."""
-    histograms, jobs, rows = state.histograms, state.jobs, np.unique(state.job_rows_of(state.held_rows()))
-    counted = histograms.total[: histograms.n] > 0
-    about, key = histograms.about[: histograms.n][counted], histograms.key[: histograms.n][counted]
-    columns = {OF_JOB: jobs.id, OF_FAMILY: jobs.family, OF_QUEUE: jobs.queue}
-    like = (np.isin(column[rows], key[about == which]).any() for which, column in columns.items())
-    return not len(rows) or bool(np.isfinite(jobs.time_limit[rows]).any()) or any(like)
-
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + list(words[-1:]))
+    return state, tuple(held), state.dependencies.behind(job, state.index.specs[job])
 
 
 def runs_of(dry_run: DryRun, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:
@@ -199,7 +196,7 @@ def interval_of(begun: F64, reached: F64) -> tuple[float, float]:
 
 def _describe(low: float, high: float, begin: str, behind: list[int], some: bool) -> str:
     """Write an interval as a line; its seconds count from `begin`, or from now where that is empty."""
-    after = _and([f"job {number}" for number in behind])
+    after = listed([f"job {number}" for number in behind], len(behind))
     begin = begin or (" from now" if after else "")
     if high == 0:
         return f"at once{begin}" if begin else "now: there is room, and it is its turn"
@@ -215,7 +212,7 @@ def _describe(low: float, high: float, begin: str, behind: list[int], some: bool
 def _since(job: int, held: tuple[int, ...]) -> str:
     """Name the releases that the interval counts from; empty for now."""
     names = ["it" if number == job else f"job {number}" for number in held]
-    return f" from when {_and(names)} {_are(names)} released" if names else ""
+    return f" from when {listed(names, len(names))} {_are(names)} released" if names else ""
 
 
 def _are(some: Sequence[object]) -> str:

@@ -20,7 +20,6 @@ MOST_POINTS = 1200
 """Points of each queue's shares on a page, over all runs."""
 MOST_LINES = 12
 """Lines of one chart of a sweep."""
-
 Get = Callable[[dict[str, Any]], Any]
 """Returns a value of a summary; None: no cell."""
 Form = Callable[[Any], str]
@@ -319,7 +318,6 @@ NUMBERS = ("nodes", "scale", "speed")
 """Inputs of a point of a sweep that may be an axis of its charts."""
 INPUTS = (*NUMBERS, "config", "history", "offers")
 """Inputs of a point besides policy, revocation and seed."""
-
 MEASURES: tuple[tuple[str, str, Form, Get], ...] = (
     ("ended", "Jobs that ended", _count, _at("ended")),
     ("makespan", "Makespan", span, _at("makespan")),

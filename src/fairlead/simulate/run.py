@@ -34,16 +34,7 @@ from fairlead.scheduler.facts import Configured, Fact
 from fairlead.scheduler.kernel.view import BY_EASY
 from fairlead.scheduler.reports.reservations import idled_by_queue
 from fairlead.scheduler.state import State
-from fairlead.simulate.baselines import (
-    BASELINES,
-    Baseline,
-    baseline_of,
-    by_line,
-    held_when_empty,
-    notes_on,
-    order_of,
-    refuse_bounds,
-)
+from fairlead.simulate import baselines
 from fairlead.simulate.configured import ABOUT_NODES, names_users, own_policy, reconfigured, unused
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.offers import Answers, OfferedCluster, Offers
@@ -187,13 +178,13 @@ def simulate(
     asked, policy = policy, policy or own_policy(workload)
     _check(workload, warm_up)
     origin, workload = workload.origin, moved(workload, workload.origin)
-    baseline, by_easy = baseline_of(policy), bool(order_of(policy))
+    baseline, by_easy = baselines.baseline_of(policy), bool(baselines.order_of(policy))
     if baseline is None:
         check_leaves(workload)
     seen, scheduling, notes, overcommitted = _as_scheduled(workload, policy)
     notes += unused(workload, offers is not None) if baseline is None else []
     workload = _as_asked(workload, scheduling if asked else "", settings, history, offers)
-    held = held_when_empty(seen)[seen.shape]
+    held = baselines.held_when_empty(seen)[seen.shape]
     refused, too_large = held == 0, seen.gang & (seen.tasks > held)
     cluster = (SimulatedCluster if offers is None else OfferedCluster)(
         seen.nodes, workload.capacity, workload.needs[workload.shape], workload.leaf, len(workload.leaves), workload.tasks,
@@ -228,7 +219,7 @@ def simulate(
             return sampler.pause
 
         began = time.perf_counter()
-        counted = by_line(workload, cluster, baseline, ~refused, sample, since)
+        counted = baselines.by_line(workload, cluster, baseline, ~refused, sample, since)
     else:
         if workload.queues[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
             raise PolicyError(f"{policy}: needs usage history: name a half-life such as 7d, not none")
@@ -269,7 +260,7 @@ def _check(workload: Workload, warm_up: float) -> None:
         raise TraceError(f"{name}: a warm-up of {warm_up:g} s leaves nothing to measure: {last}")
 
 
-def _check_baseline(workload: Workload, policy: str, baseline: Baseline | None, offers: Answers | None) -> None:
+def _check_baseline(workload: Workload, policy: str, baseline: baselines.Baseline | None, offers: Answers | None) -> None:
     """Raise PolicyError if a baseline, or EASY's rule in the order of a policy, cannot run this."""
     if baseline is not None and workload.after:
         raise PolicyError(f"{policy}: does not support jobs that come after others: it is a baseline")
@@ -403,24 +394,24 @@ def _least_seconds(workload: Workload, which: Bools, capacity: I64) -> float:
 
 def check_policy(policy: str) -> None:
     """Raise PolicyError for a policy that :func:`simulate` never accepts."""
-    if policy != "slots" and baseline_of(policy) is None:
-        find_policy(order_of(policy) or policy, BASELINES)
+    if policy != "slots" and baselines.baseline_of(policy) is None:
+        find_policy(baselines.order_of(policy) or policy, baselines.BASELINES)
 
 
 def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[str], bool]:
     """Return the workload and the policy as the scheduler sees them, notes on choices, and True for overcommit."""
     notes: list[str] = []
-    baseline = baseline_of(policy)
+    baseline = baselines.baseline_of(policy)
     if baseline is not None:
         if workload.changes:
             raise PolicyError(
                 f"{policy}: cannot replay machines, jobs or a configuration that change, as those of {workload.name}: it is a "
                 "baseline"
             )
-        return workload, policy, notes_on(workload, policy, baseline), False
-    changes, policy = workload.changes, order_of(policy) or policy
+        return workload, policy, baselines.notes_on(workload, policy, baseline), False
+    changes, policy = workload.changes, baselines.order_of(policy) or policy
     if policy.partition(":")[0] != "slots":
-        if not hasattr(find_policy(policy, BASELINES), "divide"):
+        if not hasattr(find_policy(policy, baselines.BASELINES), "divide"):
             raise PolicyError(f"{policy}: has no method divide(problem), by which queues are ordered: it only allocates")
         if policy == "fairtree" and "cpu" not in workload.resources:
             policy = f"fairtree:{workload.resources[0]}"
@@ -438,7 +429,7 @@ def _as_scheduled(workload: Workload, policy: str) -> tuple[Workload, str, list[
     assert isinstance(chosen, Slots)
     if any(isinstance(fact, ABOUT_NODES) for fact in changes):
         raise PolicyError(f"{policy}: cannot replay machines that come and go, as those of {workload.name}: use --nodes")
-    refuse_bounds(workload, "slots")
+    baselines.refuse_bounds(workload, "slots")
     size: Quantities = {}
     for node in workload.nodes:
         for resource, amount in node.capacity.items():

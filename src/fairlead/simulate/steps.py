@@ -12,24 +12,10 @@ from numpy.typing import NDArray
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request, Scheduler, with_graces
 from fairlead.model.specs import ROOT, After, Job, Queue, parent_of, settings_for, with_ancestors
-from fairlead.scheduler import admission
+from fairlead.scheduler import admission, facts
 from fairlead.scheduler.decide import next_step
 from fairlead.scheduler.entitlements import TreeDivision, bounds
-from fairlead.scheduler.facts import (
-    Configured,
-    Fact,
-    JobCancelled,
-    JobEdited,
-    JobHeld,
-    JobReleased,
-    JobSubmitted,
-    NodeJoined,
-    NodeLost,
-    Outcome,
-    TasksFinished,
-    TasksPlaced,
-    TasksRevoked,
-)
+from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.kernel.scheduling import below_guarantee
 from fairlead.scheduler.queue_tree import amounts_of, weights
 from fairlead.scheduler.state import State
@@ -59,25 +45,25 @@ class Recorder:
         self._record, self._starts = record, starts
         self.wants_facts = record is not None or starts is not None
 
-    def __call__(self, facts: Sequence[Fact]) -> None:
-        self.happened += facts
-        for fact in facts:
-            if isinstance(fact, TasksPlaced):
+    def __call__(self, found: Sequence[Fact]) -> None:
+        self.happened += found
+        for fact in found:
+            if isinstance(fact, facts.TasksPlaced):
                 self.decisions += len(fact.job)
                 self._note_starts(fact)
-            elif isinstance(fact, TasksRevoked):
+            elif isinstance(fact, facts.TasksRevoked):
                 self.revoked += len(fact.job)
                 self.lost += self._lost(fact)
         if self._record is not None:
-            self._record(facts)
+            self._record(found)
 
-    def _note_starts(self, fact: TasksPlaced) -> None:
+    def _note_starts(self, fact: facts.TasksPlaced) -> None:
         if self._starts is not None:
             really = self._cluster.really(fact.attempts)
             tasks = self._cluster.truth.task[really.job - 1] + really.index
             self._starts[tasks] = np.fmin(self._starts[tasks], fact.at)
 
-    def _lost(self, fact: TasksRevoked) -> float:
+    def _lost(self, fact: facts.TasksRevoked) -> float:
         """Return the work that preemption loses, up to the end of the grace period: seconds times dominant shares."""
         state, truth, lost = self._state, self._cluster.truth, 0.0
         for attempts, grace in with_graces(state, fact.attempts):
@@ -205,11 +191,11 @@ class Aside:
     def settle(self, happened: Sequence[Fact]) -> None:
         """Withdraw cancelled tasks that have ended, and count jobs again that are not held and whose dependencies have ended."""
         for fact in happened if self.stopping else ():
-            if isinstance(fact, TasksFinished):
+            if isinstance(fact, facts.TasksFinished):
                 for job, index, outcome in zip(fact.job.tolist(), fact.index.tolist(), fact.outcome.tolist(), strict=True):
                     if (job, index) in self.stopping:
                         self.stopping.remove((job, index))
-                        self._s.cluster.withdraw(job - 1, outcome != Outcome.EXITED)
+                        self._s.cluster.withdraw(job - 1, outcome != facts.Outcome.EXITED)
         for job, before in list(self.before.items()):
             self.before[job] = _not_over(self._s, before)
             if not self.before[job]:
@@ -230,13 +216,12 @@ def _submission(s: Simulation, job: int, aside: Aside) -> Request:
             return s.offers.submit(state, job, now)
         number = job + 1 if s.offers is None else s.offers.number(state, job)
         after = [After(_number(s, other), "end") for other in before]
-        return [JobSubmitted(at=now, id=number, job=msgspec.structs.replace(job_of(s.seen, job), after=after))]
+        return [facts.JobSubmitted(at=now, id=number, job=msgspec.structs.replace(job_of(s.seen, job), after=after))]
 
     return submit
 
 
 def _number(s: Simulation, job: int) -> int:
-    """Return a job's number in the scheduler."""
     return job + 1 if s.offers is None else s.offers.cluster.number_of[job]
 
 
@@ -269,24 +254,24 @@ def withdraw_job(s: Simulation, job: int, state: State, now: float) -> list[Fact
         return []
     waiting = np.flatnonzero(_statuses(state, _number(s, job)) == WAITING).tolist()
     s.cluster.withdraw(job, len(waiting))
-    return [JobCancelled(at=now, id=_number(s, job), indices=waiting)]
+    return [facts.JobCancelled(at=now, id=_number(s, job), indices=waiting)]
 
 
 def _change(s: Simulation, fact: Fact, first: list[Request], last: list[Request], aside: Aside) -> None:
     """Have something of a workload's `changes` happen now; requests about jobs are to be made after submissions."""
     match fact:
-        case NodeJoined(node=node):
+        case facts.NodeJoined(node=node):
             s.cluster.join(node, np.array([node.capacity.get(r, 0) for r in s.workload.resources], np.int64))
-        case NodeLost(node=name):
+        case facts.NodeLost(node=name):
             s.cluster.lose(name)
-        case JobCancelled() | JobHeld() | JobReleased() | JobEdited():
+        case facts.JobCancelled() | facts.JobHeld() | facts.JobReleased() | facts.JobEdited():
             last.append(_request_about_job(fact, aside))
         case _:
             first.append(lambda state, now: [fact])
-    s.sampler.configure(fact.queues if isinstance(fact, Configured) else None)
+    s.sampler.configure(fact.queues if isinstance(fact, facts.Configured) else None)
 
 
-def _request_about_job(fact: JobCancelled | JobHeld | JobReleased | JobEdited, aside: Aside) -> Request:
+def _request_about_job(fact: facts.JobCancelled | facts.JobHeld | facts.JobReleased | facts.JobEdited, aside: Aside) -> Request:
     """Ask for what the fact says, as people do; nothing happens where that is refused, as of a job that has ended."""
     job = fact.id - 1
 
@@ -294,19 +279,19 @@ def _request_about_job(fact: JobCancelled | JobHeld | JobReleased | JobEdited, a
         found: Fact | None
         try:
             match fact:
-                case JobCancelled():
+                case facts.JobCancelled():
                     found = admission.cancel(state, fact.id, fact.indices, now)
                     if found is not None:
                         aside.stopping.update(_running(state, fact.id, found.indices))
                         aside.cancel(state, job, fact.id, found.indices)
-                case JobHeld():
+                case facts.JobHeld():
                     found = admission.hold(state, fact.id, now)
                     aside.held.add(job)
                     aside.put(job, int(state.jobs.waiting[state.job_row(fact.id)]))
-                case JobReleased():
+                case facts.JobReleased():
                     found = admission.release(state, fact.id, now)
                     aside.held.discard(job)
-                case JobEdited():
+                case facts.JobEdited():
                     found = admission.edit(state, fact.id, fact)
         except admission.Refused:
             return []
@@ -331,12 +316,10 @@ def _running(state: State, number: int, indices: Sequence[int] | None) -> list[t
 
 
 def job_of(workload: Workload, j: int) -> Job:
-    """Return job j as submitted."""
     return next(jobs_of(workload, slice(j, j + 1)))
 
 
 def jobs_of(w: Workload, rows: I64 | slice) -> Iterator[Job]:
-    """Yield these jobs as submitted."""
     columns = (w.like, w.leaf, w.shape, w.tasks, w.priority, w.gang, w.time_limit)
     for like, leaf, shape, tasks, priority, gang, limit in zip(*(each[rows].tolist() for each in columns), strict=True):
         yield msgspec.structs.replace(
@@ -355,20 +338,12 @@ class Sampler:
     It also integrates shortfalls over time: over every moment with few `tasks`, else each sample stands for the time to the
     next. What queues got is exact in any case. All begins at `since`, when `on_begin` is called.
 
-    Attributes
-    ----------
-    since : float
-        When the measured time begins.
-    pause : float
-        The simulation may go up to this time without a sample.
-    every : float
-        Seconds that a sample stands for; 0 where every moment is measured.
-    short : float64, shape (queues,)
-        Entitled less actual dominant share when sampled, times seconds.
-    missed : float
-        See :class:`fairlead.simulate.run.Run`.
-    state : State, optional
-        The scheduler's state, from which unmet guarantees are read.
+    since : when the measured time begins
+    pause : the simulation may go up to this time without a sample
+    every : seconds that a sample stands for; 0 where every moment is measured
+    short : float64, shape (queues,): entitled less actual dominant share when sampled, times seconds
+    missed : see :class:`fairlead.simulate.run.Run`
+    state : the scheduler's state, from which unmet guarantees are read
     """
 
     state: State | None = None
@@ -456,18 +431,12 @@ class Sampler:
         at_end = self._cluster.measured(self._cluster.now)
         got, used = (end - begin for end, begin in zip(at_end, self._at_begin or at_end, strict=True))
         return {
-            "got": got,
-            "used": used,
-            "short": self.short,
-            "every": self.every,
-            "missed": self.missed,
-            "at": np.array(at, float) - origin,
-            "utilisation": np.array(utilisation, float).reshape(len(at), resources),
+            "got": got, "used": used, "short": self.short, "every": self.every, "missed": self.missed,
+            "at": np.array(at, float) - origin, "utilisation": np.array(utilisation, float).reshape(len(at), resources),
             "shares": np.array(shares, float).reshape(len(at), queues),
-            "fair": np.array(fair, float).reshape(len(at), queues),
-            "running": np.array(running, np.int64),
+            "fair": np.array(fair, float).reshape(len(at), queues), "running": np.array(running, np.int64),
             "waiting": np.array(waiting, np.int64),
-        }
+        }  # fmt: skip
 
 
 class _Tree:

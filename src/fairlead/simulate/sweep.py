@@ -23,7 +23,6 @@ from fairlead.simulate.workload import TraceError, Workload, cut
 FORMAT = 2
 """Version of the results; those of another one are computed again."""
 
-
 Source = tuple[str, str, str, bool, int]
 """What :func:`read_source` takes."""
 
@@ -74,7 +73,6 @@ class Point:
         return self.configured(cut(read, self.start, self.end, self.speed, self.scale, self.seed))
 
     def run(self, workload: Workload, progress: Callable[[float], None] | None = None) -> Run:
-        """Simulate the workload of this point."""
         offers = parse_answers(self.offers, self.framework) if self.offers else None
         return simulate(workload, self.policy, history=self.history, warm_up=self.warm_up, offers=offers, progress=progress)
 
@@ -98,7 +96,6 @@ def is_derived(trace: str, kind: str, columns: str) -> bool:
 
 @lru_cache(maxsize=64)
 def read_source(trace: str, kind: str, columns: str, skip_bad: bool, seed: int) -> Workload:
-    """Read a trace, once."""
     mapping = Path(columns) if columns else None
     return read_trace(Path(trace), kind or None, skip_bad=skip_bad, derivation=Derivation(seed=seed), columns=mapping)
 

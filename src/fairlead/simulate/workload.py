@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlead.failure import Failure
 from fairlead.model.quantity import format_quantities, parse_quantity
 from fairlead.model.specs import Job, Node, Quantities, Queue, Settings, parent_of, with_ancestors, written
 from fairlead.scheduler.admission import some
@@ -25,12 +26,11 @@ Column = NDArray[Any] | float
 MOST_KINDS = 5
 """Kinds of machines listed by capacity."""
 
-
 ANY = Job(queue="", demand={})
 """The template of a job without a name, a user or options."""
 
 
-class TraceError(ValueError):
+class TraceError(Failure, ValueError):
     """A trace cannot be read, or a simulation cannot run; the message names the file, the line and the remedy."""
 
 
@@ -139,7 +139,6 @@ class Once(dict[Any, int]):
         return found
 
     def column(self, values: Iterable[Any]) -> I64:
-        """Return the number of each value."""
         return np.fromiter(map(self.__getitem__, values), np.int64)
 
 

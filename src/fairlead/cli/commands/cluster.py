@@ -1,6 +1,5 @@
 """Commands about the cluster: start, stop, watch and change the scheduler and its nodes."""
 
-import platform
 import sys
 import time
 from pathlib import Path
@@ -9,9 +8,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from fairlead.cli import option_values as values
-from fairlead.cli.commands.options import All, Json
-from fairlead.cli.failure import Failure
+from fairlead.cli.commands.options import All, Home, Json, option
 from fairlead.cli.scheduler import change, connect, print_json
+from fairlead.failure import Failure
 from fairlead.plain_text import plain
 
 Engines = Literal["local", "ray"]
@@ -19,79 +18,59 @@ Engines = Literal["local", "ray"]
 NodeName = Annotated[str, typer.Argument(help="The node's name, as listed by `fairlead nodes`.", autocompletion=values.nodes)]
 
 Cards = Annotated[
-    list[int],
-    typer.Option("--gpu", help="Only this card of the node, by its number in `fairlead nodes`; repeatable.", metavar="N", min=0),
+    list[int], option("Only this card of the node, by its number in `fairlead nodes`; repeatable.", "--gpu", metavar="N", min=0)
 ]
 
 Mesos = Annotated[
-    str | None,
-    typer.Option(help="Accept Mesos frameworks at this address. Default port: 5050; 0 picks a free one.", metavar="HOST[:PORT]"),
+    str | None, option("Accept Mesos frameworks at this address. Default port: 5050; 0 picks a free one.", metavar="HOST[:PORT]")
 ]
 MesosPrincipals = Annotated[
-    Path | None,
-    typer.Option(help="With --mesos: a file of principals and secrets. Default: identify local processes by their account."),
+    Path | None, option("With --mesos: a file of principals and secrets. Default: identify local processes by their account.")
 ]
 Nodes = Annotated[
     str | None,
-    typer.Option(
-        help="Let machines join here, by `fairlead node join`. Default port: 7374; 0 picks a free one.", metavar="HOST[:PORT]"
-    ),
+    option("Let machines join here, by `fairlead node join`. Default port: 7374; 0 picks a free one.", metavar="HOST[:PORT]"),
 ]
 RayAddress = Annotated[
     str | None,
-    typer.Option(
-        help="With --engine ray: Ray's head. Default: RAY_ADDRESS, or the cluster started on this machine.", metavar="HOST:PORT"
-    ),
-]
-TryNodes = Annotated[
-    int | None, typer.Option("--try", help="With --engine ray: start a trial cluster of N nodes on this machine.", min=1, max=100)
+    option("With --engine ray: Ray's head. Default: RAY_ADDRESS, or the cluster started on this machine.", metavar="HOST:PORT"),
 ]
 LostAfter = Annotated[
-    float,
-    typer.Option(
-        help="With --nodes or --engine ray: end a node's tasks after this many seconds without contact.", min=1, max=86400
-    ),
+    float, option("With --nodes or --engine ray: end a node's tasks after this many seconds without contact.", min=1, max=86400)
 ]
 
 
 def refuse_elsewhere() -> None:
     """Raise Failure on systems other than Linux, whose kernel limits and tracks tasks."""
-    if platform.system() != "Linux":
-        raise Failure(
-            f"schedulers and nodes run on Linux, and this is {platform.system()}: use WSL on Windows, or a scheduler "
-            "elsewhere by FAIRLEAD_URL"
-        )
+    if sys.platform != "linux":
+        name = {"darwin": "macOS"}.get(sys.platform, sys.platform)
+        raise Failure(f"schedulers and nodes run on Linux, and this is {name}: use a scheduler elsewhere, by FAIRLEAD_URL")
 
 
 def up(
-    config: Annotated[
-        Path | None, typer.Option(help="fairlead.toml: the queues, and the nodes. Default node: this machine.")
-    ] = None,
-    home: Annotated[Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")] = None,
-    system: Annotated[bool, typer.Option("--system", help="Serve every account on this machine; needs root.")] = False,
+    config: Annotated[Path | None, option("fairlead.toml: the queues, and the nodes. Default node: this machine.")] = None,
+    home: Home = None,
+    system: Annotated[bool, option("Serve every account on this machine; needs root.", "--system")] = False,
     socket: Annotated[
         Path | None,
-        typer.Option(help="Unix socket to listen on. Default: `socket` in the data folder; with --system, /run/fairlead/socket."),
+        option("Unix socket to listen on. Default: `socket` in the data folder; with --system, /run/fairlead/socket."),
     ] = None,
-    port: Annotated[
-        int | None, typer.Option(help="Also listen on this port of 127.0.0.1; 0 picks a free one.", min=0, max=65535)
-    ] = None,
-    listen: Annotated[str | None, typer.Option(help="Also listen here, for remote users.", metavar="HOST:PORT")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="With --listen: the TLS certificate (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="With --listen: the certificate's key, if in another file.")] = None,
+    port: Annotated[int | None, option("Also listen on this port of 127.0.0.1; 0 picks a free one.", min=0, max=65535)] = None,
+    listen: Annotated[str | None, option("Also listen here, for remote users.", metavar="HOST:PORT")] = None,
+    tls_cert: Annotated[Path | None, option("With --listen: the TLS certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, option("With --listen: the certificate's key, if in another file.")] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="With --listen: allow plain HTTP, which others on the network can read.")
+        bool, option("With --listen: allow plain HTTP, which others on the network can read.", "--insecure")
     ] = False,
-    name: Annotated[list[str], typer.Option(help="With --listen: another host name of this machine; repeatable.")] = [],  # noqa: B006
+    name: Annotated[list[str], option("With --listen: another host name of this machine; repeatable.")] = [],  # noqa: B006
     nodes: Nodes = None,
     mesos: Mesos = None,
     mesos_principals: MesosPrincipals = None,
     drop_node: Annotated[
-        list[str], typer.Option(help="Drop a node that is gone or was renamed; its tasks start again elsewhere. Repeatable.")
+        list[str], option("Drop a node that is gone or was renamed; its tasks start again elsewhere. Repeatable.")
     ] = [],  # noqa: B006
-    engine: Annotated[Engines, typer.Option(help="Where tasks run: on local nodes or in a Ray cluster.")] = "local",
+    engine: Annotated[Engines, option("Where tasks run: on local nodes or in a Ray cluster.")] = "local",
     ray_address: RayAddress = None,
-    try_: TryNodes = None,
     lost_after: LostAfter = 30.0,
 ) -> None:
     """Start the scheduler, in the foreground.
@@ -107,15 +86,15 @@ def up(
         from fairlead.cli.up import UpOptions, run_scheduler  # most of the start-up time
 
         options = UpOptions(
-            config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node, engine, ray_address, try_,
+            config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node, engine, ray_address,
             lost_after, mesos, mesos_principals, nodes,
         )  # fmt: skip
         run_scheduler(options, started)
 
 
 def doctor(
-    home: Annotated[Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")] = None,
-    system: Annotated[bool, typer.Option("--system", help="Check the machine-wide scheduler.")] = False,
+    home: Home = None,
+    system: Annotated[bool, option("Check the machine-wide scheduler.", "--system")] = False,
     as_json: Json = False,
 ) -> None:
     """Check the scheduler and this machine, and suggest remedies.
@@ -170,7 +149,7 @@ def reload() -> None:
 
 
 def queues(
-    shares: Annotated[bool, typer.Option("--shares", help="Show each queue's fair shares instead.")] = False,
+    shares: Annotated[bool, option("Show each queue's fair shares instead.", "--shares")] = False,
     show_all: All = False,
     as_json: Json = False,
 ) -> None:
@@ -214,14 +193,14 @@ def frameworks(as_json: Json = False) -> None:
 def usage(
     by: Annotated[
         str,
-        typer.Option(
-            help="Group by user, queue, job, day or week; several with commas.",
+        option(
+            "Group by user, queue, job, day or week; several with commas.",
             autocompletion=values.some_of(lambda: ("user", "queue", "job", "day", "week")),
         ),
     ] = "user",
-    since: Annotated[str, typer.Option(help="How far back to count, or a date: 12h, 7d, 2026-11-01.")] = "7d",
-    until: Annotated[str | None, typer.Option(help="The end: a date, or how long ago. Default: now.")] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
+    since: Annotated[str, option("How far back to count, or a date: 12h, 7d, 2026-11-01.")] = "7d",
+    until: Annotated[str | None, option("The end: a date, or how long ago. Default: now.")] = None,
+    as_csv: Annotated[bool, option("Print CSV instead of a table.", "--csv")] = False,
     as_json: Json = False,
 ) -> None:
     """Report resource usage by user, queue, job, day or week.
@@ -237,8 +216,8 @@ def usage(
 
 
 def top(
-    interval: Annotated[float, typer.Option(help="Seconds between updates.", min=0.1, max=3600)] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Print the screen once and exit.")] = False,
+    interval: Annotated[float, option("Seconds between updates.", min=0.1, max=3600)] = 1.0,
+    once: Annotated[bool, option("Print the screen once and exit.", "--once")] = False,
 ) -> None:
     """Watch the cluster on a full screen.
 
@@ -252,7 +231,7 @@ def top(
 
 def page(
     print_: Annotated[
-        bool, typer.Option("--print", help="Print the address, and a code to type there, instead of opening a browser.")
+        bool, option("Print the address, and a code to type there, instead of opening a browser.", "--print")
     ] = False,
 ) -> None:
     """Open the scheduler's page in a browser, signed in as you.
@@ -274,9 +253,7 @@ def _silent_nodes(nodes: list[dict[str, Any]], now: bool) -> str:
     return f"no contact with {', '.join(silent)}; {how}"
 
 
-def down(
-    now: Annotated[bool, typer.Option("--now", help="Stop running tasks; they start again with the next `up`.")] = False,
-) -> None:
+def down(now: Annotated[bool, option("Stop running tasks; they start again with the next `up`.", "--now")] = False) -> None:
     """Stop the scheduler after its running tasks have ended. Pending tasks are kept for the next `up`."""
     from fairlead.client.connection import RETRY_SECONDS
     from fairlead.client.service_error import ServiceError

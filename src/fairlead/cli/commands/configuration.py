@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.commands.options import Json
+from fairlead.cli.commands.options import Json, option
 from fairlead.cli.parsing import new_group
 
 import_ = new_group("import", "Convert another system's configuration to fairlead.toml.")
@@ -14,7 +14,7 @@ import_ = new_group("import", "Convert another system's configuration to fairlea
 @import_.command()
 def yarn(
     file: Annotated[Path, typer.Argument(help="YARN's fair-scheduler.xml.")],
-    yarn_site: Annotated[Path | None, typer.Option(help="YARN's yarn-site.xml, for its fair-scheduler settings.")] = None,
+    yarn_site: Annotated[Path | None, option("YARN's yarn-site.xml, for its fair-scheduler settings.")] = None,
 ) -> None:
     """Convert YARN's fair-scheduler.xml to fairlead.toml.
 
@@ -29,13 +29,9 @@ def yarn(
 def mesos(
     state: Annotated[
         str,
-        typer.Option(
-            help="The master's /state: its URL, such as http://master:5050/state, or a file with its answer.", metavar="URL|FILE"
-        ),
+        option("The master's /state: its URL, such as http://master:5050/state, or a file with its answer.", metavar="URL|FILE"),
     ],
-    roles: Annotated[
-        Path | None, typer.Option(help="A file with the answer of /roles, for quota; fetched too if --state is a URL.")
-    ] = None,
+    roles: Annotated[Path | None, option("A file with the answer of /roles, for quota; fetched too if --state is a URL.")] = None,
 ) -> None:
     """Convert a Mesos master's roles, weights and quota to fairlead.toml.
 
@@ -50,7 +46,7 @@ def mesos(
 
 def diff(
     old: Annotated[Path, typer.Argument(help="The current fairlead.toml.")],
-    new: Annotated[Path, typer.Argument(help="The changed one.")],
+    new: Annotated[Path, typer.Argument(help="The changed fairlead.toml.")],
     as_json: Json = False,
 ) -> None:
     """Show who gains or loses from a configuration change.

@@ -1,16 +1,9 @@
 """Commands that check and repair a journal's files. They need no scheduler."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from fairlead.cli.commands.options import Json
+from fairlead.cli.commands.options import Home, Json
 from fairlead.cli.parsing import new_group
 
 journal = new_group("journal", "Check, repair, adopt or roll back a journal.")
-
-Home = Annotated[Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")]
 
 
 @journal.command()

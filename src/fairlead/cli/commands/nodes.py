@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.commands.cluster import refuse_elsewhere
-from fairlead.cli.failure import Failure
+from fairlead.cli.commands.options import Home, option
 from fairlead.cli.parsing import new_group
 from fairlead.cli.scheduler import connect
 from fairlead.plain_text import plain
@@ -16,45 +16,33 @@ node = new_group("node", "Let other machines join, and join with this one.")
 
 UNIT = Path("/etc/systemd/system/fairlead-node.service")
 
-Home = Annotated[Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")]
-
 
 @node.command("token")
 def token(
-    name: Annotated[str, typer.Option(help="The node's name. Default: any new one, by default the host's.")] = "",
-    expires: Annotated[str, typer.Option(help="Lifetime: 10min, 1h.")] = "1h",
+    name: Annotated[str, option("The name that the node must have. Default: any that is new.")] = "",
+    expires: Annotated[str, option("Lifetime: 10min, 1h.")] = "1h",
 ) -> None:
     """Make a token that one machine may join with, once, and print it.
 
     On the machine: fairlead node join HOST TOKEN
     """
-    from fairlead.model.quantity import parse_seconds
+    from fairlead.cli.job_options import seconds
 
-    try:
-        seconds = parse_seconds(expires)
-    except ValueError as error:
-        raise Failure(f"--expires {error}") from None
     with connect() as connection:
-        made = connection.post("/v1/nodes/tokens", {"name": name, "seconds": seconds})
+        made = connection.post("/v1/nodes/tokens", {"name": name, "seconds": seconds("--expires", expires)})
     print(made["token"])
     print(f"fairlead: on the machine: fairlead node join {plain(made['address'])} TOKEN", file=sys.stderr)
 
 
 @node.command("join")
 def join(
-    address: Annotated[str, typer.Argument(help="Where the scheduler takes nodes.", metavar="HOST[:PORT]")],
+    address: Annotated[str, typer.Argument(help="The scheduler's address for nodes.", metavar="HOST[:PORT]")],
     token: Annotated[str | None, typer.Argument(help="The token, or - to read it. A member needs none.", metavar="TOKEN")] = None,
-    name: Annotated[str | None, typer.Option(help="The node's name. Default: the host's.")] = None,
+    name: Annotated[str | None, option("The node's name. Default: the host's.")] = None,
     home: Home = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A file whose [[node]] or `system` says what to share. Default: all of it.")
-    ] = None,
-    any_uid: Annotated[
-        bool, typer.Option("--any-uid", help="Accounts of the same name may have another uid here than there.")
-    ] = False,
-    systemd: Annotated[
-        bool, typer.Option("--systemd", help="Install and start a systemd unit that keeps it a node; needs root.")
-    ] = False,
+    config: Annotated[Path | None, option("A file whose [[node]] or `system` says what to share. Default: all of it.")] = None,
+    any_uid: Annotated[bool, option("Accounts of the same name may have another uid here than there.", "--any-uid")] = False,
+    systemd: Annotated[bool, option("Install and start a systemd unit that keeps it a node; needs root.", "--systemd")] = False,
 ) -> None:
     """Join with this machine: it runs tasks for the scheduler there.
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from fairlead.cli import option_values as values
-from fairlead.cli.commands.options import Json
-from fairlead.cli.failure import Failure
+from fairlead.cli.commands.options import Json, option
 from fairlead.cli.parsing import new_group
 from fairlead.cli.scheduler import connect, print_json
+from fairlead.failure import Failure
 from fairlead.plain_text import plain
 
 token = new_group("token", "Make, list and revoke access tokens for remote users.")
@@ -20,15 +20,12 @@ UNIT = Path("/etc/systemd/system/fairlead.service")
 
 @token.command("new")
 def new_token(
-    user: Annotated[str | None, typer.Option(help="The token's user. Default: you; only root makes tokens for others.")] = None,
-    expires: Annotated[str | None, typer.Option(help="Lifetime: 12h, 90d. Default: no expiry.")] = None,
+    user: Annotated[str | None, option("The token's user. Default: you; only root makes tokens for others.")] = None,
+    expires: Annotated[str | None, option("Lifetime: 12h, 90d. Default: no expiry.")] = None,
     queue: Annotated[
-        list[str],
-        typer.Option(
-            "--queue", "-q", help="Restrict it to this queue and those below; repeatable.", autocompletion=values.queues
-        ),
+        list[str], option("Restrict it to this queue and those below; repeatable.", "--queue", "-q", autocompletion=values.queues)
     ] = [],  # noqa: B006
-    read_only: Annotated[bool, typer.Option("--read-only", help="Allow reading only.")] = False,
+    read_only: Annotated[bool, option("Allow reading only.", "--read-only")] = False,
     as_json: Json = False,
 ) -> None:
     """Make a token, and print it.
@@ -37,13 +34,9 @@ def new_token(
 
     Example: fairlead token new --user alice --expires 90d
     """
-    from fairlead.model.quantity import parse_seconds
+    from fairlead.cli.job_options import seconds
 
-    try:
-        seconds = None if expires is None else parse_seconds(expires)
-    except ValueError as error:
-        raise Failure(f"--expires {error}") from None
-    body = {"user": user, "seconds": seconds, "queues": queue or None, "read_only": read_only}
+    body = {"user": user, "seconds": seconds("--expires", expires), "queues": queue or None, "read_only": read_only}
     with connect() as connection:
         made = connection.post("/v1/tokens", body)
     print_json(made) if as_json else print(made["token"])
@@ -72,12 +65,12 @@ def revoke_token(
 
 
 def log(
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Only this user's actions.")] = None,
+    user: Annotated[str | None, option("Only this user's actions.", "--user", "-u")] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="Only about this queue and those below.", autocompletion=values.queues)
+        str | None, option("Only about this queue and those below.", "--queue", "-q", autocompletion=values.queues)
     ] = None,
-    since: Annotated[str | None, typer.Option(help="How far back: 30min, 2h, 7d.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Show at most N entries, the newest.", min=1, max=10_000)] = 100,
+    since: Annotated[str | None, option("How far back: 30min, 2h, 7d.")] = None,
+    limit: Annotated[int, option("Show at most N entries, the newest.", "--limit", "-n", min=1, max=10_000)] = 100,
     as_json: Json = False,
 ) -> None:
     """Show the audit log: who did what, newest last. Refused requests are included.
@@ -86,13 +79,10 @@ def log(
     """
     import time
 
+    from fairlead.cli.job_options import seconds
     from fairlead.cli.tables import log_table, show
-    from fairlead.model.quantity import parse_seconds
 
-    try:
-        began = 0.0 if since is None else max(0.0, time.time() - parse_seconds(since))
-    except ValueError as error:
-        raise Failure(f"--since {error}") from None
+    began = 0.0 if since is None else max(0.0, time.time() - (seconds("--since", since) or 0.0))
     entries: list[dict[str, Any]] = []
     before = None
     with connect() as connection:
@@ -110,12 +100,12 @@ def log(
 
 @service.command("install")
 def install(
-    config: Annotated[Path, typer.Option(help="The service's fairlead.toml.")] = Path("/etc/fairlead.toml"),
-    listen: Annotated[str | None, typer.Option(help="As for `fairlead up`.", metavar="HOST:PORT")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="As for `fairlead up`.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="As for `fairlead up`.")] = None,
-    name: Annotated[list[str], typer.Option(help="As for `fairlead up`; repeatable.")] = [],  # noqa: B006
-    nodes: Annotated[str | None, typer.Option(help="As for `fairlead up`.", metavar="HOST[:PORT]")] = None,
+    config: Annotated[Path, option("The service's fairlead.toml.")] = Path("/etc/fairlead.toml"),
+    listen: Annotated[str | None, option("As for `fairlead up`.", metavar="HOST:PORT")] = None,
+    tls_cert: Annotated[Path | None, option("As for `fairlead up`.")] = None,
+    tls_key: Annotated[Path | None, option("As for `fairlead up`.")] = None,
+    name: Annotated[list[str], option("As for `fairlead up`; repeatable.")] = [],  # noqa: B006
+    nodes: Annotated[str | None, option("As for `fairlead up`.", metavar="HOST[:PORT]")] = None,
 ) -> None:
     """Install and start the systemd unit; needs root.
 

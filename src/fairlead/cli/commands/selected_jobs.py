@@ -3,33 +3,38 @@
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from fairlead.cli import option_values as values
-from fairlead.cli.commands.options import Json
-from fairlead.cli.failure import Failure
+from fairlead.cli.commands.options import Json, job_argument, option
 from fairlead.cli.scheduler import connect, print_json
-from fairlead.cli.selection import Selection, chosen_jobs, print_changed, selected_jobs, selecting, task_places
+from fairlead.cli.selection import (
+    PART,
+    TASK,
+    Selection,
+    chosen_jobs,
+    place_of,
+    print_changed,
+    selected_jobs,
+    selecting,
+    task_places,
+)
+from fairlead.failure import Failure
 from fairlead.plain_text import plain
 
 MOST_EXPLAINED = 10
 """Jobs of which `wait` says how they ended, at most."""
 
 
-def _argument(said: str, metavar: str = "JOB") -> Any:
-    return typer.Argument(help=said, metavar=metavar, autocompletion=values.jobs, show_default=False)
-
-
-Jobs = Annotated[list[str] | None, _argument("The jobs' numbers.")]
+Jobs = Annotated[list[str] | None, job_argument("The jobs' numbers.")]
 
 
 @selecting
 def jobs(
     selection: Selection,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="List at most N jobs.", min=1, max=10_000)] = 30,
-    long: Annotated[bool, typer.Option("--long", "-l", help="Also show users, CPU time and peak memory.")] = False,
+    limit: Annotated[int, option("List at most N jobs.", "--limit", "-n", min=1, max=10_000)] = 30,
+    long: Annotated[bool, option("Also show users, CPU time and peak memory.", "--long", "-l")] = False,
     as_json: Json = False,
 ) -> None:
     """List the newest jobs, newest first."""
@@ -52,37 +57,32 @@ def jobs(
 def logs(
     selection: Selection,
     jobs: Annotated[
-        list[str] | None, _argument("The job's number; add .INDEX for a task other than the first.", "JOB[.INDEX]")
+        list[str] | None, job_argument("The job's number; add .INDEX for a task other than the first.", "JOB[.INDEX]")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the tasks end.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", help="Only the last N lines of each stream.", min=0)] = None,
-    every: Annotated[bool, typer.Option("--all", help="Print the output of all tasks, each line after its task.")] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="Likewise, of the failed tasks.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it all to this file instead.", metavar="FILE")
-    ] = None,
+    follow: Annotated[bool, option("Follow the output until the tasks end.", "--follow", "-f")] = False,
+    tail: Annotated[int | None, option("Only the last N lines of each stream.", "--tail", min=0)] = None,
+    every: Annotated[bool, option("Print the output of all tasks, each line after its task.", "--all")] = False,
+    failed: Annotated[bool, option("Print the output of all failed tasks.", "--failed")] = False,
+    output: Annotated[Path | None, option("Write it all to this file instead.", "--output", "-o", metavar="FILE")] = None,
 ) -> None:
     """Print the output of tasks. Their standard output and standard error go to this command's."""
-    from fairlead.cli.many_outputs import copy_all
-    from fairlead.cli.output import TaskOutput, targets_of
+    from fairlead.cli.output import TaskOutput, copy_all, targets_of
 
     words = jobs or []
-    for word in words:
-        if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{0,15})?", word):
-            raise Failure(f"{word!r} is no task: write JOB or JOB.INDEX, such as 12 or 12.3")
     together = every or failed or bool(selection) or len(words) > 1
-    if together and (wrong := [word for word in words if "." in word]):
+    if together and (wrong := [word for word in words if re.fullmatch(f"{TASK}|{PART}", word) and "." in word]):
         raise Failure(f"{wrong[0]}: with --all, --failed or several jobs, name whole jobs: omit .{wrong[0].partition('.')[2]}")
     with connect() as connection, targets_of(output) as targets:
         if together or not words:
             copy_all(connection, chosen_jobs(connection, "logs of", words, selection), targets, failed, follow, tail)
             return
-        number, _, index = words[0].partition(".")
-        (place,) = task_places(connection, int(number), [(int(index), int(index))]) if index else (0,)
-        task = TaskOutput(connection, int(number), place, targets)
-        if tail is not None:
+        word, *part = re.split("[@,-]", words[0]) if re.fullmatch(PART, words[0]) else words
+        task = TaskOutput(connection, *place_of(connection, word), targets)
+        if part:
+            task.print_part(*map(int, part))
+        elif tail is not None:
             task.print_tail(tail)
-        if tail is None or follow:
+        if not part and (tail is None or follow):
             task.copy(follow)
 
 
@@ -90,7 +90,7 @@ def logs(
 def cancel(
     selection: Selection,
     jobs: Annotated[
-        list[str] | None, _argument("Jobs, tasks or ranges of tasks: 12, 12.3, 12.0-9.", "JOB[.INDEX[-INDEX]]")
+        list[str] | None, job_argument("Jobs, tasks or ranges of tasks: 12, 12.3, 12.0-9.", "JOB[.INDEX[-INDEX]]")
     ] = None,
 ) -> None:
     """Cancel jobs, some tasks of a job, or all jobs of a queue, name or group.
@@ -123,7 +123,7 @@ def cancel(
 def wait(
     selection: Selection,
     jobs: Jobs = None,
-    timeout: Annotated[str | None, typer.Option(help="Give up after this time, with exit status 124: 90, 30s, 5min, 2h.")] = None,
+    timeout: Annotated[str | None, option("Give up after this time, with exit status 124: 90, 30s, 5min, 2h.")] = None,
 ) -> None:
     """Wait until jobs have ended. Exit status 0 if all their tasks succeeded, otherwise 1."""
     from fairlead.cli.job_options import seconds
@@ -137,7 +137,8 @@ def wait(
     wrong = [job for job in ended if job["status"] != "succeeded"]
     for job in wrong[:MOST_EXPLAINED]:
         failed = f": {job['failed']} of {job['tasks']} tasks failed" if job["failed"] and job["tasks"] > 1 else ""
-        print(f"fairlead: job {job['id']} {job['status']}{failed}: see fairlead job {job['id']}", file=sys.stderr)
+        see = "why" if job["status"] == "cancelled" else "job"
+        print(f"fairlead: job {job['id']} {job['status']}{failed}: see fairlead {see} {job['id']}", file=sys.stderr)
     if len(wrong) > MOST_EXPLAINED:
         print(f"fairlead: and {len(wrong) - MOST_EXPLAINED} more", file=sys.stderr)
     raise typer.Exit(1 if wrong else 0)
@@ -172,7 +173,7 @@ def _change(verb: str, words: list[str], selection: Selection, done: tuple[str, 
 def rerun(
     selection: Selection,
     jobs: Jobs = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only the failed tasks, with their original indices.")] = False,
+    failed: Annotated[bool, option("Only the failed tasks, with their original indices.", "--failed")] = False,
 ) -> None:
     """Submit jobs again and print the new jobs' numbers."""
     if selection and failed:
@@ -192,7 +193,9 @@ def _tasks(words: list[str]) -> tuple[list[int], dict[int, list[tuple[int, int]]
     for word in words:
         match = re.fullmatch(r"([0-9]{1,15})(?:\.([0-9]{1,7})(?:-([0-9]{1,7}))?)?", word)
         if match is None or (match[3] and int(match[3]) < int(match[2])):
-            raise Failure(f"{word!r} is no job: write JOB, JOB.INDEX or JOB.FIRST-LAST, such as 12, 12.3 or 12.0-9")
+            raise Failure(
+                f"{word!r} is no job: write JOB, JOB.INDEX or JOB.FIRST-LAST, such as 12, 12.3 or 12.0-9, or --name NAME"
+            )
         if match[2] is None:
             whole.append(int(match[1]))
         else:

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fairlead.cli import option_values as values
-from fairlead.cli.commands.options import Json, Report, of_policies
+from fairlead.cli.commands.options import Json, Report, of_policies, option
 
 ENGINES, KINDS = ("local", "ray"), ("openb", "swim", "swf", "table", "sacct", "yarn", "journal")
 SIMULATED = (
@@ -15,64 +15,59 @@ SIMULATED = (
     "Default: as configured, or drf."
 )
 
-
-def _option(text: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, **more)
-
-
 Trace = Annotated[Path, typer.Argument(help="The trace: a CSV or Parquet table, SWF, sacct -P, YARN, openb, SWIM, or a journal.")]
 Format = Annotated[
     str | None,
-    _option(f"{', '.join(KINDS[:-1])} or journal. Default: by the file name.", "--format", autocompletion=values.one_of(*KINDS)),
+    option(f"{', '.join(KINDS[:-1])} or journal. Default: by the file name.", "--format", autocompletion=values.one_of(*KINDS)),
 ]
 Columns = Annotated[
-    Path | None, _option("Which columns a table of another system has: a TOML file, or google, alibaba, azure or philly.")
+    Path | None, option("Which columns a table of another system has: a TOML file, or google, alibaba, azure or philly.")
 ]
-SkipBad = Annotated[bool, _option("Skip invalid rows, and count them.", "--skip-bad")]
-From = Annotated[str, _option("Only jobs submitted at or after this trace time, such as 6h.", "--from")]
-To = Annotated[str, _option("Only jobs submitted before this trace time, such as 12h.", "--to")]
-Config = Annotated[Path | None, _option("Simulate under this fairlead.toml: its queues, settings and machines.")]
-Configs = Annotated[str, _option("Simulate under these fairlead.toml files, separated by commas.", metavar="FILES")]
+SkipBad = Annotated[bool, option("Skip invalid rows, and count them.", "--skip-bad")]
+From = Annotated[str, option("Only jobs submitted at or after this trace time, such as 6h.", "--from")]
+To = Annotated[str, option("Only jobs submitted before this trace time, such as 12h.", "--to")]
+Config = Annotated[Path | None, option("Simulate under this fairlead.toml: its queues, settings and machines.")]
+Configs = Annotated[str, option("Simulate under these fairlead.toml files, separated by commas.", metavar="FILES")]
 Set = Annotated[
     list[str] | None,
-    _option(
-        "Change a key of the configuration, such as scheduler.reserve_after=60 or queue.lab/ml.weight=2. Repeatable.",
+    option(
+        "Change a key of the configuration, such as scheduler.idle_budget=0.05 or queue.lab/ml.weight=2. Repeatable.",
         "--set",
         metavar="KEY=VALUE",
     ),
 ]
 Revoke = Annotated[
     str,
-    _option(
+    option(
         "Preempt tasks for guarantees and fair shares: on, off, or on,off to compare. Default: as configured.",
         autocompletion=values.some_of(lambda: ("on", "off")),
     ),
 ]
-WarmUp = Annotated[str, _option("Simulate this time, such as 1h, before anything is measured. Default: 0.")]
-Seeds = Annotated[str, _option("Seeds of all that is drawn, separated by commas; means of several have confidence intervals.")]
-Offers = Annotated[str, _option("Run again with the jobs of these queues launched through offers: queue names, or all.")]
+WarmUp = Annotated[str, option("Simulate this time, such as 1h, before anything is measured. Default: 0.")]
+Seeds = Annotated[str, option("Random seeds, separated by commas; means of several have confidence intervals.")]
+Offers = Annotated[str, option("Run again with the jobs of these queues launched through offers: queue names, or all.")]
 Framework = Annotated[
-    str, _option("How frameworks answer offers: hold, refuse, timeout (TIME), most (25%), hoard. Default: hold=1s,refuse=5s.")
+    str, option("How frameworks answer offers: hold, refuse, timeout (TIME), most (25%), hoard. Default: hold=1s,refuse=5s.")
 ]
-Nodes = Annotated[int, _option("Use N identical machines instead of the trace's or the configuration's.", min=0, max=1_000_000)]
-Sizes = Annotated[str, _option("Numbers of identical machines, separated by commas; 0: the trace's.")]
-OneNode = Annotated[str, _option("Capacity of each of --nodes.")]
-History = Annotated[str, _option("Half-life of past usage, such as 7d, or none. Default: that of --config, or 1d.")]
-Histories = Annotated[str, _option("Half-lives of past usage, such as 1d,none. Default: that of --config, or 1d.")]
-Speed = Annotated[float, _option("Multiply the arrival rate of jobs.", min=1e-6, max=1e6)]
-Speeds = Annotated[str, _option("Multipliers of the arrival rate, separated by commas.")]
-Scale = Annotated[float, _option("Multiply the number of jobs.", min=1e-6, max=1000)]
-Scales = Annotated[str, _option("Multipliers of the number of jobs, separated by commas.")]
-Tables = Annotated[Path | None, _option("Write jobs.parquet and moments.parquet into this folder.")]
-Results = Annotated[Path, _option("Folder for the results; existing ones are not computed again.")]
+Nodes = Annotated[int, option("Use N identical machines instead of the trace's or the configuration's.", min=0, max=1_000_000)]
+Sizes = Annotated[str, option("Numbers of identical machines, separated by commas; 0: the trace's.")]
+OneNode = Annotated[str, option("Capacity of each of --nodes.")]
+History = Annotated[str, option("Half-life of past usage, such as 7d, or none. Default: that of --config, or 1d.")]
+Histories = Annotated[str, option("Half-lives of past usage, such as 1d,none. Default: that of --config, or 1d.")]
+Speed = Annotated[float, option("Multiply the arrival rate of jobs.", min=1e-6, max=1e6)]
+Speeds = Annotated[str, option("Multipliers of the arrival rate, separated by commas.")]
+Scale = Annotated[float, option("Multiply the number of jobs.", min=1e-6, max=1000)]
+Scales = Annotated[str, option("Multipliers of the number of jobs, separated by commas.")]
+Tables = Annotated[Path | None, option("Write jobs.parquet and moments.parquet into this folder.")]
+Results = Annotated[Path, option("Folder for the results; existing ones are not computed again.")]
 Engine = Annotated[
     str,
-    _option(
+    option(
         "Where to run: on all cores of this machine (local), or in the Ray cluster of RAY_ADDRESS (ray).",
         autocompletion=values.one_of(*ENGINES),
     ),
 ]
-Workers = Annotated[int | None, _option("Processes on this machine.", min=1, max=1024)]
+Workers = Annotated[int | None, option("Processes on this machine.", min=1, max=1024)]
 Policies = Annotated[str, of_policies(SIMULATED, values.all_policies)]
 SweptPolicies = Annotated[
     str, of_policies("One or more, separated by commas. Default: as configured, or drf.", values.all_policies)

@@ -25,10 +25,7 @@ MOST_UNREAD = 2**20
 class CardWatch:
     """Runs that process while a scheduler wants to know, and hands on what it prints. For the supervisor.
 
-    Parameters
-    ----------
-    report : callable
-        Called with each list of cards.
+    report : called with each list of cards
     """
 
     command = (sys.executable, "-I", "-m", "fairlead.engines.local.card_use")
@@ -41,7 +38,10 @@ class CardWatch:
         """Start to measure, unless that goes on already."""
         if self._pipe >= 0:
             return
-        read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return
         try:
             os.set_blocking(write, True)
             given = [(os.POSIX_SPAWN_DUP2, write, 1), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]

@@ -9,21 +9,21 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.engines.local.proc import with_spare
+from fairlead.engines.local.proc import unless_missing, with_spare
 
 PERIOD = 100_000  # microseconds
 ROUNDS = 100
+MOST_IDLE = 64
 
 
 @dataclass(frozen=True)
 class Hierarchy:
     """A mounted hierarchy, our folder in it, and what it can limit.
 
-    home : the cgroup of this process, if it can enter a group and return at no cost; else None.
+    back : two files, open to write, by which a thread returns to our own cgroup, or else to our folder; none if it cannot.
     swap : whether it limits memory together with swap.
     counts : whether a v1 hierarchy accounts CPU time.
     """
@@ -32,17 +32,24 @@ class Hierarchy:
     version: int
     memory: bool
     cpu: bool
-    home: Path | None = None
+    back: tuple[int, ...] = ()
     swap: bool = False
     counts: bool = False
+
+    def is_reused(self) -> bool:
+        """Return whether its empty groups are kept for later tasks."""
+        return self.version == 1 and not self.memory
 
 
 class Group:
     """The cgroup of one task: a folder per hierarchy."""
 
-    def __init__(self, folders: list[tuple[Hierarchy, str]]) -> None:
-        self._folders = folders
-        self._exceeded = False  # it used more memory than the limit when the limit was set
+    def __init__(self, folders: list[tuple[Hierarchy, str]], idle: "Idle | None" = None, quota: int = -1) -> None:
+        self._folders, self._idle, self._quota = folders, idle, quota
+        self._ran_out = False  # of memory; also if it used more than the limit when the limit was set
+        self._used = 0, 0
+        self.born_in = folders[0][1] if [h.version for h, _ in folders] == [2] else ""  # where a process can be born
+        self.back = sum((hierarchy.back for hierarchy, _ in folders), ()) if all(h.back for h, _ in folders) else ()
 
     def limit(self, memory: int, milli_cpu: int) -> None:
         """Limit memory (bytes, never lowered) and CPU (millicores); 0 means no limit."""
@@ -50,60 +57,56 @@ class Group:
             if h.memory and memory:
                 if h.version == 2:
                     _write(f"{folder}/memory.max", str(memory))
-                    with contextlib.suppress(OSError):
+                    with unless_missing():
                         _write(f"{folder}/memory.swap.max", "0")
                         _write(f"{folder}/memory.oom.group", "1")
                 else:
-                    with contextlib.suppress(OSError):  # no limit yet, or a lower one
+                    with unless_missing():  # no limit yet, or a lower one
                         if h.swap:
                             _write(f"{folder}/memory.memsw.limit_in_bytes", str(memory))
                     _write(f"{folder}/memory.limit_in_bytes", str(memory))
-                    with contextlib.suppress(OSError):
+                    with unless_missing():
                         if h.swap:
                             _write(f"{folder}/memory.memsw.limit_in_bytes", str(memory))
-            if h.cpu and milli_cpu:
-                quota = max(1000, milli_cpu * PERIOD // 1000)
+            quota = max(1000, milli_cpu * PERIOD // 1000) if milli_cpu else -1
+            if h.cpu and quota != self._quota:
                 if h.version == 2:
-                    _write(f"{folder}/cpu.max", f"{quota} {PERIOD}")
+                    _write(f"{folder}/cpu.max", f"{quota if milli_cpu else 'max'} {PERIOD}")
                 else:
                     _write(f"{folder}/cpu.cfs_quota_us", str(quota))
+                self._quota = quota
 
     def limit_running(self, memory: int, milli_cpu: int) -> None:
-        """Limit a group that has processes. Kill them if the limit cannot be set; as out of memory, if they use more already."""
+        """Limit a group that has processes. Kill them if the limit cannot be set; as out of memory, if they use more already.
+
+        A process that is being spawned uses our memory, so it has no limit yet. Raises OSError if a descriptor is missing.
+        """
         try:
             self.limit(memory, milli_cpu)
         except OSError as error:
-            self._exceeded = error.errno == errno.EBUSY
+            with unless_missing():
+                raise
+            self._ran_out = error.errno == errno.EBUSY
             self.kill()
 
-    def join(self) -> None:
-        """Move the calling process, which has one thread, into the group."""
-        for hierarchy, folder in self._folders:
-            # With v1, `tasks` moves a thread at once; `cgroup.procs` waits until no process on the machine forks.
-            _write(f"{folder}/{'tasks' if hierarchy.version == 1 else 'cgroup.procs'}", "0")
+    def ways_in(self) -> list[str]:
+        """Return the files by which a process with one thread joins: it writes 0 to each. With v1, so does a thread of several.
 
-    def can_be_entered(self) -> bool:
-        """Return whether this process can enter the group and return at no cost."""
-        return all(hierarchy.home is not None for hierarchy, _ in self._folders)
-
-    @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
-        """Be in the group, so that a process spawned meanwhile starts in it. It has no limits yet, as they would apply to us.
-
-        The ways back are opened first: afterwards there may be no free descriptor.
+        With v1, `tasks` moves a thread at once; `cgroup.procs` waits until no process on the machine forks.
         """
-        with contextlib.ExitStack() as back:
-            for hierarchy, _ in self._folders:
-                back.enter_context(_way_back(hierarchy))
-            self.join()
-            yield
+        return [f"{folder}/{'tasks' if hierarchy.version == 1 else 'cgroup.procs'}" for hierarchy, folder in self._folders]
+
+    def join(self) -> None:
+        """Move the calling process into the group."""
+        for name in self.ways_in():
+            _write(name, "0")
 
     def pids(self) -> set[int]:
         """Return the processes in it now."""
         found: set[int] = set()
         for _, folder in self._folders:
             found.update(map(int, _read_or_empty(f"{folder}/cgroup.procs").split()))
-        return found
+        return found - {os.getpid()}  # a thread of ours that could not return
 
     def kill(self) -> None:
         """Send SIGKILL to every process in it.
@@ -126,37 +129,39 @@ class Group:
 
     def ran_out_of_memory(self) -> bool:
         """Return whether the kernel OOM-killed a process in it."""
-        if self._exceeded:
-            return True
         for hierarchy, folder in self._folders:
-            if hierarchy.memory:
+            if hierarchy.memory and not self._ran_out:
                 name = "memory.events" if hierarchy.version == 2 else "memory.oom_control"
                 for line in _read_or_empty(f"{folder}/{name}").splitlines():
                     key, _, value = line.partition(" ")
-                    if key == "oom_kill" and int(value):
-                        return True
-        return False
+                    self._ran_out |= key == "oom_kill" and int(value) > 0
+        return self._ran_out
 
     def used(self) -> tuple[int, int]:
-        """Return the CPU time in milliseconds and the peak memory in bytes; 0 if unknown."""
-        cpu = peak = 0
+        """Return the CPU time in milliseconds and the peak memory in bytes; 0 if unknown. Once it is removed, as it was then."""
+        cpu, peak = self._used
         for hierarchy, folder in self._folders:
             if hierarchy.version == 2:
                 lines = dict(line.split() for line in _read_or_empty(f"{folder}/cpu.stat").splitlines())
-                cpu = cpu or int(lines.get("usage_usec", 0)) // 1000
-                peak = peak or int(_read_or_empty(f"{folder}/memory.peak") or 0)
+                cpu = max(cpu, int(lines.get("usage_usec", 0)) // 1000)
+                peak = max(peak, int(_read_or_empty(f"{folder}/memory.peak") or 0))
             else:
                 if hierarchy.counts:
-                    cpu = int(_read_or_empty(f"{folder}/cpuacct.usage") or 0) // 1_000_000
+                    cpu = max(cpu, int(_read_or_empty(f"{folder}/cpuacct.usage") or 0) // 1_000_000)
                 if hierarchy.memory:
-                    peak = int(_read_or_empty(f"{folder}/memory.max_usage_in_bytes") or 0)
+                    peak = max(peak, int(_read_or_empty(f"{folder}/memory.max_usage_in_bytes") or 0))
         return cpu, peak
 
     def remove(self) -> bool:
-        """Remove it if it is empty. Return whether it is gone."""
+        """Remove it if it is empty, and if what it used can be read, which stays known. Return whether it is gone."""
+        try:
+            self._used, _ = self.used(), self.ran_out_of_memory()
+        except OSError:  # no descriptor
+            return False
         for place in list(self._folders):
             try:
-                os.rmdir(place[1])
+                if self._idle is None or not self._idle.keep(*place, self._quota):
+                    os.rmdir(place[1])
             except FileNotFoundError:
                 pass
             except OSError:  # not empty
@@ -165,38 +170,75 @@ class Group:
         return not self._folders
 
 
+class Idle:
+    """Empty groups that limit CPU alone, for the next tasks: making and removing one costs as much as starting a process.
+
+    Those that limit memory are not reused, because what their files have in the page cache stays charged to them.
+    """
+
+    def __init__(self) -> None:
+        self._there: list[tuple[Hierarchy, str, int]] = []
+
+    def keep(self, hierarchy: Hierarchy, folder: str, quota: int) -> bool:
+        """Keep a group; return False if it is to be removed. Raises FileNotFoundError, or BlockingIOError if it is not empty."""
+        if not hierarchy.is_reused() or len(self._there) >= MOST_IDLE:
+            return False
+        if _read(f"{folder}/tasks"):
+            raise BlockingIOError
+        self._there.append((hierarchy, folder, quota))
+        return True
+
+    def take(self, hierarchy: Hierarchy) -> tuple[str, int] | None:
+        """Return the folder of a group, and its quota; None if there is none."""
+        while self._there and self._there[-1][0] is hierarchy:
+            _, folder, quota = self._there[-1]
+            if hierarchy.counts:
+                with unless_missing():  # somebody removed it
+                    _write(f"{folder}/cpuacct.usage", "0")
+            self._there.pop()
+            if os.access(folder, os.F_OK):
+                return folder, quota
+        return None
+
+
 class Cgroups:
     """The cgroups of one supervisor.
 
-    Attributes
-    ----------
-    limits_memory, limits_cpu : bool
-        What can be limited here.
+    limits_memory, limits_cpu : what can be limited here
     """
 
     def __init__(self, hierarchies: list[Hierarchy]) -> None:
         self._hierarchies = hierarchies
         self._ended: list[Group] = []  # to be removed when empty
+        self._idle, self._made = Idle(), 0
         self.limits_memory = any(h.memory for h in hierarchies)
         self.limits_cpu = any(h.cpu for h in hierarchies)
 
     def create(self, name: str) -> Group:
-        """Make a group without limits."""
-        folders = []
+        """Make a group without limits.
+
+        A folder that later tasks may get has a number, too: a start that is tried again under its name may find it in use.
+        """
+        folders, quota = [], -1
+        self._made += 1
         for h in self._hierarchies:
-            folder = f"{h.base}/{name}"
+            folder = f"{h.base}/{name}-{self._made}" if h.is_reused() else f"{h.base}/{name}"
+            if (idle := self._idle.take(h)) is not None:
+                folder, quota = idle
+                folders.append((h, folder))
+                continue
             try:
                 _make(folder)
             except FileNotFoundError:  # somebody removed our folder
                 _make_base(h.base, h.version)
                 _make(folder)
             folders.append((h, folder))
-        return Group(folders)
+        return Group(folders, self._idle, quota)
 
     def leftovers(self) -> list[Group]:
         """Return the groups that the last supervisor left."""
         bases = [h.base for h in self._hierarchies if h.base.is_dir()]
-        names = {f.name for base in bases for f in base.iterdir() if f.is_dir()}
+        names = {name for base in bases for name in with_spare(os.listdir, base) if (base / name).is_dir()}
         return [Group([(h, f"{h.base}/{n}") for h in self._hierarchies if (h.base / n).is_dir()]) for n in sorted(names)]
 
     def remove_when_empty(self, group: Group) -> None:
@@ -226,10 +268,7 @@ class Cgroups:
 def find(name: str) -> Cgroups | None:
     """Find by trial what this process may use. Return None if it can make no groups.
 
-    Parameters
-    ----------
-    name : str
-        Name of our folder in each hierarchy.
+    name : name of our folder in each hierarchy
     """
     mounts: list[tuple[Path, str, set[str]]] = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -279,8 +318,8 @@ def _try(base: Path, kind: str, controller: str, options: set[str], own: Path) -
                 swap = (probe / "memory.memsw.limit_in_bytes").exists()
         _can_be_joined(probe)
         _remove_probe(probe)
-        home = own if version == 1 and _is_home(own) else None
-        return Hierarchy(base, version, memory, cpu, home, swap, counts)
+        back = _ways_back(own, base) if version == 1 else ()
+        return Hierarchy(base, version, memory, cpu, back, swap, counts)
     except OSError:
         _remove_probe(probe)
         with contextlib.suppress(OSError):
@@ -288,29 +327,12 @@ def _try(base: Path, kind: str, controller: str, options: set[str], own: Path) -
         return None
 
 
-def _is_home(place: Path) -> bool:
-    """Return whether this process is in it and may return to it."""
-    try:
-        return os.access(place / "tasks", os.W_OK) and str(os.getpid()) in (place / "tasks").read_text().split()
-    except OSError:
-        return False
-
-
-@contextlib.contextmanager
-def _way_back(hierarchy: Hierarchy) -> Iterator[None]:
-    """Return to `home` at the end; to `base` if somebody removed `home` meanwhile."""
-    with contextlib.ExitStack() as files:
-        ways = []
-        for folder in (hierarchy.home, hierarchy.base):
-            ways.append(os.open(f"{folder}/tasks", os.O_WRONLY | os.O_CLOEXEC))
-            files.callback(os.close, ways[-1])
-        try:
-            yield
-        finally:
-            try:
-                os.write(ways[0], b"0")
-            except OSError:
-                os.write(ways[1], b"0")
+def _ways_back(own: Path, base: Path) -> tuple[int, ...]:
+    """Return descriptors by which a thread returns to `own`, or to `base` if somebody removed it; none if we are not in it."""
+    with contextlib.suppress(OSError):  # it cannot be written
+        if str(os.getpid()) in (own / "tasks").read_text().split():
+            return tuple(os.open(folder / "tasks", os.O_WRONLY | os.O_CLOEXEC) for folder in (own, base))
+    return ()
 
 
 def _make(folder: str) -> None:
@@ -351,31 +373,23 @@ def _can_be_joined(folder: Path) -> None:
         raise PermissionError(f"{folder} cannot be joined")
 
 
-@contextlib.contextmanager
-def _unless_missing() -> Iterator[None]:
-    """Suppress errors of missing files, but not those of missing resources: these do not mean that the file is absent."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-            raise
-
-
 def _read(path: str) -> str:
     return with_spare(_read_at_once, path).decode()
 
 
 def _read_at_once(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd, found = os.open(path, os.O_RDONLY | os.O_CLOEXEC), b""
     try:
-        return os.read(fd, 1 << 20)
+        while piece := os.read(fd, 1 << 16):  # a larger buffer is mapped for each read
+            found += piece
     finally:
         os.close(fd)
+    return found
 
 
 def _read_or_empty(path: str) -> str:
     """Return a file's content; empty if there is no such file."""
-    with _unless_missing():
+    with unless_missing():
         return _read(path)
     return ""
 

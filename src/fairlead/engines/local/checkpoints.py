@@ -3,15 +3,11 @@
 They are in the supervisor's folder `checkpoints`. Where tasks run as people, that is a link to a folder that people may enter.
 A task owns its pipe. A pipe stores nothing on that disk, cannot be executed, leased or enlarged, and our end never blocks. What
 is written to it is discarded.
-
-Creating and removing a pipe costs more than starting a process, because the file system searches for a free inode. So pipes of
-tasks that run as the supervisor's user are reused under other names.
 """
 
 import contextlib
 import hashlib
 import os
-import stat
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,9 +19,6 @@ VARIABLE = "FAIRLEAD_CHECKPOINT"
 """Environment variable of a task: the path of its pipe."""
 MOST_READ = 2**16
 """Bytes discarded per check, so that a task that writes forever does not block us."""
-IDLE = "idle."
-"""Prefix of the names of unused pipes."""
-MOST_IDLE = 64
 _OUR_END = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -35,22 +28,11 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = os.path.realpath(folder / "checkpoints")
         self._open: dict[Task, int] = {}
-        self._ours: set[Task] = set()  # their pipes may be reused
-        self._idle: list[tuple[str, int]] = []
-        self._made = 0
-        with contextlib.suppress(OSError):  # no such folder yet
-            for name in os.listdir(self._folder):
-                if name.startswith(IDLE):  # left by the last supervisor
-                    os.unlink(os.path.join(self._folder, name))
 
     def make(self, task: Task, person: Person | None) -> str:
         """Make a pipe that only this task may touch. Return its path."""
         self.remove([task])
         path = self._path(task)
-        if person is None:
-            self._ours.add(task)
-            if self._take_idle(task, path):
-                return path
         try:
             os.mkfifo(path, 0o600)
         except FileNotFoundError:  # somebody removed the folder
@@ -61,46 +43,6 @@ class Checkpoints:
         if person is not None:
             os.fchown(fd, person.uid, -1)
         return path
-
-    def _take_idle(self, task: Task, path: str) -> bool:
-        """Reuse an idle pipe, if there is one."""
-        while self._idle:
-            idle, fd = self._idle.pop()
-            try:
-                os.rename(idle, path)
-                os.utime(fd, (0, 0))
-            except OSError:  # somebody removed it
-                os.close(fd)
-                continue
-            self._open[task] = fd
-            return True
-        return False
-
-    def _keep(self, task: Task, fd: int) -> bool:
-        """Keep a pipe for reuse if it is unchanged and empty. Return whether it was kept."""
-        if task not in self._ours or len(self._idle) >= MOST_IDLE:
-            return False
-        idle = os.path.join(self._folder, f"{IDLE}{self._made}")
-        try:
-            there, own = os.lstat(self._path(task)), os.fstat(fd)
-            if (there.st_ino, there.st_dev) != (own.st_ino, own.st_dev) or own.st_mode != stat.S_IFIFO | 0o600:
-                return False
-            if len(os.read(fd, MOST_READ)) == MOST_READ:
-                return False
-            os.rename(self._path(task), idle)
-        except OSError:  # BlockingIOError: a process has it open to write
-            return False
-        self._made += 1
-        self._idle.append((idle, fd))
-        return True
-
-    def drop_idle(self) -> None:
-        """Remove idle pipes."""
-        for idle, fd in self._idle:
-            os.close(fd)
-            with contextlib.suppress(OSError):
-                os.unlink(idle)
-        self._idle = []
 
     def age(self, task: Task) -> int | None:
         """Return the age of a task's checkpoint in milliseconds; None if it reported none since the last call."""
@@ -118,12 +60,7 @@ class Checkpoints:
     def remove(self, tasks: Iterable[Task]) -> None:
         """Remove the pipes of ended tasks."""
         for task in tasks:
-            fd = self._open.pop(task, None)
-            kept = fd is not None and self._keep(task, fd)
-            self._ours.discard(task)
-            if kept:
-                continue
-            if fd is not None:
+            if (fd := self._open.pop(task, None)) is not None:
                 os.close(fd)
             with contextlib.suppress(OSError):  # somebody removed it, or put a folder there
                 os.unlink(self._path(task))

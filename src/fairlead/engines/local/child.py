@@ -23,7 +23,7 @@ from fairlead.engines.local.spool import StartRecord
 from fairlead.engines.local.standard_input import StandardInput
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_SET_NO_NEW_PRIVS = 38
+_SET_PDEATHSIG, _SET_NO_NEW_PRIVS = 1, 38
 _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}.get(os.uname().machine)
 _JOIN_SESSION_KEYRING = 1
 
@@ -66,31 +66,18 @@ class Failure(NamedTuple):
         return f"{what}: {why}"
 
 
-def open_output(path: str, person: Person | None) -> list[int]:
-    """Open the output files `path`.out and .err to append; only the task's user can read them.
-
-    Raises OSError, also for links and special files.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    files: list[int] = []
-    try:
-        for name in ("out", "err"):
-            files.append(os.open(f"{path}.{name}", flags, 0o600))
-            os.set_blocking(files[-1], True)
-            if person is not None and os.fstat(files[-1]).st_uid != person.uid:
-                os.fchown(files[-1], person.uid, -1)
-    except OSError:
-        for fd in files:
-            os.close(fd)
-        raise
-    return files
-
-
 def load_directory() -> None:
     """Load the account directory's modules once: each child would need two milliseconds for that."""
     with contextlib.suppress(KeyError):  # no account, as in some containers
         own = pwd.getpwuid(os.geteuid())
         os.getgrouplist(own.pw_name, own.pw_gid)
+
+
+class Ends(NamedTuple):
+    """The descriptor that becomes a child's standard input, and True if it is a terminal."""
+
+    theirs: int
+    terminal: bool
 
 
 class ChildSetup(NamedTuple):
@@ -102,16 +89,19 @@ class ChildSetup(NamedTuple):
     cores : CPU affinity; empty for all.
     input : standard input; None for /dev/null.
     cgroup : the task's own; None if cgroups are not available.
-    record : what is written before the program runs; None for workers.
+    record : what is written before the program runs; None for workers and attached programs.
     """
 
     person: Person | None
     export: str
     unless_set: dict[str, str]
     cores: list[int]
-    input: StandardInput | None
+    input: StandardInput | Ends | None
     cgroup: Group | None
     record: StartRecord | None
+
+    def is_worker(self) -> bool:
+        return self.record is None and self.input is None
 
 
 def become(program: Program, files: list[int], setup: ChildSetup, report: int, spare: list[int]) -> NoReturn:
@@ -124,6 +114,8 @@ def become(program: Program, files: list[int], setup: ChildSetup, report: int, s
     try:
         for fd in spare:
             os.close(fd)
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # until the program runs
         os.setsid()
         if setup.cgroup:
             setup.cgroup.join()
@@ -144,6 +136,8 @@ def become(program: Program, files: list[int], setup: ChildSetup, report: int, s
         at = "account"
         own = _act_as(setup.person) if setup.person is not None else own_environment()
         environment = {os.fsencode(name): os.fsencode(value) for name, value in own.items()}
+        if setup.is_worker():  # an idle one is stopped, and would not notice that we are gone
+            _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         at = "folder"
         cwd = program.cwd.encode(program.encoding)
         try:

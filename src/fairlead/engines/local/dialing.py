@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairlead.engines.local import tls
-from fairlead.engines.local.member import read_membership
+from fairlead import tls
+from fairlead.engines.local.member import UNHEARD, read_membership
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between attempts, doubled each time, with jitter."""
@@ -29,17 +29,10 @@ SILENT = 10.0
 class Dialer:
     """Dials the scheduler.
 
-    Parameters
-    ----------
-    reached : callable
-        Called with each connection that was made; its handshake is still to come.
+    reached : called with each connection that was made; its handshake is still to come
 
-    Attributes
-    ----------
-    about : dict
-        What the node says of itself, as of the last attempt; with `host`, its address on that connection.
-    heard_at : float
-        When the scheduler was heard last, in seconds of the monotonic clock.
+    about : what the node says of itself, as of the last attempt; with `host`, its address on that connection
+    heard_at : when the scheduler was heard last, in seconds of the monotonic clock
     """
 
     def __init__(self, folder: Path, selector: selectors.BaseSelector, reached: Callable[[tls.TLSConnection], None]) -> None:
@@ -57,6 +50,8 @@ class Dialer:
     def succeeded(self) -> None:
         """Reset the pauses: the scheduler was obeyed."""
         self._pause, self._next_at, self.heard_at = 0.0, 0.0, time.monotonic()
+        with suppress(OSError):
+            (self._folder / UNHEARD).unlink()
 
     def dial(self) -> None:
         """Begin an attempt; the last one has failed by then."""
@@ -69,6 +64,7 @@ class Dialer:
             membership = read_membership(self._folder)
             if membership is None or not membership.hosts:
                 return
+            (self._folder / UNHEARD).touch()
             host = membership.hosts[self._attempts % len(membership.hosts)]
             self._attempts += 1
             context = tls.dialing(self._folder / "own.pem", membership.scheduler)

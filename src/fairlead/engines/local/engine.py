@@ -6,8 +6,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
 
 from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.contract import (
@@ -24,12 +27,13 @@ from fairlead.engines.contract import (
     Where,
 )
 from fairlead.engines.local.checkpoints import make_checkpoints
-from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
 from fairlead.engines.local.output import next_data, read_piece
-from fairlead.engines.local.reports import CardsMeasured, Fed, Inventory, Paused, Refused, Reports, Task, read_lines
+from fairlead.engines.local.questions import Questions
+from fairlead.engines.local.reports import CardsMeasured, Inventory, Paused, Refused, Reports, StreamAnswer, Task, read_lines
 from fairlead.engines.local.supervisor_connections import LocalEndpoint, SupervisorConnections
 from fairlead.model.specs import Node, Quantities
+from fairlead.scheduler.cluster import OLDER
 
 log = logging.getLogger("fairlead")
 
@@ -47,23 +51,13 @@ SUPERVISOR = "supervisor"
 class LocalEngine:
     """Tasks as processes of this machine; see :class:`fairlead.engines.contract.Engine`.
 
-    Parameters
-    ----------
-    folder : Path
-        The scheduler's data folder; the supervisor's files go to `folder`/supervisor, output to `folder`/output.
-    nodes : sequence of Node
-        The nodes that this machine appears as.
-    wake : callable
-        Called from another thread when there is something to poll.
-    as_people : bool
-        True if tasks run as the people who submitted them, which takes root; else as this process's user.
-    checkpoints : Path, optional
-        A folder that people may enter, for checkpoint pipes. By default one in `folder`.
+    folder : the scheduler's data folder; the supervisor's files go to `folder`/supervisor, output to `folder`/output
+    nodes : the nodes that this machine appears as
+    wake : called from another thread when there is something to poll
+    as_people : True if tasks run as the people who submitted them, which takes root; else as this process's user
+    checkpoints : a folder that people may enter, for checkpoint pipes. By default one in `folder`.
 
-    Attributes
-    ----------
-    paused : int
-        Tasks stopped until the disk has room for their output.
+    paused : tasks stopped until the disk has room for their output
     """
 
     elastic, ray = False, False
@@ -88,11 +82,11 @@ class LocalEngine:
         self._wake, self._as_people = wake, as_people
         self._lock = threading.Lock()  # guards what follows; never held for long
         self._seen = Reports()
-        self._feeding = Feeding()
+        self._questions = Questions()
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
-        self._superseded = self._unfit = ""
+        self._superseded = self._unfit = self._journal = self._older = ""
         self._card_use: Mapping[int, CardUse] = {}
         self._connections: SupervisorConnections | None = None
         self._heard_at = self._asked_at = 0.0
@@ -126,7 +120,7 @@ class LocalEngine:
         return trouble or None
 
     def serve(self, journal: str, epoch: int) -> None:
-        inventory = message("inventory")
+        self._journal, inventory = journal, message("inventory")
         greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + inventory
         self._heard_at = self._asked_at = time.monotonic()
         self._connections = SupervisorConnections(
@@ -144,8 +138,8 @@ class LocalEngine:
                 self._seen.nodes = self._up()
 
     def _up(self) -> list[NodeUp | NodeDown | NodeDraining]:
-        gpus = self.gpus
-        return [NodeUp(node, gpus[node.name]) for node in self.nodes]
+        gpus, more = self.gpus, {OLDER: self._older} if self._older else {}
+        return [NodeUp(replace(node, labels={**node.labels, **more}), gpus[node.name]) for node in self.nodes]
 
     def expect(self, nodes: Mapping[str, bool]) -> None:
         """No-op: the only node is this machine."""
@@ -158,7 +152,7 @@ class LocalEngine:
         self._connections.send(SUPERVISOR, message)
 
     def start(self, launches: Launches) -> None:
-        for _, line, _ in starts(launches, self.gpus, self._folders, self._as_people, lambda job: "127.0.0.1"):
+        for _, line, _ in starts(launches, self.gpus, self._folders, self._as_people, lambda node: "127.0.0.1", self._journal):
             self._send(line)
 
     def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
@@ -202,10 +196,8 @@ class LocalEngine:
         except OSError as error:
             raise Unreachable(str(error)) from None
 
-    def feeding(
-        self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
-    ) -> AbstractContextManager[Callable[[], Fed | None]]:
-        return self._feeding.piece(self._send, task, offset, data, end, size)
+    def ask_stream(self, task: Task, do: str, **what: Any) -> Future[Any]:
+        return self._questions.ask(self._send, SUPERVISOR, do, task=task, **what)
 
     def close(self, leave: bool = False) -> None:
         """Disconnect. With `leave`, the supervisor ends as soon as nothing runs."""
@@ -226,7 +218,7 @@ class LocalEngine:
         now = time.monotonic()
         if now - max(self._asked_at, self._heard_at) >= ASK_EVERY:
             self._asked_at = now
-            self._send(message("answer"))
+            self._send(message("inventory" if self._older else "answer"))
 
     def _broken(self, name: str) -> None:
         log.warning("the supervisor ended: starting another")
@@ -248,15 +240,17 @@ class LocalEngine:
                 case CardsMeasured():
                     self._card_use = heard.use()
                     quiet += 1
-                case Fed():
-                    self._feeding.acknowledge(heard)
+                case StreamAnswer():
+                    self._questions.answer(name, heard)
                     quiet += 1
                 case Inventory(limits=limits):
-                    self.limits = limits
+                    self.limits, self._older = limits, heard.older()
                     if why := heard.cannot_talk():
                         self._unfit = f"{self.folder}: {why}: run `fairlead down` with that one, then start this one"
                     else:
                         new.add(heard)
+                        if self._older and not heard.tasks:  # one of this fairlead takes its place
+                            self._send(message("leave"))
                         if any(self.gpus.values()):
                             self._send(message("watch"))
                 case _:

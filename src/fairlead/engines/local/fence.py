@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from fairlead.data_folder import write_private
+from fairlead.engines.local import proc
 from fairlead.engines.local.messages import Greet
 
 MOST = 100
@@ -23,7 +24,7 @@ class Fence:
         self._path = folder / "served"
 
     def refuses(self, greet: Greet) -> str:
-        """Return why this scheduler is not obeyed. If empty, it is obeyed from now on."""
+        """Return why this scheduler is not obeyed. If empty, it is obeyed from now on. Raises OSError without a descriptor."""
         served = self._read()
         known = served.get(greet.journal)
         if served and greet.journal != next(reversed(served)) and known is not None:
@@ -34,14 +35,13 @@ class Fence:
             served.pop(greet.journal, None)
             served[greet.journal] = greet
             newest = list(served.values())[-MOST:]
-            with contextlib.suppress(OSError):  # a full disk: freeing space takes a scheduler
-                write_private(self._path, json.dumps(newest), durable=True)
+            with proc.unless_missing():  # a full disk: freeing space takes a scheduler
+                proc.with_spare(write_private, self._path, json.dumps(newest), durable=True)
         return ""
 
     def _read(self) -> dict[str, Greet]:
         """Return them by journal, the latest last."""
-        try:
-            entries = json.loads(self._path.read_text())
+        with proc.unless_missing(), contextlib.suppress(ValueError, TypeError):  # missing or torn: no scheduler is known
+            entries = json.loads(proc.with_spare(self._path.read_text))
             return {journal: Greet(journal, epoch, start) for journal, epoch, start in entries}
-        except (OSError, ValueError, TypeError):  # missing or torn: no scheduler is known
-            return {}
+        return {}

@@ -1,8 +1,8 @@
-"""Fetches Python calls, and folders that were sent, to a machine that does not see the scheduler's files, in pieces.
+"""Fetches what leased workers need, and folders that were sent, to a machine that does not see the scheduler's files, in pieces.
 
-A session has the same folder here as there: `setup.json`, the packed code of its program if sent, and `results`, where the
-results of calls are read from. Each call is a file of its own, JOB.INDEX.NUMBER: only calls that run here are fetched. A
-supervisor that takes over finds there which ends are its own to report. Packed code is named by its hash and kept for a while
+A session has the same folder here as there: `setup.json`, the packed code of its program if sent, and `results`, where what comes
+back from sent folders is read from. An empty file JOB.INDEX.NUMBER marks each task, so that a supervisor that takes over finds
+there which ends are its own to report. Packed code is named by its hash and kept for a while
 after its session, for the next one with the same code. Standard library only.
 """
 
@@ -32,11 +32,11 @@ CHECK_EVERY = 60.0
 
 
 class SessionFile(NamedTuple):
-    """A file of a session: its name, and the index of the call wanted from it; -1 for the whole file."""
+    """A file of a session: its name, and -1, for which older schedulers knew the index of a call in it."""
 
     session: str
     name: str
-    at: int
+    at: int = -1
 
 
 class _Part:
@@ -51,12 +51,8 @@ class _Part:
 class FetchedSessions:
     """The sessions fetched to this node.
 
-    Parameters
-    ----------
-    node : Path
-        The node's folder: sessions are in its folder `fetched`, packed code in `archives`.
-    request : callable
-        Requests a piece: called with the fields of :class:`SessionFile` and ``offset``.
+    node : the node's folder: sessions are in its folder `fetched`, packed code in `archives`
+    request : requests a piece: called with the fields of :class:`SessionFile` and ``offset``
     """
 
     def __init__(self, node: Path, request: Callable[..., None]) -> None:
@@ -92,20 +88,14 @@ class FetchedSessions:
         folder, uid = self._sessions / call.session, _uid(person)
         self._of[task] = call.session
         name = ".".join(map(str, task))
-        setup, own = SessionFile(call.session, SETUP, -1), SessionFile(call.session, call.payload, task[1])
         if not (folder / SETUP).exists():
             _make(folder, uid)
-            self._fetch(setup, folder / SETUP, uid)
+            self._fetch(SessionFile(call.session, SETUP), folder / SETUP, uid)
             return None
-        there = self._has_code(call.session, folder, uid)
-        if isinstance(work, Command):
-            (folder / name).touch()
-        elif not (folder / name).exists():
-            self._fetch(own, folder / name, uid)
+        (folder / name).touch()
+        if not self._has_code(call.session, folder, uid):
             return None
-        if not there:
-            return None
-        here = call._replace(session=str(folder), payload=name)
+        here = call._replace(session=str(folder))
         return start._replace(work=here if isinstance(work, Call) else work._replace(sent=here))
 
     def _has_code(self, session: str, folder: Path, uid: int) -> bool:
@@ -121,7 +111,7 @@ class FetchedSessions:
         kept = self._archives / f"{uid}-{name}"
         if not kept.exists():
             self._archives.mkdir(mode=0o700, exist_ok=True)
-            self._fetch(SessionFile(session, name, -1), kept, uid)
+            self._fetch(SessionFile(session, name), kept, uid)
             return False
         os.utime(kept)
         os.link(kept, folder / name)
@@ -159,7 +149,7 @@ class FetchedSessions:
             self._absent.add(wanted)
             return True
         try:
-            _append(part.path, piece.data, None if wanted.at < 0 else part.uid)
+            _append(part.path, piece.data)
         except OSError:
             self._drop(wanted)
             raise
@@ -168,12 +158,11 @@ class FetchedSessions:
         if not piece.last:
             self._ask(wanted, part)
             return False
-        if wanted.at < 0 and wanted.name != SETUP and part.hash.hexdigest()[: len(wanted.name)] != wanted.name:
+        if wanted.name != SETUP and part.hash.hexdigest()[: len(wanted.name)] != wanted.name:
             self._drop(wanted)  # it changed there, so its name is no longer its hash
             self._absent.add(wanted)
         else:
-            if wanted.at < 0:
-                part.path.chmod(0o444)  # readable for the session's workers
+            part.path.chmod(0o444)  # readable for the session's workers
             part.path.rename(part.path.with_suffix(""))
             del self._parts[wanted]
             if part.path.parent == self._archives:
@@ -263,10 +252,7 @@ def _make(folder: Path, uid: int) -> None:
             os.chown(each, uid, -1)
 
 
-def _append(path: Path, data: bytes, uid: int | None) -> None:
-    """Append to a file, which is to belong to `uid` if given."""
+def _append(path: Path, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
-        if uid not in (None, os.geteuid()):
-            os.fchown(fd, uid, -1)
         file.write(data)

@@ -1,6 +1,7 @@
 """The parent of the supervisor: waits for the supervisor's end, then ends what that left running, also without a scheduler.
 
-It survives what kills the supervisor: it has another session, hears no messages, and does nothing before. Every process of a
+It survives what kills the supervisor: it has another session, and hears no messages. A supervisor that stands still when its
+lease is over is killed, so that its tasks can start elsewhere. Every process of a
 task is its descendant then, since orphans go to the nearest subreaper. It stops all tasks before it ends any, so that each has
 ended by itself or not. Exit statuses that the supervisor did not see go to its spool, so that a task that ended does not run
 again. Standard library only.
@@ -9,26 +10,35 @@ again. Standard library only.
 import contextlib
 import ctypes
 import fcntl
+import mmap
 import os
 import signal
+import struct
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from fairlead.engines.local import proc
+from fairlead.engines.local import lease, proc
 from fairlead.engines.local.spool import exit_line
 
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL, when the supervisor itself ended by SIGTERM, as when the machine goes down."""
-END_WITHIN = 10.0
-"""Seconds until it gives up on processes that survive SIGKILL, as in uninterruptible sleep."""
+MOST_KILLS = 5000
+"""Rounds of SIGKILL until it gives up on processes that survive it, as in uninterruptible sleep: some ten seconds, more on a busy
+machine.
+"""
 STOP_WITHIN = 1.0
 """Seconds until it goes on although some do not stop, as in uninterruptible sleep."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks whether the supervisor's time is over."""
 PAUSE = 0.001
 """Seconds between two rounds of signals."""
 TITLE = b"guardian of tasks"
 """What `ps` shows: a supervisor is often ended by its command line, and this process is not to end with it."""
 _PR_SET_CHILD_SUBREAPER = 36
+
+_until = mmap.mmap(-1, 8)
+"""Shared by guardian and supervisor: when tasks must have ended, by the lease's clock; 0 for never."""
 
 
 def adopt_orphans() -> None:
@@ -43,21 +53,40 @@ def guard(folder: Path) -> int:
     """
     lock = os.open(folder / "guardian", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     adopt_orphans()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # `_wait_for` takes it
     supervisor = os.fork()
     if supervisor == 0:
         os.setsid()
         return lock
     for name in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(name, signal.SIG_IGN)
+    with contextlib.suppress(OSError):  # only root may: it waits for no CPU then, however busy the machine is
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     _rename()
-    _, status = os.waitpid(supervisor, 0)
+    status = _wait_for(supervisor)
     asked = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
     _end_descendants(folder / "spool", GRACE if asked else 0.0)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
+def end_all_at(until: float) -> None:
+    """Have the guardian end the supervisor and its tasks then, by the lease's clock; 0 for never. Called by the supervisor."""
+    struct.pack_into("d", _until, 0, until)
+
+
+def _wait_for(supervisor: int) -> int:
+    """Wait for the supervisor's end, and kill it when its time is over. Return its wait status."""
+    while not (ended := os.waitpid(supervisor, os.WNOHANG))[0]:
+        (until,) = struct.unpack_from("d", _until)
+        left = until - lease.clock() if until else LOOK_EVERY
+        if left <= 0:
+            os.kill(supervisor, signal.SIGKILL)
+        signal.sigtimedwait([signal.SIGCHLD], min(LOOK_EVERY, max(left, PAUSE)))
+    return ended[1]
+
+
 def wait_for_last(lock: int) -> None:
-    """Wait until the guardian of the last supervisor of this folder has ended; it is bounded by `END_WITHIN`."""
+    """Wait until the guardian of the last supervisor of this folder has ended; it is bounded by `MOST_KILLS`."""
     fcntl.flock(lock, fcntl.LOCK_EX)
 
 
@@ -70,15 +99,16 @@ def _rename() -> None:
 
 
 def _end_descendants(spool: Path, grace: float) -> None:
-    began = time.monotonic()
+    kill_at = time.monotonic() + grace
     _stop_children()
-    left = _reap(spool)
+    left, kills = _reap(spool), 0
     if grace:
         _signal(proc.descendants(os.getpid()), signal.SIGTERM)
         _signal(proc.descendants(os.getpid()), signal.SIGCONT)
-    while left and (passed := time.monotonic() - began) < END_WITHIN:
-        if passed >= grace:
+    while left and kills < MOST_KILLS:
+        if time.monotonic() >= kill_at:
             _signal(proc.descendants(os.getpid()), signal.SIGKILL)
+            kills += 1
         left = _reap(None)
         time.sleep(PAUSE)
 

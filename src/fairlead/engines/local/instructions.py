@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ NO_RAY = ["sh", "-c", "echo 'fairlead: there is no Ray cluster here: the schedul
 """What a Ray program becomes on an engine without Ray; the Ray engine replaces its work before."""
 
 
-_PLACE = re.compile(r"\{(\{)?([0-9]{1,3})(//|/\.|/|\.)?\}(?(1)\})")
+_PLACE = re.compile(r"\{(\{)?([0-9]{1,3})?(//|/\.|/|\.)?\}(?(1)\})")
 _PARTS: dict[str | None, Callable[[str], str]] = {
     None: str,
     ".": lambda path: os.path.splitext(path)[0],
@@ -32,19 +33,29 @@ _PARTS: dict[str | None, Callable[[str], str]] = {
     "//": lambda path: os.path.dirname(path) or ".",
     "/.": lambda path: os.path.splitext(os.path.basename(path))[0],
 }
-"""What {1}, {1.}, {1/}, {1//} and {1/.} are of a value, as in GNU parallel."""
+"""What {1}, {1.}, {1/}, {1//} and {1/.} are of a value, as in GNU parallel, and {}, {.}, ... of the only one."""
 
 
 def filled(word: str, values: Sequence[str]) -> str:
-    """Fill in values for {1}, {2}, ...; {{1}} becomes {1}. An {index} in a value stays, although the supervisor fills that in."""
+    """Fill in values for {1}, {2}, ..., and {} if there is one; {{1}} becomes {1}.
+
+    An {index} in a value stays, although the supervisor fills that in.
+    """
 
     def fill(found: re.Match[str]) -> str:
-        if not 1 <= int(found[2]) <= len(values):
+        number = int(found[2]) if found[2] else len(values) == 1
+        if not 1 <= number <= len(values):
             return found[0]
-        value = found[0][1:-1] if found[1] else _PARTS[found[3]](values[int(found[2]) - 1])
+        value = found[0][1:-1] if found[1] else _PARTS[found[3]](values[number - 1])
         return value.replace("{index}", "{{index}}")
 
     return _PLACE.sub(fill, word) if values else word
+
+
+FIRST_PORT, PORTS = 20_000, 10_000
+"""Ports for gangs: below those that Linux gives to outgoing connections by default, so that only servers take them."""
+LONGEST_HOSTS = 2**16
+"""Characters of the hosts of a gang, at most: Linux bounds each variable of an environment."""
 
 
 def message(do: str, **what: Any) -> bytes:
@@ -71,28 +82,28 @@ def starts(
     gpus: Mapping[str, Sequence[int]],
     folders: Folders,
     as_people: bool,
-    master_of: Callable[[int], str | None],
+    host_of: Callable[[str], str | None],
+    journal: str,
     exported: Callable[[str, str], Mapping[str, str] | None] = lambda node, name: None,
     is_elsewhere: Callable[[str], bool] = lambda node: False,
 ) -> Iterator[tuple[str, bytes, list[list[int]]]]:
     """Yield the messages that start attempts, one per job and node: node, message, attempts.
 
-    Parameters
-    ----------
-    master_of : callable
-        Returns the host of a gang's first task, by job number; None if unknown, and the gang's tasks are left out.
-    exported : callable
-        Returns a stored environment by node and name, if the node cannot read the file; else None.
-    is_elsewhere : callable
-        Returns True if a node does not see this machine's files, so that Python calls must be fetched.
+    host_of : returns the host by which others reach a node; None if unknown, and the tasks of a gang there are left out
+    journal : the journal's id. Gangs of two schedulers on one machine rarely get the same port.
+    exported : returns a stored environment by node and name, if the node cannot read the file; else None
+    is_elsewhere : returns True if a node does not see this machine's files, so that Python calls must be fetched
     """
     for number, node, tasks in _alike(launches):
         job, gang = launches.jobs[number], None
         if job.gang:
-            master = master_of(number)
-            if master is None:
+            hosts = [host_of(name) if name else "" for name in launches.gangs[number]]
+            if None in hosts:
                 continue
-            gang = {"size": job.tasks, "master": master}
+            all_hosts = ",".join(map(str, hosts))
+            port = FIRST_PORT + zlib.crc32(f"{journal} {number} {tasks[0][2]}".encode()) % PORTS
+            gang = {"size": job.tasks, "master": hosts[0], "port": port, "apart": job.fit == "apart"}
+            gang["hosts"] = all_hosts if len(all_hosts) <= LONGEST_HOSTS else ""
         limits = {
             "cpu": job.demand.get("cpu", 0),
             "memory": job.demand.get("memory", 0),
@@ -139,6 +150,9 @@ def _work(job: Job, limits: dict[str, Any], indices: list[int], folders: Folders
             "input": work.input,
             "known_as": {str(index): work.known_as(index) for index in indices} if work.own_indices else {},
             **({"sent": calls, "fetch": call.fetch} if call is not None else {}),
+            **({} if work.port is None else {"port": work.port}),
+            **({"idle": work.idle} if work.idle else {}),
+            **({"size": work.size} if work.size else {}),
         }
     return calls
 

@@ -6,16 +6,10 @@ The supervisor sends a number (a heartbeat) and notes when. The scheduler echoes
 buffers, nor what a network kept back. A receiver of a number knows, by its own clock, that the lease ends within
 `lost_after` seconds of that.
 
-A third party may vouch for the machine: it writes to the file ``vouched`` the time (:func:`clock`) at which it began the health
-check that succeeded.
-
 Time counts while the machine sleeps. Standard library only.
 """
 
-import contextlib
-import os
 import time
-from pathlib import Path
 
 HEARTBEATS_PER_LEASE = 5
 """Numbers sent per lease duration."""
@@ -31,30 +25,18 @@ def clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def vouch(folder: Path, asked_at: float) -> None:
-    """Renew the lease of a folder's supervisor from `asked_at` (of :func:`clock`), when its machine was alive."""
-    fresh = folder / f"vouched.{os.getpid()}"
-    fresh.write_text(repr(asked_at))
-    fresh.rename(folder / "vouched")
-
-
 class Lease:
     """True as long as tasks may run here: see the module.
 
-    Parameters
-    ----------
-    folder : Path
-        The supervisor's folder, with the file ``vouched``.
-    lost_after : float
-        Duration in seconds.
-    grace : float
-        Seconds that tasks get to end after expiry.
+    lost_after : duration in seconds
+    grace : seconds that tasks get to end after expiry
+
+    until : when it expires, by :func:`clock`
     """
 
-    def __init__(self, folder: Path, lost_after: float, grace: float) -> None:
-        self._vouched = folder / "vouched"
+    def __init__(self, lost_after: float, grace: float) -> None:
         self.lost_after, self.grace = lost_after, grace
-        self._until = self._renewed_at = 0.0
+        self.until = self._renewed_at = 0.0
         self._sent_at: dict[int, float] = {}  # send time of each number
         self._number = 0
         self._next_at = 0.0
@@ -76,13 +58,13 @@ class Lease:
         sent_at = self._sent_at.pop(number, None)
         if sent_at is not None:
             self._renewed_at = max(self._renewed_at, sent_at)
-            self._until = max(self._until, sent_at + self.lost_after)
+            self.until = max(self.until, sent_at + self.lost_after)
 
     def change(self, lost_after: float, grace: float) -> None:
         """Change the terms: a longer lease lasts from the last renewal, a shorter one at most from now."""
         self.lost_after, self.grace = lost_after, grace
         if not self.is_over():
-            self._until = min(max(self._until, self._renewed_at + lost_after), clock() + lost_after)
+            self.until = min(max(self.until, self._renewed_at + lost_after), clock() + lost_after)
 
     def reset(self) -> None:
         """A new connection: send a number at once; forget those sent on the last one."""
@@ -91,15 +73,10 @@ class Lease:
 
     def is_over(self) -> bool:
         """Return whether the lease has expired."""
-        now = clock()
-        if now < self._until:
-            return False
-        with contextlib.suppress(OSError, ValueError):  # nobody vouches
-            self._until = max(self._until, min(float(self._vouched.read_text()), now) + self.lost_after)
-        return now >= self._until
+        return clock() >= self.until
 
     def next_check(self, heard: bool) -> float:
         """Return the seconds until the next check is due; `heard` is True if a scheduler is connected."""
         now = clock()
-        times = [self._until] * (self._until > now) + [self._next_at] * heard
+        times = [self.until] * (self.until > now) + [self._next_at] * heard
         return max(0.0, min(times) - now) if times else LONGEST_IDLE

@@ -4,6 +4,7 @@
 FOLDER/member.json    where the scheduler listens, and what the node shares
 FOLDER/own.pem        its certificate and key
 FOLDER/scheduler.pem  the certificate of the only scheduler that it talks to
+FOLDER/unheard        is there while it dials and no scheduler has greeted it
 ====================  ============================================================
 
 Without member.json it listens on its Unix socket only, as the local engine's supervisor does. Standard library only.
@@ -26,6 +27,7 @@ from fairlead.sockets import socket_name
 START_WITHIN = 20.0
 """Seconds for a new supervisor to accept connections."""
 PAUSE = 0.01
+UNHEARD = "unheard"
 
 
 class Membership(NamedTuple):
@@ -46,14 +48,9 @@ class Membership(NamedTuple):
 def start_member(folder: Path, membership: Membership | None, checkpoints: Path | None = None) -> None:
     """Start a supervisor in a folder, detached from this process, unless one runs there.
 
-    Parameters
-    ----------
-    folder : Path
-        The node's own; the supervisor's files go to its folder `supervisor`, output to `output`.
-    membership : Membership, optional
-        For one that dials its scheduler. One that runs uses it when it dials next.
-    checkpoints : Path, optional
-        A folder that people may enter, for checkpoint pipes; needed if tasks run as people.
+    folder : the node's own; the supervisor's files go to its folder `supervisor`, output to `output`
+    membership : for one that dials its scheduler. One that runs uses it when it dials next.
+    checkpoints : a folder that people may enter, for checkpoint pipes; needed if tasks run as people
 
     Raises
     ------

@@ -9,10 +9,14 @@
             `sent`, and `fetch`
         person: the user to run as; null for the supervisor's own
         signal: sent to stop the task; by default SIGTERM
-        gang: {"size": tasks, "master": host}, only if all tasks of the job run at once
+        gang: {"size": tasks, "master": host, "hosts": "host,...", "port": number, "apart": bool}, only if all tasks of the job
+            run at once
     {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
-    {"do": "feed", "task": [...], "offset": bytes, "data": base64, "end": bool, "size": null or [rows, columns]}
+    {"do": "feed", "ask": id, "task": [...], "stream": id, "offset": bytes, "data": base64, "end": bool, "size": null or [rows,
+        columns]}: without a stream's id, its standard input
     {"do": "limit", "tasks": [...], "cpu": millicores, "memory": bytes}
+    {"do": "stream", "ask": id, "what": "open", "take" or "shut", "task": [...], "stream": id, "argv": [...], "env": {...},
+        "size": [] or [rows, columns], "number": of a piece}
     {"do": "inventory"}          {"do": "answer"}          {"do": "leave"}
 
 To a supervisor with a lease also:
@@ -37,10 +41,11 @@ import json
 import signal
 from typing import Any, NamedTuple, TypeVar, get_origin
 
-PROTOCOL, OLDEST_PROTOCOL = 1, 1
+PROTOCOL, OLDEST_PROTOCOL = 2, 1
 """Of the messages between scheduler and supervisors, both ways: ours, and the oldest that is understood.
 
 A change that the other side would misunderstand raises PROTOCOL. One that a side which ignores it survives does not.
+Since 2 there are folders that are sent, leases of workers, ports and idle ends, and what tasks of a gang know of each other.
 """
 Task = tuple[int, int, int]
 """An attempt: job, index, number."""
@@ -68,7 +73,9 @@ class Command(NamedTuple):
 
     `export` is the path of a JSON file with more environment variables; empty for none. `input` is "pipe" or "terminal" if
     standard input is fed; else empty. `known_as` maps an index to the one that the task sees, if it differs. `sent` is the
-    session with the folder that it runs in, if one was sent; `fetch` has patterns of files that come back.
+    session with the folder that it runs in, if one was sent; `fetch` has patterns of files that come back. `port` is the number
+    that it would like to listen on, 0 for any, None if it has none; unused for `idle` seconds, it ends, unless that is 0.
+    `size` has the rows and columns of its terminal, if known.
     """
 
     program: Program
@@ -78,6 +85,9 @@ class Command(NamedTuple):
     known_as: dict[str, int]
     sent: "Call | None" = None
     fetch: tuple[str, ...] = ()
+    port: int | None = None
+    idle: float = 0.0
+    size: tuple[int, ...] = ()
 
 
 class Call(NamedTuple):
@@ -111,10 +121,16 @@ class Greet(NamedTuple):
 
 
 class Gang(NamedTuple):
-    """How many tasks run at once, and the host of the first."""
+    """How many tasks run at once; the host of the first, and of all, by commas; a port of the first, which nobody may use.
+
+    `apart` if each is on a node of its own. A scheduler of protocol 1 sends only the first two.
+    """
 
     size: int
     master: str
+    hosts: str = ""
+    port: int = 0
+    apart: bool = False
 
 
 class Start(NamedTuple):
@@ -138,13 +154,33 @@ class Acknowledge(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """A piece of a task's standard input at an offset; `end` if it is the last; `size` of the terminal in rows and columns."""
+    """A piece of a task's standard input, or of a stream's, at an offset; `end` if it is the last; `size` of the terminal in rows
+    and columns. It is answered when it is taken.
+    """
 
+    ask: int
     task: Task
+    stream: str
     offset: int
     data: bytes
     end: bool
     size: tuple[int, int] | None
+
+
+class OnStream(NamedTuple):
+    """A question about a stream of a task: "open", "take" a piece of its output, or "shut"; or the number of its "port".
+
+    Opened with a command, it attaches a program, with a terminal if `size` is not empty; else it connects to the task's port.
+    """
+
+    ask: int
+    what: str
+    task: list[int]
+    stream: str
+    argv: list[str]
+    env: dict[str, str]
+    size: list[int]
+    number: int
 
 
 class Limit(NamedTuple):
@@ -242,6 +278,7 @@ Message = (
     | Stop
     | Acknowledge
     | Feed
+    | OnStream
     | Limit
     | Inventory
     | Answer
@@ -269,7 +306,7 @@ def read(line: bytes | bytearray) -> Message:
         case "start":
             work, limits = _work(message.get("work")), record(Limits, message.get("limits"))
             sent, gang = _signal(message.get("signal", signal.SIGTERM)), message.get("gang")
-            gang = None if gang is None else record(Gang, gang)
+            gang = None if gang is None else record(Gang, {**Gang._field_defaults, **gang} if isinstance(gang, dict) else gang)
             return Start(_tasks(message), work, limits, _person(message), sent, gang)
         case "stop":
             return Stop(_tasks(message), _number(message.get("grace")))
@@ -277,6 +314,8 @@ def read(line: bytes | bytearray) -> Message:
             return Acknowledge(_tasks(message))
         case "feed":
             return _feed(message)
+        case "stream":
+            return record(OnStream, message)
         case "limit":
             return record(Limit, message)._replace(tasks=_tasks(message))
         case "inventory":
@@ -345,7 +384,13 @@ def _work(value: Any) -> Command | Call:
     if not isinstance(fetch, list) or not all(isinstance(pattern, str) for pattern in fetch):
         raise ValueError("fetch is a list of patterns")
     sent = None if sent is None else _call(sent)
-    return Command(program, bool(value.get("numbered")), export, given, known_as, sent, tuple(fetch))
+    port, idle = value.get("port"), _number(value.get("idle", 0))
+    if port is not None and not _is_size(port):
+        raise ValueError(f"{port!r} is not a port")
+    size = value.get("size", [])
+    if not isinstance(size, list) or len(size) not in (0, 2) or not all(map(_is_size, size)):
+        raise ValueError(f"{size!r} is not the size of a terminal")
+    return Command(program, bool(value.get("numbered")), export, given, known_as, sent, tuple(fetch), port, idle, tuple(size))
 
 
 def _call(value: dict[str, Any]) -> Call:
@@ -354,13 +399,13 @@ def _call(value: dict[str, Any]) -> Call:
 
 
 def _feed(value: dict[str, Any]) -> Feed:
-    task, offset, data, size = (value.get(name) for name in ("task", "offset", "data", "size"))
-    if type(offset) is not int or not isinstance(data, str):
-        raise ValueError("a piece of input has an offset and data")
+    ask, task, stream, offset, data, size = (value.get(name) for name in ("ask", "task", "stream", "offset", "data", "size"))
+    if type(ask) is not int or type(offset) is not int or not isinstance(data, str) or not isinstance(stream, str):
+        raise ValueError("a piece of input has a question, a stream, an offset and data")
     if size is not None and not (isinstance(size, list) and len(size) == 2 and all(_is_size(each) for each in size)):
         raise ValueError(f"{size!r} is not a terminal size")
     shape = None if size is None else (size[0], size[1])
-    return Feed(_tasks({"tasks": [task]})[0], offset, base64.b64decode(data), bool(value.get("end")), shape)
+    return Feed(ask, _tasks({"tasks": [task]})[0], stream, offset, base64.b64decode(data), bool(value.get("end")), shape)
 
 
 def _read(value: dict[str, Any]) -> Read:

@@ -1,4 +1,4 @@
-"""Reads the output of tasks on the machine where they ran: FOLDER/output/JOB/INDEX.out and .err. Standard library only.
+"""The output of tasks on the machine where they ran: FOLDER/output/JOB/INDEX.out and .err. Standard library only.
 
 INDEX.attempts says where further attempts begin in them.
 """
@@ -10,6 +10,27 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fairlead.data_folder import open_plain
+from fairlead.engines.local.messages import Person
+
+
+def open_output(path: str, person: Person | None) -> list[int]:
+    """Open the output files `path`.out and .err to append; only the task's user can read them.
+
+    Raises OSError, also for links and special files.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    files: list[int] = []
+    try:
+        for name in (f"{path}.out", f"{path}.err"):
+            files.append(os.open(name, flags, 0o600))
+            os.set_blocking(files[-1], True)
+            if person is not None and os.fstat(files[-1]).st_uid != person.uid:
+                os.fchown(files[-1], person.uid, -1)
+    except OSError:
+        for fd in files:
+            os.close(fd)
+        raise
+    return files
 
 
 def read_piece(output: Path, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:

@@ -8,14 +8,17 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Lock
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError, PermissionError)
 """Raised if a process is gone or not ours to inspect."""
+opening = Lock()
+"""Held while the reserved descriptor is used; and by every other thread while it opens files, so that it does not take that."""
 _spare: list[int] = []
 
 
@@ -33,11 +36,22 @@ def with_spare(look: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
     except OSError as error:
         if error.errno != errno.EMFILE or not _spare:
             raise
-    os.close(_spare.pop())
+    with opening:
+        os.close(_spare.pop())
+        try:
+            return look(*args, **more)
+        finally:
+            keep_spare()
+
+
+@contextlib.contextmanager
+def unless_missing() -> Iterator[None]:
+    """Suppress errors of missing files, but not those of missing resources: these do not mean that the file is absent."""
     try:
-        return look(*args, **more)
-    finally:
-        keep_spare()
+        yield
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
 
 
 def _read(path: str) -> bytes:
@@ -69,12 +83,41 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def environment(pid: int) -> bytes:
-    """Return the environment at exec: NAME=VALUE, each ended by a NUL."""
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields of proc(5) from the state on; empty if the process is gone."""
     try:
-        return _read(f"/proc/{pid}/environ") + b"\0"
+        return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except GONE:
-        return b""
+        return []
+
+
+def environment(pid: int) -> bytes | None:
+    """Return the environment at exec: NAME=VALUE, each ended by a NUL. None while nobody can tell whose the process is.
+
+    A process has no environment between two programs, in the middle of exec, nor while it ends. On a busy machine that may last.
+    """
+    while True:
+        try:
+            if found := _read(f"/proc/{pid}/environ"):
+                return found + b"\0"
+        except ProcessLookupError:  # it has no memory any more
+            pass
+        except GONE:
+            return b""
+        stat = _stat(pid)
+        if not stat or stat[0] in b"ZX":
+            return b""
+        start, end = stat[47:49]
+        if end == b"0":
+            return None
+        if start == end:  # it was given none
+            return b""
+
+
+def session(pid: int) -> int:
+    """Return the session of a process; 0 if it is gone, or a thread of the kernel."""
+    stat = _stat(pid)
+    return int(stat[3]) if stat else 0
 
 
 def status_of_zombie(pid: int) -> int | None:
@@ -91,10 +134,8 @@ def status_of_zombie(pid: int) -> int | None:
 
 def stands_still(pid: int) -> bool:
     """Return True if a process is stopped, or has ended."""
-    try:
-        return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] in b"TtZX"
-    except GONE:
-        return True
+    stat = _stat(pid)
+    return not stat or stat[0] in b"TtZX"
 
 
 def resident(pid: int) -> int:
@@ -107,11 +148,7 @@ def resident(pid: int) -> int:
 
 def cpu_time(pid: int) -> int:
     """Return the CPU time of a process and its reaped children, in milliseconds."""
-    try:
-        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    except GONE:
-        return 0
-    return sum(map(int, fields[11:15])) * 1000 // os.sysconf("SC_CLK_TCK")
+    return sum(map(int, _stat(pid)[11:15])) * 1000 // os.sysconf("SC_CLK_TCK")
 
 
 def most_resident(pid: int) -> int:

@@ -12,13 +12,16 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import NamedTuple
 
 from fairlead.engines.local import proc
 from fairlead.engines.local.cgroups import Cgroups, Group
-from fairlead.engines.local.child import ChildSetup, Failure, become, open_output
+from fairlead.engines.local.child import ChildSetup, Ends, Failure, become
 from fairlead.engines.local.messages import Limits, Person, Program
-from fairlead.engines.local.spawn import spawn
+from fairlead.engines.local.output import open_output
+from fairlead.engines.local.spawn import prepared
 from fairlead.engines.local.spool import StartRecord
 from fairlead.engines.local.standard_input import StandardInput
 
@@ -34,11 +37,16 @@ MARK = "FAIRLEAD_ATTEMPT"
 
 
 class Used(NamedTuple):
-    """CPU time in milliseconds, peak memory in bytes, run time in milliseconds; 0 if unknown."""
+    """CPU time in milliseconds, peak memory in bytes, run time in milliseconds; 0 if unknown.
+
+    Of a lease also how many calls its worker made, and their milliseconds.
+    """
 
     cpu: int
     peak: int
     ran: int = 0
+    calls: int = 0
+    called: int = 0
 
 
 NOTHING = Used(0, 0)
@@ -65,20 +73,12 @@ class ProcessSpec(NamedTuple):
 class ProcessGroup:
     """A group with processes left.
 
-    Attributes
-    ----------
-    executed : bool
-        True once it is known whether exec succeeded.
-    failure : Failure or None
-        Why it did not.
-    kill_at : float or None
-        End of its grace period.
-    status : int or None
-        Wait status of its first process.
-    reaped : Used
-        Usage of the first process and the children it reaped, once it is reaped.
-    seen_at : int
-        When any of its processes was last seen, once the first has ended; milliseconds since boot.
+    executed : True once it is known whether exec succeeded
+    failure : why it did not
+    kill_at : end of its grace period
+    status : wait status of its first process
+    reaped : usage of the first process and the children it reaped, once it is reaped
+    seen_at : when any of its processes was last seen, once the first has ended; milliseconds since boot
     """
 
     def __init__(self, pid: int, cgroup: Group | None, mark: str) -> None:
@@ -91,19 +91,33 @@ class ProcessGroup:
         self.seen_at = 0
 
 
+class _Start(NamedTuple):
+    """What starts the first process of a group; `then` is called once it is known whether exec succeeded."""
+
+    group: ProcessGroup
+    program: Program
+    given: ProcessSpec
+    files: list[int]
+    then: Callable[[Program], None]
+    failed: Callable[[OSError], None]
+
+
 class ProcessGroups:
     """All groups of this supervisor.
 
-    Parameters
-    ----------
-    folder : Path
-        The supervisor's; distinguishes its processes from those of other supervisors on this machine.
+    folder : the supervisor's; distinguishes its processes from those of other supervisors on this machine
     """
 
     def __init__(self, folder: Path, cgroups: Cgroups | None, selector: selectors.BaseSelector) -> None:
-        self.cgroups = cgroups
-        self._folder, self._selector = folder, selector
+        self.cgroups, self._folder, self._selector = cgroups, folder, selector
         self._by_pid: dict[int, ProcessGroup] = {}  # those whose first process is not reaped
+        self._to_spawn: SimpleQueue[tuple[_Start, ChildSetup, Callable[[], int]]] = SimpleQueue()
+        self._spawned: SimpleQueue[tuple[_Start, ChildSetup, int]] = SimpleQueue()
+        self._starting = 0  # between the two
+        self._to_limit: list[tuple[Group, Limits]] = []  # they run already
+        self._sessions: set[int] = set()  # of groups that are not buried: the pids of their first processes
+        Thread(target=self._spawn, daemon=True).start()
+        self._attached: dict[int, Callable[[int], None]] = {}  # by the pid of an attached program: takes its status
 
     def fork(
         self,
@@ -111,67 +125,146 @@ class ProcessGroups:
         program: Program,
         given: ProcessSpec,
         then: Callable[[Program], None],
+        failed: Callable[[OSError], None],
         more: Sequence[int] = (),
         record: StartRecord | None = None,
     ) -> ProcessGroup:
         """Start a program; `more` become its descriptors from 3 on. It writes the `record` before it runs.
 
-        `then` is called once it is known whether exec succeeded; not if that is known at once: see the group's
-        `executed`. Raises OSError if nothing was started.
+        `then` is called after this call, once it is known whether exec succeeded. Raises OSError if nothing was started; if that
+        is only known in `settle`, `failed` is called. Before that, nothing else may be done to the group, except with `more`.
         """
         mark = f"{self._folder}:{name}"
         program = program._replace(env={**program.env, **given.env, MARK: mark})
         group = ProcessGroup(0, None, mark)
-        files, spare = [], []
-        line: tuple[int, ...] = ()
-
-        def hear_of_start() -> None:
-            report = os.read(line[0], 64)
-            self._selector.unregister(line[0])
-            os.close(line[0])
-            group.executed = True
-            group.failure = Failure.read(report)
-            then(program)
-
+        files: list[int] = []
+        start = _Start(group, program, given, files, then, failed)
         try:
-            files = open_output(given.output, given.person)
+            files += open_output(given.output, given.person)
             if given.input:
                 given.input.begin(files[0])
             if self.cgroups:
                 group.cgroup = self.cgroups.create(name)
             unless_set = threads(given.limits.cpu)
             setup = ChildSetup(given.person, given.export, unless_set, given.cores, given.input, group.cgroup, record)
-            group.pid = 0 if more else spawn(program, files, setup)
-            group.executed = group.pid != 0
-            if group.cgroup and group.executed:
-                group.cgroup.limit_running(given.limits.memory, given.limits.cpu)
-            elif group.cgroup:
-                group.cgroup.limit(given.limits.memory, given.limits.cpu)
-            if not group.executed:
-                line = os.pipe2(os.O_CLOEXEC)
-                for _ in range(SPARE):
-                    spare.append(os.dup(line[1]))
-                self._selector.register(line[0], selectors.EVENT_READ, hear_of_start)
-                group.pid = os.fork()
-                if group.pid == 0:
-                    become(program, [*files, *more], setup, line[1], spare)
+            if not more and (run := prepared(program, files, setup)) is not None:
+                self._to_spawn.put((start, setup, run))
+                self._starting += 1
+                return group
+            self._fork_first(start, setup, more)
         except OSError:
-            for fd in line[:1]:
-                with contextlib.suppress(KeyError):  # not registered yet
-                    self._selector.unregister(fd)
-                os.close(fd)
-            if given.input:
-                given.input.close()
-            if group.cgroup:
-                group.cgroup.remove()
+            self._abandon(start)
+            raise
+        _give_away(start)
+        return group
+
+    def settle(self, wait: bool = True) -> None:
+        """Wait until all that is being started was executed, or was not. Until then, the pids of these groups are not known.
+
+        Without `wait`, only what is known by now is done: these programs run, and have no limits yet.
+        """
+        while self._starting and (wait or not self._spawned.empty()):
+            self._starting -= 1
+            start, setup, pid = self._spawned.get()
+            group = start.group
+            if pid:
+                self._add(group, pid)
+                group.executed = True
+                if group.cgroup:
+                    self._to_limit.append((group.cgroup, start.given.limits))
+                with contextlib.suppress(OSError):  # no descriptor: tried again in `sweep`
+                    self._limit_spawned()  # at once: the others may take long to start
+                start.then(start.program)
+            else:
+                try:
+                    self._fork_first(start, setup)
+                except OSError as error:
+                    self._abandon(start)
+                    start.failed(error)
+                    continue
+            _give_away(start)
+
+    def _add(self, group: ProcessGroup, pid: int) -> None:
+        group.pid = pid
+        self._by_pid[pid] = group
+        self._sessions.add(pid)
+
+    def _limit_spawned(self) -> None:
+        while self._to_limit:
+            cgroup, limits = self._to_limit[-1]
+            cgroup.limit_running(limits.memory, limits.cpu)
+            self._to_limit.pop()
+
+    def _spawn(self) -> None:
+        """Spawn programs one after the other, in a thread of its own: each waits for its exec."""
+        while True:
+            start, setup, run = self._to_spawn.get()
+            with proc.opening:
+                pid = run()
+            self._spawned.put((start, setup, pid))
+
+    def _fork_first(self, start: "_Start", setup: ChildSetup, more: Sequence[int] = ()) -> None:
+        """Start the first process of a group by a fork; raises OSError."""
+        group, program, given, files, then, _ = start
+
+        def hear_of_start(failure: Failure | None) -> None:
+            group.executed, group.failure = True, failure
+            then(program)
+
+        if group.cgroup:
+            group.cgroup.limit(given.limits.memory, given.limits.cpu)
+        self._add(group, self._fork(program, [*files, *more], setup, hear_of_start))
+
+    def attach(
+        self,
+        group: ProcessGroup,
+        program: Program,
+        given: ProcessSpec,
+        files: list[int],
+        ends: Ends,
+        begun: Callable[[Failure | None, str], None],
+        ended: Callable[[int], None],
+    ) -> int:
+        """Start a program in a group that runs, as its first process was started; return its pid. It ends with the group.
+
+        `begun` is called with why it was not executed, if so, and that in words; `ended` with its wait status. Raises OSError.
+        """
+        program = program._replace(env={**program.env, **given.env, MARK: group.mark})
+        setup = ChildSetup(given.person, given.export, threads(given.limits.cpu), given.cores, ends, group.cgroup, None)
+        pid = self._fork(
+            program, files, setup, lambda failure: begun(failure, failure.reason(program, given.person) if failure else "")
+        )
+        self._attached[pid] = ended
+        return pid
+
+    def _fork(self, program: Program, files: list[int], setup: ChildSetup, hear: Callable[[Failure | None], None]) -> int:
+        """Fork a child that executes a program; `hear` is called with why it could not, if so. Raises OSError."""
+        read, write = os.pipe2(os.O_CLOEXEC)
+        spare: list[int] = []
+
+        def hear_of_start() -> None:
+            report = os.read(read, 64)
+            self._selector.unregister(read)
+            os.close(read)
+            hear(Failure.read(report))
+
+        try:
+            for _ in range(SPARE):
+                spare.append(os.dup(write))
+            self._selector.register(read, selectors.EVENT_READ, hear_of_start)
+            with proc.opening:  # which the child finds free
+                pid = os.fork()
+            if pid == 0:
+                become(program, files, setup, write, spare)
+            return pid
+        except OSError:
+            with contextlib.suppress(KeyError):  # not registered yet
+                self._selector.unregister(read)
+            os.close(read)
             raise
         finally:
-            for fd in (*files, *spare, *line[1:]):
+            for fd in (*spare, write):
                 os.close(fd)
-            if given.input:
-                given.input.give_away()
-        self._by_pid[group.pid] = group
-        return group
 
     def reap(self, note: Callable[[os.waitid_result], None]) -> list[ProcessGroup]:
         """Reap first processes and orphans. The end of a first process that was not asked to stop ends its group.
@@ -186,11 +279,18 @@ class ProcessGroups:
                 return reaped
             if child is None:
                 return reaped
+            if child.si_pid not in self._by_pid:
+                self.settle()
             group = self._by_pid.pop(child.si_pid, None)
             if group is not None and group.kill_at is None:
                 note(child)
                 signal_group(group, signal.SIGKILL)
-            _, status, used = os.wait4(child.si_pid, 0)
+            try:
+                _, status, used = os.wait4(child.si_pid, 0)
+            except ChildProcessError:  # a command that cannot run: the thread that started it reaps it
+                continue
+            if child.si_pid in self._attached:
+                self._attached.pop(child.si_pid)(status)
             if group is not None:
                 group.status, group.seen_at = status, since_boot()
                 group.reaped = Used(round(1000 * (used.ru_utime + used.ru_stime)), 1024 * used.ru_maxrss)
@@ -230,13 +330,15 @@ class ProcessGroups:
         late = group.kill_at is not None and now >= group.kill_at
         if group.status is None and not late:
             return False
-        members = self.members(group)
+        if group.cgroup and group.status is not None and group.executed and group.cgroup.remove():  # only if it is empty
+            return True
+        members, perhaps_more = self._find(group)
         if members:
             group.seen_at = since_boot()
         if (members or group.status is None) and (late or group.kill_at is None):
             self._kill(group, members)
         # Only a check that finds none is the end: what was just killed may have left us orphans.
-        return not members and group.status is not None and group.executed
+        return not members and not perhaps_more and group.status is not None and group.executed
 
     def kill(self, group: ProcessGroup) -> None:
         """Send SIGKILL to all processes of the group."""
@@ -252,13 +354,29 @@ class ProcessGroups:
 
     def members(self, group: ProcessGroup) -> set[int]:
         """Return the processes of the group without its first."""
+        return self._find(group)[0]
+
+    def is_alone(self, group: ProcessGroup) -> bool:
+        """Return whether the group surely has no process but its first."""
+        return not any(self._find(group))
+
+    def _find(self, group: ProcessGroup) -> tuple[set[int], bool]:
+        """Return the processes of the group without its first, and whether there may be more that look like others'.
+
+        Without cgroups, an orphan may be in the middle of exec, or may end and leave us an orphan of its own while we look.
+        """
         if group.cgroup:
-            return group.cgroup.pids() - {group.pid}
+            return group.cgroup.pids() - {group.pid}, False
         mark = f"{MARK}={group.mark}\0".encode()
-        found = {pid for pid in proc.children() if pid not in self._by_pid and mark in proc.environment(pid)}
+        orphans = {pid: proc.environment(pid) for pid in proc.children() if pid not in self._by_pid}
+        found = {pid for pid, environment in orphans.items() if environment is not None and mark in environment}
+        others = self._sessions - {group.pid}
+        perhaps_more = any(each is None and proc.session(pid) not in others for pid, each in orphans.items())
+        if not found:
+            perhaps_more |= not orphans.keys() >= {pid for pid in proc.children() if pid not in self._by_pid}
         if group.status is None:
             found.add(group.pid)
-        return found.union(*map(proc.descendants, found)) - {group.pid}
+        return found.union(*map(proc.descendants, found)) - {group.pid}, perhaps_more
 
     def is_over_memory(self, group: ProcessGroup, memory: int) -> bool:
         """Return whether it exceeds its memory limit, or the kernel OOM-killed any of it."""
@@ -273,12 +391,27 @@ class ProcessGroups:
             return Used(cpu or proc.cpu_time(group.pid), peak or proc.most_resident(group.pid))
         return Used(cpu or group.reaped.cpu, peak or group.reaped.peak)
 
+    def cpu_of_all(self, group: ProcessGroup) -> int:
+        """Return the CPU time of its processes in milliseconds; without cgroups it falls when one ends."""
+        if group.cgroup and (cpu := group.cgroup.used()[0]):
+            return cpu
+        return sum(map(proc.cpu_time, {group.pid, *self.members(group)}))
+
     def bury(self, group: ProcessGroup) -> None:
         """Remove its cgroup now or once it is empty."""
+        self._sessions.discard(group.pid)
         if group.cgroup and self.cgroups:
             self.cgroups.remove_when_empty(group.cgroup)
 
+    def _abandon(self, start: _Start) -> None:
+        """Leave nothing of a group that was not started."""
+        if start.given.input:
+            start.given.input.close()
+        self.bury(start.group)
+        _give_away(start)
+
     def sweep(self) -> None:
+        self._limit_spawned()
         if self.cgroups:
             self.cgroups.sweep()
 
@@ -290,18 +423,29 @@ class ProcessGroups:
         cgroups = self.cgroups.leftovers() if self.cgroups else []
         mark = f"{MARK}={self._folder}:".encode()
         until = time.monotonic() + 10
+        unknown = set(proc.processes())  # since the first look
         while time.monotonic() < until:
             left = set().union(*(cgroup.pids() for cgroup in cgroups))
             for cgroup in cgroups:
                 cgroup.kill()
-            left |= {pid for pid in proc.processes() if mark in proc.environment(pid)}
-            if not left:
+            environments = {pid: proc.environment(pid) for pid in proc.processes()}
+            left |= {pid for pid, environment in environments.items() if environment is not None and mark in environment}
+            unknown = {pid for pid in unknown if environments.get(pid, b"") is None and proc.session(pid)}
+            if not left and (not unknown or time.monotonic() > until - 9):
                 break
             _signal_each(left, signal.SIGKILL)
             time.sleep(0.01)
         if self.cgroups:
             for cgroup in cgroups:
                 self.cgroups.remove_when_empty(cgroup)
+
+
+def _give_away(start: _Start) -> None:
+    """Close our copies of what a first process has now."""
+    for fd in start.files:
+        os.close(fd)
+    if start.given.input:
+        start.given.input.give_away()
 
 
 def since_boot() -> int:

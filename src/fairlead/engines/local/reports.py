@@ -46,6 +46,8 @@ class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
     cpu: Number
     peak: Number
     ran: Number = 0
+    calls: Number = 0
+    called: Number = 0
     session: Name | Literal[""] = ""
 
 
@@ -57,6 +59,8 @@ class About(msgspec.Struct):
     host : its address on the way to the scheduler.
     clock : its wall clock; seconds since the epoch.
     leaving : "drain" if it leaves when its tasks have ended, "now" if it ends them; empty if it stays.
+    keeper : the protocol of the supervisors that `fairlead node join` would start there; 0 if nothing says so.
+    place : its machine, and the inode of its data folder; None if nothing says so.
     """
 
     version: str = ""
@@ -66,6 +70,8 @@ class About(msgspec.Struct):
     host: Short = ""
     clock: float = 0.0
     leaving: Literal["", "drain", "now"] = ""
+    keeper: int = 0
+    place: tuple[Short, int] | None = None
 
 
 class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
@@ -79,6 +85,12 @@ class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
     sessions: list[Name] = []
     about: About = msgspec.field(default_factory=About)
     speaks: tuple[Number, Number] = (1, 1)
+
+    def older(self) -> str:
+        """Return what supervisor it is if it speaks only an older protocol; else nothing."""
+        if self.speaks[1] >= PROTOCOL:
+            return ""
+        return f"fairlead {self.about.version}" if self.about.version else "an older fairlead"
 
     def cannot_talk(self) -> str:
         """Return why this scheduler cannot talk to the supervisor; empty if it can."""
@@ -122,12 +134,17 @@ class Refused(msgspec.Struct, tag_field="saw", tag="refused"):
     why: str
 
 
-class Fed(msgspec.Struct, tag_field="saw", tag="fed"):
-    """Bytes of a task's standard input taken so far; `over` if it takes no more."""
+class StreamAnswer(msgspec.Struct, tag_field="saw", tag="stream"):
+    """The answer to a question about input or a stream: why it cannot begin; bytes taken; or a piece of output, in base64."""
 
-    task: Task
-    taken: Number
-    over: bool
+    ask: Number
+    wrong: str = ""
+    taken: Number = 0
+    over: bool = False
+    number: Number = 0
+    out: str = ""
+    err: str = ""
+    exit: Number | None = None
 
 
 class Alive(msgspec.Struct, tag_field="saw", tag="here"):
@@ -166,7 +183,7 @@ Message = (
     | Checkpointed
     | Ended
     | Inventory
-    | Fed
+    | StreamAnswer
     | Alive
     | Paused
     | CardsMeasured
@@ -194,10 +211,7 @@ def read_lines(lines: list[bytes]) -> list[Message]:
 class Reports:
     """What was reported and not polled yet.
 
-    Attributes
-    ----------
-    known : list of Task or None
-        All tasks that the supervisor knows, if it reported its inventory since the last poll.
+    known : all tasks that the supervisor knows, if it reported its inventory since the last poll
     """
 
     def __init__(self) -> None:
@@ -205,7 +219,7 @@ class Reports:
         self.started: list[int] = []  # 4 numbers each: the attempt, and its start in milliseconds of the monotonic clock
         self.cards: list[list[int]] = []  # of each that started, as words
         self.checkpointed: dict[Task, int] = {}  # time in the same clock
-        self.ended: list[int] = []  # 8 numbers each: the attempt, outcome, code, usage, run time
+        self.ended: list[int] = []  # 10 numbers each: the attempt, outcome, code, usage, run time, calls
         self.nodes: list[NodeUp | NodeDown | NodeDraining] = []
 
     def add(self, message: Message) -> None:
@@ -214,8 +228,8 @@ class Reports:
             case Started(task, ago, cards):
                 self.started += (*task, _now() - ago)
                 self.cards.append(words_of(cards))
-            case Ended(task, outcome, code, cpu, peak, ran):
-                self.ended += (*task, outcome, code, cpu, peak, ran)
+            case Ended(task, outcome, code, cpu, peak, ran, calls, called):
+                self.ended += (*task, outcome, code, cpu, peak, ran, calls, called)
             case Checkpointed(task, ago):
                 self.checkpointed[task] = _now() - ago
             case Inventory(tasks):
@@ -254,7 +268,7 @@ def columns(rows: list[Any], width: int) -> np.ndarray:
 
 
 def _ends(rows: list[int]) -> Ends:
-    job, index, number, *rest = columns(rows, 8)
+    job, index, number, *rest = columns(rows, 10)
     return Ends(Attempts(job, index, number), *rest)
 
 

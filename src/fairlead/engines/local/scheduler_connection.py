@@ -21,7 +21,7 @@ from fairlead.sockets import socket_name
 
 if TYPE_CHECKING:
     from fairlead.engines.local.dialing import Dialer
-    from fairlead.engines.local.tls import TLSConnection
+    from fairlead.tls import TLSConnection
 
 LONGEST_LINE = 64 * 2**20
 LONGEST_GREETING = 4096
@@ -41,12 +41,8 @@ class _Unidentified:
 class SchedulerConnection:
     """Listens on FOLDER/socket, and dials if FOLDER has a membership.
 
-    Parameters
-    ----------
-    refuses : callable
-        Returns why a scheduler is not obeyed, by its greeting; empty if it is.
-    hear : callable
-        Called with each message of the scheduler.
+    refuses : returns why a scheduler is not obeyed, by its greeting; empty if it is
+    hear : called with each message of the scheduler
     """
 
     def __init__(
@@ -156,7 +152,12 @@ class SchedulerConnection:
         if not isinstance(greet, Greet):
             self._send_away(peer)
             return
-        if why := self._refuses(greet):
+        try:
+            why = self._refuses(greet)
+        except OSError:  # no descriptor: it connects again
+            self._send_away(peer)
+            raise
+        if why:
             with contextlib.suppress(OSError):
                 peer.connection.send(json.dumps({"saw": "refused", "why": why}).encode() + b"\n")
             self._send_away(peer)
@@ -212,7 +213,11 @@ class SchedulerConnection:
                 with contextlib.suppress(OSError):  # the log is on a full disk
                     sys.stderr.write(f"fairlead: cannot parse a message: {error}: {bytes(line[:200])!r}\n")
             else:
-                self._hear(message)
+                try:
+                    self._hear(message)
+                except OSError:  # no descriptor: what is not heard is repeated over the next connection
+                    self.hang_up()
+                    raise
             if self._connection is not was:  # disconnected or replaced: drop the rest
                 return
 

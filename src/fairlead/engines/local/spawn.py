@@ -3,27 +3,26 @@
 It does what :mod:`fairlead.engines.local.child` does, for tasks that need no Python between fork and exec.
 """
 
-import contextlib
 import os
 import resource
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 
 from fairlead.engines.local.child import FILES, ChildSetup, own_environment
 from fairlead.engines.local.kernel import vfork
 from fairlead.engines.local.messages import Program
 
 
-def spawn(program: Program, files: list[int], setup: ChildSetup) -> int:
-    """Start a program; `files` become its descriptors from 1 on.
+def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[[], int] | None:
+    """Return what starts a program, in any thread; `files` become its descriptors from 1 on.
 
-    Returns its pid once it is executed; 0 if a fork must do or retry it: another user, a terminal, a stored environment, a
-    worker, or a failure, which the fork then reports.
+    It returns the pid once the program is executed; 0 if that failed, which a fork then meets again and reports. None if a fork
+    must do it: another user, a terminal, a stored environment, a worker.
     """
     if setup.person is not None or setup.export or (setup.input is not None and setup.input.terminal):
-        return 0
-    if setup.record is None or (setup.cgroup is not None and not setup.cgroup.can_be_entered()):
-        return 0
-    pid = 0
+        return None
+    if setup.record is None or (setup.cgroup is not None and not setup.cgroup.back and not setup.cgroup.born_in):
+        return None
     try:
         argv = [_c_string(word.encode(program.encoding)) for word in program.argv]
         cwd = _c_string(program.cwd.encode(program.encoding))
@@ -32,14 +31,14 @@ def spawn(program: Program, files: list[int], setup: ChildSetup) -> int:
         variables = [_c_string(name + b"=" + value) for name, value in env.items()]
         given = [_nothing() if setup.input is None else setup.input.theirs, *files]
         if min(given) < len(given):  # a dup2 could overwrite a descriptor that is still needed
-            raise ValueError("the standard descriptors are not open here")
+            return None
         cores = sum(1 << core for core in setup.cores).to_bytes(128, "little") if setup.cores else b""
-        with setup.cgroup.entered() if setup.cgroup else contextlib.nullcontext():
-            pid = vfork.start(_found(argv[0], cwd, env), cwd, argv, variables, given, cores, _most_files(), *setup.record)
-    # The fork meets an error before the start, too, and reports it; an error after it changes nothing.
+        back, born_in = (setup.cgroup.back, setup.cgroup.born_in.encode()) if setup.cgroup else ((), b"")
+        groups = [name.encode() for name in setup.cgroup.ways_in()] if setup.cgroup and back else []
+        path = _found(argv[0], cwd, env)
     except (OSError, ValueError, LookupError):
-        return pid
-    return pid
+        return None
+    return partial(vfork.start, path, cwd, argv, variables, groups, back, born_in, given, cores, _most_files(), *setup.record)
 
 
 @cache
@@ -60,6 +59,7 @@ def _c_string(word: bytes) -> bytes:
     return word
 
 
+@cache
 def _most_files() -> int:
     """Return the limit of open files that a program gets; -1 if it is ours."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -71,7 +71,7 @@ def _found(name: bytes, cwd: bytes, env: dict[bytes, bytes]) -> bytes:
     if b"/" in name:
         return name
     for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
-        path = os.path.join(folder, name)
-        if os.access(os.path.join(cwd, path), os.X_OK):
+        path = b"%b/%b" % (folder, name) if folder else name
+        if os.access(path if path[:1] == b"/" else os.path.join(cwd, path), os.X_OK):
             return path
     raise FileNotFoundError(name)

@@ -23,8 +23,8 @@ from fairlead.outcomes import Outcome
 
 LARGE = 4 * 2**20
 
-End = tuple[int, int, int, int, int]
-"""Outcome and code; CPU time in milliseconds, peak memory in bytes, run time in milliseconds: 0 if unknown."""
+End = tuple[int, int, int, int, int, int, int]
+"""Outcome and code; then what was used, as :class:`fairlead.engines.local.process_groups.Used`."""
 
 
 class StartRecord(NamedTuple):
@@ -75,13 +75,13 @@ class Spool:
                 # SIGKILL says nothing: we or the kernel may have sent it.
                 if known in begun and pids[known] == job != 0 and index != signal.SIGKILL:
                     begun.discard(known)
-                    ended[known] = (*_how(index), 0, 0, 0)
+                    ended[known] = (*_how(index), 0, 0, 0, 0, 0)
             else:
                 begun.discard(task)
                 ended.pop(task, None)
                 if what == "ended":
-                    end = [*more, 0, 0, 0][:5]  # older supervisors wrote fewer fields
-                    ended[task] = (end[0], end[1], end[2], end[3], end[4])
+                    outcome, code, cpu, peak, ran, calls, called = [*more, 0, 0, 0, 0, 0][:7]  # older ones wrote fewer fields
+                    ended[task] = outcome, code, cpu, peak, ran, calls, called
         return begun, ended
 
     def note(self, what: str, task: Task, *more: int) -> None:
@@ -113,21 +113,27 @@ class Spool:
 
     def rewrite(self, running: Iterable[tuple[Task, int]], ended: dict[Task, End]) -> None:
         """Replace the file by one with only what still matters; keep it if the disk is full."""
-        fresh = self._path.with_name("spool.new")
+        fresh, file, flags = self._path.with_name("spool.new"), -1, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         lines = [["started", *task, pid] for task, pid in running]
         lines += [["ended", *task, *end] for task, end in ended.items()]
+        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
         try:
-            fresh.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        except OSError:  # a full disk: keep appending to the old file
+            file = os.open(fresh, flags | os.O_TRUNC, 0o600)
+            if os.write(file, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(fresh))
+        except OSError:  # a full disk, or no descriptor: keep appending to the old file
+            if file >= 0:
+                os.close(file)
             fresh.unlink(missing_ok=True)
             if self._file >= 0:
                 return
+            file = os.open(self._path, flags, 0o600)
         else:
             fresh.rename(self._path)
             self._unwritten.clear()
         if self._file >= 0:
             os.close(self._file)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file = file
 
 
 def _how(status: int) -> tuple[int, int]:

@@ -11,78 +11,124 @@ import os
 import selectors
 import struct
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fairlead.engines.local.messages import Feed, Person
 
 PIECE = 65536
 
 
-class StandardInput:
-    """The input of one task. A terminal is its output too, which is copied to its output file.
+def listen(selector: selectors.BaseSelector, fd: int, mask: int, callback: Callable[[], None]) -> None:
+    """Select a descriptor for these events, or for none."""
+    there = fd in selector.get_map()
+    if mask and there:
+        selector.modify(fd, mask, callback)
+    elif mask:
+        selector.register(fd, mask, callback)
+    elif there:
+        selector.unregister(fd)
 
-    Parameters
-    ----------
-    terminal : bool
-    person : Person or None
-        Owner of the terminal; None for the supervisor's user.
-    say : callable
-        Called when `taken` changed or no more will be taken.
 
-    Attributes
-    ----------
-    theirs : int
-        The end that becomes the task's descriptor 0, until `give_away`.
-    taken : int
-        Bytes of input written to the pipe or terminal.
+class Feeder:
+    """A pipe, terminal or socket that is fed piece by piece. A subclass says how it stops, and what else it selects for.
+
+    answer : called with the question that came with the last piece, once all of it is taken, or no more will be; or another
+        came
     """
 
-    def __init__(self, selector: selectors.BaseSelector, terminal: bool, person: Person | None, say: Callable[[], None]) -> None:
-        self.terminal, self.taken = terminal, 0
-        self._selector, self._say = selector, say
-        self._pending, self._ends = bytearray(), False
+    def __init__(self, selector: selectors.BaseSelector, answer: Callable[..., None], terminal: bool = False) -> None:
+        self._selector, self._answer, self.terminal = selector, answer, terminal
+        self._writer = -1
+        self._taken, self._pending, self._ends = 0, bytearray(), False
+        self._asked, self._least = 0, 0
+
+    def feed(self, piece: Feed) -> None:
+        """Take what is new of a piece; resize the terminal."""
+        self._reply(always=True)
+        self._asked, self._least = piece.ask, piece.offset + len(piece.data)
+        if piece.size is not None and self.terminal and self._writer >= 0:
+            self._resize(piece.size)
+        known = self._taken + len(self._pending)
+        if piece.offset <= known <= self._least and len(self._pending) < len(piece.data) + PIECE and self._writer >= 0:
+            self._pending += piece.data[known - piece.offset :]
+            self._ends |= piece.end
+        self._write()
+
+    def _resize(self, size: Sequence[int]) -> None:
+        fcntl.ioctl(self._writer, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
+
+    def _write(self) -> None:
+        try:
+            while self._pending and self._writer >= 0:
+                count = os.write(self._writer, self._pending[:PIECE])
+                self._taken += count
+                del self._pending[:count]
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody reads it
+            self._stop_writing()
+        if self._ends and not self._pending and not self.terminal and self._writer >= 0:
+            self._stop_writing()
+        self._reply()
+        self._listen()
+
+    def _reply(self, always: bool = False) -> None:
+        if self._asked and (always or self._writer < 0 or self._taken >= self._least):
+            ask, self._asked = self._asked, 0
+            self._answer(ask, taken=self._taken, over=self._writer < 0)
+
+    def _stop_writing(self) -> None:
+        raise NotImplementedError
+
+    def _listen(self) -> None:
+        raise NotImplementedError
+
+
+class StandardInput(Feeder):
+    """The input of one task. A terminal is its output too, which is copied to its output file.
+
+    person : owner of the terminal; None for the supervisor's user
+
+    theirs : the end that becomes the task's descriptor 0, until `give_away`
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        terminal: bool,
+        person: Person | None,
+        answer: Callable[..., None],
+        size: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(selector, answer, terminal)
         self._file, self._unwritten = -1, b""
         if terminal:
-            self._ours, self.theirs = os.openpty()
+            self._writer, self.theirs = os.openpty()
+            if size:
+                self._resize(size)
             if person is not None:
                 os.fchown(self.theirs, person.uid, -1)
         else:
-            self.theirs, self._ours = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._ours, False)
+            self.theirs, self._writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._writer, False)
 
     def begin(self, output: int) -> None:
         """Start forwarding; call it before the task starts. `output` is the file open for its output."""
         if self.terminal:
             self._file = os.dup(output)
-        self._selector.register(self._ours, selectors.EVENT_READ, self._look)
+        self._selector.register(self._writer, selectors.EVENT_READ, self._look)
 
     def give_away(self) -> None:
         """Close the task's end here, once the task has it or is not started."""
         os.close(self.theirs)
 
-    def is_over(self) -> bool:
-        """Return whether no more input will be taken."""
-        return self._ours < 0
-
-    def feed(self, piece: Feed) -> None:
-        """Take what is new of a piece; resize the terminal."""
-        if self.is_over():
-            return
-        if piece.size is not None and self.terminal:
-            fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("4H", *piece.size, 0, 0))
-        known = self.taken + len(self._pending)
-        if piece.offset <= known <= piece.offset + len(piece.data) and len(self._pending) < len(piece.data) + PIECE:
-            self._pending += piece.data[known - piece.offset :]
-            self._ends |= piece.end
-        self._write()
-
     def copy_output(self) -> None:
         """Copy what the task wrote to its terminal. On a full disk that waits, and so does the task."""
-        while self.terminal and self._ours >= 0:
+        while self.terminal and self._writer >= 0:
             try:
                 while self._unwritten:
                     self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
-                self._unwritten = os.read(self._ours, PIECE)
+                self._unwritten = os.read(self._writer, PIECE)
             except BlockingIOError:  # nothing more was written
                 self._listen()
                 return
@@ -95,16 +141,19 @@ class StandardInput:
 
     def close(self) -> None:
         """Take no more. The task reads the rest; a terminal hangs up."""
-        if self.is_over():
+        if self._writer < 0:
             return
         with contextlib.suppress(KeyError):  # it waits for the disk, or was never registered
-            self._selector.unregister(self._ours)
-        os.close(self._ours)
-        self._ours = -1
+            self._selector.unregister(self._writer)
+        os.close(self._writer)
+        self._writer = -1
         if self._file >= 0:
             os.close(self._file)
         self._pending.clear()
-        self._say()
+        self._reply()
+
+    def _stop_writing(self) -> None:
+        self.close()
 
     def _look(self) -> None:
         """Handle readiness: output to copy or room to write; a readable pipe means that its reader closed it."""
@@ -113,34 +162,8 @@ class StandardInput:
             self.close()
         self._write()
 
-    def _write(self) -> None:
-        before = self.taken
-        try:
-            while self._pending and self._ours >= 0:
-                count = os.write(self._ours, self._pending[:PIECE])
-                self.taken += count
-                del self._pending[:count]
-        except BlockingIOError:
-            pass
-        except OSError:  # the reader closed it
-            self.close()
-            return
-        if self._ours < 0:
-            return
-        if self._ends and not self._pending and not self.terminal:
-            self.close()
-            return
-        self._listen()
-        if self.taken != before:
-            self._say()
-
     def _listen(self) -> None:
         """Select for writing while input waits, and for output unless earlier output waits for the disk."""
-        mask = (0 if self._unwritten else selectors.EVENT_READ) | (selectors.EVENT_WRITE if self._pending else 0)
-        there = self._ours in self._selector.get_map()
-        if mask and there:
-            self._selector.modify(self._ours, mask, self._look)
-        elif mask:
-            self._selector.register(self._ours, mask, self._look)
-        elif there:
-            self._selector.unregister(self._ours)
+        if self._writer >= 0:
+            mask = (0 if self._unwritten else selectors.EVENT_READ) | (selectors.EVENT_WRITE if self._pending else 0)
+            listen(self._selector, self._writer, mask, self._look)

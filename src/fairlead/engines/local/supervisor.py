@@ -1,4 +1,4 @@
-"""The parent of all tasks on a machine. It is small, has one thread, and outlives the scheduler.
+"""The parent of all tasks on a machine. It is small, has one thread and one to spawn programs, and outlives the scheduler.
 
     python -m fairlead.engines.local.supervisor [--apart] FOLDER
 
@@ -8,9 +8,10 @@ It carries out the scheduler's messages (:mod:`fairlead.engines.local.messages`)
 
     {"saw": "inventory", "tasks": [...], "limits": {"memory": true, "cpu": true, "tracking": true}}
     {"saw": "started", "task": [...], "ago": ms, "cards": [indices], if it has any}
-    {"saw": "ended", "task": [...], "outcome": 0, "code": 0, "cpu": ms, "peak": bytes, "ran": ms}
+    {"saw": "ended", "task": [...], "outcome": 0, "code": 0, "cpu": ms, "peak": bytes, "ran": ms,
+        "calls": of a lease, "called": their ms}
     {"saw": "checkpointed", "task": [...], "ago": ms}
-    {"saw": "fed", "task": [...], "taken": bytes, "over": true if it takes no more}
+    {"saw": "stream", "ask": id, ...}, the answer to a question about input or a stream: see fairlead.engines.local.streams
     {"saw": "here"}      {"saw": "refused", "why": ...}, to a scheduler that it does not obey
     {"saw": "paused", "tasks": [...]}, all that wait for the disk
     {"saw": "cards", "cards": [[index, percent busy or null, bytes used, bytes], ...]}, if it is to watch them
@@ -39,6 +40,7 @@ import selectors
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,35 +54,20 @@ from fairlead.engines.local.child import FILES, load_directory, uid_here
 from fairlead.engines.local.fence import Fence
 from fairlead.engines.local.fetching import FetchedSessions, session_to_fetch
 from fairlead.engines.local.lease import Lease
-from fairlead.engines.local.messages import (
-    Acknowledge,
-    Answer,
-    Close,
-    Collect,
-    Feed,
-    Forget,
-    Greet,
-    Inventory,
-    LeaseTerms,
-    Leave,
-    Limit,
-    Message,
-    Piece,
-    Read,
-    Renew,
-    Start,
-    Stop,
-    Task,
-    Watch,
-)
+from fairlead.engines.local.member import read_membership
 from fairlead.engines.local.output import next_data, read_piece
 from fairlead.engines.local.process_groups import NOTHING, ProcessGroups, Used
 from fairlead.engines.local.scheduler_connection import SchedulerConnection
 from fairlead.engines.local.spool import End, Spool
+from fairlead.engines.local.streams import Streams
 from fairlead.engines.local.tasks import Tasks
 from fairlead.engines.local.warm_workers import WarmWorkers
 from fairlead.outcomes import Outcome
 
+IDLE_GRACE = 30.0
+"""Seconds between the stop signal and SIGKILL of a task that ends because it is idle."""
+END_WITHIN = 0.5
+"""Seconds after the grace of an expired lease for tasks to have ended; less than the scheduler waits."""
 LINGER = 10.0
 """Seconds that an idle supervisor stays without a connection."""
 LINGER_WITH_LEASE = 600.0
@@ -104,26 +91,27 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN,
 class Supervisor:
     """Keeps the engine's contract: runs each requested task once, and reports its end until it is acknowledged."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lock: int) -> None:
         name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
         self.selector = selectors.DefaultSelector()
         self.groups = ProcessGroups(folder, find(f"fairlead-{name}"), self.selector)
         self.workers = WarmWorkers(self.groups, self.selector)
-        self.folder, self.output = folder, folder.parent / "output"
-        on = (self._report_started, self._has_ended, self._report_fed)
-        self.tasks = Tasks(self.output, Checkpoints(folder), self.groups, self.workers, self.selector, *on)
+        self.folder, self.output, self._lock = folder, folder.parent / "output", os.fstat(lock)
+        on = (self._report_started, self._could_not_start, self._has_ended, self._answer)
+        self.tasks = Tasks(self.output, Checkpoints(folder), self.groups, self.workers, self.selector, *on, self._dial)
         self.fetched = FetchedSessions(folder.parent, lambda **what: self.scheduler.report("wanted", **what))
-        self.cards = CardWatch(self.selector, lambda cards: self.scheduler.report("cards", cards=cards))
+        self.streams = Streams(self.selector, self.groups, self.tasks.running, self._answer)
+        self.cards = CardWatch(self.selector, self._hear_of_cards)
         self.spool = Spool(folder)
-        self.ended: dict[Task, End] = self._take_over()
-        self.refused: dict[Task, None] = {}  # stopped before their start; the newest
-        self.postponed: dict[Task, Start] = {}  # until resources are free
-        self.paused: list[Task] = []  # as last reported
+        self.ended: dict[messages.Task, End] = self._take_over()
+        self.refused: dict[messages.Task, None] = {}  # stopped before their start; the newest
+        self.postponed: dict[messages.Task, messages.Start] = {}  # until resources are free
+        self.paused: list[messages.Task] = []  # as last reported
         self.closed_until = 0.0
         self.lease: Lease | None = None  # None for the local engine's
         self.lapsed = True  # there is a lease, and it has expired
         self.fencing = False  # asked to end everything
-        self.fenced: set[Task] = set()  # ended because of either
+        self.fenced: set[messages.Task] = set()  # ended because of either
         self.leaving = False
         self.until_dialed = 0.0
         self.busy_at = self.checked_at = time.monotonic()
@@ -136,22 +124,34 @@ class Supervisor:
         try:
             while not self._is_over():
                 ready = self.selector.select(self._timeout())
-                self._check_lease()
-                for key, _ in ready:
-                    key.data()
-                self._reap()
-                try:
-                    self.tasks.finish_ended(keep_workers=not self.leaving)
-                    self._check()
-                    self.groups.sweep()
-                except OSError as error:  # checked again next time
-                    if error.errno not in NO_ROOM:
-                        raise
-                    time.sleep(CHECK_EVERY_WHILE_ENDING)
+                self._end_unless_in_place()
+                self._do(
+                    self._check_lease,
+                    *(key.data for key, _ in ready),
+                    self.groups.settle,
+                    self._reap,
+                    lambda: self.tasks.finish_ended(keep_workers=not self.leaving),
+                    self._check,
+                    self.groups.sweep,
+                )
+                self._keep_guardian_informed()
                 self.scheduler.flush()
                 self.until_dialed = self.scheduler.keep_dialing()
         finally:
             self._close()
+
+    def _do(self, *steps: Callable[[], object]) -> None:
+        """Take each step. One that lacks descriptors, disk or memory is taken again next time."""
+        lacks = False
+        for step in steps:
+            try:
+                step()
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                lacks = True
+        if lacks:
+            time.sleep(CHECK_EVERY_WHILE_ENDING)
 
     def _is_over(self) -> bool:
         if self.tasks.running or self.postponed or self.scheduler.is_open():
@@ -184,6 +184,9 @@ class Supervisor:
             self.tasks.copy_output()
             self.tasks.enforce_limits()
             self.tasks.check_disk()
+            self.streams.sweep()
+            for task in self.tasks.idle(self.streams.is_connected):
+                self._ask_to_stop(task, IDLE_GRACE)
             if self.scheduler.is_open():  # else the next scheduler gets it
                 for task, ago in self.tasks.checkpointed():
                     self.scheduler.report("checkpointed", task=task, ago=ago)
@@ -197,6 +200,22 @@ class Supervisor:
             postponed, self.postponed = self.postponed, {}
             for task, start in postponed.items():
                 self._start(task, start)
+            self.groups.settle()
+
+    def _end_unless_in_place(self) -> None:
+        """End as by a signal, and all tasks by the guardian, if this folder was removed: another supervisor may run there.
+
+        It says nothing more, since what runs here may have been ended by that one.
+        """
+        try:
+            if os.path.samestat(os.stat(self.folder / "lock"), self._lock):
+                return
+        except FileNotFoundError:
+            pass
+        except OSError:  # nobody can know now
+            return
+        _note(f"{self.folder} was removed: what runs here ends")
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _check_lease(self) -> None:
         """Send the next heartbeat. If the lease has expired, end what runs and drop earlier messages."""
@@ -204,10 +223,15 @@ class Supervisor:
         if lease is None:
             return
         if not self.lapsed and lease.is_over():
-            self.lapsed = True
             self.scheduler.hang_up()
             self._end_all(lease.grace)
+            self.lapsed = True
         self._send_heartbeat(lease)
+
+    def _keep_guardian_informed(self) -> None:
+        """Let the guardian know when tasks must have ended, should this process stand still."""
+        if self.lease is not None and (not self.lapsed or not self.tasks.running):
+            guardian.end_all_at(self.lease.until + self.lease.grace + END_WITHIN if self.tasks.running else 0.0)
 
     def _send_heartbeat(self, lease: Lease) -> None:
         if self.scheduler.is_open() and (number := lease.number()) is not None:
@@ -218,55 +242,58 @@ class Supervisor:
         postponed, self.postponed = self.postponed, {}
         for task in postponed:
             self._has_ended(task, Outcome.LOST, 0)
-        self.workers.dismiss()
         for task in self.tasks.running:
             if task not in self.fenced:
-                self.fenced.add(task)
                 self._ask_to_stop(task, grace)
+                self.fenced.add(task)
+        self.workers.dismiss()
 
     def _close(self) -> None:
         """Leave no worker and no empty cgroup behind."""
         self.scheduler.flush()
         self.cards.end()
         self.workers.dismiss()
-        self.tasks.checkpoints.drop_idle()
         until = time.monotonic() + 2
         while (self.workers.exist() or not self.groups.are_swept()) and time.monotonic() < until:
-            self._reap()
-            self.groups.sweep()
+            self._do(self._reap, self.groups.sweep)
             time.sleep(0.005)
         if self.groups.cgroups:
             self.groups.cgroups.close()
 
     # -- messages of the scheduler -------------------------------------------------------------------------------
 
-    def _hear(self, message: Message) -> None:
+    def _hear(self, message: messages.Message) -> None:
+        if not isinstance(message, messages.Start):
+            self.groups.settle()
         match message:
-            case Start() as start:
+            case messages.Start() as start:
                 if not self._is_fenced():
                     self._hear_start(start)
-            case Stop(tasks, grace):
+            case messages.Stop(tasks, grace):
                 for task in tasks:
                     self._stop(task, grace)
-            case Acknowledge(tasks):
+            case messages.Acknowledge(tasks):
                 self._forget(tasks)
-            case Feed(task) as piece:
-                if task in self.postponed:
-                    self._report_fed(task, 0, False)
-                else:
-                    self.tasks.feed(piece)
-            case Limit(tasks, cpu, memory):
+            case messages.Feed(ask=ask, task=task) if task in self.postponed:
+                self._answer(ask)
+            case messages.Feed(stream="") as piece:
+                self.tasks.feed(piece)
+            case messages.Feed() as piece:
+                self.streams.feed(piece)
+            case messages.OnStream() as asked:
+                self.streams.hear(asked)
+            case messages.Limit(tasks, cpu, memory):
                 for task in tasks:
                     self.tasks.limit(task, cpu, memory)
-            case Inventory():
+            case messages.Inventory():
                 self._report_inventory()
-            case Answer():
+            case messages.Answer():
                 self.scheduler.report("here")
-            case Leave():
+            case messages.Leave():
                 self.leaving = True
-            case Watch():
+            case messages.Watch():
                 self.cards.begin()
-            case Greet():
+            case messages.Greet():
                 self.fencing, self.tasks.closed_to = False, {}
                 self.cards.end()  # this scheduler may not know what they report
                 if self.lease is not None:
@@ -274,32 +301,32 @@ class Supervisor:
             case _:
                 self._hear_with_lease(message)
 
-    def _hear_with_lease(self, message: Message) -> None:
+    def _hear_with_lease(self, message: messages.Message) -> None:
         match message:
-            case LeaseTerms(lost_after, grace):
+            case messages.LeaseTerms(lost_after, grace):
                 if self.lease is None:
-                    self.lease = Lease(self.folder, lost_after, grace)
+                    self.lease = Lease(lost_after, grace)
                 self.lease.change(lost_after, grace)
                 self._send_heartbeat(self.lease)  # first, so that the lease is valid before anything is to start
-            case Renew(number) if self.lease is not None:
+            case messages.Renew(number) if self.lease is not None:
                 self.lease.renew(number)
             case messages.Fence():
                 self.fencing = True
                 self._end_all(self.lease.grace if self.lease is not None else 0.0)
                 self._report_if_fenced()
-            case Read() as asked:
+            case messages.Read() as asked:
                 self._read(asked)
-            case Forget(jobs):
+            case messages.Forget(jobs):
                 self._remove_output(jobs)
-            case Piece() as piece:
+            case messages.Piece() as piece:
                 self._take_piece(piece)
-            case Collect(ask) as asked:
+            case messages.Collect(ask) as asked:
                 self._report_piece(ask, self.fetched.read_result(asked._replace(most=min(asked.most, MOST_READ))))
-            case Close(sessions):
+            case messages.Close(sessions):
                 for session in sessions:
                     self._close_session(session)
 
-    def _read(self, asked: Read) -> None:
+    def _read(self, asked: messages.Read) -> None:
         where = self.output, asked.job, asked.task, asked.stream, asked.offset
         data, wrong = None, ""
         try:
@@ -313,7 +340,7 @@ class Supervisor:
         encoded = None if data is None else base64.b64encode(data).decode()
         self.scheduler.report("read", ask=ask, data=encoded, wrong=wrong)
 
-    def _take_piece(self, piece: Piece) -> None:
+    def _take_piece(self, piece: messages.Piece) -> None:
         """Store a piece of a file; start the calls that waited for the file."""
         try:
             if not self.fetched.take(piece):
@@ -353,31 +380,43 @@ class Supervisor:
         if self.fencing and not self.tasks.running:
             self.scheduler.report("fenced")
 
-    def _hear_start(self, start: Start) -> None:
+    def _hear_start(self, start: messages.Start) -> None:
         for task in start.tasks:
             if task in self.refused:
                 self._has_ended(task, Outcome.SIGNALLED, signal.SIGTERM)
             elif task not in self.tasks.running and task not in self.ended and task not in self.postponed:
                 self._start(task, start)
+                self.groups.settle(wait=False)  # and those before must not run without limits until the last is started
                 self._reap()  # starting many takes long, and that must not count as run time of one that ends meanwhile
 
-    def _start(self, task: Task, start: Start) -> None:
+    def _start(self, task: messages.Task, start: messages.Start) -> None:
         try:
-            ready = self.fetched.local(task, start) if session_to_fetch(start.work) else start
+            if start.person is not None and self.scheduler.about.get("any_uid"):
+                start = start._replace(person=uid_here(start.person))
+            ready = None if self._must_wait(task) else start
+            if ready is not None and session_to_fetch(start.work):
+                ready = self.fetched.local(task, start)
             if ready is None:
                 self.postponed[task] = start
                 return
-            if ready.person is not None and self.scheduler.about.get("any_uid"):
-                ready = ready._replace(person=uid_here(ready.person))
             self.tasks.start(task, ready, self.spool.begin(task))
         except OSError as error:
-            if error.errno in NO_ROOM:
-                self.tasks.checkpoints.drop_idle()  # they take space
-                self.postponed[task] = start
-            else:
-                self._has_ended(task, Outcome.NOT_STARTED, error.errno or errno.EIO)
+            self._could_not_start(task, start, error)
 
-    def _stop(self, task: Task, grace: float) -> None:
+    def _must_wait(self, task: messages.Task) -> bool:
+        """Return whether what the scheduler counts as lost must end first: all that is fenced, and each attempt before."""
+        job, index, number = task
+        return bool(self.fenced) or any((job, index, before) in self.tasks.running for before in range(1, number))
+
+    def _could_not_start(self, task: messages.Task, start: messages.Start, error: OSError) -> None:
+        if error.errno in NO_ROOM:
+            self.postponed[task] = start
+        elif error.errno == errno.EADDRINUSE:  # the gang starts again, with another port
+            self._has_ended(task, Outcome.LOST, 0)
+        else:
+            self._has_ended(task, Outcome.NOT_STARTED, error.errno or errno.EIO)
+
+    def _stop(self, task: messages.Task, grace: float) -> None:
         if task in self.tasks.running:
             self._ask_to_stop(task, grace)
         elif task not in self.ended:
@@ -387,11 +426,11 @@ class Supervisor:
                 del self.refused[next(iter(self.refused))]
             self._has_ended(task, Outcome.SIGNALLED, signal.SIGTERM)
 
-    def _ask_to_stop(self, task: Task, grace: float) -> None:
+    def _ask_to_stop(self, task: messages.Task, grace: float) -> None:
         self.spool.note("started", task, 0)  # its exit status no longer says whether it is done
         self.tasks.stop(task, grace)
 
-    def _forget(self, tasks: list[Task]) -> None:
+    def _forget(self, tasks: list[messages.Task]) -> None:
         for task in tasks:
             if self.ended.pop(task, None) is not None:
                 self.spool.note("acknowledged", task)
@@ -423,18 +462,28 @@ class Supervisor:
         why = {name: "no account" if code == errno.ENOENT else "another uid" for name, code in self.tasks.closed_to.items()}
         self.scheduler.report("closed", to=why)
 
+    def _hear_of_cards(self, cards: list[Any]) -> None:
+        self.tasks.busy_cards = {index for index, busy, *_ in cards if busy}
+        self.scheduler.report("cards", cards=cards)
+
     def _report_paused(self) -> None:
         self.paused = self.tasks.paused()
         self.scheduler.report("paused", tasks=self.paused)
 
     # -- reports on tasks ----------------------------------------------------------------------------------------
 
-    def _report_started(self, task: Task) -> None:
+    def _dial(self) -> dict[str, Any]:
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            if (membership := read_membership(self.folder)) is not None:
+                return {"hosts": membership.hosts, "port": membership.port, "scheduler": membership.scheduler}
+        return {}
+
+    def _report_started(self, task: messages.Task) -> None:
         run = self.tasks.running[task]
         more = {"cards": run.given.gpus} if run.given.gpus else {}
         self.scheduler.report("started", task=task, ago=run.age(), **more)
 
-    def _has_ended(self, task: Task, outcome: Outcome, code: int, used: Used = NOTHING) -> None:
+    def _has_ended(self, task: messages.Task, outcome: Outcome, code: int, used: Used = NOTHING) -> None:
         if task in self.fenced:
             self.fenced.remove(task)
             if outcome in (Outcome.STOPPED, Outcome.SIGNALLED):
@@ -449,15 +498,15 @@ class Supervisor:
         self._report_end(task, end)
         self._report_if_fenced()
 
-    def _report_end(self, task: Task, end: End) -> None:
-        outcome, code, cpu, peak, ran = end
+    def _report_end(self, task: messages.Task, end: End) -> None:
+        outcome, code, *used = end
         more = {"session": session} if (session := self.fetched.session_of(task)) else {}
-        self.scheduler.report("ended", task=task, outcome=outcome, code=code, cpu=cpu, peak=peak, ran=ran, **more)
+        self.scheduler.report("ended", task=task, outcome=outcome, code=code, **Used(*used)._asdict(), **more)
 
-    def _report_fed(self, task: Task, taken: int, over: bool) -> None:
-        self.scheduler.report("fed", task=task, taken=taken, over=over)
+    def _answer(self, ask: int, **what: Any) -> None:
+        self.scheduler.report("stream", ask=ask, **what)
 
-    def _take_over(self) -> dict[Task, End]:
+    def _take_over(self) -> dict[messages.Task, End]:
         """End what the last supervisor left running, and continue its spool. Return the unacknowledged ends."""
         begun, ended = self.spool.read()
         self.groups.end_leftovers()
@@ -505,7 +554,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     guardian.adopt_orphans()
     proc.keep_spare()
-    Supervisor(folder).run()
+    Supervisor(folder, lock).run()
 
 
 if __name__ == "__main__":

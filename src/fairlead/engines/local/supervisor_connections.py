@@ -41,6 +41,8 @@ MOST_UNIDENTIFIED = 1024
 """Connections whose handshake or request is incomplete; one more closes the oldest."""
 LONGEST_REQUEST = 64 * 2**10
 """Most bytes of a stranger's request."""
+PIECE_BYTES = 2**16
+"""Bytes of a relay that are copied at once."""
 HANG_UP_WITHIN = 2.0
 """Seconds for closed connections to send what waits."""
 
@@ -178,37 +180,28 @@ class Door(NamedTuple):
     context : the scheduler's side of TLS.
     name_of : returns the name of the node that a certificate belongs to; empty if it may not connect.
     ask : answers the request of a stranger, who presented no certificate; called in a thread.
+    admit_relay : returns the socket to connect a stranger with, if it is the relay of a leased worker; else None.
     """
 
     context: ssl.SSLContext
     name_of: Callable[[bytes], str]
     ask: Callable[[bytes], bytes]
+    admit_relay: Callable[[bytes], socket.socket | None] = lambda request: None
 
 
 class SupervisorConnections:
     """The connections to supervisors, by the names of their nodes.
 
-    Parameters
-    ----------
-    greeting : bytes
-        Messages sent first on each connection, unless it has its own.
-    again : bytes
-        The message sent after some were dropped.
-    hear : callable
-        Called with a name and whole lines that came, in the thread of the connections.
-    broken : callable
-        Called with the name of a connection that broke, in that thread.
-    tick : callable
-        Called in that thread every `every` seconds.
-    most_unsent : int
-        Bytes of messages that wait for one supervisor.
-    accept_at_once : bool
-        True to send messages after the greeting; else only after :meth:`accept`, once the supervisor sent its inventory.
+    greeting : messages sent first on each connection, unless it has its own
+    again : the message sent after some were dropped
+    hear : called with a name and whole lines that came, in the thread of the connections
+    broken : called with the name of a connection that broke, in that thread
+    tick : called in that thread every `every` seconds
+    most_unsent : bytes of messages that wait for one supervisor
+    accept_at_once : True to send messages after the greeting; else only after :meth:`accept`, once the supervisor sent its
+        inventory
 
-    Attributes
-    ----------
-    failure : BaseException or None
-        What ended the thread, if it failed.
+    failure : what ended the thread, if it failed
     """
 
     def __init__(
@@ -232,6 +225,7 @@ class SupervisorConnections:
         self._rung = False
         self._accepting: list[asyncio.Task[None]] = []
         self._arriving: dict[asyncio.Task[None], None] = {}
+        self._relaying: set[asyncio.Task[None]] = set()
         self._loop = uvloop.new_event_loop()
         self.closing = asyncio.Event()
         self.failure: BaseException | None = None
@@ -335,7 +329,12 @@ class SupervisorConnections:
         while any(connection.is_sending() for connection in self._connections.values()) and time.monotonic() < until:
             await asyncio.sleep(0.005)
         connections = list(self._connections.values())
-        tasks = [*self._arriving, *self._accepting, *(each.task for each in connections if each.task is not None)]
+        tasks = [
+            *self._arriving,
+            *self._relaying,
+            *self._accepting,
+            *(each.task for each in connections if each.task is not None),
+        ]
         for name in list(self._connections):
             self._drop(name, at_once=False)
         for task in tasks:
@@ -354,7 +353,7 @@ class SupervisorConnections:
         connection.task = self._loop.create_task(connection.keep(endpoint))
 
     def _made(self, name: str, greeting: bytes) -> _Connection:
-        """Make the connection of a node, in the place of its last one."""
+        """Make the connection of a node, replacing its last one."""
         self._drop(name)
         connection = _Connection(name, self, greeting)
         with self.lock:
@@ -387,20 +386,26 @@ class SupervisorConnections:
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
             async with asyncio.timeout(HANDSHAKE_WITHIN):
                 reader = asyncio.StreamReader(LONGEST_REQUEST)
-                protocol = asyncio.StreamReaderProtocol(reader)
+                protocol, joined = asyncio.StreamReaderProtocol(reader), False
                 made = await self._loop.connect_accepted_socket(lambda: protocol, line, ssl=door.context)
                 transport = cast("asyncio.Transport", made[0])
                 certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
                 try:
                     if certificate is None:
                         request = await reader.readuntil()
+                        if (end := door.admit_relay(request)) is not None:
+                            task = self._loop.create_task(_join(reader, protocol, transport, end))
+                            self._relaying.add(task)
+                            task.add_done_callback(self._relaying.discard)
+                            joined = True
+                            return
                         transport.write(await self._loop.run_in_executor(None, door.ask, request))
                     elif name := door.name_of(certificate):
                         transport.set_protocol(connection := self._made(name, self._greeting))
                         connection.connection_made(transport)
                         return
                 finally:
-                    if transport.get_protocol() is protocol:
+                    if transport.get_protocol() is protocol and not joined:
                         transport.close()
 
     def _drop(self, name: str, at_once: bool = True) -> None:
@@ -417,3 +422,26 @@ class SupervisorConnections:
             connections, self._to_flush, self._rung = self._to_flush, set(), False
         for connection in connections:
             connection.flush()
+
+
+async def _join(
+    reader: asyncio.StreamReader, protocol: asyncio.StreamReaderProtocol, transport: asyncio.Transport, end: socket.socket
+) -> None:
+    """Copy what a relay sends to a socket, and back, until one of them ends."""
+    writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
+    there, back = await asyncio.open_unix_connection(sock=end)
+    both = [asyncio.create_task(_copy(*each)) for each in ((reader, back), (there, writer))]
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in both:
+            task.cancel()
+        transport.abort()
+        back.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(PIECE_BYTES):
+            writer.write(data)
+            await writer.drain()

@@ -1,23 +1,25 @@
 """The tasks that run here, each as a process group or as a call in a worker, until their last process is gone."""
 
 import contextlib
+import errno
 import json
 import os
 import selectors
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from fairlead.calls.payloads import result_name
+from fairlead.calls.payloads import COUNTS, result_name
 from fairlead.disk_room import room_on
 from fairlead.engines.local import proc
 from fairlead.engines.local.cards import visible
 from fairlead.engines.local.checkpoints import VARIABLE, Checkpoints
-from fairlead.engines.local.child import open_output
-from fairlead.engines.local.messages import Call, Command, Feed, Program, Start, Task
-from fairlead.engines.local.output import note_attempt
+from fairlead.engines.local.messages import Call, Command, Feed, Gang, Program, Start, Task
+from fairlead.engines.local.output import note_attempt, open_output
 from fairlead.engines.local.process_groups import (
     NOTHING,
     ProcessGroup,
@@ -32,6 +34,10 @@ from fairlead.engines.local.standard_input import StandardInput
 from fairlead.engines.local.warm_workers import WarmWorkers, Worker
 from fairlead.outcomes import Outcome
 
+IDLE_CPU = 0.01
+"""The part of one CPU that an idle task may use, over the time after which it ends."""
+PORTS = ("FAIRLEAD_PORT", "PORT", "JUPYTER_PORT")
+"""Variables with a task's port: ours, one that many servers know, and Jupyter's."""
 FILE_TIME_LAG = 0.1
 """Seconds by which file times may lag the clock."""
 
@@ -41,9 +47,14 @@ class Running:
 
     def __init__(self, task: Task, given: ProcessSpec, group: ProcessGroup, worker: Worker | None) -> None:
         self.task, self.given, self.group, self.worker = task, given, group, worker
-        self.over_memory = self.over_output = self.paused = False
+        self.over_memory = self.over_output = self.paused = self.idled = False
+        self.program: Program | None = None  # None for a call
+        self.sent = False  # its program runs in the copy of a folder
+        self.port: int | None = None
+        self.idle, self.used_at, self.used_cpu = 0.0, time.monotonic(), 0
         self.before = NOTHING  # the worker's usage by earlier calls
         self.began = since_boot()
+        self.counts = -1  # a file in which the worker counts its calls
 
     def age(self) -> int:
         """Return the milliseconds since its start."""
@@ -52,6 +63,15 @@ class Running:
     def deciding_pid(self) -> int:
         """Return the pid whose exit status is the task's; 0 for a call, and once it was asked to stop."""
         return self.group.pid if self.worker is None and self.group.kill_at is None else 0
+
+    def calls_made(self) -> tuple[int, int]:
+        """Return how many calls its worker made, and their milliseconds, and close the file that has them."""
+        if self.counts < 0:
+            return 0, 0
+        data = os.pread(self.counts, COUNTS.size, 0)
+        os.close(self.counts)
+        calls, seconds = COUNTS.unpack(data) if len(data) == COUNTS.size else (0, 0.0)
+        return (calls, round(1000 * seconds)) if 0 < calls < 2**53 and 0 <= seconds < 2**40 else (0, 0)
 
     def ran(self) -> int:
         """Return its run time in milliseconds, at least 1; 0 if its program never started."""
@@ -65,18 +85,13 @@ class Running:
 class Tasks:
     """All running tasks.
 
-    Parameters
-    ----------
-    output : Path
-        The folder for output, with a folder per job.
-    checkpoints : Checkpoints
-        Their checkpoint pipes.
-    on_start : callable
-        Called with the task, once its program is executed.
-    on_end : callable
-        Called with the task, its outcome, code and usage, once none of its processes is left.
-    on_fed : callable
-        Called with a task, the bytes of input taken, and True if no more will be, when either changed.
+    output : the folder for output, with a folder per job
+    checkpoints : their checkpoint pipes
+    on_start : called with the task, once its program is executed
+    on_failure : called with the task, what it was to start by, and an OSError, if that is known only after `start`
+    on_end : called with the task, its outcome, code and usage, once none of its processes is left
+    answer : called with the number of a question about input, and its answer
+    dial : returns where the relays of workers reach the scheduler; empty if it is on this machine
     """
 
     def __init__(
@@ -87,26 +102,36 @@ class Tasks:
         workers: WarmWorkers,
         selector: selectors.BaseSelector,
         on_start: Callable[[Task], None],
+        on_failure: Callable[[Task, Start, OSError], None],
         on_end: Callable[[Task, Outcome, int, Used], None],
-        on_fed: Callable[[Task, int, bool], None],
+        answer: Callable[..., None],
+        dial: Callable[[], dict[str, Any]],
     ) -> None:
+        self._dial = dial
         self._output, self._groups, self._workers, self._selector = output, groups, workers, selector
-        self._on_start, self._on_end, self._on_fed = on_start, on_end, on_fed
+        self._on_start, self._on_failure, self._on_end, self._answer = on_start, on_failure, on_end, answer
         self.checkpoints = checkpoints
         self._made = ""  # the last output folder made
         self.running: dict[Task, Running] = {}
         self._room_is_low, self._room_seen_at = False, time.time()
         self.closed_to: dict[str, int] = {}  # by user who could not run here: the errno
+        self.busy_cards: set[int] = set()
 
     def start(self, task: Task, start: Start, record: StartRecord) -> None:
         """Start a task, which writes the `record` before its program runs; raises OSError if that fails."""
         memory = start.limits.memory
         if memory and self._workers.are_idle() and proc.available_memory() < memory:
             self._workers.dismiss()
+
+        def failed(error: OSError) -> None:
+            del self.running[task]
+            self.checkpoints.remove([task])
+            self._on_failure(task, start, error)
+
         try:
             given = self._give(task, start)
             if isinstance(start.work, Command):
-                self._start_command(task, start.work, given, record)
+                self._start_command(task, start.work, given, failed, record)
             else:
                 self._start_call(task, start.work, given)
         except OSError:
@@ -119,7 +144,7 @@ class Tasks:
         if number > 1:
             env["FAIRLEAD_RESUMED"] = "1"
         if start.gang is not None:
-            env |= {"FAIRLEAD_RANK": str(index), "FAIRLEAD_SIZE": str(start.gang.size), "FAIRLEAD_MASTER": start.gang.master}
+            env |= self._gang_env(index, start.gang, start.work)
         if limits.cpu:
             env["FAIRLEAD_CPU"] = f"{limits.cpu / 1000:g}"
         if limits.memory:
@@ -141,6 +166,23 @@ class Tasks:
             return given._replace(export=start.work.export, cores=self._free_cores(limits.cpu))
         return given
 
+    def _gang_env(self, index: int, gang: Gang, work: Command | Call) -> dict[str, str]:
+        """Return what a task of a gang knows of the others. Raises OSError if it is the first and the gang's port is taken."""
+        if index == 0 and gang.port:
+            if str(gang.port) in (run.given.env.get("FAIRLEAD_PORT") for run in self.running.values() if run.task[1] == 0):
+                raise OSError(errno.EADDRINUSE, f"port {gang.port} is of another gang")
+            with socket.socket() as line:
+                line.bind(("", gang.port))
+        env = {"FAIRLEAD_RANK": str(index), "FAIRLEAD_SIZE": str(gang.size), "FAIRLEAD_MASTER": gang.master}
+        if gang.port:
+            env |= {"FAIRLEAD_HOSTS": gang.hosts, "FAIRLEAD_PORT": str(gang.port)}
+        if not gang.apart:
+            return env
+        torch = {"MASTER_ADDR": gang.master, "MASTER_PORT": str(gang.port), "WORLD_SIZE": str(gang.size), "LOCAL_WORLD_SIZE": "1"}
+        torch |= {"RANK": str(index), "NODE_RANK": str(index), "LOCAL_RANK": "0"}
+        own = work.program.env if isinstance(work, Command) else {}
+        return env | {name: value for name, value in torch.items() if name not in own}
+
     def _free_cores(self, milli_cpu: int) -> list[int]:
         """Return as many free cores as a task requests, if it requests whole ones; else none: it may use all.
 
@@ -152,64 +194,67 @@ class Tasks:
         free = sorted(there.difference(*(run.given.cores for run in self.running.values())))
         return free[:count] if not rest and 0 < count <= len(free) and count < len(there) else []
 
-    def _start_command(self, task: Task, work: Command, given: ProcessSpec, record: StartRecord) -> None:
+    def _start_command(
+        self, task: Task, work: Command, given: ProcessSpec, failed: Callable[[OSError], None], record: StartRecord
+    ) -> None:
         program = work.program
         if work.numbered:
             program = program._replace(argv=[_with_index(word, _known_as(task, work)) for word in program.argv])
+        port = None if work.port is None else free_port(work.port, {run.port for run in self.running.values()})
+        if port is not None:
+            given.env.update(dict.fromkeys(PORTS, str(port)))
+            program = program._replace(argv=[word.replace("{port}", str(port)) for word in program.argv])
         name = ".".join(map(str, task))
-        if work.input:
-            given = given._replace(input=self._input(task, work.input == "terminal", given))
         more = []
         if work.sent is not None:
             more = [os.open(work.sent.session, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
             words = [sys.executable, "-I", "-m", "fairlead.calls.parcel", result_name(*task[:2]), json.dumps(work.fetch)]
             program = program._replace(argv=[*words, *program.argv], cwd="/")
         try:
-            group = self._groups.fork(name, program, given, lambda program: self._hear_of_start(run, program), more, record)
+            if work.input:
+                feeder = StandardInput(self._selector, work.input == "terminal", given.person, self._answer, work.size)
+                given = given._replace(input=feeder)
+            group = self._groups.fork(
+                name, program, given, lambda program: self._hear_of_start(task, program), failed, more, record
+            )
         finally:
             for fd in more:
                 os.close(fd)
         run = self.running[task] = Running(task, given, group, None)
-        if group.executed:
-            self._on_start(task)
-
-    def _input(self, task: Task, terminal: bool, given: ProcessSpec) -> StandardInput:
-        def say() -> None:
-            self._on_fed(task, made.taken, made.is_over())
-
-        made = StandardInput(self._selector, terminal, given.person, say)
-        return made
+        run.program, run.sent, run.port, run.idle = work.program, work.sent is not None, port, work.idle
 
     def feed(self, piece: Feed) -> None:
-        """Pass a piece of standard input to a task, and report how much was taken."""
+        """Pass a piece of standard input to a task, and answer how much was taken."""
         run = self.running.get(piece.task)
-        given = run.given.input if run is not None else None
-        if given is not None:
-            given.feed(piece)
-            self._on_fed(piece.task, given.taken, given.is_over())
+        if run is not None and run.given.input is not None:
+            run.given.input.feed(piece)
         else:
-            self._on_fed(piece.task, 0, True)
+            self._answer(piece.ask, over=True)
 
     def _start_call(self, task: Task, call: Call, given: ProcessSpec) -> None:
         job, index, _ = task
-        message = {"payload": call.payload, "alone": call.fetched, "job": job, "index": index, "env": given.env}
+        message = {"payload": call.payload, "job": job, "index": index, "env": given.env, "dial": self._dial()}
         files = open_output(given.output, given.person)
         try:
+            files.append(os.memfd_create("calls", os.MFD_CLOEXEC))
             # A worker that used a GPU may hold its memory, so it is not reused.
             warm = self._workers.take(call.pool, given.person) if not given.gpus else None
-            worker = warm or self._workers.start(call, given, lambda program: self._hear_of_start(run, program))
+            worker = warm or self._workers.start(call, given, lambda program: self._hear_of_start(task, program))
             worker.call(message, files)
+            counts = files.pop()
         finally:
             for fd in files:
                 os.close(fd)
         run = self.running[task] = Running(task, given, worker.group, worker)
+        run.counts = counts
         if warm:
-            run.before = self._groups.used(worker.group)
+            run.before = NOTHING._replace(cpu=worker.used)
             proc.forget_most_resident(worker.group.pid)
             self._on_start(task)
 
-    def _hear_of_start(self, run: Running, program: Program) -> None:
+    def _hear_of_start(self, task: Task, program: Program) -> None:
         """Report the start of a task; or write to its output why exec failed."""
+        run = self.running[task]
         failure = run.group.failure
         if failure is None:
             self._on_start(run.task)
@@ -284,7 +329,7 @@ class Tasks:
             group, worker = run.group, run.worker
             if worker and worker.answer is not None and group.status is None and group.kill_at is None:
                 used = self._used(run)
-                clean = not run.given.gpus and not run.over_memory and not self._groups.members(group)
+                clean = not run.given.gpus and not run.over_memory and self._groups.is_alone(group)
                 if keep_workers and clean and self._workers.keep(worker):
                     self._end(run, Outcome.EXITED, worker.answer, used)
                 else:
@@ -318,7 +363,8 @@ class Tasks:
         if run.group.failure is not None and run.group.failure.at == "account" and run.given.person is not None:
             self.closed_to[run.given.person.name] = code
             outcome = Outcome.LOST
-        self._on_end(run.task, outcome, code, used._replace(ran=run.ran()))
+        calls, called = run.calls_made()
+        self._on_end(run.task, outcome, code, used._replace(ran=run.ran(), calls=calls, called=called))
 
     def enforce_limits(self) -> None:
         """End tasks that exceed their memory (unless the kernel ended all of it) or their output limit."""
@@ -329,6 +375,21 @@ class Tasks:
                 run.over_output |= bool(output) and _size_of_output(run.given.output) > output
                 if run.over_memory or run.over_output:
                     self._groups.kill(run.group)
+
+    def idle(self, is_connected: Callable[[Task], bool]) -> list[Task]:
+        """Return the tasks that became idle for as long as their jobs say: no connection, no busy card, hardly any CPU time."""
+        now, found = time.monotonic(), []
+        for task, run in self.running.items():
+            if not run.idle or run.idled or run.group.status is not None or run.group.kill_at is not None:
+                continue
+            cpu = self._groups.cpu_of_all(run.group)
+            used = abs(cpu - run.used_cpu) > 1000 * IDLE_CPU * run.idle
+            if used or run.paused or is_connected(task) or self.busy_cards.intersection(run.given.gpus):
+                run.used_at, run.used_cpu = now, cpu
+            elif now - run.used_at >= run.idle:
+                run.idled = True
+                found.append(task)
+        return found
 
     def ended_but_traced(self) -> list[ProcessGroup]:
         """Return groups whose first process ended without an event, because it is traced."""
@@ -352,6 +413,17 @@ def _known_as(task: Task, work: Command | Call) -> str:
     """Return the index that the task sees."""
     index = str(task[1])
     return str(work.known_as.get(index, index)) if isinstance(work, Command) else index
+
+
+def free_port(wanted: int, taken: set[int | None]) -> int:
+    """Return a port for a task: the one that it would like if it is free on this machine, else another. Raises OSError."""
+    for port in (wanted, *(0 for _ in range(20))):
+        with socket.socket() as trial, contextlib.suppress(OSError):
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(("", port))
+            if (found := int(trial.getsockname()[1])) not in taken:
+                return found
+    raise OSError(errno.EAGAIN, "no port is free")
 
 
 def _with_index(word: str, index: str) -> str:
@@ -383,6 +455,8 @@ def _how_it_ended(run: Running) -> tuple[Outcome, int]:
     else:
         outcome = Outcome.EXITED if group.kill_at is None else Outcome.STOPPED
         code = os.WEXITSTATUS(group.status)
+    if run.idled:
+        outcome, code = Outcome.UNUSED, 0
     if run.over_output and (outcome, code) != (Outcome.EXITED, 0):
         outcome, code = Outcome.SIGNALLED, signal.SIGXFSZ  # the system's signal for too large a file
     if run.over_memory:

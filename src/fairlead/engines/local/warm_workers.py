@@ -69,10 +69,12 @@ class WarmWorkers:
         return bool(self._idle)
 
     def take(self, pool: str, person: Person | None) -> Worker | None:
-        """Take the most recently used worker of a person's pool."""
+        """Take the most recently used worker of a person's pool; raises OSError if its CPU time cannot be read now."""
         for place in range(len(self._idle) - 1, -1, -1):
             if (self._idle[place].pool, self._idle[place].person) == (pool, person):
-                worker = self._idle.pop(place)
+                worker = self._idle[place]
+                worker.used = self._groups.used(worker.group).cpu
+                del self._idle[place]
                 signal_group(worker.group, signal.SIGCONT)
                 return worker
         return None
@@ -90,7 +92,7 @@ class WarmWorkers:
         line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         line.setblocking(False)
         try:
-            group = self._groups.fork(f"worker.{self._made}", program, given, then, [theirs.fileno(), folder])
+            group = self._groups.fork(f"worker.{self._made}", program, given, then, _never, [theirs.fileno(), folder])
         except OSError:
             line.close()
             raise
@@ -135,9 +137,9 @@ class WarmWorkers:
 
     def _dismiss(self, workers: list[Worker]) -> None:
         for worker in list(workers):
-            self._idle.remove(worker)
             self._hang_up_on(worker)
             self._groups.kill(worker.group)
+            self._idle.remove(worker)
             self._groups.bury(worker.group)
 
     def _hear(self, worker: Worker) -> None:
@@ -164,6 +166,10 @@ def _elsewhere(program: Program) -> Program:
     python, *_, script = program.argv
     argv = program.argv if os.path.exists(python) and os.path.exists(script) else own
     return program._replace(argv=[*argv, ELSEWHERE], cwd="/")
+
+
+def _never(error: OSError) -> None:
+    raise AssertionError("a worker is forked at once") from error
 
 
 def _is_open(session: str) -> bool:

@@ -6,14 +6,13 @@ Nodes dial the scheduler. Which ones may, and what they share, a subclass decide
 
 import base64
 import logging
-import queue
 import socket
 import threading
 import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,27 +35,10 @@ from fairlead.engines.contract import (
     Unreachable,
     Where,
 )
-from fairlead.engines.local.feeding import Feeding
+from fairlead.engines.local import reports
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
-from fairlead.engines.local.reports import (
-    About,
-    CardsMeasured,
-    Closed,
-    Ended,
-    Fed,
-    Fenced,
-    Heartbeat,
-    Inventory,
-    Message,
-    OutputPiece,
-    Paused,
-    PieceRequest,
-    Refused,
-    Reports,
-    Started,
-    Task,
-    read_lines,
-)
+from fairlead.engines.local.messages import PROTOCOL
+from fairlead.engines.local.questions import Questions
 from fairlead.engines.local.supervisor_connections import Door, SupervisorConnections
 from fairlead.engines.remote.keys import KeyRing
 from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
@@ -68,7 +50,9 @@ log = logging.getLogger("fairlead")
 READ_WITHIN = 10.0
 """Seconds for a node to answer a read of output."""
 SESSIONS_EVERY = 2.0
-"""Seconds between two checks for closed sessions that nodes have fetched."""
+"""Seconds between two checks for closed sessions that nodes have fetched, and for supervisors to replace."""
+AWAY = 7200.0
+"""Seconds that tasks may run on while a scheduler is away that has said so, as for an upgrade."""
 SILENT = 10.0
 """Seconds of silence after which a node counts as not answering and its connection is renewed."""
 
@@ -94,16 +78,16 @@ class Serving(NamedTuple):
 class RemoteEngine:
     """Tasks on many machines; see :class:`fairlead.engines.contract.LiveEngine`.
 
-    Attributes
-    ----------
-    complaint : str or None
-        The trouble of the node source, if any.
+    complaint : the trouble of the node source, if any
+    admit_relay : returns the socket that the relay of a leased worker is to be connected with, by its request; None for another
+        stranger
     """
 
     elastic, ray = True, False
 
     def __init__(self, serving: Serving) -> None:
         self.complaint: str | None = None
+        self.admit_relay: Callable[[bytes], socket.socket | None] = lambda request: None
         home, self._wake, self._policy, listen, self._as_people = serving
         self._home = home
         self._folders = Folders(home / "calls", home / "exports")
@@ -114,16 +98,13 @@ class RemoteEngine:
         self._listener = _listen(*listen)
         self.port: int = self._listener.getsockname()[1]
         self.gpus: dict[str, Sequence[int]] = {}
-        self._seen: dict[str, Reports] = {}
-        self._on: dict[Task, str] = {}  # node of each attempt that was started or reported
-        self._firsts: dict[int, tuple[int, str]] = {}  # by job: attempt number of its first task, and its node
-        self._feeding = Feeding()
+        self._seen: dict[str, reports.Reports] = {}
+        self._on: dict[reports.Task, str] = {}  # node of each attempt that was started or reported
+        self._questions = Questions()
         self._collecting = ResultCollector(self._folders.calls, self._send, self._collected)
         self._sessions: dict[str, set[str]] = defaultdict(set)  # by node: sessions fetched there
         self._sessions_seen_at = 0.0
-        self._reads: dict[int, queue.SimpleQueue[bytes | Unreachable | None]] = {}
-        self._next_read = 0
-        self._superseded = ""
+        self._superseded = self._journal = ""
         self._promised = 0.0
         self._inventory_sent = False
         self._connections: SupervisorConnections | None = None
@@ -264,14 +245,19 @@ class RemoteEngine:
     # -- the contract -------------------------------------------------------------------------------------------
 
     def serve(self, journal: str, epoch: int) -> None:
-        inventory = message("inventory")
+        self._journal, inventory = journal, message("inventory")
         lease = message("lease", lost_after=self._policy.lost_after, grace=self._policy.grace)
         self._greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex)
         greeting = self._greeting + lease + inventory
         every = min(0.5, self._policy.lost_after / 20)
         self._connections = SupervisorConnections(greeting, inventory, self._hear, self._broken, self._look, every)
         self._connections.begin()
-        self._connections.listen(self._listener, Door(self._ring.context, self._name_of, self._hear_stranger))
+        self._open()
+
+    def _open(self) -> None:
+        """Take nodes in; until then, they wait."""
+        assert self._connections is not None
+        self._connections.listen(self._listener, Door(self._ring.context, self._name_of, self._hear_stranger, self._relay))
 
     def _name_of(self, certificate: bytes) -> str:
         """Return which node may connect with this certificate; empty if none."""
@@ -282,18 +268,15 @@ class RemoteEngine:
         """Answer one who has no certificate; nodes cannot join by themselves here."""
         return b""
 
+    def _relay(self, request: bytes) -> socket.socket | None:
+        return self.admit_relay(request)
+
     def _send(self, name: str, line: bytes) -> None:
         assert self._connections is not None, "call serve() first"
         self._connections.send(name, line)
 
     def start(self, launches: Launches) -> None:
-        attempts = launches.attempts
-        first = attempts.index == 0
-        rest = (attempts.job[first].tolist(), attempts.number[first].tolist(), launches.node[first].tolist())
-        with self._lock:
-            for job, number, place in zip(*rest, strict=True):
-                self._firsts[job] = number, launches.nodes[place]
-        jobs = {number: launches.jobs[number] for number in set(attempts.job.tolist())}
+        jobs = {number: launches.jobs[number] for number in set(launches.attempts.job.tolist())}
         if any(job.work.export for job in jobs.values()) and self._connections is not None:
             # Stored environments are read from the disk, for which the scheduler's thread must not wait.
             self._connections.do(lambda: self._start(launches._replace(jobs=jobs)))
@@ -302,7 +285,9 @@ class RemoteEngine:
 
     def _start(self, launches: Launches) -> None:
         self._note_sessions(launches)
-        more = (self.gpus, self._folders, self._as_people, self._master_of, self._exported, self._is_elsewhere)
+        with self._lock:
+            hosts = dict(self._hosts)
+        more = (self.gpus, self._folders, self._as_people, hosts.get, self._journal, self._exported, self._is_elsewhere)
         for node, line, tasks in starts(launches, *more):
             with self._lock:
                 for job, index, number in tasks:
@@ -335,11 +320,6 @@ class RemoteEngine:
             log.warning("a job's stored environment cannot be read: %s", error)
             return None  # the task reports it too, since the file is missing there
 
-    def _master_of(self, job: int) -> str | None:
-        with self._lock:
-            _, name = self._firsts.get(job, (0, ""))
-            return self._hosts.get(name)
-
     def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
         self._fan_out("stop", attempts, [where.nodes[place] for place in where.node.tolist()], grace=grace)
 
@@ -348,13 +328,11 @@ class RemoteEngine:
         with self._lock:
             for job, index, number in tasks:
                 self._on.pop((job, index, number), None)
-                if index == 0 and self._firsts.get(job, (0, ""))[0] == number:
-                    del self._firsts[job]
 
-    def _fan_out(self, do: str, attempts: Attempts, names: list[str], **more: object) -> list[Task]:
+    def _fan_out(self, do: str, attempts: Attempts, names: list[str], **more: object) -> list[reports.Task]:
         """Send a message about attempts to their nodes. `names` are these nodes; if empty, our own records decide."""
-        tasks: list[Task] = [(job, index, number) for job, index, number in rows(attempts)]
-        by_node: dict[str, list[Task]] = defaultdict(list)
+        tasks: list[reports.Task] = [(job, index, number) for job, index, number in rows(attempts)]
+        by_node: dict[str, list[reports.Task]] = defaultdict(list)
         with self._lock:
             for task, name in zip(tasks, names or [self._on.get(task, "") for task in tasks], strict=True):
                 by_node[name].append(task)
@@ -369,7 +347,7 @@ class RemoteEngine:
             raise RuntimeError("the thread of the connections to the nodes failed") from self._connections.failure
         with self._lock:
             seen, self._seen = self._seen, {}
-        total, of = Reports(), {name for name, one in seen.items() if one.known is not None}
+        total, of = reports.Reports(), {name for name, one in seen.items() if one.known is not None}
         for one in seen.values():
             known, one.known = one.known, None
             total.join(one)
@@ -399,39 +377,37 @@ class RemoteEngine:
             self._send(name, line)
 
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
-        answer: queue.SimpleQueue[bytes | Unreachable | None] = queue.SimpleQueue()
         with self._lock:
             member = self._members.get(node)
             if member is None or member.standing is not MemberState.UP:
                 raise Unreachable(f"node {node} is not up")
             if (silent_for := time.monotonic() - member.renewed_at) > SILENT:
                 raise Unreachable(f"no message from node {node} for {silent_for:.0f} s")
-            self._next_read += 2
-            ask = self._next_read
-            self._reads[ask] = answer
+        asked = {"job": job, "task": index, "stream": stream, "offset": offset, "most": most}
+        answer = self._questions.ask(partial(self._send, node), node, "read", **asked)
         try:
-            asked = {"ask": ask, "job": job, "task": index, "stream": stream, "offset": offset, "most": most}
-            self._send(node, message("read", **asked))
-            found = answer.get(timeout=READ_WITHIN)
-        except queue.Empty:
+            found = answer.result(READ_WITHIN)
+        except TimeoutError:
+            answer.cancel()
             raise Unreachable(f"node {node} does not answer") from None
-        finally:
-            with self._lock:
-                self._reads.pop(ask, None)
-        if isinstance(found, Unreachable):
-            raise found
-        return found
+        if found.wrong:
+            raise Unreachable(f"node {node}: {found.wrong}")
+        return None if found.data is None else base64.b64decode(found.data)
 
     def next_data(self, job: int, index: int, stream: str, offset: int, node: str = "") -> int:
         found = self.read_output(job, index, stream, offset, 0, node)
         return int(found) if found else offset  # an older supervisor knows of no holes
 
-    def feeding(
-        self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
-    ) -> AbstractContextManager[Callable[[], Fed | None]]:
+    def ask_stream(self, task: reports.Task, do: str, **what: Any) -> Future[Any]:
         with self._lock:
             name = self._on.get(task, "")
-        return self._feeding.piece(partial(self._send, name), task, offset, data, end, size)
+        return self._questions.ask(partial(self._send, name), name, do, task=task, **what)
+
+    def go_away(self) -> None:
+        """Let tasks run on for AWAY seconds. Called before `close` by a scheduler that stops in good order."""
+        self._promise(AWAY)
+        for name in filter(self._is_elsewhere, self.names()):
+            self._send(name, message("lease", lost_after=AWAY, grace=self._policy.grace))
 
     def close(self, leave: bool = False) -> None:
         """Disconnect. With `leave`, supervisors end as soon as nothing runs."""
@@ -450,12 +426,12 @@ class RemoteEngine:
 
     # -- in the thread of the connections -----------------------------------------------------------------------
 
-    def _reports_of(self, name: str) -> Reports:
-        return self._seen.setdefault(name, Reports())
+    def _reports_of(self, name: str) -> reports.Reports:
+        return self._seen.setdefault(name, reports.Reports())
 
     def _hear(self, name: str, lines: list[bytes]) -> None:
         now = time.monotonic()
-        messages = read_lines(lines)
+        messages = reports.read_lines(lines)
         with self._lock:
             member = self._members.get(name)
             if member is None:
@@ -463,43 +439,46 @@ class RemoteEngine:
             member.heard_at = now
             for each in messages:
                 self._take_in(member, each, now)
-        if any(not isinstance(each, Heartbeat | Fed | OutputPiece | CardsMeasured) for each in messages):
+        if any(
+            not isinstance(each, reports.Heartbeat | reports.StreamAnswer | reports.OutputPiece | reports.CardsMeasured)
+            for each in messages
+        ):
             self._wake()
 
-    def _take_in(self, member: Member, each: Message, now: float) -> None:
+    def _take_in(self, member: Member, each: reports.Message, now: float) -> None:
         assert self._connections is not None
         match each:
-            case Heartbeat(number):
+            case reports.Heartbeat(number):
                 # A node that was reported lost must first send its inventory: only then it is up again.
                 member.number = number
-                if member.standing is not MemberState.LOST and not member.unfit:
+                if member.standing is not MemberState.LOST and not member.unfit and not member.moved:
                     self._renew(member, now)
-            case Inventory():
+            case reports.Inventory():
                 self._take_inventory_in(member, each)
-            case Refused(why):
+            case reports.Refused(why):
                 self._superseded = (
                     f"{self._home}: the supervisor of {member.name} obeys another scheduler ({why}): this one ends, and "
                     "its tasks continue"
                 )
-            case Paused(tasks):
+            case reports.Paused(tasks):
                 member.paused = len(tasks)
-            case CardsMeasured():
+            case reports.CardsMeasured():
                 member.card_use = each.use()
-            case Closed(to):
+            case reports.Closed(to):
                 member.closed_to = to
                 if member.standing is MemberState.UP:
                     self._reports_of(member.name).nodes += member.seen()
-            case Fed():
-                self._feeding.acknowledge(each)
-            case OutputPiece(ask, data, wrong):
-                self._hear_read(member, ask, None if data is None else base64.b64decode(data), wrong)
-            case PieceRequest():
+            case reports.OutputPiece(ask, data) if ask % 2:  # of a call's result
+                self._collecting.receive(member.name, ask, None if data is None else base64.b64decode(data))
+            case reports.OutputPiece() | reports.StreamAnswer():
+                self._questions.answer(member.name, each)
+            case reports.PieceRequest():
                 self._collecting.answer(member.name, each)
-            case Fenced():
+            case reports.Fenced():
                 member.fenced = member.gone_at is not None
-            case Started(task) | Ended(task):
+            case reports.Started(task) | reports.Ended(task):
                 if self._on.setdefault(task, member.name) == member.name:
-                    if isinstance(each, Ended) and each.session:
+                    if isinstance(each, reports.Ended) and each.session:
                         self._collecting.begin(member.name, each)
                     else:
                         self._reports_of(member.name).add(each)
@@ -508,14 +487,7 @@ class RemoteEngine:
             case _:
                 self._reports_of(member.name).add(each)
 
-    def _hear_read(self, member: Member, ask: int, data: bytes | None, wrong: str) -> None:
-        """Odd numbers request results of calls, even ones output."""
-        if ask % 2:
-            self._collecting.receive(member.name, ask, data)
-        elif ask in self._reads:
-            self._reads[ask].put(Unreachable(f"node {member.name}: {wrong}") if wrong else data)
-
-    def _collected(self, name: str, ended: Ended) -> None:
+    def _collected(self, name: str, ended: reports.Ended) -> None:
         """Report the end of a call whose result is here. A lost node reports it again if it comes back."""
         with self._lock:
             member = self._members.get(name)
@@ -530,7 +502,7 @@ class RemoteEngine:
         member.renewed_at = now
         self._connections.answer(member.name, b'{"do": "renew", "number": %d}\n' % member.number)
 
-    def _take_inventory_in(self, member: Member, inventory: Inventory) -> None:
+    def _take_inventory_in(self, member: Member, inventory: reports.Inventory) -> None:
         assert self._connections is not None
         before, member.unfit = member.unfit, inventory.cannot_talk()
         if member.unfit:
@@ -539,14 +511,19 @@ class RemoteEngine:
             member.version = inventory.about.version
             self._connections.disconnect(member.name)
             return
-        member.limits, member.promised, member.closed_to = inventory.limits, 0.0, {}
+        if self._has_moved(member, inventory):
+            return
+        member.limits, member.promised, member.closed_to, member.older = inventory.limits, 0.0, {}, inventory.older()
         self._sessions[member.name] |= set(inventory.sessions)
         self._hear_about(member, inventory.about)
         for job, index, number in inventory.tasks:
             self._on.setdefault((job, index, number), member.name)
-            if index == 0 and number >= self._firsts.get(job, (0, ""))[0]:
-                self._firsts[job] = number, member.name
         self._connections.accept(member.name)
+        member.outdated = bool(member.older) and (member.here or inventory.about.keeper >= PROTOCOL)
+        if member.outdated and not inventory.tasks:  # one of this fairlead takes its place
+            self._connections.send(member.name, message("leave"))
+        if asked := self._questions.unanswered(member.name):  # over the last connection
+            self._connections.send(member.name, asked)
         if self.gpus.get(member.name):
             self._connections.send(member.name, message("watch"))
         seen = self._reports_of(member.name)
@@ -559,7 +536,24 @@ class RemoteEngine:
             member.standing, member.believed = MemberState.UP, True
             seen.nodes = member.seen()
 
-    def _hear_about(self, member: Member, about: About) -> None:
+    def _has_moved(self, member: Member, inventory: reports.Inventory) -> bool:
+        """Return whether another supervisor speaks for a node whose tasks may run under the last one, until its lease is over.
+
+        Where that one has not been heard yet, another is who joined since and knows no task.
+        """
+        before, was, place = member.moved, member.place, inventory.about.place
+        if member.standing is MemberState.UNHEARD:
+            member.moved = member.rejoined and member.believed and not member.fenced and not inventory.tasks
+        else:
+            has_tasks = member.standing is MemberState.UP and member.name in self._on.values()
+            member.moved = has_tasks and None not in (was, place) and was != place
+        if member.moved and not before:
+            log.warning("node %s has joined again elsewhere: it is used when what ran at its last place has ended", member.name)
+        elif not member.moved:
+            member.place, member.rejoined = place, False
+        return member.moved
+
+    def _hear_about(self, member: Member, about: reports.About) -> None:
         """Handle what a node says of itself."""
         member.version = about.version
         member.clock_ahead = about.clock - time.time() if about.clock else 0.0
@@ -577,6 +571,8 @@ class RemoteEngine:
         if now - self._sessions_seen_at > SESSIONS_EVERY:
             self._sessions_seen_at = now
             self._close_sessions()
+            for name in [member.name for member in list(self._members.values()) if member.outdated]:
+                self._send(name, message("inventory"))
         news = False
         if self._promised > self._policy.lost_after and not any(m.promised for m in list(self._members.values())):
             self._promise(self._policy.lost_after)
@@ -613,7 +609,7 @@ class RemoteEngine:
             log.warning("node %s is lost: its tasks start again elsewhere", member.name)
         member.standing = MemberState.LOST
         self._on = {task: name for task, name in self._on.items() if name != member.name}
-        self._reports_of(member.name).nodes.append(NodeDown(member.name))
+        self._reports_of(member.name).nodes.append(NodeDown(member.name, left=member.leaving == "drain"))
         if member.gone_at is None and member.name in self._hosts:
             fresh = self._members[member.name] = Member(member.name, member.node, member.renewed_at)
             fresh.standing, fresh.version, fresh.clock_ahead = MemberState.LOST, member.version, member.clock_ahead

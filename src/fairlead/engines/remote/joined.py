@@ -1,14 +1,21 @@
 """The engine of machines that joined by `fairlead node join`, with the scheduler's own machine.
 
-A member is a node with a key. What it shares, it says itself, each time that it connects.
+Members are the machines whose certificates the journal has. What one shares, it says itself, each time that it connects.
 """
 
 import logging
+import shutil
 import socket
 import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 
 import fairlead
 from fairlead.engines.contract import NodeDraining
@@ -18,67 +25,92 @@ from fairlead.engines.local.messages import OLDEST_PROTOCOL, PROTOCOL
 from fairlead.engines.local.reports import About
 from fairlead.engines.local.supervisor_connections import LocalEndpoint
 from fairlead.engines.remote.engine import RemoteEngine, Serving
-from fairlead.engines.remote.joining import Answer, Request
-from fairlead.engines.remote.keys import NotAdmitted
+from fairlead.engines.remote.joining import WHO, Answer, Request
+from fairlead.engines.remote.keys import NotAdmitted, certificate_in, check_proof, der, hash_of, normal
 from fairlead.engines.remote.members import Member, MemberState
 from fairlead.model.specs import Node
+from fairlead.scheduler import admission
 from fairlead.scheduler.cluster import ONLY_ACCOUNT
+from fairlead.scheduler.facts import Fact, NodeAdmitted, NodeForgotten, NodeLeft
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import NONE
 
 log = logging.getLogger("fairlead")
 
-AWAY = 7200.0
-"""Seconds that tasks may run on while a scheduler is away that has said so, as for an upgrade."""
+MOST_ACCOUNTS = 500
+"""Accounts that a machine which joins looks up, at most."""
+MOST_FOLDERS = 100
+"""Folders that it looks up, at most."""
 ASK_EVERY = 2.0
 """Seconds of silence after which the supervisor of this machine is polled."""
+RECORDED_WITHIN = 10.0
+"""Seconds for the journal to have a new member."""
 
 
 class JoinedEngine(RemoteEngine):
     """Tasks on this machine and on those that joined.
 
-    Parameters
-    ----------
-    own : Node
-        This machine.
-    account : str
-        The account that this process, and each node's supervisor, runs as.
-    checkpoints : Path, optional
-        As for :class:`fairlead.engines.local.engine.LocalEngine`.
+    own : this machine
+    account : the account that this process, and each node's supervisor, runs as
+    checkpoints : as for :class:`fairlead.engines.local.engine.LocalEngine`
 
-    Attributes
-    ----------
-    address : str
-        Where machines join, as HOST:PORT.
+    address : where machines join, as HOST:PORT
+    ask : submits a question to the scheduler's thread, as :meth:`fairlead.service.loop.Loop.ask`; set before `serve`
     """
+
+    ask: Callable[..., "Future[Any]"]
 
     def __init__(self, serving: Serving, own: Node, account: str, checkpoints: Path | None = None) -> None:
         super().__init__(serving)
-        self._own, self._account, self._folder, self._journal = own, account, serving.home / "supervisor", ""
+        self._own, self._account, self._folder = own, account, serving.home / "supervisor"
         for each in (self._folder, serving.home / "output"):
             each.mkdir(exist_ok=True, mode=0o700)
         make_checkpoints(self._folder / "checkpoints", checkpoints)
         host = serving.listen[0] if serving.listen[0] not in ("0.0.0.0", "::") else socket.gethostname()  # noqa: S104
         self.address = f"{f'[{host}]' if ':' in host else host}:{self.port}"
-        self.admit(own, host)
+        self.admit(own, own.labels.get("host", host))
         self._members[own.name].here = True
 
     def serve(self, journal: str, epoch: int) -> None:
         super().serve(journal, epoch)
-        self._journal = journal
         assert self._connections is not None
         greeting = self._greeting + message("inventory")
         self._connections.connect(self._own.name, LocalEndpoint(self._folder), greeting)
 
-    def new_token(self, node: str, seconds: float) -> str:
-        """Make a token that a machine may join with, once; of this name if it is not empty. Raises NotAdmitted."""
+    def new_token(self, node: str) -> tuple[str, str]:
+        """Return a token that a machine may join with, as `node` if that is not empty, and its hash. Raises Refused."""
         if node == self._own.name:
-            raise NotAdmitted(f"node {node!r} is the scheduler's own machine")
-        return self._ring.new_token(node, seconds)
+            raise admission.Refused(f"node {node!r} is the scheduler's own machine")
+        return self._ring.new_token()
 
-    def go_away(self) -> None:
-        """Let tasks run on for AWAY seconds. Called before `close` by a scheduler that stops in good order."""
-        self._promise(AWAY)
-        for name in self.names() - {self._own.name}:
-            self._send(name, message("lease", lost_after=AWAY, grace=self._policy.grace))
+    def _open(self) -> None:
+        """No-op: nodes are taken in once the members are known."""
+
+    def know(self, members: Mapping[str, str]) -> None:
+        """Take nodes in, the members of the journal: certificates, by the names of their nodes."""
+        if members and self._ring.is_new:
+            log.warning(
+                "%s was missing: the journal's %d nodes know another key: put it back, or let them join again, by tokens of "
+                "`fairlead node token --name NODE`", self._home / "keys/scheduler.pem", len(members),
+            )  # fmt: skip
+        for node, certificate in members.items():
+            self._ring.admit(node, certificate)
+        super()._open()
+
+    def recorded(self, facts: Sequence[Fact]) -> None:
+        """Let those connect whom the journal has as members now, and no others."""
+        for fact in facts:
+            if isinstance(fact, NodeAdmitted):
+                if fact.token:
+                    self._note_rejoined(fact.node)
+                self._ring.admit(fact.node, fact.certificate)
+            elif isinstance(fact, NodeLeft | NodeForgotten):
+                self._ring.remove(fact.node)
+
+    def _note_rejoined(self, name: str) -> None:
+        with self._lock:
+            if name in self._members:
+                self._members[name].rejoined = True
 
     # -- in the thread of the connections ---------------------------------------------------------------------------
 
@@ -98,7 +130,7 @@ class JoinedEngine(RemoteEngine):
             return
         only = {ONLY_ACCOUNT: about.only} if about.only else {}
         member.node = Node(member.name, about.capacity, {"host": about.host, **about.labels, **only})
-        self._hosts[member.name] = about.host
+        self._hosts[member.name] = about.labels.get("host", about.host)
         self.gpus |= gpu_indices([member.node])
         if not about.leaving and member.gone_at is not None and member.standing is MemberState.LOST:
             member.gone_at, member.fenced, member.draining = None, False, False
@@ -121,23 +153,23 @@ class JoinedEngine(RemoteEngine):
 
     def _lose(self, member: Member) -> None:
         if member.leaving and self._connections is not None:
-            if member.leaving == "drain":
-                self._ring.remove(member.name)
             self._connections.answer(member.name, message("leave"))
             self._connections.disconnect(member.name, at_once=False)
         super()._lose(member)
 
     def _hear_stranger(self, request: bytes) -> bytes:
+        if request == WHO:
+            return self._ring.certificate.encode()
         try:
             answer = self._admit(msgspec.json.decode(request, type=Request))
-        except NotAdmitted as error:
-            answer = Answer(refused=str(error))
         except msgspec.DecodeError:
             answer = Answer(refused=f"the request cannot be read: install fairlead {fairlead.__version__} there")
+        except (ValueError, RuntimeError, TimeoutError) as error:  # refused, or the journal cannot be written now
+            answer = Answer(refused=str(error) or "the scheduler is busy: try again in a moment")
         return msgspec.json.encode(answer) + b"\n"
 
     def _admit(self, asked: Request) -> Answer:
-        """Admit a machine. Raises NotAdmitted."""
+        """Admit a machine. Raises NotAdmitted, or as `ask`."""
         if asked.protocol < OLDEST_PROTOCOL or asked.oldest > PROTOCOL:
             raise NotAdmitted(
                 f"fairlead {asked.version} cannot talk to the scheduler's {fairlead.__version__}: install that there"
@@ -151,10 +183,47 @@ class JoinedEngine(RemoteEngine):
             raise NotAdmitted(f"{asked.name!r} is no name for a node: give another with --name")
         if asked.name == self._own.name:
             raise NotAdmitted(f"node {asked.name!r} is the scheduler's own machine: give another name with --name")
-        if asked.before:
-            name = self._ring.rotate(asked.before, asked.certificate, asked.proof)
-            log.info("node %s has a new key", name)
-        else:
-            name = self._ring.admit(asked.secret, asked.name, asked.certificate)
-            log.info("node %s has joined", name)
-        return Answer("", name, self._journal, time.time(), self._as_people, only)
+        fresh, before = normal(asked.certificate), normal(asked.before) if asked.before else ""
+        if before:
+            check_proof(before, fresh, asked.proof)
+        if before == fresh:
+            return Answer("", self._ring.name_of(der(fresh)), self._journal, time.time())
+
+        def question(state: State, now: float) -> tuple[list[Fact], tuple[str, dict[str, int], list[str]]]:
+            if before:
+                facts, name = admission.replace_certificate(state, before, fresh, now)
+            else:
+                facts, name = admission.admit_node(state, hash_of(asked.secret), asked.name, fresh, now)
+            people, folders = _work(state, only)
+            return facts, (name, people if self._as_people and not only else {}, folders)
+
+        name, people, folders = self.ask(question, changes=True).result(RECORDED_WITHIN)
+        log.info("node %s %s", name, "has a new key" if before else "has joined")
+        return Answer("", name, self._journal, time.time(), self._as_people, only, people, folders)
+
+
+def _work(state: State, only: str) -> tuple[dict[str, int], list[str]]:
+    """Return who has unfinished jobs, with their uids, and these jobs' folders, unless sent; with `only`, those of one person."""
+    jobs, n = state.jobs, state.jobs.n
+    live = jobs.id[:n][np.isnan(jobs.finished_at[:n]) & (jobs.id[:n] != NONE)].tolist()
+    specs = [job for job in map(state.index.specs.__getitem__, live) if not only or job.user == only]
+    people = {job.user: job.uid for job in specs if job.uid is not None}
+    works = (job.work for job in specs if job.work.cwd and job.work.call is None)
+    folders = dict.fromkeys(work.cwd.encode(work.encoding, "replace").decode("latin-1") for work in works)
+    return dict(islice(people.items(), MOST_ACCOUNTS)), list(islice(folders, MOST_FOLDERS))
+
+
+def members_of_before(home: Path) -> dict[str, str]:
+    """Read the certificates of nodes from the folder where fairlead had them before the journal did."""
+    found = {}
+    for path in (home / "keys" / "nodes").glob("*.json"):
+        with suppress(msgspec.DecodeError, ValueError, KeyError):  # torn: that node joins again
+            known = msgspec.json.decode(path.read_bytes())
+            found[known["name"]] = normal(certificate_in(known["own"]))
+    return found
+
+
+def forget_files_of_before(home: Path) -> None:
+    """Remove that folder: the journal has what was in it."""
+    shutil.rmtree(home / "keys" / "nodes", ignore_errors=True)
+    (home / "keys" / "tokens.json").unlink(missing_ok=True)

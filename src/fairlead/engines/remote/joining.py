@@ -1,6 +1,7 @@
 """How a machine asks to join: one request over TLS, before it has a certificate that the scheduler knows.
 
-The scheduler is the one with the certificate whose fingerprint is in the token; nobody else receives the token's secret.
+The token has the fingerprint of the scheduler's certificate, which a first connection asks for. The second one is made to its
+holder alone, and only that one carries the token's secret.
 """
 
 import socket
@@ -10,19 +11,23 @@ import time
 import msgspec
 
 import fairlead
+from fairlead import tls
 from fairlead.engines.local.messages import OLDEST_PROTOCOL, PROTOCOL
-from fairlead.engines.remote.keys import NotAdmitted, fingerprint, secret_and_fingerprint
+from fairlead.engines.remote.keys import NotAdmitted, fingerprint, normal, secret_and_fingerprint
 
 DEFAULT_PORT = 7374
 WITHIN = 20.0
 """Seconds for an answer."""
-LONGEST_ANSWER = 2**16
+LONGEST_ANSWER = 2**22
+WHO = b"\n"
+"""The request for the scheduler's certificate."""
 
 
 class Request(msgspec.Struct):
     """A request to join, by the account that the node's supervisor runs as; it speaks `protocol` and those from `oldest` on.
 
-    A member that rotates its key sends its present certificate in `before`, and its signature of the new one in `proof`.
+    A member that rotates its key sends its present certificate in `before`, and its signature of the new one in `proof`. If both
+    are the same, it asks only whether its key is known.
     """
 
     secret: str
@@ -43,6 +48,8 @@ class Answer(msgspec.Struct):
     clock : the scheduler's wall clock; seconds since the epoch.
     as_people : True if tasks run as the people who submitted them.
     only : the account whose tasks alone run there, since the node is not root's; empty for everybody's.
+    people : those who have work and may run there, with their uids.
+    folders : where they work; each character stands for a byte.
     """
 
     refused: str = ""
@@ -51,6 +58,8 @@ class Answer(msgspec.Struct):
     clock: float = 0.0
     as_people: bool = False
     only: str = ""
+    people: dict[str, int] = {}
+    folders: list[str] = []
     version: str = fairlead.__version__
 
 
@@ -65,28 +74,37 @@ class Joined(msgspec.Struct):
 def ask_to_join(host: str, port: int, token: str, request: Request) -> Joined:
     """Join. Raises NotAdmitted, OSError."""
     request.secret, pinned = secret_and_fingerprint(token)
-    return ask(host, port, pinned, request)
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.minimum_version = ssl.TLSVersion.TLSv1_3
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE  # identified by the fingerprint
+    wrong = NotAdmitted(f"{host}:{port} is not the scheduler that made the token: check the address")
+    try:
+        certificate = normal(_answer(host, port, anybody, WHO).decode())
+        if fingerprint(certificate) != pinned:
+            raise wrong
+        return ask(host, port, certificate, request)
+    except (ssl.SSLCertVerificationError, UnicodeDecodeError):
+        raise wrong from None
 
 
-def ask(host: str, port: int, pinned: str, request: Request) -> Joined:
-    """Send a request to the scheduler whose certificate has this fingerprint. Raises NotAdmitted, OSError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # identified by the fingerprint
-    with socket.create_connection((host, port), WITHIN) as plain, context.wrap_socket(plain) as line:
-        certificate = line.getpeercert(binary_form=True)
-        if certificate is None or fingerprint(certificate) != pinned:
-            raise NotAdmitted(f"{host}:{port} is not the scheduler that made the token: check the address")
-        before = time.time()
-        line.sendall(msgspec.json.encode(request) + b"\n")
-        received = b""
-        while not received.endswith(b"\n") and len(received) < LONGEST_ANSWER and (data := line.recv(2**14)):
-            received += data
-        after = time.time()
+def ask(host: str, port: int, scheduler: str, request: Request) -> Joined:
+    """Send a request to the scheduler with this certificate, as PEM. Raises NotAdmitted, OSError."""
+    before = time.time()
+    received = _answer(host, port, tls.dialing(None, scheduler), msgspec.json.encode(request) + b"\n")
+    after = time.time()
     try:
         answer = msgspec.json.decode(received, type=Answer)
     except msgspec.DecodeError:
         raise NotAdmitted(f"{host}:{port} gave no answer: see the scheduler's log") from None
     if answer.refused:
         raise NotAdmitted(answer.refused)
-    return Joined(answer, ssl.DER_cert_to_PEM_cert(certificate), (before + after) / 2 - answer.clock)
+    return Joined(answer, scheduler, (before + after) / 2 - answer.clock)
+
+
+def _answer(host: str, port: int, context: ssl.SSLContext, request: bytes) -> bytes:
+    with socket.create_connection((host, port), WITHIN) as plain, context.wrap_socket(plain) as line:
+        line.sendall(request)
+        received = b""
+        while not received.endswith(b"\n") and len(received) < LONGEST_ANSWER and (data := line.recv(2**14)):
+            received += data
+    return received

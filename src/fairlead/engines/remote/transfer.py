@@ -1,4 +1,4 @@
-"""Transfers Python calls to, and results from, machines that do not see the scheduler's files.
+"""Transfers sent folders and code to, and what comes back from, machines that do not see the scheduler's files.
 
 Both go in pieces, each requested after the one before, so that nothing piles up in memory and large files delay nothing. A
 session's folder belongs in part to a person, so files in it are opened defensively.
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from fairlead.calls.payloads import LARGEST_RESULT, RESULTS, SETUP, place_of_call, result_name
+from fairlead.calls.payloads import LARGEST_RESULT, RESULTS, SETUP, result_name
 from fairlead.data_folder import NotPlain, open_plain
 from fairlead.engines.local.instructions import message
 from fairlead.engines.local.reports import Ended, PieceRequest
@@ -35,10 +35,8 @@ def read_requested(folder: Path, wanted: PieceRequest) -> tuple[bytes | None, bo
     try:
         uid = os.geteuid() if wanted.name == SETUP else (session / RESULTS).lstat().st_uid
         with open_plain(session / wanted.name, uid) as file:
-            begin, size = 0, os.fstat(file.fileno()).st_size
-            if wanted.at >= 0:
-                begin, size = place_of_call(file, wanted.at)
-            file.seek(begin + wanted.offset)
+            size = os.fstat(file.fileno()).st_size
+            file.seek(wanted.offset)
             data = file.read(max(0, min(PIECE, size - wanted.offset)))
             return data, len(data) < PIECE or wanted.offset + len(data) >= size
     except (FileNotFoundError, NotPlain, ValueError):
@@ -56,14 +54,9 @@ class _Coming(NamedTuple):
 class ResultCollector:
     """Collects results; an end is reported once its result is here. Thread-safe.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder of sessions.
-    send : callable
-        Sends a message to a node.
-    on_end : callable
-        Called with the node and the end, in a thread of its own, when the result is here or there is none.
+    folder : the folder of sessions
+    send : sends a message to a node
+    on_end : called with the node and the end, in a thread of its own, when the result is here or there is none
     """
 
     def __init__(self, folder: Path, send: Callable[[str, bytes], None], on_end: Callable[[str, Ended], None]) -> None:

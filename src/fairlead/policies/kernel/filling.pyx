@@ -32,7 +32,7 @@ def loop(
     double[::1] capacity, const double[:, ::1] demand, const double[::1] speed, const double[::1] most,
     const double[::1] floor, const i64[::1] starts, const i64[::1] ends,
 ):
-    """Same as `fairlead.policies.filling.loop`, to the last bit. `capacity` is overwritten."""
+    """Same as `fairlead.policies.filling.loop`. `capacity` is overwritten."""
     cdef i64 n = demand.shape[0], m = demand.shape[1], i, j, s = 0, e = 0, rounds = 0, kind, which
     cdef double a, b, rate, room
     status_, why_, at_, rose_ = np.zeros(n, np.int8), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)

@@ -6,22 +6,7 @@ import numpy as np
 
 from fairlead.model.specs import Job, path_to_root
 from fairlead.outcomes import Outcome
-from fairlead.scheduler.facts import (
-    Contradiction,
-    Fact,
-    FrameworkDisconnected,
-    FrameworkGone,
-    FrameworkSubscribed,
-    OffersAccepted,
-    OffersDeclined,
-    OffersMade,
-    OffersRescinded,
-    ResourcesReserved,
-    RolesRevived,
-    RolesSuppressed,
-    TaskSaid,
-    UpdatesAcknowledged,
-)
+from fairlead.scheduler import facts
 from fairlead.scheduler.framework_index import MOST_UPDATE_IDS, Charge, Executor, Launched, Member, account_of
 from fairlead.scheduler.frameworks import reservations as ports
 from fairlead.scheduler.frameworks import reservations as role_reservations
@@ -37,7 +22,7 @@ COMPACT_FROM = 64
 """Refusals from which on expired ones are dropped, at each power of two."""
 
 
-def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
+def _framework_subscribed(state: State, fact: facts.FrameworkSubscribed) -> None:
     f = state.frameworks
     before = f.members.get(fact.id)
     kept = before.leaves if before else {}
@@ -66,28 +51,28 @@ def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
     state.order.invalidate()
 
 
-def _framework_disconnected(state: State, fact: FrameworkDisconnected) -> None:
+def _framework_disconnected(state: State, fact: facts.FrameworkDisconnected) -> None:
     member = _member(state, fact.id)
     member.away_since, member.not_before = fact.at, fact.not_before
     for leaf in member.leaves.values():
         _want_no_offers(state, leaf)
 
 
-def _framework_gone(state: State, fact: FrameworkGone) -> None:
+def _framework_gone(state: State, fact: facts.FrameworkGone) -> None:
     for leaf in _member(state, fact.id).leaves.values():
         _want_no_offers(state, leaf)
         state.queues.last_until[state.tree.rows[leaf]] = 0
     state.frameworks.leave(fact.id)
 
 
-def _roles_suppressed(state: State, fact: RolesSuppressed) -> None:
+def _roles_suppressed(state: State, fact: facts.RolesSuppressed) -> None:
     member = _member(state, fact.id)
     member.suppressed = sorted({*member.suppressed, *fact.roles})
     for role in fact.roles:
         _update_wants(state, fact.id, role)
 
 
-def _roles_revived(state: State, fact: RolesRevived) -> None:
+def _roles_revived(state: State, fact: facts.RolesRevived) -> None:
     member = _member(state, fact.id)
     member.suppressed = [role for role in member.suppressed if role not in fact.roles]
     for role in fact.roles:
@@ -98,15 +83,15 @@ def _roles_revived(state: State, fact: RolesRevived) -> None:
     make_way(state, fact.at)
 
 
-def _offers_made(state: State, fact: OffersMade) -> None:
+def _offers_made(state: State, fact: facts.OffersMade) -> None:
     offers = state.offers
     for offer in fact.offers:
         leaf, amount = _leaf_row(state, offer.framework, offer.role), vector(offer.amount, state.resources)
         there = 0 <= offer.node < state.nodes.n and state.nodes.up[offer.node]
         if offer.id <= state.frameworks.last_offer or not there or not {*offer.amount} <= {*state.resources}:
-            raise Contradiction(f"offer {offer.id} cannot have been made in this state")
+            raise facts.Contradiction(f"offer {offer.id} cannot have been made in this state")
         if not scheduling.amount_fits(state.view(), offer.node, amount):
-            raise Contradiction(f"offer {offer.id} exceeds what is free on node {offer.node}")
+            raise facts.Contradiction(f"offer {offer.id} exceeds what is free on node {offer.node}")
         revocable = _member(state, offer.framework).framework.revocable
         row = offers.extend(1)
         offers.id[row], offers.leaf[row], offers.node[row] = offer.id, leaf, offer.node
@@ -122,12 +107,12 @@ def _offers_made(state: State, fact: OffersMade) -> None:
         _touch(state, group)
 
 
-def _offers_accepted(state: State, fact: OffersAccepted) -> None:
+def _offers_accepted(state: State, fact: facts.OffersAccepted) -> None:
     _member(state, fact.framework).unanswered = 0
     left = vector(fact.left, state.resources)
     leaves, nodes, held = _close(state, fact.ids, "accepted", fact.at, fact)
     if len({*zip(leaves.tolist(), nodes.tolist(), strict=True)}) != 1:
-        raise Contradiction(f"offers {fact.ids} are not of one node and one role")
+        raise facts.Contradiction(f"offers {fact.ids} are not of one node and one role")
     if (left < held.sum(axis=0)).any():
         state.queues.declined[leaves[0]] = 0
     role_reservations.refused(state, leaves[0], nodes[0], fact.left_apart, fact.until, fact.at)
@@ -135,7 +120,7 @@ def _offers_accepted(state: State, fact: OffersAccepted) -> None:
         _refuse(state, leaves[0], nodes[0], left, fact.until, fact.at)
 
 
-def _offers_declined(state: State, fact: OffersDeclined) -> None:
+def _offers_declined(state: State, fact: facts.OffersDeclined) -> None:
     _member(state, fact.framework).unanswered = 0
     apart = [state.frameworks.offered_apart.get(offer, {}) for offer in fact.ids]
     for leaf, node, amount, more in zip(*_close(state, fact.ids, "declined", fact.at), apart, strict=True):
@@ -143,7 +128,7 @@ def _offers_declined(state: State, fact: OffersDeclined) -> None:
         role_reservations.refused(state, leaf, node, more, fact.until, fact.at)
 
 
-def _offers_rescinded(state: State, fact: OffersRescinded) -> None:
+def _offers_rescinded(state: State, fact: facts.OffersRescinded) -> None:
     held = [offer for offer in fact.ids if state.frameworks.void.pop(offer, None) is None]
     apart = [state.frameworks.offered_apart.get(offer, {}) for offer in held]
     leaves, nodes, _ = _close(state, held, "rescinded", fact.at)
@@ -153,17 +138,17 @@ def _offers_rescinded(state: State, fact: OffersRescinded) -> None:
         role_reservations.refused(state, leaf, node, more, fact.until, fact.at)
 
 
-def _updates_acknowledged(state: State, fact: UpdatesAcknowledged) -> None:
+def _updates_acknowledged(state: State, fact: facts.UpdatesAcknowledged) -> None:
     for job, update in zip(fact.jobs, fact.updates, strict=True):
         if job not in state.frameworks.task_of:
-            raise Contradiction(f"job {job} is no task of a framework")
+            raise facts.Contradiction(f"job {job} is no task of a framework")
         state.frameworks.acknowledge(job, update)
 
 
-def _task_said(state: State, fact: TaskSaid) -> None:
+def _task_said(state: State, fact: facts.TaskSaid) -> None:
     who, task = state.frameworks.task_of.get(fact.job, ("", ""))
     if not who or state.frameworks.tasks[who][task].over:
-        raise Contradiction(f"job {fact.job} is no running task of a framework")
+        raise facts.Contradiction(f"job {fact.job} is no running task of a framework")
     launched = state.frameworks.tasks[who][task]
     launched.heard = [*launched.heard, fact.uuid][-MOST_UPDATE_IDS:]
     if fact.what == "ending":
@@ -173,7 +158,6 @@ def _task_said(state: State, fact: TaskSaid) -> None:
 
 
 def drop_offers_on(state: State, node: int, why: str, at: float) -> None:
-    """Void the offers on a node."""
     lost = state.offers.id[: state.offers.n][state.offers.node[: state.offers.n] == node].tolist()
     state.frameworks.void |= dict.fromkeys(lost, why)
     _close(state, lost, "its node is lost or changes", at)
@@ -193,13 +177,13 @@ def launched(state: State, number: int, job: Job, at: float) -> None:
     """Register a job as a framework's task or executor."""
     f = state.frameworks
     if job.framework not in f.members or job.queue not in f.at:
-        raise Contradiction(f"job {number} is a task of framework {job.framework!r}, which is unknown")
+        raise facts.Contradiction(f"job {number} is a task of framework {job.framework!r}, which is unknown")
     if job.executor and not job.task:
         f.executors[number] = Executor(number, job.framework, job.executor, "")
         return
     tasks = f.tasks.setdefault(job.framework, {})
     if job.task in tasks:
-        raise Contradiction(f"framework {job.framework} has a task {job.task!r} already")
+        raise facts.Contradiction(f"framework {job.framework} has a task {job.task!r} already")
     tasks[job.task] = Launched(number, "", f.at[job.queue][1], job.demand, at, executor=job.executor)
     f.task_of[number] = (job.framework, job.task)
 
@@ -227,7 +211,7 @@ def _enter(state: State, launched: Launched) -> None:
     f = state.frameworks
     within = f.executor_on(f.task_of[launched.job][0], launched.executor, launched.node)
     if within is None or f.executors[within].over:
-        raise Contradiction(f"job {launched.job} runs in executor {launched.executor!r}, which is unknown")
+        raise facts.Contradiction(f"job {launched.job} runs in executor {launched.executor!r}, which is unknown")
     f.executors[within].tasks.append(launched.job)
     f.inside[launched.job] = within
 
@@ -263,14 +247,14 @@ def note_ended(state: State, rows: I64, was: I8, outcome: I64, code: I64, at: fl
 
 def _member(state: State, who: str) -> Member:
     if who not in state.frameworks.members:
-        raise Contradiction(f"there is no framework {who}")
+        raise facts.Contradiction(f"there is no framework {who}")
     return state.frameworks.members[who]
 
 
 def _leaf_row(state: State, who: str, role: str) -> int:
     leaves = _member(state, who).leaves
     if role not in leaves:
-        raise Contradiction(f"framework {who} has no role {role!r}")
+        raise facts.Contradiction(f"framework {who} has no role {role!r}")
     return state.tree.rows[leaves[role]]
 
 
@@ -299,6 +283,7 @@ def _update_wants(state: State, who: str, role: str) -> None:
     if wants_offers(state, who, role):
         group = _offer_group(state, row, member.framework.revocable)
         state.groups.is_framework[group], state.groups.number[group] = True, state.index.last + 1
+        scheduling.note_pending(state.view(), group, 1)
         if state.order.counts[IN_ORDER]:
             state.order.groups.parked[group] = False
         _touch(state, group)
@@ -308,6 +293,7 @@ def _want_no_offers(state: State, leaf: str, forget: bool = True) -> None:
     """Let no framework wait in a leaf; by default, forget what it refused."""
     row, b = state.tree.rows[leaf], state.groups
     for group in np.flatnonzero((b.leaf[: b.n] == row) & b.is_framework[: b.n]).tolist():
+        scheduling.note_pending(state.view(), group, -1)
         b.is_framework[group] = False
         _touch(state, group)
     if forget:
@@ -328,13 +314,13 @@ def offer_status(state: State, offer: int) -> str:
 
 
 def _close(
-    state: State, ids: Sequence[int], event: str, at: float, accepted: OffersAccepted | None = None
+    state: State, ids: Sequence[int], event: str, at: float, accepted: facts.OffersAccepted | None = None
 ) -> tuple[I64, I64, I64]:
     """Close offers; returns their leaves and nodes, and what they held."""
     offers, n = state.offers, state.offers.n
     wrong = [offer for offer in ids if not OFFER.allows(event, offer_status(state, offer))]
     if wrong or len({*ids}) < len(ids):
-        raise Contradiction(f"of offers {[*ids]} some are not open: they cannot be {event}")
+        raise facts.Contradiction(f"of offers {[*ids]} some are not open: they cannot be {event}")
     rows = np.searchsorted(offers.id[:n], np.array(ids, np.int64))
     found = offers.leaf[rows], offers.node[rows], offers.rest[rows]
     revocable, view = offers.revocable[rows].tolist(), state.view()
@@ -351,7 +337,7 @@ def _close(
     return found
 
 
-def _note_unused(state: State, rows: I64, at: float, accepted: OffersAccepted | None) -> None:
+def _note_unused(state: State, rows: I64, at: float, accepted: facts.OffersAccepted | None) -> None:
     """Charge frameworks for what they held in vain of offers: all but what tasks take, which owe it until they have run as long.
 
     What they reserve is held in vain.
@@ -385,7 +371,7 @@ def _kept_from_others(state: State, leaf: int, node: int, amount: I64, room: I64
     return float((part - without) * (capacity / total)[room > 0].max())
 
 
-def _resources_reserved(state: State, fact: ResourcesReserved) -> None:
+def _resources_reserved(state: State, fact: facts.ResourcesReserved) -> None:
     """Move resources to another reservation. What an account gives back counts as if it was offered since it was last used."""
     before = role_reservations.resources_reserved(state, fact)
     if before is not None and before.account and not fact.mark:
@@ -451,17 +437,17 @@ def _keep(table: Offers | Refusals, keep: Bools) -> None:
     table.n = n
 
 
-OFFER_EFFECTS: dict[type[Fact], Callable[..., None]] = {
-    FrameworkSubscribed: _framework_subscribed,
-    FrameworkDisconnected: _framework_disconnected,
-    FrameworkGone: _framework_gone,
-    RolesSuppressed: _roles_suppressed,
-    RolesRevived: _roles_revived,
-    OffersMade: _offers_made,
-    OffersAccepted: _offers_accepted,
-    OffersDeclined: _offers_declined,
-    OffersRescinded: _offers_rescinded,
-    ResourcesReserved: _resources_reserved,
-    TaskSaid: _task_said,
-    UpdatesAcknowledged: _updates_acknowledged,
+OFFER_EFFECTS: dict[type[facts.Fact], Callable[..., None]] = {
+    facts.FrameworkSubscribed: _framework_subscribed,
+    facts.FrameworkDisconnected: _framework_disconnected,
+    facts.FrameworkGone: _framework_gone,
+    facts.RolesSuppressed: _roles_suppressed,
+    facts.RolesRevived: _roles_revived,
+    facts.OffersMade: _offers_made,
+    facts.OffersAccepted: _offers_accepted,
+    facts.OffersDeclined: _offers_declined,
+    facts.OffersRescinded: _offers_rescinded,
+    facts.ResourcesReserved: _resources_reserved,
+    facts.TaskSaid: _task_said,
+    facts.UpdatesAcknowledged: _updates_acknowledged,
 }

@@ -7,7 +7,6 @@ changes anything.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,26 +15,10 @@ from msgspec.structs import replace
 from fairlead.model.quantity import format_quantities
 from fairlead.model.specs import ROOT, USERS, Framework, Job, Quantities, path_to_root, settings_for, written
 from fairlead.outcomes import Outcome
+from fairlead.scheduler import facts
 from fairlead.scheduler.admission import MOST_LEAVES, Refused, Unknown, cancel, check_job
-from fairlead.scheduler.facts import (
-    Fact,
-    FrameworkDisconnected,
-    FrameworkGone,
-    FrameworkSubscribed,
-    JobSubmitted,
-    OffersAccepted,
-    OffersDeclined,
-    OffersRescinded,
-    ResourcesReserved,
-    RolesRevived,
-    RolesSuppressed,
-    TaskSaid,
-    TasksFinished,
-    TasksPlaced,
-    TasksStarted,
-    UpdatesAcknowledged,
-)
-from fairlead.scheduler.framework_index import Launched, Member, Update, account_of, plus, queue_of
+from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.framework_index import Launched, Member, account_of, plus, queue_of
 from fairlead.scheduler.frameworks.reservations import Left, Move, Moves, ReservedAmounts, joined
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, STOPPING
@@ -87,16 +70,6 @@ class ExecutorEnds(InvalidTask):
     """A task for an executor that is ending."""
 
 
-@dataclass(frozen=True)
-class Unacknowledged:
-    """A task's update that its framework has not acknowledged."""
-
-    job: int
-    task: str
-    node: str
-    update: Update
-
-
 def check_role(role: str) -> str | None:
     """Return what is wrong with a role's name by Mesos' rules, or None."""
     parts = role.split("/")
@@ -113,15 +86,6 @@ def check_role(role: str) -> str | None:
         return f"a role of {role.count('/') + 1} levels: use at most {MOST_LEVELS}"
     wrong = next((c for c in NOT_IN_ROLES if c in role), None)
     return None if wrong is None else f"role {role!r} may not contain {wrong!r}"
-
-
-def parse_roles(text: str) -> list[str]:
-    """Parse a comma-separated list of roles; raises Refused."""
-    roles = [role for role in text.split(",") if role]
-    for role in roles:
-        if fault := check_role(role):
-            raise Refused(fault)
-    return roles
 
 
 def subscribe(
@@ -150,11 +114,11 @@ def subscribe(
     _check_crowd(state, [role for role in framework.roles if role not in state.tree.rows])
     roles = {role for role in f.members[who].leaves if role not in framework.roles} if update else None
     framework = replace(framework, roles=[*dict.fromkeys(framework.roles)])
-    fact = FrameworkSubscribed(at=now, id=who, framework=framework, suppressed=sorted({*suppressed}))
-    facts = _rescinded(state, who, "subscribed", now, roles)
+    fact = facts.FrameworkSubscribed(at=now, id=who, framework=framework, suppressed=sorted({*suppressed}))
+    found = _rescinded(state, who, "subscribed", now, roles)
     if not update and who in f.members and f.members[who].away_since is None:
-        facts.append(FrameworkDisconnected(at=now, id=who))  # not noticed before
-    return [*facts, fact]
+        found.append(facts.FrameworkDisconnected(at=now, id=who))  # not noticed before
+    return [*found, fact]
 
 
 def _check_crowd(state: State, new: Sequence[str]) -> None:
@@ -172,7 +136,7 @@ def disconnect(state: State, who: str, now: float, not_before: float = 0.0) -> l
     """Note that a framework's connection is lost, if it was not. It is not removed for that before `not_before`."""
     if _member(state, who).away_since is not None:
         return []
-    lost = FrameworkDisconnected(at=now, id=who, not_before=not_before)
+    lost = facts.FrameworkDisconnected(at=now, id=who, not_before=not_before)
     return [*_rescinded(state, who, "disconnected", now), lost]
 
 
@@ -183,24 +147,24 @@ def tear_down(state: State, who: str, now: float) -> list[Fact]:
 
 
 def _gone(state: State, who: str, now: float) -> list[Fact]:
-    facts: list[Fact] = [FrameworkGone(at=now, id=who)]
+    found: list[Fact] = [facts.FrameworkGone(at=now, id=who)]
     for launched in state.frameworks.tasks.get(who, {}).values():
         stopped = cancel(state, launched.job, None, now) if not launched.over else None
-        facts += [stopped] if stopped is not None else []
+        found += [stopped] if stopped is not None else []
     for number, executor in state.frameworks.executors.items():
-        facts += shut_down(state, number, now) if executor.framework == who else []
-    return facts
+        found += shut_down(state, number, now) if executor.framework == who else []
+    return found
 
 
 def suppress(state: State, who: str, roles: Sequence[str], now: float) -> list[Fact]:
     """Stop offers for these roles, or all of the framework's if none is named."""
     roles = _roles(state, who, roles)
-    return [RolesSuppressed(at=now, id=who, roles=roles)] if {*roles} - {*_member(state, who).suppressed} else []
+    return [facts.RolesSuppressed(at=now, id=who, roles=roles)] if {*roles} - {*_member(state, who).suppressed} else []
 
 
 def revive(state: State, who: str, roles: Sequence[str], now: float) -> list[Fact]:
     """Resume offers for these roles, or all of the framework's, and forget what it refused."""
-    return [RolesRevived(at=now, id=who, roles=_roles(state, who, roles))]
+    return [facts.RolesRevived(at=now, id=who, roles=_roles(state, who, roles))]
 
 
 def _roles(state: State, who: str, roles: Sequence[str]) -> list[str]:
@@ -221,7 +185,7 @@ def decline(state: State, who: str, offers: Sequence[int], refuse_seconds: float
     """Decline offers; ignores those that are not valid or not the framework's."""
     _member(state, who)
     mine = [offer for offer in dict.fromkeys(offers) if whose(state, offer) == who]
-    return [OffersDeclined(at=now, framework=who, ids=mine, until=until(refuse_seconds, now))] if mine else []
+    return [facts.OffersDeclined(at=now, framework=who, ids=mine, until=until(refuse_seconds, now))] if mine else []
 
 
 def accept(
@@ -235,14 +199,9 @@ def accept(
 ) -> tuple[list[Fact], list[InvalidTask | InvalidMoves]]:
     """Launch tasks in offers, each in what the previous ones leave; what remains is refused.
 
-    Parameters
-    ----------
-    offers : sequence of int
-        Of one node and one role.
-    asked : sequence of Job or Moves
-        Tasks, with demand, work and name (`task`); placement is filled in here. And reservations to make or release.
-    executors : mapping of str to Job
-        By name, the tasks' executors; each is launched with the first of its tasks, unless it is on that node already.
+    offers : of one node and one role
+    asked : tasks, with demand, work and name (`task`); placement is filled in here. And reservations to make or release.
+    executors : by name, the tasks' executors; each is launched with the first of its tasks, unless it is on that node already
 
     Returns
     -------
@@ -271,10 +230,10 @@ def accept(
     done = _launchable(state, chosen, programs, node, there)
     if not done.launched and not done.moves:
         return decline(state, who, ids, refuse_seconds, now), done.refused
-    first, count, facts = state.index.last + 1, len(done.launched), list[Fact]()
+    first, count, found = state.index.last + 1, len(done.launched), list[Fact]()
     numbers, left = [*range(first, first + count)], done.left
-    facts.append(
-        OffersAccepted(
+    found.append(
+        facts.OffersAccepted(
             at=now,
             framework=who,
             ids=ids,
@@ -285,13 +244,14 @@ def accept(
             parts=[_part(there.free, job.taken) for job in done.launched],
         )
     )
-    account = account_of(member.framework)
-    facts += [ResourcesReserved(at=now, node=node, **move._asdict(), account=account if move.mark else "") for move in done.moves]
-    facts += [JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, done.launched, strict=True)]
+    owner = account_of(member.framework)
+    for move in done.moves:
+        found.append(facts.ResourcesReserved(at=now, node=node, **move._asdict(), account=owner if move.mark else ""))
+    found += [facts.JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, done.launched, strict=True)]
     if count:
         zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
-        facts.append(TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
-    return facts, done.refused
+        found.append(facts.TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
+    return found, done.refused
 
 
 def _part(held: Quantities, demand: Quantities) -> float:
@@ -375,10 +335,10 @@ def reserve(state: State, node: str, moves: Sequence[Move], now: float) -> list[
             left = left.after(move)
         except ValueError as error:
             raise Refused(str(error).replace("in the offers", f"on {node}")) from None
-    facts: list[Fact] = []
+    found: list[Fact] = []
     if len(offers):
-        facts.append(OffersRescinded(at=now, ids=state.offers.id[offers].tolist(), why="node changed"))
-    return facts + [ResourcesReserved(at=now, node=row, **move._asdict()) for move in moves]
+        found.append(facts.OffersRescinded(at=now, ids=state.offers.id[offers].tolist(), why="node changed"))
+    return found + [facts.ResourcesReserved(at=now, node=row, **move._asdict()) for move in moves]
 
 
 def _new_executor(state: State, executor: Job, task: str, node: str) -> Job | None:
@@ -457,12 +417,8 @@ def report_status(
 ) -> list[Fact]:
     """Report that a task is starting, runs, or has ended, as its executor says.
 
-    Parameters
-    ----------
-    what, said, uuid : str
-        As in TaskSaid.
-    end : tuple of int
-        Of an end: outcome and code. The engine reports the end of a task that is a process of its own.
+    what, said, uuid : as in TaskSaid
+    end : of an end: outcome and code. The engine reports the end of a task that is a process of its own.
 
     Returns
     -------
@@ -472,18 +428,18 @@ def report_status(
     f = state.frameworks
     who, task = f.task_of.get(job, ("", ""))
     launched = f.tasks[who][task] if who else None
-    facts: list[Fact] = []
+    found: list[Fact] = []
     if launched is None or launched.over or uuid in launched.heard:
-        return facts
+        return found
     row = int(state.jobs.first[state.job_row(job)])
     attempt = {"job": np.array([job]), "index": np.zeros(1, np.int64), "attempt": np.ones(1, np.int64)}
     if job in f.inside and state.tasks.status[row] == PLACED:
-        facts.append(TasksStarted(at=now, **attempt))
-    facts.append(TaskSaid(at=now, job=job, what=what if end is None else "ending", said=said, uuid=uuid))
+        found.append(facts.TasksStarted(at=now, **attempt))
+    found.append(facts.TaskSaid(at=now, job=job, what=what if end is None else "ending", said=said, uuid=uuid))
     if end is not None and job in f.inside:
         outcome, code = end
-        facts.append(TasksFinished(at=now, **attempt, outcome=np.array([outcome]), code=np.array([code])))
-    return facts
+        found.append(facts.TasksFinished(at=now, **attempt, outcome=np.array([outcome]), code=np.array([code])))
+    return found
 
 
 def demand_with_tasks(state: State, executor: int) -> Quantities:
@@ -499,15 +455,7 @@ def ended_within(jobs: Sequence[int], outcome: Outcome, now: float) -> list[Fact
     """End the tasks of an executor that has ended, or never received them."""
     number = np.array(jobs, np.int64)
     zeros, ones = np.zeros(len(jobs), np.int64), np.ones(len(jobs), np.int64)
-    return [TasksFinished(at=now, job=number, index=zeros, attempt=ones, outcome=zeros + outcome, code=zeros)]
-
-
-def acknowledge(state: State, who: str, task: str, update: int, now: float) -> list[Fact]:
-    """Acknowledge an update of a task; ignored if unknown or acknowledged before."""
-    launched = tasks_of(state, who).get(task)
-    if launched is None or update not in [each.number for each in launched.updates]:
-        return []
-    return [UpdatesAcknowledged(at=now, jobs=[launched.job], updates=[update])]
+    return [facts.TasksFinished(at=now, job=number, index=zeros, attempt=ones, outcome=zeros + outcome, code=zeros)]
 
 
 def tasks_of(state: State, who: str) -> dict[str, Launched]:
@@ -516,20 +464,11 @@ def tasks_of(state: State, who: str) -> dict[str, Launched]:
     return state.frameworks.tasks.get(who, {})
 
 
-def unacknowledged(state: State, who: str) -> list[Unacknowledged]:
-    """Return a framework's unacknowledged updates, by task, oldest first."""
-    return [
-        Unacknowledged(launched.job, task, launched.node, update)
-        for task, launched in tasks_of(state, who).items()
-        for update in launched.updates
-    ]
-
-
 def settled(state: State, now: float) -> list[Fact]:
     """Return what is due: rescinded offers, tasks of ended executors, frameworks away for too long."""
-    f, facts = state.frameworks, list[Fact]()
+    f, found = state.frameworks, list[Fact]()
     for why in sorted({*f.void.values()}):
-        facts.append(OffersRescinded(at=now, ids=[offer for offer, each in f.void.items() if each == why], why=why))
+        found.append(facts.OffersRescinded(at=now, ids=[offer for offer, each in f.void.items() if each == why], why=why))
     offers, n = state.offers, state.offers.n
     if n:
         left, node = np.ones(n, np.bool_), offers.node[:n]
@@ -539,16 +478,16 @@ def settled(state: State, now: float) -> list[Fact]:
             ("others first", np.isin(offers.id[:n], f.yielding)),
         ):
             if (left & ended).any():
-                facts.append(OffersRescinded(at=now, ids=offers.id[:n][left & ended].tolist(), why=why))
+                found.append(facts.OffersRescinded(at=now, ids=offers.id[:n][left & ended].tolist(), why=why))
                 left &= ~ended
-        facts += _expired(state, left & (offers.made[:n] + state.settings.offer_timeout <= now), now)
+        found += _expired(state, left & (offers.made[:n] + state.settings.offer_timeout <= now), now)
     for executor in f.executors.values():
         if executor.over:
-            facts += ended_within(executor.tasks, Outcome.SIGNALLED, now)
+            found += ended_within(executor.tasks, Outcome.SIGNALLED, now)
     for who, member in f.members.items():
         if member.gone_at <= now:
-            facts += _gone(state, who, now)
-    return facts
+            found += _gone(state, who, now)
+    return found
 
 
 def _expired(state: State, rows: Bools, now: float) -> list[Fact]:
@@ -558,7 +497,7 @@ def _expired(state: State, rows: Bools, now: float) -> list[Fact]:
         ids.setdefault(f.at[state.tree.names[offers.leaf[row]]][0], []).append(int(offers.id[row]))
     times = {who: min(2.0 ** min(f.members[who].unanswered, 10), MOST_TIMEOUTS) for who in ids}
     return [
-        OffersRescinded(at=now, ids=each, why="expired", until=now + times[who] * state.settings.offer_timeout)
+        facts.OffersRescinded(at=now, ids=each, why="expired", until=now + times[who] * state.settings.offer_timeout)
         for who, each in ids.items()
     ]
 
@@ -566,8 +505,8 @@ def _expired(state: State, rows: Bools, now: float) -> list[Fact]:
 def suppress_all(state: State, now: float) -> list[Fact]:
     """Stop offers to all frameworks: for dry runs, which cannot know how frameworks would answer."""
     f, ids = state.frameworks, state.offers.id[: state.offers.n].tolist()
-    facts: list[Fact] = [OffersRescinded(at=now, ids=ids, why="set aside")] if ids else []
-    return facts + [fact for who in f.members for fact in suppress(state, who, [], now)]
+    found: list[Fact] = [facts.OffersRescinded(at=now, ids=ids, why="set aside")] if ids else []
+    return found + [fact for who in f.members for fact in suppress(state, who, [], now)]
 
 
 def _over_a_limit(state: State) -> Bools:
@@ -597,17 +536,15 @@ def _rescinded(state: State, who: str, why: str, now: float, roles: set[str] | N
         return []
     leaves = [state.tree.rows[leaf] for role, leaf in f.members[who].leaves.items() if roles is None or role in roles]
     ids = offers.id[: offers.n][np.isin(offers.leaf[: offers.n], leaves)].tolist()
-    return [OffersRescinded(at=now, ids=ids, why=why)] if ids else []
+    return [facts.OffersRescinded(at=now, ids=ids, why=why)] if ids else []
 
 
 def whose(state: State, offer: int) -> str | None:
-    """Return the framework that an offer is for, if it is valid."""
     row = row_of_offer(state, offer)
     return None if row is None else state.frameworks.at[state.tree.names[state.offers.leaf[row]]][0]
 
 
 def row_of_offer(state: State, offer: int) -> int | None:
-    """Return the row of an offer, if it is valid."""
     ids = state.offers.id[: state.offers.n]
     row = int(np.searchsorted(ids, offer))
     return row if row < len(ids) and ids[row] == offer else None

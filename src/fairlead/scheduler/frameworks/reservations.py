@@ -154,12 +154,10 @@ def _count(state: State, node: int, role: str, amount: Quantities, sign: int, at
 
 
 def leaf_of(state: State, role: str) -> int:
-    """Return the leaf in which the reservations of a role count."""
     return ensure_queue(state, f"{own_queue(role)}/{RESERVED}")
 
 
 def offered(state: State, offer: Offer) -> None:
-    """Note what is offered of reservations."""
     here = state.frameworks.role_reservations.get(state.cluster.specs[offer.node].name, {})
     for mark, amount in offer.apart.items():
         if mark not in here or not here[mark].there or _is_more(amount, here[mark].idle):
@@ -170,7 +168,6 @@ def offered(state: State, offer: Offer) -> None:
 
 
 def closed(state: State, offer: int, node: int) -> None:
-    """Note that an offer is closed."""
     apart = state.frameworks.offered_apart.pop(offer, {})
     for mark, amount in apart.items():
         reservation = state.frameworks.role_reservations[state.cluster.specs[node].name][mark]
@@ -225,13 +222,11 @@ def node_joined(state: State, node: int, at: float) -> None:
 
 
 def idle_on(state: State, node: str) -> ReservedAmounts:
-    """Return what is idle of the reservations of a node."""
     here = state.frameworks.role_reservations.get(node, {})
     return {mark: reservation.idle for mark, reservation in here.items() if reservation.there and reservation.idle}
 
 
 def idle_for(state: State, node: str, role: str, idle: ReservedAmounts) -> ReservedAmounts:
-    """Return the part of `idle` that is for a role."""
     here = state.frameworks.role_reservations.get(node, {})
     return {mark: amount for mark, amount in idle.items() if may_have(here[mark], role)}
 
@@ -342,7 +337,6 @@ def _is_refused(refusals: Sequence[RefusedReservation], node: str, apart: Reserv
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Merge and sort ranges."""
     found: Ranges = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -368,7 +362,6 @@ def without(ranges: Ranges, others: Ranges) -> Ranges:
 
 
 def lowest(ranges: Ranges, count: int) -> Ranges:
-    """Return the lowest `count` numbers."""
     found: Ranges = []
     for first, last in ranges:
         if count > 0:
@@ -378,12 +371,10 @@ def lowest(ranges: Ranges, count: int) -> Ranges:
 
 
 def count_of(ranges: Ranges) -> int:
-    """Count the numbers."""
     return sum(last - first + 1 for first, last in ranges)
 
 
 def format_ports(ranges: Ranges) -> str:
-    """Format ranges for people."""
     return ",".join(f"{first}-{last}" for first, last in ranges) or "none"
 
 

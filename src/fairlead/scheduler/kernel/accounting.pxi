@@ -8,11 +8,26 @@ status that the fact implies, it stops and returns the position.
 """
 
 
+cpdef void note_arrival(View v, i64 group, double at) noexcept nogil:
+    """Note that a job of a group comes, held or not: a replay holds it only once it has come."""
+    begin_moment(v, at)
+    v.queues[0].events += 1
+    v.counts[NEWS] += 1
+    leaf = v.groups[group].leaf
+    v.queues[leaf].wants |= needs_of(v, v.groups[group].shape_row)
+    if v.queues[leaf].pending == 0:
+        enlist(v, line_of(v, leaf))
+        v.times[WAITS_AT] = at
+
+
 cpdef void enter_group(View v, i64 job, i64 group, double at) noexcept nogil:
     """Insert a job into its group's list by job number. New jobs come last; returned ones are near the front."""
     jobs, groups = v.jobs, v.groups
+    begin_moment(v, at)
+    v.counts[NEWS] += 1
     if groups[group].head == NONE:
         groups[group].since, groups[group].retry_at = at, 0.0
+        note_pending(v, group, 1)
     expect_claim(v, group, at)
     after, before = NONE, groups[group].tail
     if before != NONE and jobs[before].id > jobs[job].id:
@@ -38,6 +53,7 @@ cpdef void leave_group(View v, i64 job, double at) noexcept nogil:
     """Remove a job from its group, and drop the group's holds if they were for it or the group is empty."""
     jobs, groups = v.jobs, v.groups
     group, after, before = jobs[job].group, jobs[job].after, jobs[job].before
+    v.counts[NEWS] += 1
     if before == NONE:
         groups[group].head = after
     else:
@@ -52,11 +68,11 @@ cpdef void leave_group(View v, i64 job, double at) noexcept nogil:
     jobs[job].after = NONE
     jobs[job].before = NONE
     if groups[group].head == NONE:
-        groups[group].bypassed_since = NAN
+        note_pending(v, group, -1)
     if v.counts[HOLDS] > 0 and (groups[group].head == NONE or groups[group].gang > 0):
-        drop_holds(v, group, at)
+        drop_holds(v, group, NONE, at)
     elif v.counts[HOLDS] > 0 and before == NONE:
-        hand_on(v, group)
+        hand_on(v, group, at)
     if v.counts[IN_ORDER]:
         if groups[group].head == NONE:
             v.group_cache[group].parked = False  # an empty group is not searched for room
@@ -67,6 +83,7 @@ cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64
     """Apply TasksPlaced; `job` holds rows."""
     cdef i64 m = v.len_total
     jobs, tasks = v.jobs, v.tasks
+    begin_moment(v, at)
     for k in range(count):
         j, n = job[k], node[k]
         if j < 0 or index[k] < 0 or index[k] >= jobs[j].tasks or n < 0 or n >= v.counts[NODES] or not v.nodes[n].up:
@@ -86,13 +103,15 @@ cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64
         jobs[j].holding += 1
         jobs[j].next = max(jobs[j].next, index[k] + 1)
         _set_expected_end(v, j, t, n, at)
-        _take_of_node(v, n, j, t, 1, at)
         group = jobs[j].group
+        used = hold_to_use(v, group, n) if v.nodes[n].hold != NONE and group != NONE else NONE
+        _take_of_node(v, n, j, t, 1, at)
         if group != NONE:
             if jobs[j].holding == 1:
                 v.groups[group].started += 1
-            if v.counts[HOLDS] == 0 or not use_hold(v, group, n, at):
-                note_served(v, group, at)
+            if v.counts[HOLDS] > 0:
+                use_hold(v, group, n, used, at)
+            note_passing(v, jobs[j].queue)
             if startable(v, j) == 0 or jobs[j].gang:
                 leave_group(v, j, at)
             elif v.counts[IN_ORDER]:
@@ -105,7 +124,7 @@ cdef void _set_expected_end(View v, i64 j, i64 t, i64 n, double at) noexcept nog
     v.tasks[t].until = NAN
     if v.nodes[n].hold == NONE:
         return
-    lasts = lasts_at_most(v, j, n, p90_duration(v, j))
+    lasts = lasts_at_most(v, j, p90_duration(v, j))
     v.tasks[t].until, v.tasks[t].trusted = at + lasts, lasts < v.jobs[j].time_limit
     if v.tasks[t].trusted:
         v.queues[v.jobs[j].queue].trusted += 1
@@ -130,6 +149,8 @@ cdef void _take_of_node(View v, i64 n, i64 j, i64 t, i64 sign, double at) noexce
         give_back_at(v, n, v.jobs[j].queue, v.jobs[j].shape_row, v.tasks[t].until, sign)
         set_idle(v, n)
     q = v.jobs[j].queue
+    v.queues[0].events += 1
+    v.counts[NEWS] += 1
     if v.counts[IN_ORDER]:
         touch_queue(v, q)
         if sign < 0:
@@ -211,6 +232,7 @@ cdef i64 apply_finished(
     cdef i64 m = v.len_total
     cdef bint idle
     jobs, tasks = v.jobs, v.tasks
+    begin_moment(v, at)
     for k in range(count):
         touched[k] = NONE
         j = job[k]
@@ -229,7 +251,7 @@ cdef i64 apply_finished(
             if v.counts[IN_ORDER]:
                 touch_group(v, jobs[j].group)
         if v.nodes[tasks[t].node].hold != NONE:
-            note_end(v, j, t, at)
+            note_overrun(v, j, t, at)
         _take_of_node(v, tasks[t].node, j, t, -1, at)
         tasks[t].trusted = False
         if _ended_by_itself(was, outcome[k], code[k]):
@@ -249,7 +271,7 @@ cdef i64 apply_finished(
             jobs[j].cancelled += 1
         if jobs[j].group != NONE and (now == WAITING or jobs[j].at_most > 0):
             expect_claim(v, jobs[j].group, at)
-        if now == WAITING or idle or jobs[j].at_most > 0:
+        if now == WAITING or idle or jobs[j].at_most > 0 or (now == FAILED and v.shapes[jobs[j].shape_row].fit == APART):
             if jobs[j].plain:
                 _settle(v, j, at)
             else:
@@ -260,7 +282,7 @@ cdef i64 apply_finished(
 cdef i64 _end_event(View v, i64 j, i64 t, i64 outcome, i64 code, i64 max_losses) noexcept nogil:
     """Return the event of the table of transitions for an attempt's end."""
     tasks = v.tasks
-    if outcome == EXITED and code == 0:
+    if outcome == UNUSED or (outcome == EXITED and code == 0):
         return DONE
     if v.jobs[j].once:
         return GIVE_UP
@@ -292,6 +314,13 @@ cdef void _settle(View v, i64 j, double at) noexcept nogil:
             enter_group(v, j, v.jobs[j].home, at)
     elif v.jobs[j].holding == 0:
         end_job(v, j, at)
+
+
+def submitted(View v, i64 first, const i64[::1] groups, double at):
+    """Note new jobs, in the rows from `first` on, and let them wait in these groups."""
+    for k in range(groups.shape[0]):
+        note_arrival(v, groups[k], at)
+        enter_group(v, first + k, groups[k], at)
 
 
 cpdef void end_job(View v, i64 j, double at) noexcept nogil:

@@ -14,11 +14,11 @@ PREEMPTION_PLAN: Final[Declared] = {
     "depth": ("i8", 1),
     "runs": (fields(
         task="i8", job="i8", leaf="i8", node="i8", first="i8", last="i8", count="i8", lost="f8", begun="f8", protected="?",
-        revocable="?", preempted="?", barred="?",
+        revocable="?", preempted="?", barred="?", recovering="?",
     ), 1),
     "at": ("i8", 1), "by_node": ("i8", 1), "own_child": ("i8", 1), "asks": ("?", 1), "is_eligible_victim": ("?", 1),
     "had": ("i8", 2), "picked": ("i8", 1), "gains": ("i8", 1), "keys": ("f8", 2), "hosts": ("i8", 1), "work": ("i8", 1),
-    "rescinded": ("i8", 1),
+    "rescinded": ("i8", 1), "wider": ("?", 1),
 }  # fmt: skip
 """A preemption plan: the state after preemptions, and who may be preempted.
 
@@ -32,6 +32,7 @@ runs : in task order, so those of a gang are adjacent. task, job, leaf, node: ro
     first, last : the runs `first` to `last` are preempted together; `count`: how many
     lost : lost work of all of them, seconds since the last checkpoint times the dominant share of one
     begun : start, seconds; `protected`: by min_runtime
+    recovering : preempted while oversized before, and has not run its usual time since
     revocable : of a revocable job; `preempted`: in the plan; `barred`: not to be picked, as another is swapped for it
 at, by_node : the runs of node n are by_node[at[n]:at[n + 1]]
 own_child : for the current claim: of each queue above its leaf, the child on the path; NONE
@@ -43,6 +44,7 @@ gains, keys : by node, how many tasks of the claim it would gain, and its sort k
 hosts : by node, tasks of the claim
 work : runs that may still be looked at to swap victims: in this decision, for this claim
 rescinded : by offer: KEPT, NOW_RESCINDED (for the current claim), or RESCINDED (for an earlier one)
+wider : shape (1,): True if, for a guarantee, oversized tasks may be victims; by priority, also runs of other leaves
 """
 
 TREE: Final[Declared] = {

@@ -1,247 +1,19 @@
-"""Reservations: which groups get room kept, where, and from when on; others are backfilled around it.
+"""Reservations: who gets room kept, where, and from when on; others are backfilled around it.
 
-A reservation is all holds of one group, for its next task or whole gang. Its start is the earliest moment at which, by
-the forecasts, all of it fits beside the reservations of lower rank. :func:`plan_start` finds it by going through the
-expected ends of running tasks in order. Each node keeps only what is needed at the start, on the nodes that have room
-soonest. `kernel/holds.pxi` says what that excludes.
+A reservation is for a group's next task or whole gang. A line may have several, each in turn, as long as it is owed more than
+the tasks reserved for it. Its start is the earliest moment at which, by the forecasts, all of it fits on a node beside the
+amounts of all holds there. Only ends of tasks count whose lines would then lack less of their parts than the owner.
+If that gives no plan, ends of lines that are owed less count too, and the owner's own. Of several nodes a task takes that with the least loss: what
+idles there until the start, and its own size for as long. A gang takes those that are soonest.
 
-A reservation is replanned when
-
-- it has slipped: its start is over and it did not fit;
-- one of lower rank took what it counted on;
-- tasks ended unexpectedly, or failed to end as expected, but not too often.
+A reservation ends when a task starts in it, or its line is not owed that much any more; never by time, or by being served elsewhere. One
+that is late is planned again from anywhere.
 """
 
 
-cdef i64 next_to_plan(View v, double now) noexcept nogil:
-    """Return the group of the first reservation by rank that must be replanned; NONE."""
-    found, least = NONE, 0
-    for h in range(v.counts[HOLDS]):
-        if (found == NONE or v.holds[h].rank < least) and _is_stale(v, h, now):
-            found, least = v.holds[h].group, v.holds[h].rank
-    return found
-
-
-cdef bint _is_stale(View v, i64 h, double now) noexcept nogil:
-    """Return True if a hold's reservation must be replanned."""
-    holds = v.holds
-    if holds[h].kind != RESERVATION:
-        return False
-    if holds[h].change == BROKEN:
-        return True
-    if now > holds[h].start:
-        return now >= holds[h].planned + MIN_FORECAST_SECONDS
-    patience = max(MIN_FORECAST_SECONDS, REPLAN_FRACTION * (holds[h].start - holds[h].planned))
-    return (holds[h].change == CHANGED or now > holds[h].review) and now >= holds[h].planned + patience
-
-
-cpdef (double, double) next_step(
-    View v, double event, bint claims, double now, double happened, double reserve_after
-) noexcept nogil:
-    """Return when the next step is due, and when something happened last by then. Nothing comes from outside before `event`.
-
-    A step is due at the event, when a claim is (if `claims`), when a reservation for a bypassed job is, and when
-    reservations are reviewed.
-    """
-    due, review = min(event, next_passed(v, now, reserve_after)), _next_review(v, now, happened)
-    if claims:
-        due = min(due, next_claim(v, now))
-    if due <= review:
-        return due, due
-    return review, happened
-
-
-cdef double _next_review(View v, double now, double happened) noexcept nogil:
-    """Return the time of the next reservation review if nothing happens until then.
-
-    That is at least MIN_FORECAST_SECONDS away, as in the live scheduler (`IDLE_SECONDS` of :mod:`fairlead.service.loop`),
-    and further the longer nothing has happened.
-    """
-    holds, first = v.holds, INFINITY
-    for h in range(v.counts[HOLDS]):
-        if holds[h].kind == RESERVATION:
-            planned, start = holds[h].planned, holds[h].start
-            at = max(nextafter(start, INFINITY), planned + MIN_FORECAST_SECONDS)
-            early = planned + max(MIN_FORECAST_SECONDS, REPLAN_FRACTION * (start - planned))
-            if holds[h].change != CHANGED:
-                early = max(nextafter(holds[h].review, INFINITY), early)
-            at = min(at, early)
-            if now < at < first:
-                first = at
-    return max(first, now + max(MIN_FORECAST_SECONDS, REVIEW_FRACTION * (now - happened)))
-
-
-cdef i64 slips_of(View v, i64 b, double now, double reserve_after) noexcept nogil:
-    """Return how often the start of a group's reservation has slipped, including now; at most once per `reserve_after`."""
-    cdef bint late
-    for h in range(v.counts[HOLDS]):
-        if v.holds[h].group == b:
-            late = now > v.holds[h].start and now - v.holds[h].since >= reserve_after
-            return v.holds[h].slips + late
-    return 0
-
-
-cdef (i64, double) replan(View v, i64 b, i64 slips, double now) noexcept nogil:
-    """Replan a group's reservation, on its own nodes if these are fixed; see `_plan`."""
-    cdef bint own
-    mark = v.scratches
-    # rules: rank, one-reservation
-    rank, place, most = 0, NONE, integers(v, v.counts[NODES])
-    for h in range(v.counts[HOLDS]):
-        if v.holds[h].group == b:
-            rank, place = v.holds[h].rank, v.holds[h].place
-            most[v.holds[h].node] = v.holds[h].tasks
-    own = place != NONE and ((v.queues[v.groups[b].leaf].apart >> place) & 1)
-    if slips >= FIXED_AFTER_SLIPS:
-        count, start = _plan(v, b, rank, most, own, now)
-        if count > 0:
-            release(v, mark)
-            return count, start
-    for n in range(v.counts[NODES]):
-        most[n] = tasks_left(v, b)
-    count, start = _plan(v, b, rank, most, own, now)
-    release(v, mark)
-    return count, start
-
-
-cdef (i64, double) plan_new(View v, i64 b, double now) noexcept nogil:
-    """Plan a reservation for a group that has none; see `_plan`.
-
-    For a leaf that is served in line and short, plan without the ends of its own tasks. If only these would make room,
-    plan nothing until the group is bypassed again.
-    """
-    mark = v.scratches
-    own, most = _is_short(v, v.groups[b].leaf, now), integers(v, v.counts[NODES])
-    for n in range(v.counts[NODES]):
-        most[n] = tasks_left(v, b)
-    count, start = _plan(v, b, next_rank(v), most, own, now)
-    release(v, mark)
-    if own and not v.queue_cache[v.groups[b].leaf].apart and isnan(v.groups[b].bypassed_since):
-        return 0, now
-    return count, start
-
-
-cdef (i64, double) _plan(View v, i64 b, i64 rank, i64 *most, bint own, double now) noexcept nogil:
-    """Plan a start (see `plan_start`), and mark in the cache the leaves whose tasks' ends it ignores (`apart`).
-
-    Room freed by the tasks of these leaves goes back to them at once:
-
-    - short: in line when served, and short (`_is_short`);
-    - coming back: a pending gang would precede this group if its demand were freed (`_comes_back`);
-    - staying before: has a reservation, and precedes this group even when charged for it (`_stays_before`);
-    - own: the leaf of this group, if `own`.
-
-    If there is no plan without their ends, plan with them.
-    """
-    cdef bint some
-    cache, mine, some = v.queue_cache, v.groups[b].leaf, own
-    for q in range(v.counts[QUEUES]):
-        cache[q].apart = own if q == mine else _is_short(v, q, now) or _comes_back(v, q, b)
-        some |= cache[q].apart
-    h = 0
-    while h < v.counts[HOLDS]:
-        leaf = v.groups[v.holds[h].group].leaf
-        if v.holds[h].kind == RESERVATION and leaf != mine and not cache[leaf].apart:
-            cache[leaf].apart = not counts_on(v, h, leaf) or _stays_before(v, h, b)
-            some |= cache[leaf].apart
-        h = next_reservation(v, h)
-    count, start = plan_start(v, b, rank, most, now)
-    if some and count == 0:
-        for q in range(v.counts[QUEUES]):
-            cache[q].apart = False
-        return plan_start(v, b, rank, most, now)
-    _leave_those_there(v, mine, count)
-    return count, start
-
-
-cdef bint is_still_due(View v, i64 b, double now) noexcept nogil:
-    """Return True if a group first in line was bypassed itself, or its leaf is short; not if only its leaf was served."""
-    return not isnan(v.groups[b].bypassed_since) or _is_short(v, v.groups[b].leaf, now)
-
-
-cdef bint _is_short(View v, i64 leaf, double now) noexcept nogil:
-    """Return True if a leaf was served in line recently and with its next task or gang would still go before another."""
-    b = v.best[v.queue_cache[leaf].base + 1] if is_leaf(v, leaf) and is_in_line(v, leaf, now) else NONE
-    if b == NONE:
-        return False
-    x, shape, count = leaf, v.groups[b].shape_row, _tasks_next(v, b)
-    while x > 0:
-        if not _is_by_jobs(v, x):
-            _use_more(v, x, shape, count)
-            short = _goes_before_another(v, x, _below(v, x, b), shape)
-            _use_more(v, x, shape, -count)
-            if short:
-                return True
-        x = v.queues[x].parent
-    return False
-
-
-cdef void _use_more(View v, i64 x, i64 shape, i64 count) noexcept nogil:
-    """Compute a queue's key as if it used `count` more tasks of a shape."""
-    cdef i64 m = v.len_total
-    for r in range(m):
-        v.used[x * m + r] += count * v.demand[shape * m + r]
-        v.counts_as[x * m + r] += count * v.demand[shape * m + r]
-    _set_keys_of(v, x)
-
-
-cdef bint _goes_before_another(View v, i64 x, i64 x_below, i64 shape) noexcept nogil:
-    """Return True if a queue, its key computed for this, goes before any sibling with running tasks."""
-    for y in range(1, v.counts[QUEUES]):
-        if v.queues[y].parent == v.queues[x].parent and y != x and v.queues[y].tasks > 0:
-            if v.best[v.queue_cache[y].base + 1] == NONE:  # else its key is up to date
-                _set_keys_of(v, y)
-            if _is_before(v, x, x_below, y, exact_below(v, y, shape, 1, 1)):
-                return True
-    return False
-
-
-cdef bint _comes_back(View v, i64 leaf, i64 b) noexcept nogil:
-    """Return True if a leaf that runs tasks has a gang and would precede a group if its demand were freed from the use."""
-    cdef i64 m = v.len_total
-    best = v.best[v.queue_cache[leaf].base + 1] if is_leaf(v, leaf) and v.queues[leaf].tasks > 0 else NONE
-    if best == NONE or v.groups[best].gang == 0:
-        return False
-    x, y = _siblings(v, leaf, v.groups[b].leaf)
-    if _is_by_jobs(v, x):
-        return False
-    mark, less = v.scratches, _next_in_all(v, best)
-    for r in range(m):
-        less[r] = -min(less[r], v.used[leaf * m + r])
-    before = _goes_before_with(v, leaf, v.groups[best].shape_row, less, b, y, integers(v, m))
-    release(v, mark)
-    return before
-
-
-cdef void _leave_those_there(View v, i64 mine, i64 count) noexcept nogil:
-    """Keep `apart` only for the plan's own leaf and leaves with tasks on the chosen nodes."""
-    mark = v.scratches
-    there = flags(v, v.counts[QUEUES])
-    there[mine] = True
-    for k in range(count):
-        t = v.nodes[v.planned_node[k]].task
-        while t != NONE:
-            there[v.jobs[v.tasks[t].job].queue] = True
-            t = v.tasks[t].after
-    for q in range(v.counts[QUEUES]):
-        v.queue_cache[q].apart = v.queue_cache[q].apart and there[q]
-    release(v, mark)
-
-
-cdef i64 next_rank(View v) noexcept nogil:
-    """Return a rank higher than all."""
-    rank = 0
-    for h in range(v.counts[HOLDS]):
-        rank = max(rank, v.holds[h].rank + 1)
-    return rank
-
-
-cdef i64 first_rank(View v) noexcept nogil:
-    """Return a rank lower than all."""
-    rank = 0
-    for h in range(v.counts[HOLDS]):
-        rank = min(rank, v.holds[h].rank - 1)
-    return rank
+cdef i64 tasks_next(View v, i64 b) noexcept nogil:
+    """Return how many tasks of a group start next: one, or a whole gang."""
+    return tasks_left(v, b) if v.groups[b].gang > 0 else 1
 
 
 cdef i64 how_many(View v) noexcept nogil:
@@ -250,23 +22,349 @@ cdef i64 how_many(View v) noexcept nogil:
     while h < v.counts[HOLDS]:
         if v.holds[h].kind == RESERVATION:
             count += 1
-        h = next_reservation(v, h)
+        h = next_promise(v, h)
     return count
 
 
-cdef (i64, double) plan_start(View v, i64 b, i64 rank, i64 *most, double now) noexcept nogil:
-    """Find the earliest start of a group's next task, or whole gang, beside all reservations of lower rank.
+cdef i64 next_number(View v) noexcept nogil:
+    """Return a number that no reservation has."""
+    number = 0
+    for h in range(v.counts[HOLDS]):
+        number = max(number, v.holds[h].number + 1)
+    return number
 
-    Ends of tasks of leaves marked `apart` are ignored.
 
-    Parameters
-    ----------
-    v : View
-    b : int
-    rank : int
-    most : int64, shape (nodes,)
-        Tasks that each node may keep room for, at most; set to 0 where none fits.
-    now : float
+cdef bint owes(View v, i64 b) noexcept nogil:
+    """Return True if room is to be gathered for a group whose turn failed."""
+    x = line_of(v, v.groups[b].leaf)
+    if not _may_owe(v, b) or _has_claim(v, b):
+        return False
+    return x == v.groups[b].leaf or v.queue_cache[x].oldest == b and not _one_end_helps(v, b, x, not _is_owed(v, b, x), lacks(v, b, x))
+
+
+cdef bint _may_owe(View v, i64 b) noexcept nogil:
+    """Return True if a group is its line's oldest, is owed more than what is reserved for the line, and no end alone helps.
+
+    Within a cycle this becomes true only by a placement. Of a line of several leaves the oldest has its turn even if an end helps:
+    then no other of them is asked. The answer is kept until there is news: a line that is put off changes no other's.
+    """
+    leaf = v.groups[b].leaf
+    x = line_of(v, leaf)
+    if not v.counts[RESERVES] or v.times[DEBTS_AT] < v.times[MOMENT] or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
+        return False
+    if v.queue_cache[x].passed == v.counts[CYCLE] or v.best[v.queue_cache[leaf].base + 1] != b:
+        return False
+    job = current_job(v, b)
+    if v.groups[b].is_framework or v.groups[b].revocable or v.group_cache[b].hopeless or job == NONE:
+        return False
+    if v.group_cache[b].asked != v.counts[NEWS] or v.group_cache[b].asked_job != job:
+        v.group_cache[b].owing = _is_owing(v, b, x, job)
+        v.group_cache[b].asked, v.group_cache[b].asked_job = v.counts[NEWS], job
+    return v.group_cache[b].owing
+
+
+cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
+    """Compute what :func:`_may_owe` returns for the oldest group of a line; the cheapest questions first."""
+    cdef bint owed
+    lack = lacks(v, b, x) if x == v.groups[b].leaf else 0.0
+    if x == v.groups[b].leaf and _still_helps(v, b, x, False, lack):
+        return False
+    if size_of(v, b) == 0.0 or (v.group_cache[b].keeping and (v.groups[b].gang > 0 or served_tasks(v, b) > 0)):
+        return False
+    owed = _is_owed(v, b, x)
+    if not owed and (v.queues[x].reserved > 0 or v.times[NOW] - v.jobs[job].submitted_at < lasts(v, b, job)):
+        return False
+    if over_limits(v, b) != NOT_REACHED or how_many(v) >= MAX_RESERVATIONS or (v.group_cache[b].keeping and _are_all_reserved(v, b, NONE)):
+        return False
+    if not owed and (not has_half(v, v.times[NOW]) or due_in_order(v, x, b) <= LEAST_SHARE):
+        return False
+    return x != v.groups[b].leaf or not _one_end_helps(v, b, x, not owed, lack)
+
+
+cdef bint _is_owed(View v, i64 b, i64 x) noexcept nogil:
+    """Return True if a line is owed more than what is reserved for it, not only in order."""
+    reserved = v.queues[x].reserved * size_of(v, b) / max(1, v.groups[b].gang)
+    return v.queues[x].debt >= patience(v, x) and due_to(v, x, b) > reserved + LEAST_SHARE
+
+
+cdef bint _one_end_helps(View v, i64 b, i64 x, bint own, double lack) noexcept nogil:
+    """Return True if a group's next fits once a task has ended whose line then lacks less than `lack` (or x's own, if `own`).
+
+    Then no room has to be gathered. What is free counts, but not where it has room for more of a leaf that runs there and waits,
+    or is a framework's. Reservations are ignored, or each would make the next one necessary.
+    """
+    cdef bint free
+    shape = v.groups[b].shape_row
+    if v.groups[b].gang > 0 or _still_helps(v, b, x, own, lack):
+        return v.groups[b].gang == 0
+    for n in range(v.counts[NODES]):
+        t, free = v.nodes[n].task if capacity_for(v, n, shape) > 0 else NONE, True
+        while t != NONE:
+            given = v.jobs[v.tasks[t].job].shape_row
+            if _fits_with(v, n, shape, given, free) and _leaves_room(v, t, x, own, lack):
+                if _fits_with(v, n, shape, given, False):
+                    v.group_cache[b].helped_by = t
+                    return True
+                free = not _is_refilled(v, n, x)
+                if free:
+                    return True
+            t = v.tasks[t].after
+    return False
+
+
+cdef bint _still_helps(View v, i64 b, i64 x, bint own, double lack) noexcept nogil:
+    """Return True if the last task found whose end makes room for a group's next, without what is free, would still do so."""
+    t, shape = v.group_cache[b].helped_by, v.groups[b].shape_row
+    if v.groups[b].gang > 0 or t >= v.len_tasks or not PLACED <= v.tasks[t].status <= REVOKING:
+        return False
+    n = v.tasks[t].node
+    return _fits_with(v, n, shape, v.jobs[v.tasks[t].job].shape_row, False) and capacity_for(v, n, shape) > 0 and _leaves_room(v, t, x, own, lack)
+
+
+cdef bint _leaves_room(View v, i64 t, i64 x, bint own, double lack) noexcept nogil:
+    """Return True if a task's line then lacks less than `lack`, or does not wait; or if it is x and `own`."""
+    j = v.tasks[t].job
+    return own if line_of(v, v.jobs[j].queue) == x else not _takes_back(v, j, lack)
+
+
+cdef double lacks(View v, i64 b, i64 x) noexcept nogil:
+    """Return what a line lacks of what a group needs, in parts."""
+    return in_parts(v, x, lack_of(v, x, needs_of(v, v.groups[b].shape_row)))
+
+
+cdef bint _is_refilled(View v, i64 n, i64 x) noexcept nogil:
+    """Return True if a leaf that runs a task on a node, and is not of line x, waits and has room for another like it there."""
+    t = v.nodes[n].task
+    while t != NONE:
+        q = v.jobs[v.tasks[t].job].queue
+        if v.queues[q].pending > 0 and line_of(v, q) != x:
+            if v.queues[q].wants == ANYTHING or is_free(v, n, v.jobs[v.tasks[t].job].shape_row):
+                return True
+        t = v.tasks[t].after
+    return False
+
+
+cdef bint _fits_with(View v, i64 n, i64 shape, i64 given, bint free) noexcept nogil:
+    """Return True if a task fits into what one of shape `given` leaves, and what is free on a node, if that counts."""
+    cdef i64 m = v.len_total
+    needs, gives, is_free = &v.demand[shape * m], &v.demand[given * m], &v.free[n * m]
+    for r in range(m):
+        if needs[r] > 0 and needs[r] - gives[r] - (is_free[r] if free else 0) > 0:
+            return False
+    return True
+
+
+cdef bint _takes_back(View v, i64 j, double lack) noexcept nogil:
+    """Return True if the end of a task of job row j, or its whole gang, is no help to who lacks this much of their part.
+
+    Its own line waits, and would lack as much without it.
+    """
+    leaf = v.jobs[j].queue
+    x = line_of(v, leaf)
+    if v.queues[leaf].pending == 0:
+        return False
+    know(v, x)
+    size = share_of(v, &v.demand[v.jobs[j].shape_row * v.len_total]) * (v.jobs[j].holding if v.jobs[j].gang else 1)
+    without = size + v.queue_cache[x].lack
+    return without > LEAST_SHARE and without / v.queue_cache[x].due_share > lack - LEAST_SHARE
+
+
+cdef bint _has_claim(View v, i64 b) noexcept nogil:
+    """Return True if others are preempted for a group's next: what is below its guarantee claims, and reserves nothing."""
+    leaf = v.groups[b].leaf
+    if not v.queues[leaf].guarded or v.queues[leaf].guarantee_timeout == INFINITY:
+        return False
+    mark = v.scratches
+    first, _, _ = guarded(v, b, kept_by_queue(v))
+    release(v, mark)
+    return first != NONE
+
+
+cdef void unpark_listed(View v, i64 served) noexcept nogil:
+    """Let the oldest groups of the lines on the list that may owe have their turn in this cycle: at its start, and once line `served` was.
+
+    A line of several leaves is asked again only when it was served itself.
+    """
+    for k in range(v.queues[0].listed if v.times[DEBTS_AT] == v.times[MOMENT] else 0):
+        x = v.queues[k + 1].line
+        if v.times[NOW] >= v.queues[x].put_off and (served == NONE or served == x or not v.queue_cache[x].inner):
+            b = v.best[v.queue_cache[x].base + 1]
+            if v.queue_cache[x].inner:
+                b = v.queue_cache[x].oldest = _oldest_that_may_owe(v, x, x)
+            if b != NONE and v.group_cache[b].parked and (v.queue_cache[x].inner or _may_owe(v, b)):
+                v.group_cache[b].parked = False
+                set_may_fit(v, b, True)
+
+
+cdef i64 _oldest_that_may_owe(View v, i64 q, i64 x) noexcept nogil:
+    """Return the group that goes first, of those of a queue of line x that may owe; NONE."""
+    base, slots, found = v.queue_cache[q].base, v.queue_cache[q].slots, NONE
+    if not v.queue_cache[q].inner:
+        b = v.best[base + 1]
+        return b if b != NONE and _may_owe(v, b) else NONE
+    for place in range(base + slots, base + 2 * slots if is_by_jobs(v, q) else 0):
+        b = _oldest_that_may_owe(v, v.best[place], x) if v.best[place] != NONE else NONE
+        if b != NONE and (found == NONE or _is_older(v, x, b, found)):
+            found = b
+    return found
+
+
+cdef bint _is_older(View v, i64 x, i64 b, i64 other) noexcept nogil:
+    """Return True if a group of line x goes before another."""
+    if v.queues[x].policy == BY_PRIORITY and v.groups[b].priority != v.groups[other].priority:
+        return v.groups[b].priority > v.groups[other].priority
+    return v.group_cache[b].number < v.group_cache[other].number
+
+
+cdef Plan reserve(View v, i64 b, double now) noexcept nogil:
+    """Decide what to do for a group that is owed: reserve, take a reservation over, or put it off."""
+    cdef bint paid
+    x, mark, cost = line_of(v, v.groups[b].leaf), v.scratches, floats(v, v.len_total)
+    count, start = plan(v, b, x, now, cost)
+    paid = count > 0 and start > now and (is_paid(v, cost, now) or may_overdraw(v, b, x, now))
+    release(v, mark)
+    if paid:
+        return Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), NONE)
+    h = _to_take_over(v, b, x)
+    if h != NONE and not _one_end_helps(v, b, x, True, INFINITY):
+        count, start, paid = _plan_without(v, h, b, now)
+        if paid:
+            return Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), h)
+    return Plan(SERVE, 0, current_job(v, b), True, now, 0, NONE, NONE)
+
+
+cdef i64 _to_take_over(View v, i64 b, i64 x) noexcept nogil:
+    """Return the hold of the earliest reservation of a line that is owed less, into which a group's task fits; NONE."""
+    cdef i64 m = v.len_total
+    cdef bint fits
+    found, h, shape = NONE, 0, v.groups[b].shape_row
+    while h < v.counts[HOLDS] and v.groups[b].gang == 0:
+        group, n = v.holds[h].group, v.holds[h].node
+        y = line_of(v, v.groups[group].leaf)
+        fits = v.holds[h].kind == RESERVATION and y != x and v.groups[group].gang == 0 and v.queues[y].debt < v.queues[x].debt
+        fits = fits and capacity_for(v, n, shape) > 0 and v.holds[h].start > v.times[NOW]
+        for r in range(m if fits else 0):
+            fits = fits and v.demand[shape * m + r] <= v.amount[h * m + r]
+        if fits and (found == NONE or v.holds[h].start < v.holds[found].start):
+            found = h
+        h = next_promise(v, h)
+    return found
+
+
+cdef Plan review(View v, double now) noexcept nogil:
+    """Decide which reservation to drop or to plan again, if any."""
+    late, least, h = NONE, NONE, 0
+    while h < v.counts[HOLDS]:
+        if v.holds[h].kind == RESERVATION:
+            b = v.holds[h].group
+            why = over_limits(v, b)
+            if (why != NOT_REACHED and (why != MAX_JOBS or v.groups[b].started == 0)) or _is_over(v, h, now):
+                return Plan(DROP, 0, h, True, now, 0, NONE, NONE)
+            if now > v.holds[h].start and now >= v.holds[h].planned + MIN_FORECAST_SECONDS and not is_there(v, h):
+                if late == NONE or _owes_more(v, h, late):
+                    late = h
+            if v.holds[h].allowance == 0.0 and (least == NONE or not _owes_more(v, h, least)):
+                least = h
+        h = next_promise(v, h)
+    if least != NONE and is_overspent(v, now):
+        return Plan(DROP, 0, least, True, now, 0, NONE, NONE)
+    return Plan(SERVE, 0, NONE, False, now, 0, NONE, NONE) if late == NONE else _plan_again(v, late, now)
+
+
+cdef bint _owes_more(View v, i64 h, i64 k) noexcept nogil:
+    """Return True if the line of one hold is owed more than that of another, or as much and it was made before."""
+    one, other = line_of(v, v.groups[v.holds[h].group].leaf), line_of(v, v.groups[v.holds[k].group].leaf)
+    if v.queues[one].debt != v.queues[other].debt:
+        return v.queues[one].debt > v.queues[other].debt
+    return v.holds[h].made < v.holds[k].made
+
+
+cdef bint _is_over(View v, i64 h, double now) noexcept nogil:
+    """Return True if a reservation has idled all its allowance, or its line is not owed it any more and has none that starts later."""
+    cdef i64 m = v.len_total
+    b, share = v.holds[h].group, 0.0
+    if v.holds[h].allowance > 0.0:
+        for r in range(m):
+            if v.total[r] > 0:
+                share = max(share, (v.idled[h * m + r] + v.idle[h * m + r] * (now - v.holds[h].counted)) / v.total[r])
+        return share > v.holds[h].allowance
+    if v.holds[h].in_order:
+        return False
+    x, k = line_of(v, v.groups[b].leaf), 0
+    while k < v.counts[HOLDS]:
+        if k != h and v.holds[k].kind == RESERVATION and line_of(v, v.groups[v.holds[k].group].leaf) == x:
+            if v.holds[k].start > v.holds[h].start or (v.holds[k].start == v.holds[h].start and k > h):
+                return False
+        k = next_promise(v, k)
+    if _are_all_reserved(v, b, h):
+        return True
+    return due_to(v, x, b) <= (<double>v.queues[x].reserved / max(1, v.groups[b].gang) - HYSTERESIS) * size_of(v, b)
+
+
+cdef bint _are_all_reserved(View v, i64 b, i64 but) noexcept nogil:
+    """Return True if a group has a reservation for each task that waits, without that of hold `but`."""
+    tasks, h = 0, 0
+    while h < v.counts[HOLDS]:
+        if v.holds[h].group == b and v.holds[h].kind == RESERVATION and h != but:
+            tasks += 1
+        h = next_promise(v, h)
+    return v.groups[b].gang == 0 and waiting_tasks(v, b, tasks + 1) <= tasks
+
+
+cdef Plan _plan_again(View v, i64 h, double now) noexcept nogil:
+    """Decide when and where a late reservation starts; drop it if it never does, or cannot be paid."""
+    b = v.holds[h].group
+    count, start, paid = _plan_without(v, h, b, now)
+    if count == 0 or start <= now or not (paid or v.holds[h].allowance > 0.0):
+        return Plan(DROP, 0, h, True, now, 0, NONE, NONE)
+    return Plan(KEEP, count, current_job(v, b), True, start, v.holds[h].slips + 1, v.holds[h].number, NONE)
+
+
+cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcept nogil:
+    """Plan a group's reservation as if that of hold h were not there; see `plan`. Also return whether the budget pays for it."""
+    cdef bint paid
+    last, mark, cost = next_promise(v, h), v.scratches, floats(v, v.len_total)
+    for k in range(h, last):
+        v.holds[k].kind = ABSENT
+    count, start = plan(v, b, line_of(v, v.groups[b].leaf), now, cost)
+    paid = count > 0 and is_paid(v, cost, now)
+    for k in range(h, last):
+        v.holds[k].kind = RESERVATION
+    release(v, mark)
+    return count, start, paid
+
+
+cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept nogil:
+    """Plan a group's reservation (see `_plan_with`), first by ends that leave their room, and mark the leaves of others (`apart`).
+
+    Else ends of who is owed less count too, and the line's own. If one end of any would do, it has that in its turn, unless it is owed
+    a whole task, and its own do not count.
+    """
+    cdef bint some = False, one
+    lack = lacks(v, b, x)
+    for q in range(v.counts[QUEUES]):
+        v.queue_cache[q].apart = v.queues[q].tasks > 0 and line_of(v, q) == x
+        some |= v.queue_cache[q].apart
+    for n in range(v.counts[NODES]):
+        t = v.nodes[n].task
+        while t != NONE:
+            q = v.jobs[v.tasks[t].job].queue
+            if not v.queue_cache[q].apart and _takes_back(v, v.tasks[t].job, lack):
+                v.queue_cache[q].apart = some = True
+            t = v.tasks[t].after
+    count, start = _plan_with(v, b, now, cost)
+    if count == 0 and some:
+        one = _one_end_helps(v, b, x, True, INFINITY)
+        if not one or is_owed_a_task(v, x, b, current_job(v, b)):
+            for q in range(v.counts[QUEUES]):
+                y = line_of(v, q)
+                v.queue_cache[q].apart &= one if y == x else v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt
+            count, start = _plan_with(v, b, now, cost)
+    return count, start
+
+
+cdef (i64, double) _plan_with(View v, i64 b, double now, double *cost) noexcept nogil:
+    """Find nodes and a start for a group's next task, or whole gang; set what it is expected to idle, by resource.
 
     Returns
     -------
@@ -275,178 +373,167 @@ cdef (i64, double) plan_start(View v, i64 b, i64 rank, i64 *most, double now) no
     start : float
         Seconds, as in the facts; `now` if it fits at once.
     """
-    cdef i64 m = v.len_total
-    shape = v.groups[b].shape_row
-    wanted = _tasks_next(v, b)
-    for n in range(v.counts[NODES]):
-        most[n] = min(most[n], capacity_for(v, n, shape))
     mark = v.scratches
-    events = _events(v, most, rank, now)
-    times, nodes, tasks = events.times, events.nodes, events.tasks
-    back, fits = integers(v, v.counts[NODES] * m), integers(v, v.counts[NODES])
-    at_once = integers(v, v.counts[NODES])
-    total, start, left = 0, now, events.count
-    for n in range(v.counts[NODES]):
-        if most[n] > 0:
-            fits[n] = min(most[n], _fits_at(v, n, shape, rank, back, now))
-            total += fits[n]
-        at_once[n] = fits[n]
-    while total < wanted and left > 0:
-        start, before = times[0], left
-        while left > 0 and times[0] == start:
-            left -= 1
-            _put_behind(times, nodes, tasks, left)
-            _give_back_task(v, tasks[left], &back[nodes[left] * m])
-        for k in range(left, before):
-            n = nodes[k]
-            total -= fits[n]
-            fits[n] = min(most[n], _fits_at(v, n, shape, rank, back, start))
-            total += fits[n]
-    if total < wanted:
-        release(v, mark)
-        return 0, INFINITY
-    _choose(v, shape, rank, most, wanted, events, left, at_once, fits)
-    count = 0
-    for n in range(v.counts[NODES]):
-        if at_once[n] > 0:
-            v.planned_node[count], v.planned_tasks[count] = n, at_once[n]
-            count += 1
+    ends = <Ranked *>scratch(v, v.queues[0].tasks * sizeof(Ranked))
+    if v.groups[b].gang > 0:
+        count, start = _plan_gang(v, b, now, cost, ends)
+    else:
+        count, start = _plan_task(v, b, now, cost, ends)
     release(v, mark)
     return count, start
 
 
-cdef void _give_back_task(View v, i64 t, i64 *back) noexcept nogil:
-    """Add a task's demand to `back`; nothing for NONE."""
+cdef (i64, double) _plan_task(View v, i64 b, double now, double *cost, Ranked *ends) noexcept nogil:
+    """Find the node and start with the least loss for a task; see `_plan_with`."""
     cdef i64 m = v.len_total
-    if t != NONE:
-        for r in range(m):
-            back[r] += v.demand[v.jobs[v.tasks[t].job].shape_row * m + r]
-
-
-cdef void _choose(
-    View v, i64 shape, i64 rank, i64 *most, i64 wanted, Events events, i64 first, i64 *taken, i64 *fits
-) noexcept nogil:
-    """Set `taken`, initially what fits on each node at once, to what is kept there: on nodes with room soonest, out of `fits`.
-
-    The events until all fits are those from `first` on in the order that :func:`_put_behind` leaves: the earliest is
-    last.
-    """
-    cdef i64 m = v.len_total
-    mark = v.scratches
-    back, left = integers(v, v.counts[NODES] * m), wanted
+    shape, size, best, start = v.groups[b].shape_row, size_of(v, b), INFINITY, INFINITY
+    room, here = integers(v, m), floats(v, m)
     for n in range(v.counts[NODES]):
-        taken[n] = min(taken[n], fits[n], left)
-        left -= taken[n]
-    for k in range(events.count - 1, first - 1, -1):
-        n = events.nodes[k]
-        _give_back_task(v, events.tasks[k], &back[n * m])
-        if left > 0:
-            more = min(fits[n], most[n], _fits_at(v, n, shape, rank, back, events.times[k])) - taken[n]
+        if capacity_for(v, n, shape) == 0:
+            continue
+        _open_to(v, n, NONE, room)
+        at, k, left = now, 0, 0
+        if _fits(v, room, shape) == 0:
+            left = _ends_on(v, b, n, NONE, now, ends)
+            while k < left and _fits(v, room, shape) == 0:
+                at, t = ends[k].key, ends[k].row
+                _give_back_task(v, t, room)
+                k += 1
+            if size * (at - now) >= best or _fits(v, room, shape) == 0:
+                continue
+            _open_to(v, n, NONE, room)
+        for r in range(m):
+            here[r] = 0.0
+        _expect_idle(v, 1, shape, room, ends, left, now, at, here)
+        loss = in_shares(v, here) + size * (at - now)
+        if loss < best:
+            best, start, v.planned_node[0], v.planned_tasks[0] = loss, at, n, 1
+            memcpy(cost, here, m * sizeof(double))
+    return 1 if best < INFINITY else 0, start
+
+
+cdef (i64, double) _plan_gang(View v, i64 b, double now, double *cost, Ranked *ends) noexcept nogil:
+    """Find the nodes that are soonest for a gang; see `_plan_with`."""
+    cdef i64 m = v.len_total
+    shape, wanted, room = v.groups[b].shape_row, tasks_next(v, b), integers(v, m)
+    count, start, chosen, mark = 0, now, integers(v, v.counts[NODES]), v.scratches
+    steps = <Ranked *>scratch(v, (v.queues[0].tasks + v.counts[NODES]) * sizeof(Ranked))
+    for n in range(v.counts[NODES]):
+        most = min(wanted, capacity_for(v, n, shape))
+        if most == 0:
+            continue
+        _open_to(v, n, NONE, room)
+        left, fits, k, at = _ends_on(v, b, n, NONE, now, ends), 0, 0, now
+        while True:
+            more = min(most, _fits(v, room, shape)) - fits
             if more > 0:
-                taken[n] += min(more, left)
-                left -= min(more, left)
+                steps[count].key, steps[count].place, steps[count].row = at, n, more
+                count, fits = count + 1, fits + more
+            if k == left or fits == most:
+                break
+            at = ends[k].key
+            _give_back_task(v, ends[k].row, room)
+            k += 1
+    qsort(steps, count, sizeof(Ranked), compare_ranked)
+    for k in range(count):
+        if wanted > 0:
+            start, more = steps[k].key, min(wanted, steps[k].row)
+            chosen[steps[k].place] += more
+            wanted -= more
     release(v, mark)
+    if wanted > 0:
+        return 0, INFINITY
+    count = 0
+    for r in range(m):
+        cost[r] = 0.0
+    for n in range(v.counts[NODES]):
+        if chosen[n] > 0:
+            v.planned_node[count], v.planned_tasks[count], count = n, chosen[n], count + 1
+            _open_to(v, n, NONE, room)
+            left = _ends_on(v, b, n, NONE, now, ends)
+            _expect_idle(v, chosen[n], shape, room, ends, left, now, start, cost)
+    return count, start
 
 
-cdef i64 _fits_at(View v, i64 n, i64 shape, i64 rank, i64 *back, double at) noexcept nogil:
-    """Return how many tasks of a shape fit on a node from a time on, with `back` freed, beside lower ranks."""
+cdef i64 _ends_on(View v, i64 b, i64 n, i64 own, double now, Ranked *ends) noexcept nogil:
+    """List the ends of tasks on a node that a group's hold (NONE: a plan) counts on, the first first; return how many they are.
+
+    For a line that runs nothing, no task is expected to outlast the longest known, and one that has, to last more than as long again.
+    """
+    cdef double[TAILS] tails
+    cdef bint counts, soon
+    count, t, part, soon = 0, v.nodes[n].task, part_left(v, n), v.queues[line_of(v, v.groups[b].leaf)].tasks == 0
+    while t != NONE:
+        q = v.jobs[v.tasks[t].job].queue
+        counts = not v.queue_cache[q].apart if own == NONE else counts_on(v, own, q)
+        at = expected_end(v, t, now, part, tails) if counts else INFINITY
+        if counts and soon:
+            longest = set_tails(v, v.tasks[t].job, tails)
+            age = max(0.0, now - v.tasks[t].started_at) if v.tasks[t].status == RUNNING else 0.0
+            at = min(at, now + max(MIN_FORECAST_SECONDS, longest - age if age < longest else age))
+        if at < INFINITY:
+            ends[count].key, ends[count].place, ends[count].row = at, t, t
+            count += 1
+        t = v.tasks[t].after
+    qsort(ends, count, sizeof(Ranked), compare_ranked)
+    return count
+
+
+cdef void _open_to(View v, i64 n, i64 own, i64 *room) noexcept nogil:
+    """Set what a node has free, less the amounts of all its holds but one (NONE: of all)."""
+    cdef i64 m = v.len_total
+    memcpy(room, &v.free[n * m], m * sizeof(i64))
+    h = v.nodes[n].hold
+    while h != NONE:
+        if h != own and v.holds[h].kind != ABSENT:
+            for r in range(m):
+                room[r] -= v.amount[h * m + r]
+        h = v.holds[h].after
+
+
+cdef i64 _fits(View v, i64 *room, i64 shape) noexcept nogil:
+    """Return how many tasks of a shape fit into room."""
     cdef i64 m = v.len_total
     most = INFINITE
     for r in range(m):
         if v.demand[shape * m + r] > 0:
-            room, h = v.free[n * m + r] + back[n * m + r] - _taken_at(v, n, r, rank, at), v.nodes[n].hold
-            while h != NONE:
-                if v.holds[h].rank < rank and v.holds[h].start > at:
-                    room = min(room, v.free[n * m + r] + v.back[h * m + r] - _taken_at(v, n, r, rank, v.holds[h].start))
-                h = v.holds[h].after
-            most = min(most, floor_div(room, v.demand[shape * m + r]))
+            most = min(most, floor_div(room[r], v.demand[shape * m + r]))
     return max(0, most)
 
 
-cdef i64 _taken_at(View v, i64 n, i64 r, i64 rank, double at) noexcept nogil:
-    """Return what reservations of lower rank take of a node at a time."""
+cdef void _give_back_task(View v, i64 t, i64 *room) noexcept nogil:
+    """Add a task's demand to room."""
     cdef i64 m = v.len_total
-    taken, h = 0, v.nodes[n].hold
-    while h != NONE:
-        if v.holds[h].rank < rank and v.holds[h].start <= at < v.holds[h].end:
-            taken += v.amount[h * m + r]
-        h = v.holds[h].after
-    return taken
+    for r in range(m):
+        room[r] += v.demand[v.jobs[v.tasks[t].job].shape_row * m + r]
 
 
-cdef Events _events(View v, i64 *most, i64 rank, double now) noexcept nogil:
-    """Return a heap of the events that change the candidates' use; tasks of leaves marked `apart` never end.
-
-    The arrays are scratch. The task is NONE if a reservation of lower rank starts or ends; `_taken_at` gives what it
-    takes.
-    """
-    cdef Events events
-    cdef double[TAILS] tails
-    length = v.queues[0].tasks + 2 * v.counts[HOLDS]
-    times, nodes, tasks = floats(v, length), integers(v, length), integers(v, length)
-    k = 0
-    for n in range(v.counts[NODES]):
-        if most[n] == 0:
-            continue
-        h = v.nodes[n].hold
-        while h != NONE:
-            if v.holds[h].rank < rank:
-                k = _put_event(times, nodes, tasks, k, v.holds[h].start, now, n)
-                k = _put_event(times, nodes, tasks, k, v.holds[h].end, now, n)
-            h = v.holds[h].after
-        t, part = v.nodes[n].task, part_left(v, n)
-        while t != NONE:
-            apart = v.queue_cache[v.jobs[v.tasks[t].job].queue].apart
-            at = INFINITY if apart else expected_end(v, t, now, part, tails)
-            if at < INFINITY:
-                times[k], nodes[k], tasks[k] = at, n, t
-                k += 1
-            t = v.tasks[t].after
-    for place in range(k // 2 - 1, -1, -1):
-        _sink(times, nodes, tasks, place, k)
-    events.count, events.times, events.nodes, events.tasks = k, times, nodes, tasks
-    return events
-
-
-cdef i64 _put_event(double *times, i64 *nodes, i64 *tasks, i64 k, double at, double now, i64 n) noexcept nogil:
-    """Append the start or end of a hold to k events if it is finite and to come; return how many they are then."""
-    if not now < at < INFINITY:
-        return k
-    times[k], nodes[k], tasks[k] = at, n, NONE
-    return k + 1
-
-
-cdef void _put_behind(double *times, i64 *nodes, i64 *tasks, i64 last) noexcept nogil:
-    """Move the first of a heap of events behind the others, to the last place of the heap."""
-    _exchange(times, nodes, tasks, 0, last)
-    _sink(times, nodes, tasks, 0, last)
-
-
-cdef void _sink(double *times, i64 *nodes, i64 *tasks, i64 place, i64 size) noexcept nogil:
-    """Sift down the event at a place of a heap."""
-    while 2 * place + 1 < size:
-        down = 2 * place + 1
-        if down + 1 < size and _comes_before(times, nodes, tasks, down + 1, down):
-            down += 1
-        if not _comes_before(times, nodes, tasks, down, place):
+cdef void _expect_idle(
+    View v, i64 count, i64 shape, i64 *room, Ranked *ends, i64 left, double now, double start, double *cost
+) noexcept nogil:
+    """Add to `cost` what room for tasks of a shape idles until a start; `room` is open now, and becomes what is open then."""
+    cdef i64 m = v.len_total
+    before = now
+    for k in range(left + 1):
+        until = min(start, ends[k].key) if k < left else start
+        for r in range(m):
+            cost[r] += max(0, min(room[r], count * v.demand[shape * m + r])) * (until - before)
+        before = until
+        if k == left or ends[k].key >= start:
             return
-        _exchange(times, nodes, tasks, down, place)
-        place = down
+        _give_back_task(v, ends[k].row, room)
 
 
-cdef bint _comes_before(double *times, i64 *nodes, i64 *tasks, i64 a, i64 b) noexcept nogil:
-    """Return True if event a comes before b: by time, then task row, so node lists' order has no effect."""
-    if times[a] != times[b]:
-        return times[a] < times[b]
-    if tasks[a] != tasks[b]:
-        return tasks[a] < tasks[b]
-    return nodes[a] < nodes[b]
-
-
-cdef void _exchange(double *times, i64 *nodes, i64 *tasks, i64 a, i64 b) noexcept nogil:
-    times[a], times[b] = times[b], times[a]
-    nodes[a], nodes[b] = nodes[b], nodes[a]
-    tasks[a], tasks[b] = tasks[b], tasks[a]
+cdef void set_cost(View v, i64 h, double at) noexcept nogil:
+    """Compute what a hold is expected to have idled by its start."""
+    cdef i64 m = v.len_total
+    mark, n, b = v.scratches, v.holds[h].node, v.holds[h].group
+    ends, room = <Ranked *>scratch(v, v.queues[0].tasks * sizeof(Ranked)), integers(v, m)
+    _open_to(v, n, h, room)
+    for r in range(m):
+        v.cost[h * m + r] = v.idled[h * m + r]
+    _expect_idle(v, v.holds[h].tasks, v.groups[b].shape_row, room, ends, _ends_on(v, b, n, h, at, ends), at, v.holds[h].start, &v.cost[h * m])
+    release(v, mark)
 
 
 cdef double part_left(View v, i64 n) noexcept nogil:
@@ -475,156 +562,30 @@ cdef double expected_end(View v, i64 t, double now, double part, double *tails) 
     return now + max(MIN_FORECAST_SECONDS, lasts - age)
 
 
-cdef i64 overtaken(View v, i64 line) noexcept nogil:
-    """Return a hold of a reservation whose queue no longer goes before that of the group `line`; NONE.
+cpdef (double, double) next_step(View v, double event, bint claims, double now, double happened) noexcept nogil:
+    """Return when the next step is due, and when something happened last by then. Nothing comes from outside before `event`.
 
-    Compare with `line`'s demand added and the other's charge for its reservation removed. Otherwise the two would drop
-    each other's in turn.
+    A step is due at the event, when a claim is (if `claims`), and when a reservation is late.
     """
-    h = 0
-    while h < v.counts[HOLDS]:
-        if v.holds[h].kind == RESERVATION and _goes_before_reservation(v, line, h):
-            return h
-        h = next_reservation(v, h)
-    return NONE
+    due, review = event, _next_review(v, now, happened)
+    if claims:
+        due = min(due, next_claim(v, now))
+    if due <= review:
+        return due, due
+    return review, happened
 
 
-cdef bint _goes_before_reservation(View v, i64 b, i64 first) noexcept nogil:
-    """Return True if a group's queue clearly goes before that of the reservation with this first hold."""
-    other, leaf = v.holds[first].group, v.groups[b].leaf
-    x, y = _siblings(v, leaf, v.groups[other].leaf)
-    if _is_by_jobs(v, x):
-        if v.queues[v.queues[x].parent].policy == BY_PRIORITY and v.groups[b].priority != v.groups[other].priority:
-            return v.groups[b].priority > v.groups[other].priority
-        return v.jobs[current_job(v, b)].id < v.jobs[current_job(v, other)].id
-    # Both wait, so their keys are up to date. A queue never goes sooner by having more, except under YARN's rule.
-    if not compares_as_yarn(v, x) and not _is_before(v, x, _below(v, x, b), y, _below(v, y, other)):
-        return False
-    mark, more = v.scratches, _next_in_all(v, b)
-    before = _goes_before_with(v, leaf, v.groups[b].shape_row, more, other, y, _kept_in_all(v, first, v.idle))
-    release(v, mark)
-    return before
+cdef double _next_review(View v, double now, double happened) noexcept nogil:
+    """Return the time of the next review of reservations if nothing happens until then: one is late, or the budget is overspent.
 
-
-cdef i64 *_next_in_all(View v, i64 b) noexcept nogil:
-    """Return the total demand of a group's next task, or whole gang. It is scratch."""
-    cdef i64 m = v.len_total
-    count, shape = _tasks_next(v, b), v.groups[b].shape_row
-    more = integers(v, m)
-    for r in range(m):
-        more[r] = count * v.demand[shape * m + r]
-    return more
-
-
-cdef i64 _tasks_next(View v, i64 b) noexcept nogil:
-    """Return how many tasks of a group start next: one, or a whole gang."""
-    return tasks_left(v, b) if v.groups[b].gang > 0 else 1
-
-
-cdef bint _stays_before(View v, i64 first, i64 b) noexcept nogil:
-    """Return True if a reservation's queue goes before a group's even with what is kept for it."""
-    other = v.holds[first].group
-    leaf = v.groups[other].leaf
-    x, _ = _siblings(v, leaf, v.groups[b].leaf)
-    if _is_by_jobs(v, x) or not _more_waits(v, first):
-        return False
-    mark, amount = v.scratches, _kept_in_all(v, first, v.amount)
-    before = _goes_before_with(v, leaf, v.groups[other].shape_row, amount, b, x, _kept_in_all(v, first, v.idle))
-    release(v, mark)
-    return before
-
-
-cdef bint _more_waits(View v, i64 first) noexcept nogil:
-    """Return True if the leaf of a reservation has more waiting than what is kept."""
-    b, kept = v.holds[first].group, 0
-    for h in range(first, next_reservation(v, first)):
-        kept += v.holds[h].tasks
-    if v.jobs[v.groups[b].head].after != NONE or (v.groups[b].gang == 0 and tasks_left(v, b) > kept):
-        return True
-    base, slots = v.queue_cache[v.groups[b].leaf].base, v.queue_cache[v.groups[b].leaf].slots
-    for place in range(base + slots, base + 2 * slots):
-        if v.best[place] != NONE and v.best[place] != b:
-            return True
-    return False
-
-
-cdef i64 *_kept_in_all(View v, i64 first, i64 *of) noexcept nogil:
-    """Return a reservation's total over its holds of `amount` or `idle`. It is scratch."""
-    cdef i64 m = v.len_total
-    found = integers(v, m)
-    for h in range(first, next_reservation(v, first)):
-        for r in range(m):
-            found[r] += of[h * m + r]
-    return found
-
-
-cdef bint is_before(View v, i64 one, i64 shape, i64 b) noexcept nogil:
-    """Return True if a leaf with a task of a shape goes before a group, by their queues' use; False if jobs decide."""
-    x, y = _siblings(v, one, v.groups[b].leaf)
-    if _is_by_jobs(v, x):
-        return False
-    mark, nothing = v.scratches, integers(v, v.len_total)
-    before = _goes_before_with(v, one, shape, nothing, b, y, nothing)
-    release(v, mark)
-    return before
-
-
-cdef bint _is_by_jobs(View v, i64 x) noexcept nogil:
-    """Return True if a queue and its siblings are ordered by their jobs, whatever they use."""
-    policy = v.queues[v.queues[x].parent].policy
-    return policy == FIFO or policy == BY_PRIORITY
-
-
-cdef bint _goes_before_with(View v, i64 one, i64 shape, i64 *more, i64 b, i64 z, i64 *promised) noexcept nogil:
-    """Return True if a leaf with a task of a shape goes before a group, if it used `more` and queue z's `promised` were less."""
-    x, y = _siblings(v, one, v.groups[b].leaf)
-    _suppose_more(v, x, 1, more, z, promised)
-    _set_keys_of(v, y)
-    before = _is_before(v, x, below_on_path(v, x, one, shape, 1), y, _below(v, y, b))
-    _suppose_more(v, x, -1, more, z, promised)
-    return before
-
-
-cdef i64 _below(View v, i64 x, i64 b) noexcept nogil:
-    """Return 0 if queue x goes first with a group's next task because of a guarantee; else 1."""
-    return below_on_path(v, x, v.groups[b].leaf, v.groups[b].shape_row, tasks_at_once(v, b))
-
-
-cdef bint _is_before(View v, i64 x, i64 x_below, i64 y, i64 y_below) noexcept nogil:
-    """Return True if x goes before its sibling y by keys computed for this.
-
-    Queues without pending jobs have no stored key, and `below` in the cache holds for any pending task.
+    The first is at least MIN_FORECAST_SECONDS away, as in the live scheduler (`IDLE_SECONDS` of :mod:`fairlead.service.loop`),
+    and further the longer nothing has happened.
     """
-    cache = v.queue_cache
-    return queue_goes_before(v, x, x_below, cache[x].first, cache[x].level, y, y_below, cache[y].first, cache[y].level)
-
-
-cdef (i64, i64) _siblings(View v, i64 one, i64 other) noexcept nogil:
-    """Return the two sibling queues on the paths from two leaves to the root."""
-    x = one
-    while True:
-        y = other
-        while y > 0 and v.queues[y].parent != v.queues[x].parent:
-            y = v.queues[y].parent
-        if y > 0:
-            return x, y
-        x = v.queues[x].parent
-
-
-cdef void _suppose_more(View v, i64 x, i64 sign, i64 *more, i64 y, i64 *promised) noexcept nogil:
-    """Compute two siblings' keys as if x used more and y were promised less (sign 1); undo that with -1."""
-    cdef i64 m = v.len_total
-    for r in range(m):
-        v.used[x * m + r] += sign * more[r]
-        v.counts_as[x * m + r] += sign * more[r]
-        v.promised[y * m + r] -= sign * promised[r]
-    _set_keys_of(v, x)
-    _set_keys_of(v, y)
-
-
-cdef void _set_keys_of(View v, i64 q) noexcept nogil:
-    """Compute a queue's key among its siblings."""
-    set_key(v, q)
-    policy = v.queues[v.queues[q].parent].policy
-    if policy == HDRF or policy == DIVIDED:
-        set_level(v, q, is_leaf(v, q))
+    holds, first = v.holds, INFINITY
+    for h in range(v.counts[HOLDS]):
+        if holds[h].kind == RESERVATION:
+            at = max(nextafter(holds[h].start, INFINITY), holds[h].planned + MIN_FORECAST_SECONDS)
+            if now < at < first:
+                first = at
+    first = max(first, now + max(MIN_FORECAST_SECONDS, REVIEW_FRACTION * (now - happened)))
+    return min(first, max(overspent_at(v, now), now) + MIN_FORECAST_SECONDS) if v.times[IDLE_BUDGET] > 0.0 else first

@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | GUARANTEE | stays within the queue's guarantee | siblings along the path, see below |
 | FAIR_SHARE | stays within the queue's fair share | as for GUARANTEE, with the leaf as the lowest queue |
-| PRIORITY | has a higher priority than jobs of its leaf | jobs of its leaf |
+| PRIORITY | has a higher priority than jobs of its leaf | jobs of its leaf; with these, also as for FAIR_SHARE |
 | IDLE | needs what revocable jobs use above their queues' limits | those jobs |
 
 Revocable jobs have no claims.

@@ -47,18 +47,30 @@ PRIOR_DURATIONS: Final = (4.0, 4.0, 1.0)
 MAX_EXTRAPOLATION: Final = 4.0
 """A forecast is at most this many times the longest known duration; beyond, it is inf."""
 
+# debts.pxi
+VISITS_PER_EVENT: Final = 4
+"""Queues that counting debts may visit for each task that starts, ends or comes."""
+PATIENCE: Final = 0.25
+"""Part of what its part does while a task of it lasts that a line is owed before it gets a reservation."""
+ANYTHING: Final = -1
+"""What a leaf wants whose framework wants offers: all bits."""
+LEAST_SHARE: Final = 1e-9
+"""Shares up to this are none."""
+RETRY_FRACTION: Final = 0.1
+"""A line for which no room can be kept is tried again after this part of the time that it has been owed."""
+
+# budget.pxi
+HOUR: Final = 3600.0
+HOURS: Final = 25
+"""What idled is remembered of this hour and the 24 before."""
+ALLOWANCE: Final = 2.0
+"""Multiple of what it is expected to idle that a reservation beyond the budget may idle."""
+
 # holds.pxi
-FIXED_AFTER_SLIPS: Final = 2
-"""Slips after which a reservation's nodes are fixed, and tasks enter them only by SLIPPED_P90_FACTOR."""
-SLIPPED_P90_FACTOR: Final = 4.0
-"""Multiple of the p90 that a task is assumed to last on nodes of a fixed reservation."""
-ABOVE_ANY_RANK: Final = 2**62
 OVERRUN_ALLOWANCE_TENTHS: Final = 10
 """Overruns of the p90 allowed beyond 10% in a trusted leaf, in tenths of a task."""
-
-# holds.pxi, the line
-IN_LINE_SECONDS: Final = 30.0
-"""Seconds for which a leaf that was served while in line keeps its place."""
+ABSENT: Final = 9
+"""Kind of a reservation while it is planned again."""
 
 # claims.pxi
 MIN_SHARES_SECONDS: Final = 1.0
@@ -76,20 +88,20 @@ UNUSED_OFFER_FACTOR: Final = 16.0
 
 # search.pxi
 ANY_PENDING, IN_LINE, SERVABLE = range(3)
-"""Scope of a search: all pending groups; those within limits that are in line for room (no reservation, and empty nodes
-could hold them); those that can be served."""
+"""Scope of a search: all pending groups; for EASY's rule, those within limits that empty nodes could hold; those that can be
+served."""
 MAX_SCANNED_NODES: Final = 128
 """Freed nodes that are checked one by one; for more, only the largest free amount by resource is checked."""
 
 # backfill.pxi
-MAX_RESERVATIONS: Final = 16
-"""Reservations at a time, at most."""
+MAX_RESERVATIONS: Final = 62
+"""Reservations at a time, at most: bits of `apart`."""
 MIN_FORECAST_SECONDS: Final = 1.0
 """Seconds: no running task is expected to end sooner, and a reservation is not replanned sooner."""
-REPLAN_FRACTION: Final = 0.5
-"""Part of the time to its start that a reservation stands before it is replanned for a possible improvement."""
 REVIEW_FRACTION: Final = 0.1
 """Part of the time without events after which reservations are reviewed again."""
+HYSTERESIS: Final = 1.5
+"""Tasks by which a line's reservations exceed what it is owed when the last one ends."""
 NODE_FREE_ODDS: Final = 0.5
 """Probability that all tasks of a node end by their forecasts: a plan that needs the whole node holds as often as not."""
 

@@ -15,22 +15,21 @@ A **thorough** cycle also finds the reason for each group that was not served: i
 """
 
 
-cdef Plan plan_cycle(
-    View v, bint thorough, i64 most, double now, double reserve_after
-) noexcept nogil:
-    """Decide the next step: what to place, or what to reserve or drop before anything is placed.
+cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil:
+    """Decide the next step: what to place, or which reservation to make or drop before anything is placed.
+
+    Room is reserved for a group in its turn: the cycle ends there, and if it placed anything before that, the next begins there.
 
     Parameters
     ----------
     v : View
         Unchanged afterwards, but its order is brought up to date.
     thorough : bool
-        Try all pending groups, and record in the cache why each was not served (see `stop`).
+        Try all pending groups, and record in the cache why each was not served (see `stop`). Nothing is reserved.
     most : int
         At most this many tasks are placed; a gang may exceed it.
-    now, reserve_after : float
-        Seconds. `now` is infinite if unknown; then no task is assumed to end. A job gets a reservation after it has
-        been first in line and bypassed for `reserve_after`.
+    now : float
+        Seconds; infinite if unknown; then no task is assumed to end.
 
     Returns
     -------
@@ -39,43 +38,43 @@ cdef Plan plan_cycle(
     count : int
         Used length of the `planned_*` arrays: placements, or nodes to reserve.
     about : int
-        Row of the job that was bypassed or gets the reservation; the hold to drop; NONE.
+        Row of the job that gets the reservation, or that none can be made for; the hold whose reservation to drop; NONE.
     more : bool
         True if there is more to decide at once.
     start : float
         Start of the reservation, seconds.
     slips : int
         How often that start has slipped.
+    number : int
+        The reservation's number among those of its group.
+    over : int
+        A hold of another reservation, which it takes over; NONE.
     """
+    cdef bint promises
     if v.counts[BY_EASY] and not thorough:
         return plan_by_easy(v, most, now)
-    v.times[NOW], v.counts[OFFERED] = now, 0
-    h = 0
-    while not thorough and h < v.counts[HOLDS]:
-        if v.holds[h].kind == RESERVATION and over_limits(v, v.holds[h].group) != NOT_REACHED:
-            return Plan(DROP, 0, h, True, now, 0)
-        h = next_reservation(v, h)
+    v.counts[NEWS] += now != v.times[NOW]
+    v.times[NOW], v.counts[OFFERED], v.counts[OWED] = now, 0, NONE
+    promises = not thorough and now < INFINITY and v.times[IDLE_BUDGET] > 0.0
     _begin(v)
-    line = NONE
-    if not thorough and (reserve_after < INFINITY or not nobody_can_be_served(v)):
-        line = find_next(v, IN_LINE)
-    if not thorough:
-        plan = _reserve(v, line, now, reserve_after)
-        if plan.what != SERVE:
-            _undo_cycle(v, 0)  # the search may have listed groups that it skipped
-            return plan
-    placed, more = _serve(v, thorough, most)
-    bypassed = NONE
-    if (
-        line != NONE
-        and placed + v.counts[OFFERED] > 0
-        and isnan(v.groups[line].bypassed_since)
-        and not _was_served(v, line)
-        and _is_bypassed(v, line, placed)
-    ):
-        bypassed = v.groups[line].head
-    served_kept = _undo_cycle(v, placed)
-    return Plan(SERVE, placed, bypassed, more or served_kept, now, 0)
+    v.counts[RESERVES] = 1 if promises else 0
+    plan = Plan(SERVE, 0, NONE, False, now, 0, NONE, NONE)
+    if not thorough and v.counts[HOLDS] > 0:
+        plan = review(v, now)
+    placed, more = 0, False
+    if plan.what == SERVE:
+        if promises:
+            unpark_listed(v, NONE)
+        placed, more = _serve(v, thorough, most)
+    b = v.counts[OWED]
+    if b != NONE and placed + v.counts[OFFERED] == 0:
+        plan = reserve(v, b, now)
+    v.counts[RESERVES] = 0
+    if plan.what != SERVE or plan.about != NONE:
+        _undo_cycle(v, 0)  # the search may have listed groups that it skipped
+        return plan
+    _undo_cycle(v, placed)
+    return Plan(SERVE, placed, NONE, more or b != NONE, now, 0, NONE, NONE)
 
 
 cdef (i64, bint) plan_last_cycle(View v, i64 most, double now, bint beyond) noexcept nogil:
@@ -90,7 +89,8 @@ cdef (i64, bint) plan_last_cycle(View v, i64 most, double now, bint beyond) noex
     more : bool
         True if there is more to decide at once.
     """
-    v.times[NOW], v.counts[LAST_PASS] = now, 1 if beyond else 2
+    v.counts[NEWS] += now != v.times[NOW]
+    v.times[NOW], v.counts[LAST_PASS], v.counts[RESERVES] = now, 1 if beyond else 2, 0
     _begin(v)
     placed, more = _serve(v, False, most)
     _undo_cycle(v, placed)
@@ -98,36 +98,6 @@ cdef (i64, bint) plan_last_cycle(View v, i64 most, double now, bint beyond) noex
     if placed + v.counts[OFFERED] == 0:
         _park(v)
     return placed, more
-
-
-cdef Plan _reserve(View v, i64 line, double now, double reserve_after) noexcept nogil:
-    """Decide whether to make, replan or drop a reservation before any group is served; see `plan_cycle`."""
-    cdef bint waits
-    b = next_to_plan(v, now) if v.counts[HOLDS] > 0 else NONE
-    if b != NONE and not has_room(v, b):
-        slips = slips_of(v, b, now, reserve_after)
-        count, start = replan(v, b, slips, now)
-        if count == 0:
-            return Plan(DROP, 0, _first_hold(v, b), True, now, 0)
-        return Plan(KEEP, count, current_job(v, b), True, start, slips)
-    # rule: passed
-    waits = line != NONE and now >= in_line_since(v, line, now) + reserve_after  # false for NaN
-    if waits and not has_room(v, line) and is_still_due(v, line, now):
-        h = overtaken(v, line)
-        if h != NONE:
-            return Plan(DROP, 0, h, True, now, 0)
-        if how_many(v) < min(MAX_RESERVATIONS, v.counts[NODES]):
-            count, start = plan_new(v, line, now)
-            if count > 0:
-                return Plan(KEEP, count, current_job(v, line), True, start, 0)
-    return Plan(SERVE, 0, NONE, False, now, 0)
-
-
-cdef i64 _first_hold(View v, i64 b) noexcept nogil:
-    for h in range(v.counts[HOLDS]):
-        if v.holds[h].group == b:
-            return h
-    return NONE
 
 
 cdef void _begin(View v) noexcept nogil:
@@ -165,8 +135,7 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most) noexcept nogil:
             if v.groups[b].is_framework:
                 found = scope == SERVABLE or find_offer(v, b)
             elif scope == SERVABLE and places_singly(v, b):
-                take_found(v, b, placed)
-                found = True
+                found = take_found(v, b, placed)
             else:
                 found = find_room(v, b, count, placed)
             if found and v.groups[b].is_framework:
@@ -174,8 +143,13 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most) noexcept nogil:
             elif found:
                 _place(v, b, count, placed)
                 placed += count
+                if v.group_cache[b].keeping and not thorough:  # with its hold gone others may have more room than before
+                    return placed, True
             else:
                 why = NO_NODE
+        if why == NO_NODE and owes(v, b):
+            v.counts[OWED] = b
+            return placed, True
         if why != NOT_REACHED:
             stop(v, b, why)
             if why == NO_NODE and v.counts[HDRF_SOMEWHERE] and _leave_out_saturated(v, b):
@@ -189,6 +163,8 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most) noexcept nogil:
                 wake_if_shorter(v, b)
                 set_group(v, b)
             climb(v, v.groups[b].leaf)
+            if v.counts[RESERVES]:
+                unpark_listed(v, line_of(v, v.groups[b].leaf))
         b = find_next(v, scope)
     more = b != NONE
     if thorough and scope != ANY_PENDING:
@@ -217,6 +193,7 @@ cdef void _take_share(View v, i64 b, i64 count, i64 jobs) noexcept nogil:
     """Add tasks and jobs of a group (negative: remove them) to its leaf and all queues above; nodes are unchanged."""
     cdef i64 m = v.len_total
     shape, q, turn = v.groups[b].shape_row, v.groups[b].leaf, v.queue_cache[0].last_served + 1
+    v.counts[NEWS] += 1
     while q != NONE:
         if count <= 0:
             v.queue_cache[q].last_served = turn_of(v, q)
@@ -253,30 +230,9 @@ cdef void _place(View v, i64 b, i64 count, i64 placed) noexcept nogil:
         v.group_cache[b].left = left - count
 
 
-cdef bint _is_bypassed(View v, i64 line, i64 placed) noexcept nogil:
-    """Return True if a queue was served that does not go before `line`'s queue anyway.
-
-    A queue with a reservation is not in line, but may still go before it.
-    """
-    leaf = v.groups[line].leaf
-    for k in range(placed):
-        job = v.planned_job[k]
-        q = v.jobs[job].queue
-        if q == leaf or not v.queue_cache[q].keeping or not is_before(v, q, v.jobs[job].shape_row, line):
-            return True
-    return v.counts[OFFERED] > 0
-
-
-cdef bint _was_served(View v, i64 b) noexcept nogil:
-    """Return True if fewer tasks of a group wait than at the start of the cycle."""
-    job = current_job(v, b)
-    return job != v.groups[b].head or tasks_left(v, b) < startable(v, job)
-
-
-cdef bint _undo_cycle(View v, i64 placed) noexcept nogil:
-    """Undo what the cycle took; return True if it served a group with a reservation, so there may be more to decide."""
-    cdef bint served_kept
-    served_kept, cache = False, v.group_cache
+cdef void _undo_cycle(View v, i64 placed) noexcept nogil:
+    """Undo what the cycle took."""
+    cache = v.group_cache
     for k in range(v.counts[OFFERED]):
         undo_offer(v, k)
     for k in range(placed):
@@ -287,7 +243,6 @@ cdef bint _undo_cycle(View v, i64 placed) noexcept nogil:
         if cache[b].taken > 0:
             _take_share(v, b, -cache[b].taken, -cache[b].begun)
             touch_queue(v, v.groups[b].leaf)
-            served_kept |= cache[b].keeping
             cache[b].taken = cache[b].begun = 0
         cache[b].out = cache[b].listed = False
         if v.queue_cache[v.groups[b].leaf].shut:
@@ -295,7 +250,6 @@ cdef bint _undo_cycle(View v, i64 placed) noexcept nogil:
             touch_queue(v, v.groups[b].leaf)
         touch_group(v, b)
     v.counts[CYCLE] += 1  # invalidates the groups' `current` and `left`
-    return served_kept
 
 
 cpdef void settle(View v, bint more) noexcept nogil:
@@ -373,10 +327,10 @@ cdef bint _any_is_strict(View v) noexcept nogil:
     return False
 
 
-def plan(View v, bint thorough, i64 most, double now, double reserve_after):
+def decide_cycle(View v, bint thorough, i64 most, double now):
     """:func:`plan_cycle`."""
     with nogil:
-        found = plan_cycle(v, thorough, most, now, reserve_after)
+        found = plan_cycle(v, thorough, most, now)
     return found
 
 

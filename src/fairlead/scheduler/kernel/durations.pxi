@@ -195,14 +195,15 @@ cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
     Return an upper bound of all of them, seconds.
     """
     longest = 0
+    memset(tails, 0, TAILS * sizeof(double))
     for about in range(3):
-        row = row_about(v, j, about)
-        tails[about * TAIL + BINS] = 0.0
-        for b in range(BINS - 1, -1, -1):
-            count = v.histograms[row].counts[b] if row != NONE else 0
-            tails[about * TAIL + b] = tails[about * TAIL + b + 1] + count
-            if count > 0:
-                longest = max(longest, b + 1)
+        row, b = row_about(v, j, about), 0
+        left = v.histograms[row].total if row != NONE else 0
+        while left > 0:
+            tails[about * TAIL + b] = left
+            left -= v.histograms[row].counts[b]
+            b += 1
+        longest = max(longest, b)
     return <double>EDGES[longest]
 
 
@@ -285,7 +286,7 @@ cdef void set_durations(View v, i64 count, i64 *jobs, double *ages, double *part
         found[k] = max(ages[k], most)
 
 
-cdef double p90_duration(View v, i64 j) noexcept nogil:
+cpdef double p90_duration(View v, i64 j) noexcept nogil:
     """Return the p90 of a task of job row j, at most its time limit, seconds; the time limit (or inf) if unknown.
 
     It is the job's own, else its family's, else its queue's: the first with enough durations. Unlike :func:`duration`

@@ -32,7 +32,7 @@ cdef Plan plan_by_easy(View v, i64 most, double now) noexcept nogil:
             _expect(v, b, placed, &first)
             stop(v, b, NO_NODE)
             continue
-        count = _tasks_next(v, b)
+        count = tasks_next(v, b)
         if first.group == NONE or _ends_by(v, current_job(v, b), first.start):
             found = find_room(v, b, count, placed)
         else:
@@ -49,7 +49,7 @@ cdef Plan plan_by_easy(View v, i64 most, double now) noexcept nogil:
             stop(v, b, LIMIT)
     _undo_cycle(v, placed)
     release(v, mark)
-    return Plan(SERVE, placed, NONE, placed >= most, now, 0)
+    return Plan(SERVE, placed, NONE, placed >= most, now, 0, NONE, NONE)
 
 
 cdef bint _ends_by(View v, i64 job, double start) noexcept nogil:
@@ -84,6 +84,8 @@ cdef bint _find_beside(View v, i64 b, i64 count, i64 placed, First *first) noexc
             _take(v, b, n, NONE, placed + found)
             _use_spare(v, n, shape, 1, first)
             found += 1
+            if v.shapes[shape].fit == APART:
+                n += 1
         else:
             n += 1
     if found == count:
@@ -119,32 +121,31 @@ cdef void _expect(View v, i64 b, i64 placed, First *first) noexcept nogil:
     """Make a group the first: find its expected start, and the room then."""
     cdef i64 m = v.len_total
     cdef double[TAILS] tails
-    length, nodes_left = v.queues[0].tasks + placed, v.counts[NODES]
-    times, nodes, shapes = floats(v, length), integers(v, length), integers(v, length)
-    first.group, first.wanted, first.fitting, first.start = b, _tasks_next(v, b), 0, v.times[NOW]
-    first.spare, first.fits = integers(v, nodes_left * m), integers(v, nodes_left)
-    left = 0
-    for n in range(v.counts[NODES]):
+    count, nodes = v.queues[0].tasks + placed, v.counts[NODES]
+    ends = <Ranked *>scratch(v, count * sizeof(Ranked))
+    shapes = integers(v, count)
+    first.group, first.wanted, first.fitting, first.start = b, tasks_next(v, b), 0, v.times[NOW]
+    first.spare, first.fits = integers(v, nodes * m), integers(v, nodes)
+    count = 0
+    for n in range(nodes):
         t = v.nodes[n].task
         while t != NONE:
-            times[left], nodes[left] = _forecast(v, t, tails), n
-            shapes[left] = v.jobs[v.tasks[t].job].shape_row
-            left, t = left + 1, v.tasks[t].after
+            ends[count].key, ends[count].place, ends[count].row = _forecast(v, t, tails), count, n
+            shapes[count] = v.jobs[v.tasks[t].job].shape_row
+            count, t = count + 1, v.tasks[t].after
         memcpy(&first.spare[n * m], &v.free[n * m], m * sizeof(i64))
         first.fits[n] = _fits_beside(v, n, v.groups[b].shape_row, &first.spare[n * m], NONE)
         first.fitting += first.fits[n]
     for k in range(placed):
-        times[left] = v.times[NOW] + p90_duration(v, v.planned_job[k])
-        nodes[left], shapes[left] = v.planned_node[k], v.jobs[v.planned_job[k]].shape_row
-        left += 1
-    for place in range(left // 2 - 1, -1, -1):
-        _sink(times, nodes, shapes, place, left)
-    while first.fitting < first.wanted and left > 0:
-        first.start = times[0]
-        while left > 0 and times[0] <= first.start:
-            left -= 1
-            _put_behind(times, nodes, shapes, left)
-            _use_spare(v, nodes[left], shapes[left], -1, first)
+        ends[count].key, ends[count].place = v.times[NOW] + p90_duration(v, v.planned_job[k]), count
+        ends[count].row, shapes[count] = v.planned_node[k], v.jobs[v.planned_job[k]].shape_row
+        count += 1
+    qsort(ends, count, sizeof(Ranked), compare_ranked)
+    for k in range(count):
+        if first.fitting >= first.wanted and ends[k].key > first.start:
+            break
+        first.start = ends[k].key
+        _use_spare(v, ends[k].row, shapes[ends[k].place], -1, first)
 
 
 cdef double _forecast(View v, i64 t, double *tails) noexcept nogil:

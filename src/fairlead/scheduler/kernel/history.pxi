@@ -127,7 +127,7 @@ cdef void charge(View v, i64 q) noexcept nogil:
                 cache[p].crowded = True
             else:
                 cache[p].crowd = min(cache[p].crowd, half * v.scaled_weight[q * m + r] / before * JUST_BELOW_ONE)
-        v.charged[q * m + r] = ((v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]) + before
+        v.charged[q * m + r] = (v.used[q * m + r] << v.fine[r]) + before
 
 
 cdef struct Wide:

@@ -1,27 +1,36 @@
-"""Holds: what a node keeps free for the holds' owners, and how that is charged.
+"""Holds: what a node keeps free for the holds' owners.
 
 A hold needs its amount at its start. Tasks that are expected to end by then give part of it back. For hold i on a node
 
-    required_i    = amounts of all holds that cover i's start - what tasks have given back by then (`back`)
+    required_i    = amounts of all holds that start by i's start - what tasks have given back by then (`back`)
     held          = max(0, required_i over all i); free - held is open to everybody
     kept(until)   = the same over holds that start before `until`; free - kept is open to a task that ends by then
 
 for each resource. When a task ends early, free and held grow alike, so nobody else gets what was counted on. When a
-task enters that ends in time, both fall alike. So held is only corrected when a reservation is replanned.
+task enters that ends in time, both fall alike.
 
-- **Rank**: a hold leaves nothing for higher ranks. They were planned around it, and are replanned if it is late.
-- **Charge**: a hold charges its owner for what it idles: what is free and held, beyond what earlier starts hold
-  already.
-- **Line**: the end of the file tracks how long a leaf has been first in line without room (`bypassed_since`,
-  `in_line_since`).
+- **Order**: an owner is kept from its room only by holds that come before its own: claims, the last one first, then those that
+  start earlier, then those of lines that are owed more. If all held it back, none might start.
+- **Idle**: a hold idles what is free and held, beyond what earlier holds keep already. The budget pays for reservations.
 """
 
 
 cpdef void link_holds(View v) noexcept nogil:
-    """Link each node's holds in row order; :func:`unlink_holds` must be called before rows change."""
-    for h in range(v.counts[HOLDS] - 1, -1, -1):
-        n = v.holds[h].node
-        v.holds[h].after, v.nodes[n].hold = v.nodes[n].hold, h
+    """Link each node's holds by start, claims first; :func:`unlink_holds` must be called before rows change."""
+    for h in range(v.counts[HOLDS]):
+        n, before, after = v.holds[h].node, NONE, v.nodes[v.holds[h].node].hold
+        while after != NONE and starts_at(v, after) <= starts_at(v, h):
+            before, after = after, v.holds[after].after
+        v.holds[h].after = after
+        if before == NONE:
+            v.nodes[n].hold = h
+        else:
+            v.holds[before].after = h
+
+
+cdef double starts_at(View v, i64 h) noexcept nogil:
+    """Return when a hold needs its amount; a claim's needs it at once."""
+    return v.holds[h].start if v.holds[h].kind == RESERVATION else -INFINITY
 
 
 cdef void unlink_holds(View v) noexcept nogil:
@@ -30,33 +39,56 @@ cdef void unlink_holds(View v) noexcept nogil:
         v.nodes[v.holds[h].node].hold = NONE
 
 
-cdef i64 next_reservation(View v, i64 h) noexcept nogil:
-    """Return the first hold of the reservation after hold h's; the rows of one are adjacent."""
-    group = v.holds[h].group
-    while h < v.counts[HOLDS] and v.holds[h].group == group:
-        h += 1
-    return h
+cdef bint is_same(View v, i64 h, i64 k) noexcept nogil:
+    """Return True if two holds are of one reservation, or of one group's claims."""
+    return v.holds[h].group == v.holds[k].group and v.holds[h].number == v.holds[k].number
 
 
-cdef i64 required_at_start(View v, i64 h, i64 r, i64 rank) noexcept nogil:
-    """Return what lower ranks require at a hold's start, beyond what is given back by then."""
+cdef i64 next_promise(View v, i64 h) noexcept nogil:
+    """Return the first hold of the promise after hold h's; the rows of one are adjacent."""
+    k = h
+    while k < v.counts[HOLDS] and is_same(v, k, h):
+        k += 1
+    return k
+
+
+cdef bint is_for_safe(View v, i64 h) noexcept nogil:
+    """Return True if a hold is for a task that is no victim for a guarantee once it has started (rule: once-per-run)."""
+    head = v.groups[v.holds[h].group].head
+    return head != NONE and v.jobs[head].safe_for > 0
+
+
+cdef bint _binds(View v, i64 k, i64 own, i64 b) noexcept nogil:
+    """Return True if a hold binds the owner of hold `own`, or group b that has a claim against some owners (NONE: everybody)."""
+    group = v.holds[k].group
+    if own == NONE:
+        if b == NONE or group == b or v.holds[k].kind != RESERVATION or is_for_safe(v, k):
+            return True
+        return not claims_from(v, b, v.groups[group].leaf) or claims_from(v, group, v.groups[b].leaf)
+    if k == own or starts_at(v, k) != starts_at(v, own):
+        return k != own and starts_at(v, k) < starts_at(v, own)
+    if v.holds[k].kind != RESERVATION:
+        return k > own
+    one, other = v.queues[line_of(v, v.groups[group].leaf)].debt, v.queues[line_of(v, v.groups[v.holds[own].group].leaf)].debt
+    return one > other if one != other else k < own
+
+
+cpdef i64 kept(View v, i64 n, i64 r, double until, i64 own, i64 b) noexcept nogil:
+    """Return what a task that ends by `until` must leave free on a node, by the rule above; `own` and b as in `_binds`."""
     cdef i64 m = v.len_total
-    holds = v.holds
-    needed, k = -v.back[h * m + r], v.nodes[holds[h].node].hold
-    while k != NONE:
-        if holds[k].start <= holds[h].start < holds[k].end and holds[k].rank < rank:
-            needed += v.amount[k * m + r]
-        k = holds[k].after
-    return needed
-
-
-cpdef i64 kept(View v, i64 n, i64 r, double until, i64 rank) noexcept nogil:
-    """Return what a task that ends by `until` must leave free on a node for lower ranks, by the rule above."""
-    most, h = 0, v.nodes[n].hold
-    while h != NONE:
-        if v.holds[h].start < until and v.holds[h].rank < rank:
-            most = max(most, required_at_start(v, h, r, rank))
-        h = v.holds[h].after
+    amount, most, h = 0, 0, v.nodes[n].hold
+    while h != NONE and starts_at(v, h) < until:
+        k = h
+        while k != NONE and starts_at(v, k) == starts_at(v, h):
+            if (own == NONE and b == NONE) or _binds(v, k, own, b):
+                amount += v.amount[k * m + r]
+            k = v.holds[k].after
+        while h != k:
+            if (own == NONE and b == NONE) or _binds(v, h, own, b):
+                most = max(most, amount - v.back[h * m + r])
+            h = v.holds[h].after
+        if own != NONE and h != NONE and starts_at(v, h) > starts_at(v, own):
+            break
     return most
 
 
@@ -64,36 +96,61 @@ cdef void set_held(View v, i64 n) noexcept nogil:
     """Compute what all holds keep of a node."""
     cdef i64 m = v.len_total
     for r in range(m):
-        v.held[n * m + r] = kept(v, n, r, INFINITY, ABOVE_ANY_RANK)
+        v.held[n * m + r] = kept(v, n, r, INFINITY, NONE, NONE)
 
 
-cdef bint fits_beside(View v, i64 n, i64 shape, double until, i64 rank) noexcept nogil:
-    """Return True if a node accepts a task that ends by `until`, beside what lower ranks keep."""
+cdef bint fits_beside(View v, i64 n, i64 shape, double until, i64 own, i64 b) noexcept nogil:
+    """Return True if a node accepts a task that ends by `until`, beside what holds keep; `own` and b as in `_binds`."""
     cdef i64 m = v.len_total
     if not v.nodes[n].up or v.nodes[n].draining or not v.masks[v.shapes[shape].mask * v.cols_masks + n]:
         return False
     for r in range(m):
         demand = v.demand[shape * m + r]
-        if demand > 0 and (demand > v.free[n * m + r] or demand > v.free[n * m + r] - kept(v, n, r, until, rank)):
+        if demand > 0 and (demand > v.free[n * m + r] or demand > v.free[n * m + r] - kept(v, n, r, until, own, b)):
             return False
     return True
+
+
+cdef bint is_there(View v, i64 h) noexcept nogil:
+    """Return True if all room of a promise is there, on each of its nodes."""
+    cdef i64 m = v.len_total
+    for k in range(h, next_promise(v, h)):
+        n = v.holds[k].node
+        for r in range(m):
+            if v.amount[k * m + r] > 0 and v.amount[k * m + r] > v.free[n * m + r] - kept(v, n, r, INFINITY, k, NONE):
+                return False
+    return True
+
+
+cdef bint is_full(View v, i64 h) noexcept nogil:
+    """Return True if nothing is running that a promise counts on."""
+    cdef i64 m = v.len_total
+    for i in range(h * m, next_promise(v, h) * m):
+        if v.back[i] > 0:
+            return False
+    return True
+
+
+cdef i64 own_hold(View v, i64 b, i64 n, bint full) noexcept nogil:
+    """Return a group's first hold on a node (NONE: anywhere) with room for a task, one that is full if so asked; NONE."""
+    for h in range(v.counts[HOLDS]):
+        if v.holds[h].group == b and v.holds[h].tasks > 0 and (n == NONE or v.holds[h].node == n) and (not full or is_full(v, h)):
+            if fits_beside(v, v.holds[h].node, v.groups[b].shape_row, INFINITY, h, NONE):
+                return h
+    return NONE
+
+
+cdef i64 hold_to_use(View v, i64 b, i64 n) noexcept nogil:
+    """Return the hold that a group's next task uses on a node: a full one, else none if it has open room; NONE."""
+    h = own_hold(v, b, n, True)
+    if h == NONE and not holds_task(v, n, v.groups[b].shape_row):
+        h = own_hold(v, b, n, False)
+    return h
 
 
 cdef bint counts_on(View v, i64 h, i64 q) noexcept nogil:
     """Return True if a hold relies on ending tasks of leaf q."""
     return v.holds[h].place == NONE or not (v.queues[q].apart >> v.holds[h].place) & 1
-
-
-cdef bint is_beside(View v, i64 h, i64 node, i64 tasks, double at) noexcept nogil:
-    """Return True if a task placed now leaves its group's reservation unchanged; its leaf then runs `tasks`.
-
-    That needs a reservation that does not rely on the leaf's tasks, and a leaf that runs no more than when it was made.
-    The task must be on another node, or placed before the start.
-    """
-    b = v.holds[h].group
-    if v.groups[b].gang > 0 or counts_on(v, h, v.groups[b].leaf) or tasks > v.holds[h].ran:
-        return False
-    return v.holds[h].node != node or at < v.holds[h].start
 
 
 cdef void give_back_at(View v, i64 n, i64 q, i64 shape, double until, i64 sign) noexcept nogil:
@@ -109,9 +166,12 @@ cdef void give_back_at(View v, i64 n, i64 q, i64 shape, double until, i64 sign) 
 
 
 cdef void count_claim(View v, i64 h, i64 tasks) noexcept nogil:
-    """Count `tasks` more for a hold's claim in its leaf and all above; no effect for a reservation."""
+    """Count `tasks` more for a hold: for a claim in its leaf and all above, for a reservation in its line."""
     cdef i64 m = v.len_total
-    q = v.groups[v.holds[h].group].leaf if v.holds[h].kind != RESERVATION else NONE
+    q = v.groups[v.holds[h].group].leaf
+    if v.holds[h].kind == RESERVATION:
+        v.queues[line_of(v, q)].reserved += tasks
+        q = NONE
     while q != NONE:
         for r in range(m):
             v.claimed[q * m + r] += tasks * v.demand[v.groups[v.holds[h].group].shape_row * m + r]
@@ -123,21 +183,9 @@ cdef bint is_trusted(View v, i64 q) noexcept nogil:
     return 10 * v.queues[q].overran <= v.queues[q].trusted + OVERRUN_ALLOWANCE_TENTHS
 
 
-cdef bint is_fixed(View v, i64 n) noexcept nogil:
-    """Return True if a reservation on a node has slipped so often that its nodes are fixed."""
-    h = v.nodes[n].hold
-    while h != NONE:
-        if v.holds[h].slips >= FIXED_AFTER_SLIPS:
-            return True
-        h = v.holds[h].after
-    return False
-
-
-cdef double lasts_at_most(View v, i64 j, i64 n, double p90) noexcept nogil:
+cdef double lasts_at_most(View v, i64 j, double p90) noexcept nogil:
     """Return how long a task of job row j is assumed to last on a node with holds, given its p90; inf if unknown."""
-    if is_trusted(v, v.jobs[j].queue):
-        return min(v.jobs[j].time_limit, SLIPPED_P90_FACTOR * p90 if is_fixed(v, n) else p90)
-    return v.jobs[j].time_limit
+    return min(v.jobs[j].time_limit, p90) if is_trusted(v, v.jobs[j].queue) else v.jobs[j].time_limit
 
 
 cdef void count_idle(View v, i64 n, double at) noexcept nogil:
@@ -145,92 +193,28 @@ cdef void count_idle(View v, i64 n, double at) noexcept nogil:
     cdef i64 m = v.len_total
     h = v.nodes[n].hold
     while h != NONE:
-        if at > v.holds[h].counted:
+        passed = at - v.holds[h].counted
+        if passed > 0:
             for r in range(m):
-                v.idled[h * m + r] += v.idle[h * m + r] * (at - v.holds[h].counted)
+                if v.idle[h * m + r] > 0:
+                    v.idled[h * m + r] += v.idle[h * m + r] * passed
+                    if v.holds[h].kind == RESERVATION and v.holds[h].allowance == 0.0:
+                        spend(v, r, v.idle[h * m + r] * passed, at)
             v.holds[h].counted = at
         h = v.holds[h].after
 
 
 cdef void set_idle(View v, i64 n) noexcept nogil:
-    """Compute a node's idle held room by hold, and charge the owners."""
+    """Compute a node's idle held room by hold: beyond what those before it keep."""
     cdef i64 m = v.len_total
-    cdef bint changed
-    h = v.nodes[n].hold
-    while h != NONE:
-        changed = False
-        for r in range(m):
-            before = _kept_before(v, h, r)
-            free, most = v.free[n * m + r], max(before, required_at_start(v, h, r, ABOVE_ANY_RANK))
-            idle = min(free, most) - min(free, before)
-            changed |= idle != v.idle[h * m + r]
-            charge_promise(v, h, r, idle - v.idle[h * m + r])
-            v.idle[h * m + r] = idle
-        if changed and v.counts[IN_ORDER]:
-            touch_queue(v, v.groups[v.holds[h].group].leaf)
-        h = v.holds[h].after
-
-
-cdef i64 _kept_before(View v, i64 h, i64 r) noexcept nogil:
-    """Return what holds with an earlier start keep on a hold's node; at the same start, those of lower rank."""
-    holds, most = v.holds, 0
-    k = v.nodes[holds[h].node].hold
-    while k != NONE:
-        if holds[k].start < holds[h].start or (holds[k].start == holds[h].start and holds[k].rank < holds[h].rank):
-            most = max(most, required_at_start(v, k, r, ABOVE_ANY_RANK))
-        k = holds[k].after
-    return most
-
-
-cdef void charge_promise(View v, i64 h, i64 r, i64 amount) noexcept nogil:
-    """Charge a hold's leaf and all above for `amount` more idle room."""
-    cdef i64 m = v.len_total
-    q = v.groups[v.holds[h].group].leaf if amount != 0 else NONE
-    while q != NONE:
-        v.promised[q * m + r] += amount
-        q = v.queues[q].parent
-
-
-cdef bint is_in_line(View v, i64 q, double at) noexcept nogil:
-    """Return True if a leaf was first in line, and served, within IN_LINE_SECONDS."""
-    return at - v.queues[q].in_line_at <= IN_LINE_SECONDS
-
-
-cdef double in_line_since(View v, i64 b, double now) noexcept nogil:
-    """Return since when the first group in line, or its leaf that was served last, waits for room; NaN: since now."""
-    q = v.groups[b].leaf
-    return v.queues[q].in_line_since if is_in_line(v, q, now) else v.groups[b].bypassed_since
-
-
-cpdef void note_bypassed(View v, i64 b, double at) noexcept nogil:
-    """Note that a group is first in line without room: from now on, or since its leaf was that was served meanwhile."""
-    q = v.groups[b].leaf
-    v.groups[b].bypassed_since = at
-    if is_in_line(v, q, at):
-        v.groups[b].bypassed_since = min(at, v.queues[q].in_line_since)
-        v.queues[q].in_line_at = at
-    v.times[PASSED_SINCE] = min(v.times[PASSED_SINCE], v.groups[b].bypassed_since)
-
-
-cdef double next_passed(View v, double now, double reserve_after) noexcept nogil:
-    """Return when a reservation for a group, or a leaf that was served last, is due, if it is first in line then."""
-    if v.times[PASSED_SINCE] + reserve_after <= now:
-        first = INFINITY
-        for b in range(v.counts[GROUPS]):
-            if v.groups[b].bypassed_since + reserve_after > now:  # false for NaN
-                first = min(first, v.groups[b].bypassed_since)
-        for q in range(v.counts[QUEUES]):
-            since = v.queues[q].in_line_since
-            if since + reserve_after > now and is_in_line(v, q, since + reserve_after):
-                first = min(first, since)
-        v.times[PASSED_SINCE] = first
-    return v.times[PASSED_SINCE] + reserve_after if reserve_after < INFINITY else INFINITY
-
-
-cdef void note_served(View v, i64 b, double at) noexcept nogil:
-    """Note that a task of a group is placed: if the group was bypassed, its leaf keeps its place in line."""
-    q, since = v.groups[b].leaf, v.groups[b].bypassed_since
-    v.groups[b].bypassed_since = NAN
-    if not isnan(since):
-        v.queues[q].in_line_since = min(since, v.queues[q].in_line_since) if is_in_line(v, q, at) else since
-        v.queues[q].in_line_at = at
+    for r in range(m if v.nodes[n].hold != NONE else 0):
+        amount, before, h, free = 0, 0, v.nodes[n].hold, v.free[n * m + r]
+        while h != NONE:
+            k = h
+            while k != NONE and starts_at(v, k) == starts_at(v, h):
+                amount += v.amount[k * m + r]
+                k = v.holds[k].after
+            while h != k:
+                most = max(before, amount - v.back[h * m + r])
+                v.idle[h * m + r] = min(free, most) - min(free, before)
+                before, h = most, v.holds[h].after

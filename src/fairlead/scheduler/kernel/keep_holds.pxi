@@ -2,39 +2,38 @@
 
 
 cdef void keep_room(
-    View v, i64 group, i64 job, i64 count, i64 *nodes, i64 *tasks, i64 kind, double start, i64 slips, i64 aparts, i64 *apart,
-    double at,
+    View v, i64 group, i64 job, i64 count, i64 *nodes, i64 *tasks, i64 kind, double start, i64 slips, i64 number, i64 aparts,
+    i64 *apart, double at,
 ) noexcept nogil:
-    """Keep room on nodes (rising rows) for tasks of a job row, in place of the group's earlier holds. There are rows for that.
+    """Keep room on nodes (rising rows) for tasks of a job row. There are rows for that.
 
-    Ends of tasks of the leaves in `apart` are not counted on.
-
-    Claims come before all reservations, which are replanned around them. If the new plan equals the old one, the other
-    reservations stay as they are.
+    Reservation `number` of the group is replaced; without a number, and for a claim, all that is kept for the group. Ends of
+    tasks of the leaves in `apart` are not counted on.
     """
     cdef i64 m = v.len_total
-    cdef bint claimed
-    rank = next_rank(v) if kind == RESERVATION else first_rank(v)
-    end = start + p90_duration(v, job) if kind == RESERVATION else INFINITY
-    has_changed = not _is_kept(v, group, count, nodes, tasks, start, end)
-    mark = v.scratches
-    made, since, idled, ran = at, at, floats(v, m), v.queues[v.groups[group].leaf].tasks
-    changed, claimed = flags(v, v.counts[NODES]), kind != RESERVATION
+    cdef bint claimed, in_order, reserves, overdraws
+    reserves, mark, x = kind == RESERVATION, v.scratches, line_of(v, v.groups[group].leaf)
+    made, idled, changed, allowance = at, floats(v, m), flags(v, v.counts[NODES]), -1.0
+    claimed, in_order, overdraws = not reserves, False, reserves and may_overdraw(v, group, x, at)
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].group == group:
+        if v.holds[h].group == group and (not reserves or number == NONE or v.holds[h].number == number):
             changed[v.holds[h].node] = True
             claimed |= v.holds[h].kind != RESERVATION
-            if (v.holds[h].kind == RESERVATION) == (kind == RESERVATION):
-                rank, made, ran = v.holds[h].rank, v.holds[h].made, v.holds[h].ran
-            since = v.holds[h].since if v.holds[h].slips == slips else at
             count_idle(v, v.holds[h].node, at)
+            if (v.holds[h].kind == RESERVATION) == reserves:
+                made, allowance, in_order = v.holds[h].made, v.holds[h].allowance, v.holds[h].in_order
             for r in range(m):
                 idled[r] += v.idled[h * m + r]
-    _remove_holds(v, group, NONE)
+    _remove_holds(v, group, NONE, number if reserves else NONE)
+    if reserves and number == NONE:
+        number = next_number(v)
     for k in range(count):
         count_idle(v, nodes[k], at)
+    if reserves and allowance < 0:
+        in_order = has_its_part(v, x, group) and not is_owed_a_task(v, x, group, job)
+        v.queues[x].put_off = 0.0
     unlink_holds(v)
-    first, place = v.counts[HOLDS], _free_place(v) if kind == RESERVATION else NONE
+    first, place = v.counts[HOLDS], _free_place(v) if reserves else NONE
     for k in range(aparts):
         v.queues[apart[k]].apart |= <i64>1 << place
     if claimed:
@@ -43,32 +42,45 @@ cdef void keep_room(
         h = v.counts[HOLDS]
         v.counts[HOLDS] += 1
         v.holds[h].kind, v.holds[h].node, v.holds[h].group, v.holds[h].job = kind, nodes[k], group, v.jobs[job].id
-        v.holds[h].tasks, v.holds[h].rank, v.holds[h].slips, v.holds[h].start = tasks[k], rank, slips, start
-        v.holds[h].end, v.holds[h].made, v.holds[h].since = end, made, since
+        v.holds[h].tasks, v.holds[h].slips, v.holds[h].start, v.holds[h].made = tasks[k], slips, start, made
+        v.holds[h].end = start + p90_duration(v, job) if reserves else INFINITY
         v.holds[h].planned = v.holds[h].counted = at
-        v.holds[h].change, v.holds[h].place = SAME, place
-        v.holds[h].ran = ran
+        v.holds[h].place, v.holds[h].number, v.holds[h].in_order = place, number if reserves else NONE, in_order
+        v.holds[h].allowance = max(0.0, allowance)
         for r in range(m):
             v.amount[h * m + r] = tasks[k] * v.demand[v.groups[group].shape_row * m + r]
-            v.idle[h * m + r], v.idled[h * m + r] = 0, 0.0
+            v.idle[h * m + r], v.idled[h * m + r], v.cost[h * m + r] = 0, 0.0, 0.0
         count_claim(v, h, tasks[k])
         changed[nodes[k]] = True
     for r in range(m):
         v.idled[first * m + r] = idled[r]
+    v.counts[NEWS] += 1
     link_holds(v)
-    _update_nonlendable(v, group)
-    if kind == RESERVATION and isnan(v.groups[group].bypassed_since):
-        note_bypassed(v, group, at)
-    if has_changed:
-        _note_changed(v, changed, rank)
+    _note_claimed(v, group)
     for n in range(v.counts[NODES]):
         if changed[n]:
             _set_expected_ends(v, n, at)
     _update_nodes(v, changed)
+    if reserves:
+        _pay(v, first, allowance < 0 and overdraws, at)
     release(v, mark)
     if v.counts[IN_ORDER]:
         v.group_cache[group].keeping = v.queue_cache[v.groups[group].leaf].keeping = True
         touch_group(v, group)
+
+
+cdef void _pay(View v, i64 first, bint overdraws, double at) noexcept nogil:
+    """Compute what a reservation is expected to idle; if it may overdraw the budget and does, give it an allowance."""
+    cdef i64 m = v.len_total
+    mark, cost = v.scratches, floats(v, m)
+    for h in range(first, v.counts[HOLDS]):
+        set_cost(v, h, at)
+        for r in range(m):
+            cost[r] += v.cost[h * m + r] - v.idled[h * m + r]
+    if overdraws and is_overspent(v, at):
+        v.holds[first].allowance = ALLOWANCE * in_shares(v, cost)
+        v.queues[0].put_off = at + v.holds[first].allowance / v.times[IDLE_BUDGET]
+    release(v, mark)
 
 
 cdef i64 _free_place(View v) noexcept nogil:
@@ -83,87 +95,83 @@ cdef i64 _free_place(View v) noexcept nogil:
     return place
 
 
-cdef void _update_nonlendable(View v, i64 group) noexcept nogil:
-    """Update the idle non-lendable quota of a group's queues after its holds changed."""
+cdef void _note_claimed(View v, i64 group) noexcept nogil:
+    """Update the keys and idle non-lendable quotas of a group's queues after its holds changed."""
     if v.queues[0].has_nonlendable:
         set_idle_nonlendable(v, v.groups[group].leaf)
+    if v.counts[IN_ORDER]:
+        touch_queue(v, v.groups[group].leaf)
 
 
-cdef bint _is_kept(View v, i64 group, i64 count, i64 *nodes, i64 *tasks, double start, double end) noexcept nogil:
-    """Return True if a group's holds are exactly these: tasks by node, start and end."""
-    cdef bint same
-    k, same = 0, True
-    for h in range(v.counts[HOLDS]):
-        if v.holds[h].group == group:
-            same &= k < count and v.holds[h].start == start and v.holds[h].end == end
-            same = same and v.holds[h].node == nodes[k] and v.holds[h].tasks == tasks[k]
-            k += 1
-    return same and k == count
-
-
-cpdef bint drop_holds(View v, i64 group, double at) noexcept nogil:
-    """Drop all holds of a group; return True if there were any."""
+cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
+    """Drop a group's reservation of this number (NONE: all its holds); return True if there was any."""
     cdef i64 m = v.len_total
     cdef bint claimed
     mark = v.scratches
     changed, found, leaf = flags(v, v.counts[NODES]), False, v.groups[group].leaf
-    rank, claimed = 0, False
+    claimed = False
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].group == group:
-            found, rank, claimed = True, v.holds[h].rank, v.holds[h].kind != RESERVATION
+        if v.holds[h].group == group and (number == NONE or v.holds[h].number == number):
+            found, claimed = True, v.holds[h].kind != RESERVATION
             changed[v.holds[h].node] = True
+            if v.holds[h].kind == RESERVATION and v.holds[h].planned == at:  # put off: the decisions of one moment have an end
+                x = line_of(v, leaf)
+                v.queues[x].put_off = max(v.queues[x].put_off, at + MIN_FORECAST_SECONDS)
             count_idle(v, v.holds[h].node, at)
             for r in range(m):
                 v.idled_before[leaf * m + r] += v.idled[h * m + r]
     if found:
-        _remove_holds(v, group, NONE)
-        _update_nonlendable(v, group)
-        _note_changed(v, changed, rank)
+        _remove_holds(v, group, NONE, number)
+        _note_claimed(v, group)
         _update_nodes(v, changed)
-        v.groups[group].bypassed_since = NAN
         if claimed:
             v.times[CLAIM_DUE] = -INFINITY
-        if v.counts[IN_ORDER]:
-            v.group_cache[group].keeping = False
-            v.queue_cache[leaf].keeping = _keeps(v, leaf)
-            touch_group(v, group)
+        _note_kept(v, group)
     release(v, mark)
     return found
 
 
-cdef bint _keeps(View v, i64 leaf) noexcept nogil:
-    """Return True if a leaf has any hold."""
+cdef void _note_kept(View v, i64 group) noexcept nogil:
+    """Note for the order whether anything is kept for a group, and its leaf, after some of it was dropped."""
+    leaf = v.groups[group].leaf
+    if v.counts[IN_ORDER]:
+        v.group_cache[group].keeping = v.queue_cache[leaf].keeping = False
+        for h in range(v.counts[HOLDS]):
+            v.group_cache[group].keeping |= v.holds[h].group == group
+            v.queue_cache[leaf].keeping |= v.groups[v.holds[h].group].leaf == leaf
+        touch_group(v, group)
+
+
+cdef void use_hold(View v, i64 group, i64 node, i64 used, double at) noexcept nogil:
+    """Use a group's holds for a task placed on a node: end reservation `used`, or shrink its claims' hold there by a task."""
+    h = used if used != NONE and v.holds[used].kind == RESERVATION else _first_claim(v, group, node)
+    if h == NONE:
+        return
+    if v.holds[h].kind == RESERVATION or v.groups[group].gang > 0 or served_tasks(v, group) == 1:
+        drop_holds(v, group, v.holds[h].number, at)
+    elif v.holds[h].node == node:
+        _shrink_hold(v, h, at)
+
+
+cdef i64 _first_claim(View v, i64 group, i64 node) noexcept nogil:
+    """Return the hold of a group's claims on a node, else its first; NONE."""
+    found = NONE
     for h in range(v.counts[HOLDS]):
-        if v.groups[v.holds[h].group].leaf == leaf:
-            return True
-    return False
+        if v.holds[h].group == group and v.holds[h].kind != RESERVATION and (found == NONE or v.holds[h].node == node):
+            found = h
+    return found
 
 
-cdef bint use_hold(View v, i64 group, i64 node, double at) noexcept nogil:
-    """Use a group's holds for a task placed on a node: end its reservation, or shrink its claims' hold there by a task.
-
-    Return True if the reservation stays: the task took room that the reservation does not rely on.
-    """
-    for h in range(v.counts[HOLDS]):
-        if v.holds[h].group == group:
-            if is_beside(v, h, node, v.queues[v.groups[group].leaf].tasks, at):
-                return True
-            if v.holds[h].kind == RESERVATION or v.groups[group].gang > 0 or served_tasks(v, group) == 1:
-                since = v.groups[group].bypassed_since
-                drop_holds(v, group, at)
-                v.groups[group].bypassed_since = since
-                return False
-            if v.holds[h].node == node:
-                _shrink_hold(v, h, at)
-                return False
-    return False
-
-
-cdef void hand_on(View v, i64 group) noexcept nogil:
-    """Give a group's reservation to the job that is first in it now."""
-    for h in range(v.counts[HOLDS]):
+cdef void hand_on(View v, i64 group, double at) noexcept nogil:
+    """Give a group's reservations to the job that is first in it now; one that was made in order is over."""
+    h = 0
+    while h < v.counts[HOLDS]:
         if v.holds[h].group == group and v.holds[h].kind == RESERVATION:
+            if v.holds[h].in_order:
+                drop_holds(v, group, v.holds[h].number, at)
+                continue
             v.holds[h].job = v.jobs[v.groups[group].head].id
+        h += 1
 
 
 cdef void _shrink_hold(View v, i64 h, double at) noexcept nogil:
@@ -172,86 +180,60 @@ cdef void _shrink_hold(View v, i64 h, double at) noexcept nogil:
     n, group = v.holds[h].node, v.holds[h].group
     count_idle(v, n, at)
     v.holds[h].tasks -= 1
+    v.counts[NEWS] += 1
     count_claim(v, h, -1)
-    _update_nonlendable(v, group)
+    _note_claimed(v, group)
     for r in range(m):
         v.amount[h * m + r] -= v.demand[v.groups[group].shape_row * m + r]
     if v.holds[h].tasks == 0:
         for r in range(m):
             v.idled_before[v.groups[group].leaf * m + r] += v.idled[h * m + r]
-        _remove_holds(v, group, n)
+        _remove_holds(v, group, n, NONE)
     set_held(v, n)
     set_idle(v, n)
     if v.counts[IN_ORDER]:
-        touch_queue(v, v.groups[group].leaf)
         room_came_back(v, n)
         touch_group(v, group)
 
 
 cpdef void drop_holds_on(View v, i64 node, double at) noexcept nogil:
-    """Drop all holds on a node that is no longer available; their groups stay in line, and are due for a new plan at once."""
+    """Drop all promises with a hold on a node that is no longer available; their groups are due for a new plan at once."""
     while v.nodes[node].hold != NONE:
-        owner = v.holds[v.nodes[node].hold].group
-        since = v.groups[owner].bypassed_since
-        drop_holds(v, owner, at)
-        v.groups[owner].bypassed_since = since
+        h = v.nodes[node].hold
+        drop_holds(v, v.holds[h].group, v.holds[h].number, at)
 
 
-cdef void note_end(View v, i64 j, i64 t, double at) noexcept nogil:
-    """Note whether a task that ends on a node with holds did what they counted on.
-
-    A task that was expected before a start changes no plan: its end is included there already, and a new plan would be
-    the same.
-    """
-    h, until = v.nodes[v.tasks[t].node].hold, v.tasks[t].until
-    _note_overrun(v, j, t, at)
-    while h != NONE and at < until:
-        if until >= v.holds[h].start and counts_on(v, h, v.jobs[j].queue):
-            v.holds[h].change = max(v.holds[h].change, CHANGED)
-        h = v.holds[h].after
-
-
-cdef void _note_overrun(View v, i64 j, i64 t, double at) noexcept nogil:
+cdef void note_overrun(View v, i64 j, i64 t, double at) noexcept nogil:
     """Count a task that outlasts its cautious forecast against its queue, once."""
     if v.tasks[t].trusted and at > v.tasks[t].until:
         v.queues[v.jobs[j].queue].overran += 1
         v.tasks[t].trusted = False
 
 
-cdef void _remove_holds(View v, i64 group, i64 node) noexcept nogil:
-    """Remove a group's holds (on one node, or NONE: all) from the table, with their charges."""
+cdef void _remove_holds(View v, i64 group, i64 node, i64 number) noexcept nogil:
+    """Remove a group's holds (on one node, or NONE: all; of one number, or NONE: all) from the table."""
     cdef i64 m = v.len_total
     unlink_holds(v)
+    v.counts[NEWS] += 1
     left = 0
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].group == group and (node == NONE or v.holds[h].node == node):
+        if v.holds[h].group == group and (node == NONE or v.holds[h].node == node) and (number == NONE or v.holds[h].number == number):
             count_claim(v, h, -v.holds[h].tasks)
-            for r in range(m):
-                charge_promise(v, h, r, -v.idle[h * m + r])
             if v.holds[h].place != NONE:
                 for q in range(v.counts[QUEUES]):
                     v.queues[q].apart &= ~(<i64>1 << v.holds[h].place)
         else:
             v.holds[left] = v.holds[h]
-            for r in range(m):
+            for r in range(m if left < h else 0):
                 v.amount[left * m + r], v.back[left * m + r] = v.amount[h * m + r], v.back[h * m + r]
                 v.idle[left * m + r], v.idled[left * m + r] = v.idle[h * m + r], v.idled[h * m + r]
+                v.cost[left * m + r] = v.cost[h * m + r]
             left += 1
     for h in range(left, v.counts[HOLDS]):
         for r in range(m):
             v.back[h * m + r] = 0
     v.counts[HOLDS] = left
     link_holds(v)
-    if v.counts[IN_ORDER]:
-        touch_queue(v, v.groups[group].leaf)
-
-
-cdef void _note_changed(View v, flag *changed, i64 rank) noexcept nogil:
-    """Note that a reservation's holds on some nodes changed: higher ranks there must be replanned, lower ones may be."""
-    for h in range(v.counts[HOLDS]):
-        if changed[v.holds[h].node] and v.holds[h].rank != rank:
-            change = BROKEN if v.holds[h].rank > rank else CHANGED
-            v.holds[h].change = max(v.holds[h].change, change)
 
 
 cdef void _set_expected_ends(View v, i64 n, double at) noexcept nogil:
@@ -262,12 +244,11 @@ cdef void _set_expected_ends(View v, i64 n, double at) noexcept nogil:
     while h != NONE:
         for r in range(m):
             v.back[h * m + r] = 0
-        v.holds[h].review = INFINITY
         h = v.holds[h].after
     t, part = v.nodes[n].task, part_left(v, n)
     while t != NONE:
         j = v.tasks[t].job
-        _note_overrun(v, j, t, at)
+        note_overrun(v, j, t, at)
         until = expected_end(v, t, at, part, tails)
         if until != v.tasks[t].until:
             v.tasks[t].until, v.tasks[t].trusted = until, False
@@ -276,14 +257,13 @@ cdef void _set_expected_ends(View v, i64 n, double at) noexcept nogil:
 
 
 cdef void _count_on(View v, i64 j, i64 t) noexcept nogil:
-    """Count a task for the holds on its node that start after its expected end, and set when to review them."""
+    """Count a task for the holds on its node that start after its expected end."""
     cdef i64 m = v.len_total
     h = v.nodes[v.tasks[t].node].hold
     while h != NONE:
         if v.tasks[t].until <= v.holds[h].start and counts_on(v, h, v.jobs[j].queue):
             for r in range(m):
                 v.back[h * m + r] += v.demand[v.jobs[j].shape_row * m + r]
-            v.holds[h].review = min(v.holds[h].review, v.tasks[t].until)
         h = v.holds[h].after
 
 
@@ -298,11 +278,11 @@ cdef void _update_nodes(View v, flag *changed) noexcept nogil:
 
 
 def keep_nodes(
-    View v, i64 group, i64 job, const i64[::1] nodes, const i64[::1] tasks, i64 kind, double start, i64 slips,
+    View v, i64 group, i64 job, const i64[::1] nodes, const i64[::1] tasks, i64 kind, double start, i64 slips, i64 number,
     const i64[::1] apart, double at,
 ):
     """Call :func:`keep_room`."""
     keep_room(
-        v, group, job, nodes.shape[0], <i64 *>&nodes[0], <i64 *>&tasks[0], kind, start, slips,
+        v, group, job, nodes.shape[0], <i64 *>&nodes[0], <i64 *>&tasks[0], kind, start, slips, number,
         apart.shape[0], <i64 *>&apart[0], at,
     )

@@ -76,14 +76,14 @@ cpdef void set_key(View v, i64 q) noexcept nogil:
         _set_dominant(v, q, v.queues[p].exact)
     elif policy == MESOS:  # ignores past use
         for r in range(m):
-            v.charged[q * m + r] = (v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]
+            v.charged[q * m + r] = v.used[q * m + r] << v.fine[r]
         _set_dominant(v, q, v.queues[p].exact)
     elif policy == SDRF:
         cache[q].level = _rounded(_stateful_share(v, q))
     elif policy >= HTCONDOR:
         r = policy - HTCONDOR
         priority = max(LEAST_PRIORITY, mean_now(v, q, r)) / v.weight[q * m + r]
-        cache[q].level = _rounded(_times_priority(<double>(v.used[q * m + r] + v.promised[q * m + r]), priority))
+        cache[q].level = _rounded(_times_priority(<double>v.used[q * m + r], priority))
     elif policy >= FAIRTREE:
         r = policy - FAIRTREE
         cache[q].level = _rounded(mean_at_tick(v, q, r) / v.weight[q * m + r])
@@ -148,7 +148,7 @@ cdef double _stateful_share(View v, i64 q) noexcept nogil:
     share, committed = 0.0, 0.0
     for r in range(m):
         if v.total[r] > 0:
-            share = max(share, <double>(v.used[q * m + r] + v.promised[q * m + r]) / v.total[r] / v.weight[q * m + r])
+            share = max(share, <double>v.used[q * m + r] / v.total[r] / v.weight[q * m + r])
             committed = max(committed, mean_now(v, q, r) / v.total[r] / v.weight[q * m + r])
     return share + committed
 
@@ -178,7 +178,7 @@ cdef void _set_as_yarn(View v, i64 q, i64 policy) noexcept nogil:
     cdef i64 m = v.len_total
     cache = v.queue_cache
     for r in range(m):
-        v.charged[q * m + r] = (v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]
+        v.charged[q * m + r] = v.used[q * m + r] << v.fine[r]
     r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
     cache[q].below, cache[q].first, cache[q].level, cache[q].column = 1, v.queues[q].weightless, 0.0, AS_YARN
     if r != NONE and _has(v, q, r) < v.guarantee[q * m + r]:
@@ -203,7 +203,7 @@ cdef bint misses_as_compared(View v, i64 q, i64 *kept) noexcept nogil:
     if not compares_as_yarn(v, q):
         return True
     for r in range(m):
-        v.charged[q * m + r] = (v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]
+        v.charged[q * m + r] = v.used[q * m + r] << v.fine[r]
     r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
     return r != NONE and v.used[q * m + r] + kept[q * m + r] < v.guarantee[q * m + r]
 
@@ -325,20 +325,32 @@ cdef bint group_goes_before(View v, i64 a, i64 b) noexcept nogil:
     return v.group_cache[a].number < v.group_cache[b].number
 
 
-cpdef i64 exact_below(View v, i64 q, i64 shape, i64 count, i64 under) noexcept nogil:
+cdef i64 exact_below(View v, i64 q, i64 shape, i64 count, i64 under) noexcept nogil:
     """Return 0 if queue q goes first with `count` tasks of a shape: they stay within its guarantee of what they need; else 1.
 
     A queue that is guaranteed nothing the task needs takes the value `under` of the queue below it on the path (1 for a
     leaf). So a guarantee counts among the siblings of all queues above it, until one of them names its own.
     `kernel/claims.pxi` preempts along the same path, so a claim is served with what is preempted for it.
 
-    A queue with a minimum under YARN's key uses that minimum. A task without demands, of a framework, counts as needing
-    everything, and goes first while the guarantee of anything is missed.
+    A queue with a minimum under YARN's key uses that minimum.
+    """
+    if v.queue_cache[q].column == AS_YARN and v.queues[q].guaranteed:
+        return v.queue_cache[q].below
+    return _beyond_guarantee(v, q, shape, count, under)
+
+
+cdef i64 below_above(View v, i64 q, i64 shape, i64 count, i64 under) noexcept nogil:
+    """Return what the queue above queue q takes as `under`: under YARN's key the tasks must stay within the guarantee as well."""
+    return max(exact_below(v, q, shape, count, under), _beyond_guarantee(v, q, shape, count, under))
+
+
+cdef i64 _beyond_guarantee(View v, i64 q, i64 shape, i64 count, i64 under) noexcept nogil:
+    """Return 0 if `count` tasks stay within a queue's guarantee of what they need, else 1; `under` if nothing they need is guaranteed.
+
+    A task without demands, of a framework, counts as needing everything, and goes first while the guarantee of anything is missed.
     """
     cdef i64 m = v.len_total
     cdef bint anything
-    if v.queue_cache[q].column == AS_YARN:
-        return v.queue_cache[q].below if v.queues[q].guaranteed else under
     anything, named = True, False
     for r in range(m):
         anything &= v.demand[shape * m + r] == 0
@@ -355,8 +367,8 @@ cpdef i64 exact_below(View v, i64 q, i64 shape, i64 count, i64 under) noexcept n
 
 cdef i64 below_on_path(View v, i64 q, i64 leaf, i64 shape, i64 count) noexcept nogil:
     """Return :func:`exact_below` of queue q for tasks that wait in a leaf below it."""
-    below, x = exact_below(v, leaf, shape, count, 1), leaf
+    below, x = 1, leaf
     while x != q:
+        below = below_above(v, x, shape, count, below)
         x = v.queues[x].parent
-        below = exact_below(v, x, shape, count, below)
-    return below
+    return exact_below(v, q, shape, count, below)

@@ -5,8 +5,8 @@ Three kinds of bounds stop a group, in this order:
 1. **limit** of a queue, by resource: LIMIT. Use by revocable jobs does not count against others. In the last
    pass, revocable jobs ignore limits.
 2. **max_tasks, max_jobs** of a queue: MAX_TASKS, MAX_JOBS.
-3. **non-lendable quota** of other queues: NONLENDABLE. It is guaranteed to them, idle, and not lent. It stops nobody while
-   nothing is used, and no room is kept for claims, on the whole cluster.
+3. **non-lendable quota** of other queues: NONLENDABLE. It is guaranteed to them, idle, and not lent. A task that is
+   larger than all that is ever lent to its queue may use it, one such at a time.
 
 What is kept for claims of other groups counts as used in all three.
 
@@ -126,18 +126,28 @@ cdef i64 startable_of(View v, i64 b, i64 most, i64 *kept) noexcept nogil:
 
 
 cdef bint _needs_nonlendable(View v, i64 b, i64 count) noexcept nogil:
-    """Return True if `count` tasks of a group would use non-lendable quota of other queues."""
+    """Return True if `count` tasks of a group would use non-lendable quota of other queues, and may not."""
     cdef i64 m = v.len_total
-    cdef bint idle = True
     demand = &v.demand[v.groups[b].shape_row * m]
     for r in range(m):
-        idle &= v.used[0 * m + r] + v.claimed[0 * m + r] == 0
-    for r in range(0 if idle else m):
         if demand[r] > 0:
-            room = v.total[r] - v.used[0 * m + r] - nonlendable_for(v, v.groups[b].leaf, r)
-            if demand[r] > floor_div(room - _kept_for_others(v, b, 0, r), count):
+            free, kept = v.total[r] - v.used[0 * m + r], _kept_for_others(v, b, 0, r)
+            if exceeds_lent(v, b, r, count, free - kept - nonlendable_for(v, v.groups[b].leaf, r), kept):
                 return True
     return False
+
+
+cdef bint exceeds_lent(View v, i64 b, i64 r, i64 count, i64 lent, i64 kept) noexcept nogil:
+    """Return True if `count` tasks of a group may not run in what is `lent` of a resource now.
+
+    If they are larger than what is ever lent, they may, unless others like that run (then it is negative), or room is
+    `kept` for claims.
+    """
+    cdef i64 m = v.len_total
+    need = v.demand[v.groups[b].shape_row * m + r]
+    if need <= floor_div(lent, count):  # avoids overflow
+        return False
+    return lent < 0 or kept > 0 or need <= floor_div(v.total[r] - v.never_lent[v.groups[b].leaf * m + r], count)
 
 
 def may_start(View v, i64 b, i64 most, const i64[::1] kept):

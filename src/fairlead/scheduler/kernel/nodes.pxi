@@ -1,4 +1,5 @@
-"""First fit: the nodes with room for a task, the least wasted first, skipping full blocks; and the choice among them (`fit`).
+"""First fit: the nodes with room for a task: the preferred first, then the least wasted, skipping full blocks; and the choice
+among them (`fit`).
 
 A bound is at least what any node of its block has free of each resource. It rises when room is freed. It falls to the
 exact value after the whole block was searched in vain.
@@ -14,6 +15,13 @@ cdef bint holds_task(View v, i64 n, i64 shape) noexcept nogil:
         if v.demand[shape * m + r] > 0 and v.demand[shape * m + r] > v.free[n * m + r] - v.held[n * m + r]:
             return False
     return True
+
+
+cdef bint _is_tried(View v, i64 n, i64 shape, i64 kinds) noexcept nogil:
+    """Return True if a node is of one of the kinds that are tried now, and preferred if only these are."""
+    if not kinds >> v.node_cache[n].kind & 1:
+        return False
+    return not v.shape_cache[shape].preferring or v.masks[v.shapes[shape].prefers * v.cols_masks + n]
 
 
 cdef bint _block_may_hold(View v, i64 *bound, i64 shape) noexcept nogil:
@@ -61,12 +69,13 @@ cdef void _go_to_next_kinds(View v, i64 shape) noexcept nogil:
 cdef i64 first_fit(View v, i64 shape) noexcept nogil:
     """Return the first node with room for a task of a shape, or the number of nodes if there is none.
 
-    The kinds of nodes go by what the task would waste there, nodes that are alike in that in the order in which they joined.
+    The preferred nodes go first; then the kinds of nodes by what the task would waste there; then the first that joined.
     Within a cycle room only shrinks, so the search continues from the shape's cursor.
     """
     cdef i64 count = v.counts[NODES]
     if v.shape_cache[shape].cycle != v.counts[CYCLE]:
         v.shape_cache[shape].cycle, v.shape_cache[shape].wasted = v.counts[CYCLE], -1.0
+        v.shape_cache[shape].preferring = v.shapes[shape].prefers != 0
         _go_to_next_kinds(v, shape)
     elif v.shape_cache[shape].cursor < count and holds_task(v, v.shape_cache[shape].cursor, shape):
         return v.shape_cache[shape].cursor
@@ -76,6 +85,9 @@ cdef i64 first_fit(View v, i64 shape) noexcept nogil:
             v.shape_cache[shape].cursor = n
             return n
         _go_to_next_kinds(v, shape)
+        if not v.shape_cache[shape].kinds and v.shape_cache[shape].preferring:
+            v.shape_cache[shape].preferring, v.shape_cache[shape].wasted = False, -1.0
+            _go_to_next_kinds(v, shape)
     return count
 
 
@@ -95,7 +107,7 @@ cdef i64 _next_node(View v, i64 shape, i64 n, i64 kinds) noexcept nogil:
                 n += BLOCK
                 continue
             whole = block
-        if holds_task(v, n, shape) and kinds >> v.node_cache[n].kind & 1:
+        if _is_tried(v, n, shape, kinds) and holds_task(v, n, shape):
             return n
         n += 1
         if n % BLOCK == 0 and whole == n // BLOCK - 1:
@@ -110,7 +122,7 @@ cdef i64 by_fit(View v, i64 shape, i64 first) noexcept nogil:
     """
     cdef i64 m = v.len_total
     fit, r = v.shapes[shape].fit, _dominant(v, shape)
-    if fit == FIRST or r == NONE:
+    if fit == FIRST or fit == APART or r == NONE:
         return first
     n, best, least = first, first, _open_part(v, first, r)
     while n < v.counts[NODES]:
@@ -119,7 +131,7 @@ cdef i64 by_fit(View v, i64 shape, i64 first) noexcept nogil:
             continue
         part = _open_part(v, n, r)
         if ((fit == PACK and part < least) or (fit == SPREAD and part > least)) and (
-            v.shape_cache[shape].kinds >> v.node_cache[n].kind & 1 and holds_task(v, n, shape)
+            _is_tried(v, n, shape, v.shape_cache[shape].kinds) and holds_task(v, n, shape)
         ):
             best, least = n, part
         n += 1
@@ -185,12 +197,17 @@ cdef void room_came_back(View v, i64 n) noexcept nogil:
         v.counts[FREED] += 1
 
 
+cdef i64 at_most_here(View v, i64 shape, i64 count) noexcept nogil:
+    """Return how many of `count` tasks that start together one node may have: one, if they go apart."""
+    return min(1, count) if v.shapes[shape].fit == APART else count
+
+
 cdef i64 capacity_for(View v, i64 n, i64 shape) noexcept nogil:
     """Return how many tasks of a shape a node could hold if empty; 0 if it accepts none."""
     cdef i64 m = v.len_total
     if not v.nodes[n].up or v.nodes[n].draining or not v.masks[v.shapes[shape].mask * v.cols_masks + n]:
         return 0
-    most = INFINITE
+    most = at_most_here(v, shape, INFINITE)
     for r in range(m):
         if v.demand[shape * m + r] > 0:
             most = min(most, v.capacity[n * m + r] // v.demand[shape * m + r])
@@ -217,7 +234,7 @@ cpdef i64 room_for(View v, i64 n, i64 shape, i64 count) noexcept nogil:
     cdef i64 m = v.len_total
     if not holds_task(v, n, shape):
         return 0
-    most = count
+    most = at_most_here(v, shape, count)
     for r in range(m):
         if v.demand[shape * m + r] > 0:
             most = min(most, floor_div(v.free[n * m + r] - v.held[n * m + r], v.demand[shape * m + r]))

@@ -121,7 +121,7 @@ cdef bint set_bounded_room(View v, i64 b, bint beyond, i64 *amount) noexcept nog
         if v.queues[leaf].offer_most > 0.0:
             room = <i64>(v.total[r] * v.queues[leaf].offer_most) - v.offered[leaf * m + r]
         if v.queues[0].has_nonlendable:
-            room = min(room, left_by_others(v, leaf, r))
+            room = min(room, v.total[r] - v.used[0 * m + r] - v.claimed[0 * m + r] - nonlendable_for(v, leaf, r))
         q = NONE if beyond else leaf
         while q != NONE:
             room = min(room, left_under(v, b, q, r))
@@ -142,12 +142,6 @@ cdef bint has_enough(View v, i64 leaf) noexcept nogil:
         if most > 0.0 and v.min_offer[r] <= v.total[r] and 2 * v.offered[leaf * m + r] > <i64>(v.total[r] * most):
             return True
     return False
-
-
-cdef i64 left_by_others(View v, i64 leaf, i64 r) noexcept nogil:
-    """Return how much of a resource is unused, not kept for claims, and lent to a leaf."""
-    cdef i64 m = v.len_total
-    return v.total[r] - v.used[0 * m + r] - v.claimed[0 * m + r] - nonlendable_for(v, leaf, r)
 
 
 cpdef i64 left_under(View v, i64 b, i64 q, i64 r) noexcept nogil:
@@ -266,6 +260,7 @@ cdef void _move(View v, i64 leaf, i64 n, i64 *amount, bint revocable, i64 sign, 
     """Move an amount of a node to a leaf's use and that of all above (sign 1), or back (-1); `offered`: as an offer."""
     cdef i64 m = v.len_total
     q = leaf
+    v.counts[NEWS] += 1
     for r in range(m):
         v.free[n * m + r] -= sign * amount[r]
     while q != NONE:
@@ -317,9 +312,11 @@ cdef void _take_offer(
     if v.nodes[n].hold != NONE:
         set_idle(v, n)
     q = leaf
-    while q != NONE and sign < 0:
-        if v.queues[q].guaranteed:
+    while q != NONE:
+        if sign < 0 and v.queues[q].guaranteed:
             note_fall(v, q, amount, at)
+        if sign > 0 and v.queues[q].spare_tasks > 0 and is_above_limit(v, v.used, q):
+            v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)  # a pending job may claim what revocable tasks use now
         q = v.queues[q].parent
 
 

@@ -29,8 +29,8 @@ cdef i64 current_job(View v, i64 b) noexcept nogil:
 
 
 cdef i64 startable(View v, i64 job) noexcept nogil:
-    """Return how many tasks of a job may start by its own bound: all that wait, or as many as may still run at once."""
-    most, waiting = v.jobs[job].at_most, v.jobs[job].waiting
+    """Return how many tasks of a job may start by its own bound: all not delayed, or as many as may still run at once."""
+    most, waiting = v.jobs[job].at_most, v.jobs[job].waiting - v.jobs[job].delayed
     return waiting if most == 0 else max(0, min(waiting, most - v.jobs[job].holding))
 
 
@@ -77,17 +77,34 @@ cpdef bint set_group(View v, i64 b) noexcept nogil:
         changed |= _put(least, resources + NEGATIVE_PRIORITY, -v.groups[b].priority)
         changed |= _put(least, resources + NUMBER, cache[b].number)
         changed |= _put(least, resources + SHORTEST, shortest)
-        changed |= v.needs[base + place] != needs_of(v, shape)
+        needs, cell = needs_of(v, shape), _cell_of(v, shape)
+        changed |= v.needs[base + place] != needs or v.cells[base + place] != cell
         if not changed:
             return False
         v.may_fit[base + place] = not cache[b].parked
-        v.best[base + place], v.needs[base + place] = b, needs_of(v, shape)
+        v.best[base + place], v.needs[base + place], v.cells[base + place] = b, needs, cell
     changed = _climb_tree(v, leaf, base, place, b)
     if v.queues[leaf].strict:
         # The tree may be new, and its first group not the one that was first.
         _unpark_unless_first(v, leaf, base, first)
         _unpark_unless_first(v, leaf, base, b)
     return changed
+
+
+cdef void set_may_fit(View v, i64 b, bint may) noexcept nogil:
+    """Change only `may_fit` of a group's place, and above it as far as that changes."""
+    q = v.groups[b].leaf
+    i, base = v.queue_cache[q].slots + v.group_cache[b].slot, v.queue_cache[q].base
+    while v.may_fit[base + i] != may:
+        v.may_fit[base + i] = may
+        if not may and (v.may_fit[base + (i ^ 1)] if i > 1 else v.queue_cache[q].maybe_stale):
+            return
+        i >>= 1
+        if i == 0:
+            if q == 0:
+                return
+            i, q = v.queue_cache[q].slot, v.queues[q].parent
+            i, base = v.queue_cache[q].slots + i, v.queue_cache[q].base
 
 
 cdef i64 needs_of(View v, i64 shape) noexcept nogil:
@@ -98,6 +115,30 @@ cdef i64 needs_of(View v, i64 shape) noexcept nogil:
         if v.demand[shape * m + r] > 0:
             bits |= needs_bit(r)
     return bits if bits else -1
+
+
+cdef i64 _cell_of(View v, i64 shape) noexcept nogil:
+    """Return the bit of a shape's cell: one of its own, or if there are no more, that of the most similar shapes."""
+    cdef i64 m = v.len_total
+    cdef double nearest = INFINITY, far
+    cell, demand = v.shape_cache[shape].cell, &v.demand[shape * m]
+    if cell == NONE and v.counts[CELLS] < MOST_CELLS:
+        cell = v.counts[CELLS]
+        v.counts[CELLS] += 1
+        memcpy(&v.cell_least[cell * m], demand, m * sizeof(i64))
+    elif cell == NONE:
+        for c in range(MOST_CELLS):
+            far = 0.0
+            for r in range(m):
+                other = v.cell_least[c * m + r]
+                if other != demand[r]:
+                    far += abs(<double>other - demand[r]) / max(other, demand[r])
+            if far < nearest:
+                cell, nearest = c, far
+        for r in range(m):
+            v.cell_least[cell * m + r] = min(v.cell_least[cell * m + r], demand[r])
+    v.shape_cache[shape].cell = cell
+    return <i64>1 << cell
 
 
 cdef void _unpark_unless_first(View v, i64 leaf, i64 base, i64 b) noexcept nogil:
@@ -170,7 +211,7 @@ cdef void _clear(View v, i64 node) noexcept nogil:
     v.may_fit[node] = False
     for r in range(v.cols_least):
         v.least[node * v.cols_least + r] = INFINITE
-    v.needs[node] = 0
+    v.needs[node] = v.cells[node] = 0
 
 
 cdef bint _set_node(View v, i64 q, i64 base, i64 i, bint is_leaf) noexcept nogil:
@@ -197,14 +238,22 @@ cdef bint _set_node(View v, i64 q, i64 base, i64 i, bint is_leaf) noexcept nogil
     may_fit = v.may_fit[left] or v.may_fit[right]
     changed |= v.may_fit[base + i] != may_fit
     v.may_fit[base + i] = may_fit
-    needs = v.needs[left] | v.needs[right]
-    changed |= v.needs[base + i] != needs
-    v.needs[base + i] = needs
-    for r in range(v.cols_least):
-        least = min(v.least[left * v.cols_least + r], v.least[right * v.cols_least + r])
-        changed |= v.least[(base + i) * v.cols_least + r] != least
-        v.least[(base + i) * v.cols_least + r] = least
-    return changed
+    needs, cells = v.needs[left] | v.needs[right], v.cells[left] | v.cells[right]
+    changed |= v.needs[base + i] != needs or v.cells[base + i] != cells
+    v.needs[base + i], v.cells[base + i] = needs, cells
+    columns = v.cols_least
+    one, other, both, news = &v.least[left * columns], &v.least[right * columns], &v.least[(base + i) * columns], 0
+    if a == NONE or b == NONE:  # the usual case at a low load
+        one = one if b == NONE else other
+        if memcmp(both, one, columns * sizeof(i64)) == 0:
+            return changed
+        memcpy(both, one, columns * sizeof(i64))
+        return True
+    for r in range(columns):
+        least = min(one[r], other[r])
+        news |= both[r] ^ least
+        both[r] = least
+    return changed or news != 0
 
 
 cdef bint _climb_tree(View v, i64 q, i64 base, i64 place, i64 child) noexcept nogil:
@@ -237,9 +286,7 @@ cpdef void set_queue(View v, i64 q) noexcept nogil:
         _clear(v, base + place)
         _climb_tree(v, p, base, place, q)
         return
-    set_key(v, q)
-    if v.queues[p].policy == HDRF or v.queues[p].policy == DIVIDED:
-        set_level(v, q, is_leaf(v, q))
+    _set_keys_of(v, q)
     may_fit = v.may_fit[top] or cache[q].maybe_stale
     if v.best[base + place] == q and v.may_fit[base + place] == may_fit and _is_same_least(v, base + place, top):
         _climb_by_key(v, base, place, q)
@@ -247,12 +294,20 @@ cpdef void set_queue(View v, i64 q) noexcept nogil:
     for r in range(v.cols_least):
         v.least[(base + place) * v.cols_least + r] = v.least[top * v.cols_least + r]
     v.may_fit[base + place] = may_fit
-    v.best[base + place], v.needs[base + place] = q, v.needs[top]
+    v.best[base + place], v.needs[base + place], v.cells[base + place] = q, v.needs[top], v.cells[top]
     _climb_tree(v, p, base, place, q)
 
 
+cdef void _set_keys_of(View v, i64 q) noexcept nogil:
+    """Compute a queue's key among its siblings."""
+    set_key(v, q)
+    policy = v.queues[v.queues[q].parent].policy
+    if policy == HDRF or policy == DIVIDED:
+        set_level(v, q, is_leaf(v, q))
+
+
 cdef bint _is_same_least(View v, i64 one, i64 other) noexcept nogil:
-    if v.needs[one] != v.needs[other]:
+    if v.needs[one] != v.needs[other] or v.cells[one] != v.cells[other]:
         return False
     for r in range(v.cols_least):
         if v.least[one * v.cols_least + r] != v.least[other * v.cols_least + r]:
@@ -357,7 +412,7 @@ cdef void _set_children(View v, i64 p) noexcept nogil:
 cpdef void rebuild(View v) noexcept nogil:
     """Make all trees from the groups up. Parents precede their children in the rows, so the last queue comes first."""
     for i in range(v.len_best):
-        v.best[i], v.may_fit[i], v.needs[i] = NONE, False, 0
+        v.best[i], v.may_fit[i], v.needs[i], v.cells[i] = NONE, False, 0, 0
     for i in range(v.len_least * v.cols_least):
         v.least[i] = INFINITE
     for k in range(v.counts[TOUCHED_GROUPS]):

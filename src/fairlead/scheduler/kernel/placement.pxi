@@ -2,52 +2,54 @@
 
 Room is tried in this order:
 
-1. the group's own holds;
+1. the group's own holds, of a reservation only if nothing is running that it counts on: a hole that others give back must
+   not end a reservation that is half kept;
 2. room open to everybody, by first fit;
-3. room held for others from a later start on. A task may enter if it ends in time, or if its group has a claim for a
+3. its other reservations;
+4. room held for others from a later start on. A task may enter if it ends in time, or if its group has a claim for a
    guarantee against the holders: their tasks would be preempted for it.
 """
 
 
 cdef bint find_room(View v, i64 b, i64 count, i64 placed) noexcept nogil:
     """Find nodes for `count` tasks of a group and take their room, or change nothing."""
+    cdef bint keeping = v.group_cache[b].keeping, apart, is_open
     shape = v.groups[b].shape_row
-    before = v.shape_cache[shape]
-    found = _use_holds(v, b, count, placed) if v.group_cache[b].keeping else 0
-    h = 0
+    before, found, h, apart = v.shape_cache[shape], 0, 0, v.shapes[shape].fit == APART
     while found < count:
-        n = first_fit(v, shape)
-        if n == v.counts[NODES]:
-            h = hold_to_enter(v, b, h)
+        own = own_hold(v, b, NONE, v.groups[b].gang == 0) if keeping else NONE
+        n = first_fit(v, shape) if own == NONE else v.holds[own].node
+        is_open = own == NONE and n < v.counts[NODES]
+        if is_open:
+            n = by_fit(v, shape, n)
+            if apart:
+                v.shape_cache[shape].cursor = _next_node(v, shape, n + 1, v.shape_cache[shape].kinds)
+        elif own == NONE:
+            own = own_hold(v, b, NONE, False) if keeping else NONE
+            h = hold_to_enter(v, b, h) if own == NONE else h
             if h == v.counts[HOLDS]:
                 v.shape_cache[shape] = before
                 give_room_back(v, b, found, placed)
                 return False
-            n = v.holds[h].node
-        else:
-            n = by_fit(v, shape, n)
-        _take(v, b, n, NONE, placed + found)
+            n = v.holds[h if own == NONE else own].node
+        if apart and own == NONE and _is_planned(v, n, placed, found):
+            h += 0 if is_open else 1
+            continue
+        if own != NONE:
+            _keep(v, own, -1)
+        _take(v, b, n, own, placed + found)
         found += 1
+    if apart:
+        v.shape_cache[shape] = before
     return True
 
 
-cdef i64 _use_holds(View v, i64 b, i64 count, i64 placed) noexcept nogil:
-    """Place tasks into the group's own holds; return how many. Each placed task shrinks its hold."""
-    found = 0
-    for h in range(v.counts[HOLDS]):
-        if v.holds[h].group == b:
-            n = v.holds[h].node
-            while (
-                v.holds[h].tasks > 0
-                and found < count
-                and fits_beside(v, n, v.groups[b].shape_row, INFINITY, v.holds[h].rank)
-            ):
-                used = NONE if is_beside(v, h, n, v.queues[v.groups[b].leaf].tasks + 1, v.times[NOW]) else h
-                if used != NONE:
-                    _keep(v, h, -1)
-                _take(v, b, n, used, placed + found)
-                found += 1
-    return found
+cdef bint _is_planned(View v, i64 n, i64 first, i64 count) noexcept nogil:
+    """Return True if a node has one of the `count` tasks recorded from `first` on."""
+    for at in range(first, first + count):
+        if v.planned_node[at] == n:
+            return True
+    return False
 
 
 cdef void _keep(View v, i64 h, i64 tasks) noexcept nogil:
@@ -77,36 +79,15 @@ cpdef bint may_enter(View v, i64 b, i64 n) noexcept nogil:
     if v.nodes[n].hold == NONE or not is_free(v, n, shape):
         return False
     until = _ended_by(v, b, n)
-    if until < INFINITY and fits_beside(v, n, shape, until, ABOVE_ANY_RANK):
+    if until < INFINITY and fits_beside(v, n, shape, until, NONE, NONE):
         return True
     # rule: stays
-    return v.queues[v.groups[b].leaf].guarded and fits_beside(v, n, shape, INFINITY, _first_to_pass(v, b, n))
-
-
-cdef i64 _first_to_pass(View v, i64 b, i64 n) noexcept nogil:
-    """Return the lowest rank of the reservations on a node that a group has a claim against; those from it on are replanned."""
-    found, h = ABOVE_ANY_RANK, v.nodes[n].hold
-    while h != NONE:
-        other = v.holds[h].group
-        if v.holds[h].kind == RESERVATION and other != b and claims_from(v, b, v.groups[other].leaf):
-            found = min(found, v.holds[h].rank)
-        h = v.holds[h].after
-    h = v.nodes[n].hold
-    while h != NONE:  # a later one that it has no claim against blocks it too
-        if v.holds[h].rank >= found and not claims_from(v, b, v.groups[v.holds[h].group].leaf):
-            return ABOVE_ANY_RANK
-        if v.holds[h].rank >= found and claims_from(v, v.holds[h].group, v.groups[b].leaf):
-            return ABOVE_ANY_RANK
-        h = v.holds[h].after
-    return found
+    return v.queues[v.groups[b].leaf].guarded and fits_beside(v, n, shape, INFINITY, NONE, b)
 
 
 cdef bint may_use_hold(View v, i64 b, i64 n) noexcept nogil:
     """Return True if a group has room in its own hold on a node."""
-    h = v.nodes[n].hold if v.group_cache[b].keeping else NONE
-    while h != NONE and v.holds[h].group != b:
-        h = v.holds[h].after
-    return h != NONE and fits_beside(v, n, v.groups[b].shape_row, INFINITY, v.holds[h].rank)
+    return v.nodes[n].hold != NONE and v.group_cache[b].keeping and own_hold(v, b, n, False) != NONE
 
 
 cdef bint is_free(View v, i64 n, i64 shape) noexcept nogil:
@@ -121,7 +102,7 @@ cdef bint is_free(View v, i64 n, i64 shape) noexcept nogil:
 cdef double _ended_by(View v, i64 b, i64 n) noexcept nogil:
     """Return when a group's task is expected to have ended if placed on a node with holds now; inf if unknown."""
     job = current_job(v, b)
-    return v.times[NOW] + lasts_at_most(v, job, n, lasts(v, b, job))
+    return v.times[NOW] + lasts_at_most(v, job, lasts(v, b, job))
 
 
 cdef void _take(View v, i64 b, i64 n, i64 h, i64 at) noexcept nogil:
@@ -135,6 +116,7 @@ cdef void _take(View v, i64 b, i64 n, i64 h, i64 at) noexcept nogil:
 cdef void take_room(View v, i64 n, i64 q, i64 shape, double until, i64 sign) noexcept nogil:
     """Take a task's room on a node (sign 1), or give it back (-1); `until` is when the task is assumed to have ended."""
     cdef i64 m = v.len_total
+    v.counts[FITTING] = 0
     for r in range(m):
         v.free[n * m + r] -= sign * v.demand[shape * m + r]
     if v.nodes[n].hold != NONE:
@@ -167,8 +149,7 @@ cdef bint has_room(View v, i64 b) noexcept nogil:
         if first_fit(v, v.groups[b].shape_row) < v.counts[NODES]:
             return True
         h = hold_to_enter(v, b, 0)
-        if h < v.counts[HOLDS]:
-            v.group_cache[b].entered = v.holds[h].node
+        v.group_cache[b].entered = v.holds[h].node if h < v.counts[HOLDS] else NONE
         return h < v.counts[HOLDS]
     count, end = tasks_left(v, b) if v.groups[b].gang > 0 else 1, v.len_planned_node
     shape = v.groups[b].shape_row
@@ -185,8 +166,12 @@ cdef bint places_singly(View v, i64 b) noexcept nogil:
     return v.groups[b].gang == 0 and not v.group_cache[b].keeping
 
 
-cdef void take_found(View v, i64 b, i64 placed) noexcept nogil:
+cdef bint take_found(View v, i64 b, i64 placed) noexcept nogil:
     """Take the room for a single task that :func:`has_room` found: at the shape's cursor, or a held node that it may enter."""
     shape = v.groups[b].shape_row
     n = v.shape_cache[shape].cursor
-    _take(v, b, by_fit(v, shape, n) if n < v.counts[NODES] else v.group_cache[b].entered, NONE, placed)
+    n = by_fit(v, shape, n) if n < v.counts[NODES] else v.group_cache[b].entered
+    if n == NONE:
+        return False
+    _take(v, b, n, NONE, placed)
+    return True

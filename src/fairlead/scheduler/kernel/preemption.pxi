@@ -15,7 +15,7 @@ A **run** is a task that starts or runs; the runs of a gang are preempted togeth
 cpdef void gather(View v, PreemptionPlan g, double now) noexcept nogil:
     """Fill the plan. `entitled` and `depth` are set; all else is zeros and long enough."""
     cdef i64 m = v.len_total
-    cdef bint protected
+    cdef bint protected, recovering
     resources, k = m, 0
     for q in range(v.counts[QUEUES]):
         for r in range(resources):
@@ -26,7 +26,7 @@ cpdef void gather(View v, PreemptionPlan g, double now) noexcept nogil:
             g.room[n * m + r] = v.free[n * m + r]
     for j in range(v.len_jobs):
         left, first = v.jobs[j].holding, k
-        protected, lost, begun = False, 0.0, INFINITY
+        protected, recovering, lost, begun = False, False, 0.0, INFINITY
         shape, leaf = v.jobs[j].shape_row, v.jobs[j].queue
         for t in range(v.jobs[j].first, v.jobs[j].first + v.jobs[j].tasks):
             if left == 0:
@@ -50,14 +50,17 @@ cpdef void gather(View v, PreemptionPlan g, double now) noexcept nogil:
             runs[k].revocable = v.jobs[j].revocable
             # rule: min-runtime
             runs[k].protected = now - started < v.queues[leaf].min_runtime
+            runs[k].recovering = now - started < v.jobs[j].safe_for
             protected |= runs[k].protected
+            recovering |= runs[k].recovering
             lost += runs[k].lost
             begun = min(begun, started)
             k += 1
         if v.jobs[j].gang:
             for run in range(first, k):
                 g.runs[run].first, g.runs[run].last, g.runs[run].count = first, k, k - first
-                g.runs[run].lost, g.runs[run].begun, g.runs[run].protected = lost, begun, protected
+                g.runs[run].lost, g.runs[run].begun = lost, begun
+                g.runs[run].protected, g.runs[run].recovering = protected, recovering
     _by_node(v, g, k)
     _keep_for_claims(v, g)
     for q in range(v.counts[QUEUES]):
@@ -80,10 +83,10 @@ cdef void _by_node(View v, PreemptionPlan g, i64 count) noexcept nogil:
 
 
 cdef void _keep_for_claims(View v, PreemptionPlan g) noexcept nogil:
-    """Deduct what is kept for claims from the plan's room. Reservations are not deducted: they are planned around claims."""
+    """Deduct what is kept for claims from the plan's room, and for who is no victim; other reservations are planned around claims."""
     cdef i64 m = v.len_total
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].kind != RESERVATION:
+        if v.holds[h].kind != RESERVATION or is_for_safe(v, h):
             for r in range(m):
                 g.room[v.holds[h].node * m + r] -= v.amount[h * m + r]
 
@@ -142,8 +145,8 @@ cdef void preempt_all(View v, PreemptionPlan g, i64 begin, i64 end, i64 sign) no
 cpdef void find_eligible(View v, PreemptionPlan g, i64 b, i64 kind, i64 first, i64 last) noexcept nogil:
     """Set which leaves may have victims for a claim, and what queues have before any preemption.
 
-    For PRIORITY that is the claim's leaf, for IDLE all with revocable jobs, else siblings of the queues from `first` to
-    `last` on the path.
+    For PRIORITY that is the claim's leaf, for IDLE all with revocable jobs; for all others, and for PRIORITY too if there
+    are such, siblings of the queues from `first` to `last` on the path.
     """
     cdef i64 m = g.cols_left
     cdef bint asking
@@ -161,7 +164,6 @@ cpdef void find_eligible(View v, PreemptionPlan g, i64 b, i64 kind, i64 first, i
         q = v.queues[q].parent
     if kind == PRIORITY:
         g.is_eligible_victim[leaf] = v.queues[leaf].revocable
-        return
     for other in range(1, v.counts[QUEUES]):
         if kind == IDLE:
             g.is_eligible_victim[other] = v.queues[other].revocable and v.queues[other].spare_tasks > 0
@@ -201,18 +203,24 @@ cdef bint is_victim_before(View v, PreemptionPlan g, i64 one, i64 other) noexcep
 cpdef bint is_eligible_victim(View v, PreemptionPlan g, i64 k, i64 b, i64 kind) noexcept nogil:
     """Return True if a run may be preempted for a group's claim, given the preemptions already in the plan."""
     cdef i64 m = v.len_total
-    cdef bint shared
+    cdef bint shared, apart
+    job, count, q = g.runs[k].job, g.runs[k].count, g.runs[k].leaf
+    demand, apart = &v.demand[v.jobs[job].shape_row * m], kind == PRIORITY and q != v.groups[b].leaf
     if g.runs[k].preempted or g.runs[k].barred or g.runs[k].protected:  # rule: min-runtime
         return False
-    if not g.is_eligible_victim[g.runs[k].leaf]:  # rule: revocable
+    if g.runs[k].recovering and (kind <= FAIR_SHARE or apart):  # rule: once-per-run
         return False
-    job, count = g.runs[k].job, g.runs[k].count
-    demand, q = &v.demand[v.jobs[job].shape_row * m], g.runs[k].leaf
-    if kind == PRIORITY and v.jobs[job].priority >= v.groups[b].priority:  # rule: lower-priority
+    if not g.is_eligible_victim[q]:  # rule: revocable
+        return False
+    if kind == PRIORITY and not apart and v.jobs[job].priority >= v.groups[b].priority:  # rule: lower-priority
+        return False
+    if apart and not (g.wider[0] and _is_within_share(v, g, b, q) and not _outranks(v, g, k)):  # rules: mixed, no-counter-claim
         return False
     if kind == IDLE and not (g.runs[k].revocable and _is_above_limit(v, g, q, demand)):  # rule: above-limit
         return False
-    shared = kind == FAIR_SHARE or (kind == IDLE and v.queues[q].share_timeout < INFINITY)
+    shared = kind == FAIR_SHARE or apart or (kind == IDLE and v.queues[q].share_timeout < INFINITY)
+    if g.wider[0] and kind == GUARANTEE:  # rule: oversized
+        return not _is_guaranteed(v, g, k, b) and _stays_behind(v, g, k, b)
     while v.queues[q].parent != NONE:  # rules: keeps-guarantee, keeps-share
         if q == v.groups[b].leaf or g.own_child[q] != NONE:
             if falls_further(v, g, q, demand, count, b) or (shared and _loses_fair_share(v, g, q, demand, count, b)):
@@ -221,6 +229,48 @@ cpdef bint is_eligible_victim(View v, PreemptionPlan g, i64 k, i64 b, i64 kind) 
             return False
         q = v.queues[q].parent
     return not would_claim(v, g, k, b, kind) and (kind != GUARANTEE or _stays_behind(v, g, k, b))  # rule: no-counter-claim
+
+
+cdef bint _outranks(View v, PreemptionPlan g, i64 k) noexcept nogil:
+    """Return True if a run would have a claim by its priority if it were preempted."""
+    for other in range(g.at[g.len_at - 1] if v.queues[g.runs[k].leaf].priority_revokes else 0):
+        if g.runs[other].leaf == g.runs[k].leaf and not g.runs[other].preempted:
+            if v.jobs[g.runs[other].job].priority < v.jobs[g.runs[k].job].priority:
+                return True
+    return False
+
+
+cdef bint _is_within_share(View v, PreemptionPlan g, i64 b, i64 leaf) noexcept nogil:
+    """Return True if, with a group's claim served, each queue on its path is within its fair share, up to where a leaf's path parts."""
+    y, q = leaf, v.groups[b].leaf
+    while g.own_child[v.queues[y].parent] == NONE:
+        y = v.queues[y].parent
+    while q != v.queues[y].parent:
+        if _share_with_claim(v, g, q, b, NULL, 0) > g.entitled[q] * (1 + ENTITLEMENT_TOLERANCE):
+            return False
+        q = v.queues[q].parent
+    return True
+
+
+cdef double _share_with_claim(View v, PreemptionPlan g, i64 q, i64 b, i64 *demand, i64 count) noexcept nogil:
+    """Return the dominant share that a queue will have with a group's claim served, and `count` tasks more."""
+    cdef i64 m = v.len_total
+    share = 0.0
+    for r in range(m):
+        if v.total[r] > 0:
+            more = count * demand[r] if count != 0 else 0
+            share = max(share, <double>(_with_claim(v, g, q, b, r) + more) / v.total[r])
+    return share
+
+
+cdef bint is_justified(View v, PreemptionPlan g, i64 b, i64 kind, i64 count) noexcept nogil:
+    """Return True if a claim by priority, once served, is within its fair share beside all picked runs of other leaves."""
+    for i in range(count if kind == PRIORITY else 0):
+        k = g.picked[i]
+        if k != NONE and g.runs[k].preempted and g.runs[k].leaf != v.groups[b].leaf:
+            if not _is_within_share(v, g, b, g.runs[k].leaf):
+                return False
+    return True
 
 
 cdef bint _stays_behind(View v, PreemptionPlan g, i64 k, i64 b) noexcept nogil:
@@ -265,13 +315,8 @@ cdef bint falls_further(View v, PreemptionPlan g, i64 q, i64 *demand, i64 count,
 
 cdef bint _loses_fair_share(View v, PreemptionPlan g, i64 q, i64 *demand, i64 count, i64 b) noexcept nogil:
     """Return :func:`falls_further` for its fair share."""
-    cdef i64 m = v.len_total
-    had, share = 0.0, 0.0
-    for r in range(m):
-        if v.total[r] > 0:
-            had = max(had, <double>g.had[q * m + r] / v.total[r])
-            share = max(share, <double>(_with_claim(v, g, q, b, r) - count * demand[r]) / v.total[r])
-    return floor((share - min(g.entitled[q], had)) * SHARE_STEPS + 0.5) < 0
+    least = min(g.entitled[q], _largest(v, &g.had[q * g.cols_left]))
+    return floor((_share_with_claim(v, g, q, b, demand, -count) - least) * SHARE_STEPS + 0.5) < 0
 
 
 cdef bint would_claim(View v, PreemptionPlan g, i64 k, i64 b, i64 kind) noexcept nogil:
@@ -279,45 +324,78 @@ cdef bint would_claim(View v, PreemptionPlan g, i64 k, i64 b, i64 kind) noexcept
 
     For a PRIORITY claim, also one for its fair share. So no victim causes further preemptions.
     """
-    cdef i64 m = v.len_total
-    leaf, job = g.runs[k].leaf, g.runs[k].job
+    leaf, demand = g.runs[k].leaf, &v.demand[v.jobs[g.runs[k].job].shape_row * v.len_total]
     if g.runs[k].revocable:
         return False
-    demand, back = &v.demand[v.jobs[job].shape_row * m], g.runs[k].count if g.runs[k].preempted else 0
     if kind == PRIORITY and v.queues[leaf].share_timeout < INFINITY:
-        share = 0.0
-        for r in range(m):
-            if v.total[r] > 0:
-                share = max(share, <double>(_with_claim(v, g, leaf, b, r) + back * demand[r]) / v.total[r])
+        share = _share_with_claim(v, g, leaf, b, demand, g.runs[k].count if g.runs[k].preempted else 0)
         if share <= g.entitled[leaf] * (1 + ENTITLEMENT_TOLERANCE):
             return True
-    q, within = leaf, False
-    while v.queues[q].guarded and (within or v.queues[q].guarantee_timeout < INFINITY):
+    first = _first_within(v, g, k, b)
+    return first != NONE and guarantee_timeout(v, leaf, first) < INFINITY
+
+
+cdef i64 _first_within(View v, PreemptionPlan g, i64 k, i64 b) noexcept nogil:
+    """Return the lowest queue above a run with a guarantee for it, with the claim served, if the run is within it; NONE.
+
+    If it is within, the run is among what that queue could claim if it waited. If not, it is oversized: larger than
+    what the queue has left of its guarantee.
+    """
+    cdef i64 m = v.len_total
+    cdef bint named
+    demand, back = &v.demand[v.jobs[g.runs[k].job].shape_row * m], g.runs[k].count if g.runs[k].preempted else 0
+    q, first = g.runs[k].leaf, NONE
+    while v.queues[q].guarded:
         named = False
         for r in range(m):
             if demand[r] > 0 and v.guarantee[q * m + r] > 0:
                 if _with_claim(v, g, q, b, r) + back * demand[r] > v.guarantee[q * m + r]:
-                    return within
+                    return first
                 named = True
-        within |= named
+        if named and first == NONE:
+            first = q
         q = v.queues[q].parent
-    return within
+    return first
+
+
+cdef bint _is_guaranteed(View v, PreemptionPlan g, i64 k, i64 b) noexcept nogil:
+    """Return True if what a run uses is guaranteed to its queue, with the claim served. What revocable jobs use never is."""
+    return not g.runs[k].revocable and _first_within(v, g, k, b) != NONE
 
 
 cdef i64 _with_claim(View v, PreemptionPlan g, i64 q, i64 b, i64 r) noexcept nogil:
     """Return what a queue will have of a resource with a group's claim served."""
     cdef i64 m = g.cols_left
     has = g.left[q * m + r] + g.kept[q * m + r]
-    if q == v.groups[b].leaf or g.own_child[q] != NONE:
+    if b != NONE and (q == v.groups[b].leaf or g.own_child[q] != NONE):
         has += max(1, v.groups[b].gang) * v.demand[v.groups[b].shape_row * m + r]
     return has
 
 
 cdef bint any_would_claim(View v, PreemptionPlan g, i64 b, i64 kind, i64 count) noexcept nogil:
-    """Return True if any picked run would have a claim itself, with all of them preempted."""
+    """Return True if any picked run would have a claim itself, with all of them preempted; or could, if oversized ones may.
+
+    For a claim by priority that is not served by its leaf alone, also if somebody else would then have one that goes before.
+    """
     for i in range(count):
-        if would_claim(v, g, g.picked[i], b, kind):
+        k = g.picked[i]
+        if would_claim(v, g, k, b, kind) or (g.wider[0] and kind == GUARANTEE and _is_guaranteed(v, g, k, b)):
             return True
+        if kind == PRIORITY and g.runs[k].leaf != v.groups[b].leaf:
+            if _outranks(v, g, k) or _opens_claims(v, g, b, g.runs[k].leaf) or _opens_claims(v, g, b, v.groups[b].leaf):
+                return True
+    return False
+
+
+cdef bint _opens_claims(View v, PreemptionPlan g, i64 b, i64 leaf) noexcept nogil:
+    """Return True if somebody who waits in a leaf would have a claim for its fair share, with a group's claim served."""
+    cdef i64 m = v.len_total
+    for other in range(v.counts[GROUPS] if v.queues[leaf].share_timeout < INFINITY else 0):
+        if v.groups[other].leaf == leaf and v.groups[other].head != NONE and not v.groups[other].revocable:
+            if other != b or (v.groups[b].gang == 0 and waiting_tasks(v, b, served_tasks(v, b) + 2) > served_tasks(v, b) + 1):
+                share = _share_with_claim(v, g, leaf, b, &v.demand[v.groups[other].shape_row * m], tasks_at_once(v, other))
+                if share <= g.entitled[leaf] * (1 + ENTITLEMENT_TOLERANCE):
+                    return True
     return False
 
 
@@ -329,25 +407,14 @@ cdef bint add_releasable(View v, PreemptionPlan g, i64 leaf, i64 job, i64 *amoun
     cdef i64 m = v.len_total
     mine = False
     for k in range(g.at[g.len_at - 1]):
-        if g.runs[k].job == job and _keeps_guarantees(v, g, k):
+        if g.runs[k].job == job and not _is_guaranteed(v, g, k, NONE):
             mine = True
     for k in range(g.at[g.len_at - 1] - 1, -1, -1):
-        if g.runs[k].leaf == leaf and not g.runs[k].preempted and _keeps_guarantees(v, g, k):
+        if g.runs[k].leaf == leaf and not g.runs[k].preempted and not _is_guaranteed(v, g, k, NONE):
             preempt(v, g, k, 1)
             for r in range(m):
                 amounts[r] += g.runs[k].count * v.demand[v.jobs[g.runs[k].job].shape_row * m + r]
     return mine
-
-
-cdef bint _keeps_guarantees(View v, PreemptionPlan g, i64 k) noexcept nogil:
-    """Return True if all queues above a run keep their guarantees without it."""
-    cdef i64 m = v.len_total
-    q = g.runs[k].leaf
-    while v.queues[q].parent != NONE:
-        if falls_below(v, g, q, &v.demand[v.jobs[g.runs[k].job].shape_row * m], g.runs[k].count):
-            return False
-        q = v.queues[q].parent
-    return True
 
 
 cdef bint _is_above_limit(View v, PreemptionPlan g, i64 leaf, i64 *demand) noexcept nogil:
@@ -379,6 +446,8 @@ cdef bint claim_goes_first(View v, PreemptionPlan g, i64 b, i64 count) noexcept 
     subtract(v, g.kept, v.groups[b].leaf, claim, -wanted)
     for i in range(count):
         y = g.runs[g.picked[i]].leaf
+        if y == v.groups[b].leaf:
+            continue
         while g.own_child[v.queues[y].parent] == NONE:
             y = v.queues[y].parent
         if not _claim_goes_before(v, g, b, g.own_child[v.queues[y].parent], y, g.runs[g.picked[i]].job, False):
@@ -401,13 +470,14 @@ cdef bint _claim_goes_before(View v, PreemptionPlan g, i64 b, i64 x, i64 y, i64 
             return v.groups[b].priority > v.jobs[job].priority
         return v.jobs[current_job(v, b)].id < v.jobs[job].id
     resources = m
-    mark, less, claimed = v.scratches, integers(v, m), integers(v, m)
+    mark, less, claimed, more = v.scratches, integers(v, m), integers(v, m), integers(v, m)
     for r in range(resources):
         less[r], claimed[r] = v.used[y * m + r] - g.left[y * m + r], v.claimed[x * m + r]
+        more[r] = g.kept[x * m + r] + (g.left[x * m + r] - v.used[x * m + r])
         v.claimed[x * m + r] = 0  # it is part of g.kept
-        v.used[x * m + r] += g.kept[x * m + r]
+        v.used[x * m + r] += more[r]
         v.used[y * m + r] -= less[r]
-        v.counts_as[x * m + r] += g.kept[x * m + r]
+        v.counts_as[x * m + r] += more[r]
         v.counts_as[y * m + r] -= less[r]
     _set_keys(v, x, y)
     cache = v.queue_cache
@@ -420,9 +490,9 @@ cdef bint _claim_goes_before(View v, PreemptionPlan g, i64 b, i64 x, i64 y, i64 
         first = queue_goes_before(v, x, one, cache[x].first, cache[x].level, y, other, cache[y].first, cache[y].level)
     for r in range(resources):
         v.claimed[x * m + r] = claimed[r]
-        v.used[x * m + r] -= g.kept[x * m + r]
+        v.used[x * m + r] -= more[r]
         v.used[y * m + r] += less[r]
-        v.counts_as[x * m + r] -= g.kept[x * m + r]
+        v.counts_as[x * m + r] -= more[r]
         v.counts_as[y * m + r] += less[r]
     _set_keys(v, x, y)
     release(v, mark)
@@ -439,6 +509,7 @@ cdef i64 fitting(View v, PreemptionPlan g, i64 n, i64 shape, i64 most) noexcept 
     cdef i64 m = v.len_total
     if not v.nodes[n].up or v.nodes[n].draining or not v.masks[v.shapes[shape].mask * v.cols_masks + n]:
         return 0
+    most = at_most_here(v, shape, most)
     for r in range(m):
         if v.demand[shape * m + r] > 0:
             most = min(most, floor_div(g.room[n * m + r], v.demand[shape * m + r]))
@@ -466,55 +537,49 @@ cdef i64 blocking_queue(View v, PreemptionPlan g, i64 b) noexcept nogil:
     demand, q = &v.demand[v.groups[b].shape_row * m], v.groups[b].leaf
     while q != NONE:
         for r in range(m):
-            if demand[r] > 0 and (over_limit_by(v, g, b, q, r) > 0 or (q == 0 and over_lendable_by(v, g, b, r) > 0)):
+            if demand[r] > 0 and (is_over_limit(v, g, b, q, r) or (q == 0 and is_over_lendable(v, g, b, r))):
                 return q
         q = v.queues[q].parent
     return NONE
 
 
-cdef i64 over_limit_by(View v, PreemptionPlan g, i64 b, i64 q, i64 r) noexcept nogil:
-    """Return by how much a claim would exceed a queue's limit of a resource that it needs; 0 if it would not."""
+cdef bint is_over_limit(View v, PreemptionPlan g, i64 b, i64 q, i64 r) noexcept nogil:
+    """Return True if a claim would exceed a queue's limit of a resource that it needs."""
     cdef i64 m = v.len_total
     if v.limit[q * m + r] == UNLIMITED:
-        return 0
-    return _excess_over(v, b, r, v.limit[q * m + r] - g.bound[q * m + r] - g.kept[q * m + r])
+        return False
+    room = v.limit[q * m + r] - g.bound[q * m + r] - g.kept[q * m + r]
+    return v.demand[v.groups[b].shape_row * m + r] > floor_div(room, max(1, v.groups[b].gang))  # avoids overflow
 
 
-cdef i64 over_lendable_by(View v, PreemptionPlan g, i64 b, i64 r) noexcept nogil:
-    """Return how much non-lendable quota of others a claim would use of a resource that it needs."""
+cdef bint is_over_lendable(View v, PreemptionPlan g, i64 b, i64 r) noexcept nogil:
+    """Return True if a claim would use non-lendable quota of others of a resource that it needs, and may not."""
     cdef i64 m = g.cols_left
     if not v.queues[0].has_nonlendable:
-        return 0
-    unused = v.total[r] - g.left[0 * m + r] - g.kept[0 * m + r]
-    return _excess_over(v, b, r, unused - _nonlendable_after(v, g, v.groups[b].leaf, r))
-
-
-cdef i64 _excess_over(View v, i64 b, i64 r, i64 room) noexcept nogil:
-    """Return how much of a group's claim exceeds `room`."""
-    cdef i64 m = v.len_total
-    need, count = v.demand[v.groups[b].shape_row * m + r], max(1, v.groups[b].gang)
-    if need <= floor_div(room, count):  # avoids overflow
-        return 0
-    return max(1, min(floor_div(INFINITE, count), need) * count - room)
+        return False
+    unused, kept = v.total[r] - g.left[0 * m + r], g.kept[0 * m + r]
+    lent = unused - kept - _nonlendable_after(v, g, v.groups[b].leaf, r)
+    return exceeds_lent(v, b, r, max(1, v.groups[b].gang), lent, kept)
 
 
 cdef i64 _nonlendable_after(View v, PreemptionPlan g, i64 leaf, i64 r) noexcept nogil:
     """Return how much idle quota of a resource others will not lend to a leaf; see `kernel/limits.pxi`."""
     cdef i64 m = v.len_total
     mark = v.scratches
-    below, above = integers(v, v.counts[QUEUES]), flags(v, v.counts[QUEUES])
-    amount, q = 0, leaf
-    while q != NONE:
-        above[q] = True
-        q = v.queues[q].parent
+    below, amount, q = integers(v, v.counts[QUEUES]), 0, leaf
     for q in range(v.counts[QUEUES] - 1, 0, -1):  # parents have smaller rows
-        idle_nonlendable = max(0, v.nonlendable[q * m + r] - g.left[q * m + r] - g.kept[q * m + r], below[q])
-        if not above[q]:
-            if above[v.queues[q].parent]:
-                amount += idle_nonlendable
-            below[v.queues[q].parent] += idle_nonlendable
+        below[v.queues[q].parent] += _idle_nonlendable(v, g, q, r, below)
+    q = leaf
+    while v.queues[q].parent != NONE:
+        amount += below[v.queues[q].parent] - _idle_nonlendable(v, g, q, r, below)
+        q = v.queues[q].parent
     release(v, mark)
     return amount
+
+
+cdef i64 _idle_nonlendable(View v, PreemptionPlan g, i64 q, i64 r, i64 *below) noexcept nogil:
+    i = q * v.len_total + r
+    return max(0, v.nonlendable[i] - g.left[i] - g.kept[i], below[q])
 
 
 def releasable(View v, PreemptionPlan g, i64 leaf, i64 job, i64[::1] amounts):

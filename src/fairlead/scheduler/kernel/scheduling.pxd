@@ -19,12 +19,6 @@ cdef class Arrays:
 
 include "scheduling.pxi"
 
-cdef struct Events:
-    i64 count
-    double *times
-    i64 *nodes
-    i64 *tasks
-
 cdef struct Plan:  # see plan_cycle
     i64 what
     i64 count
@@ -32,6 +26,13 @@ cdef struct Plan:  # see plan_cycle
     bint more
     double start
     i64 slips
+    i64 number
+    i64 over
+
+cdef struct Ranked:
+    double key
+    i64 place
+    i64 row
 
 cdef void *address_of(array) except *
 cdef void *scratch(Arrays v, size_t size) noexcept nogil
@@ -42,26 +43,24 @@ cdef double censor_tails(View v, i64 j, double *tails, const int *running, doubl
 cdef double set_tails(View v, i64 j, double *tails) noexcept nogil
 cdef double duration(double *tails, double longest, double age, double part, double far) noexcept nogil
 cpdef void fade(View v, double at) noexcept nogil
+cpdef void note_arrival(View v, i64 group, double at) noexcept nogil
+cpdef void begin_moment(View v, double at) noexcept nogil
 cpdef void enter_group(View v, i64 job, i64 group, double at) noexcept nogil
 cpdef void end_job(View v, i64 j, double at) noexcept nogil
 cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *node, double at) noexcept nogil
 cdef i64 apply_started(View v, i64 count, i64 *job, i64 *index, i64 *attempt, double at) noexcept nogil
-cpdef void note_bypassed(View v, i64 b, double at) noexcept nogil
+cdef void put_off(View v, i64 b, double at) noexcept nogil
 cdef i64 startable(View v, i64 job) noexcept nogil
 cdef bint are_due(View v, double now) noexcept nogil
-cpdef bint drop_holds(View v, i64 group, double at) noexcept nogil
-cpdef (double, double) next_step(
-    View v, double event, bint claims, double now, double happened, double reserve_after
-) noexcept nogil
+cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil
+cpdef (double, double) next_step(View v, double event, bint claims, double now, double happened) noexcept nogil
 cpdef void settle(View v, bint more) noexcept nogil
 cdef (i64, bint) plan_last_cycle(View v, i64 most, double now, bint beyond) noexcept nogil
 cdef i64 apply_finished(
     View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *outcome, i64 *code, double at, i64 max_losses, i64 *touched
 ) noexcept nogil
 cdef void keep_room(
-    View v, i64 group, i64 job, i64 count, i64 *nodes, i64 *tasks, i64 kind, double start, i64 slips, i64 aparts, i64 *apart,
-    double at,
+    View v, i64 group, i64 job, i64 count, i64 *nodes, i64 *tasks, i64 kind, double start, i64 slips, i64 number, i64 aparts,
+    i64 *apart, double at,
 ) noexcept nogil
-cdef Plan plan_cycle(
-    View v, bint thorough, i64 most, double now, double reserve_after
-) noexcept nogil
+cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil

@@ -12,8 +12,8 @@ from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_Get
 from libc.math cimport INFINITY, NAN, floor, frexp, isfinite, isnan, nextafter, pow
 from libc.stdint cimport int32_t
 from libc.stdio cimport fputs, stderr
-from libc.stdlib cimport abort, calloc, free
-from libc.string cimport memcpy
+from libc.stdlib cimport abort, calloc, free, qsort
+from libc.string cimport memcmp, memcpy, memset
 from scheduler_constants cimport *
 
 import numpy as np
@@ -23,6 +23,7 @@ from fairlead.scheduler.kernel.view import ARRAYS as VIEW
 
 cdef extern from *:
     ctypedef unsigned long long u128 "unsigned __int128"
+    int lowest_bit "__builtin_ctzll"(u64 bits) nogil
 
 cdef enum:
     TAIL = 129  # the bins of a histogram, plus one
@@ -98,12 +99,22 @@ cdef i64 floor_div(i64 a, i64 b) noexcept nogil:
     return a // b - (a % b < 0)
 
 
+cdef int compare_ranked(const void *a, const void *b) noexcept nogil:
+    """Compare by key, then by place, for qsort."""
+    x, y = <const Ranked *>a, <const Ranked *>b
+    if x.key != y.key:
+        return -1 if x.key < y.key else 1
+    return -1 if x.place < y.place else x.place > y.place
+
+
 include "durations.pxi"
 include "history.pxi"
 include "keys.pxi"
 include "order.pxi"
 include "nodes.pxi"
+include "debts.pxi"
 include "holds.pxi"
+include "budget.pxi"
 include "claims.pxi"
 include "limits.pxi"
 include "offers.pxi"

@@ -18,6 +18,7 @@ cdef void visit_freed_nodes(View v) noexcept nogil:
     Called at the start of a cycle.
     """
     cdef i64 m = v.len_total
+    v.counts[FITTING] = v.counts[UNFIT] = 0
     for r in range(m):
         v.most[r] = v.most_kept[r] = 0
     if v.counts[FREED] > MAX_SCANNED_NODES:
@@ -80,7 +81,7 @@ cdef i64 find_next(View v, i64 scope) noexcept nogil:
                     if mine and _can_be_served(v, b, scope, v.frames[depth].maybe_stale):
                         v.frames[depth].group = v.frames[depth].child = b
                         top = v.frames[depth].bottom
-            elif not _satisfies_only(v, depth, child):
+            elif v.group_cache[child].out or not _satisfies_only(v, depth, child):
                 continue
             elif scope != ANY_PENDING and _must_skip(v, depth, child):
                 if not skip_to_started(v, child):
@@ -89,8 +90,11 @@ cdef i64 find_next(View v, i64 scope) noexcept nogil:
             elif not _may_be_served(v, depth, child, scope):
                 continue
             elif scope == SERVABLE and not has_room(v, child):
-                stop(v, child, NO_NODE)
-                depth, top = 0, _enter(v, 0, 0, 0)
+                if owes(v, child):  # in its turn, which is no earlier than if it had room
+                    v.frames[depth].group = v.frames[depth].child = child
+                elif not _pass_by(v, child):
+                    stop(v, child, NO_NODE)
+                    depth, top = 0, _enter(v, 0, 0, 0)
             else:
                 v.frames[depth].group = v.frames[depth].child = child
         elif depth == 0:
@@ -132,11 +136,9 @@ cdef bint _can_be_served(View v, i64 b, i64 scope, bint maybe_stale) noexcept no
     """Return True if a group is in the scope; `maybe_stale` if parked groups on its path may have room."""
     if scope == ANY_PENDING:
         return True
-    if not is_in_pass(v, b) or over_limits(v, b) != NOT_REACHED:
+    if v.group_cache[b].out or not is_in_pass(v, b) or not (_is_in_line(v, b) if scope == IN_LINE else _may_have_room(v, b, maybe_stale)):
         return False
-    if scope == IN_LINE:
-        return _is_in_line(v, b)
-    return _may_have_room(v, b, maybe_stale) and has_room(v, b)
+    return over_limits(v, b) == NOT_REACHED and (scope == IN_LINE or has_room(v, b))
 
 
 cdef bint _is_sure_key(View v, i64 q, i64 b) noexcept nogil:
@@ -159,16 +161,20 @@ cdef i64 _enter(View v, i64 depth, i64 q, i64 top) noexcept nogil:
     caps, resources = &v.caps[depth * v.cols_caps], m
     v.frames[depth].queue, v.frames[depth].bottom = q, top
     if depth == 0:
-        v.frames[depth].maybe_stale = v.frames[depth].only = False
+        v.frames[depth].maybe_stale = v.frames[depth].only = v.frames[depth].bounded = False
+    else:
+        v.frames[depth].bounded = v.frames[depth - 1].bounded
     v.frames[depth].maybe_stale |= v.queue_cache[q].maybe_stale
     v.frames[depth].group = v.frames[depth].child = NONE
     for r in range(resources):
         # A limit does not stop what needs none of the resource, even when it is exceeded.
         caps[r] = UNLIMITED
         if v.limit[q * m + r] != UNLIMITED and not v.counts[LAST_PASS]:
+            v.frames[depth].bounded = True
             caps[r] = max(0, v.limit[q * m + r] - v.used[q * m + r] + v.spare[q * m + r])
     caps[resources] = 1 if v.queues[q].jobs < v.queues[q].max_jobs else 0
     caps[resources + 1] = v.queues[q].max_tasks - v.queues[q].tasks
+    v.frames[depth].bounded |= caps[resources] < 1 or caps[resources + 1] < 1
     if depth > 0:
         for r in range(resources + 2):
             caps[r] = min(caps[r], v.caps[(depth - 1) * v.cols_caps + r])
@@ -185,9 +191,10 @@ cdef bint _satisfies_only(View v, i64 depth, i64 b) noexcept nogil:
         return True
     below = 1
     for d in range(depth, 0, -1):
-        below = exact_below(v, v.frames[d].queue, v.groups[b].shape_row, tasks_at_once(v, b), below)
-        if v.frames[d].only and below != 0:
+        shape, count = v.groups[b].shape_row, tasks_at_once(v, b)
+        if v.frames[d].only and exact_below(v, v.frames[d].queue, shape, count, below) != 0:
             return False
+        below = below_above(v, v.frames[d].queue, shape, count, below)
     return True
 
 
@@ -205,11 +212,14 @@ cdef bint _may_come_yet(View v, i64 depth) noexcept nogil:
 cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
     """Return True if something below a tree node might be in the scope and come before the best so far."""
     cdef i64 m = v.len_total
-    cdef bint within
+    cdef bint within, parked
     q = v.frames[depth].queue
     node = v.queue_cache[q].base + i
     child = v.best[node]
     if child == NONE or (v.frames[depth].only and not may_go_first(v, q, node)):
+        return False
+    parked = scope == SERVABLE and not v.may_fit[node] and not v.frames[depth].maybe_stale
+    if parked and not _any_fits(v, v.cells[node]):
         return False
     found = v.frames[depth].child
     if found != NONE:
@@ -225,8 +235,10 @@ cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
                 return False
     if scope == ANY_PENDING:
         return True
-    if scope == SERVABLE and not v.may_fit[node] and not v.frames[depth].maybe_stale and not _may_fit_freed(v, node):
+    if parked and not _may_fit_freed(v, node):
         return False
+    if not v.frames[depth].bounded:
+        return True
     resources = m
     least, caps = &v.least[node * v.cols_least], &v.caps[depth * v.cols_caps]
     within = least[resources + JOBS_NEEDED] <= caps[resources] and caps[resources + 1] >= 1
@@ -237,28 +249,64 @@ cdef bint _may_improve(View v, i64 depth, i64 i, i64 scope) noexcept nogil:
     return within
 
 
+cdef bint _any_fits(View v, i64 cells) noexcept nogil:
+    """Return True if the least that tasks of one of these cells need is free on a freed node, kept or not; each is looked up once."""
+    unknown = cells & ~v.counts[UNFIT]
+    while unknown and not unknown & v.counts[FITTING]:
+        cell = lowest_bit(unknown)
+        v.counts[FITTING if _fits_freed(v, &v.cell_least[cell * v.len_total]) else UNFIT] |= <i64>1 << cell
+        unknown = cells & ~v.counts[UNFIT]
+    return unknown != 0
+
+
+cdef bint _fits_freed(View v, i64 *demand) noexcept nogil:
+    """Return True if a demand is free on a freed node, kept or not; of many nodes, if their most free exceeds it."""
+    cdef i64 m = v.len_total
+    cdef bint fits, kept
+    if v.counts[FREED] > MAX_SCANNED_NODES:
+        fits = kept = True
+        for r in range(m):
+            fits &= demand[r] <= v.most[r]
+            kept &= demand[r] <= v.most_kept[r]
+        return fits or kept
+    for k in range(v.counts[FREED]):
+        free, fits = &v.free[v.node_cache[k].freed * m], True
+        for r in range(m):
+            fits &= demand[r] == 0 or demand[r] <= free[r]
+        if fits:
+            return True
+    return False
+
+
 cdef bint _may_fit_freed(View v, i64 node) noexcept nogil:
-    """Return True if the least needed below a tree node is free on a freed node, or free there but kept."""
+    """Return True if the least needed below a tree node is free on a freed node, beside what is kept until its tasks end.
+
+    Called where :func:`_any_fits`.
+    """
     cdef i64 m = v.len_total
     cdef bint within
-    resources = m
-    shortest = v.least[node * v.cols_least + (resources + SHORTEST)]
-    if shortest < 0 or v.times[NOW] + shortest / 1e6 <= v.times[LAST_HOLD_START]:
-        within = True
-        for r in range(resources):
-            within &= v.least[node * v.cols_least + r] <= v.most_kept[r]
+    if v.counts[HOLDS] == 0:
+        return v.counts[CELLS] < MOST_CELLS or _fits_freed(v, &v.least[node * v.cols_least])
+    least, shortest = &v.least[node * v.cols_least], v.least[node * v.cols_least + m + SHORTEST]
+    until = v.times[NOW] + shortest / 1e6
+    if v.counts[FREED] > MAX_SCANNED_NODES:
+        within = shortest < 0 or until <= v.times[LAST_HOLD_START]
+        for r in range(m if within else 0):
+            within &= least[r] <= v.most_kept[r]
         if within:
             return True
-    if v.counts[FREED] > MAX_SCANNED_NODES:
-        for r in range(resources):
-            if v.least[node * v.cols_least + r] > v.most[r]:
+        for r in range(m):
+            if least[r] > v.most[r]:
                 return False
         return True
     for k in range(v.counts[FREED]):
         n = v.node_cache[k].freed
         fits = True
-        for r in range(resources):
-            if v.least[node * v.cols_least + r] > 0 and v.least[node * v.cols_least + r] > v.free[n * m + r] - v.held[n * m + r]:
+        for r in range(m):
+            if least[r] > 0 and least[r] > v.free[n * m + r] - v.held[n * m + r] and (
+                shortest >= 0 and (until > v.times[LAST_HOLD_START] or least[r] > v.free[n * m + r] - kept(v, n, r, until, NONE, NONE))
+                or least[r] > v.free[n * m + r]
+            ):
                 fits = False
                 break
         if fits:
@@ -299,16 +347,38 @@ cdef void stop(View v, i64 b, i64 why) noexcept nogil:
 
 cdef bint exclude_group(View v, i64 b, i64 why) noexcept nogil:
     """Stop a group like :func:`stop`, but leave the queues above; True if its leaf's candidate may have changed."""
+    _note_stop(v, b, why)
+    if v.queues[v.groups[b].leaf].strict and why != EXHAUSTED:
+        v.queue_cache[v.groups[b].leaf].shut = True
+        return True
+    return set_group(v, b)
+
+
+cdef bint _pass_by(View v, i64 b) noexcept nogil:
+    """Stop a group without room where no queue's key depends on who waits below: its place only counts as parked. False elsewhere."""
+    q = v.groups[b].leaf
+    if v.queues[q].strict or v.queues[q].guarded or v.groups[b].is_framework or v.counts[HDRF_SOMEWHERE]:
+        return False
+    while q != 0:
+        q = v.queues[q].parent
+        if is_by_jobs(v, q):
+            return False
+    _note_stop(v, b, NO_NODE)
+    set_may_fit(v, b, False)
+    return True
+
+
+cdef void _note_stop(View v, i64 b, i64 why) noexcept nogil:
     cache = v.group_cache
     list_for_update(v, b)
     cache[b].out = True
     cache[b].stop_cycle, cache[b].stop_order = v.counts[CYCLE], v.counts[STOPS]
     cache[b].stop, cache[b].stop_job = why, current_job(v, b)
+    if why == NO_NODE and v.counts[RESERVES] and v.best[v.queue_cache[v.groups[b].leaf].base + 1] == b:
+        x = line_of(v, v.groups[b].leaf)
+        if x == v.groups[b].leaf or v.queue_cache[x].oldest == b:
+            v.queue_cache[x].passed = v.counts[CYCLE]
     v.counts[STOPS] += 1
-    if v.queues[v.groups[b].leaf].strict and why != EXHAUSTED:
-        v.queue_cache[v.groups[b].leaf].shut = True
-        return True
-    return set_group(v, b)
 
 
 cdef void note_limited(View v, i64 q) noexcept nogil:

@@ -3,11 +3,12 @@
 **Rules**
 
 - A queue is never preempted below its guarantee; for FAIR_SHARE, nor below its fair share.
+- If no such victims make room for a GUARANTEE claim: oversized tasks, which their queues could not claim themselves.
 - For FAIR_SHARE, the claim must go before all victims by the order that places tasks.
 - For IDLE, victims are revocable jobs whose queue, or one above it, exceeds a limit; the queue must not get a
   claim for its guarantee or fair share.
 - For PRIORITY, victims are in the claim's own leaf; no queue above falls below its guarantee, or further below, with
-  the claim served.
+  the claim served. Once these bring the claim within its queue's fair share, others may be added, as for FAIR_SHARE.
 - No victim may itself have a claim for a guarantee afterwards; for PRIORITY, nor one for a fair share.
 
 **Order of victims**: revocable jobs first. Between queues: the queue further above its entitlement, of the two siblings
@@ -41,7 +42,11 @@ cpdef i64 plan_claim(View v, PreemptionPlan g, i64 b, i64 kind) noexcept nogil:
     rescinds = g.len_rescinded > 0 and not fits(v, g, b)
     if rescinds:
         rescind_all(v, g, b, kind)
+    g.wider[0] = False
     count = _pick_with_swaps(v, g, b, kind)
+    if count == NONE and (kind == GUARANTEE or (kind == PRIORITY and g.asks[v.groups[b].leaf])):
+        g.wider[0] = True
+        count = _pick_with_swaps(v, g, b, kind)
     if rescinds:
         restore_unneeded_offers(v, g, b, count != NONE)
     if count != NONE:
@@ -86,6 +91,15 @@ cdef i64 _pick_greedily(View v, PreemptionPlan g, i64 b, i64 kind, i64 first) no
         preempt(v, g, k, 1)
         g.picked[count] = k
         count += 1
+    leaf = v.groups[b].leaf
+    most = g.entitled[leaf] * (1 + ENTITLEMENT_TOLERANCE) if g.wider[0] and kind == PRIORITY else INFINITY
+    while _share_with_claim(v, g, leaf, b, NULL, 0) > most:
+        k = _next_in_leaf(v, g, b)
+        if k == NONE:
+            return _undo_picks(v, g, count)
+        preempt(v, g, k, 1)
+        g.picked[count] = k
+        count += 1
     missing, at = wanted - all_fitting(v, g, shape, wanted), 0
     for n in range(v.counts[NODES]):
         g.gains[n] = UNLIMITED  # not known
@@ -111,8 +125,8 @@ cdef i64 _pick_greedily(View v, PreemptionPlan g, i64 b, i64 kind, i64 first) no
         if n != NONE:
             g.gains[n] = UNLIMITED
     release(v, mark)
-    count = _spare_unneeded(v, g, b, count)
-    if any_would_claim(v, g, b, kind, count) or (kind == FAIR_SHARE and not claim_goes_first(v, g, b, count)):
+    count = _spare_unneeded(v, g, b, kind, count)
+    if any_would_claim(v, g, b, kind, count) or (FAIR_SHARE <= kind <= PRIORITY and not claim_goes_first(v, g, b, count)):
         return _undo_picks(v, g, count)
     return count
 
@@ -129,8 +143,8 @@ cdef i64 _next_within_limits(View v, PreemptionPlan g, i64 b, i64 kind) noexcept
     q, found, need = blocking_queue(v, g, b), NONE, &v.demand[v.groups[b].shape_row * m]
     mark, over, idle_nonlendable = v.scratches, flags(v, m), flags(v, m)
     for r in range(m):
-        over[r] = need[r] > 0 and over_limit_by(v, g, b, q, r) > 0
-        idle_nonlendable[r] = need[r] > 0 and q == 0 and over_lendable_by(v, g, b, r) > 0
+        over[r] = need[r] > 0 and is_over_limit(v, g, b, q, r)
+        idle_nonlendable[r] = need[r] > 0 and q == 0 and is_over_lendable(v, g, b, r)
     for k in range(g.at[v.counts[NODES]]):
         x = g.runs[k].leaf
         while x != NONE and x != q:
@@ -141,6 +155,16 @@ cdef i64 _next_within_limits(View v, PreemptionPlan g, i64 b, i64 kind) noexcept
         if x == q and helps and (found == NONE or is_victim_before(v, g, k, found)) and is_eligible_victim(v, g, k, b, kind):
             found = k
     release(v, mark)
+    return found
+
+
+cdef i64 _next_in_leaf(View v, PreemptionPlan g, i64 b) noexcept nogil:
+    """Return the next victim of lower priority in a claim's leaf, on any node; NONE."""
+    found = NONE
+    for k in range(g.at[v.counts[NODES]]):
+        if g.runs[k].leaf == v.groups[b].leaf and (found == NONE or is_victim_before(v, g, k, found)):
+            if is_eligible_victim(v, g, k, b, PRIORITY):
+                found = k
     return found
 
 
@@ -166,15 +190,16 @@ cdef i64 _evaluate(View v, PreemptionPlan g, i64 n, i64 b, i64 kind, i64 missing
     """
     shape = v.groups[b].shape_row
     before = fitting(v, g, n, shape, UNLIMITED)
+    wanted = at_most_here(v, shape, before + missing)
     g.gains[n] = 0
-    if capacity_for(v, n, shape) == 0:
+    if capacity_for(v, n, shape) == 0 or wanted == before:
         return 0
-    count = _pick_on_node(v, g, n, b, kind, before + missing, first)
-    gain = fitting(v, g, n, shape, before + missing) - before
+    count = _pick_on_node(v, g, n, b, kind, wanted, first)
+    gain = fitting(v, g, n, shape, wanted) - before
     kept = count
     for i in range(count - 1, first - 1, -1):
         preempt(v, g, g.picked[i], -1)
-        if gain > 0 and fitting(v, g, n, shape, before + gain) < before + gain:
+        if gain > 0 and (fitting(v, g, n, shape, before + gain) < before + gain or not is_justified(v, g, b, kind, count)):
             preempt(v, g, g.picked[i], 1)
         else:
             g.picked[i] = NONE
@@ -318,12 +343,15 @@ cdef i64 _pick_reclaimed(View v, PreemptionPlan g, i64 b, i64 n, i64 *most) noex
     return count
 
 
-cdef i64 _spare_unneeded(View v, PreemptionPlan g, i64 b, i64 count) noexcept nogil:
+cdef i64 _spare_unneeded(View v, PreemptionPlan g, i64 b, i64 kind, i64 count) noexcept nogil:
     """Spare, last to first, all that the claim does not need; return how many victims remain."""
     shape, wanted, kept = v.groups[b].shape_row, max(1, v.groups[b].gang), count
     for i in range(count - 1, -1, -1):
         preempt(v, g, g.picked[i], -1)
-        if all_fitting(v, g, shape, wanted) < wanted or blocking_queue(v, g, b) != NONE:  # rule: none-spared
+        if (
+            all_fitting(v, g, shape, wanted) < wanted or blocking_queue(v, g, b) != NONE
+            or not is_justified(v, g, b, kind, count)
+        ):  # rule: none-spared
             preempt(v, g, g.picked[i], 1)
         else:
             g.picked[i] = NONE
@@ -348,7 +376,9 @@ cdef void _assign_nodes(View v, PreemptionPlan g, i64 b, i64 count) noexcept nog
 
 cdef i64 _assign(View v, PreemptionPlan g, i64 n, i64 shape, i64 most) noexcept nogil:
     cdef i64 m = v.len_total
-    more = fitting(v, g, n, shape, most) if most > 0 else 0
+    more = 0
+    if most > 0 and (g.hosts[n] == 0 or v.shapes[shape].fit != APART):
+        more = fitting(v, g, n, shape, most)
     g.hosts[n] += more
     for r in range(m):
         g.room[n * m + r] -= more * v.demand[shape * m + r]

@@ -10,6 +10,7 @@ the children's places as leaves. Each node says about everything below it:
     least     the minimum over pending tasks of: demand by resource, jobs that must start (0 if one runs), negative
               priority, job number, duration in µs; for a strict leaf, the values of its first
     needs     a bit for each resource that some task needs; all bits for a task that needs none
+    cells     a bit for each **cell** that has the shape of some task; shapes of a cell are similar
     may_fit   False if everything below is **parked**: known to fit on no node but **freed** ones, where room was
               freed since; and that is up to date: no queue below is `maybe_stale`
 
@@ -29,6 +30,7 @@ from fairlead.scheduler.tables import (
     DurationHistograms,
     Floats,
     Holds,
+    Hours,
     Jobs,
     Nodes,
     Offers,
@@ -80,6 +82,11 @@ class QueueCache(Table):
     moved: Bools  # which of its children are active has changed
     shut: Bools  # a strict leaf whose first was stopped in this cycle
     apart: Bools  # a leaf: the latest reservation plan ignores the ends of its tasks
+    oldest: I64  # a line of several leaves: the group that may be owed room in this cycle; NONE
+    passed: I64  # a line: the cycle in which the oldest group of it was stopped for lack of room
+    known: I64  # of a line: `counts[NEWS]` when the next two were computed
+    lack: F64  # what it lacks of what its jobs need, as a fraction of what there is
+    due_share: F64  # its part, the largest of the resources that its jobs need, as such a fraction
     counts_as: Floats  # hdrf: what it counts as using
     charged: Amounts  # what its key is made of: use and charged past use; fixed point, see `fine`
     scaled_weight: Amounts  # its weight, in 2**-40 of its siblings' largest
@@ -114,6 +121,10 @@ class GroupCache(Table):
     touched: Bools  # what waits in it has changed
     keeping: Bools  # has holds
     hopeless: Bools  # its task or gang does not fit on empty nodes
+    asked: I64  # `counts[NEWS]` when the next was computed, for job `asked_job`
+    asked_job: I64
+    owing: Bools  # room may be gathered for it
+    helped_by: I64  # row of the last task whose end alone would have made room for its next; any other's once that has ended
     wake: F64  # framework: when its first refusal ends, seconds
     bounded: Bools  # framework: a limit bounds its offers
 
@@ -125,29 +136,36 @@ class ShapeCache(Table):
     cursor: I64  # in the cycle `cycle`, no node that goes before it has room
     kinds: I64  # bits of the kinds of nodes that are tried now, which waste alike
     wasted: F64
+    preferring: Bools  # only nodes that it prefers are tried
+    cell: I64  # NONE before a task of it waits
 
 
 FRAME: Final = fields(
-    queue="i8", bottom="i8", group="i8", child="i8", below="i8", first="i8", level="f8", maybe_stale="?", only="?"
+    queue="i8", bottom="i8", group="i8", child="i8", below="i8", first="i8", level="f8", maybe_stale="?", only="?", bounded="?"
 )  # fmt: skip
 """One queue of the path that a search is on: where its part of the stack begins, and the best found below it so far.
 
-`only`: consider only groups that would use the queue's unmet guarantee.
+`only`: consider only groups that would use the queue's unmet guarantee. `bounded`: some limit on the path bounds what is served.
 """
 
 # Indices of `counts`.
 (
     NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
-    FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER, BY_EASY,
-) = range(24)  # fmt: skip
-COUNTS: Final = 24
+    FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER, BY_EASY, RESERVES, OWED,
+    CELLS, FITTING, UNFIT, NEWS, HALF_AT, HALF,
+) = range(32)  # fmt: skip
+COUNTS: Final = 32
 """OFFERED : number of offers the last cycle made; LAST_OFFER : id of the last offer made
 OFFER_SEARCHES : number of searches for a node to offer
 FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
 BY_EASY : 1 in a simulation that goes by EASY's rule instead of reservations
+RESERVES : 1 in a cycle that may end with a reservation; OWED : the group that it ends for; NONE
+NEWS : rises whenever what runs, waits, is kept or owed changes, and in a cycle when a task is placed
+HALF : 1 if half the budget was left when NEWS was HALF_AT
 LAST_PASS : not 0 in a cycle that serves only those who get what nobody else can use; 1: also revocable jobs above limits
 HISTORY_MOVED : 1 if past use has faded since the trees were updated
+CELLS : number of cells that have shapes; FITTING, UNFIT : bits of cells of which some, or no, task may have room on a freed node
 IN_ORDER : 1 if there is an order to keep; otherwise only the tables change, and the order is made when needed
 """
 
@@ -156,14 +174,19 @@ IN_ORDER : 1 if there is an order to keep; otherwise only the tables change, and
 # NOW, LAST_HOLD_START : time of the running cycle; last start of a hold on a freed node
 # CLAIM_DUE : no claim is due before; it follows from the tables, and is computed at that moment
 # OFFER_WAKE : no parked framework may be offered what it refused before
-# PASSED_SINCE : nobody with a reservation due later has been first in line since before
-BEGAN, NEXT_TICK, NOW, LAST_HOLD_START, CLAIM_DUE, OFFER_WAKE, PASSED_SINCE = range(7)
+# IDLE_BUDGET : part of the cluster that may idle for reservations, over a day
+# MOMENT, DEBTS_AT : when a task last started, ended or came; when debts were last counted
+# WAITS_AT : when a leaf last began to wait
+BEGAN, NEXT_TICK, NOW, LAST_HOLD_START, CLAIM_DUE, OFFER_WAKE, IDLE_BUDGET, MOMENT, DEBTS_AT, WAITS_AT = range(10)
 
 # Columns of a tree's `least` after the resources.
 JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER, SHORTEST = 0, 1, 2, 3
 LEAST_COLUMNS: Final = 4
 LAST_BIT: Final = 62
 """Bit of `needs` that all resources from this index on share."""
+
+MOST_CELLS: Final = 63
+"""Cells of shapes: bits of an integer. `cell_least` has the least demand of a cell's shapes, by resource."""
 
 INFINITE: Final = 2**62
 """Infinity for integers: the need of an empty tree."""
@@ -202,7 +225,7 @@ tasks : number of tasks
 """
 _TABLES: Final = {
     "nodes": Nodes, "queues": Queues, "shapes": Shapes, "groups": PendingGroups, "jobs": Jobs, "tasks": Tasks, "holds": Holds,
-    "offers": Offers, "refusals": Refusals,
+    "offers": Offers, "refusals": Refusals, "hours": Hours,
     "histograms": DurationHistograms, "node_cache": NodeCache, "queue_cache": QueueCache, "group_cache": GroupCache,
     "shape_cache": ShapeCache,
 }  # fmt: skip
@@ -212,7 +235,7 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
     "counts": _I64_1, "times": ("f8", 1), "grain": _I64_1, "fine": _I64_1,
     "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "stack": _I64_1,
-    "best": _I64_1, "needs": _I64_1, "kinds_in": _I64_1, "large_kinds_in": _I64_1,
+    "best": _I64_1, "needs": _I64_1, "cells": _I64_1, "cell_least": _I64_2, "kinds_in": _I64_1, "large_kinds_in": _I64_1,
     "histogram_places": ("i4", 2), "masks": ("?", 2), "may_fit": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "min_offer": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "kinds": ("f8", 2), "scarcity": ("f8", 1), "caps": _I64_2,

@@ -2,8 +2,7 @@
 
 A **claim** is a waiting task, or whole gang, that may preempt. Its class is GUARANTEE, FAIR_SHARE, PRIORITY or IDLE. The kernel
 finds the claims that are due (`kernel/claims.pxi`), the eligible victims (`kernel/preemption.pxi`), and for one claim at a time
-the victims and nodes (`kernel/victims.pxi`). The code cites these rules by name; docs/guarantees.md and docs/reservations.md
-explain them.
+the victims and nodes (`kernel/victims.pxi`). The code cites these rules by name; docs/guarantees.md explains them.
 
 ====================  ==========================================================================================================
 rule                  meaning
@@ -13,8 +12,11 @@ startable             No preemption for a claim that could not start for another
 revocable             No victim in or below a queue that is not revocable.
 min-runtime           No victim that started less than `min_runtime` ago.
 keeps-guarantee       No queue is a victim below its guarantee; one above the claim ends no lower than before, if below it.
+oversized             If that leaves no victims for a GUARANTEE claim: a task that its queue could not claim may be one.
+once-per-run          An oversized task that was preempted is no victim for a guarantee or share before it ran its usual time.
 keeps-share           For FAIR_SHARE, no queue is a victim below its fair share either.
 lower-priority        For PRIORITY, victims have lower priority, in the same leaf.
+mixed                 If these bring the claim within its queue's fair share, others are victims too, as for FAIR_SHARE.
 above-limit           For IDLE, victims are revocable jobs of queues above a limit.
 no-counter-claim      No victim would have a claim for a guarantee itself once the claim is served.
 enough                All victims of a claim together make room for it.
@@ -23,15 +25,13 @@ once                  What victims free is held for the claim, which counts as s
 holds-lapse           What is held for a claim is released when it is no claim any more.
 stays                 Nothing is placed beyond its guarantee that an open claim for a guarantee would preempt.
 progress              Each plan reduces the open claims (:func:`measure`), so preemption ends.
-one-reservation       A leaf has one reservation at most; the cluster has 16 at most.
-passed                A job gets a reservation if it is first in line again `reserve_after` after others passed it.
-rank                  A reservation is planned around those of lower rank, and delays none of them.
 ====================  ==========================================================================================================
 
 Preemption ends. By `stays` (:func:`~fairlead.scheduler.kernel.scheduling.exact_below`,
 :func:`~fairlead.scheduler.kernel.scheduling.may_enter`), each task is preempted at most once for a claim between outside facts.
-Each plan serves a claim of its class, and opens none of that class or a more urgent one. So the numbers of open claims, most
-urgent class first, decrease lexicographically; only outside facts increase them.
+Each plan serves a claim of its class, and opens none of that class or a more urgent one; but one with oversized victims may,
+and leaves fewer tasks that can still be such victims. So that number, and those of the open claims, most urgent class first,
+decrease lexicographically; only outside facts and time increase them.
 """
 
 from typing import Any, NamedTuple
@@ -109,7 +109,7 @@ def preempt_for_claims(state: State, now: float) -> Preemption:
             continue
         most = _may_start(state, claim.group, unserved, tasks_kept)  # rule: startable
         while unserved and planned < MOST_CLAIMS and _is_open(state, preemption_plan, claim):
-            asked = asking_queues(state, preemption_plan, claim)
+            asked = asking_queues(state, preemption_plan, claim, now)
             count = _plan(v, preemption_plan, claim, asked) if waits - unserved < most else NONE
             if count == NONE:
                 left.append(due_claim)  # with its later classes
@@ -296,7 +296,7 @@ def preemption_plan_of(state: State, now: float, frameworks: bool = False) -> Pr
         own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), is_eligible_victim=np.zeros(queues, np.bool_),
         picked=np.zeros(runs + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
         hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([MAX_SEARCH_STEPS, 0]),
-        rescinded=np.zeros(state.offers.n, np.int64),
+        rescinded=np.zeros(state.offers.n, np.int64), wider=np.zeros(1, np.bool_),
     )  # fmt: skip
     v = state.view()
     scheduling.gather(v, preemption_plan, now)
@@ -340,12 +340,17 @@ def _plan(v: Any, preemption_plan: PreemptionPlan, claim: Due, asked: tuple[int,
     return int(scheduling.plan_claim(v, preemption_plan, claim.group, claim.kind))
 
 
-def asking_queues(state: State, preemption_plan: PreemptionPlan, claim: Due) -> tuple[int, int]:
-    """Return the lowest and highest queue that may preempt their siblings for a claim (rule: within-own)."""
+def asking_queues(state: State, preemption_plan: PreemptionPlan, claim: Due, now: float = 0.0) -> tuple[int, int]:
+    """Return the lowest and highest queue that may preempt their siblings for a claim (rule: within-own).
+
+    A claim by priority asks siblings only if it has waited as long as one for its fair share would.
+    """
     if claim.kind == GUARANTEE:
         first, last, _ = scheduling.guarded_part(state.view(), claim.group, preemption_plan.kept)
         return first, last
     last, leaf = NONE, int(state.groups.leaf[claim.group])
+    if claim.kind == PRIORITY and leaf and now - claim.since >= state.queues.share_timeout[leaf]:
+        return leaf, up_to_root(state.queues, leaf)[-2]
     if claim.kind == FAIR_SHARE:
         demand = state.shapes.demand[state.groups.shape_row[claim.group]] * max(1, int(state.groups.gang[claim.group]))
         for q in up_to_root(state.queues, leaf)[:-1]:
@@ -379,7 +384,9 @@ def _revoked(state: State, preemption_plan: PreemptionPlan, claim: Due, last: in
     """Return the tasks revoked for a claim as a fact; none if what is coming back suffices."""
     if not count:
         return []
-    rows = revoked_rows(preemption_plan, count)
+    rows, leaves = revoked_rows(preemption_plan, count), preemption_plan.runs["leaf"][preemption_plan.picked[:count]]
+    if claim.kind == PRIORITY and (leaves != state.groups.leaf[claim.group]).any():  # rule: mixed
+        claim = claim._replace(kind=FAIR_SHARE)
     return [TasksRevoked(at=now, **state.task_columns(rows), claim=claim_details(state, preemption_plan, claim, last))]
 
 
@@ -400,7 +407,7 @@ def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, las
     if claim.kind in (PRIORITY, IDLE):
         return Claim(job=job, why=WHY[claim.kind], queue=state.tree.names[leaf])
     if claim.kind == FAIR_SHARE:
-        total, used = state.cluster.total, state.queues.used[leaf]
+        total, used = state.cluster.total, preemption_plan.left[leaf]
         r = int((used / np.where(total > 0, total, 1)).argmax())
         of = int(preemption_plan.entitled[leaf] * int(total[r]))
         name, resource = state.tree.names[leaf], state.resources[r]
@@ -413,7 +420,8 @@ def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, las
             break
     _, q, r = min(found)
     has, of = int(state.queues.used[q, r]), int(state.queues.guarantee[q, r])
-    return Claim(job=job, why="guarantee", queue=state.tree.names[q], resource=state.resources[r], has=has, of=of)
+    name, oversized = state.tree.names[q], bool(preemption_plan.wider[0])
+    return Claim(job=job, why="guarantee", queue=name, resource=state.resources[r], has=has, of=of, oversized=oversized)
 
 
 def _put_off(state: State, preemption_plan: PreemptionPlan, left: list[Due], now: float) -> list[Fact]:
@@ -421,7 +429,9 @@ def _put_off(state: State, preemption_plan: PreemptionPlan, left: list[Due], now
     if not left:
         return []
     runs = preemption_plan.runs
-    safe = runs["begun"][runs["protected"]] + state.queues.min_runtime[runs["leaf"][runs["protected"]]]  # rule: min-runtime
+    min_runtime = state.queues.min_runtime[runs["leaf"]]  # rules: min-runtime, once-per-run
+    safe_for = np.maximum(min_runtime * runs["protected"], state.jobs.safe_for[runs["job"]] * runs["recovering"])
+    safe = (runs["begun"] + safe_for)[safe_for > 0]
     waited = now - max(claim.since for claim in left)
     until = now + min(max(RETRY_LEAST_SECONDS, RETRY_PART_OF_WAIT * waited), RETRY_MOST_SECONDS)
     until = min(until, max(now + RETRY_LEAST_SECONDS, float(safe.min(initial=np.inf))))
@@ -432,8 +442,12 @@ def _put_off(state: State, preemption_plan: PreemptionPlan, left: list[Due], now
 
 
 class Measure(NamedTuple):
-    """Number of open claims by class; for PRIORITY, (priority, number), highest first."""
+    """What each plan decreases: first, how many tasks can still be oversized victims, then the open claims of each class.
 
+    For PRIORITY, (priority, number), highest first.
+    """
+
+    oversized: int
     guarantee: int
     fair_share: int
     priority: list[tuple[int, int]]
@@ -441,7 +455,7 @@ class Measure(NamedTuple):
 
 
 def measure(state: State) -> Measure:
-    """Count the open claims (rule: progress)."""
+    """Count the open claims, and the tasks that can still be oversized victims (rule: progress)."""
     v, b = state.order.ready(state, 1), state.groups
     kept = scheduling.kept_for_claims(v)
     guarded = shared = idle = 0
@@ -462,7 +476,17 @@ def measure(state: State) -> Measure:
                 ranked[int(b.priority[group])] = ranked.get(int(b.priority[group]), 0) + count
             elif idle_is_used:
                 idle += count
-    return Measure(guarded, shared, sorted(ranked.items(), reverse=True), idle)
+    return Measure(_may_be_oversized(state), guarded, shared, sorted(ranked.items(), reverse=True), idle)
+
+
+def _may_be_oversized(state: State) -> int:
+    """Count the tasks that can still be oversized victims: those of jobs that never were, and those that ran their time since."""
+    jobs, rows = state.jobs, state.held_rows()
+    fresh = (jobs.id[: jobs.n] != NONE) & (jobs.safe_for[: jobs.n] == 0)
+    runs = rows[state.tasks.status[rows] == RUNNING]
+    mine = state.job_rows_of(runs)
+    over = (jobs.safe_for[mine] > 0) & (state.at - state.tasks.started_at[runs] >= jobs.safe_for[mine])
+    return int((jobs.waiting + jobs.holding)[: jobs.n][fresh].sum() + over.sum())
 
 
 def lower_runs(state: State, leaf: int, priority: int) -> bool:

@@ -32,7 +32,7 @@ from fairlead.scheduler.reports.reservations import Promises, describe_holds
 from fairlead.scheduler.reports.why import SHARE_TOLERANCE, Served, Short, Shortfalls, Started
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
-from fairlead.scheduler.tables import F64, I64, NONE, Bools
+from fairlead.scheduler.tables import APART, F64, I64, NONE, Bools
 
 MOST_SAMPLES = 2000
 """Maximum samples; fewer if many queues make each slow."""
@@ -65,16 +65,10 @@ def _attempts(columns: Attempts) -> list[tuple[int, ...]]:
 class Auditor:
     """Applies facts to a state, and adds up what each queue was entitled to and had.
 
-    Parameters
-    ----------
-    state : State
-        Before the first fact.
-    begin, end : float
-        Seconds as in the facts: the time that is audited.
-    moments : int
-        Number of facts in that time; above MOST_SAMPLES, not every moment is sampled.
-    starved_after : float
-        Seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`.
+    state : before the first fact
+    begin, end : seconds as in the facts: the time that is audited
+    moments : number of facts in that time; above MOST_SAMPLES, not every moment is sampled
+    starved_after : seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`
     """
 
     def __init__(self, state: State, begin: float, end: float, moments: int, starved_after: float = STARVED_AFTER) -> None:
@@ -259,19 +253,11 @@ def audit_history(
 ) -> dict[str, Any]:
     """Audit a history.
 
-    Parameters
-    ----------
-    state : State
-        Before the facts; modified.
-    facts : iterable of Fact
-    begin, end : float
-        Seconds as in the facts.
-    moments : int
-        Number of facts in that time.
-    starved_after : float
-        Seconds.
-    progress : function
-        Called now and then with the number of facts applied.
+    state : before the facts; modified
+    begin, end : seconds as in the facts
+    moments : number of facts in that time
+    starved_after : seconds
+    progress : called now and then with the number of facts applied
 
     Returns
     -------
@@ -287,16 +273,10 @@ def audit_history(
     promises, reservations = auditor.promises.summary(begin, max(begin, end), state.resources)
     found = sums.told([state.display_name(name) for name in state.tree.names], state.resources)
     return found | {
-        "fair": found["fair"] and not revoked["faults"],
-        "revocations": revoked,
-        "since": begin,
-        "until": max(begin, end),
-        "starved_after": starved_after,
-        "every": auditor.every,
-        "error": auditor.error() if auditor.every else 0.0,
-        "promises": promises,
-        "reservations": reservations,
-    }
+        "fair": found["fair"] and not revoked["faults"], "revocations": revoked, "since": begin, "until": max(begin, end),
+        "starved_after": starved_after, "every": auditor.every, "error": auditor.error() if auditor.every else 0.0,
+        "promises": promises, "reservations": reservations,
+    }  # fmt: skip
 
 
 MOST_COMPARED = 500
@@ -349,19 +329,15 @@ def audit_state(state: State, now: float) -> FairnessInfo:
         running = int(state.queues.tasks[q])
         queues.append(
             {
-                "name": state.display_name(state.tree.names[q]),
-                "dominant_share": share,
-                "dominant_resource": state.resources[column] if column >= 0 else None,
-                "entitled": entitled,
+                "name": state.display_name(state.tree.names[q]), "dominant_share": share,
+                "dominant_resource": state.resources[column] if column >= 0 else None, "entitled": entitled,
                 "status": "below" if below else "fair",
                 "why": _why(state, int(q), result, free, never) if below or running < tasks[q] or never_of[q] else "no demand",
-                "running": running,
-                "waiting": int(tasks[q]) - running,
-                "turn": in_turn.get(int(q)),
+                "running": running, "waiting": int(tasks[q]) - running, "turn": in_turn.get(int(q)),
                 "waits_since": turns[int(q)][0] if int(q) in turns else None,
                 "passed_over_for": turns[int(q)][1] if int(q) in turns else [],
             }
-        )
+        )  # fmt: skip
     plain = [f.to_dict() for f in findings]
     fair = all(f["holds"] is not False for f in plain) and all(q["status"] == "fair" for q in queues)
     return {
@@ -461,11 +437,12 @@ def _why(state: State, q: int, result: Cycle, free: I64, never: Bools) -> str:
     full = mine[stops == NO_NODE]
     for b in full[np.argsort(result.stop_order[full])]:
         demand, count = state.shapes.demand[groups.shape_row[b]], max(1, int(groups.gang[b]))
+        apart = bool(state.shapes.fit[groups.shape_row[b]] == APART)
         allowed = state.cluster.masks[state.shapes.mask[groups.shape_row[b]], : nodes.n]
         allowed = allowed & nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]
-        if tasks_that_fit(nodes.free[: nodes.n][allowed], demand) >= count:
+        if tasks_that_fit(nodes.free[: nodes.n][allowed], demand, apart) >= count:
             return "reservations"
-        if tasks_that_fit((nodes.free[: nodes.n] + offered_of(state.offers, nodes.n))[allowed], demand) >= count:
+        if tasks_that_fit((nodes.free[: nodes.n] + offered_of(state.offers, nodes.n))[allowed], demand, apart) >= count:
             return "offers"
         if (free // count >= demand)[demand > 0].all():
             return "fragmentation"

@@ -11,18 +11,11 @@ import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.preemption.claims import (
-    Due,
-    asking_queues,
-    claim_details,
-    lower_runs,
-    next_claim_may_start,
-    preemption_plan_of,
-)
+from fairlead.scheduler.preemption import claims
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CLAIM
-from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, IDLE, NONE, PRIORITY, WHY
+from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, IDLE, NONE, PRIORITY
 
 DUE, KEPT, DEFERRED, _ = CLAIM.statuses
 
@@ -40,7 +33,7 @@ def safety(state: State, row: int) -> dict[str, Any]:
         return {"beyond": {}, "safety": "its queue is never preempted for others"}
     demand = state.shapes.demand[state.jobs.shape_row[row]]
     path = up_to_root(queues, leaf)[:-1]
-    v, preemption_plan, beyond = state.view(), preemption_plan_of(state, 0.0), np.zeros_like(demand)
+    v, preemption_plan, beyond = state.view(), claims.preemption_plan_of(state, 0.0), np.zeros_like(demand)
     mine = scheduling.releasable(v, preemption_plan, leaf, row, beyond)
     beyond *= demand > 0
     if not mine:
@@ -73,11 +66,11 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
         served = int(scheduling.served_tasks(v, group))
         return {"claim": f"tasks were preempted to make room for {served} of its tasks; they are stopping"}
     kind = _kind_of(state, group)
-    if kind is None or not next_claim_may_start(state, group):
+    if kind is None or not claims.next_claim_may_start(state, group):
         return {}
     leaf, seconds = int(state.jobs.queue[row]), 0.0
     if kind == GUARANTEE:
-        first, _ = asking_queues(state, preemption_plan_of(state, now), Due(kind, now, group))
+        first, _ = claims.asking_queues(state, claims.preemption_plan_of(state, now), claims.Due(kind, now, group))
         seconds = scheduling.guarantee_timeout(v, leaf, first)
     elif kind == FAIR_SHARE:
         seconds = float(state.queues.share_timeout[leaf])
@@ -108,20 +101,20 @@ def _kind_of(state: State, group: int) -> int | None:
         return GUARANTEE
     if queues.share_timeout[leaf] < inf and queues.short_since[leaf] < inf and _is_within_share(state, group):
         return FAIR_SHARE
-    if queues.priority_revokes[leaf] and lower_runs(state, leaf, int(state.groups.priority[group])):
+    if queues.priority_revokes[leaf] and claims.lower_runs(state, leaf, int(state.groups.priority[group])):
         return PRIORITY
     return IDLE if scheduling.idle_is_used(v, v.used) else None
 
 
 def _is_within_share(state: State, group: int) -> bool:
     """True if a group's next leaves its queue within its fair share (rule: within-own)."""
-    return asking_queues(state, preemption_plan_of(state, 0.0), Due(FAIR_SHARE, 0.0, group))[0] != NONE
+    return claims.asking_queues(state, claims.preemption_plan_of(state, 0.0), claims.Due(FAIR_SHARE, 0.0, group))[0] != NONE
 
 
 def _short_of(state: State, group: int, kind: int) -> str:
     """Return how far the queue of a claim is below its guarantee or fair share."""
-    claim, preemption_plan = Due(kind, 0.0, group), preemption_plan_of(state, 0.0)
-    found = claim_details(state, preemption_plan, claim, asking_queues(state, preemption_plan, claim)[1])
+    claim, preemption_plan = claims.Due(kind, 0.0, group), claims.preemption_plan_of(state, 0.0)
+    found = claims.claim_details(state, preemption_plan, claim, claims.asking_queues(state, preemption_plan, claim)[1])
     has, of = round_quantity(found.resource, found.has), format_quantity(found.resource, found.of)
     what = f"{of} guaranteed {found.resource}" if kind == GUARANTEE else f"fair share of {of} {found.resource}"
     return f"queue {state.display_name(found.queue)} has {has} of its {what}"
@@ -129,9 +122,10 @@ def _short_of(state: State, group: int, kind: int) -> str:
 
 def _prevented(state: State, group: int, kind: int, now: float) -> str:
     """Return why no victims make room for a claim: how many other tasks are not eligible, by reason."""
-    v, preemption_plan = state.view(), preemption_plan_of(state, now)
-    first, last = asking_queues(state, preemption_plan, Due(kind, now, group))
+    v, preemption_plan = state.view(), claims.preemption_plan_of(state, now)
+    first, last = claims.asking_queues(state, preemption_plan, claims.Due(kind, now, group))
     scheduling.find_eligible(v, preemption_plan, group, kind, first, last)
+    preemption_plan.wider[0] = kind == GUARANTEE
     own, demand = int(state.groups.leaf[group]), state.shapes.demand[state.groups.shape_row[group]]
     found: Counter[str] = Counter()
     for k, run in enumerate(preemption_plan.runs):
@@ -144,6 +138,8 @@ def _prevented(state: State, group: int, kind: int, now: float) -> str:
             found["in queues that are not revocable"] += 1  # rule: revocable
         elif run["protected"]:
             found[f"started less than {state.queues.min_runtime[q]:g} s ago"] += 1  # rule: min-runtime
+        elif run["recovering"]:
+            found["preempted before, and not run for their usual time since"] += 1  # rule: once-per-run
         elif kind == PRIORITY and state.jobs.priority[run["job"]] >= state.groups.priority[group]:
             found["of the same or a higher priority"] += 1  # rule: lower-priority
         elif kind == PRIORITY:
@@ -157,6 +153,3 @@ def _prevented(state: State, group: int, kind: int, now: float) -> str:
         return "no other task uses what it needs"
     counts = ", ".join(f"{why} ({count} task{'s' * (count > 1)})" for why, count in found.most_common())
     return f"other tasks: {counts}"
-
-
-__all__ = ["WHY", "claim", "safety"]

@@ -14,7 +14,7 @@ from fairlead.model.specs import path_to_root, written
 from fairlead.outcomes import Outcome
 from fairlead.plain_text import listed
 from fairlead.policies.drf import dominant_share
-from fairlead.scheduler.admission import closed_nodes, job_row, no_such_node
+from fairlead.scheduler.admission import closed_nodes, job_row, no_such_node, unmet_dependency
 from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.feasibility import Bound, blocked_forever_by, never_starting_groups, over_bound
@@ -27,7 +27,7 @@ from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for
 from fairlead.scheduler.reports.claims import claim, safety
 from fairlead.scheduler.reports.reservations import RESERVED, holds_by_job
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import NONE, vector
+from fairlead.scheduler.tables import APART, NONE, vector
 
 LEAST_SHARE_SHOWN = 0.001
 """Shares of past use below this are not shown, unless a policy goes by history alone."""
@@ -45,7 +45,8 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``reason`` : one of ``over``, ``running``, ``held``, ``dependency``, ``at most``, ``gang is stopping``, ``turn``,
+        ``reason`` : one of ``over``, ``running``, ``held``, ``begin``, ``dependency``, ``singleton``, ``delayed``,
+        ``at most``, ``gang is stopping``, ``turn``,
         ``limit``, ``max tasks``, ``max jobs``, ``constraint``, ``too large``, ``withheld``, ``no room``, ``gang does not fit``,
         ``behind``, ``about to start``
         ``text`` : the reason as text
@@ -65,11 +66,10 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
         return {**_answer(job, "running", "all its tasks run"), **safety(state, row)}
     if jobs.held[row]:
         return _answer(job, "held", f"it is held: `fairlead release {job}` releases it")
-    if job in state.dependencies.waits_for:
-        words = {"success": "to succeed", "failure": "to fail", "end": "to end"}
-        others = [after for after in state.index.specs[job].after if after.job in state.dependencies.waits_for[job]]
-        text = "it comes after " + " and ".join(f"job {a.job}, which has {words[a.how]} first" for a in others)
-        return _answer(job, "dependency", text, after=[a.job for a in others])
+    if state.dependencies.waits(job, state.index.specs[job]):
+        return _before_it(state, job)
+    if jobs.waiting[row] == jobs.delayed[row]:
+        return _delayed(state, row)
     if waits_for_cap(state, job):
         return _over_job_cap(state, job)
     group = int(jobs.group[row])
@@ -81,6 +81,35 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
         text = "one task of the gang was lost: it starts again when the others have stopped"
         return _answer(job, "gang is stopping", text)
     return {**_waiting(state, row, group, run_cycle(state)), **claim(state, row, now)}
+
+
+def _before_it(state: State, job: int) -> dict[str, Any]:
+    """Explain what must happen before a job may start: a time, or the end of other jobs."""
+    waits, spec = state.dependencies, state.index.specs[job]
+    others = [after for after in spec.after if after.job in waits.waits_for.get(job, ())]
+    behind = waits.behind(job, spec)
+    words = {"success": "to succeed", "failure": "to fail", "end": "to end", "start": "to start"}
+    texts = [f"job {a.job}, which has {words[a.how]} first" for a in others if a.how in words]
+    texts += [f"job {number} of the same name, as a singleton" for number in behind if number not in waits.waits_for.get(job, ())]
+    found = [f"it comes after {' and '.join(texts)}"] if texts else []
+    more = {"begins_at": waits.begins[job]} if job in waits.begins else {}
+    if more:
+        found.append(
+            "its time to begin has not come" if spec.begin == more["begins_at"] else "it failed, and waits to start again"
+        )
+    reason = "begin" if not texts else "dependency" if others else "singleton"
+    return _answer(job, reason, "; ".join(found), after=behind, **more)
+
+
+def _delayed(state: State, row: int) -> dict[str, Any]:
+    """Explain what the waiting tasks of a job wait for, if none of them may start."""
+    job = int(state.jobs.id[row])
+    times = [at for at, number, place in state.dependencies.timers if number == job and place != NONE]
+    if times:
+        return _answer(job, "delayed", "its failed tasks wait to start again", begins_at=min(times))
+    others = [after.job for after in state.index.specs[job].after if after.how == "index"]
+    text = f"each of its tasks waits for the success of the task of the same index of job {others[0]}"
+    return _answer(job, "dependency", text, after=others)
 
 
 def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any]:
@@ -114,7 +143,7 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
     reserved = _reserved(state, row)
     if reserved is not None:
         where = listed(reserved["nodes"])
-        found["text"] += f"; room on {where} is reserved for it, and its queue is charged for that room"
+        found["text"] += f"; room on {where} is reserved for it"
         return {**found, "ahead": ahead, "ahead_in_queue": before, "reserved": reserved}
     if found["reason"] == "no room" and before:
         other = job_row(state, before[0])
@@ -135,16 +164,9 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
 def _ended(state: State, job: int, row: int) -> dict[str, Any]:
     """Return how a job ended; for one cancelled because of a dependency, which one."""
     jobs = state.jobs
-    after = state.index.specs[job].after if jobs.cancelled[row] == jobs.tasks[row] else []
-    rows = state.job_rows(np.array([each.job for each in after], np.int64))
-    for each, other in zip(after, rows.tolist(), strict=True):
-        ended = other != NONE and not np.isnan(jobs.finished_at[other])
-        success = ended and not jobs.failed[other] and not jobs.cancelled[other]
-        if ended and each.how == ("failure" if success else "success"):
-            was = "succeeded" if success else "failed" if jobs.failed[other] else "was cancelled"
-            words = {"success": "to succeed", "failure": "to fail"}[each.how]
-            text = f"it was cancelled: it came after job {each.job}, which had {words}, and {was}"
-            return _answer(job, "over", text, after=[each.job])
+    unmet = unmet_dependency(state, state.index.specs[job]) if jobs.cancelled[row] == jobs.tasks[row] else None
+    if unmet is not None:
+        return _answer(job, "over", f"it was cancelled: it came after job {unmet[0]}, {unmet[1]}", after=[unmet[0]])
     first = int(jobs.first[row])
     end = int(state.tasks.outcome[first]), int(state.tasks.code[first])
     if state.index.specs[job].work.ray and end == (Outcome.SIGNALLED, SIGALRM):
@@ -153,7 +175,8 @@ def _ended(state: State, job: int, row: int) -> dict[str, Any]:
             "docs/ray.md says how Ray's libraries ask inside"
         )
         return _answer(job, "over", text)
-    return _answer(job, "over", "it has ended")
+    idle = f"it ended because nobody used it for {state.index.specs[job].work.idle:g} s: no connection, and no CPU or GPU use"
+    return _answer(job, "over", idle if end[0] == Outcome.UNUSED else "it has ended")
 
 
 def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
@@ -328,16 +351,17 @@ def _lacking(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     if not large.any():
         return _answer(job, "too large", f"no node is large enough, even empty: {name}, the closest, lacks {lacks}", **more)
     if jobs.gang[row] and jobs.waiting[row] > 1:
-        most = tasks_that_fit(nodes.capacity[:n][large], demand)
+        apart = bool(state.shapes.fit[shape] == APART)
+        where = ", each on a node of its own" if apart else ""
+        most = tasks_that_fit(nodes.capacity[:n][large], demand, apart)
         if most < jobs.waiting[row]:
-            text = f"{NEVER}a gang of {jobs.waiting[row]}, and all nodes, even empty, hold at most {most} of its tasks"
+            text = f"{NEVER}a gang of {jobs.waiting[row]}{where}, and all nodes, even empty, hold at most {most} of its tasks"
             return _answer(job, "too large", text, fits=most, needed=int(jobs.waiting[row]))
-        fits = tasks_that_fit((free - kept)[large], demand)
-        text = f"a gang of {jobs.waiting[row]} needs room for all its tasks at once: there is room for {fits}"
-        where = np.flatnonzero(large & (kept > 0).any(axis=1))
-        owners, who = _owners(state, row, where)
+        fits = tasks_that_fit((free - kept)[large], demand, apart)
+        text = f"a gang of {jobs.waiting[row]} needs room for all its tasks at once{where}: there is room for {fits}"
+        owners, who = _owners(state, row, np.flatnonzero(large & (kept > 0).any(axis=1)))
         text += f", not counting what is held for {who}" if owners else ""
-        text += _in_offers(state, free - kept, demand, large, int(jobs.waiting[row]))
+        text += _in_offers(state, free - kept, demand, large, int(jobs.waiting[row]), apart)
         return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
     owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
@@ -354,7 +378,7 @@ def _lacking(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     return _answer(job, "no room", text, **more, kept=owners)
 
 
-def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.ndarray, count: int = 1) -> str:
+def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.ndarray, count: int = 1, apart: bool = False) -> str:
     """Return a note if `count` tasks would fit on large enough nodes together with what is offered to frameworks.
 
     It names one node for a task, all that would help for a gang.
@@ -363,7 +387,7 @@ def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.nda
     offered = offered_of(offers, state.nodes.n)
     room = free + offered
     would = large & offered.any(axis=1) & (room >= demand).all(axis=1)
-    if not would.any() or tasks_that_fit(room[large], demand) < count:
+    if not would.any() or tasks_that_fit(room[large], demand, apart) < count:
         return ""
     nodes = np.flatnonzero(would)[: None if count > 1 else 1]
     whose = {state.tree.names[leaf] for leaf in offers.leaf[:n][np.isin(offers.node[:n], nodes)].tolist()}
@@ -386,8 +410,8 @@ def _kept_from(state: State, group: int) -> np.ndarray:
     n, holds, v = state.nodes.n, state.holds, state.view()
     kept = state.nodes.held[:n].copy()
     for h in np.flatnonzero(holds.group[: holds.n] == group).tolist():
-        node, rank = int(holds.node[h]), int(holds.rank[h])
-        kept[node] = [scheduling.kept(v, node, r, inf, rank) for r in range(len(state.resources))]
+        node = int(holds.node[h])
+        kept[node] = [scheduling.kept(v, node, r, inf, h, NONE) for r in range(len(state.resources))]
     return kept
 
 

@@ -7,7 +7,7 @@ from signal import SIGXFSZ, Signals
 
 import numpy as np
 
-from fairlead.model.api_types import CardInfo, JobInfo, JobPage, NodeInfo, QueueInfo, RevokedInfo, TaskInfo, TaskPage, TaskStatus
+from fairlead.model.api_types import CardInfo, JobInfo, NodeInfo, QueueInfo, RevokedInfo, TaskInfo, TaskPage, TaskStatus
 from fairlead.model.cards import cards_of
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.ranges import ranges_of, written_ranges
@@ -51,7 +51,7 @@ class Selection:
     since: float = -inf
     where: Callable[[Job], bool] = lambda job: True
 
-    def rows(self, state: State, before: int | None = None) -> np.ndarray:
+    def rows(self, state: State, before: float | None = None) -> np.ndarray:
         """Return the rows of jobs with numbers below `before` that :meth:`has` may select, newest first."""
         jobs, n = state.jobs, state.jobs.n
         chosen = (jobs.id[:n] != NONE) & (jobs.submitted_at[:n] >= self.since)
@@ -74,14 +74,9 @@ class Listing:
 
     Long commands are cut, and the listing ends early if its texts are large.
 
-    Attributes
-    ----------
-    found : list of JobInfo
-        Jobs found so far.
-    next : int or None
-        The `before` of the next page; None if there is none, or the listing is not complete.
-    is_over : bool
-        True if the listing is complete.
+    found : jobs found so far
+    next : the `before` of the next page; None if there is none, or the listing is not complete
+    is_over : True if the listing is complete
     """
 
     def __init__(self, selection: Selection, before: int | None = None, limit: int = 100) -> None:
@@ -104,13 +99,6 @@ class Listing:
                 self._size += _size_of_texts(self.found[-1])
             self._before = number
         self.is_over = most is None or len(rows) <= most
-
-
-def list_jobs(state: State, selection: Selection | None = None, before: int | None = None, limit: int = 100) -> JobPage:
-    """Return a complete :class:`Listing`; by default of all jobs."""
-    listing = Listing(selection or Selection(), before, limit)
-    listing.read(state)
-    return {"jobs": listing.found, "next": listing.next}
 
 
 def describe_tasks(
@@ -151,32 +139,30 @@ def describe_task(state: State, begin: int, work: Work, index: int, expected: fl
     placed = PLACED <= status <= REVOKING
     over = status in (SUCCEEDED, FAILED, CANCELLED) and tasks.attempt[t] > 0
     return {
-        "index": index,
-        "known_as": work.known_as(index),
-        "status": STATUS_NAMES[status],
-        "attempt": int(tasks.attempt[t]),
+        "index": index, "known_as": work.known_as(index), "status": STATUS_NAMES[status], "attempt": int(tasks.attempt[t]),
         "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,
         "cards": cards_of(tasks.cards[t].tolist()) if placed or over else [],
         "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,
         "reason": _reason(Outcome(int(tasks.outcome[t])), int(tasks.code[t])) if over else None,
-        "cpu_seconds": _known(tasks.cpu[t], 3),
-        "peak_memory": _whole(tasks.peak[t]),
-        "started_at": _time(tasks.started_at[t]),
-        "finished_at": _time(tasks.finished_at[t]),
+        "cpu_seconds": _known(tasks.cpu[t], 3), "peak_memory": _whole(tasks.peak[t]),
+        "started_at": _time(tasks.started_at[t]), "finished_at": _time(tasks.finished_at[t]),
         "checkpointed_at": _time(tasks.kept_at[t]) if placed and tasks.kept_at[t] >= tasks.started_at[t] else None,
-        "expected_end": _time(expected),
-        "cautious_end": _time(cautious),
-    }
+        "expected_end": _time(expected), "cautious_end": _time(cautious),
+    }  # fmt: skip
 
 
 def _reason(outcome: Outcome, code: int) -> str:
     if outcome == Outcome.SIGNALLED and code == SIGXFSZ:
         return "output limit"
+    if outcome == Outcome.UNUSED:
+        return "idle"
     return outcome.name.lower().replace("_", " ")
 
 
 def exit_status(outcome: int, code: int) -> int:
-    """Return a shell's exit status: 128 + signal, 126 or 127 for what could not be run, 124 for the time limit."""
+    """Return a shell's exit status: 128 + signal, 126 or 127 for what could not be run, 124 for the time limit, 1 if lost."""
+    if outcome == Outcome.LOST:
+        return 1
     if outcome == Outcome.TIME_LIMIT:
         return 124
     if outcome == Outcome.NOT_STARTED:
@@ -299,7 +285,7 @@ def _card(state: State, card: int, task: tuple[int, int] | None, drained: bool) 
     if task is not None:
         spec = state.index.specs[task[0]]
         found |= {
-            "status": "draining" if drained else "used", "job": task[0], "task": task[1],
+            "status": "draining" if drained else "used", "job": task[0], "task": spec.work.known_as(task[1]),
             "queue": state.display_name(spec.queue), "user": spec.user,
         }  # fmt: skip
     return found
@@ -320,7 +306,8 @@ def _beginning(work: Work, most: int | None) -> list[str]:
 
 
 def _size_of_texts(job: JobInfo) -> int:
-    labels = (len(word) for name, values in job["on"].items() for word in (name, *values))
+    given = (*job["on"].items(), *job["prefer"].items())
+    labels = (len(word) for name, values in given for word in (name, *values))
     return sum(map(len, job["argv"])) + len(job["cwd"]) + len(job["name"]) + sum(labels) + 32 * len(job["after"])
 
 
@@ -330,42 +317,24 @@ def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
     count, waiting, holding = int(jobs.tasks[row]), int(jobs.waiting[row]), int(jobs.holding[row])
     failed, cancelled = int(jobs.failed[row]), int(jobs.cancelled[row])
     own = slice(int(jobs.first[row]), int(jobs.first[row]) + count)
+    made = state.calls.get(int(jobs.id[row]))
     return {
-        "id": int(jobs.id[row]),
-        "name": spec.name,
-        "group": spec.group,
-        "queue": state.display_name(spec.queue),
-        "user": spec.user,
-        "status": state.job_status(row),
-        "tasks": count,
+        "id": int(jobs.id[row]), "name": spec.name, "group": spec.group, "queue": state.display_name(spec.queue),
+        "user": spec.user, "status": state.job_status(row), "tasks": count,
         "indices": written_ranges(spec.work.array or ranges_of(spec.work.indices[:MOST_RANGES]), MOST_RANGES),
-        "waiting": waiting,
-        "running": holding,
-        "succeeded": count - waiting - holding - failed - cancelled,
-        "failed": failed,
-        "cancelled": cancelled,
-        "demand": spec.demand,
-        "on": spec.on,
-        "priority": spec.priority,
-        "gang": spec.gang,
-        "retries": spec.retries,
-        "time_limit": spec.time_limit,
-        "at_most": spec.at_most,
-        "exit_done": spec.exit_done,
-        "grace": spec.grace,
-        "signal": Signals(spec.signal).name,
-        "revocable": spec.revocable,
-        "fit": spec.fit,
-        "ray": spec.work.ray,
-        "revoked": _revoked(state, int(jobs.id[row])),
+        "waiting": waiting, "running": holding, "succeeded": count - waiting - holding - failed - cancelled,
+        "failed": failed, "cancelled": cancelled, "demand": spec.demand, "on": spec.on, "prefer": spec.prefer,
+        "priority": spec.priority, "gang": spec.gang, "retries": spec.retries, "retry_delay": spec.retry_delay,
+        "time_limit": spec.time_limit, "at_most": spec.at_most, "exit_done": spec.exit_done, "grace": spec.grace,
+        "signal": Signals(spec.signal).name, "revocable": spec.revocable, "fit": spec.fit, "ray": spec.work.ray,
+        "revoked": _revoked(state, int(jobs.id[row])), "begin": spec.begin, "singleton": spec.singleton,
         "after": [{"job": after.job, "how": after.how} for after in spec.after],
         "cpu_seconds": _known(state.tasks.cpu[own].sum(dtype=np.float64), 3),
-        "peak_memory": _whole(state.tasks.peak[own].max()),
-        "argv": _beginning(spec.work, longest_command),
-        "cwd": spec.work.readable(spec.work.cwd),
-        "submitted_at": float(jobs.submitted_at[row]),
+        "peak_memory": _whole(float(state.tasks.peak[own].max())), "calls": made[0] if made is not None else None,
+        "call_seconds": made[1] / 1000 if made is not None else None, "argv": _beginning(spec.work, longest_command),
+        "cwd": spec.work.readable(spec.work.cwd), "submitted_at": float(jobs.submitted_at[row]),
         "finished_at": _time(jobs.finished_at[row]),
-    }
+    }  # fmt: skip
 
 
 def _revoked(state: State, job: int) -> RevokedInfo | None:

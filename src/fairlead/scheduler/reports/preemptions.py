@@ -21,10 +21,10 @@ from fairlead.scheduler.preemption.claims import (
     next_claim_may_start,
     preemption_plan_of,
 )
-from fairlead.scheduler.queue_tree import up_to_root
+from fairlead.scheduler.queue_tree import beside, up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
-from fairlead.scheduler.tables import GUARANTEE, I64, NONE, RESERVATION
+from fairlead.scheduler.tables import APART, GUARANTEE, I64, NONE, PRIORITY, RESERVATION, WHY
 
 UNSERVED_SECONDS, UNSERVED_MOMENTS = 10.0, 5
 """A claim is reported as unserved if it could start for this long, and at this many moments.
@@ -42,7 +42,7 @@ class RevocationCheck:
 
     def __init__(self) -> None:
         self._revoked: TasksRevoked | None = None
-        self._measure = Measure(0, 0, [], 0)
+        self._measure = Measure(0, 0, 0, [], 0)
         self._waits: dict[int, tuple[float, int]] = {}
         self._waited: list[int] = []
         self._served: set[int] = set()
@@ -107,8 +107,8 @@ def startable_claims(state: State) -> list[int]:
         gang, demand = state.groups.gang[group], state.shapes.demand[state.groups.shape_row[group]]
         mine, there = np.flatnonzero(h.group[: h.n] == group).tolist(), []
         for k in mine:
-            n, rank = int(h.node[k]), int(h.rank[k])
-            kept = [scheduling.kept(v, n, r, np.inf, rank) for r in range(len(demand))]
+            n = int(h.node[k])
+            kept = [scheduling.kept(v, n, r, np.inf, k, NONE) for r in range(len(demand))]
             wanted = (h.tasks[k] if gang else 1) * demand
             there.append(bool((wanted <= state.nodes.free[n] - kept)[demand > 0].all()))
         if all(there) if gang else any(there):
@@ -122,7 +122,7 @@ def _must(holds: object, otherwise: str) -> None:
 
 
 def _left(state: State) -> tuple[I64, I64, I64]:
-    """Return what will be free on nodes beside holds for claims, and used by queues, once stopping tasks have ended.
+    """Return what will be free beside holds for claims and for who is no victim, and used by queues, once nobody is stopping.
 
     Third, the part of the stopping tasks' use that is of revocable jobs.
     """
@@ -138,9 +138,10 @@ def _left(state: State) -> tuple[I64, I64, I64]:
         np.subtract.at(used, q[q != NONE], demand[q != NONE])
         np.add.at(spare, q[q != NONE], revocable[q != NONE])
         q = np.where(q != NONE, state.queues.parent[q], NONE)
-    h = state.holds
-    claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
-    np.subtract.at(room, h.node[claims], h.amount[claims])
+    h, heads = state.holds, state.groups.head[state.holds.group[: state.holds.n]]
+    safe = (heads != NONE) & (state.jobs.safe_for[heads] > 0)
+    kept = np.flatnonzero((h.kind[: h.n] != RESERVATION) | safe)
+    np.subtract.at(room, h.node[kept], h.amount[kept])
     return room, used, spare
 
 
@@ -165,7 +166,7 @@ def _check_guarantees(state: State, fact: TasksRevoked) -> None:
             before = used[q] + state.queues.claimed[q]
             least, has = np.minimum(least, before), before - amounts + gains
         bound = (amounts > 0) & (state.queues.guarantee[q] > 0)
-        kept = q == 0 or (has >= least)[bound].all()
+        kept = q == 0 or fact.claim.oversized or (has >= least)[bound].all()
         _must(kept, f"queue {state.tree.names[q]!r} is a victim below its guarantee for job {fact.claim.job}")
 
 
@@ -234,6 +235,7 @@ def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: s
 
 def _check_enough(state: State, revoked: TasksRevoked, claimed: NodesClaimed) -> None:
     """Check `enough` and `none-spared`, after both facts were applied."""
+    assert revoked.claim is not None
     row = state.job_row(claimed.id)
     group = int(state.jobs.group[row])
     demand = state.shapes.demand[state.jobs.shape_row[row]]
@@ -252,6 +254,8 @@ def _check_enough(state: State, revoked: TasksRevoked, claimed: NodesClaimed) ->
         without = room.copy()
         np.subtract.at(without, state.tasks.node[mine], needs)
         job = int(jobs[alike == unit][0])
+        if claimed.why == WHY[PRIORITY] != revoked.claim.why and state.jobs.queue[job] == state.jobs.queue[row]:
+            continue  # rule: mixed; it brings the claim within its share
         back, bound = used.copy(), used - state.queues.spare[: state.queues.n] + spare_ends
         for q in up_to_root(state.queues, int(state.jobs.queue[job])):
             back[q] += needs.sum(axis=0)
@@ -262,7 +266,7 @@ def _check_enough(state: State, revoked: TasksRevoked, claimed: NodesClaimed) ->
 
 
 def _check_no_counter_claim(state: State, revoked: TasksRevoked) -> None:
-    """Check `no-counter-claim`, after both facts were applied."""
+    """Check `no-counter-claim`, after both facts were applied; and `oversized`, for which no timeout matters."""
     assert revoked.claim is not None
     _, used, _ = _left(state)
     has = used + state.queues.claimed[: state.queues.n]
@@ -272,7 +276,7 @@ def _check_no_counter_claim(state: State, revoked: TasksRevoked) -> None:
         demand = state.shapes.demand[state.jobs.shape_row[row]]
         has_claims = not state.jobs.revocable[row]
         for q in up_to_root(state.queues, leaf)[:-1] if has_claims else []:
-            if not within and state.queues.guarantee_timeout[q] == np.inf:
+            if not (within or revoked.claim.oversized) and state.queues.guarantee_timeout[q] == np.inf:
                 break
             named = (demand > 0) & (state.queues.guarantee[q] > 0)
             if (has[q] + count * demand > state.queues.guarantee[q])[named].any():
@@ -287,7 +291,7 @@ def _hosts(state: State, group: int, room: I64) -> int:
     shape, nodes, n = state.groups.shape_row[group], state.nodes, state.nodes.n
     demand = state.shapes.demand[shape]
     takes = nodes.up[:n] & ~nodes.draining[:n] & state.cluster.masks[state.shapes.mask[shape], :n]
-    return tasks_that_fit(room[takes], demand)
+    return tasks_that_fit(room[takes], demand, bool(state.shapes.fit[shape] == APART))
 
 
 def _within_limits(state: State, group: int, used: I64, bound: I64) -> bool:
@@ -295,26 +299,20 @@ def _within_limits(state: State, group: int, used: I64, bound: I64) -> bool:
 
     `used` is what queues use without claims; `bound` is that without revocable jobs.
     """
-    h, demand = state.holds, state.shapes.demand[state.groups.shape_row[group]]
-    claims, leaf = np.flatnonzero(h.kind[: h.n] != RESERVATION), int(state.groups.leaf[group])
-    for q in up_to_root(state.queues, leaf):
-        mine = [k for k in claims.tolist() if q in up_to_root(state.queues, int(state.groups.leaf[h.group[k]]))]
-        total = bound[q] + h.amount[mine].sum(axis=0)
-        if (total > state.queues.limit[q])[demand > 0].any():
-            return False
+    demand, leaf = state.shapes.demand[state.groups.shape_row[group]], int(state.groups.leaf[group])
+    claimed, limit = state.queues.claimed[: len(used)], state.queues.limit[: len(used)]
+    if (bound + claimed > limit)[up_to_root(state.queues, leaf)][:, demand > 0].any():
+        return False
     if not state.queues.has_nonlendable[0]:
         return True
-    free = state.cluster.total - used[0] - h.amount[claims].sum(axis=0) - _nonlendable_for(state, leaf, used)
-    return bool((free >= 0)[demand > 0].all())
+    has, need = used + claimed, demand * max(1, int(state.groups.gang[group]))
+    return not any(_exceeds_lent(state, leaf, int(r), has, int(need[r])) for r in np.flatnonzero(demand))
 
 
-def _nonlendable_for(state: State, leaf: int, used: I64) -> I64:
-    """Return what others do not lend to a leaf, given what each uses."""
-    queues, path = state.queues, up_to_root(state.queues, leaf)
-    below, amount = np.zeros_like(used), np.zeros(len(state.resources), np.int64)
-    for q in range(queues.n - 1, 0, -1):
-        idle = np.maximum(below[q], queues.nonlendable[q] - used[q] - queues.claimed[q])
-        if q not in path:
-            below[queues.parent[q]] += idle
-            amount += idle * (int(queues.parent[q]) in path)
-    return amount
+def _exceeds_lent(state: State, leaf: int, r: int, has: I64, need: int) -> bool:
+    """True if the last `need` of a resource that a leaf got is not lent to it, given what each queue has."""
+    queues, total, parent = state.queues, int(state.cluster.total[r]), state.queues.parent[: len(has)]
+    withheld = beside(np.maximum(0, queues.nonlendable[: len(has), r] - has[:, r]), parent)
+    lent = total - int(has[0, r]) + need - int(withheld[leaf])
+    fits_never = lent >= 0 and queues.claimed[0, r] <= need > total - int(queues.never_lent[leaf, r])
+    return need > lent and not fits_never

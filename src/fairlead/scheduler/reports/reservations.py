@@ -11,7 +11,6 @@ import numpy as np
 
 from fairlead.model.api_types import PromisesInfo, ReservationInfo, ReservationOverTime
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced
-from fairlead.scheduler.kernel.constants import FIXED_AFTER_SLIPS
 from fairlead.scheduler.reports.claims import KEPT
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import RESERVATION as RESERVATION_LIFECYCLE
@@ -19,6 +18,7 @@ from fairlead.scheduler.tables import F64, I64, RESERVATION, WHY
 
 RESERVED = "reservation"
 """Why resources are held that are not for a claim."""
+PLANNED, _ = RESERVATION_LIFECYCLE.statuses
 
 
 class JobHolds(NamedTuple):
@@ -54,7 +54,7 @@ def holds_by_job(state: State, now: float) -> list[JobHolds]:
     for group, members in groupby(range(holds.n), key=lambda h: int(holds.group[h])):  # its rows are adjacent
         rows = list(members)
         first, kind = rows[0], int(holds.kind[rows[0]])
-        made = float(holds.made[first] or holds.since[first])  # 0 in old snapshots
+        made = float(holds.made[first])
         found.append(
             JobHolds(
                 int(holds.job[first]), group, int(state.groups.leaf[group]), RESERVED if kind == RESERVATION else WHY[kind],
@@ -81,43 +81,29 @@ def idled_by_queue(state: State, now: float) -> F64:
     return found
 
 
-def _status(kept: JobHolds) -> str:
-    """Return the status of a reservation, or of a claim that resources are held for, as its lifecycle names it."""
-    if kept.why != RESERVED:
-        return KEPT
-    return RESERVATION_LIFECYCLE.statuses[kept.slips >= FIXED_AFTER_SLIPS]
-
-
 def describe_holds(state: State, now: float) -> list[ReservationInfo]:
     """Return all that is held, for people and programs."""
     return [
         {
-            "job": kept.job,
-            "queue": state.display_name(state.tree.names[kept.leaf]),
-            "why": kept.why,
-            "made": kept.made,
-            "start": kept.start,
-            "slips": kept.slips,
-            "status": _status(kept),
-            "nodes": len(kept.nodes),
-            "tasks": sum(kept.tasks),
-            "idle": state.quantities(kept.idle),
-            "idled": hours(state, kept.idled),
+            "job": kept.job, "queue": state.display_name(state.tree.names[kept.leaf]), "why": kept.why, "made": kept.made,
+            "start": kept.start, "slips": kept.slips, "status": PLANNED if kept.why == RESERVED else KEPT,
+            "nodes": len(kept.nodes), "tasks": sum(kept.tasks), "idle": state.quantities(kept.idle),
+            "idled": hours(state.resources, kept.idled),
         }
         for kept in holds_by_job(state, now)
-    ]
+    ]  # fmt: skip
 
 
 def idled_queues(state: State, now: float) -> list[dict[str, Any]]:
     """Return the leaves for which something was idle, with base units x hours."""
     idled = idled_by_queue(state, now)
     rows = np.flatnonzero(idled.any(axis=1)).tolist()
-    return [{"name": state.display_name(state.tree.names[row]), "idled": hours(state, idled[row])} for row in rows]
+    return [{"name": state.display_name(state.tree.names[row]), "idled": hours(state.resources, idled[row])} for row in rows]
 
 
-def hours(state: State, idled: F64) -> dict[str, float]:
+def hours(resources: list[str], idled: F64) -> dict[str, float]:
     """Convert base units times seconds to base units x hours, by resource."""
-    return {name: float(x) / 3600 for name, x in zip(state.resources, idled, strict=True) if x > 0}
+    return {name: float(x) / 3600 for name, x in zip(resources, idled, strict=False) if x > 0}
 
 
 MOST_LISTED = 50
@@ -207,7 +193,7 @@ class Promises:
             idled[: len(promise.idled)] += promise.idled
         totals: PromisesInfo = {
             "count": len(chosen),
-            "idled": _hours(resources, idled),
+            "idled": hours(resources, idled),
             "share_hours": sum(promise.share for promise in chosen) / 3600,
         }
         chosen.sort(key=lambda promise: (-promise.share, promise.made, promise.job))
@@ -217,18 +203,8 @@ class Promises:
 def _row(promise: _Promise, end: float, resources: list[str]) -> ReservationOverTime:
     is_over = promise.until is not None and promise.until <= end
     return {
-        "job": promise.job,
-        "queue": promise.queue,
-        "why": promise.why,
-        "made": promise.made,
-        "until": promise.until if is_over else None,
-        "start": promise.start,
-        "slips": promise.slips,
-        "used": promise.used if is_over else None,
-        "idled": _hours(resources, promise.idled),
+        "job": promise.job, "queue": promise.queue, "why": promise.why, "made": promise.made,
+        "until": promise.until if is_over else None, "start": promise.start, "slips": promise.slips,
+        "used": promise.used if is_over else None, "idled": hours(resources, promise.idled),
         "share_hours": promise.share / 3600,
-    }
-
-
-def _hours(resources: list[str], idled: Any) -> dict[str, float]:
-    return {name: float(x) / 3600 for name, x in zip(resources, idled, strict=False) if x > 0}
+    }  # fmt: skip

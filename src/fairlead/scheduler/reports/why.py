@@ -13,14 +13,14 @@ import numpy as np
 
 from fairlead.audit.over_time import LIMITS, NOT_DECIDED, OFFERS, ORDER, PLACEMENT, RESERVATIONS, RUNNING_TASKS, TIES, WHOLE_TASKS
 from fairlead.policies.codes import FIFO, PRIORITY
+from fairlead.scheduler import facts
 from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle
 from fairlead.scheduler.entitlements import Parts
-from fairlead.scheduler.facts import Fact, Ints, JobEdited, JobReleased, JobsForgotten, JobSubmitted, TasksFinished, TasksPlaced
 from fairlead.scheduler.feasibility import never_starting_groups
 from fairlead.scheduler.kernel.constants import NO_NODE
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import F64, I64, NONE, Bools
+from fairlead.scheduler.tables import APART, F64, I64, NONE, Bools
 
 SHARE_TOLERANCE = 1e-9
 """Dominant shares that differ by less are equal."""
@@ -61,11 +61,12 @@ def _microseconds(at: F64) -> I64:
 
 
 def ready_at(state: State, row: int) -> float:
-    """Return when a job was submitted and its dependencies had ended."""
-    after = state.index.specs[int(state.jobs.id[row])].after
+    """Return when a job was submitted, its time had come, and its dependencies had ended."""
+    spec = state.index.specs[int(state.jobs.id[row])]
+    after = spec.after
     rows = state.job_rows(np.array([each.job for each in after], np.int64))
     ended = state.jobs.finished_at[rows[rows != NONE]]
-    return max(float(state.jobs.submitted_at[row]), float(ended.max(initial=-np.inf)))
+    return max(float(state.jobs.submitted_at[row]), spec.begin or -np.inf, float(ended.max(initial=-np.inf)))
 
 
 class Served:
@@ -81,26 +82,28 @@ class Served:
         self._ready: dict[int, int] = {}
         self._released: dict[int, float] = {}
 
-    def note(self, state: State, fact: Fact) -> I64:
+    def note(self, state: State, fact: facts.Fact) -> I64:
         """Note a fact that is about to be applied; returns the rows of queues of which a task is placed."""
         self._number += 1
-        if isinstance(fact, TasksPlaced):
+        if isinstance(fact, facts.TasksPlaced):
             self._placed.update(dict.fromkeys(_keys(fact.job, fact.index), self._number))
             queues: I64 = np.unique(state.jobs.queue[state.job_rows(fact.job)])
             self.last_of(state)[queues] = self._number
             return queues
-        if isinstance(fact, TasksFinished):
+        if isinstance(fact, facts.TasksFinished):
             for key in _keys(fact.job, fact.index):
                 self._placed.pop(key, None)
             rows = state.job_rows(fact.job)
             self.last_of(state)[state.jobs.queue[rows]] = self._number
             for job in fact.job[~state.jobs.plain[rows]].tolist():  # others may depend on it
                 self._ready[job] = self._number
-        elif isinstance(fact, JobSubmitted):
-            self._ready[fact.id] = self._number
-        elif isinstance(fact, JobReleased | JobEdited):
+        elif isinstance(fact, facts.JobSubmitted):
+            self._ready.update(dict.fromkeys(range(fact.id, fact.id + 1 + len(fact.more)), self._number))
+        elif isinstance(fact, facts.JobsDue):
+            self._ready.update(dict.fromkeys(fact.ids, self._number))
+        elif isinstance(fact, facts.JobReleased | facts.JobEdited):
             self._ready[fact.id], self._released[fact.id] = self._number, fact.at
-        elif isinstance(fact, JobsForgotten):
+        elif isinstance(fact, facts.JobsForgotten):
             for job in fact.ids:
                 self._ready.pop(job, None)
                 self._released.pop(job, None)
@@ -125,7 +128,7 @@ class Served:
         return max(self._ready.get(each, NONE) for each in [job, *others]), at
 
 
-def _keys(job: Ints, index: Ints) -> list[int]:
+def _keys(job: facts.Ints, index: facts.Ints) -> list[int]:
     keys: list[int] = ((job << _INDEX_BITS) | index).tolist()
     return keys
 
@@ -197,11 +200,12 @@ class Shortfalls:
         state, held = self._state, self._holders
         shape = int(state.groups.shape_row[group])
         demand, count = state.shapes.demand[shape], max(1, int(state.groups.gang[group]))
+        apart = bool(state.shapes.fit[shape] == APART)
         asked = demand > 0
         n = state.nodes.n
         allowed = self._open & state.cluster.masks[state.shapes.mask[shape], :n]
         free = state.nodes.free[:n]
-        if tasks_that_fit(free[allowed], demand) >= count:
+        if tasks_that_fit(free[allowed], demand, apart) >= count:
             return RESERVATIONS
         richer = self._has_more[held.leaf[since]]
         room = (state.nodes.free - state.nodes.held)[held.node[since]] + held.demand[since]
@@ -210,7 +214,7 @@ class Shortfalls:
             return ORDER
         if (fits & equal).any():
             return TIES
-        if tasks_that_fit((free + self._offered)[allowed], demand) >= count:
+        if tasks_that_fit((free + self._offered)[allowed], demand, apart) >= count:
             return OFFERS
         in_pieces = (free[self._open][:, asked].sum(axis=0) >= count * demand[asked]).all()
         if in_pieces or (richer & ~fits).any():

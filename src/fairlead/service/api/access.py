@@ -73,6 +73,10 @@ ROUTES: Mapping[tuple[str, str], Line] = {
     ("GET", "/v1/jobs/{job}/tasks/{index}/output/{stream}"): Line(Who.OWNERS, READ),
     ("GET", "/v1/jobs/{job}/tasks/{index}/files"): Line(Who.OWNERS, READ),
     ("PUT", "/v1/jobs/{job}/tasks/{index}/input"): Line(Who.OWNERS, CHANGE),
+    ("POST", "/v1/jobs/{job}/tasks/{index}/streams"): Line(Who.OWNERS, CHANGE),
+    ("GET", "/v1/jobs/{job}/tasks/{index}/port"): Line(Who.OWNERS, CHANGE),
+    ("GET", "/v1/jobs/{job}/tasks/{index}/streams/{name}"): Line(Who.OWNERS, CHANGE),
+    ("DELETE", "/v1/jobs/{job}/tasks/{index}/streams/{name}"): Line(Who.OWNERS, CHANGE),
     ("POST", "/v1/jobs"): Line(Who.SUBMITTERS, CHANGE),
     ("POST", "/v1/bulk"): Line(Who.SUBMITTERS, CHANGE),
     ("POST", "/v1/jobs/{job}/cancel"): Line(Who.OWNERS, CHANGE),
@@ -83,9 +87,10 @@ ROUTES: Mapping[tuple[str, str], Line] = {
     ("POST", "/v1/cancel"): Line(Who.OWNERS, CHANGE),
     ("POST", "/v1/sessions"): Line(Who.PEOPLE, CHANGE),
     ("PUT", "/v1/sessions/{session}/payloads/{payload}"): Line(Who.SESSION, CHANGE),
-    ("POST", "/v1/sessions/{session}/calls"): Line(Who.SESSION, CHANGE),
+    ("POST", "/v1/sessions/{session}/leases"): Line(Who.SESSION, CHANGE),
     ("GET", "/v1/sessions/{session}/events"): Line(Who.SESSION, CHANGE),
-    ("GET", "/v1/sessions/{session}/results/{job}/{index}"): Line(Who.SESSION, READ),
+    ("GET", "/v1/sessions/{session}/relays"): Line(Who.SESSION, CHANGE),
+    ("PUT", "/v1/sessions/{session}/relays/{lease}"): Line(Who.SESSION, CHANGE),
     ("DELETE", "/v1/sessions/{session}"): Line(Who.SESSION, CHANGE),
     ("POST", "/v1/nodes/{node}/drain"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/nodes/{node}/resume"): Line(Who.OPERATORS, CHANGE),
@@ -104,12 +109,8 @@ ROUTES: Mapping[tuple[str, str], Line] = {
 class Entrance:
     """The outermost layer of the application: checks the Host header and authenticates the caller.
 
-    Parameters
-    ----------
-    audit_records : AuditRecords
-        Logs refusals.
-    hosts : set of str
-        The accepted host names, in lower case, without a port.
+    audit_records : logs refusals
+    hosts : the accepted host names, in lower case, without a port
     """
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator, audit_records: AuditRecords, hosts: set[str]) -> None:

@@ -14,7 +14,7 @@ from fairlead.service.clock import Clock
 
 MOMENTS = (
     "submitted_at", "started_at", "finished_at", "checkpointed_at", "expected_end", "cautious_end", "earliest", "latest",
-    "waits_since", "made", "start", "end", "since", "away_since", "offered_since",
+    "waits_since", "made", "start", "end", "since", "away_since", "offered_since", "begin", "begins_at",
 )  # fmt: skip
 """Keys whose values are seconds of the scheduler's clock."""
 
@@ -40,6 +40,10 @@ class Json(JSONResponse):
 
 class Bytes(Response):
     media_type = "application/octet-stream"
+
+
+BYTES_BODY = {"requestBody": {"content": {Bytes.media_type: {"schema": {"type": "string"}}}}}
+"""In the API's description: a request whose body is bytes."""
 
 
 def by_wall_clock(told: Any, clock: Clock) -> Any:

@@ -32,16 +32,16 @@ from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.service.api.access import HeldRoute, note_refusal
 from fairlead.service.api.answers import Json, errors, refusal, retry_after
-from fairlead.service.api.calls import add_calls, add_files
+from fairlead.service.api.calls import add_calls, add_files, add_relays
 from fairlead.service.api.cluster import add_cluster, add_facts, add_health, add_operating, add_reports
 from fairlead.service.api.document import add_documents
-from fairlead.service.api.input import add_input
 from fairlead.service.api.jobs import add_jobs
 from fairlead.service.api.large_bodies import in_one_line
 from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_page, add_tokens
 from fairlead.service.api.requests import LARGEST_BODY
 from fairlead.service.api.state_client import StateClient
+from fairlead.service.api.streams import add_input, add_streams
 from fairlead.service.api.submitting import Submitter
 from fairlead.service.feed import Feed
 from fairlead.service.journal_reports import JournalReports
@@ -108,6 +108,7 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
     submitter = Submitter(client, parts.unfinished)
     add_jobs(api, client, submitter, parts.engine, parts.archive, parts.sessions)
     add_input(api, client, parts.engine)
+    add_streams(api, client, parts.engine, parts.audit_records)
     add_outlooks(api, client, parts.outlooks)
     add_cluster(api, client, parts.engine, parts.urls, parts.archive)
     add_operating(api, client, parts.engine, parts.audit_records, parts.down, parts.read_again, parts.reloading)
@@ -115,6 +116,7 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
     add_facts(api, client, Feed(parts.journal, client.authenticator, client.wakeups, client.loop))
     add_calls(api, client, submitter, parts.sessions)
     add_files(api, client, parts.sessions)
+    add_relays(api, client, parts.sessions)
     add_tokens(api, client, parts.audit_records)
     add_page(api, parts.audit_records, parts.door)
     add_log(api, client, parts.journal, parts.audit_records)
@@ -195,35 +197,28 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
     async def _(request: Request, error: Refused) -> JSONResponse:
         return refusal(404 if isinstance(error, Unknown) else 409 if isinstance(error, Conflict) else 400, str(error))
 
-    @app.exception_handler(Busy)
-    async def _(request: Request, error: Busy) -> JSONResponse:
-        return refusal(429, str(error), retry_after(1))
-
-    @app.exception_handler(Forgotten)
-    async def _(request: Request, error: Forgotten) -> JSONResponse:
-        return refusal(410, str(error))
-
     @app.exception_handler(Stalled)
     async def _(request: Request, error: Stalled) -> JSONResponse:
         return refusal(503, str(error), may_happen=isinstance(error, HappensLater))
 
-    @app.exception_handler(Unreachable)
-    async def _(request: Request, error: Unreachable) -> JSONResponse:
-        return refusal(503, str(error))
+    def refuse(
+        kind: type[Exception], code: int, say: Callable[[Exception], str] = str, headers: dict[str, str] | None = None
+    ) -> None:
+        @app.exception_handler(kind)
+        async def _(request: Request, error: Exception) -> JSONResponse:
+            return refusal(code, say(error), headers)
 
-    @app.exception_handler(TimeoutError)
-    async def _(request: Request, error: TimeoutError) -> JSONResponse:
-        return refusal(503, "the scheduler is too busy to answer now: try again in a moment")
+    refuse(Busy, 429, headers=retry_after(1))
+    refuse(Forgotten, 410)
+    refuse(Unreachable, 503)
+    refuse(TimeoutError, 503, lambda error: "the scheduler is too busy to answer now: try again in a moment")
+    refuse(Exception, 500, lambda error: f"internal error, see the scheduler's log: {type(error).__name__}")
 
     @app.exception_handler(StarletteHTTPException)
     async def _(request: Request, error: StarletteHTTPException) -> JSONResponse:
         if error.status_code in (401, 403):
             await asyncio.to_thread(note_refusal, request, str(error.detail))
         return refusal(error.status_code, str(error.detail), error.headers)
-
-    @app.exception_handler(Exception)
-    async def _(request: Request, error: Exception) -> JSONResponse:
-        return refusal(500, f"internal error, see the scheduler's log: {type(error).__name__}")
 
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -1,76 +1,56 @@
-"""Routes for programs that call Python functions: sessions, calls, events and results."""
+"""Routes for programs that call Python functions: sessions, leases, events and relays."""
 
 import asyncio
-import base64
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Annotated, BinaryIO
 from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from fairlead.calls import payloads
-from fairlead.data_folder import NotPlain, open_plain
+from fairlead.calls.parcel import MOST_BYTES
+from fairlead.calls.payloads import LARGEST_PAYLOAD
+from fairlead.calls.stream import LARGEST_BYTES
 from fairlead.engines.step import Stalled
-from fairlead.model.api_types import Cancelled, Changed, Event, Events, SessionInfo, SubmittedMany
+from fairlead.model.api_types import Cancelled, Changed, Events, SessionInfo, SubmittedMany
 from fairlead.model.specs import Call, Work
-from fairlead.people.accounts import Person
 from fairlead.people.bounds import default_bounds
 from fairlead.people.rules import Caller, check_acts
-from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.scheduler.admission import cancel
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.answers import Bytes, Json
-from fairlead.service.api.requests import (
-    LARGEST_BODY,
-    LONGEST_WAIT,
-    CallsJob,
-    CallsRequest,
-    Identity,
-    Key,
-    Number,
-    SessionRequest,
-)
-from fairlead.service.api.state_client import StateClient, spec_of
+from fairlead.service.api.answers import BYTES_BODY, Bytes, Json
+from fairlead.service.api.requests import LONGEST_WAIT, Identity, Key, LeasesRequest, Number, SessionRequest
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.api.submitting import JobSubmission, Submitter
 from fairlead.service.loop import Busy
-from fairlead.service.sessions import Sessions, calls_of, open_result, unfinished_calls, with_results
-from fairlead.service.wakeups import heard_within
+from fairlead.service.sessions import Sessions, calls_of, open_result, unfinished_calls
 
 log = logging.getLogger("fairlead")
 
 MOST_EVENTS = 1000
-MANY_CALLS = 20
 SILENT_CHECK_SECONDS = 10.0
 """Between two searches for sessions whose program is gone."""
+DUE_CHECK_SECONDS = 0.25
+"""Between two searches for leases that are due to others."""
 PIECE_BYTES = 2**20
-SMALL_RESULT = 64 * 2**10
-"""Bytes of a result that its event includes; a larger one is fetched separately."""
 
 NOBODY = -1
 """The uid under which sessions of vanished programs are closed."""
 
 
-class SerialPerPerson:
-    """Something done in threads, one at a time per person, so nobody takes more than one of the shared threads."""
-
-    def __init__(self) -> None:
-        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-
-    async def do(self, uid: int, what: Callable[[], None]) -> None:
-        """Do it for a person, after their earlier ones."""
-        turn = self._turns.setdefault(uid, asyncio.Lock())
-        async with turn:
-            await asyncio.to_thread(what)
+_turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
 
-_closing = SerialPerPerson()
+async def in_turn(uid: int, what: Callable[[], None]) -> None:
+    """Do something in a thread, after the earlier ones of a person, so nobody takes more than one of the shared threads."""
+    async with _turns.setdefault(uid, asyncio.Lock()):
+        await asyncio.to_thread(what)
 
 
 def add_calls(api: APIRouter, client: StateClient, submitter: Submitter, sessions: Sessions) -> None:
@@ -83,27 +63,24 @@ def add_calls(api: APIRouter, client: StateClient, submitter: Submitter, session
     @api.put(
         "/v1/sessions/{session}/payloads/{payload}",
         response_model=Changed,
-        max_body_size=payloads.LARGEST_PAYLOAD,
-        openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}},
+        max_body_size=LARGEST_PAYLOAD,
+        openapi_extra=BYTES_BODY,
     )
     async def put_payload(session: Identity, payload: Identity, request: Request, caller: Known) -> Response:
-        """Upload a payload that is too large to submit with its calls."""
+        """Upload the packed code of a program, or a folder that is sent with jobs."""
         await _check(client, sessions, session, caller)
         with sessions.putting(session, caller.person, payload) as write:
             async for piece in request.stream():
                 await asyncio.to_thread(write, piece)
         return Json({"changed": True})
 
-    @api.post("/v1/sessions/{session}/calls", status_code=201, response_model=SubmittedMany)
-    async def call(session: Identity, request: CallsRequest, caller: Known, key: Key = "") -> Response:
-        """Submit calls: jobs whose tasks are calls of Python functions."""
+    @api.post("/v1/sessions/{session}/leases", status_code=201, response_model=SubmittedMany)
+    async def lease(session: Identity, request: LeasesRequest, caller: Known, key: Key = "") -> Response:
+        """Request leases: a job each, whose task is a worker that takes calls from the program."""
         await _check(client, sessions, session, caller)
-        folder = sessions.touch(session, caller.person.uid)
-        put = partial(_put, sessions, session, caller.person, folder)
-        counts = await asyncio.to_thread(lambda: [put(job) for job in request.jobs])
         asked = [
-            JobSubmission(job, count, False, Work([job.name or "python"], call=Call(session, job.payload)), {})
-            for job, count in zip(request.jobs, counts, strict=True)
+            JobSubmission(job, 1, False, Work([job.name or "python"], call=Call(session, str(job.lease))), {})
+            for job in request.jobs
         ]
         return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
 
@@ -114,53 +91,67 @@ def add_calls(api: APIRouter, client: StateClient, submitter: Submitter, session
         epoch: str = "",
         after: Annotated[int, Query(ge=0, le=2**53)] = 0,
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0,
+        sent: Annotated[int | None, Query(ge=0, le=2**53, description="Calls that workers have.")] = None,
+        waiting: Annotated[int, Query(ge=0, le=2**53, description="Calls that wait.")] = 0,
     ) -> Response:
-        """Return what happened to the calls. Events before `after` count as seen; their results are deleted."""
+        """Return what happened to the leases. Events before `after` count as seen."""
         await _check(client, sessions, session, caller)
+        if sent is not None:
+            sessions.note_calls(session, sent, waiting)
         look = partial(sessions.events, session, caller.person.uid, epoch, after, MOST_EVENTS)
-        following, found = await _first_events(client, caller, sessions, session, look, wait)
-        if found:
-            await _check(client, sessions, session, caller)  # calls may have been added meanwhile
-            folder = sessions.touch(session, caller.person.uid)
-            found = await asyncio.to_thread(with_results, found, folder, caller.person.uid, SMALL_RESULT, LARGEST_BODY)
-        return Json({"epoch": sessions.epoch, "next": following, "events": found})
-
-    @api.get("/v1/sessions/{session}/results/{job}/{index}", response_class=Bytes)
-    async def result(session: Identity, job: Number, index: Number, caller: Known) -> Response:
-        """Return the pickled result of a call."""
-        await _check(client, sessions, session, caller)
-        uid = caller.person.uid
-        file = await asyncio.to_thread(open_result, sessions.touch(session, uid), uid, job, index)
-        if file is None:
-            raise Unknown(f"call {job}.{index} has no result")
-        size = os.fstat(file.fileno()).st_size
-        headers = {"Content-Length": str(size)}
-        return StreamingResponse(_pieces(file, size), media_type="application/octet-stream", headers=headers)
+        until = time.monotonic() + wait
+        with client.listening(caller, ("session", session)) as heard:
+            while True:
+                following, found = look()
+                relays, left = sessions.relays.wait_for(session), until - time.monotonic()
+                if found or relays or left <= 0 or client.loop.stopped.is_set():
+                    break
+                caller = await client.heard_within(caller, heard, left)
+        await _check(client, sessions, session, caller)  # leases may have been added meanwhile
+        return Json({"epoch": sessions.epoch, "next": following, "events": found, "relays": relays})
 
     @api.delete("/v1/sessions/{session}", response_model=Cancelled)
     async def close_session(session: Identity, caller: Known) -> Response:
-        """Close a session: cancel its unfinished calls, delete its results, end its workers."""
+        """Close a session: cancel its leases, and end its workers."""
         await _check(client, sessions, session, caller)
         return Json({"cancelled": await end_session(client, sessions, session, caller)})
+
+
+def add_relays(api: APIRouter, client: StateClient, sessions: Sessions) -> None:
+    @api.get("/v1/sessions/{session}/relays", response_class=Bytes)
+    async def received(session: Identity, caller: Known) -> Response:
+        """Return what the relays of the program's workers send, as it comes."""
+        await _check(client, sessions, session, caller)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            with client.wakeups.listen([("token", caller.token)]) as heard:
+                async for piece in sessions.relays.received(session):
+                    if heard.is_set() and await client.authenticator.reauthenticate(caller) is None:
+                        return
+                    yield piece
+
+        return StreamingResponse(pieces(), media_type=Bytes.media_type)
+
+    @api.put(
+        "/v1/sessions/{session}/relays/{lease}", response_model=Changed, max_body_size=LARGEST_BYTES, openapi_extra=BYTES_BODY
+    )
+    async def send(session: Identity, lease: Number, request: Request, caller: Known) -> Response:
+        """Send messages to a relay. They are ignored if it is not connected: it asks for them when it is."""
+        await _check(client, sessions, session, caller)
+        return Json({"changed": await sessions.relays.send(session, lease, request.stream())})
 
 
 def add_files(api: APIRouter, client: StateClient, sessions: Sessions) -> None:
     @api.get("/v1/jobs/{job}/tasks/{index}/files", response_class=Bytes)
     async def files(job: Number, index: Number, caller: Known) -> Response:
         """Return the files that came back from a task of a job with a sent folder, as tar.gz; empty if there are none."""
-
-        def view(state: State) -> tuple[Call | None, int | None]:
-            spec = spec_of(state, job)
-            check_acts(client.authenticator.rules, caller, job, spec)
-            return spec.work.call, spec.uid
-
-        call, uid = await client.read(view)
+        call, uid = await client.read_of(caller, job, lambda _, spec: (spec.work.call, spec.uid))
         file = None
         if call is not None and call.fetch and uid is not None:
             file = await asyncio.to_thread(open_result, sessions.folder / call.session, uid, job, index)
-        if file is None:
+        size = os.fstat(file.fileno()).st_size if file is not None else 0
+        if file is None or size > 2 * MOST_BYTES:  # no task packs that
             return Bytes(b"")
-        size = os.fstat(file.fileno()).st_size
         return StreamingResponse(_pieces(file, size), headers={"Content-Length": str(size)})
 
 
@@ -170,34 +161,6 @@ def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
         while size and (piece := file.read(min(size, PIECE_BYTES))):
             size -= len(piece)
             yield piece
-
-
-async def _first_events(
-    client: StateClient,
-    caller: Caller,
-    sessions: Sessions,
-    session: str,
-    look: Callable[[], tuple[int, list[Event]]],
-    wait: float,
-) -> tuple[int, list[Event]]:
-    """Return the available events, or wait up to `wait` seconds for the first."""
-    until = time.monotonic() + wait
-    with client.listening(caller, ("session", session)) as heard:
-        while True:
-            following, found = look()
-            if found and wait and all(event["status"] == "running" for event in found):
-                # A short call ends in a moment: report both events together.
-                heard.clear()
-                await heard_within(heard, 0.005)
-                following, found = look()
-            elif found and wait and sessions.going(session) > MANY_CALLS:
-                # The program is busy without these: report more at once.
-                await asyncio.sleep(0.01)
-                following, found = look()
-            left = until - time.monotonic()
-            if found or left <= 0 or client.loop.stopped.is_set():
-                return following, found
-            caller = await client.heard_within(caller, heard, left)
 
 
 async def close_silent_sessions(client: StateClient, sessions: Sessions) -> None:
@@ -213,6 +176,26 @@ async def close_silent_sessions(client: StateClient, sessions: Sessions) -> None
                 log.exception("session %s cannot be closed", session)
 
 
+async def report_due_leases(client: StateClient, sessions: Sessions) -> None:
+    """Report the leases that are due to others, for ever, and cancel those whose program does not hear of it."""
+    late: list[int] = []
+
+    def cancelled(state: State, now: float) -> tuple[list[Fact], None]:
+        return [fact for job in late if (fact := cancel(state, job, None, now))], None
+
+    while True:
+        await asyncio.sleep(DUE_CHECK_SECONDS)
+        if sessions.leases():
+            try:
+                late = await client.read(sessions.report_due)
+                if late:
+                    await client.ask(cancelled, changes=True)
+            except (Stalled, Busy, TimeoutError):  # try again next time
+                pass
+            except Exception:  # leases of others may still be due
+                log.exception("cannot tell which leases are due")
+
+
 async def end_session(client: StateClient, sessions: Sessions, session: str, caller: Caller | None = None) -> list[int]:
     """Close a session, for a caller or because its program is gone; raises Forbidden if their token misses a queue."""
 
@@ -224,7 +207,7 @@ async def end_session(client: StateClient, sessions: Sessions, session: str, cal
 
     by = caller.person.name if caller is not None else ""
     cancelled: list[int] = await client.ask(question, changes=True, by=by)
-    await _closing.do(caller.person.uid if caller is not None else NOBODY, partial(sessions.close, session))
+    await in_turn(caller.person.uid if caller is not None else NOBODY, partial(sessions.close, session))
     return cancelled
 
 
@@ -242,19 +225,3 @@ def _check_queues(client: StateClient, state: State, caller: Caller, numbers: It
             spec = state.index.specs.get(number)
             if spec is not None:
                 check_acts(client.authenticator.rules, caller, number, spec)
-
-
-def _put(sessions: Sessions, session: str, person: Person, folder: Path, job: CallsJob) -> int:
-    """Store the payload that came with a job; return its number of calls."""
-    try:
-        if job.data is not None:
-            with sessions.putting(session, person, job.payload) as write:
-                write(base64.b64decode(job.data, validate=True))
-        with open_plain(folder / job.payload, person.uid) as file:
-            return payloads.count(file, os.fstat(file.fileno()).st_size)
-    except FileNotFoundError:
-        raise Unknown(f"payload {job.payload} is missing: put it first, or send it as data") from None
-    except NotPlain:
-        raise Refused(f"payload {job.payload}: cannot be read: put it again, under another name") from None
-    except ValueError as error:
-        raise Refused(f"payload {job.payload}: {error}") from None

@@ -18,23 +18,7 @@ from fairlead.audit.over_time import LONGEST, STARVED_AFTER
 from fairlead.engines.contract import CardUse, LiveEngine
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.joined import JoinedEngine
-from fairlead.engines.remote.keys import NotAdmitted
-from fairlead.model.api_types import (
-    CardInfo,
-    Changed,
-    FairnessInfo,
-    FrameworkInfo,
-    FrameworkList,
-    Health,
-    NewNodeToken,
-    NodeList,
-    NodeListed,
-    OverTimeInfo,
-    QueueList,
-    Reloaded,
-    Status,
-    UsageInfo,
-)
+from fairlead.model import api_types
 from fairlead.model.documents import Configuration, DocumentError
 from fairlead.model.specs import Job
 from fairlead.people.audit_records import AuditRecords
@@ -56,8 +40,8 @@ from fairlead.service.api.requests import CardsRequest, DownRequest, NodeName, N
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.service.feed import Feed
-from fairlead.service.journal_reports import JournalReports, ReportFailed, ReportRunning
-from fairlead.service.loop import Loop
+from fairlead.service.journal_reports import JournalReports, ReportFailed
+from fairlead.service.loop import Busy, Loop
 from fairlead.service.output.archive import OutputArchive
 from fairlead.service.reloading import Reloading
 
@@ -83,7 +67,7 @@ def _counts(state: State) -> dict[str, int]:
 
 
 def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: list[str], archive: OutputArchive | None) -> None:
-    @api.get("/v1/status", response_model=Status)
+    @api.get("/v1/status", response_model=api_types.Status)
     async def status(caller: Known) -> Response:
         """The scheduler's state: version, counts, and why it is stalled, if it is."""
         counts = await client.read(_counts)
@@ -101,16 +85,16 @@ def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: l
         }
         return Json({**about, **counts})
 
-    @api.get("/v1/queues", response_model=QueueList)
+    @api.get("/v1/queues", response_model=api_types.QueueList)
     async def queues(caller: Known) -> Response:
         """The queue tree with usage. In a private queue, other people's leaves are summed up."""
         return Json({"queues": await client.read_seen(caller, report.list_queues)})
 
-    @api.get("/v1/frameworks", response_model=FrameworkList)
+    @api.get("/v1/frameworks", response_model=api_types.FrameworkList)
     async def frameworks(caller: Known) -> Response:
         """Frameworks that take offers: what each has, and why it gets nothing more. In private queues only the caller's own."""
 
-        def view(state: State, now: float) -> list[FrameworkInfo]:
+        def view(state: State, now: float) -> list[api_types.FrameworkInfo]:
             rules, members = client.authenticator.rules, state.frameworks.members
             found = list_frameworks(state, now)
             return [each for each in found if sees_framework(rules, caller, members[each["id"]].framework)]
@@ -118,7 +102,7 @@ def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: l
         found = await client.read_seen_at(caller, view)
         return Json({"frameworks": [by_wall_clock(each, client.clock) for each in found]})
 
-    @api.get("/v1/nodes", response_model=NodeList)
+    @api.get("/v1/nodes", response_model=api_types.NodeList)
     async def nodes(caller: Known) -> Response:
         """The nodes with their usage, and whose their cards are; for silent ones, how long."""
         return Json({"nodes": await _nodes_as_seen(caller, client, engine)})
@@ -137,7 +121,7 @@ def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: l
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _nodes_as_seen(caller: Caller, client: StateClient, engine: LiveEngine) -> list[NodeListed]:
+async def _nodes_as_seen(caller: Caller, client: StateClient, engine: LiveEngine) -> list[api_types.NodeListed]:
     """Return the nodes, their cards, and what the engine knows of its connections to them."""
     found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine)))
     silence, unknown = engine.silence, dict.fromkeys(("heard", "version", "clock_ahead"))
@@ -149,7 +133,7 @@ async def _nodes_as_seen(caller: Caller, client: StateClient, engine: LiveEngine
     return nodes
 
 
-def cards_as_seen(state: State, caller: Caller, client: StateClient, engine: LiveEngine) -> dict[str, list[CardInfo]]:
+def cards_as_seen(state: State, caller: Caller, client: StateClient, engine: LiveEngine) -> dict[str, list[api_types.CardInfo]]:
     """Return the cards of each node, with the jobs that the caller may act on, and how busy they are."""
     rules, hidden = client.authenticator.rules, dict.fromkeys(("job", "task", "queue", "user"))
     found: dict[str, list[Any]] = {**report.list_cards(state, engine.gpus)}
@@ -178,37 +162,33 @@ def add_operating(
     read_again: Callable[[], Configuration],
     reloading: Reloading,
 ) -> None:
-    @api.post("/v1/nodes/{node}/drain", response_model=Changed)
+    @api.post("/v1/nodes/{node}/drain", response_model=api_types.Changed)
     async def drain(node: NodeName, caller: Known, request: CardsRequest = WHOLE_NODE) -> Response:
         """Drain a node, or some of its cards: running tasks finish, no new ones start."""
         cards = request.gpus, engine.gpus.get(node, ())
         return Json({"changed": await client.change(caller, lambda s, now: admission.drain(s, node, now, *cards))})
 
-    @api.post("/v1/nodes/{node}/resume", response_model=Changed)
+    @api.post("/v1/nodes/{node}/resume", response_model=api_types.Changed)
     async def resume(node: NodeName, caller: Known, request: CardsRequest = WHOLE_NODE) -> Response:
         """Undo a drain of a node, or of some of its cards."""
         cards = request.gpus, engine.gpus.get(node, ())
         return Json({"changed": await client.change(caller, lambda s, now: admission.resume(s, node, now, *cards))})
 
-    @api.post("/v1/nodes/{node}/forget", response_model=Changed)
+    @api.post("/v1/nodes/{node}/forget", response_model=api_types.Changed)
     async def forget(node: NodeName, caller: Known) -> Response:
         """Forget a lost node."""
         return Json({"changed": await client.change(caller, lambda s, now: admission.forget(s, node, now))})
 
-    @api.post("/v1/nodes/tokens", status_code=201, response_model=NewNodeToken)
+    @api.post("/v1/nodes/tokens", status_code=201, response_model=api_types.NewNodeToken)
     async def new_node_token(request: NodeTokenRequest, caller: Known) -> Response:
         """Make a token that one machine may join with, once. It is shown only this once."""
         if not isinstance(engine, JoinedEngine):
             raise Refused("this scheduler takes no nodes: start it with `fairlead up --nodes HOST:PORT`")
-        try:
-            token = await asyncio.to_thread(engine.new_token, request.name, request.seconds)
-        except NotAdmitted as error:
-            raise Refused(str(error)) from None
-        about = f"made a token for node {request.name}" if request.name else "made a token for a node"
-        await asyncio.to_thread(audit_records.done, caller.person.name, about)
+        token, hashed = engine.new_token(request.name)
+        await client.change(caller, lambda s, now: admission.make_node_token(s, hashed, request.name, now + request.seconds, now))
         return Json({"token": token, "address": engine.address}, 201)
 
-    @api.post("/v1/reload", response_model=Reloaded)
+    @api.post("/v1/reload", response_model=api_types.Reloaded)
     async def reload_configuration(caller: Known) -> Response:
         """Reload the configuration file: queues, settings, and what known nodes have. An invalid file is refused as a whole; a
         suspicious one gives warnings. `not_taken` is what takes a restart.
@@ -232,7 +212,7 @@ def add_operating(
         looked_up = not authenticator.personal
         return Json({"changed": changed, "looked_up": looked_up, "doubts": found, "not_taken": not_taken})
 
-    @api.post("/v1/down", status_code=202, response_model=Changed)
+    @api.post("/v1/down", status_code=202, response_model=api_types.Changed)
     async def stop(request: DownRequest, caller: Known) -> Response:
         """Stop the scheduler: once running tasks have ended, or with `now` at once; stopped tasks start again later."""
         what = "stopped the scheduler" + (" at once" if request.now else "")
@@ -246,21 +226,21 @@ def _refusing(done: str) -> Iterator[None]:
     """Turn failures of a report into HTTP errors; `done` is what cannot be done with the journal."""
     try:
         yield
-    except ReportRunning as error:
+    except Busy as error:
         raise HTTPException(429, str(error), retry_after(5)) from None
     except ReportFailed as error:
         raise HTTPException(503, f"the journal cannot be {done}: {error}") from None
 
 
 def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) -> None:
-    @api.get("/v1/audit", response_model=FairnessInfo)
+    @api.get("/v1/audit", response_model=api_types.FairnessInfo)
     async def audit(caller: Known) -> Response:
         """Audit current fairness, to within one task: who is below their share, and why; what reservations idle."""
         found = await client.read_seen_at(caller, audit_state)
         rows = {name: [by_wall_clock(row, client.clock) for row in found[name]] for name in ("queues", "reservations")}
         return Json({**found, **rows})
 
-    @api.get("/v1/audit/over-time", response_model=OverTimeInfo)
+    @api.get("/v1/audit/over-time", response_model=api_types.OverTimeInfo)
     async def audit_over_time(
         caller: Known,
         seconds: LookBack = 86400.0,
@@ -270,10 +250,10 @@ def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) ->
     ) -> Response:
         """Audit past fairness: what each queue was entitled to and got while it had work, who was wronged, and who starved."""
         with _refusing("audited"):
-            found: OverTimeInfo = msgspec.json.decode(await reports(caller.person.uid, seconds, starved_after))
+            found: api_types.OverTimeInfo = msgspec.json.decode(await reports(caller, seconds, starved_after))
         return Json(await client.told_to(caller, found, [queue["name"] for queue in found["queues"]]))
 
-    @api.get("/v1/usage", response_model=UsageInfo)
+    @api.get("/v1/usage", response_model=api_types.UsageInfo)
     async def usage(
         caller: Known,
         seconds: LookBack = 86400.0,
@@ -286,7 +266,7 @@ def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) ->
         """Usage by user and queue: requested resources times time, and what was really used of them."""
         with _refusing("read"):
             end = inf if until is None else until - client.clock.wall(0.0)
-            found: UsageInfo = msgspec.json.decode(await reports.usage(caller.person.uid, seconds, end, days, jobs))
+            found: api_types.UsageInfo = msgspec.json.decode(await reports.usage(caller, seconds, end, days, jobs))
         rules = client.authenticator.rules
         for each in found["usage"]:
             if not sees_names(rules, caller, Job(each["queue"], {}, user=each["user"])):
@@ -354,8 +334,8 @@ def add_health(api: APIRouter, loop: Loop, engine: LiveEngine, archive: OutputAr
             raise HTTPException(503, f"the scheduler's thread has spent {since:.0f} s in one step")
         return {"ok": True}
 
-    @api.get("/readyz", responses=errors(503), response_model=Health)
-    async def ready() -> Health:
+    @api.get("/readyz", responses=errors(503), response_model=api_types.Health)
+    async def ready() -> api_types.Health:
         """Whether the scheduler accepts work: its thread steps, its engine answers, its journal is writable. Needs no token."""
         step = time.monotonic() - loop.stepped_at
         if loop.stalled:

@@ -1,12 +1,11 @@
 """The API's documentation: OpenAPI for programs, and a self-contained page for people."""
 
-import html
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import HTMLResponse
 
-from fairlead.html_page import framed
+from fairlead.html_page import framed, render
 from fairlead.service.api.access import ROUTES
 from fairlead.service.api.answers import Json
 
@@ -24,21 +23,16 @@ def add_documents(api: APIRouter, app: FastAPI) -> None:
 
 
 def _page(document: dict[str, Any]) -> str:
-    parts = [f"<p>{_text(document['info']['description'])}</p><p>For programs: <a href='/openapi.json'>openapi.json</a></p>"]
+    routes = []
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            parts.append(f"<h2><code>{method.upper()} {_text(path)}</code></h2>")
-            parts.append(f"<p>{_text(operation.get('description', ''))}</p>")
-            parts.append(f"<p>For {_text(ROUTES[method.upper(), path].who.value)}.</p>")
-            rows = [
-                (each["name"], each["in"], each.get("description", ""), each["schema"])
-                for each in operation.get("parameters", [])
-            ]
-            parts.append(_table([(name, place, told, _kind(schema)) for name, place, told, schema in rows]))
+            given = operation.get("parameters", [])
+            rows = [(each["name"], each["in"], each.get("description", ""), _kind(each["schema"])) for each in given]
             body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-            if body is not None:
-                parts.append(_table(_fields(document, body)))
-    return framed("The API of fairlead", parts)
+            tables = [rows, _fields(document, body) if body is not None else []]
+            who, told = ROUTES[method.upper(), path].who.value, operation.get("description", "")
+            routes.append({"method": method.upper(), "path": path, "told": told, "who": who, "tables": tables})
+    return framed("The API of fairlead", [render("api.html", about=document["info"]["description"], routes=routes)])
 
 
 def _fields(document: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str, str, str, str]]:
@@ -61,17 +55,3 @@ def _kind(schema: dict[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"list of {_kind(schema.get('items', {}))}"
     return str(schema.get("type", "any"))
-
-
-def _table(rows: list[tuple[str, str, str, str]]) -> str:
-    if not rows:
-        return ""
-    cells = (
-        f"<tr><td><code>{_text(name)}</code></td><td>{_text(place)}</td><td>{_text(kind)}</td><td>{_text(told)}</td></tr>"
-        for name, place, told, kind in rows
-    )
-    return f"<table>{''.join(cells)}</table>"
-
-
-def _text(value: str) -> str:
-    return html.escape(value)

@@ -5,27 +5,17 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from fnmatch import fnmatchcase
-from math import inf, isnan
+from math import inf
 from typing import Annotated, Literal
 
+import numpy as np
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.exceptions import RequestValidationError
 from msgspec.structs import replace
 from pydantic import ValidationError
 
 from fairlead.engines.contract import LiveEngine
-from fairlead.model.api_types import (
-    Cancelled,
-    Changed,
-    Edited,
-    JobInfo,
-    JobList,
-    Submitted,
-    SubmittedMany,
-    TaskPage,
-    TaskStatus,
-    Why,
-)
+from fairlead.model import api_types
 from fairlead.model.specs import Job, path_to_root
 from fairlead.people.private_queues import job_as_seen
 from fairlead.people.rules import Caller, acts_on, administers, check_acts, seen_queue, sees_names
@@ -51,7 +41,7 @@ from fairlead.service.api.requests import (
     Wait,
 )
 from fairlead.service.api.state_client import OnePerPerson, StateClient, spec_of
-from fairlead.service.api.submitting import JobSubmission, Submitter
+from fairlead.service.api.submitting import PIECE, JobSubmission, Submitter
 from fairlead.service.output.archive import OutputArchive, read_output
 from fairlead.service.sessions import Sessions
 
@@ -73,7 +63,7 @@ def add_jobs(
     _add_submitting(api, submitter, engine, sessions)
     _add_listing(api, client)
     _add_looking(api, client, engine, archive)
-    _add_why(api, client, archive)
+    _add_why(api, client, archive, sessions)
     _add_changing(api, client, submitter)
 
 
@@ -86,23 +76,23 @@ def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, se
             raise Unknown("sent: the folder is missing: put it into the session first")
         return _commands(request, engine)
 
-    @api.post("/v1/jobs", status_code=201, response_model=Submitted)
+    @api.post("/v1/jobs", status_code=201, response_model=api_types.Submitted)
     async def submit(request: JobRequest, caller: Known, key: Key = "") -> Response:
         """Submit a job. When this returns, the job is in the journal."""
         (answer,) = await submitter.submit(caller, [commands(request, caller)], key)
         return Json(answer, 201)
 
-    @api.post("/v1/bulk", status_code=201, response_model=SubmittedMany)
+    @api.post("/v1/bulk", status_code=201, response_model=api_types.SubmittedMany)
     async def submit_many(request: JobsRequest, caller: Known, key: Key = "") -> Response:
         """Submit several jobs: all, or none with an error that names the wrong one."""
-        asked = [commands(job, caller) for job in request.jobs]
+        asked = await asyncio.to_thread(lambda: [commands(job, caller) for job in request.jobs])
         return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
 
 
 def _add_listing(api: APIRouter, client: StateClient) -> None:
     long_listings = OnePerPerson("a long listing of jobs is being made for you already")
 
-    @api.get("/v1/jobs", response_model=JobList)
+    @api.get("/v1/jobs", response_model=api_types.JobList)
     async def jobs(
         caller: Known,
         selection: Annotated[Selection, Depends(_selection)],
@@ -113,7 +103,7 @@ def _add_listing(api: APIRouter, client: StateClient) -> None:
         """The newest jobs, newest first; `next` is the `before` of the next page."""
         rules = client.authenticator.rules
         listing = report.Listing(_selected(client, caller, selection, mine), before, limit)
-        seen: list[JobInfo] = []
+        seen: list[api_types.JobInfo] = []
 
         def look(state: State) -> None:
             listing.read(state, BATCH)
@@ -163,7 +153,7 @@ def _selected(client: StateClient, caller: Caller, asked: Selection, mine: bool)
 
 
 def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archive: OutputArchive | None) -> None:
-    @api.get("/v1/jobs/{job}", response_model=JobInfo)
+    @api.get("/v1/jobs/{job}", response_model=api_types.JobInfo)
     async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
         """One job. With `wait`, answers when it has ended, or after so long."""
         until = time.monotonic() + wait
@@ -175,12 +165,12 @@ def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archiv
                     return Json(found)
                 caller = await client.heard_within(caller, heard, left)
 
-    @api.get("/v1/jobs/{job}/tasks", response_model=TaskPage)
+    @api.get("/v1/jobs/{job}/tasks", response_model=api_types.TaskPage)
     async def tasks(
         job: Number,
         first: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
-        status: TaskStatus | None = None,
+        status: api_types.TaskStatus | None = None,
     ) -> Response:
         """Tasks of a job by index, optionally of one status, with the expected end of running ones."""
         page = await client.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit, status)))
@@ -201,12 +191,7 @@ def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archiv
         `attempts` has a line for each further attempt on its node: its number, and where it begins in out and in err.
         503 if its node does not answer and the output is not stored elsewhere.
         """
-
-        def view(state: State) -> str:
-            check_acts(client.authenticator.rules, caller, job, spec_of(state, job))
-            return report.find_task(state, job, index)["node"] or ""
-
-        node = await client.read(view)
+        node = await client.read_of(caller, job, lambda state, _: report.find_task(state, job, index)["node"] or "")
 
         def read(offset: int, limit: int) -> bytes:
             return read_output(engine, archive, (job, index), stream, offset, limit, node)
@@ -225,16 +210,18 @@ def _last(read: Callable[[int, int], bytes], most: int) -> bytes:
     return read(max(0, low - most), 3 * most)[-most:]
 
 
-def _add_why(api: APIRouter, client: StateClient, archive: OutputArchive | None) -> None:
-    @api.get("/v1/jobs/{job}/why", response_model=Why)
+def _add_why(api: APIRouter, client: StateClient, archive: OutputArchive | None, sessions: Sessions) -> None:
+    @api.get("/v1/jobs/{job}/why", response_model=api_types.Why)
     async def why(job: Number, caller: Known) -> Response:
         """What a job waits for now."""
-        found = await client.told_to(caller, await client.ask(lambda s, now: ([], explain(s, job, now))))
+        found, calls = await client.ask(lambda s, now: ([], (explain(s, job, now), sessions.about(s, job))))
+        found = await client.told_to(caller, found)
+        found = by_wall_clock(found, client.clock)
         moments = {"kept": [by_wall_clock(each, client.clock) for each in found.get("kept", [])]}
         if "reserved" in found:
             moments["reserved"] = by_wall_clock(found["reserved"], client.clock)
-        output = archive.trouble(job) if archive is not None else ""
-        return Json({**found, **{name: told for name, told in moments.items() if told}, **({"output": output} if output else {})})
+        more = {"calls": calls, "output": archive.trouble(job) if archive is not None else ""}
+        return Json(found | {name: told for name, told in (moments | more).items() if told})
 
 
 def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> None:
@@ -244,51 +231,66 @@ def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> 
         found = admission.cancel(state, job, chosen, now, only_waiting)
         return found and replace(found, by_admin=administers(client.authenticator.rules, caller, spec_of(state, job).queue))
 
-    @api.post("/v1/jobs/{job}/cancel", response_model=Changed)
+    @api.post("/v1/jobs/{job}/cancel", response_model=api_types.Changed)
     async def cancel(job: Number, request: CancelRequest, caller: Known) -> Response:
         """Cancel a job, or some of its tasks. Running tasks are stopped; waiting ones never start."""
         chosen, only_waiting = request.indices, request.only_waiting
         changed = await client.change_job(caller, job, lambda s, now: cancelled(caller, s, job, now, chosen, only_waiting))
         return Json({"changed": changed})
 
-    @api.post("/v1/cancel", response_model=Cancelled)
+    @api.post("/v1/cancel", response_model=api_types.Cancelled)
     async def cancel_many(request: CancelManyRequest, caller: Known) -> Response:
         """Cancel jobs by number, and the unfinished jobs of a selection that the caller may cancel. An unknown or foreign
-        number refuses the whole request.
+        number refuses the whole request. Many are cancelled in pieces, the newest first.
         """
-        rules = client.authenticator.rules
+        rules, found, before = client.authenticator.rules, set[int](), inf
+        numbers = sorted(set(request.jobs))
+        selection = None if request.is_empty() else _selected(client, caller, request, mine=True)
 
-        def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
-            chosen = list(dict.fromkeys(request.jobs))
-            for job in chosen:
+        def check(state: State) -> None:
+            for job in numbers:
                 check_acts(rules, caller, job, spec_of(state, job))
-            if not request.is_empty():
-                selection = _selected(client, caller, request, mine=True)
-                rows = [row for row in selection.rows(state)[::-1].tolist() if selection.has(state, row)]
-                chosen += [int(state.jobs.id[row]) for row in rows if isnan(state.jobs.finished_at[row])]
-            facts: list[Fact] = [f for f in (cancelled(caller, state, job, now) for job in dict.fromkeys(chosen)) if f]
-            return facts, [fact.id for fact in facts]  # type: ignore[attr-defined]
 
-        return Json({"cancelled": await client.ask(question, changes=True, by=caller.person.name)})
+        def some(state: State, now: float) -> tuple[list[Fact], bool]:
+            """Cancel what follows; return True if that is not all."""
+            nonlocal before
+            chosen = [numbers.pop() for _ in range(min(PIECE, len(numbers)))]
+            if not chosen and selection is not None:
+                rows = selection.rows(state, before)
+                rows = rows[np.isnan(state.jobs.finished_at[rows])][:PIECE]
+                chosen = state.jobs.id[rows[[selection.has(state, row) for row in rows.tolist()]]].tolist()
+                before = int(state.jobs.id[rows[-1]]) if len(rows) else -1
+            facts: list[Fact] = [
+                f
+                for job in chosen
+                if job in state.index.specs and (f := cancelled(caller, state, job, now, None, request.only_waiting))
+            ]
+            found.update(fact.id for fact in facts)  # type: ignore[attr-defined]
+            return facts, bool(numbers) or (selection is not None and before >= 0)
 
-    @api.post("/v1/jobs/{job}/hold", response_model=Changed)
+        await client.read(check)
+        while await client.ask(some, changes=True, by=caller.person.name):
+            pass  # others are answered in between
+        return Json({"cancelled": sorted(found)})
+
+    @api.post("/v1/jobs/{job}/hold", response_model=api_types.Changed)
     async def hold(job: Number, caller: Known) -> Response:
         """Hold a job: its waiting tasks do not start."""
         return Json({"changed": await client.change_job(caller, job, lambda s, now: admission.hold(s, job, now))})
 
-    @api.post("/v1/jobs/{job}/release", response_model=Changed)
+    @api.post("/v1/jobs/{job}/release", response_model=api_types.Changed)
     async def release(job: Number, caller: Known) -> Response:
         """Release a held job."""
         return Json({"changed": await client.change_job(caller, job, lambda s, now: admission.release(s, job, now))})
 
-    @api.post("/v1/jobs/{job}/edit", response_model=Edited)
+    @api.post("/v1/jobs/{job}/edit", response_model=api_types.Edited)
     async def edit(job: Number, request: EditRequest, caller: Known) -> Response:
         """Change what a job asks for: anything while all of it waits; later its priority, retries and `at_most`."""
         changed = await client.change_job(caller, job, lambda s, now: submitter.edit(s, now, caller, job, request))
         warning = await client.read(lambda s: admission.doubt(s, spec_of(s, job))) if changed else None
         return Json({"changed": changed, "warning": warning})
 
-    @api.post("/v1/jobs/{job}/rerun", status_code=201, response_model=Submitted)
+    @api.post("/v1/jobs/{job}/rerun", status_code=201, response_model=api_types.Submitted)
     async def rerun(job: Number, request: RerunRequest, caller: Known, key: Key = "") -> Response:
         """Submit a job again as a new one, or only its failed tasks."""
         return Json(await submitter.rerun(caller, job, request.failed, key), 201)

@@ -28,12 +28,8 @@ _reading = ThreadPoolExecutor(1, "bodies")
 class LargeBody(Request):
     """A request whose large body is parsed and validated in a separate thread.
 
-    Parameters
-    ----------
-    model : subclass of BaseModel
-        The type of the body.
-    one_each : OnePerPerson
-        Limits each person to one.
+    model : the type of the body
+    one_each : limits each person to one
     """
 
     def __init__(self, request: Request, model: type[BaseModel], one_each: OnePerPerson) -> None:

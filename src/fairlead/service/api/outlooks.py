@@ -15,7 +15,7 @@ from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Json, by_wall_clock
-from fairlead.service.api.requests import Number, WhenRequest
+from fairlead.service.api.requests import Number, WhenRequest, begin_by
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.outlooks import Outlooks
 from fairlead.simulate.outlook import Calibration, Outlook, outlook
@@ -38,12 +38,13 @@ def add_outlooks(api: APIRouter, client: StateClient, outlooks: Outlooks) -> Non
             user = check_submits(rules, caller, leaf, request.user)
             job = request.to_job(leaf, request.tasks, request.gang, Work())
             job = msgspec.structs.replace(job if rules.personal else admission.with_default_demand(state, job), user=user)
+            job = msgspec.structs.replace(job, begin=begin_by(client.clock, request.begin))
             if request.strict and (warning := admission.never_starts(state, job)):
                 raise admission.Refused(warning.partition(": ")[0])
             return job, state.display_name(job.queue)
 
         def find(state: State, now: float, calibration: Calibration, seconds: float) -> Outlook:
-            (fact,) = admission.submit(state, [job], now)
+            (fact,) = admission.submit(state, [job], now, [request.comes_after()])
             state = copy_of(state)
             apply(state, fact)
             return outlook(state, fact.id, now, calibration, seconds)

@@ -6,18 +6,23 @@ from typing import Annotated, Any, Literal, Self
 
 from fastapi import Header, Query
 from fastapi import Path as PathParameter
-from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fairlead.model.documents import check_queue_name, read_quantities
 from fairlead.model.ranges import read_array
-from fairlead.model.specs import After, Call, Job, JobStatus, Quantities, Work
-from fairlead.scheduler.admission import MOST_TASKS, Refused
+from fairlead.model.specs import Call, Job, JobStatus, Quantities, Work
+from fairlead.scheduler.admission import MOST_TASKS, Dependency, Refused
+from fairlead.service.clock import Clock
 
 LARGEST_BODY = 16 * 2**20
 LARGEST_ENVIRONMENT = 512 * 2**10
-MOST_JOBS = 10_000
-"""Jobs per request."""
+MOST_JOBS, MOST_NODES = 10_000, 1_000
+"""Jobs per request, and nodes of one job."""
+OF_JOB = (
+    "demand", "on", "prefer", "priority", "retries", "retry_delay", "time_limit", "singleton", "name", "group",
+)  # fmt: skip
+OF_WORK = ("argv", "cwd", "env", "encoding", "input", "ray", "values", "port", "idle")
+"""Fields of requests that jobs, and what they run, have too."""
 LONGEST_WAIT = 60.0
 
 Number = Annotated[int, PathParameter(ge=0, le=2**53)]
@@ -68,6 +73,7 @@ def _as_list(value: object) -> object:
 
 Text = Annotated[str, Field(max_length=4096), AfterValidator(_check_text)]
 Argument = Annotated[str, Field(max_length=131_071), AfterValidator(_check_text)]
+Side = Annotated[int, Field(ge=1, lt=2**16)]
 Environment = Annotated[dict[Text, Argument], AfterValidator(_check_environment)]
 QueuePath = Annotated[Text, AfterValidator(_check_path)]
 JobNumber = Annotated[int, Field(ge=0, le=2**53)]
@@ -103,10 +109,31 @@ class NodeTokenRequest(Body):
 
 
 class AfterRequest(Body):
-    """A job that must end first."""
+    """A job that must end first; by a name: the submitter's unfinished jobs of that name, or the newest ended one.
 
-    job: JobNumber
-    how: Literal["success", "failure", "end"] = "success"
+    With `index`, each task waits for the success of the task of the same index.
+    """
+
+    job: JobNumber | Annotated[str, Field(min_length=1, max_length=256)]
+    how: Literal["success", "failure", "end", "start", "index"] = "success"
+
+
+Labels = Annotated[
+    dict[Text, Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1, max_length=100)]], Field(max_length=100)
+]
+
+
+Nodes = Annotated[
+    int | None, Field(ge=1, le=MOST_NODES, description="Instead of `tasks`: a gang with a task on each of this many nodes.")
+]
+
+
+Begin = Annotated[float | None, Field(ge=0, le=1e11, description="Not to start before; seconds since the epoch.")]
+
+
+def begin_by(clock: Clock, begin: float | None) -> float | None:
+    """Return when a job may begin, by the scheduler's clock."""
+    return None if begin is None else begin - clock.wall(0.0)
 
 
 class JobFields(Body):
@@ -130,31 +157,29 @@ class JobFields(Body):
     group: Annotated[str, Field(max_length=256, description="A name that several jobs share."), AfterValidator(_check_text)] = ""
     priority: int = 0
     retries: int = 0
+    retry_delay: Annotated[
+        float, Field(description="Seconds before a failed task starts again; they double with each failure, up to an hour.")
+    ] = 0.0
     time_limit: float | None = None
-    on: Annotated[
-        dict[Text, Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1, max_length=100)]], Field(max_length=100)
-    ] = Field(default_factory=dict)
+    begin: Begin = None
+    singleton: Annotated[bool, Field(description="To start once all earlier jobs of its name and owner have ended.")] = False
+    on: Labels = Field(default_factory=dict)
+    prefer: Annotated[Labels, Field(description="Labels of nodes that it runs on if one of them has room.")] = Field(
+        default_factory=dict
+    )
     after: Annotated[list[AfterRequest], Field(max_length=1000)] = Field(default_factory=list)
     strict: Annotated[
         bool, Field(description="Refuse a job that cannot start as things are: it fits no node, or exceeds a limit.")
     ] = False
 
-    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
+    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work, **more: Any) -> Job:
         check_gpus(self.demand)
-        return Job(
-            queue=leaf,
-            demand=self.demand,
-            tasks=tasks,
-            on=self.on,
-            priority=self.priority,
-            gang=gang,
-            retries=self.retries,
-            time_limit=self.time_limit,
-            after=[After(after.job, after.how) for after in self.after],
-            name=self.name,
-            group=self.group,
-            work=work,
-        )
+        same = {name: getattr(self, name) for name in OF_JOB}
+        return Job(queue=leaf, tasks=tasks, gang=gang, work=work, **same, **more)
+
+    def comes_after(self) -> Dependency:
+        """Return what its job comes after."""
+        return [(after.job, after.how) for after in self.after]
 
 
 def _check_pattern(text: str) -> str:
@@ -196,6 +221,22 @@ class JobRequest(JobFields):
             "which also carries all its output."
         ),
     ] = ""
+    size: Annotated[
+        list[Side] | None, Field(min_length=2, max_length=2, description="Rows and columns of the terminal as the task begins.")
+    ] = None
+    port: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            lt=2**16,
+            description="The port that it would like, for `.../streams`. FAIRLEAD_PORT, and `{port}` in an argument, "
+            "is this one if it is free on the node, else another.",
+        ),
+    ] = None
+    idle: Annotated[
+        float,
+        Field(ge=0, le=10**9, description="Seconds without a connection, CPU or GPU use after which a task ends; 0 for never."),
+    ] = 0.0
     sent: SentFolder | None = None
     tasks: Annotated[
         int | None,
@@ -212,12 +253,14 @@ class JobRequest(JobFields):
         Field(
             max_length=100,
             description="Instead of `tasks`: lists of words. There is a task for each choice of one word of each list, the last "
-            "list varying fastest; `{1}` in an argument becomes the word of the first list, and so on.",
+            "list varying fastest; `{1}` in an argument becomes the word of the first list, and so on; `{}` if there is one.",
         ),
     ] = Field(default_factory=list)
+    nodes: Nodes = None
     at_most: Annotated[int | None, Field(description="How many of its tasks may run at the same time.")] = None
     hold: Annotated[bool, Field(description="Submit it held: it does not start until it is released.")] = False
     gang: bool = False
+    led: Annotated[bool, Field(description="A gang that ends with its first task: the others are stopped then and done.")] = False
     exit_done: Annotated[bool, Field(description="A preempted task that exits 0 counts as done; otherwise it starts again.")] = (
         False
     )
@@ -259,33 +302,27 @@ class JobRequest(JobFields):
                     raise ValueError(f"{text!r} is not latin-1, as its encoding says")
         return self
 
-    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
+    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work, **more: Any) -> Job:
         at_most = (self.array or "").partition("%")[2]
-        more: dict[str, Any] = {"exit_done": self.exit_done, "grace": self.grace}
-        more["at_most"] = int(at_most) if at_most and self.at_most is None else self.at_most
-        more |= {"held": self.hold}
-        more |= {"signal": Signals[self.signal].value, "revocable": self.revocable, "fit": self.fit}
-        return replace(super().to_job(leaf, tasks, gang, work), **more, led=self.ray, note=self.note)
+        apart = self.nodes is not None
+        return super().to_job(
+            leaf, tasks, gang or apart, work, **more, fit="apart" if apart else self.fit, exit_done=self.exit_done,
+            grace=self.grace, held=self.hold, at_most=int(at_most) if at_most and self.at_most is None else self.at_most,
+            signal=Signals[self.signal].value, revocable=self.revocable, led=self.ray or self.led, note=self.note,
+        )  # fmt: skip
 
     def work(self) -> tuple[int, Work]:
         """Return the number of tasks, and what they run. Raises Refused."""
-        given = [self.tasks is not None, self.array is not None, bool(self.values)]
+        given = [self.tasks is not None, self.array is not None, bool(self.values), self.nodes is not None]
         if sum(given) > 1 or (self.ray and any(given[1:])):
-            raise Refused("tasks: give one of tasks, array and values; a Ray program has none of the latter")
+            raise Refused("tasks: give one of tasks, array, values and nodes; a Ray program has only tasks")
+        if self.nodes is not None and self.fit:
+            raise Refused("fit: tasks go to different nodes, those that have room: leave out fit, or nodes")
         sent = None if self.sent is None else Call(self.sent.session, self.sent.payload, self.sent.fetch)
-        work = Work(
-            self.argv,
-            self.cwd,
-            self.env,
-            self.encoding,
-            any(given) and not self.ray,
-            sent,
-            input=self.input,
-            ray=self.ray,
-            values=self.values,
-        )
+        same = {name: getattr(self, name) for name in OF_WORK}
+        work = Work(numbered=any(given) and not self.ray, call=sent, size=self.size or [], **same)
         if self.array is None:
-            return prod(map(len, self.values)) if self.values else 1 if self.tasks is None else self.tasks, work
+            return prod(map(len, self.values)) if self.values else self.nodes or (1 if self.tasks is None else self.tasks), work
         try:
             indices = read_array(self.array)
         except ValueError as error:
@@ -293,16 +330,29 @@ class JobRequest(JobFields):
         return len(indices), work.with_indices(indices)
 
 
+class StreamRequest(Body):
+    """A program to attach, with more environment variables, and the size of its terminal, if it gets one: rows and columns."""
+
+    stream: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="A name for it, so that a repeated request is harmless.")]
+    argv: Annotated[list[Argument], Field(max_length=100_000)] = Field(default_factory=list)
+    env: Environment = Field(default_factory=dict)
+    size: Annotated[list[Side], Field(min_length=2, max_length=2)] | None = None
+
+
 class WhenRequest(JobFields):
     """A job that is not submitted: its number of tasks, and whether they start together or not at all."""
 
     tasks: int = 1
     gang: bool = False
+    nodes: Nodes = None
     revocable: bool = False
     hold: Annotated[bool, Field(description="It would be held: its start is predicted from its release on.")] = False
 
-    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
-        return replace(super().to_job(leaf, tasks, gang, work), revocable=self.revocable, held=self.hold)
+    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work, **more: Any) -> Job:
+        apart: dict[str, Any] = {} if self.nodes is None else {"fit": "apart"}
+        return super().to_job(
+            leaf, self.nodes or tasks, gang or bool(apart), work, **more, **apart, revocable=self.revocable, held=self.hold
+        )
 
 
 class JobsRequest(Body):
@@ -316,17 +366,12 @@ class EditRequest(Body):
 
     queue: QueuePath | None = None
     demand: Annotated[dict[str, int], BeforeValidator(read_quantities), Field(max_length=64)] | None = None
-    on: (
-        Annotated[
-            dict[Text, Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1, max_length=100)]],
-            Field(max_length=100),
-        ]
-        | None
-    ) = None
+    on: Labels | None = None
     priority: int | None = None
     retries: int | None = None
     time_limit: Annotated[float, Field(ge=0)] | None = None
     at_most: Annotated[int, Field(ge=0)] | None = None
+    begin: Begin = None
 
 
 class RerunRequest(Body):
@@ -360,9 +405,12 @@ class Selection(Body):
 
 
 class CancelManyRequest(Selection):
-    """Which jobs: by number, and the unfinished ones of a selection; without queue and user of that, only the caller's own."""
+    """Which jobs: by number, and the unfinished ones of a selection; without queue and user of that, only the caller's own. With
+    `only_waiting`, started tasks continue.
+    """
 
     jobs: Annotated[list[JobNumber], Field(max_length=100_000)] = Field(default_factory=list)
+    only_waiting: bool = False
 
     @model_validator(mode="after")
     def _check_any(self) -> Self:
@@ -403,19 +451,20 @@ class SessionRequest(Body):
         ),
     ] = ""
     inside: Annotated[Text, Field(description="The folder in the code where functions are called.")] = ""
+    preload: Annotated[list[Text], Field(max_length=100, description="Modules that workers import before calls.")] = Field(
+        default_factory=list
+    )
+    address: Annotated[str, Field(pattern=r"^[0-9a-z-]{0,60}$", description="Where it listens on its own machine.")] = ""
+    secret: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$", description="What relays of its workers are known by.")] = ""
 
 
-PayloadName = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+class LeaseJob(JobFields):
+    """A worker for calls of functions, by the program's number for it."""
+
+    lease: Annotated[int, Field(ge=1, lt=2**53)]
 
 
-class CallsJob(JobFields):
-    """Calls of functions, one per task, pickled together in a payload, which is sent here in base64 or was put before."""
+class LeasesRequest(Body):
+    """Leases, requested together."""
 
-    payload: PayloadName
-    data: Annotated[str, Field(description="The payload in base64.")] | None = None
-
-
-class CallsRequest(Body):
-    """Jobs of calls, submitted together."""
-
-    jobs: Annotated[list[CallsJob], Field(min_length=1, max_length=MOST_JOBS)]
+    jobs: Annotated[list[LeaseJob], Field(min_length=1, max_length=MOST_JOBS)]

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import HTTPException
 
@@ -20,11 +20,14 @@ from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.state import State
 from fairlead.service.api.answers import by_wall_clock
 from fairlead.service.clock import Clock
-from fairlead.service.loop import Busy, HappensLater, Loop, Question
-from fairlead.service.wakeups import Wakeups, heard_within
+from fairlead.service.loop import Answerable, Busy, HappensLater, Loop, Question
+from fairlead.service.wakeups import Answer, Answers, Wakeups, heard_within
 
+T = TypeVar("T")
 ANSWER_SECONDS = 30.0
 """After which a request without an answer is refused."""
+GATHER_SECONDS = 0.004
+"""For changes to come that are recorded together: a commit costs as much processor time as several requests."""
 MOST_WAITERS = 2000
 """Concurrent requests that wait for an event: long polls and streams."""
 
@@ -35,15 +38,42 @@ class StateClient:
     def __init__(self, loop: Loop, wakeups: Wakeups, authenticator: Authenticator, clock: Clock) -> None:
         self.loop, self.wakeups, self.authenticator, self.clock = loop, wakeups, authenticator, clock
         self._waiters: Counter[int] = Counter()
+        self._answers, self._gathering = Answers(), False
 
     async def ask(self, question: Question, changes: bool = False, by: str = "", takes_on: bool = False) -> Any:
-        answer = self.loop.ask(question, changes, by, takes_on)
+        answer = self.awaited()
+        self.put(answer, question, changes, by, takes_on)
+        return await self.answer(answer, changes)
+
+    def put(self, answer: Answerable, question: Question, changes: bool, by: str, takes_on: bool) -> None:
+        """Submit a question. While several are answered at a time, changes wait a moment for others, to be recorded with them."""
+        self.loop.put(answer, question, changes, by, takes_on)
+        if changes and not self._gathering:
+            self._gathering = True
+            asyncio.get_running_loop().call_later(GATHER_SECONDS if self._answers.together > 1 else 0.0, self._wake)
+
+    def _wake(self) -> None:
+        self._gathering = False
+        self.loop.wake()
+
+    def awaited(self) -> Answer:
+        """Return a place for an answer, to be given to the scheduler's thread with a question."""
+        return Answer(self._answers)
+
+    async def answer(self, awaited: Answer, changes: bool) -> Any:
+        """Wait for an answer; `changes` as in `ask`."""
+
+        def give_up() -> None:
+            if not awaited.give_up() and changes:
+                awaited.set_exception(HappensLater("the scheduler is too busy to answer now; the request may still take effect"))
+            else:
+                awaited.set_exception(TimeoutError())
+
+        timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, give_up)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_SECONDS)
-        except TimeoutError:
-            if changes and not answer.cancelled():
-                raise HappensLater("the scheduler is too busy to answer now; the request may still take effect") from None
-            raise
+            return await awaited.future
+        finally:
+            timer.cancel()
 
     async def read(self, view: Callable[[State], Any]) -> Any:
         return await self.ask(lambda state, now: ([], view(state)))
@@ -83,6 +113,17 @@ class StateClient:
             return make(state, now)
 
         return await self.change(caller, checked)
+
+    async def read_of(self, caller: Caller, job: int, view: Callable[[State, Job], T]) -> T:
+        """Like `read`, of a job on which the caller may act; the view also gets what it asked for."""
+
+        def checked(state: State) -> T:
+            spec = spec_of(state, job)
+            check_acts(self.authenticator.rules, caller, job, spec)
+            return view(state, spec)
+
+        found: T = await self.read(checked)
+        return found
 
     async def read_job(self, caller: Caller, job: int) -> JobInfo:
         """Return a job's description as the caller may see it."""

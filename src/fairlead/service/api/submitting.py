@@ -2,8 +2,10 @@
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
+from operator import is_not
 from typing import NamedTuple
 
 import msgspec
@@ -15,14 +17,25 @@ from fairlead.people.bounds import check_load, output_limit
 from fairlead.people.placing import leaf_of
 from fairlead.people.rules import Caller, check_acts, check_submits
 from fairlead.scheduler import admission
-from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.admission import Dependency, Refused
 from fairlead.scheduler.facts import Fact, JobEdited
+from fairlead.scheduler.growth import kind_of
 from fairlead.scheduler.state import State
-from fairlead.service.api.requests import EditRequest, JobFields, check_gpus
+from fairlead.service.api.requests import EditRequest, JobFields, begin_by, check_gpus
 from fairlead.service.api.state_client import StateClient, spec_of
 from fairlead.service.exports import Exports
 from fairlead.service.loop import Busy
-from fairlead.service.unfinished_jobs import UnfinishedJobs, load_of
+from fairlead.service.unfinished_jobs import Unfinished, UnfinishedJobs, unfinished
+from fairlead.service.wakeups import Answer
+
+PIECE = 200
+"""Jobs of a request that are checked, or cancelled, before other questions are answered."""
+
+
+MOST_KINDS = 10_000
+"""Kinds of jobs of which the checks are remembered."""
+MOST_TOGETHER = 100
+"""Submissions of one person that are taken together."""
 
 
 class JobSubmission(NamedTuple):
@@ -35,53 +48,140 @@ class JobSubmission(NamedTuple):
     exported: Mapping[str, str]
 
 
+class _Checked(NamedTuple):
+    """A job that the caller may submit, its queue's displayed name, and what they should know of it."""
+
+    job: Job
+    known: Unfinished
+    queue: str
+    warning: str | None
+    after: Dependency = ()
+
+
+class _Submission:
+    """Jobs that a caller submits with one request: all or none.
+
+    first, is_new : the number of the first job, and whether a request with this key submits it for the first time
+    refusal : why there is none
+    """
+
+    def __init__(self, caller: Caller, asked: Sequence[JobSubmission], key: str, digest: str) -> None:
+        self.caller, self.asked, self.digest = caller, asked, digest
+        self.key = f"{caller.person.uid}:{key}" if key else ""  # keys of different people never collide
+        self.checked: list[_Checked] = []
+        self.as_of = self.first = 0
+        self.is_new = True
+        self.refusal: Refused | None = None
+
+
+class _Together:
+    """Submissions of one person to one queue that come together: a question to the scheduler's thread, and one fact.
+
+    Each is granted or refused by itself. It is an :class:`fairlead.service.wakeups.Answer` for all of them.
+    """
+
+    def __init__(self, submitter: "Submitter", line: Hashable, one: _Submission, answer: Answer) -> None:
+        self.line, self.all, self._submitter = line, [(one, answer)], submitter
+
+    def question(self, state: State, now: float) -> tuple[list[Fact], None]:
+        return self._submitter.decide(state, now, [one for one, _ in self.all]), None
+
+    def set_running_or_notify_cancel(self) -> bool:
+        self._submitter.close(self)
+        self.all = [(one, answer) for one, answer in self.all if answer.set_running_or_notify_cancel()]
+        return bool(self.all)
+
+    def set_result(self, value: object) -> None:
+        self.set_exception(None)
+
+    def set_exception(self, error: BaseException | None) -> None:
+        for one, answer in self.all:
+            if found := one.refusal or (error if one.is_new else None):
+                answer.set_exception(found)
+            else:
+                answer.set_result(None)
+
+
 class Submitter:
     """Submits, reruns and edits jobs for callers."""
 
     def __init__(self, client: StateClient, unfinished: UnfinishedJobs) -> None:
         self._client, self._unfinished = client, unfinished
+        self._kinds: dict[bytes, tuple[str, str | None]] = {}  # of checked jobs: their leaf, and why they never start
+        self._as_of: tuple[object, ...] = ()
+        self._generation = 0
+        self._open: dict[Hashable, _Together] = {}  # those that the scheduler's thread has not taken yet
+        self._joining = threading.RLock()
 
     async def submit(self, caller: Caller, asked: Sequence[JobSubmission], key: str) -> list[Submitted]:
-        """Submit jobs: all or none."""
-        digest = await asyncio.to_thread(_digest, asked) if key else ""
-        key = f"{caller.person.uid}:{key}" if key else ""  # keys of different people never collide
+        """Submit jobs: all or none. Many are checked in pieces first, so that others are answered in between."""
+        digest = "" if not key else _digest(asked) if len(asked) <= PIECE else await asyncio.to_thread(_digest, asked)
         exports = self._unfinished.exports
         kept: list[str] = []
         try:
             if any(each.exported for each in asked):
                 asked = await asyncio.to_thread(_with_exports, asked, exports, caller.person, kept)
-            answers: list[Submitted]
-            answers, are_new = await self._client.ask(
-                lambda state, now: self._submitted(state, now, caller, self._jobs(state, caller, asked, digest), key, digest),
-                changes=True,
-                by=caller.person.name,
-                takes_on=True,
-            )
+            one = _Submission(caller, asked, key, digest)
+            for _ in range(2 * (len(asked) // PIECE)):  # enough, unless all is checked again and again
+                if len(asked) - len(one.checked) > PIECE:
+                    await self._client.read(lambda state: self._check_some(state, one, PIECE))
+            await self._client.answer(self._join(one), changes=True)
         except (Refused, Busy):  # other errors may still take effect; the next start removes leftovers
             exports.drop(kept)
             raise
-        if not are_new:
+        if not one.is_new:
             exports.drop(kept)
-        return answers
+        return [
+            {"id": number, "queue": each.queue, "warning": each.warning} for number, each in enumerate(one.checked, one.first)
+        ]
+
+    def _join(self, one: _Submission) -> Answer:
+        """Ask for a submission, with others if it depends on none."""
+        request, answer = one.asked[0].request, self._client.awaited()
+        line = one.caller.person.uid, request.queue, request.user
+        alone = len(one.asked) > 1 or request.after or request.singleton or request.retry_delay
+        with self._joining:
+            there = self._open.get(line)
+            repeats = there is not None and one.key and any(one.key == other.key for other, _ in there.all)
+            if there is not None and len(there.all) < MOST_TOGETHER and not (alone or repeats):
+                there.all.append((one, answer))
+                return answer
+            together = _Together(self, line, one, answer)
+            if not alone:
+                self._open[line] = together
+            try:
+                self._client.put(together, together.question, True, one.caller.person.name, True)
+            except Busy:
+                self.close(together)
+                raise
+        return answer
+
+    def close(self, together: _Together) -> None:
+        """Let no more submissions join these."""
+        with self._joining:
+            if self._open.get(together.line) is together:
+                del self._open[together.line]
 
     async def rerun(self, caller: Caller, number: int, failed: bool, key: str) -> Submitted:
         """Submit a job again for the caller, or only its failed tasks."""
         digest = hashlib.sha256(f"rerun {number} {failed}".encode()).hexdigest() if key else ""
-        key = f"{caller.person.uid}:{key}" if key else ""
+        one = _Submission(caller, [], key, digest)
 
-        def question(state: State, now: float) -> tuple[list[Fact], tuple[list[Submitted], bool]]:
+        def question(state: State, now: float) -> tuple[list[Fact], None]:
             check_acts(self._client.authenticator.rules, caller, number, spec_of(state, number))
             job = self._with_usual(state, admission.again(state, number, failed))
-            job = self._as_theirs(caller, msgspec.structs.replace(job, digest=digest), None)
-            return self._submitted(state, now, caller, [job], key, digest)
+            one.checked = [self._check(state, caller, job, None, digest)]
+            facts = self._grant(state, now, [one])
+            if one.refusal is not None:
+                raise one.refusal
+            return facts, None
 
         had_input = await self._client.read(lambda state: bool(spec_of(state, number).work.input))
-        (answer,), _ = await self._client.ask(question, changes=True, by=caller.person.name)
-        found: Submitted = answer
-        if had_input:
-            lost = f"job {number} read the standard input of `fairlead run`, which is not stored: now it reads nothing"
-            found = {**found, "warning": "; ".join(filter(None, [lost, found["warning"]]))}
-        return found
+        await self._client.ask(question, changes=True, by=caller.person.name)
+        (checked,) = one.checked
+        lost = f"job {number} read the standard input of `fairlead run`, which is not stored: now it reads nothing"
+        warning = "; ".join(filter(None, [lost if had_input else "", checked.warning])) or None
+        return {"id": one.first, "queue": checked.queue, "warning": warning}
 
     def edit(self, state: State, now: float, caller: Caller, number: int, request: EditRequest) -> JobEdited | None:
         """Return the fact of an edit of a job that the caller may change; None if nothing changes."""
@@ -94,65 +194,124 @@ class Submitter:
             demand = self._with_usual(state, msgspec.structs.replace(spec, demand=demand)).demand
         said = JobEdited(
             at=now, id=number, queue=leaf, demand=demand, on=request.on, priority=request.priority, retries=request.retries,
-            time_limit=request.time_limit, at_most=request.at_most,
+            time_limit=request.time_limit, at_most=request.at_most, begin=begin_by(self._client.clock, request.begin),
         )  # fmt: skip
         fact = admission.edit(state, number, said)
         if fact is not None and leaf is not None and leaf != spec.queue:
             check_submits(rules, caller, leaf, None)
             has = partial(self._unfinished.load, spec.uid, but=number)
-            check_load(rules, caller, has, {leaf: load_of(spec, self._unfinished.exports)})
+            check_load(rules, caller, has, {leaf: unfinished(spec, self._unfinished.exports).load})
             self._unfinished.moved(number, leaf)
         return fact
 
-    def _submitted(
-        self, state: State, now: float, caller: Caller, jobs: list[Job], key: str, digest: str
-    ) -> tuple[list[Fact], tuple[list[Submitted], bool]]:
-        """Return the facts of a submission, the answers, and whether the jobs are new."""
-        first = admission.repeated(state, key, digest)
-        facts: list[Fact] = []
-        if first is None:
-            first = state.index.last + 1
-            loads = [load_of(job, self._unfinished.exports) for job in jobs]
-            asked_for = zip((job.queue for job in jobs), loads, strict=True)
-            self._unfinished.check(self._client.authenticator.rules, caller, asked_for)
-            jobs[0] = msgspec.structs.replace(jobs[0], key=key)
-            submitted = admission.submit(state, jobs, now)
-            facts += submitted
-            jobs = [fact.job for fact in submitted]
-            for number, (job, load) in enumerate(zip(jobs, loads, strict=True), first):
-                self._unfinished.begin(number, job, load)
-        answers: list[Submitted] = [
-            {"id": number, "queue": state.display_name(job.queue), "warning": admission.doubt(state, job)}
-            for number, job in enumerate(jobs, first)
-        ]
-        return facts, (answers, bool(facts))
+    def decide(self, state: State, now: float, submissions: Sequence[_Submission]) -> list[Fact]:
+        """Grant or refuse each submission; return the fact of those granted, if any."""
+        for one in submissions:
+            try:
+                self._check_some(state, one, len(one.asked))
+            except Refused as refused:
+                one.refusal = refused
+        return self._grant(state, now, [one for one in submissions if one.refusal is None])
 
-    def _jobs(self, state: State, caller: Caller, asked: Sequence[JobSubmission], digest: str) -> list[Job]:
-        """Return the requested jobs, each in its leaf; raises Refused if the caller may not submit one."""
-        rules = self._client.authenticator.rules
-        jobs = []
-        for number, (request, tasks, gang, work, _) in enumerate(asked):
+    def _grant(self, state: State, now: float, checked: Sequence[_Submission]) -> list[Fact]:
+        """Like `decide`, for submissions whose jobs are checked."""
+        new, known = list[_Submission](), list[Unfinished]()
+        for one in checked:
+            mine = [each.known for each in one.checked]
+            try:
+                first = admission.repeated(state, one.key, one.digest)
+                if first is None:
+                    self._unfinished.check(self._client.authenticator.rules, one.caller, [*known, *mine])
+            except Refused as refused:
+                one.refusal = refused
+                continue
+            one.is_new, one.first = first is None, first or state.index.last + 1 + len(known)
+            if one.is_new:
+                new.append(one)
+                known += mine
+                if one.key:
+                    head = one.checked[0]
+                    one.checked[0] = head._replace(job=msgspec.structs.replace(head.job, key=one.key))
+        if not new:
+            return []
+        try:
+            whole = [each for one in new for each in one.checked]
+            fact = admission.take(state, [each.job for each in whole], now, [each.after for each in whole])
+        except Refused as refused:
+            for one in new:
+                one.refusal = refused
+            return []
+        self._unfinished.begin(fact.id, known)
+        places = ((one.checked, k) for one in new for k in range(len(one.checked)))
+        for job, (theirs, k) in zip((fact.job, *fact.more), places, strict=True):
+            if job.after and (unmet := admission.unmet_dependency(state, job)) is not None:
+                said = f"it comes after job {unmet[0]}, {unmet[1]}: the job is cancelled"
+                theirs[k] = theirs[k]._replace(warning="; ".join(filter(None, [theirs[k].warning, said])))
+        return [fact]
+
+    def _check_some(self, state: State, one: _Submission, most: int) -> None:
+        """Check at most `most` jobs of a submission that are not checked yet; all again if anything has changed."""
+        if (now := self._generation_of(state)) != one.as_of:
+            one.as_of = now
+            one.checked.clear()
+        one.checked += self._checked(state, one.caller, one.asked, len(one.checked), most, one.digest)
+
+    def _generation_of(self, state: State) -> int:
+        """Count changes of the configuration, queues and nodes, after which all is checked again."""
+        now = (self._client.authenticator.rules, state.settings, state.tree.declared, state.cluster.total, state.queues.n)
+        if len(self._kinds) > MOST_KINDS or now[-1:] != self._as_of[-1:] or any(map(is_not, now[:-1], self._as_of)):
+            self._as_of = now
+            self._generation += 1
+            self._kinds.clear()
+        return self._generation
+
+    def _checked(
+        self, state: State, caller: Caller, asked: Sequence[JobSubmission], first: int, most: int, digest: str
+    ) -> list[_Checked]:
+        """Check requested jobs from the `first` on; raises Refused if the caller may not submit one."""
+        rules, found = self._client.authenticator.rules, []
+        for number, (request, tasks, gang, work, _) in enumerate(asked[first : first + most], first):
             try:
                 leaf = leaf_of(state, rules, caller, request.queue, request.user)
-                job = request.to_job(leaf, tasks, gang, work)
-                job = self._with_usual(state, job)
-                jobs.append(self._as_theirs(caller, msgspec.structs.replace(job, digest=digest), request.user))
-                if request.strict and (warning := admission.never_starts(state, jobs[-1])):
+                job = self._with_usual(state, request.to_job(leaf, tasks, gang, work))
+                begin = begin_by(self._client.clock, request.begin)
+                checked = self._check(state, caller, job, request.user, digest, begin)
+                found.append(checked._replace(after=request.comes_after()) if request.after else checked)
+                if request.strict and (warning := admission.never_starts(state, found[-1].job)):
                     raise Refused(warning.partition(": ")[0])
             except Refused as refused:
                 raise type(refused)(f"jobs.{number}: {refused}") if len(asked) > 1 else refused from None
-        return jobs
+        return found
+
+    def _check(
+        self, state: State, caller: Caller, job: Job, user: str | None, digest: str, begin: float | None = None
+    ) -> _Checked:
+        """Check a job, as the caller submits it under their own or another name; raises Refused, Forbidden.
+
+        What is true of one job is true of others that differ in their work and names only, until something changes.
+        """
+        rules, person = self._client.authenticator.rules, caller.person
+        name = check_submits(rules, caller, job.queue, user)
+        limit = output_limit(rules, job.queue)
+        more = {"user": name, "uid": person.uid, "gid": person.gid, "output_limit": limit, "digest": digest, "begin": begin}
+        job = msgspec.structs.replace(job, **more)
+        self._generation_of(state)
+        try:
+            kind = kind_of(job)
+        except OverflowError:  # a number of more than 64 bits, which is refused by its name
+            admission.accept(state, job)
+            raise
+        if kind not in self._kinds:
+            accepted = admission.accept(state, job)
+            self._kinds[kind] = accepted.queue, admission.never_starts(state, accepted)
+        leaf, never = self._kinds[kind]
+        job = job if leaf == job.queue else msgspec.structs.replace(job, queue=leaf)
+        warning = admission.doubt(state, job, never)
+        return _Checked(job, unfinished(job, self._unfinished.exports), state.display_name(leaf), warning)
 
     def _with_usual(self, state: State, job: Job) -> Job:
         """Add the default demands of a shared scheduler."""
         return job if self._client.authenticator.rules.personal else admission.with_default_demand(state, job)
-
-    def _as_theirs(self, caller: Caller, job: Job, user: str | None) -> Job:
-        """Return a job as the caller submits it, under their own or another name; raises Forbidden."""
-        rules, person = self._client.authenticator.rules, caller.person
-        name = check_submits(rules, caller, job.queue, user)
-        limit = output_limit(rules, job.queue)
-        return msgspec.structs.replace(job, user=name, uid=person.uid, gid=person.gid, output_limit=limit)
 
 
 def _with_exports(asked: Sequence[JobSubmission], exports: Exports, person: Person, kept: list[str]) -> list[JobSubmission]:

@@ -53,16 +53,10 @@ async def uid_of_client(scope: Mapping[str, Any]) -> int | None:
 class Acceptor:
     """Accepts the connections of one listening socket, in the event loop.
 
-    Parameters
-    ----------
-    make : callable
-        Makes the protocol of a connection.
-    tls : ssl.SSLContext, optional
-        With TLS nothing can be read or answered before a handshake, so connections that waited too long are admitted.
-    slots : ConnectionSlots
-        Maps a peer to its party.
-    refusal : callable
-        Returns the bytes of an answer with Retry-After.
+    make : makes the protocol of a connection
+    tls : with TLS nothing can be read or answered before a handshake, so connections that waited too long are admitted
+    slots : maps a peer to its party
+    refusal : returns the bytes of an answer with Retry-After
     """
 
     def __init__(

@@ -110,12 +110,7 @@ class Listener(NamedTuple):
 @contextlib.contextmanager
 def listening(where: Where) -> Iterator[list[Listener]]:
     """Listen; on exit remove the Unix socket. Raises CannotListen, Refused."""
-    tls = tls_context(where.certificate, where.key) if where.certificate is not None else None
-    found = []
-    if where.port is not None:
-        port = open_port(where.host, where.port)
-        host = where.host if ":" not in where.host else f"[{where.host}]"
-        found.append(Listener(port, f"{'https' if tls else 'http'}://{host}:{port.getsockname()[1]}", tls))
+    found = [_at_port(where, where.host, where.port)] if where.port is not None else []
     found.append(Listener(open_socket(where.socket, where.shared), f"unix://{where.socket}"))
     try:
         yield found[::-1]
@@ -128,13 +123,16 @@ def listening(where: Where) -> Iterator[list[Listener]]:
 @contextlib.contextmanager
 def listening_for_frameworks(where: Where) -> Iterator[Listener | None]:
     """Listen for Mesos frameworks, if configured. Raises CannotListen, Refused."""
-    if where.mesos is None:
-        yield None
-        return
+    listener = _at_port(where, *where.mesos) if where.mesos is not None else None
+    with contextlib.nullcontext() if listener is None else listener.socket:
+        yield listener
+
+
+def _at_port(where: Where, host: str, port: int) -> Listener:
+    """Listen on a TCP port, with TLS if there is a certificate."""
     tls = tls_context(where.certificate, where.key) if where.certificate is not None else None
-    host = where.mesos[0] if ":" not in where.mesos[0] else f"[{where.mesos[0]}]"
-    with open_port(*where.mesos) as port:
-        yield Listener(port, f"{'https' if tls else 'http'}://{host}:{port.getsockname()[1]}", tls)
+    opened, shown = open_port(host, port), host if ":" not in host else f"[{host}]"
+    return Listener(opened, f"{'https' if tls else 'http'}://{shown}:{opened.getsockname()[1]}", tls)
 
 
 def make_room() -> int:

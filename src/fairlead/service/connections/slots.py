@@ -94,22 +94,13 @@ class SlotHolder(Protocol):
 class ConnectionSlots:
     """All connections to a scheduler.
 
-    Parameters
-    ----------
-    most : int
-        The number of slots.
-    personal : bool
-        True if all belong to one person, who may then use all of the limits.
-    knows : callable
-        True if a uid is known to have an account.
-    room : mapping, optional
-        Concurrent requests by kind, instead of `ROOM`.
-    most_of_one : int, optional
-        Slots of one party, instead of `MOST_OF_ONE`.
-    full : int
-        The status of refusals with Retry-After.
-    max_wait : float, optional
-        Seconds that a connection may wait to be admitted, instead of the default.
+    most : the number of slots
+    personal : True if all belong to one person, who may then use all of the limits
+    knows : True if a uid is known to have an account
+    room : concurrent requests by kind, instead of `ROOM`
+    most_of_one : slots of one party, instead of `MOST_OF_ONE`
+    full : the status of refusals with Retry-After
+    max_wait : seconds that a connection may wait to be admitted, instead of the default
     """
 
     def __init__(

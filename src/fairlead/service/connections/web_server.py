@@ -39,10 +39,7 @@ LINGER_SECONDS = 1.0
 class WebServer:
     """A uvicorn server whose connections an `Acceptor` makes; uvicorn itself listens on nothing.
 
-    Parameters
-    ----------
-    keep_alive : int
-        Seconds that a connection may be silent between two requests.
+    keep_alive : seconds that a connection may be silent between two requests
     """
 
     def __init__(

@@ -6,7 +6,6 @@ recorded later. If too much waits, acknowledgements are refused.
 """
 
 import asyncio
-from functools import partial
 from typing import NamedTuple
 
 from fairlead.engines.step import Stalled
@@ -66,14 +65,10 @@ class Acknowledgements:
     async def _is_recorded(self, noted: list[Noted]) -> bool:
         """Record acknowledgements; return False if that is impossible now. Recording one twice does no harm."""
         try:
-            await self._client.ask(partial(_question, noted), changes=True)
+            await self._client.ask(lambda state, now: (recorded(state, noted, now), None), changes=True)
         except (Stalled, Busy, TimeoutError):
             return False
         return True
-
-
-def _question(noted: list[Noted], state: State, now: float) -> tuple[list[Fact], None]:
-    return recorded(state, noted, now), None
 
 
 def recorded(state: State, noted: list[Noted], now: float) -> list[Fact]:

@@ -19,8 +19,18 @@ from fairlead.service.connections import host_names
 from fairlead.service.loop import Busy
 from fairlead.service.mesos.authenticator import REALM, FrameworkAuthenticator, FrameworkCaller, NotAuthenticated, RateExceeded
 from fairlead.service.mesos.calls import Calls
-from fairlead.service.mesos.encoding import JSON, KINDS, PROTOBUF, Malformed, accepted_kind, decode, encode, type_is_unknown
-from fairlead.service.mesos.executor_calls import BODIES, ExecutorCalls
+from fairlead.service.mesos.encoding import (
+    JSON,
+    KINDS,
+    PROTOBUF,
+    Malformed,
+    accepted_kind,
+    decode,
+    encode,
+    missing_body,
+    type_is_unknown,
+)
+from fairlead.service.mesos.executor_calls import ExecutorCalls
 from fairlead.service.mesos.executor_tokens import bearer_token, token_of_peer
 from fairlead.service.mesos.executors import HEARTBEAT
 from fairlead.service.mesos.messages import executor_pb2, master_pb2, scheduler_pb2
@@ -57,14 +67,9 @@ class Request(NamedTuple):
 class MesosApp:
     """The application.
 
-    Parameters
-    ----------
-    calls : Calls
-        Handles calls of frameworks.
-    executor_calls : ExecutorCalls
-        Handles calls of executors.
-    hosts : set of str
-        The accepted host names; empty for all.
+    calls : handles calls of frameworks
+    executor_calls : handles calls of executors
+    hosts : the accepted host names; empty for all
     """
 
     def __init__(
@@ -166,7 +171,7 @@ class MesosApp:
 
     async def _subscribe(self, request: Request, call: scheduler_pb2.Call, receive: Receive, send: Send) -> None:
         """Answer with a stream, for as long as the framework reads it."""
-        if not call.HasField("subscribe"):
+        if missing_body(call):
             raise Answer(400, "Failed to validate scheduler::Call: Expecting 'subscribe' to be present")
         accepts = _accepted(request.headers)
         if "mesos-stream-id" in request.headers:
@@ -194,8 +199,7 @@ class MesosApp:
             raise Answer(400, "Failed to validate executor::Call: Expecting 'type' to be present")
         if unknown:
             raise Answer(501)
-        wanted = BODIES.get(call.type)
-        if wanted is not None and not call.HasField(wanted):
+        if wanted := missing_body(call):
             raise Answer(400, f"Failed to validate executor::Call: Expecting '{wanted}' to be present")
         stream = Stream(_accepted(headers), ("", 0), HEARTBEAT) if call.type == executor_pb2.Call.SUBSCRIBE else None
         if stream is None:

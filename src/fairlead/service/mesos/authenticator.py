@@ -49,12 +49,8 @@ class FrameworkCaller(NamedTuple):
 class FrameworkAuthenticator:
     """Authenticates callers by a request's connection and its ``Authorization`` header.
 
-    Parameters
-    ----------
-    authenticator : Authenticator
-        For accounts and rules.
-    principals : Principals, optional
-        Without them only processes of this machine are accepted.
+    authenticator : for accounts and rules
+    principals : without them only processes of this machine are accepted
     """
 
     def __init__(self, authenticator: Authenticator, principals: Principals | None) -> None:

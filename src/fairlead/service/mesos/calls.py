@@ -20,7 +20,8 @@ from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.mesos import events, groups, launching, statuses
 from fairlead.service.mesos.acknowledgements import Acknowledgements
 from fairlead.service.mesos.authenticator import FrameworkCaller
-from fairlead.service.mesos.descriptions import BadDescription, check_id, info_of, roles_of, to_framework
+from fairlead.service.mesos.descriptions import check_id, info_of, roles_of, to_framework
+from fairlead.service.mesos.encoding import missing_body
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages import executor_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import (
@@ -33,7 +34,7 @@ from fairlead.service.mesos.messages.mesos_pb2 import (
     TaskStatus,
 )
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
-from fairlead.service.mesos.reservations import InvalidOperation, is_volume, moves_of
+from fairlead.service.mesos.reservations import is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
@@ -72,12 +73,8 @@ class Calling(NamedTuple):
 class Calls:
     """Handles the calls of all frameworks.
 
-    Parameters
-    ----------
-    master : MasterInfo
-        Describes the scheduler to frameworks.
-    certificate : str
-        The certificate that executors trust, as PEM; empty without TLS.
+    master : describes the scheduler to frameworks
+    certificate : the certificate that executors trust, as PEM; empty without TLS
     """
 
     def __init__(
@@ -121,7 +118,7 @@ class Calls:
             return _invalid(_mismatch(who.name, info.principal))
         try:
             identity = check_id(named.pop()) if named else str(uuid.uuid4())
-        except BadDescription as error:
+        except Refused as error:
             return _invalid(str(error))
 
         def question(state: State, now: float) -> tuple[list[Fact], Refusal | None]:
@@ -144,9 +141,8 @@ class Calls:
             return [], _invalid(_mismatch(who.name or who.caller.person.name, member.framework.principal))
         try:
             facts = self._description(state, now, identity, who, call.subscribe.framework_info, call.subscribe)
-        except (Refused, BadDescription) as error:
-            stream_error = [events.error_event(str(error))]
-            self._subscriptions.only_tell(stream, stream_error)
+        except Refused as error:
+            self._subscriptions.end_with(stream, [events.error_event(str(error))])
             return [], None
         self._subscriptions.begin(identity, stream)
         self._whose[stream] = identity
@@ -157,7 +153,7 @@ class Calls:
     def _description(
         self, state: State, now: float, identity: str, who: FrameworkCaller, info: FrameworkInfo, asked: Any, update: bool = False
     ) -> list[Fact]:
-        """Return the facts of a framework's description. Raises Refused, BadDescription."""
+        """Return the facts of a framework's description. Raises Refused."""
         self._check_roles(who, info)
         framework = to_framework(info, who.caller.person, who.name)
         return frameworks.subscribe(state, framework, identity, list(asked.suppressed_roles), now, update)
@@ -224,8 +220,7 @@ class Calls:
 
     async def take(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
         """Handle a call other than SUBSCRIBE; return why it is refused, if it is."""
-        body = BODIES.get(call.type)
-        if body is not None and not call.HasField(body):
+        if call.type not in (Call.REVIVE, Call.SUPPRESS) and (body := missing_body(call)):  # these two mean all roles without one
             return _invalid(f"Expecting '{body}' to be present")
         if call.type == Call.ACKNOWLEDGE and not events.is_uuid(call.acknowledge.uuid):
             return _invalid("Not a valid UUID")
@@ -374,10 +369,7 @@ class Calls:
     async def set_apart(self, who: FrameworkCaller, node: str, operation: Offer.Operation) -> None:
         """Apply an operation on reservations or volumes for an operator. Raises Refused."""
         check_operates(self._client.authenticator.rules, who.caller)
-        try:
-            moves = moves_of(0, operation, None, who.name).moves
-        except InvalidOperation as error:
-            raise Refused(str(error)) from None
+        moves = moves_of(0, operation, None, who.name).moves
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
             return frameworks.reserve(state, node, moves, now), None
@@ -471,28 +463,7 @@ class Calls:
             raise Refused("FrameworkInfo update is not valid: Changing framework's principal is not allowed.")
         if principal:
             info.principal = principal
-        try:
-            return self._description(calling.state, calling.now, calling.who, calling.caller, info, asked, update=True)
-        except BadDescription as error:
-            raise Refused(str(error)) from None
-
-
-BODIES = {
-    Call.ACCEPT: "accept",
-    Call.DECLINE: "decline",
-    Call.ACCEPT_INVERSE_OFFERS: "accept_inverse_offers",
-    Call.DECLINE_INVERSE_OFFERS: "decline_inverse_offers",
-    Call.KILL: "kill",
-    Call.SHUTDOWN: "shutdown",
-    Call.ACKNOWLEDGE: "acknowledge",
-    Call.ACKNOWLEDGE_OPERATION_STATUS: "acknowledge_operation_status",
-    Call.RECONCILE: "reconcile",
-    Call.RECONCILE_OPERATIONS: "reconcile_operations",
-    Call.MESSAGE: "message",
-    Call.REQUEST: "request",
-    Call.UPDATE_FRAMEWORK: "update_framework",
-}
-"""The field that a call of a type must have; without one REVIVE and SUPPRESS mean all roles."""
+        return self._description(calling.state, calling.now, calling.who, calling.caller, info, asked, update=True)
 
 
 def _decline(calling: Calling) -> list[Fact]:

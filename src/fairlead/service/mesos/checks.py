@@ -110,10 +110,7 @@ class Speaker:
 class Watch:
     """The command and its state.
 
-    Attributes
-    ----------
-    stopping : bool
-        True after SIGTERM.
+    stopping : True after SIGTERM
     """
 
     def __init__(self, command: list[str], speaker: Speaker) -> None:

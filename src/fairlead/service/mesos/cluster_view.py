@@ -149,11 +149,8 @@ def _framework(
     tasks = [each for each in ended if each.launched.job not in unacknowledged] + tasks
     tasks = [task for task in tasks if not hidden(queue_of(task.launched.role))]  # a role that it no longer has
     used = _sum([task.launched.demand for task in tasks if not task.launched.over])
-    return FrameworkView(who, member, tasks, offers, used, _sum(_of_offers(offers)))
-
-
-def _of_offers(offers: list[Offer]) -> list[Quantities]:
-    return [amount for offer in offers for amount in (offer.amount, *offer.apart.values())]
+    offered = _sum([amount for offer in offers for amount in (offer.amount, *offer.apart.values())])
+    return FrameworkView(who, member, tasks, offers, used, offered)
 
 
 def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RoleView]:

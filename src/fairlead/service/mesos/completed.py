@@ -60,10 +60,7 @@ class EndedFramework(NamedTuple):
 class Completed:
     """What ended. For the scheduler's thread.
 
-    Attributes
-    ----------
-    ended : counter of TaskState
-        Tasks that ended, by state.
+    ended : tasks that ended, by state
     """
 
     def __init__(self) -> None:

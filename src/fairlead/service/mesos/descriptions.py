@@ -6,6 +6,7 @@ from google.protobuf import json_format
 
 from fairlead.model.specs import Framework
 from fairlead.people.accounts import Person
+from fairlead.scheduler.admission import Refused
 from fairlead.service.mesos.encoding import JSON as IN_JSON
 from fairlead.service.mesos.encoding import encode
 from fairlead.service.mesos.messages.mesos_pb2 import FrameworkInfo
@@ -17,10 +18,6 @@ LARGEST_INFO = 64 * 2**10
 LONGEST_FAILOVER = 2**63 / 1e9
 """The most seconds that Mesos can count in nanoseconds; it refuses more, and treats negative values as 0."""
 _ID = re.compile(r"[A-Za-z0-9_.:@=+-]+")
-
-
-class BadDescription(ValueError):
-    """An invalid description of a framework; the message states why."""
 
 
 def has(info: FrameworkInfo, capability: FrameworkInfo.Capability.Type) -> bool:
@@ -35,19 +32,19 @@ def roles_of(info: FrameworkInfo) -> list[str]:
 
 
 def check_id(identity: str) -> str:
-    """Return a framework's id. Raises BadDescription for an invalid one."""
+    """Return a framework's id. Raises Refused for an invalid one."""
     if len(identity) > LONGEST_ID or not _ID.fullmatch(identity) or identity in (".", ".."):
-        raise BadDescription(f"{identity[:50]!r} is not a valid id of a framework")
+        raise Refused(f"{identity[:50]!r} is not a valid id of a framework")
     return identity
 
 
 def to_framework(info: FrameworkInfo, person: Person, principal: str) -> Framework:
-    """Convert a description to the scheduler's record. Raises BadDescription."""
+    """Convert a description to the scheduler's record. Raises Refused."""
     roles = roles_of(info)
     if len(roles) > MOST_ROLES:
-        raise BadDescription(f"{len(roles)} roles: {MOST_ROLES} at most")
+        raise Refused(f"{len(roles)} roles: {MOST_ROLES} at most")
     if not abs(info.failover_timeout) <= LONGEST_FAILOVER:
-        raise BadDescription(
+        raise Refused(
             f"The framework failover_timeout ({info.failover_timeout:g}) is invalid: at most {LONGEST_FAILOVER:.0f} seconds"
         )
     kept = FrameworkInfo()
@@ -60,19 +57,12 @@ def to_framework(info: FrameworkInfo, person: Person, principal: str) -> Framewo
         kept.principal = principal
     told = encode(IN_JSON, kept).decode("ascii")
     if len(told) > LARGEST_INFO:
-        raise BadDescription(f"the description of the framework is larger than {LARGEST_INFO >> 10} KiB")
+        raise Refused(f"the description of the framework is larger than {LARGEST_INFO >> 10} KiB")
     return Framework(
-        name=info.name,
-        user=person.name,
-        uid=person.uid,
-        gid=person.gid,
-        principal=principal,
-        roles=roles,
-        revocable=has(info, Capability.REVOCABLE_RESOURCES),
-        failover_timeout=kept.failover_timeout,
-        partition_aware=has(info, Capability.PARTITION_AWARE),
-        info=told,
-    )
+        name=info.name, user=person.name, uid=person.uid, gid=person.gid, principal=principal, roles=roles,
+        revocable=has(info, Capability.REVOCABLE_RESOURCES), failover_timeout=kept.failover_timeout,
+        partition_aware=has(info, Capability.PARTITION_AWARE), info=told,
+    )  # fmt: skip
 
 
 def info_of(framework: Framework, identity: str) -> FrameworkInfo:

@@ -19,7 +19,6 @@ JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 KINDS = (JSON, PROTOBUF)
 """The supported content types; the first is the default."""
-
 _DEEPEST = 60
 """Maximum nesting of messages in received JSON."""
 _BOOLEANS = {"true": True, "false": False}
@@ -90,6 +89,12 @@ def _fields_of(message: Any) -> tuple[dict[str, tuple[bool, Any]], set[str]]:
     return messages, {name for name, field in fields if field.type == field.TYPE_BOOL and not field.is_repeated}
 
 
+def missing_body(call: Any) -> str:
+    """Return the field that belongs to the type of a call, if there is one and it is not set; else an empty string."""
+    name = call.Type.Name(call.type).lower()
+    return name if name in call.DESCRIPTOR.fields_by_name and not call.HasField(name) else ""
+
+
 def type_is_unknown(kind: str, body: bytes, message: Message) -> bool:
     """True if a decoded message has a `type` that is unknown here."""
     if message.HasField("type"):
@@ -142,11 +147,7 @@ def _one_of(field: Any) -> Callable[[Any], Any]:
         return _number
     if field.type == field.TYPE_BYTES:
         return lambda value: base64.b64encode(value).decode("ascii")
-    return _itself
-
-
-def _itself(value: Any) -> Any:
-    return value
+    return lambda value: value
 
 
 def _number(value: float) -> float | str:

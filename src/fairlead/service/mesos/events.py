@@ -40,7 +40,6 @@ def _of_roles(info: str) -> tuple[bool, bool]:
 
 
 def subscribed(framework: str, master: mesos_pb2.MasterInfo) -> Event:
-    """Make the event that a framework is subscribed."""
     event = Event(type=Event.SUBSCRIBED)
     event.subscribed.framework_id.value = framework
     event.subscribed.heartbeat_interval_seconds = HEARTBEAT_SECONDS
@@ -174,6 +173,5 @@ def is_uuid(uuid: bytes) -> bool:
 
 
 def update_of(uuid: bytes) -> tuple[int, int]:
-    """Return the job and the number of an update from its uuid."""
     job, number = _UUID.unpack(uuid)
     return job, number

@@ -4,31 +4,26 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.mesos import events
 from fairlead.service.mesos.calls import Refusal
-from fairlead.service.mesos.executors import Executors, NotSaid, acknowledged, check_status
+from fairlead.service.mesos.executors import Executors, acknowledged, check_status
 from fairlead.service.mesos.messages.executor_pb2 import Call
 from fairlead.service.mesos.streams import Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
 
 ABSENT_CHECK_SECONDS = 5.0
 """Between two searches for executors that do not connect."""
-BODIES = {Call.SUBSCRIBE: "subscribe", Call.UPDATE: "update", Call.MESSAGE: "message"}
-"""The field that a call of a type must have."""
 
 
 class ExecutorCalls:
     """Handles the calls of all executors.
 
-    Parameters
-    ----------
-    subscriptions : Subscriptions
-        Of the frameworks, which get what their executors send.
-    until_taken : callable
-        Records the facts of a question as soon as possible.
+    subscriptions : of the frameworks, which get what their executors send
+    until_taken : records the facts of a question as soon as possible
     """
 
     def __init__(
@@ -108,7 +103,7 @@ class ExecutorCalls:
 def _refused(update: Call.Update) -> Refusal | None:
     try:
         check_status(update.status)
-    except NotSaid as error:
+    except Refused as error:
         return Refusal(400, f"Failed to validate executor::Call: {error}")
     return None
 

@@ -7,10 +7,8 @@ restart of the scheduler lists its tasks; missing ones are sent again.
 All but the streams is used in the scheduler's thread.
 """
 
-import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from functools import partial
 from hmac import compare_digest
 
@@ -20,6 +18,7 @@ from google.protobuf import json_format
 from fairlead.engines.step import with_graces
 from fairlead.model.specs import Job
 from fairlead.outcomes import Outcome
+from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Attempts, Fact, JobCancelled, TasksExpired, TasksFinished, TasksPlaced, TasksRevoked
 from fairlead.scheduler.framework_index import Executor
 from fairlead.scheduler.frameworks import requests as frameworks
@@ -27,74 +26,32 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, STOPPING
 from fairlead.service.mesos import events, tasks
 from fairlead.service.mesos.descriptions import info_of
+from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.executor_pb2 import Call, Event
-from fairlead.service.mesos.messages.mesos_pb2 import (
-    TASK_FINISHED,
-    TASK_KILLED,
-    TASK_KILLING,
-    TASK_RUNNING,
-    TASK_STAGING,
-    TASK_STARTING,
-    AgentInfo,
-    ExecutorInfo,
-    TaskInfo,
-    TaskStatus,
-)
 from fairlead.service.mesos.resources import resources_of
-from fairlead.service.mesos.streams import Stream
+from fairlead.service.mesos.streams import Stream, Streams
 
 ABSENT_SECONDS = 60.0
 """How long an executor may run without being subscribed."""
 HEARTBEAT = Event(type=Event.HEARTBEAT)
-ONGOING = {TASK_STARTING: "starting", TASK_RUNNING: "running", TASK_KILLING: "running"}
+ONGOING = {mesos_pb2.TASK_STARTING: "starting", mesos_pb2.TASK_RUNNING: "running", mesos_pb2.TASK_KILLING: "running"}
 """States of an unfinished task, in the scheduler's words."""
 Question = Callable[[State, float], tuple[list[Fact], None]]
 
 
-class NotSaid(ValueError):
-    """An invalid status from an executor; the message states why."""
-
-
-class Executors:
+class Executors(Streams[int]):
     """The streams of connected executors.
 
-    Attributes
-    ----------
-    streams : dict of int to Stream
-        By the number of the executor's job.
-    on_ended : callable
-        Called with framework, agent, executor and wait status when an executor has ended.
-    happen : callable
-        Records the facts of a question as soon as possible; called in the event loop.
+    on_ended : called with framework, agent, executor and wait status when an executor has ended
+    happen : records the facts of a question as soon as possible; called in the event loop
     """
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.streams: dict[int, Stream] = {}
+        super().__init__()
         self.on_ended: Callable[[str, str, str, int], None] = lambda who, agent, name, status: None
         self.happen: Callable[[Question], object] = lambda question: None
         self._told: dict[int, set[int]] = {}  # by executor, the tasks sent to it, if known
         self._absent: dict[int, float] = {}
-
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def end(self) -> None:
-        """End all streams. Thread-safe."""
-        for stream in list(self.streams.values()):
-            self._soon(stream.end)
-
-    def _soon(self, what: object, *arguments: object) -> None:
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the event loop has ended
-                self._loop.call_soon_threadsafe(what, *arguments)  # type: ignore[arg-type]
-
-    def tell(self, number: int, told: Sequence[Event]) -> bool:
-        """Send events to an executor; return True if it is connected."""
-        stream = self.streams.get(number)
-        if stream is not None and told:
-            self._soon(stream.tell, told)
-        return stream is not None
 
     def find(self, state: State, framework: str, name: str, token: str) -> int | None:
         """Return the job of the executor, or command, that has this name and secret; None if there is none."""
@@ -113,10 +70,8 @@ class Executors:
 
     def begin(self, state: State, number: int, call: Call.Subscribe, stream: Stream, now: float) -> list[Fact]:
         """Subscribe an executor to a stream, ending an older one; return the facts of what it reports."""
-        older = self.streams.get(number)
+        self.end_with(self.streams.get(number))
         self.streams[number] = stream
-        if older is not None:
-            self._soon(older.end)
         executor, facts = state.frameworks.executors[number], list[Fact]()
         known = {info.task_id.value for info in call.unacknowledged_tasks}
         self.tell(number, [_subscribed(state, executor)])
@@ -179,7 +134,7 @@ class Executors:
 
     def _launch(self, state: State, number: int, jobs: Iterable[int]) -> None:
         """Send tasks to an executor; those of a group together."""
-        grouped: dict[str, list[TaskInfo]] = {}
+        grouped: dict[str, list[mesos_pb2.TaskInfo]] = {}
         for job in jobs:
             spec = state.index.specs[job]
             self._told[number].add(job)
@@ -237,27 +192,25 @@ class Executors:
             spec = state.index.specs.get(job)
             if spec is not None and spec.executor and not spec.task:
                 self._told.pop(job, None)
-                stream = self.streams.pop(job, None)
-                if stream is not None:
-                    self._soon(stream.end)
+                self.end_with(self.streams.pop(job, None))
                 node = state.cluster.specs[state.tasks.node[state.jobs.first[state.job_row(job)]]].name
                 ended_itself = outcome in (Outcome.EXITED, Outcome.STOPPED)
                 self.on_ended(spec.framework, node, spec.executor, code << 8 if ended_itself else code)
 
     # -- reports from them -----------------------------------------------------------------------------------------
 
-    def say(self, state: State, number: int, status: TaskStatus, now: float) -> list[Fact]:
-        """Return the facts of a status report; none if the task is over or not the executor's. Raises NotSaid."""
+    def say(self, state: State, number: int, status: mesos_pb2.TaskStatus, now: float) -> list[Fact]:
+        """Return the facts of a status report; none if the task is over or not the executor's. Raises Refused."""
         check_status(status)
         job = self._job_of(state, number, status.task_id.value)
         if job is None:
             return []
         end = None
         if status.state not in ONGOING:
-            end = int(Outcome.EXITED), int(status.state != TASK_FINISHED)
-            if status.state == TASK_KILLED:
+            end = int(Outcome.EXITED), int(status.state != mesos_pb2.TASK_FINISHED)
+            if status.state == mesos_pb2.TASK_KILLED:
                 end = int(Outcome.SIGNALLED), 15
-        said = TaskStatus()
+        said = mesos_pb2.TaskStatus()
         said.CopyFrom(status)
         said.ClearField("uuid")
         text = json_format.MessageToJson(said, preserving_proto_field_name=True, indent=None)
@@ -272,19 +225,19 @@ class Executors:
         return launched.job if launched is not None and launched.job in executor.tasks else None
 
 
-def check_status(status: TaskStatus) -> None:
-    """Raise NotSaid for a status that an executor may not report."""
+def check_status(status: mesos_pb2.TaskStatus) -> None:
+    """Raise Refused for a status that an executor may not report."""
     if not status.uuid:
-        raise NotSaid("Expecting 'uuid' to be present")
+        raise Refused("Expecting 'uuid' to be present")
     if len(status.uuid) != 16:
-        raise NotSaid("Not a valid UUID")
-    if status.source != TaskStatus.SOURCE_EXECUTOR:
-        raise NotSaid("The status source is not SOURCE_EXECUTOR")
-    if status.state == TASK_STAGING:
-        raise NotSaid("TASK_STAGING is not allowed")
+        raise Refused("Not a valid UUID")
+    if status.source != mesos_pb2.TaskStatus.SOURCE_EXECUTOR:
+        raise Refused("The status source is not SOURCE_EXECUTOR")
+    if status.state == mesos_pb2.TASK_STAGING:
+        raise Refused("TASK_STAGING is not allowed")
 
 
-def acknowledged(status: TaskStatus) -> Event:
+def acknowledged(status: mesos_pb2.TaskStatus) -> Event:
     """Make the event that a status report was recorded."""
     event = Event(type=Event.ACKNOWLEDGED)
     event.acknowledged.task_id.CopyFrom(status.task_id)
@@ -313,25 +266,24 @@ def _status(state: State, job: int) -> int:
     return int(state.tasks.status[state.jobs.first[state.job_row(job)]])
 
 
-def _task_info(spec: Job, executor: Job) -> TaskInfo:
-    info = json_format.Parse(spec.info, TaskInfo(), ignore_unknown_fields=True)
+def _task_info(spec: Job, executor: Job) -> mesos_pb2.TaskInfo:
+    info = json_format.Parse(spec.info, mesos_pb2.TaskInfo(), ignore_unknown_fields=True)
     if not spec.work.env.get(tasks.GROUP):
         info.executor.CopyFrom(_executor_info(executor))
     return info
 
 
-def _executor_info(spec: Job) -> ExecutorInfo:
-    return json_format.Parse(spec.info, ExecutorInfo(), ignore_unknown_fields=True)
+def _executor_info(spec: Job) -> mesos_pb2.ExecutorInfo:
+    return json_format.Parse(spec.info, mesos_pb2.ExecutorInfo(), ignore_unknown_fields=True)
 
 
 def _subscribed(state: State, executor: Executor) -> Event:
-    """Make the event that an executor is subscribed."""
     event = Event(type=Event.SUBSCRIBED)
     event.subscribed.executor_info.CopyFrom(_executor_info(state.index.specs[executor.job]))
     member = state.frameworks.members[executor.framework].framework
     event.subscribed.framework_info.CopyFrom(info_of(member, executor.framework))
     node = state.cluster.specs[state.cluster.rows[executor.node]]
-    event.subscribed.agent_info.CopyFrom(AgentInfo(hostname=node.name, resources=resources_of(node.capacity)))
+    event.subscribed.agent_info.CopyFrom(mesos_pb2.AgentInfo(hostname=node.name, resources=resources_of(node.capacity)))
     event.subscribed.agent_info.id.value = node.name
     event.subscribed.agent_info.attributes.extend(events.attributes_of(node.labels))
     return event

@@ -21,9 +21,9 @@ from fairlead.scheduler.state import State
 from fairlead.service.mesos import events, groups, statuses, tasks
 from fairlead.service.mesos.messages.mesos_pb2 import ExecutorInfo, Offer, TaskInfo, TaskStatus
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
-from fairlead.service.mesos.reservations import DONE, InvalidOperation, is_volume, moves_of
+from fairlead.service.mesos.reservations import DONE, is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
-from fairlead.service.unfinished_jobs import UnfinishedJobs, load_of
+from fairlead.service.unfinished_jobs import UnfinishedJobs, unfinished
 
 Operation = Offer.Operation
 LAUNCHES = (Operation.LAUNCH, Operation.LAUNCH_GROUP)
@@ -60,7 +60,7 @@ class JobMaker:
         try:
             job = tasks.job_of(info, self._person, home, sandbox)
             volumes = tasks.volumes_of(info.resources)
-        except tasks.InvalidTask as error:
+        except Refused as error:
             return _wrong(info, str(error))
         self._sandboxes.make(sandbox, self._person, home.agent, volumes)
         return Task(info.task_id.value, info.agent_id.value, job)
@@ -69,7 +69,7 @@ class JobMaker:
         try:
             job = tasks.job_within(info, executor, self._person, self._home(info), group)
             return Task(info.task_id.value, info.agent_id.value, job, executor=self._executor(executor, self._home(info)))
-        except tasks.InvalidTask as error:
+        except Refused as error:
             return _wrong(info, str(error))
 
     def _executor(self, info: ExecutorInfo, home: tasks.Home) -> Job:
@@ -77,7 +77,7 @@ class JobMaker:
         job = tasks.executor_job(info, self._person, home, sandbox)
         known = self._executors.setdefault((home.agent, job.executor), job)
         if known.info != job.info:
-            raise tasks.InvalidTask(f"executor {job.executor!r} has two different descriptions in one call")
+            raise Refused(f"executor {job.executor!r} has two different descriptions in one call")
         if known is job:
             self._sandboxes.make(sandbox, self._person, home.agent, tasks.volumes_of(info.resources))
         return known
@@ -250,7 +250,7 @@ class Launcher(NamedTuple):
         self.tell([statuses.dropped(each.task, good[each.task].agent, str(each), member, reason) for each in ending])
         launched = [fact for fact in facts if isinstance(fact, JobSubmitted)]
         for fact in launched:
-            self.unfinished.begin(fact.id, fact.job, load_of(fact.job, self.unfinished.exports))
+            self.unfinished.begin(fact.id, [unfinished(fact.job, self.unfinished.exports)])
         operations |= {error.moves.number: str(error) for error in refused if isinstance(error, InvalidMoves)}
         gone = [fact.of for fact in facts if isinstance(fact, ResourcesReserved) and fact.of and is_volume(fact.of)]
         return facts, AcceptResult({fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}, operations, gone)
@@ -266,9 +266,9 @@ class Launcher(NamedTuple):
             known[number] = None
             try:
                 if state.frameworks.members[who].framework.revocable:
-                    raise InvalidOperation("a framework that takes revocable resources cannot reserve any")
+                    raise Refused("a framework that takes revocable resources cannot reserve any")
                 found.append(moves_of(number, operation, target.role if target is not None else "", self.principal))
-            except InvalidOperation as error:
+            except Refused as error:
                 known[number] = str(error)
         return found, known
 
@@ -305,8 +305,7 @@ class Launcher(NamedTuple):
         facts, refused = frameworks.accept(state, who, offers, asked, seconds, now, executors)
         try:
             jobs = [fact.job for fact in facts if isinstance(fact, JobSubmitted)]
-            loads = ((job.queue, load_of(job, self.unfinished.exports)) for job in jobs)
-            self.unfinished.check(self.rules, self.caller, loads)
+            self.unfinished.check(self.rules, self.caller, (unfinished(job, self.unfinished.exports) for job in jobs))
         except Refused as error:
             facts, refused = frameworks.accept(state, who, offers, moves, seconds, now)
             refused += [InvalidTask(task, str(error)) for task in good]

@@ -22,7 +22,7 @@ from fairlead.service.mesos.authenticator import FrameworkCaller
 from fairlead.service.mesos.cluster_view import AgentView, ClusterView, FrameworkView, RoleView, cluster_view
 from fairlead.service.mesos.completed import MOST_FRAMEWORKS, MOST_TASKS, Completed, TaskView
 from fairlead.service.mesos.descriptions import info_of
-from fairlead.service.mesos.encoding import as_json
+from fairlead.service.mesos.encoding import as_json, missing_body
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.master_pb2 import Call, Response
 from fairlead.service.mesos.reservations import resources_of_reservation
@@ -40,7 +40,6 @@ COUNTERS = (mesos_pb2.TASK_FINISHED, mesos_pb2.TASK_FAILED, mesos_pb2.TASK_KILLE
 """States of which the metrics count the tasks that ended in them since the scheduler started."""
 DEFAULT_TASKS = 100
 """Tasks in one answer, unless `limit` is given."""
-
 Query = Mapping[str, str]
 """The query parameters of a request."""
 Handler = Callable[[FrameworkCaller | None, Query], Awaitable[Any]]
@@ -51,31 +50,18 @@ SetApart = Callable[[FrameworkCaller, str, mesos_pb2.Offer.Operation], Awaitable
 class Operators:
     """Answers operators.
 
-    Attributes
-    ----------
-    views : mapping of str to callable
-        GET endpoints by path.
-    leader : str
-        The URL of the leading master, without a scheme.
+    views : GET endpoints by path
+    leader : the URL of the leading master, without a scheme
     """
 
     def __init__(self, client: StateClient, master: mesos_pb2.MasterInfo, completed: Completed, set_apart: SetApart) -> None:
         self._client, self._master, self._since, self._set_apart = client, master, time.time(), set_apart
         self._completed, self.leader = completed, f"//{master.hostname}:{master.port}"
         self.views: Mapping[str, Handler] = {
-            "/version": self._version,
-            "/health": self._health,
-            "/state": self._state,
-            "/state-summary": self._summary,
-            "/flags": self._flags,
-            "/slaves": self._slaves,
-            "/tasks": self._tasks,
-            "/frameworks": self._frameworks,
-            "/roles": self._roles,
-            "/weights": self._weights,
-            "/quota": self._quota,
-            "/metrics/snapshot": self._metrics,
-        }
+            "/version": self._version, "/health": self._health, "/state": self._state, "/state-summary": self._summary,
+            "/flags": self._flags, "/slaves": self._slaves, "/tasks": self._tasks, "/frameworks": self._frameworks,
+            "/roles": self._roles, "/weights": self._weights, "/quota": self._quota, "/metrics/snapshot": self._metrics,
+        }  # fmt: skip
 
     @staticmethod
     def status_of(error: Refused) -> int:
@@ -112,26 +98,15 @@ class Operators:
         found, master = await self._cluster_view(who), self._master
         active = sum(agent.active for agent in found.agents)
         return {
-            **await self._version(who, query),
-            "start_time": self._since,
-            "elected_time": self._since,
-            "id": master.id,
-            "pid": master.pid,
-            "hostname": master.hostname,
-            "leader": master.pid,
+            **await self._version(who, query), "start_time": self._since, "elected_time": self._since, "id": master.id,
+            "pid": master.pid, "hostname": master.hostname, "leader": master.pid,
             "leader_info": {"id": master.id, "pid": master.pid, "port": master.port, "hostname": master.hostname},
-            "capabilities": [],
-            **await self._flags(who, query),
-            "activated_slaves": active,
-            "deactivated_slaves": len(found.agents) - active,
-            "unreachable_slaves": 0,
-            **self._slaves_of(found),
-            **self._frameworks_of(found),
-            "orphan_tasks": [],
-        }
+            "capabilities": [], **await self._flags(who, query), "activated_slaves": active,
+            "deactivated_slaves": len(found.agents) - active, "unreachable_slaves": 0, **self._slaves_of(found),
+            **self._frameworks_of(found), "orphan_tasks": [],
+        }  # fmt: skip
 
     async def _flags(self, who: FrameworkCaller | None, query: Query) -> Any:
-        """Return the settings that have a flag of Mesos'."""
         timeout = await self._client.read(lambda state: state.settings.offer_timeout)
         return {
             "flags": {
@@ -175,21 +150,14 @@ class Operators:
     def _slave(self, agent: AgentView) -> dict[str, Any]:
         node = agent.node
         return {
-            "id": node.name,
-            "hostname": node.name,
-            "port": self._master.port,
-            "pid": f"slave(1)@{self._master.hostname}:{self._master.port}",
-            "attributes": dict(node.labels),
-            "registered_time": self._since,
-            "resources": amounts(agent.capacity, agent.ports.all),
+            "id": node.name, "hostname": node.name, "port": self._master.port,
+            "pid": f"slave(1)@{self._master.hostname}:{self._master.port}", "attributes": dict(node.labels),
+            "registered_time": self._since, "resources": amounts(agent.capacity, agent.ports.all),
             "used_resources": amounts(agent.used, agent.ports.used),
-            "offered_resources": amounts(agent.offered, agent.ports.offered),
-            "reserved_resources": _reserved(agent),
-            "unreserved_resources": amounts(agent.unreserved, agent.ports.all),
-            "active": agent.active,
-            "version": events.VERSION,
-            "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE"],
-        }
+            "offered_resources": amounts(agent.offered, agent.ports.offered), "reserved_resources": _reserved(agent),
+            "unreserved_resources": amounts(agent.unreserved, agent.ports.all), "active": agent.active,
+            "version": events.VERSION, "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE"],
+        }  # fmt: skip
 
     async def _tasks(self, who: FrameworkCaller | None, query: Query) -> Any:
         """Return tasks, latest first unless `order` is ``asc``, from `offset` on, at most `limit`."""
@@ -208,16 +176,11 @@ class Operators:
     def _task(self, who: str, task: TaskView) -> dict[str, Any]:
         launched, state = task.launched, mesos_pb2.TaskState.Name(task.state)
         return {
-            "id": task.id,
-            "name": task.name,
-            "framework_id": who,
-            "executor_id": launched.executor,
-            "slave_id": launched.node,
-            "state": state,
-            "resources": amounts(launched.demand, task.ports),
+            "id": task.id, "name": task.name, "framework_id": who, "executor_id": launched.executor,
+            "slave_id": launched.node, "state": state, "resources": amounts(launched.demand, task.ports),
             "role": launched.role,
             "statuses": [{"state": mesos_pb2.TaskState.Name(task.state), "timestamp": self._client.clock.wall(launched.at)}],
-        }
+        }  # fmt: skip
 
     async def _frameworks(self, who: FrameworkCaller | None, query: Query) -> Any:
         found = await self._cluster_view(who)
@@ -238,31 +201,19 @@ class Operators:
         left_at = member.away_since if each.gone_at is None else each.gone_at
         used = amounts(each.used, joined(chain(*(task.ports for task in each.tasks if not task.launched.over))))
         return {
-            "id": each.id,
-            "name": info.name,
-            "user": info.user,
-            "principal": member.framework.principal,
-            "hostname": info.hostname,
-            "webui_url": info.webui_url,
-            "checkpoint": info.checkpoint,
+            "id": each.id, "name": info.name, "user": info.user, "principal": member.framework.principal,
+            "hostname": info.hostname, "webui_url": info.webui_url, "checkpoint": info.checkpoint,
             "failover_timeout": info.failover_timeout,
             "capabilities": [mesos_pb2.FrameworkInfo.Capability.Type.Name(one.type) for one in info.capabilities],
-            "roles": list(member.framework.roles),
-            "role": member.framework.roles[0],
-            "active": connected,
-            "connected": connected,
-            "recovered": False,
-            "registered_time": self._client.clock.wall(member.since),
-            "unregistered_time": 0.0 if left_at is None else self._client.clock.wall(left_at),
-            "resources": used,
+            "roles": list(member.framework.roles), "role": member.framework.roles[0], "active": connected,
+            "connected": connected, "recovered": False, "registered_time": self._client.clock.wall(member.since),
+            "unregistered_time": 0.0 if left_at is None else self._client.clock.wall(left_at), "resources": used,
             "used_resources": used,
             "offered_resources": amounts(each.offered, joined(chain(*(offer.ports for offer in each.offers)))),
-            "tasks": [self._task(each.id, task) for task in each.tasks if not task.launched.over],
-            "unreachable_tasks": [],
-            "completed_tasks": [self._task(each.id, task) for task in each.tasks if task.launched.over],
-            "executors": [],
+            "tasks": [self._task(each.id, task) for task in each.tasks if not task.launched.over], "unreachable_tasks": [],
+            "completed_tasks": [self._task(each.id, task) for task in each.tasks if task.launched.over], "executors": [],
             "offers": [events.offer_name(offer.id) for offer in each.offers],
-        }
+        }  # fmt: skip
 
     async def _roles(self, who: FrameworkCaller | None, query: Query) -> Any:
         return {"roles": [_role(role) for role in (await self._cluster_view(who)).roles]}
@@ -299,8 +250,7 @@ class Operators:
             await self._tear_down(who, call.teardown.framework_id.value)
             return None
         if call.type in (Call.UPDATE_WEIGHTS, Call.UPDATE_QUOTA):
-            body = Call.Type.Name(call.type).lower()
-            if not call.HasField(body):
+            if body := missing_body(call):
                 raise Refused(f"Failed to validate master::Call: Expecting '{body}' to be present")
             await self._update(who, call)
             return None
@@ -407,7 +357,6 @@ class Operators:
                 made.statuses.append(events.status(task.id, task.state, agent=task.launched.node, at=at))
 
     async def _on_reservations(self, who: FrameworkCaller, call: Call, name: str) -> None:
-        """Apply an operation as for a framework."""
         field, (kind, things) = name.lower(), ON_RESERVATIONS[name]
         query, operation = getattr(call, field), mesos_pb2.Offer.Operation(type=kind.upper())
         getattr(getattr(operation, kind), things).extend(getattr(query, things))
@@ -476,7 +425,6 @@ def amounts(said: Quantities, ports: Ranges = NO_PORTS) -> dict[str, float | str
 
 
 def _reserved(agent: AgentView) -> dict[str, dict[str, float | str]]:
-    """Return the reserved resources of an agent, by role."""
     by_role: dict[str, Quantities] = {}
     for reservation in agent.told.values():
         by_role[reservation.role] = plus(by_role.get(reservation.role, {}), reservation.amount)
@@ -508,7 +456,6 @@ def _role(role: RoleView) -> dict[str, Any]:
 
 
 def _counts(tasks: Iterable[TaskView]) -> dict[str, int]:
-    """Return the numbers of tasks by state."""
     found = Counter(task.state for task in tasks)
     return {mesos_pb2.TaskState.Name(state): found[state] for state in (*GAUGES, *COUNTERS)}
 
@@ -518,7 +465,6 @@ def _metric(state: mesos_pb2.TaskState) -> str:
 
 
 def _metrics_of(found: ClusterView, uptime: float) -> dict[str, float]:
-    """Return metrics of the cluster, by Mesos' names."""
     told = {"master/uptime_secs": uptime, "master/elected": 1.0}
     told |= {"master/slaves_active": 0.0, "master/slaves_inactive": 0.0, "master/slaves_connected": 0.0}
     for agent in found.agents:

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from google.protobuf import json_format
 
 from fairlead.model.specs import Quantities, Ranges
+from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.framework_index import plus
 from fairlead.scheduler.frameworks.reservations import Move, Moves, count_of, joined
 from fairlead.service.mesos.messages.mesos_pb2 import Offer, Resource, Value, Volume
-from fairlead.service.mesos.resources import THEIRS, NoResource, base_of, to_mesos
+from fairlead.service.mesos.resources import THEIRS, base_of, to_mesos
 
 Operation = Offer.Operation
 DONE = {Operation.RESERVE: "reserve", Operation.UNRESERVE: "unreserve", Operation.CREATE: "create", Operation.DESTROY: "destroy"}
@@ -26,10 +27,6 @@ LONGEST_VOLUME_ID = 255
 LONGEST_PATH = 1024
 
 
-class InvalidOperation(ValueError):
-    """An operation that cannot be applied; the message states why."""
-
-
 class Mark(NamedTuple):
     """A reservation's mark, its role, and further data."""
 
@@ -39,11 +36,11 @@ class Mark(NamedTuple):
 
 
 def mark_of(resource: Resource) -> Mark | None:
-    """Return the mark of a resource's reservation; None if it is not reserved. Raises NoResource."""
+    """Return the mark of a resource's reservation; None if it is not reserved. Raises Refused."""
     kept = _reservation(resource)
     if kept is None:
         if resource.HasField("disk"):
-            raise NoResource(f"{resource.name}: a volume must be on resources reserved for a role, on the agent's own disk")
+            raise Refused(f"{resource.name}: a volume must be on resources reserved for a role, on the agent's own disk")
         return None
     told: dict[str, Any] = {"role": kept.role}
     if kept.HasField("principal"):
@@ -55,41 +52,41 @@ def mark_of(resource: Resource) -> Mark | None:
         told["volume"], said = _volume(resource)
     text = json.dumps(told, separators=(",", ":"))
     if len(text) + len(said) > LONGEST_MARK:
-        raise NoResource(f"{resource.name}: the description of the reservation is too long")
+        raise Refused(f"{resource.name}: the description of the reservation is too long")
     return Mark(text, kept.role, said)
 
 
 def _reservation(resource: Resource) -> Reservation | None:
-    """Return the reservation of a resource, in either form. Raises NoResource."""
+    """Return the reservation of a resource, in either form. Raises Refused."""
     if resource.HasField("shared"):
-        raise NoResource(f"{resource.name}: shared resources are not supported")
+        raise Refused(f"{resource.name}: shared resources are not supported")
     if len(resource.reservations) > 1:
-        raise NoResource(f"{resource.name}: refined reservations, for a role below another, are not supported")
+        raise Refused(f"{resource.name}: refined reservations, for a role below another, are not supported")
     kept = Reservation()
     if resource.reservations:
         kept.CopyFrom(resource.reservations[0])
     elif resource.role not in ("", "*"):
         if not resource.HasField("reservation"):
-            raise NoResource(f"{resource.name}: static reservations are not supported")
+            raise Refused(f"{resource.name}: static reservations are not supported")
         kept.CopyFrom(resource.reservation)
         kept.role = resource.role
     elif resource.HasField("reservation"):
-        raise NoResource(f"{resource.name}: reservations for role '*' are not possible")
+        raise Refused(f"{resource.name}: reservations for role '*' are not possible")
     else:
         return None
     if kept.role in ("", "*") or kept.type == Reservation.STATIC:
-        raise NoResource(f"{resource.name}: only dynamic reservations for a role are supported")
+        raise Refused(f"{resource.name}: only dynamic reservations for a role are supported")
     return kept
 
 
 def _volume(resource: Resource) -> tuple[str, str]:
-    """Return the id of a volume, and its further data. Raises NoResource."""
+    """Return the id of a volume, and its further data. Raises Refused."""
     disk = resource.disk
     if resource.name != "disk" or not disk.HasField("persistence") or disk.HasField("source"):
-        raise NoResource(f"{resource.name}: a volume must be persistent, on the agent's own disk")
+        raise Refused(f"{resource.name}: a volume must be persistent, on the agent's own disk")
     name = disk.persistence.id
     if not name or len(name) > LONGEST_VOLUME_ID or "/" in name or any(ord(each) < 0x21 for each in name):
-        raise NoResource(f"{name[:50]!r} is not a valid id of a volume")
+        raise Refused(f"{name[:50]!r} is not a valid id of a volume")
     return name, json_format.MessageToJson(disk, preserving_proto_field_name=True, indent=None, sort_keys=True)
 
 
@@ -103,7 +100,7 @@ class ResourceRequest(NamedTuple):
 
 
 def request_of(resources: Iterable[Resource]) -> ResourceRequest:
-    """Return the resources that a task asks for. Raises NoResource for unsupported ones."""
+    """Return the resources that a task asks for. Raises Refused for unsupported ones."""
     demand: Quantities = {}
     found = ResourceRequest(demand, {}, {}, [])
     for each in resources:
@@ -116,23 +113,23 @@ def request_of(resources: Iterable[Resource]) -> ResourceRequest:
             found.apart[mark.text] = plus(found.apart.get(mark.text, {}), {name: amount})
         if mark is not None and each.HasField("disk"):
             if not each.disk.HasField("volume"):
-                raise NoResource(f"volume {each.disk.persistence.id!r}: name its path for the task in disk.volume.container_path")
+                raise Refused(f"volume {each.disk.persistence.id!r}: name its path for the task in disk.volume.container_path")
             found.volumes[mark.text] = each.disk.volume.container_path
     if demand.get("gpu", 0) % 1000:
-        raise NoResource("gpus: fractions of a GPU are not supported: ask for a whole number")
+        raise Refused("gpus: fractions of a GPU are not supported: ask for a whole number")
     ports = joined(found.ports)
     if count_of(ports) < count_of(found.ports):
-        raise NoResource("ports: one is listed twice")
+        raise Refused("ports: one is listed twice")
     return found._replace(demand={name: amount for name, amount in demand.items() if amount}, ports=ports)
 
 
 def _ports(resource: Resource) -> Ranges:
-    """Return the ports of a resource. Raises NoResource."""
+    """Return the ports of a resource. Raises Refused."""
     if mark_of(resource) is not None:
-        raise NoResource("ports: they cannot be reserved")
+        raise Refused("ports: they cannot be reserved")
     found = [(each.begin, each.end) for each in resource.ranges.range]
     if any(not 0 <= first <= last < 2**16 for first, last in found):
-        raise NoResource("ports: a range must go from a port to the same or a higher one, below 65536")
+        raise Refused("ports: a range must go from a port to the same or a higher one, below 65536")
     return found
 
 
@@ -160,16 +157,13 @@ def resources_of_reservation(mark: str, said: str, amount: Quantities, role: str
 
 
 def moves_of(number: int, operation: Offer.Operation, role: str | None, principal: str) -> Moves:
-    """Convert an operation to moves, on resources offered to a role, or on any if that is None. Raises InvalidOperation.
+    """Convert an operation to moves, on resources offered to a role, or on any if that is None. Raises Refused.
 
     Reservations and volumes must have the principal of the caller, if it has one.
     """
-    try:
-        found = [_move(operation, each, role, principal) for each in _resources_of(operation)]
-    except NoResource as error:
-        raise InvalidOperation(str(error)) from None
+    found = [_move(operation, each, role, principal) for each in _resources_of(operation)]
     if not found:
-        raise InvalidOperation("it names no resources")
+        raise Refused("it names no resources")
     return Moves(number, found)
 
 
@@ -177,28 +171,28 @@ def _resources_of(operation: Offer.Operation) -> list[Resource]:
     field = DONE[operation.type]
     said = getattr(operation, field)
     if field == "reserve" and any(mark_of(each) is not None for each in said.source):
-        raise InvalidOperation("reserved resources cannot be reserved again: unreserve them first")
+        raise Refused("reserved resources cannot be reserved again: unreserve them first")
     return list(said.volumes if field in ("create", "destroy") else said.resources)
 
 
 def _move(operation: Offer.Operation, resource: Resource, role: str | None, principal: str) -> Move:
     mark, (name, value) = mark_of(resource), base_of(resource)
     if mark is None or not value:
-        raise InvalidOperation(f"{resource.name}: it is reserved for no role, or its amount is 0")
+        raise Refused(f"{resource.name}: it is reserved for no role, or its amount is 0")
     if role not in (None, mark.role):
-        raise InvalidOperation(f"{resource.name}: it is reserved for role {mark.role!r}, and was offered to {role!r}")
+        raise Refused(f"{resource.name}: it is reserved for role {mark.role!r}, and was offered to {role!r}")
     if resource.HasField("revocable"):
-        raise InvalidOperation(f"{resource.name}: revocable resources cannot be reserved")
+        raise Refused(f"{resource.name}: revocable resources cannot be reserved")
     amount, below = {name: value}, _reserved_alone(resource)
     if operation.type in (Operation.RESERVE, Operation.UNRESERVE):
         if resource.HasField("disk"):
-            raise InvalidOperation("a volume cannot be reserved or unreserved: create it from reserved resources, or destroy it")
+            raise Refused("a volume cannot be reserved or unreserved: create it from reserved resources, or destroy it")
         if operation.type == Operation.UNRESERVE:
             return Move(amount, of=mark.text)
         _check_principal(json.loads(mark.text).get("principal"), principal)
         return Move(amount, mark=mark.text, role=mark.role)
     if not resource.HasField("disk"):
-        raise InvalidOperation(f"{resource.name}: it is not a volume: it has no disk.persistence")
+        raise Refused(f"{resource.name}: it is not a volume: it has no disk.persistence")
     if operation.type == Operation.DESTROY:
         return Move(amount, of=mark.text, mark=below, role=mark.role)
     _check_volume(resource.disk, principal)
@@ -217,17 +211,17 @@ def _reserved_alone(resource: Resource) -> str:
 
 def _check_principal(said: str | None, principal: str) -> None:
     if principal and said != principal:
-        raise InvalidOperation(f"its principal is {said!r}, but the caller is {principal!r}")
+        raise Refused(f"its principal is {said!r}, but the caller is {principal!r}")
 
 
 def _check_volume(disk: Resource.DiskInfo, principal: str) -> None:
     persistence = disk.persistence
     if not disk.HasField("volume") or disk.volume.HasField("host_path"):
-        raise InvalidOperation("a volume needs its path for the task in disk.volume, and no host_path")
+        raise Refused("a volume needs its path for the task in disk.volume, and no host_path")
     if wrong := wrong_path(disk.volume.container_path):
-        raise InvalidOperation(wrong)
+        raise Refused(wrong)
     if disk.volume.mode == Volume.RO:
-        raise InvalidOperation("a volume must be writable: mode RW")
+        raise Refused("a volume must be writable: mode RW")
     _check_principal(persistence.principal if persistence.HasField("principal") else None, principal)
 
 

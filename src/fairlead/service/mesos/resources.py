@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from fairlead.model.specs import Ranges
+from fairlead.scheduler.admission import Refused
 from fairlead.service.mesos.messages.mesos_pb2 import Resource, Value
 
 NAMES = {"cpus": "cpu", "mem": "memory", "disk": "disk", "gpus": "gpu"}
@@ -19,10 +20,6 @@ MOST_MIB, MOST = 2.0**62 / MIB, 2.0**53 / 1000
 """Limits: memory and disk, and all else."""
 
 
-class NoResource(ValueError):
-    """An unsupported resource or an invalid amount; the message states why."""
-
-
 def to_mesos(name: str, amount: int) -> float:
     """Convert base units to Mesos' amount; `name` is Mesos' own."""
     if name in IN_MIB:  # round up within a base unit, so that an amount converted back is unchanged
@@ -31,9 +28,9 @@ def to_mesos(name: str, amount: int) -> float:
 
 
 def to_base(name: str, value: float) -> int:
-    """Convert Mesos' amount to base units. Raises NoResource for an invalid amount."""
+    """Convert Mesos' amount to base units. Raises Refused for an invalid amount."""
     if not math.isfinite(value) or not 0 <= value <= (MOST_MIB if name in IN_MIB else MOST):
-        raise NoResource(f"{name}: {value:g} is not a valid amount")
+        raise Refused(f"{name}: {value:g} is not a valid amount")
     thousandths = round(value * 1000)
     return thousandths * MIB // 1000 if name in IN_MIB else thousandths
 
@@ -43,16 +40,10 @@ def resources_of(
 ) -> list[Resource]:
     """Convert amounts in base units to Mesos' resources, in the order of Mesos' names.
 
-    Parameters
-    ----------
-    amounts : mapping
-        Amounts below Mesos' precision are left out.
-    role : str, optional
-        The role they are allocated to, for clients that know roles.
-    revocable : bool
-        True if they may be revoked.
-    refined : bool
-        True for clients that know stacked reservations; for others, unreserved resources have the role ``*``.
+    amounts : amounts below Mesos' precision are left out
+    role : the role they are allocated to, for clients that know roles
+    revocable : True if they may be revoked
+    refined : True for clients that know stacked reservations; for others, unreserved resources have the role ``*``
     """
     found = []
     for ours, amount in amounts.items():
@@ -88,9 +79,9 @@ def ports_of(ranges: Ranges, role: str | None, refined: bool) -> Resource:
 
 
 def base_of(resource: Resource) -> tuple[str, int]:
-    """Return a resource's name and amount in base units. Raises NoResource for an invalid one."""
+    """Return a resource's name and amount in base units. Raises Refused for an invalid one."""
     if resource.type != Value.SCALAR:
-        raise NoResource(f"{resource.name}: only scalars, and ranges of ports, are supported")
+        raise Refused(f"{resource.name}: only scalars, and ranges of ports, are supported")
     return NAMES.get(resource.name, resource.name), to_base(resource.name, resource.scalar.value)
 
 

@@ -26,16 +26,10 @@ ASIDE = "aside"
 class Sandboxes:
     """The sandboxes of a scheduler.
 
-    Parameters
-    ----------
-    folder : Path
-        Where they are. On a shared scheduler others may traverse it, but not list it.
-    shared : bool
-        True on a shared scheduler.
-    volumes : Path
-        Where volumes are, likewise.
-    output : Path
-        The folder of task output, with one folder per job.
+    folder : where they are. On a shared scheduler others may traverse it, but not list it.
+    shared : True on a shared scheduler
+    volumes : where volumes are, likewise
+    output : the folder of task output, with one folder per job
     """
 
     def __init__(self, folder: Path, volumes: Path, shared: bool, output: Path) -> None:

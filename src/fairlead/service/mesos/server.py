@@ -25,7 +25,7 @@ from fairlead.service.mesos.app import MesosApp
 from fairlead.service.mesos.authenticator import FrameworkAuthenticator
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.completed import Completed
-from fairlead.service.mesos.events import VERSION
+from fairlead.service.mesos.events import VERSION, failure
 from fairlead.service.mesos.executor_calls import ExecutorCalls
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages.mesos_pb2 import MasterInfo
@@ -50,19 +50,15 @@ SWEEP_SECONDS = 600.0
 class MesosServer:
     """The server for frameworks. It is made before the scheduler runs, to get all facts, and opened once it does.
 
-    Parameters
-    ----------
-    where : Where
-        For principals and host names.
-    personal : bool
-        True if the scheduler belongs to one person.
+    where : for principals and host names
+    personal : True if the scheduler belongs to one person
     """
 
     def __init__(self, where: Where, listener: Listener, personal: bool, clock: Clock) -> None:
         self.listener, self._where, self._personal = listener, where, personal
         self._principals = Principals(where.principals, personal) if where.principals is not None else None
         self._subscriptions, self._executors, self._completed = Subscriptions(clock), Executors(), Completed()
-        self._executors.on_ended = self._subscriptions.executor_ended
+        self._executors.on_ended = lambda who, *how: self._subscriptions.tell(who, [failure(*how)])
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
         """Send what was recorded to frameworks and executors."""

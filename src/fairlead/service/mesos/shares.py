@@ -19,7 +19,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import vector
 from fairlead.service.mesos.messages.mesos_pb2 import Value, WeightInfo
 from fairlead.service.mesos.messages.quota_pb2 import QuotaConfig
-from fairlead.service.mesos.resources import NAMES, NoResource, to_base
+from fairlead.service.mesos.resources import NAMES, to_base
 
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
 
@@ -74,10 +74,7 @@ def _check_there_is_as_much(state: State, queues: Mapping[str, Queue]) -> None:
 
 
 def _amounts(said: Mapping[str, Value.Scalar]) -> Quantities:
-    try:
-        return {NAMES.get(name, name): to_base(name, scalar.value) for name, scalar in said.items()}
-    except NoResource as error:
-        raise Refused(str(error)) from None
+    return {NAMES.get(name, name): to_base(name, scalar.value) for name, scalar in said.items()}
 
 
 def _declared(queues: dict[str, Queue], role: str) -> str:

@@ -14,30 +14,17 @@ from fairlead.scheduler.framework_index import Launched, Update
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED
 from fairlead.service.mesos import events
-from fairlead.service.mesos.messages.mesos_pb2 import (
-    TASK_DROPPED,
-    TASK_ERROR,
-    TASK_FAILED,
-    TASK_FINISHED,
-    TASK_GONE,
-    TASK_KILLED,
-    TASK_LOST,
-    TASK_RUNNING,
-    TASK_STAGING,
-    TASK_STARTING,
-    TASK_UNKNOWN,
-    TaskState,
-    TaskStatus,
-)
+from fairlead.service.mesos.messages import mesos_pb2
+from fairlead.service.mesos.messages.mesos_pb2 import TaskState, TaskStatus
 
 STATES: dict[str, TaskState] = {
-    "starting": TASK_STARTING,
-    "running": TASK_RUNNING,
-    "finished": TASK_FINISHED,
-    "failed": TASK_FAILED,
-    "killed": TASK_KILLED,
-    "lost": TASK_LOST,
-    "revoked": TASK_LOST,
+    "starting": mesos_pb2.TASK_STARTING,
+    "running": mesos_pb2.TASK_RUNNING,
+    "finished": mesos_pb2.TASK_FINISHED,
+    "failed": mesos_pb2.TASK_FAILED,
+    "killed": mesos_pb2.TASK_KILLED,
+    "lost": mesos_pb2.TASK_LOST,
+    "revoked": mesos_pb2.TASK_LOST,
 }
 """Mesos' states of updates; partition-aware frameworks get TASK_GONE for TASK_LOST."""
 REASONS = {
@@ -55,20 +42,13 @@ def of_update(launched: Launched, task: str, update: Update, framework: Framewor
     by_agent = update.what in ("lost", "revoked") or launched.executor
     source = TaskStatus.SOURCE_AGENT if by_agent else TaskStatus.SOURCE_EXECUTOR
     return events.status(
-        task,
-        state_of(update.what, framework),
-        agent=launched.node,
-        source=source,
-        reason=_reason(update, launched),
-        message=_message(update, launched),
-        at=wall(update.at),
-        uuid=events.uuid_of(launched.job, update.number),
+        task, state_of(update.what, framework), agent=launched.node, source=source, reason=_reason(update, launched),
+        message=_message(update, launched), at=wall(update.at), uuid=events.uuid_of(launched.job, update.number),
         executor=launched.executor,
-    )
+    )  # fmt: skip
 
 
 def _said(launched: Launched, task: str, update: Update) -> TaskStatus:
-    """Return a status as the executor reported it."""
     told = json_format.Parse(update.said, TaskStatus(), ignore_unknown_fields=True)
     told.task_id.value, told.agent_id.value = task, launched.node
     told.executor_id.value = launched.executor or task
@@ -77,9 +57,8 @@ def _said(launched: Launched, task: str, update: Update) -> TaskStatus:
 
 
 def state_of(what: str, framework: Framework) -> TaskState:
-    """Return the state that a framework sees for an update."""
     state = STATES[what]
-    return TASK_GONE if state == TASK_LOST and framework.partition_aware else state
+    return mesos_pb2.TASK_GONE if state == mesos_pb2.TASK_LOST and framework.partition_aware else state
 
 
 def _reason(update: Update, launched: Launched) -> "TaskStatus.Reason | None":
@@ -118,7 +97,7 @@ def latest(state: State, launched: Launched, framework: Framework) -> TaskState:
         return of_update(launched, "", launched.updates[-1], framework, float).state
     row = state.index.find(launched.job)
     starts = row >= 0 and state.tasks.status[state.jobs.first[row]] == PLACED
-    return (TASK_STAGING if launched.executor else TASK_STARTING) if starts else TASK_RUNNING
+    return (mesos_pb2.TASK_STAGING if launched.executor else mesos_pb2.TASK_STARTING) if starts else mesos_pb2.TASK_RUNNING
 
 
 def reconciled(state: State, who: str, task: str, agent: str) -> TaskStatus:
@@ -140,18 +119,17 @@ def reconciled(state: State, who: str, task: str, agent: str) -> TaskStatus:
 
 def _unknown(agent_is_there: bool, framework: Framework) -> TaskState:
     if not framework.partition_aware:
-        return TASK_LOST
-    return TASK_GONE if agent_is_there else TASK_UNKNOWN
+        return mesos_pb2.TASK_LOST
+    return mesos_pb2.TASK_GONE if agent_is_there else mesos_pb2.TASK_UNKNOWN
 
 
 def invalid(task: str, agent: str, message: str, reason: TaskStatus.Reason = TaskStatus.REASON_TASK_INVALID) -> TaskStatus:
-    """Return the status of a task that cannot be launched."""
-    return events.status(task, TASK_ERROR, agent=agent, reason=reason, message=message)
+    return events.status(task, mesos_pb2.TASK_ERROR, agent=agent, reason=reason, message=message)
 
 
 def dropped(
     task: str, agent: str, message: str, framework: Framework, reason: TaskStatus.Reason = TaskStatus.REASON_INVALID_OFFERS
 ) -> TaskStatus:
     """Return the status of a task that was not launched because its offers are invalid, or its executor is ending."""
-    found = TASK_DROPPED if framework.partition_aware else TASK_LOST
+    found = mesos_pb2.TASK_DROPPED if framework.partition_aware else mesos_pb2.TASK_LOST
     return events.status(task, found, agent=agent, reason=reason, message=message)

@@ -6,7 +6,9 @@ A client that does not read affects only itself: if too much waits for it, its s
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
+from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
@@ -18,28 +20,19 @@ HEARTBEAT_SECONDS = 15.0
 MOST_UNREAD = 8 * 2**20
 """Bytes of records that may wait for a client; a single larger record is allowed."""
 HEARTBEAT = Event(type=Event.HEARTBEAT)
+Key = TypeVar("Key", str, int)
 
 
 class Stream:
     """The stream of a framework or an executor. For the event loop.
 
-    Parameters
-    ----------
-    kind : str
-        The content type of its records.
-    whose : tuple
-        The principal's name and the uid of the reader.
-    heartbeat : Message
-        Sent when nothing else was sent for a while.
+    kind : the content type of its records
+    whose : the principal's name and the uid of the reader
+    heartbeat : sent when nothing else was sent for a while
 
-    Attributes
-    ----------
-    id : str
-        What the client sends with each call.
-    ended : bool
-        True if no more events are added.
-    cut_off : asyncio.Event
-        Set when the stream ends because the client does not read; pending records are dropped.
+    id : what the client sends with each call
+    ended : True if no more events are added
+    cut_off : set when the stream ends because the client does not read; pending records are dropped
     """
 
     def __init__(self, kind: str, whose: tuple[str, int], heartbeat: Message = HEARTBEAT) -> None:
@@ -91,3 +84,39 @@ class Stream:
                 await self._more.wait()
             finally:
                 beat.cancel()
+
+
+class Streams(Generic[Key]):
+    """The current streams by their readers. For the scheduler's thread; the streams themselves are used in the event loop.
+
+    streams : by framework, or by the number of an executor's job
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.streams: dict[Key, Stream] = {}
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def end(self) -> None:
+        """End all streams. Thread-safe."""
+        for stream in list(self.streams.values()):
+            self._soon(stream.end)
+
+    def tell(self, who: Key, told: Sequence[Message]) -> None:
+        """Send events to a reader, if it is connected."""
+        stream = self.streams.get(who)
+        if stream is not None and told:
+            self._soon(stream.tell, told)
+
+    def end_with(self, stream: Stream | None, told: Sequence[Message] = ()) -> None:
+        """End a stream, if there is one, after some last events."""
+        if stream is not None:
+            self._soon(stream.tell, told)
+            self._soon(stream.end)
+
+    def _soon(self, what: object, *arguments: object) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the event loop has ended
+                self._loop.call_soon_threadsafe(what, *arguments)  # type: ignore[arg-type]

@@ -19,12 +19,13 @@ from msgspec.structs import replace
 from fairlead.model.documents import LONGEST_GRACE
 from fairlead.model.specs import Job, Quantities, Work
 from fairlead.people.accounts import Person
+from fairlead.scheduler.admission import Refused
 from fairlead.service.api.requests import LARGEST_ENVIRONMENT
 from fairlead.service.mesos import checks, fetch
 from fairlead.service.mesos.encoding import JSON, encode
 from fairlead.service.mesos.messages.mesos_pb2 import CommandInfo, Environment, ExecutorInfo, HealthCheck, Resource, TaskInfo
 from fairlead.service.mesos.reservations import request_of, wrong_path
-from fairlead.service.mesos.resources import NoResource, are_revocable
+from fairlead.service.mesos.resources import are_revocable
 
 LONGEST_ID = 255
 GRACE = 5.0
@@ -40,10 +41,6 @@ LONGEST_WAIT = 2**63 / 1e9
 """The most seconds that 64 bits hold in nanoseconds, as in Mesos."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TASK_ID = re.compile(r"[^\x00-\x20/\x7f]+")
-
-
-class InvalidTask(ValueError):
-    """An unsupported or invalid task; the message states why."""
 
 
 class Endpoint(NamedTuple):
@@ -62,42 +59,42 @@ class Home(NamedTuple):
 
 
 def check_task(info: TaskInfo) -> None:
-    """Raise InvalidTask for a task that no agent can run."""
+    """Raise Refused for a task that no agent can run."""
     _check_id(info.task_id.value, "a task")
     if info.HasField("container") or (info.HasField("executor") and info.executor.HasField("container")):
-        raise InvalidTask("containers are not supported: give the task a command without a container")
+        raise Refused("containers are not supported: give the task a command without a container")
     if info.limits:
-        raise InvalidTask("limits are not supported: a task gets its resources and no more: leave them out")
+        raise Refused("limits are not supported: a task gets its resources and no more: leave them out")
 
 
 def _check_id(name: str, of: str) -> None:
     if not _TASK_ID.fullmatch(name) or len(name) > LONGEST_ID or name in (".", ".."):
-        raise InvalidTask(f"{name[:50]!r} is not a valid id of {of}")
+        raise Refused(f"{name[:50]!r} is not a valid id of {of}")
 
 
 def check_executor(info: ExecutorInfo, framework: str) -> None:
-    """Raise InvalidTask for an executor that no agent can run."""
+    """Raise Refused for an executor that no agent can run."""
     _check_id(info.executor_id.value, "an executor")
     if info.framework_id.value not in ("", framework):
-        raise InvalidTask(f"ExecutorInfo has an invalid FrameworkID (Actual: {info.framework_id.value}, Expected: {framework})")
+        raise Refused(f"ExecutorInfo has an invalid FrameworkID (Actual: {info.framework_id.value}, Expected: {framework})")
     if info.type == ExecutorInfo.DEFAULT:
-        raise InvalidTask("the default executor runs groups of tasks: use LAUNCH_GROUP, or give the task a command")
+        raise Refused("the default executor runs groups of tasks: use LAUNCH_GROUP, or give the task a command")
     if info.HasField("container"):
-        raise InvalidTask("containers are not supported: give the executor a command without a container")
+        raise Refused("containers are not supported: give the executor a command without a container")
     if not info.HasField("command"):
-        raise InvalidTask("'ExecutorInfo.command' must be set for 'CUSTOM' executor")
+        raise Refused("'ExecutorInfo.command' must be set for 'CUSTOM' executor")
 
 
 def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
-    """Convert a command task of a person's framework to a job without a queue. Raises InvalidTask."""
+    """Convert a command task of a person's framework to a job without a queue. Raises Refused."""
     check_task(info)
     if info.HasField("executor") or not info.HasField("command"):
-        raise InvalidTask("Task should have at least one (but not both) of CommandInfo or ExecutorInfo present")
+        raise Refused("Task should have at least one (but not both) of CommandInfo or ExecutorInfo present")
     if info.HasField("check"):
-        raise InvalidTask("general checks are not supported: leave out check; a health_check may have a command")
+        raise Refused("general checks are not supported: leave out check; a health_check may have a command")
     job = _job(info, info.resources, person, home)
     if not job.demand:
-        raise InvalidTask("Task uses no resources")
+        raise Refused("Task uses no resources")
     env, before, kill = _of_a_task(info, home, sandbox), list[str](), _kill(info)
     if info.HasField("health_check") or info.command.uris:
         env[TOKEN] = secrets.token_urlsafe(32)
@@ -109,7 +106,7 @@ def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
 
 
 def _checking(info: TaskInfo, home: Home, grace: float | None) -> list[str]:
-    """Return the words before a command that run its health check. Raises InvalidTask."""
+    """Return the words before a command that run its health check. Raises Refused."""
     check = info.health_check
     asked: dict[str, object] = {
         "delay": check.delay_seconds,
@@ -119,7 +116,7 @@ def _checking(info: TaskInfo, home: Home, grace: float | None) -> list[str]:
     }
     for name, value in asked.items():
         if not (isinstance(value, float | int) and 0 <= value <= LONGEST_WAIT):
-            raise InvalidTask(f"health check: {name}: {value}: use 0 to {int(LONGEST_WAIT)} seconds")
+            raise Refused(f"health check: {name}: {value}: use 0 to {int(LONGEST_WAIT)} seconds")
     asked["failures"] = check.consecutive_failures
     asked |= {"argv": _checking_argv(check), "env": _variables(check.command)}
     asked |= _to_tell(info, home)
@@ -134,24 +131,24 @@ def _to_tell(info: TaskInfo, home: Home) -> dict[str, str]:
 
 
 def _checking_argv(check: HealthCheck) -> list[str]:
-    """Return the words of a check. Raises InvalidTask."""
+    """Return the words of a check. Raises Refused."""
     if check.type == HealthCheck.COMMAND:
         if not check.HasField("command"):
-            raise InvalidTask("Expecting 'command' to be set for COMMAND health check")
+            raise Refused("Expecting 'command' to be set for COMMAND health check")
         if check.command.uris or check.command.user:
-            raise InvalidTask("health check: its command always runs as the task's user, with the task's files")
+            raise Refused("health check: its command always runs as the task's user, with the task's files")
         return _argv(check.command)
     kind = HealthCheck.Type.Name(check.type)
     if kind not in ("HTTP", "TCP") or not check.HasField(kind.lower()):
-        raise InvalidTask(f"Expecting 'command', 'http' or 'tcp' to be set for {kind} health check")
+        raise Refused(f"Expecting 'command', 'http' or 'tcp' to be set for {kind} health check")
     port = check.http.port if kind == "HTTP" else check.tcp.port
     if not 0 < port < 2**16:
-        raise InvalidTask(f"health check: {port} is not a valid port")
+        raise Refused(f"health check: {port} is not a valid port")
     asked = {"type": kind, "port": port}
     if kind == "HTTP":
         path, scheme = check.http.path or "/", check.http.scheme or "http"
         if not path.startswith("/") or any(not "!" <= each <= "~" for each in path) or scheme not in ("http", "https"):
-            raise InvalidTask(
+            raise Refused(
                 f"health check: {scheme}://127.0.0.1:{port}{path} is not valid: the path must be ASCII and begin with /"
             )
         asked |= {"path": path, "scheme": scheme, "statuses": list(check.http.statuses)}
@@ -159,14 +156,14 @@ def _checking_argv(check: HealthCheck) -> list[str]:
 
 
 def job_within(info: TaskInfo, executor: ExecutorInfo, person: Person, home: Home, group: str = "") -> Job:
-    """Convert a task inside an executor to a job without a queue. Raises InvalidTask."""
+    """Convert a task inside an executor to a job without a queue. Raises Refused."""
     check_task(info)
     check_executor(executor, home.framework)
     job = _job(info, info.resources, person, home)
     if job.demand.get("gpu"):
-        raise InvalidTask("gpus: tasks inside an executor use those of the executor: ask for them there")
+        raise Refused("gpus: tasks inside an executor use those of the executor: ask for them there")
     if volumes_of(info.resources):
-        raise InvalidTask("volumes: tasks inside an executor use those of the executor: ask for them there")
+        raise Refused("volumes: tasks inside an executor use those of the executor: ask for them there")
     told = TaskInfo()
     told.CopyFrom(info)
     told.ClearField("executor")
@@ -176,7 +173,7 @@ def job_within(info: TaskInfo, executor: ExecutorInfo, person: Person, home: Hom
 
 
 def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) -> Job:
-    """Convert an executor of a person's framework to a job without a queue. Raises InvalidTask.
+    """Convert an executor of a person's framework to a job without a queue. Raises Refused.
 
     Its stream tells it to end. Its stop signal therefore does nothing, and SIGKILL follows after its grace period.
     """
@@ -201,52 +198,30 @@ def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) 
     work = _work(info.command, person, env, job.demand)
     return _checked(
         replace(
-            job,
-            name=(info.name or name)[:256],
-            work=work,
-            grace=grace,
-            signal=signal.SIGCONT,
-            executor=name,
-            task="",
+            job, name=(info.name or name)[:256], work=work, grace=grace, signal=signal.SIGCONT, executor=name, task="",
             info=encode(JSON, told).decode("ascii"),
         )
-    )
+    )  # fmt: skip
 
 
 def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: Person, home: Home) -> Job:
-    """Return the parts of a job that tasks and executors share."""
-    try:
-        asked = request_of(resources)
-    except NoResource as error:
-        raise InvalidTask(str(error)) from None
+    asked = request_of(resources)
     task = info.task_id.value if isinstance(info, TaskInfo) else ""
     return Job(
-        queue="",
-        demand=asked.demand,
-        apart=asked.apart,
-        ports=asked.ports,
-        name=(info.name or task)[:256],
-        user=person.name,
-        uid=person.uid,
-        gid=person.gid,
-        revocable=are_revocable(resources),
-        framework=home.framework,
+        queue="", demand=asked.demand, apart=asked.apart, ports=asked.ports, name=(info.name or task)[:256],
+        user=person.name, uid=person.uid, gid=person.gid, revocable=are_revocable(resources), framework=home.framework,
         task=task,
-    )
+    )  # fmt: skip
 
 
 def volumes_of(resources: Iterable[Resource]) -> dict[str, str]:
-    """Return the volumes of a task: marks by path in the sandbox. Raises InvalidTask."""
-    try:
-        volumes = request_of(resources).volumes
-    except NoResource as error:
-        raise InvalidTask(str(error)) from None
+    """Return the volumes of a task: marks by path in the sandbox. Raises Refused."""
     found: dict[str, str] = {}
-    for mark, path in volumes.items():
+    for mark, path in request_of(resources).volumes.items():
         if wrong := wrong_path(path):
-            raise InvalidTask(wrong)
+            raise Refused(wrong)
         if any(f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/") for other in found):
-            raise InvalidTask(f"container_path {path!r}: it overlaps with another volume's")
+            raise Refused(f"container_path {path!r}: it overlaps with another volume's")
         found[path] = mark
     return found
 
@@ -270,21 +245,21 @@ def _work(
 ) -> Work:
     """Return the work of a command in its sandbox; `before` wraps the command, `tell` reports that it was not run."""
     if command.user and command.user != person.name:
-        raise InvalidTask(f"user {command.user!r}: tasks of this framework run as {person.name}")
+        raise Refused(f"user {command.user!r}: tasks of this framework run as {person.name}")
     argv = _with_fetching([*before, *_argv(command)], command, demand.get("disk", MOST_FETCHED), tell)
     return Work(argv=argv, cwd=env["MESOS_SANDBOX"], env=env)
 
 
 def _seconds(nanoseconds: int) -> float:
     if nanoseconds < 0:
-        raise InvalidTask(f"{nanoseconds} nanoseconds: must not be negative")
+        raise Refused(f"{nanoseconds} nanoseconds: must not be negative")
     return min(nanoseconds / 1e9, LONGEST_GRACE)
 
 
 def _argv(command: CommandInfo) -> list[str]:
     """Return the words of a command; a shell command line becomes the last of three."""
     if not command.value:
-        raise InvalidTask("the command has no value")
+        raise Refused("the command has no value")
     if command.shell:
         return ["/bin/sh", "-c", command.value]
     return [command.value, *command.arguments[1:]]
@@ -295,16 +270,16 @@ def _with_fetching(argv: list[str], command: CommandInfo, most: int, tell: Seque
     if not command.uris:
         return argv
     if len(command.uris) > MOST_URIS:
-        raise InvalidTask(f"{len(command.uris)} URIs: {MOST_URIS} at most")
+        raise Refused(f"{len(command.uris)} URIs: {MOST_URIS} at most")
     uris = []
     for uri in command.uris:
         if not (uri.value.startswith("/") or urlsplit(uri.value).scheme in ("file", "http", "https")):
-            raise InvalidTask(f"{uri.value!r}: only http, https and files of the agent's machine are supported")
+            raise Refused(f"{uri.value!r}: only http, https and files of the agent's machine are supported")
         found = {"value": uri.value, "executable": uri.executable, "extract": uri.extract, "output_file": uri.output_file}
         try:
             fetch.name_of(found)
         except fetch.CannotFetch as error:
-            raise InvalidTask(f"{uri.value}: {error}") from None
+            raise Refused(f"{uri.value}: {error}") from None
         uris.append(found)
     asked = {"uris": uris, "most": most, "tell": [*tell]}
     return [sys.executable, "-I", "-S", fetch.__file__, json.dumps(asked), *argv]
@@ -319,40 +294,34 @@ def _of_a_task(info: TaskInfo, home: Home, sandbox: Path) -> dict[str, str]:
 def _environment(command: CommandInfo, executor: str, home: Home, sandbox: Path) -> dict[str, str]:
     """Return the environment of a command: its own variables over those of a Mesos executor."""
     found = {
-        "PATH": PATH,
-        "PWD": str(sandbox),
-        "MESOS_SANDBOX": str(sandbox),
-        "MESOS_DIRECTORY": str(sandbox),
-        "MESOS_EXECUTOR_ID": executor,
-        "MESOS_FRAMEWORK_ID": home.framework,
-        "MESOS_AGENT_ID": home.agent,
-        "MESOS_SLAVE_ID": home.agent,
-        "MESOS_SLAVE_PID": f"slave(1)@{home.endpoint.address}",
+        "PATH": PATH, "PWD": str(sandbox), "MESOS_SANDBOX": str(sandbox), "MESOS_DIRECTORY": str(sandbox),
+        "MESOS_EXECUTOR_ID": executor, "MESOS_FRAMEWORK_ID": home.framework, "MESOS_AGENT_ID": home.agent,
+        "MESOS_SLAVE_ID": home.agent, "MESOS_SLAVE_PID": f"slave(1)@{home.endpoint.address}",
         "MESOS_AGENT_ENDPOINT": home.endpoint.address,
-    }
+    }  # fmt: skip
     return found | _variables(command)
 
 
 def _variables(command: CommandInfo) -> dict[str, str]:
-    """Return the environment variables of a command. Raises InvalidTask."""
+    """Return the environment variables of a command. Raises Refused."""
     found = {}
     for each in command.environment.variables:
         if each.HasField("secret") or each.type == Environment.Variable.SECRET:
-            raise InvalidTask(f"{each.name}: secrets are not supported: give it a value")
+            raise Refused(f"{each.name}: secrets are not supported: give it a value")
         if not each.name or "=" in each.name:
-            raise InvalidTask(f"{each.name!r} is not a valid name of an environment variable")
+            raise Refused(f"{each.name!r} is not a valid name of an environment variable")
         found[each.name] = each.value
     return found
 
 
 def _checked(job: Job) -> Job:
-    """Return a job if its texts are valid and not too long. Raises InvalidTask."""
+    """Return a job if its texts are valid and not too long. Raises Refused."""
     work = job.work
     texts = [*work.argv, *work.env, *work.env.values()]
     if any("\0" in text for text in texts):
-        raise InvalidTask("NUL bytes in the command or its environment")
+        raise Refused("NUL bytes in the command or its environment")
     if any(len(text.encode("utf-8", "surrogatepass")) >= 2**17 for text in texts):
-        raise InvalidTask(f"a word of a command or of its environment has {2**17} bytes or more: put it into a file")
+        raise Refused(f"a word of a command or of its environment has {2**17} bytes or more: put it into a file")
     if sum(len(text.encode("utf-8", "surrogatepass")) + 1 for text in (*texts, job.info)) > LARGEST_ENVIRONMENT:
-        raise InvalidTask(f"the command with its environment is larger than {LARGEST_ENVIRONMENT >> 10} KiB")
+        raise Refused(f"the command with its environment is larger than {LARGEST_ENVIRONMENT >> 10} KiB")
     return job

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from fairlead.engines.contract import LiveEngine, Unreachable
 from fairlead.engines.step import forgotten_by
 from fairlead.model.api_types import OutputInfo
+from fairlead.model.specs import Job, Work
 from fairlead.people.bounds import DEFAULT
 from fairlead.plain_text import plain
 from fairlead.scheduler.admission import Refused, Unknown
@@ -62,11 +63,15 @@ OVER = (SUCCEEDED, FAILED, CANCELLED)
 
 
 class _Due(NamedTuple):
-    """Output to be copied: when, and after how many tries; whose, and how many bytes of it, None for all."""
+    """Output to be copied: when, and after how many tries; whose, and how many bytes of it, None for all.
+
+    `known` is the task's own index, by which its files are named.
+    """
 
     at: float
     job: int
     task: int
+    known: int
     node: str
     tries: int
     owner: str
@@ -94,12 +99,8 @@ class OutputArchive:
 
     `recover`, `recorded` and `forget` run in the scheduler's thread, `close` in any, the rest in others.
 
-    Parameters
-    ----------
-    url : str
-        The target: anything that fsspec opens.
-    home : Path
-        The scheduler's data folder.
+    url : the target: anything that fsspec opens
+    home : the scheduler's data folder
 
     Raises
     ------
@@ -121,7 +122,8 @@ class OutputArchive:
         self._due: dict[str, list[_Due]] = {}  # by owner, heaps
         self._at_work: Counter[str] = Counter()  # by owner, the threads that copy
         self._held: dict[str, float] = {}  # by owner, until when none is copied
-        self._open: dict[int, dict[int, str]] = {}  # by job, the tasks still to be copied, and their nodes
+        self._own: dict[int, Work] = {}  # by job, if its tasks have indices of their own
+        self._open: dict[int, dict[int, tuple[str, int]]] = {}  # by job, the tasks still to be copied: nodes and own indices
         self._forgotten: set[int] = set()  # forgotten jobs with tasks still to be copied
         self._let_go: list[int] = []  # jobs whose output nodes may remove now
         self._troubles: dict[int, str] = {}
@@ -142,7 +144,7 @@ class OutputArchive:
         noted = _read_notes(self._notes)
         with self._changed:
             for job, spec in state.index.specs.items():
-                kept = self._kept[job] = array("H", bytes(2 * spec.tasks))
+                kept = self._known(job, spec)
                 for index, (url, streams) in noted.kept.get(job, {}).items():
                     kept[index] = _coded(self._number(url or self._url), streams)
                 row = int(state.job_row(job))
@@ -150,11 +152,11 @@ class OutputArchive:
                 for index in range(spec.tasks):
                     if int(state.tasks.status[first + index]) in OVER and not kept[index]:
                         node = find_task(state, job, index)["node"] or ""
-                        self._add(job, index, node, spec.user, spec.output_limit)
-            for job, index, node in noted.pending:
+                        self._add(job, index, node, spec.user, spec.output_limit, spec.work.known_as(index))
+            for job, index, node, known in noted.pending:
                 if job not in self._kept:
                     self._forgotten.add(job)
-                    self._add(job, index, node, limit=DEFAULT.output_limit)
+                    self._add(job, index, node, limit=DEFAULT.output_limit, known=known)
             self._write_notes()
         for number in range(THREADS):
             threading.Thread(target=self._work, name=f"keeping-{number}", daemon=True).start()
@@ -177,19 +179,27 @@ class OutputArchive:
         spec = state.index.specs.get(job)
         if spec is None:  # forgotten already, since few are remembered
             return
-        kept = self._kept.setdefault(job, array("H", bytes(2 * spec.tasks)))
+        kept = self._known(job, spec)
         first = int(state.jobs.first[int(state.job_row(job))])
         if not kept[index] and int(state.tasks.status[first + index]) in OVER:
-            self._add(job, index, find_task(state, job, index)["node"] or "", spec.user, spec.output_limit)
+            node = find_task(state, job, index)["node"] or ""
+            self._add(job, index, node, spec.user, spec.output_limit, spec.work.known_as(index))
+
+    def _known(self, job: int, spec: Job) -> "array[int]":
+        """Return the locations of the output of a job that is not forgotten."""
+        if spec.work.own_indices:
+            self._own[job] = spec.work
+        return self._kept.setdefault(job, array("H", bytes(2 * spec.tasks)))
 
     def _number(self, url: str) -> int:
         if url not in self._urls:
             self._urls.append(url)
         return self._urls.index(url)
 
-    def _add(self, job: int, index: int, node: str, owner: str = "", limit: int | None = None) -> None:
-        self._open.setdefault(job, {})[index] = node
-        self._wait(_Due(0.0, job, index, node, 0, owner, limit))
+    def _add(self, job: int, index: int, node: str, owner: str = "", limit: int | None = None, known: int | None = None) -> None:
+        known = index if known is None else known
+        self._open.setdefault(job, {})[index] = node, known
+        self._wait(_Due(0.0, job, index, known, node, 0, owner, limit))
 
     def _wait(self, due: _Due) -> None:
         heapq.heappush(self._due.setdefault(due.owner, []), due)
@@ -200,6 +210,7 @@ class OutputArchive:
         with self._changed:
             for job in jobs:
                 self._kept.pop(job, None)
+                self._own.pop(job, None)
                 self._troubles.pop(job, None)
                 self._cut.pop(job, None)
             waiting = self._open.keys() & jobs
@@ -208,8 +219,8 @@ class OutputArchive:
                 self._write_notes()
             else:
                 for job in waiting:
-                    for index, node in self._open[job].items():
-                        self._note("pending", job, index, node)
+                    for index, there in self._open[job].items():
+                        self._note("pending", job, index, *there)
         return [job for job in jobs if job not in waiting]
 
     # -- in threads of its own ----------------------------------------------------------------------------------
@@ -305,7 +316,7 @@ class OutputArchive:
         """Copy the output of a task; return the streams that have a file, one bit each."""
         streams, left = 0, _Left(math.inf if due.limit is None else due.limit)
         for bit, stream in enumerate(STREAMS if due.node else ()):
-            names, pieces = self._names(due.job, due.task, stream), self._pieces(due, stream, left)
+            names, pieces = self._names(due.job, due.known, stream), self._pieces(due, stream, left)
             if output_storage.put(self._storage(self._url), names, pieces, self._home, self._calls.allow):
                 streams |= 1 << bit
         if left.cut:
@@ -383,7 +394,7 @@ class OutputArchive:
         """
         if due is None:
             return
-        tries, name = due.tries + counts, f"{due.job}.{due.task}"
+        tries, name = due.tries + counts, f"{due.job}.{due.known}"
         last = counts and tries >= MOST_TRIES
         how = "given up: the next start of the scheduler retries" if last else "retrying"
         said = f"the output of task {name} is not stored at {self._url}: {why}: {how}"
@@ -448,10 +459,10 @@ class OutputArchive:
             if kept is None or not kept[index]:
                 return None
             number, streams = _decoded(kept[index])
-            url = self._urls[number]
+            url, known = self._urls[number], self._own[job].known_as(index) if job in self._own else index
         if not streams & (_UNKNOWN | 1 << STREAMS.index(stream)):
             return b""
-        names = self._names(job, index, stream)
+        names = self._names(job, known, stream)
         try:
             found: bytes = self._reads.call(READ_SECONDS, lambda: output_storage.read(self._storage(url), names, offset, most))
         except Exception as error:  # fsspec raises many kinds
@@ -463,7 +474,7 @@ class OutputArchive:
                 why = _said(error)
                 with self._changed:
                     self._openings += 1
-            raise Unknown(f"the output of task {job}.{index} cannot be read at {url}: {why}") from None
+            raise Unknown(f"the output of task {job}.{known} cannot be read at {url}: {why}") from None
         return found
 
     def close(self) -> None:
@@ -473,8 +484,8 @@ class OutputArchive:
 
     # -- the notes ----------------------------------------------------------------------------------------------
 
-    def _names(self, job: int, index: int, stream: str) -> tuple[str, str, str]:
-        return self._journal, str(job), f"{index}.{stream}"
+    def _names(self, job: int, known: int, stream: str) -> tuple[str, str, str]:
+        return self._journal, str(job), f"{known}.{stream}"
 
     def _note(self, *what: Any) -> None:
         self._lines += 1
@@ -491,7 +502,7 @@ class OutputArchive:
             for code in set(of) - {0}:
                 number, streams = _decoded(code)
                 kept.append(["at", self._urls[number], job, streams, *(i for i, each in enumerate(of) if each == code)])
-        pending = [["pending", job, *each] for job in self._forgotten for each in self._open[job].items()]
+        pending = [["pending", job, index, *there] for job in self._forgotten for index, there in self._open[job].items()]
         fresh = self._notes.with_name("kept_output.new")
         self._lines = 0
         try:
@@ -519,20 +530,20 @@ class _Notes(NamedTuple):
     """The notes of earlier runs: URL and streams by job and task, and pending tasks of forgotten jobs."""
 
     kept: dict[int, dict[int, tuple[str, int]]]
-    pending: list[tuple[int, int, str]]
+    pending: list[tuple[int, int, str, int]]
 
 
 def _read_notes(path: Path) -> _Notes:
     kept: dict[int, dict[int, tuple[str, int]]] = {}
-    pending: dict[tuple[int, int], str] = {}
+    pending: dict[tuple[int, int], tuple[str, int]] = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
             what, *more = json.loads(line)
         except ValueError:  # the last line, truncated by a crash
             continue
         if what == "pending":
-            job, index, node = more
-            pending[job, index] = node
+            job, index, node, *known = more  # an older format has no index of its own
+            pending[job, index] = node, (known or [index])[0]
             continue
         if what == "at":
             url, job, streams, *tasks = more
@@ -541,7 +552,7 @@ def _read_notes(path: Path) -> _Notes:
         kept.setdefault(job, {}).update(dict.fromkeys(tasks, (url, streams)))
         for index in tasks:
             pending.pop((job, index), None)
-    return _Notes(kept, [(job, index, node) for (job, index), node in pending.items()])
+    return _Notes(kept, [(job, index, node, known) for (job, index), (node, known) in pending.items()])
 
 
 def read_output(

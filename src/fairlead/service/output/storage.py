@@ -31,10 +31,7 @@ SLOWEST_BYTES_PER_SECOND = 2**17
 class Full(OSError):
     """A local disk was full while an output was written; what was written of it is removed.
 
-    Attributes
-    ----------
-    is_full : bool
-        True if it is still full without it; else only this output is too large.
+    is_full : True if it is still full without it; else only this output is too large
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,16 +90,10 @@ def put(
 ) -> bool:
     """Write a file atomically, unless it would be empty; return True if there was anything to write.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Folders below the storage, and the file name.
-    pieces : iterator of bytes or int
-        The first is kept in memory. An int is the length of a hole.
-    home : Path
-        A folder for larger files until they are sent.
-    allow : callable
-        Extends the deadline by these seconds once the size is known.
+    names : folders below the storage, and the file name
+    pieces : the first is kept in memory. An int is the length of a hole.
+    home : a folder for larger files until they are sent
+    allow : extends the deadline by these seconds once the size is known
 
     Raises
     ------

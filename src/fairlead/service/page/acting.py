@@ -22,7 +22,6 @@ class Action(NamedTuple):
 
 
 def _edited(form: Form) -> dict[str, Any]:
-    """Return the fields that are filled in."""
     found: dict[str, Any] = {}
     try:
         found |= {name: int(form[name]) for name in NUMBERS if form.get(name, "").strip()}
@@ -33,10 +32,6 @@ def _edited(form: Form) -> dict[str, Any]:
     if queue := form.get("queue", "").strip():
         found["queue"] = queue
     return found
-
-
-def _nothing(form: Form) -> dict[str, Any]:
-    return {}
 
 
 def _cards(form: Form) -> dict[str, Any]:
@@ -57,7 +52,10 @@ def _node(args: dict[str, str], answer: Any) -> str:
 
 
 ACTIONS = (
-    Action(re.compile(r"/page/jobs/(?P<job>\d{1,16})/(?P<what>cancel|hold|release)"), "/v1/jobs/{job}/{what}", _nothing, _job),
+    Action(
+        re.compile(r"/page/jobs/(?P<job>\d{1,16})/(?P<what>cancel|hold|release)"), "/v1/jobs/{job}/{what}",
+        lambda form: {}, _job,
+    ),
     Action(
         re.compile(r"/page/jobs/(?P<job>\d{1,16})/rerun"), "/v1/jobs/{job}/rerun",
         lambda form: {"failed": "failed" in form}, _job,

@@ -22,14 +22,9 @@ MOST_TRIES = 20
 class Door:
     """Makes codes, and serves the page where they are used.
 
-    Parameters
-    ----------
-    setting : bool or int
-        False turns the page off; a number is its port on this machine; True picks a free one.
-    own : str
-        The URL of the scheduler's own name with TLS; empty without TLS.
-    make_server : callable
-        Makes a server of the page, for one listener.
+    setting : False turns the page off; a number is its port on this machine; True picks a free one
+    own : the URL of the scheduler's own name with TLS; empty without TLS
+    make_server : makes a server of the page, for one listener
     """
 
     def __init__(self, setting: bool | int, own: str, make_server: Callable[[], WebServer]) -> None:

@@ -58,12 +58,8 @@ class Intruder(Declined):
 class PageEntrance:
     """Serves the page to those who are signed in, and signs them in.
 
-    Parameters
-    ----------
-    hosts : set of str
-        Names under which the page is served with TLS.
-    records : AuditRecords
-        Logs refused attempts to sign in, or to use another's visit.
+    hosts : names under which the page is served with TLS
+    records : logs refused attempts to sign in, or to use another's visit
     """
 
     def __init__(self, door: Door, authenticator: Authenticator, hosts: set[str], site: Site, records: AuditRecords) -> None:
@@ -186,7 +182,6 @@ class PageEntrance:
             raise Declined(403, f"this comes from {origin[:200] or 'nowhere'!r}, not from the page itself")
 
     async def _form(self, request: Request, who: Hashable) -> dict[str, str]:
-        """Read the form that `who` sends."""
         if self._coming[who] >= MOST_FORMS:
             raise Declined(429, "too many forms come at once: slow down")
         self._coming[who] += 1

@@ -17,10 +17,8 @@ LEAST_SECONDS, MOST_SECONDS = 5.0, 15.0
 """Between two renderings: after something happened, and when nothing did."""
 STREAM_SECONDS = 600.0
 """After which a browser connects again, and is authenticated again."""
-
 MOST_VIEWS = 50
 """Different views that one person may follow at once: each is rendered by itself."""
-
 _EVENT = b"event: region\ndata: %s\n\n"
 
 Regions = dict[str, tuple[str, str]]
@@ -58,14 +56,9 @@ class Following:
 
         Raises Busy at the first if a person may have no further stream, or follows too many different views.
 
-        Parameters
-        ----------
-        key_of : callable
-            Returns what is the same for all callers who see the same; it changes if a queue becomes private.
-        make : callable
-            Renders the regions.
-        has : dict
-            The versions that the browser has, by region.
+        key_of : returns what is the same for all callers who see the same; it changes if a queue becomes private
+        make : renders the regions
+        has : the versions that the browser has, by region
         """
         client, running, key = self._client, asyncio.get_running_loop(), key_of(caller)
         until = running.time() + STREAM_SECONDS

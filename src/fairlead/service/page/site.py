@@ -99,7 +99,6 @@ def _find(path: str) -> tuple[View, dict[str, str]]:
 
 
 def _regions(view: View, values: Mapping[str, Any]) -> Regions:
-    """Render the regions of a view, with a version each."""
     found = blocks(view.template, values, but=STILL)
     return {name: (hashlib.sha256(text.encode()).hexdigest()[:12], text) for name, text in found.items()}
 

@@ -144,7 +144,6 @@ async def now(look: Look) -> dict[str, Any]:
 
 
 async def queues(look: Look) -> dict[str, Any]:
-    """The tree of queues."""
     found, nodes = await asyncio.gather(look.ask("/v1/queues"), look.ask("/v1/nodes"))
     has, text = _capacity(found["queues"], nodes["nodes"]), look.query.get("find", "").lower()
     chosen = look.chosen("resource", has)
@@ -242,11 +241,13 @@ async def job(look: Look, job: str) -> dict[str, Any]:
     if log and shown is not None and not stream and not log["text"] and found["failed"]:
         log, stream = await _tail(look, job, shown, "err"), "err"
     listed = of_status if status else ran or tasks
+    named = [] if shown is None else (await look.ask(f"{path}/tasks", {"first": shown, "limit": 1}))["tasks"]
+    known_as = named[0]["known_as"] if named else 0
     return {
         "job": found, "why": why, "when": when, "tasks": tasks, "listed": listed[:MOST_ROWS], "more": len(listed) > MOST_ROWS,
         "used": _asked_and_used(found, ran), "task_shown": shown, "stream": stream or "out", "log": log, "status": status,
-        "over": over, "mine": mine,
-        "commands": [command("job", job), command("why", job), command("logs", f"{job}.{shown or 0}")],
+        "over": over, "mine": mine, "known_as": known_as,
+        "commands": [command("job", job), command("why", job), command("logs", f"{job}.{known_as}")],
     }  # fmt: skip
 
 

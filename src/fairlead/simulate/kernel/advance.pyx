@@ -9,14 +9,15 @@ from advance_constants cimport *
 from libc.math cimport INFINITY, isnan
 from libc.stdlib cimport qsort
 from scheduler_constants cimport (
-    BINS, GROUPS, PRIOR_DURATIONS, CLAIM_DUE, DIVIDED_SOMEWHERE, DROP, ENDED, HOLDS, KEEP, NONE, OF_JOB, QUEUES, RESERVATION, SERVE, WAITING,
+    BINS, GROUPS, MAX_EXTRAPOLATION, PRIOR_DURATIONS, CLAIM_DUE, DIVIDED_SOMEWHERE, DROP, ENDED, HOLDS, KEEP, NONE, OF_JOB, QUEUES,
+    RESERVATION, SERVE, WAITING,
 )
 
 from fairlead.engines.kernel.simulated cimport Runs, Truth, end_into, hold_back, next_end, start, submit
 from fairlead.scheduler.kernel.scheduling cimport (
-    Arrays, View, address_of, apply_finished, apply_placed, apply_started, censor_tails, drop_holds, duration, end_job, enter_group, fade,
-    are_due, flag, floats, i64, integers, keep_room, next_step, note_bypassed, plan_cycle, plan_last_cycle, release,
-    set_tails, settle, startable,
+    Arrays, Plan, View, address_of, apply_finished, apply_placed, apply_started, censor_tails, drop_holds, duration, end_job,
+    enter_group, fade, are_due, flag, floats, i64, integers, keep_room, next_step, note_arrival, plan_cycle, put_off,
+    plan_last_cycle, release, set_tails, settle, startable,
 )
 
 from fairlead.simulate.kernel.tape import TAPE
@@ -35,17 +36,17 @@ cdef int compare(const void *a, const void *b) noexcept nogil:
 
 
 def advance(
-    View v, Truth truth, Runs runs, Tape tape, double until, i64 most, double reserve_after, i64 max_losses, i64 keep_jobs
+    View v, Truth truth, Runs runs, Tape tape, double until, i64 most, i64 max_losses, i64 keep_jobs
 ):
     """Advance to the last moment at or before `until`, or to where Python must act; return which."""
     cdef i64 why
     with nogil:
-        why = _advance(v, truth, runs, tape, until, most, reserve_after, max_losses, keep_jobs)
+        why = _advance(v, truth, runs, tape, until, most, max_losses, keep_jobs)
     return why
 
 
 cdef i64 _advance(
-    View v, Truth truth, Runs runs, Tape tape, double until, i64 most, double reserve_after, i64 max_losses, i64 keep_jobs
+    View v, Truth truth, Runs runs, Tape tape, double until, i64 most, i64 max_losses, i64 keep_jobs
 ) noexcept nogil:
     """Run steps as the live scheduler does: apply what ends and arrives, decide once, start what was placed."""
     numbers = tape.numbers
@@ -58,7 +59,7 @@ cdef i64 _advance(
             now = min(arrival, next_end(truth, runs), tape.at[WITHDRAWN])
             if now == INFINITY:
                 return OVER
-            now, happened = next_step(v, now, numbers[SERVES_CLAIMS], tape.at[NOW], tape.at[HAPPENED], reserve_after)
+            now, happened = next_step(v, now, numbers[SERVES_CLAIMS], tape.at[NOW], tape.at[HAPPENED])
             if now > until:
                 tape.at[NEXT] = now
                 return UNTIL
@@ -73,10 +74,11 @@ cdef i64 _advance(
         if why != NONE:
             numbers[GOES_ON] = 1
             return why
-        numbers[GOES_ON] = _decide(v, truth, runs, tape, now, most, reserve_after, keep_jobs)
-        if numbers[SERVES_CLAIMS] and not numbers[GOES_ON] and now >= v.times[CLAIM_DUE] and are_due(v, now):
-            return CLAIMS
+        numbers[GOES_ON] = _decide(v, truth, runs, tape, now, most, keep_jobs)
         if not numbers[GOES_ON]:
+            if numbers[SERVES_CLAIMS] and now >= v.times[CLAIM_DUE] and are_due(v, now):
+                return CLAIMS
+            forget(v, tape, now, keep_jobs)
             numbers[STEPS] += 1
 
 
@@ -177,10 +179,10 @@ cpdef void release_followers(View v, Truth truth, Tape tape, i64 ended, double n
 cdef void _release(View v, Truth truth, Tape tape, i64 follower, double now) noexcept nogil:
     j = tape.row[follower]
     hold_back(truth, follower, -v.jobs[j].tasks)
-    if v.jobs[j].home == NONE:
+    if v.jobs[j].home == NONE and tape.numbers[RETURNED] < tape.len_returned:
         tape.returned[tape.numbers[RETURNED]] = j
         tape.numbers[RETURNED] += 1
-    elif not v.jobs[j].held:
+    elif v.jobs[j].home != NONE and v.jobs[j].group == NONE and not v.jobs[j].held:
         enter_group(v, j, v.jobs[j].home, now)
 
 
@@ -213,6 +215,7 @@ cdef bint _apply_arrivals(View v, Truth truth, Tape tape, double now) noexcept n
             fade(v, now)
             numbers[ENTITLED] = 0
             v.jobs[row].submitted_at = now
+            note_arrival(v, tape.group[k], now)
             submit(truth, k, v.jobs[row].tasks, now)
             others = _hold_back(v, truth, tape, k)
             if others == 0 and not v.jobs[row].held:
@@ -224,14 +227,16 @@ cdef bint _apply_arrivals(View v, Truth truth, Tape tape, double now) noexcept n
 
 
 cdef bint _decide(
-    View v, Truth truth, Runs runs, Tape tape, double now, i64 most, double reserve_after, i64 keep_jobs
+    View v, Truth truth, Runs runs, Tape tape, double now, i64 most, i64 keep_jobs
 ) noexcept nogil:
     """Decide once and apply it; return True if there is more to do at this moment: another decision, or started tasks."""
-    plan = plan_cycle(v, False, most, now, reserve_after)
+    plan = plan_cycle(v, False, most, now)
     what, count, about, more = plan.what, plan.count, plan.about, plan.more
-    if what != SERVE or count > 0:
+    if what != SERVE or count > 0 or about != NONE:
         fade(v, now)
     if what == KEEP:
+        if plan.over != NONE:
+            _drop(v, tape, now, plan.over)
         group, job = v.jobs[about].group, v.jobs[about].id
         nodes, tasks = v.planned_node, v.planned_tasks
         mark, alone = v.scratches, 0
@@ -240,16 +245,18 @@ cdef bint _decide(
             if v.queue_cache[q].apart:
                 apart[alone] = q
                 alone += 1
-        _log_reserved(tape, now, job, count, nodes, tasks, plan.start, plan.slips, alone, apart)
-        keep_room(v, group, about, count, nodes, tasks, RESERVATION, plan.start, plan.slips, alone, apart, now)
+        _log_reserved(tape, now, job, count, nodes, tasks, plan, alone, apart)
+        keep_room(v, group, about, count, nodes, tasks, RESERVATION, plan.start, plan.slips, plan.number, alone, apart, now)
         release(v, mark)
     elif what == DROP:
-        _log(tape, DROPPED, now, v.holds[about].job, 0, 0)
-        drop_holds(v, v.holds[about].group, now)
+        _drop(v, tape, now, about)
+    elif about != NONE:
+        _log(tape, PASSED_OVER, now, v.jobs[about].id, 0, 0)
+        put_off(v, v.jobs[about].group, now)
     elif count > 0:
-        if about != NONE:
-            _note_bypassed(v, tape, now, about)
-        _place(v, tape, now, count)
+        done = _place(v, tape, now, count)
+        if done < count:
+            more, count = False, done
         settle(v, more)
     else:
         settle(v, more)
@@ -257,16 +264,19 @@ cdef bint _decide(
             count, more = plan_last_cycle(v, most, now, True)
             if count > 0:
                 fade(v, now)
-                _place(v, tape, now, count)
-    forget(v, tape, now, keep_jobs)
+                done = _place(v, tape, now, count)
+                if done < count:
+                    more, count = False, done
+    if more or what != SERVE or count > 0 or about != NONE:  # else a decision on claims may come first
+        forget(v, tape, now, keep_jobs)
     if what == SERVE and count > 0:
         _start(v, truth, runs, tape, now, count)
         return True
     return more
 
 
-cdef void _place(View v, Tape tape, double now, i64 count) noexcept nogil:
-    """Place what was planned."""
+cdef i64 _place(View v, Tape tape, double now, i64 count) noexcept nogil:
+    """Place what was planned; return how many tasks that are: fewer, rather than a write outside the tables."""
     _skip_gaps(v, count)
     rows, index, node = v.planned_job, v.planned_index, v.planned_node
     attempts, jobs = tape.attempts, tape.rows
@@ -276,14 +286,17 @@ cdef void _place(View v, Tape tape, double now, i64 count) noexcept nogil:
     _log(tape, PLACED, now, 0, count, 4)
     _log_attempts(v, tape, count)
     _log_columns(tape, node, 1, 0, count)
-    apply_placed(v, count, rows, index, attempts, node, now)
+    bad = apply_placed(v, count, rows, index, attempts, node, now)
     tape.numbers[DECISIONS] += count
+    return count if bad < 0 else bad
 
 
-cdef void _note_bypassed(View v, Tape tape, double now, i64 about) noexcept nogil:
-    """Note that a job first in line is bypassed."""
-    _log(tape, PASSED_OVER, now, v.jobs[about].id, 0, 0)
-    note_bypassed(v, v.jobs[about].group, now)
+cdef void _drop(View v, Tape tape, double now, i64 h) noexcept nogil:
+    """Drop the reservation of a hold."""
+    cdef i64 number = v.holds[h].number
+    _log(tape, DROPPED, now, v.holds[h].job, 1, 1)
+    _log_columns(tape, &number, 1, 0, 1)
+    drop_holds(v, v.holds[h].group, number, now)
 
 
 cdef void _skip_gaps(View v, i64 count) noexcept nogil:
@@ -356,16 +369,17 @@ cdef void _log_columns(Tape tape, i64 *columns, i64 number, i64 apart, i64 count
 
 
 cdef void _log_reserved(
-    Tape tape, double now, i64 job, i64 count, i64 *nodes, i64 *tasks, double start, i64 slips, i64 alone, i64 *apart
+    Tape tape, double now, i64 job, i64 count, i64 *nodes, i64 *tasks, Plan plan, i64 alone, i64 *apart
 ) noexcept nogil:
-    """Log a reservation: nodes, tasks, start, slips, and the leaves whose tasks it ignores; columns are padded with NONE."""
+    """Log a reservation: nodes, tasks, slips and number, and the leaves whose tasks it ignores; columns are padded with NONE."""
     if tape.len_log > 0:
-        length = max(count, alone)
+        length = max(2, count, alone)
         _log(tape, RESERVED, now, job, length, 4)
-        tape.starts[tape.numbers[FACTS] - 1] = start
+        tape.starts[tape.numbers[FACTS] - 1] = plan.start
         _log_filled(tape, nodes, count, length)
         _log_filled(tape, tasks, count, length)
-        _log_filled(tape, &slips, 1, length)
+        _log_filled(tape, &plan.slips, 1, 1)
+        _log_filled(tape, &plan.number, 1, length - 1)
         _log_filled(tape, apart, alone, length)
 
 
@@ -402,23 +416,38 @@ def draw(View v, const i64[::1] jobs, const double[::1] ages, const double[:, ::
     chances : float64, shape (n, 3)
         Uniform in [0, 1).
     found : float64, shape (n,)
-        Set to seconds; 0 if nothing is known of such tasks and they do not run yet.
+        Set to seconds; 0 if nothing is known of such tasks and they do not run yet. Tasks that have run `MAX_EXTRAPOLATION`
+        times as long as all like them that ended last to their time limit.
     """
     cdef double[3 * TAIL] tails
     cdef i64 k, known = NONE, begin = 0, before
     cdef double longest = 0.0, limit, own = 0.0
+    cdef double like = 0.0
+    cdef bint limited
     with nogil:
         for k in range(jobs.shape[0]):
             if jobs[k] != known:
                 known, begin, longest = jobs[k], k, set_tails(v, jobs[k], tails)
-                own = tails[OF_JOB * TAIL]
+                own, like = tails[OF_JOB * TAIL], longest
                 longest = censor_tails(v, jobs[k], tails, &running[0, 0], longest)
             before, limit = k - begin, v.jobs[jobs[k]].time_limit
-            found[k] = -1.0
-            if chances[k, 0] * (before + own + PRIOR_DURATIONS[OF_JOB]) < before:
+            limited = limit < INFINITY and ages[k] > MAX_EXTRAPOLATION * like
+            found[k] = limit if limited else -1.0
+            if not limited and chances[k, 0] * (before + own + PRIOR_DURATIONS[OF_JOB]) < before:
                 found[k] = found[begin + <i64>(chances[k, 1] * before)]
             if found[k] < ages[k] or (ages[k] > 0.0 and found[k] == ages[k]):
                 found[k] = max(ages[k], min(limit, duration(tails, longest, ages[k], 1.0 - chances[k, 2], INFINITY)))
+
+
+def any_known(View v, const i64[::1] jobs, const double[::1] ages):
+    """Return True if one of these tasks has run less than `MAX_EXTRAPOLATION` times as long as the longest like it that ended."""
+    cdef double[3 * TAIL] tails
+    cdef double longest
+    for k in range(jobs.shape[0]):
+        longest = set_tails(v, jobs[k], tails)
+        if longest > 0.0 and ages[k] <= MAX_EXTRAPOLATION * longest:
+            return True
+    return False
 
 
 def fill_in(View v, const i64[::1] jobs, const double[:, ::1] chances, const double[::1] pool, double[::1] found):

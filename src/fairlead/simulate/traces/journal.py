@@ -20,24 +20,8 @@ import numpy as np
 from fairlead.journal import JournalError, read_history
 from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Job, Node, Settings
-from fairlead.scheduler.facts import (
-    Configured,
-    Fact,
-    JobCancelled,
-    JobEdited,
-    JobHeld,
-    JobReleased,
-    JobSubmitted,
-    NodeDrained,
-    NodeJoined,
-    NodeLost,
-    NodeResumed,
-    Outcome,
-    TasksFact,
-    TasksFinished,
-    TasksPlaced,
-    TasksRevoked,
-)
+from fairlead.scheduler import facts
+from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, PLACED, SUCCEEDED
@@ -82,19 +66,19 @@ class _Past:
     def begin(self, known: State) -> None:
         """Take what a snapshot knows."""
         self.at = known.at
-        self.changes.append(Configured(at=-np.inf, queues=list(known.tree.declared.values()), settings=known.settings))
+        self.changes.append(facts.Configured(at=-np.inf, queues=list(known.tree.declared.values()), settings=known.settings))
         self.rows = [node.name for node in known.cluster.specs]
         for row, node in enumerate(known.cluster.specs):
             if known.nodes.up[row]:
-                self.changes.append(NodeJoined(at=-np.inf, node=node))
+                self.changes.append(facts.NodeJoined(at=-np.inf, node=node))
             if known.nodes.draining[row]:
-                self.changes.append(NodeDrained(at=-np.inf, node=node.name))
+                self.changes.append(facts.NodeDrained(at=-np.inf, node=node.name))
         for number, job in sorted(known.index.specs.items()):
             row = known.job_row(number)
-            submitted = float(known.jobs.submitted_at[row])
+            submitted = max(float(known.jobs.submitted_at[row]), job.begin or -np.inf)
             self.jobs[number] = submitted, job
             if known.jobs.held[row]:
-                self.changes.append(JobHeld(at=submitted, id=number))
+                self.changes.append(facts.JobHeld(at=submitted, id=number))
             self._tasks_of(known, number, slice(int(known.jobs.first[row]), int(known.jobs.first[row] + job.tasks)))
 
     def _tasks_of(self, known: State, number: int, rows: slice) -> None:
@@ -105,44 +89,48 @@ class _Past:
             elif PLACED <= status < SUCCEEDED:
                 self.running[number, index] = known.at if np.isnan(started) else started, node
             elif status == CANCELLED:
-                self.changes.append(JobCancelled(at=finished, id=number, indices=[index]))
+                self.changes.append(facts.JobCancelled(at=finished, id=number, indices=[index]))
 
     def take(self, fact: Fact) -> None:
-        """Take a fact."""
         self.at, self.began = fact.at, min(self.began, fact.at)
         match fact:
-            case JobSubmitted(id=number, job=job):
-                self.jobs[number] = fact.at, job
-                self.changes += [JobHeld(at=fact.at, id=number)] if job.held else []
-            case JobEdited(id=number) if number in self.jobs:
+            case facts.JobSubmitted():
+                for number, job in fact.numbered():
+                    self.jobs[number] = max(fact.at, job.begin or -np.inf), job
+                    self.changes += [facts.JobHeld(at=fact.at, id=number)] if job.held else []
+            case facts.JobEdited(id=number) if number in self.jobs:
                 submitted, job = self.jobs[number]
                 edited = fact.edited(job)
+                submitted = submitted if fact.begin is None else max(fact.at, fact.begin)
                 before = {name: getattr(job, name) for name in AT_ITS_TIME}
                 self.jobs[number] = submitted, msgspec.structs.replace(edited, **before)
                 then = {name: getattr(fact, name) for name in AT_ITS_TIME}
-                self.changes += [JobEdited(at=fact.at, id=number, **then)] if any(v is not None for v in then.values()) else []
-            case Configured() | NodeDrained() | NodeResumed() | JobHeld() | JobReleased() | JobCancelled():
+                if any(value is not None for value in then.values()):
+                    self.changes.append(facts.JobEdited(at=fact.at, id=number, **then))
+            case facts.Configured() | facts.NodeDrained() | facts.NodeResumed():
                 self.changes.append(fact)
-            case NodeJoined(node=node):
+            case facts.JobHeld() | facts.JobReleased() | facts.JobCancelled():
+                self.changes.append(fact)
+            case facts.NodeJoined(node=node):
                 self.changes.append(fact)
                 self.rows += [node.name] if node.name not in self.rows else []
-            case NodeLost(node=name):
+            case facts.NodeLost(node=name):
                 self.changes.append(fact)
                 row = self.rows.index(name)
                 for task in [task for task, (_, node) in self.running.items() if node == row]:
                     self.end(task, fact.at + LONGER, by_itself=False)
-            case TasksPlaced():
+            case facts.TasksPlaced():
                 for task, node in zip(_tasks(fact), fact.node.tolist(), strict=True):
                     self.running[task] = fact.at, node
                     self.begun.setdefault(task, fact.at)
-            case TasksRevoked():
+            case facts.TasksRevoked():
                 self.revoked.update(_tasks(fact))
-            case TasksFinished():
+            case facts.TasksFinished():
                 for task, outcome in zip(_tasks(fact), fact.outcome.tolist(), strict=True):
-                    self.end(task, fact.at, by_itself=task not in self.revoked, exited=outcome == Outcome.EXITED)
+                    exited = outcome in (facts.Outcome.EXITED, facts.Outcome.UNUSED)
+                    self.end(task, fact.at, by_itself=task not in self.revoked, exited=exited)
 
     def end(self, task: Task, at: float, by_itself: bool, exited: bool = False) -> None:
-        """Count an attempt of a task that has ended."""
         self.revoked.discard(task)
         if task in self.running:
             held = at - self.running.pop(task)[0]
@@ -153,7 +141,7 @@ class _Past:
                 self.exited |= {task: held} if exited else {}
 
 
-def _tasks(fact: TasksFact) -> Iterator[Task]:
+def _tasks(fact: facts.TasksFact) -> Iterator[Task]:
     return zip(fact.job.tolist(), fact.index.tolist(), strict=True)
 
 
@@ -168,12 +156,12 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
     past, notes = _Past(), []
     try:
         with closing(SqlStore(path, to_read=True)) as store:
-            known, _, facts = read_history(store)
+            known, _, found = read_history(store)
             if known is not None:
                 past.begin(known)
                 missing = "jobs that it had forgotten are missing, with what they used and how long they took"
                 notes.append(f"{path}: begins with a snapshot: {missing}")
-            for fact in facts:
+            for fact in found:
                 past.take(fact)
     except JournalError as error:
         raise TraceError(str(error)) from None
@@ -188,23 +176,20 @@ def _workload(past: _Past, path: Path, notes: list[str]) -> Workload:
     first = past.jobs[order[0]][0]
     began = min(past.began, first)
     durations, guessed = _durations(past)
-    jobs, begun = Jobs(), list[float]()
+    jobs, begun, last = Jobs(), list[float](), dict[str, int]()
     for number in order:
         submitted, job = past.jobs[number]
+        after = {place[after.job] for after in job.after if place.get(after.job, len(order)) < place[number]}
+        if job.singleton:
+            after |= {last[job.line]} if job.line in last else set()
+            last[job.line] = place[number]
         begun += [past.begun.get((number, index), np.nan) - began for index in range(job.tasks)]
         jobs.add(
-            submitted - began,
-            holds_jobs_of(job.queue),
-            job.demand,
-            durations[number] if job.tasks > 1 else durations[number][0],
-            job.tasks,
-            job.on,
-            job.gang,
-            job.priority,
-            time_limit=np.inf if job.time_limit is None else job.time_limit,
-            after=[place[after.job] for after in job.after if place.get(after.job, len(order)) < place[number]],
+            submitted - began, holds_jobs_of(job.queue), job.demand,
+            durations[number] if job.tasks > 1 else durations[number][0], job.tasks, job.on, job.gang, job.priority,
+            time_limit=np.inf if job.time_limit is None else job.time_limit, after=sorted(after),
             like=Job(queue="", demand={}, **{name: getattr(job, name) for name in KEPT}),
-        )
+        )  # fmt: skip
     if guessed:
         tasks, they = (f"{guessed:,} tasks have", "they take") if guessed > 1 else ("1 task has", "it takes")
         notes.append(f"{path}: {tasks} not ended: {they} as long as the median of the others of the job, or of all")
@@ -215,7 +200,7 @@ def _workload(past: _Past, path: Path, notes: list[str]) -> Workload:
 
 def _durations(past: _Past) -> tuple[dict[int, list[float]], int]:
     """Return how long the tasks of each job take, and of how many that is a guess that matters."""
-    cancelled = {fact.id for fact in past.changes if isinstance(fact, JobCancelled)}
+    cancelled = {fact.id for fact in past.changes if isinstance(fact, facts.JobCancelled)}
     of_all = float(np.median(list(past.took.values())))
     guessed, found = 0, dict[int, list[float]]()
     for number, (_, job) in past.jobs.items():
@@ -234,33 +219,35 @@ def _durations(past: _Past) -> tuple[dict[int, list[float]], int]:
     return found, guessed
 
 
-def _over_time(past: _Past, place: dict[int, int], began: float, first: float) -> tuple[Configured, list[Node], list[Fact]]:
+def _over_time(past: _Past, place: dict[int, int], began: float, first: float) -> tuple[facts.Configured, list[Node], list[Fact]]:
     """Return the configuration when the first job came, all nodes from then on, and what changed later; seconds from `began`."""
-    configured = Configured(at=0.0, queues=[], settings=Settings())
+    configured = facts.Configured(at=0.0, queues=[], settings=Settings())
     nodes, up = dict[str, Node](), set[str]()
     drained: dict[str, list[Fact]] = {}
     later: list[Fact] = []
     for fact in past.changes:
         then = msgspec.structs.replace(fact, at=max(0.0, fact.at - began))
-        if isinstance(fact, JobCancelled | JobHeld | JobReleased | JobEdited):
-            later += [msgspec.structs.replace(then, id=place[fact.id] + 1)] if fact.id in place else []
+        if isinstance(fact, facts.JobCancelled | facts.JobHeld | facts.JobReleased | facts.JobEdited):
+            if fact.id in place:  # it counts as submitted when it is to begin
+                at = max(then.at, past.jobs[fact.id][0] - began)
+                later.append(msgspec.structs.replace(then, id=place[fact.id] + 1, at=at))
         elif fact.at > first:
             later.append(then)
-            if isinstance(fact, NodeJoined):
+            if isinstance(fact, facts.NodeJoined):
                 nodes.setdefault(fact.node.name, fact.node)
-        elif isinstance(fact, Configured):
+        elif isinstance(fact, facts.Configured):
             configured = fact
-        elif isinstance(fact, NodeJoined):
+        elif isinstance(fact, facts.NodeJoined):
             nodes[fact.node.name] = fact.node
             up.add(fact.node.name)
             drained.pop(fact.node.name, None)
-        elif isinstance(fact, NodeLost):
+        elif isinstance(fact, facts.NodeLost):
             up.discard(fact.node)
             drained.pop(fact.node, None)
-        elif isinstance(fact, NodeDrained | NodeResumed):
+        elif isinstance(fact, facts.NodeDrained | facts.NodeResumed):
             drained.setdefault(fact.node, []).append(then)
-    coming = {fact.node.name for fact in later if isinstance(fact, NodeJoined)}
+    coming = {fact.node.name for fact in later if isinstance(fact, facts.NodeJoined)}
     there = [node for name, node in nodes.items() if name in up | coming]
-    early = [NodeLost(at=0.0, node=node.name) for node in there if node.name not in up]
-    changes = [*early, *(fact for facts in drained.values() for fact in facts), *later]
+    early = [facts.NodeLost(at=0.0, node=node.name) for node in there if node.name not in up]
+    changes = [*early, *(fact for found in drained.values() for fact in found), *later]
     return configured, there, sorted(changes, key=lambda fact: fact.at)

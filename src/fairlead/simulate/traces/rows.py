@@ -19,7 +19,6 @@ CHUNK = 500
 """Rows of a chunk: few enough that its texts stay in the processor's caches."""
 LATEST = 1e11
 """Latest time, in seconds: beyond some 3,000 years float64 loses precision."""
-
 Cells = Sequence[str] | F64
 
 
@@ -64,7 +63,6 @@ class Chunk:
         return found.astype(np.int64)
 
     def each(self, column: str, read: Callable[[str], float]) -> F64:
-        """Return what `read` returns of each text of a column."""
         return np.array([self.attempt(row, read, text) for row, text in enumerate(self.texts(column))], np.float64)
 
     def codes(self, values: Sequence[Any], number: Once) -> I64:
@@ -153,10 +151,14 @@ def delimited(path: Path, separator: str = ",", names: Sequence[str] = (), error
     """Read text with a row a line; `names` are the columns of a file whose first line is a row."""
     with opened(path, errors) as file:
         reader = csv.reader(file, delimiter=separator, quotechar=None if separator == "|" else '"', strict=True)
+        begin, rows = 0, list[list[str]]()
         try:
             names = names or _header(path, next(reader, []), separator)
             begin = reader.line_num
-            while rows := list(islice(reader, CHUNK)):
+            while True:
+                rows.extend(islice(reader, CHUNK))  # so the rows before a fault are known
+                if not rows:
+                    return
                 lines: Sequence[int] = range(begin + 1, reader.line_num + 1)
                 begin = reader.line_num
                 if len(lines) != len(rows) or [] in rows:
@@ -164,8 +166,11 @@ def delimited(path: Path, separator: str = ",", names: Sequence[str] = (), error
                     lines = [line for line, row in zip(lines, rows, strict=True) if row]
                     rows = [row for row in rows if row]
                 yield by_columns(names, rows, lines)
+                rows = []
         except csv.Error as error:
-            raise TraceError(f"{path}:{reader.line_num}: no CSV: {error}") from None
+            line = begin + 1 + sum(1 + sum(map(_line_ends, row)) for row in rows)
+            quoted = reader.line_num > line or "end of data" in str(error)
+            raise TraceError(f"{path}:{line}: no CSV: {'a quote is not closed' if quoted else error}") from None
 
 
 def _line_ends(cell: str) -> int:

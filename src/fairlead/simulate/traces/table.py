@@ -1,4 +1,4 @@
-"""Tables of one's own: a row a job, columns by name, any other column a resource."""
+"""Tables of jobs: a row each, columns by name, any other column a resource."""
 
 import json
 import re
@@ -21,7 +21,6 @@ LONGEST = 10 * 365 * 86400.0
 """Longest duration of a task, in seconds."""
 MOST_TASKS = 10_000_000
 """Tasks per job."""
-
 TABLE_COLUMNS = {
     "submit": "seconds from the start",
     "queue": "a path, such as research/vision; by default the user, else `default`",
@@ -77,7 +76,6 @@ def check_columns(path: Path, names: Sequence[str]) -> list[str]:
 
 
 def read_table(path: Path, chunks: Iterator[Chunk], skip_bad: bool) -> tuple[Jobs, Rows]:
-    """Read chunks with the columns of `TABLE_COLUMNS`."""
     rows, table = Rows(path, skip_bad), _Table(path)
     rows.each(chunks, table.take)
     return table.jobs, rows

@@ -1,4 +1,4 @@
-"""Starts a program by vfork: the child uses this process's memory until exec, so nothing is copied.
+"""Starts a program by vfork: the child uses this process's memory until exec, so nothing is copied. Only the calling thread waits.
 
 The child itself writes its pid to a file before its program runs, which os.posix_spawn cannot do.
 """
@@ -8,17 +8,19 @@ from libc.stdlib cimport calloc, free
 cdef extern from *:
     """
     #include <errno.h>
+    #include <fcntl.h>
     #include <sched.h>
     #include <signal.h>
+    #include <stdint.h>
     #include <stdio.h>
     #include <sys/resource.h>
     #include <sys/wait.h>
     #include <unistd.h>
 
     typedef struct {
-        char *path, *cwd, *cores, *record;
-        char **argv, **envp;
-        int files[3];
+        char *path, *cwd, *cores, *record, *born_in;
+        char **argv, **envp, **groups;
+        int files[3], back[8];
         size_t cores_size;
         long most_files;
         int spool;
@@ -55,21 +57,61 @@ cdef extern from *:
         execve(given->path, given->argv, given->envp);
     }
 
+    __attribute__((noinline, noreturn)) static void fairlead_child(
+        const fairlead_program *given, const sigset_t *mask, volatile int *failed)
+    {
+        fairlead_become(given, mask);
+        *failed = 1;
+        kill(getpid(), SIGKILL);  /* an exit status would be the program's */
+        _exit(127);
+    }
+
+    /* As vfork, with a child that is born in a cgroup of version 2. Negative if the kernel has no such call, or forbids it.
+       It has to be inlined: the child uses our stack, and may not return from a function that we return from, too. */
+    __attribute__((always_inline)) static inline long fairlead_vfork_into(int group)
+    {
+        struct { uint64_t flags, unused[3], exit_signal, none[5], cgroup; } asked = {
+            .flags = 0x200000000 | CLONE_VM | CLONE_VFORK, .exit_signal = SIGCHLD, .cgroup = group};
+        long number = 435, pid = -ENOSYS;  /* clone3 */
+    #if defined(__x86_64__)
+        __asm__ volatile("syscall" : "=a"(pid) : "0"(number), "D"(&asked), "S"(sizeof asked) : "rcx", "r11", "memory");
+    #elif defined(__aarch64__)
+        register long x8 __asm__("x8") = number, x0 __asm__("x0") = (long)&asked, x1 __asm__("x1") = sizeof asked;
+        __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1) : "memory");
+        pid = x0;
+    #endif
+        return pid;
+    }
+
+    /* Moves the calling thread. Nonzero if that failed. */
+    static int fairlead_join(const char *group)
+    {
+        int file = open(group, O_WRONLY | O_CLOEXEC);
+        int failed = file < 0 || write(file, "0", 1) != 1;
+        if (file >= 0)
+            close(file);
+        return failed;
+    }
+
     __attribute__((noinline)) static int fairlead_start(const fairlead_program *given)
     {
         volatile int failed = 0;
         sigset_t all, mask;
         sigfillset(&all);
         sigprocmask(SIG_SETMASK, &all, &mask);  /* no handler may run in the child */
-        pid_t pid = vfork();
-        if (pid == 0) {
-            fairlead_become(given, &mask);
-            failed = 1;
-            kill(getpid(), SIGKILL);  /* an exit status would be the program's */
-            _exit(127);
-        }
+        int born_in = *given->born_in ? open(given->born_in, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+        for (char **group = given->groups; *group; group++)
+            failed |= fairlead_join(*group);
+        pid_t pid = failed ? -1 : *given->born_in ? fairlead_vfork_into(born_in) : vfork();
+        if (pid == 0)
+            fairlead_child(given, &mask, &failed);
+        if (born_in >= 0)
+            close(born_in);
+        for (const int *way = given->back; *way >= 0; way += 2)
+            if (write(way[0], "0", 1) != 1 && write(way[1], "0", 1) != 1)
+                break;  /* the next start takes it along */
         sigprocmask(SIG_SETMASK, &mask, NULL);
-        if (failed)
+        if (failed && pid > 0)
             while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
                 ;
         return failed || pid < 0 ? 0 : pid;
@@ -80,39 +122,56 @@ cdef extern from *:
         char *cwd
         char *cores
         char *record
+        char *born_in
         char **argv
         char **envp
+        char **groups
         int files[3]
+        int back[8]
         size_t cores_size
         long most_files
         int spool
     int fairlead_start(const fairlead_program *) noexcept nogil
 
 
-def start(bytes path, bytes cwd, list argv, list env, list files, bytes cores, long most_files, int spool, bytes record):
+cdef char **c_strings(list words) except NULL:
+    """Return an array of the words, which live as long as the list; to be freed."""
+    cdef bytes word
+    cdef char **found = <char **>calloc(len(words) + 1, sizeof(char *))
+    if found == NULL:
+        raise MemoryError
+    for place in range(len(words)):
+        word = words[place]
+        found[place] = word
+    return found
+
+
+def start(
+    bytes path, bytes cwd, list argv, list env, list groups, tuple back, bytes born_in, list files, bytes cores, long most_files,
+    int spool, bytes record,
+):
     """Start a program in its own session. Return its pid once it is executed, or 0 if anything failed.
 
-    `files` become descriptors 0 to 2 and are none of these. `cores` is a CPU mask, empty for no change. `most_files` is the soft
-    limit of open files, -1 for no change. `record` with the pid and a bracket is written to `spool` before.
+    The calling thread joins cgroups by writing to the files `groups`, and returns by writing to the descriptors `back`: of each
+    two, the second if the first fails. With cgroups of version 2 the program is born in the folder `born_in` instead. `files` become descriptors 0 to 2 and are none of these. `cores` is a CPU mask, empty for
+    no change. `most_files` is the soft limit of open files, -1 for no change. `record` with the pid and a bracket is written to
+    `spool` before.
     """
     cdef fairlead_program given
-    cdef bytes word
-    given.path, given.cwd, given.cores, given.record = path, cwd, cores, record
+    cdef int pid
+    given.path, given.cwd, given.cores, given.record, given.born_in = path, cwd, cores, record, born_in
     given.cores_size, given.most_files, given.spool = len(cores), most_files, spool
     for place in range(3):
         given.files[place] = files[place]
-    given.argv = <char **>calloc(len(argv) + 1, sizeof(char *))
-    given.envp = <char **>calloc(len(env) + 1, sizeof(char *))
+    for place, file in enumerate((*back, -1)):  # of two hierarchies at most: memory and cpu
+        given.back[place] = file
+    given.argv = given.envp = given.groups = NULL
     try:
-        if given.argv == NULL or given.envp == NULL:
-            raise MemoryError
-        for place in range(len(argv)):
-            word = argv[place]
-            given.argv[place] = word
-        for place in range(len(env)):
-            word = env[place]
-            given.envp[place] = word
-        return fairlead_start(&given)
+        given.argv, given.envp, given.groups = c_strings(argv), c_strings(env), c_strings(groups)
+        with nogil:
+            pid = fairlead_start(&given)
+        return pid
     finally:
         free(given.argv)
         free(given.envp)
+        free(given.groups)

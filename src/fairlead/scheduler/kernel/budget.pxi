@@ -1,0 +1,113 @@
+"""The budget: how much may idle in room that is kept for reservations.
+
+Over a day at most the part IDLE_BUDGET of each resource that there is. What idled is added up by hour. What reservations are
+expected to idle until their starts counts too, so that each is paid when it is made.
+
+- **Overdraft**: a line that runs nothing, and is owed more than all that have reservations, may exceed the budget by one for
+  a task. That may idle `allowance`, twice what was expected, and then ends; it counts for nobody else. Until a second budget like
+  this one would have paid for it, there is no other.
+"""
+
+
+cdef void spend(View v, i64 r, double amount, double at) noexcept nogil:
+    """Add what idled, base units times seconds, to the hour of now."""
+    cdef i64 m = v.len_total
+    hour = <i64>floor(at / HOUR)
+    k = hour - HOURS * floor_div(hour, HOURS)
+    if v.hours[k].hour != hour:
+        v.hours[k].hour = hour
+        for other in range(m):
+            v.spent[k * m + other] = 0.0
+    v.spent[k * m + r] += amount
+
+
+cdef double left_of(View v, i64 r, double now) noexcept nogil:
+    """Return what may be spent on a resource now, base units times seconds."""
+    cdef i64 m = v.len_total
+    hour, left = <i64>floor(now / HOUR), v.times[IDLE_BUDGET] * v.total[r] * (HOURS - 1) * HOUR
+    for k in range(HOURS):
+        if v.hours[k].hour > hour - HOURS:
+            left -= v.spent[k * m + r]
+    for h in range(v.counts[HOLDS]):
+        if _is_paid_for(v, h):
+            left -= max(v.cost[h * m + r] - v.idled[h * m + r], v.idle[h * m + r] * (now - v.holds[h].counted))
+    return left
+
+
+cdef bint _is_paid_for(View v, i64 h) noexcept nogil:
+    """Return True if the budget pays for what a hold idles."""
+    return v.holds[h].kind == RESERVATION and v.holds[h].allowance == 0.0
+
+
+cdef double overspent_at(View v, double now) noexcept nogil:
+    """Return when the budget is overspent if nothing happens until then; inf if never.
+
+    What is left falls ever faster: once it has idled what was expected, a hold spends as fast as it idles. So it is spent before it would
+    be at the speed of any moment before that, and exactly then at the last speed.
+    """
+    cdef i64 m = v.len_total
+    cdef double least = INFINITY
+    for r in range(m):
+        for h in range(-1, v.counts[HOLDS]):
+            at = now if h < 0 else _spends_from(v, h, r)
+            if now <= at < INFINITY:
+                speed = 0.0
+                for k in range(v.counts[HOLDS]):
+                    speed += v.idle[k * m + r] if _spends_from(v, k, r) <= at else 0.0
+                left = left_of(v, r, at) if speed > 0.0 else -1.0
+                if left >= 0.0:
+                    least = min(least, at + left / speed)
+    return least
+
+
+cdef double _spends_from(View v, i64 h, i64 r) noexcept nogil:
+    """Return from when on a hold idles more of a resource than was expected; inf if it idles nothing that the budget pays for."""
+    i = h * v.len_total + r
+    if v.idle[i] == 0 or not _is_paid_for(v, h):
+        return INFINITY
+    return v.holds[h].counted + max(0.0, v.cost[i] - v.idled[i]) / v.idle[i]
+
+
+cdef bint is_paid(View v, double *cost, double now) noexcept nogil:
+    """Return True if the budget has as much of each resource."""
+    for r in range(v.len_total):
+        if v.total[r] > 0 and cost[r] > left_of(v, r, now):
+            return False
+    return True
+
+
+cdef bint is_overspent(View v, double now) noexcept nogil:
+    """Return True if more has been spent, and is to be spent, than the budget has of some resource."""
+    for r in range(v.len_total):
+        if v.total[r] > 0 and left_of(v, r, now) < -LEAST_SHARE * HOUR * v.total[r]:
+            return True
+    return False
+
+
+cdef bint has_half(View v, double now) noexcept nogil:
+    """In a cycle: return True if half the budget is left, of each resource: the other half is for those who lack some of their part."""
+    if v.counts[HALF_AT] != v.counts[NEWS]:
+        v.counts[HALF_AT], v.counts[HALF] = v.counts[NEWS], 1
+        for r in range(v.len_total):
+            if v.total[r] > 0 and left_of(v, r, now) < v.times[IDLE_BUDGET] * v.total[r] * (HOURS - 1) * HOUR / 2:
+                v.counts[HALF] = 0
+    return v.counts[HALF] == 1
+
+
+cdef bint may_overdraw(View v, i64 b, i64 x, double now) noexcept nogil:
+    """Return True if a reservation for a group may exceed the budget."""
+    if v.queues[x].tasks > 0 or v.groups[b].gang > 0 or now < v.queues[0].put_off or v.times[IDLE_BUDGET] <= 0.0:
+        return False
+    for h in range(v.counts[HOLDS]):
+        if v.holds[h].allowance > 0.0 or (v.holds[h].kind == RESERVATION and v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].debt >= v.queues[x].debt):
+            return False
+    return True
+
+
+cdef double in_shares(View v, double *amount) noexcept nogil:
+    """Return the largest share of an amount that is times seconds."""
+    share = 0.0
+    for r in range(v.len_total):
+        if v.total[r] > 0:
+            share = max(share, amount[r] / v.total[r])
+    return share

@@ -1,0 +1,315 @@
+"""Debts: what each queue is owed for the time in which it had less than its part, and was waiting.
+
+    level   L = max((P + H) / W, (P - S + H') / W')     among the children of a queue, for each resource
+            P: the queue's part; W: weights of its active children, W': of the **hungry**, which wait for more
+            H, H': what these are charged for past use; S: what those use that are not hungry
+    part    p = L * w - h, h <= half of what the weight w entitles to; within guarantee and limit
+    lack    l = least of p - used over the resources needed, as a fraction of what there is
+    debt    d grows by l / p * time, and is never below 0; 0 for a queue that neither waits nor runs. So it is in seconds, and who
+            runs nothing is owed a second more each second, whatever the weight
+
+- **Line**: a leaf, or the highest queue above it that serves its children in the order of their jobs (fifo, priority). Debts
+  are of lines; such a queue's children have what it lacks in common.
+- **Counting**: debts are counted at the first event of a moment, once as many tasks have started or ended, or jobs
+  come, as there were active queues, divided by VISITS_PER_EVENT. So it costs each event a few queues. All of it follows from the facts.
+  Only in moments in which they were counted is anybody given a reservation.
+- **List**: the lines that may be owed something: since the last count a job came while nothing waited or the oldest may have been passed; or
+  by that count they were owed a part of their work, or their reservation was put off. The root's `listed` is its length.
+"""
+
+
+cdef bint is_by_jobs(View v, i64 q) noexcept nogil:
+    """Return True if a queue serves its children in the order of their jobs, whatever they use."""
+    return v.queues[q].policy == FIFO or v.queues[q].policy == BY_PRIORITY
+
+
+cdef i64 line_of(View v, i64 leaf) noexcept nogil:
+    """Return the line of a leaf."""
+    q = leaf
+    while q > 0 and is_by_jobs(v, v.queues[q].parent):
+        q = v.queues[q].parent
+    return q
+
+
+def line_of_leaf(View v, i64 leaf):
+    """Return :func:`line_of`."""
+    return line_of(v, leaf)
+
+
+cdef void enlist(View v, i64 x) noexcept nogil:
+    """Put a line on the list of those that may be owed something."""
+    if not v.queues[x].in_list and v.queues[0].listed + 1 < v.len_queues:
+        v.queues[x].in_list = True
+        v.queues[0].listed += 1
+        v.queues[v.queues[0].listed].line = x
+
+
+cpdef void note_pending(View v, i64 b, i64 more) noexcept nogil:
+    """Note that a group has jobs, or wants offers, now (1) or no more (-1). A framework may need any resource."""
+    leaf = v.groups[b].leaf
+    _count_group(v, b, more)
+    if more > 0 and v.queues[leaf].pending == 1:
+        enlist(v, line_of(v, leaf))
+
+
+cdef void _count_group(View v, i64 b, i64 more) noexcept nogil:
+    v.queues[v.groups[b].leaf].pending += more
+    v.queues[v.groups[b].leaf].wants |= ANYTHING if v.groups[b].is_framework else needs_of(v, v.groups[b].shape_row)
+
+
+cpdef void count_pending(View v) noexcept nogil:
+    """Compute `pending` of all leaves, what they want, and `reserved` of all lines."""
+    for q in range(v.counts[QUEUES]):
+        v.queues[q].pending = v.queues[q].reserved = 0
+    for h in range(v.counts[HOLDS]):
+        if v.holds[h].kind == RESERVATION:
+            v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].reserved += v.holds[h].tasks
+    for b in range(v.counts[GROUPS]):
+        if v.groups[b].head != NONE or v.groups[b].is_framework:
+            _count_group(v, b, 1)
+
+
+cdef void note_passing(View v, i64 leaf) noexcept nogil:
+    """Note that a task was placed: it may have passed the oldest job of its line."""
+    x = line_of(v, leaf)
+    if x != leaf or v.queues[leaf].pending > 1:
+        enlist(v, x)
+
+
+cpdef void begin_moment(View v, double at) noexcept nogil:
+    """Count debts, if it is time for that, before the first task of a moment starts, ends or comes, or queues change."""
+    if at > v.times[MOMENT]:
+        v.times[MOMENT] = at
+        if VISITS_PER_EVENT * v.queues[0].events >= v.queues[0].line:
+            _count_debts(v, at)
+
+
+cdef void _count_debts(View v, double at) noexcept nogil:
+    """Compute all parts, and add up what each line has lacked since the last count."""
+    cdef i64 m = v.len_total, n = v.counts[QUEUES]
+    mark, passed = v.scratches, at - v.times[DEBTS_AT]
+    if passed == INFINITY:
+        passed = 0.0
+    hungry = flags(v, 3 * n)
+    active, lines = hungry + n, hungry + 2 * n
+    v.counts[NEWS] += 1
+    v.times[DEBTS_AT], v.queues[0].events, v.queues[0].line = at, 0, 0
+    for k in range(v.queues[0].listed):
+        v.queues[v.queues[k + 1].line].in_list = False
+    v.queues[0].listed = 0
+    _note_hungry(v, hungry, active, lines)
+    _set_parts(v, hungry, active)
+    for x in range(n):
+        if active[x]:
+            v.queues[0].line += 1
+        if not lines[x]:
+            continue
+        if not active[x]:
+            v.queues[x].debt, v.queues[x].put_off = 0.0, 0.0
+            continue
+        lack = lack_of(v, x, v.queues[x].wants) / _due_share(v, x)
+        if lack < 0 or hungry[x]:
+            v.queues[x].debt = max(0.0, v.queues[x].debt + lack * passed)
+        if v.queues[x].debt == 0.0:
+            v.queues[x].owed_since = at
+        if hungry[x] and (v.queues[x].put_off > 0.0 or (v.queues[x].debt > 0.0 and v.queues[x].debt >= patience(v, x))):
+            enlist(v, x)
+    release(v, mark)
+
+
+cdef double patience(View v, i64 x) noexcept nogil:
+    """Return the debt from which a line gets reservations: a fraction of the time that its tasks last; 0 if that is unknown."""
+    lasts = p90_of(v, OF_QUEUE, x)
+    return PATIENCE * lasts if lasts < INFINITY else 0.0  # not for NaN
+
+
+cdef void _note_hungry(View v, flag *hungry, flag *active, flag *lines) noexcept nogil:
+    """Note which queues are hungry and active, and which are lines with jobs; and what these want."""
+    inner = flags(v, v.counts[QUEUES])
+    for q in range(v.counts[QUEUES] - 1, -1, -1):
+        p = v.queues[q].parent
+        if not inner[q]:
+            hungry[q] = v.queues[q].pending > 0
+            x = line_of(v, q)
+            lines[x] = True
+            v.queues[x].wants |= v.queues[q].wants
+        hungry[q] = hungry[q] and v.queues[q].tasks < v.queues[q].max_tasks and v.queues[q].jobs < v.queues[q].max_jobs
+        active[q] = active[q] or hungry[q] or v.queues[q].tasks > 0
+        if p != NONE:
+            inner[p] = True
+            hungry[p] |= hungry[q]
+            active[p] |= active[q]
+
+
+cdef void _set_parts(View v, flag *hungry, flag *active) noexcept nogil:
+    """Compute the parts of all queues; parents precede their children."""
+    cdef i64 m = v.len_total, n = v.counts[QUEUES]
+    weight, size = floats(v, 7 * n * m), n * m
+    hungry_weight, sated, before = weight + size, weight + 2 * size, weight + 3 * size
+    charged, hungry_charged, levels = weight + 4 * size, weight + 5 * size, weight + 6 * size
+    for q in range(1, n):
+        if not active[q]:
+            continue
+        p = v.queues[q].parent
+        for r in range(m):
+            weight[p * m + r] += v.weight[q * m + r]
+            if hungry[q]:
+                hungry_weight[p * m + r] += v.weight[q * m + r]
+            else:
+                sated[p * m + r] += v.used[q * m + r]
+    for q in range(1, n):
+        p = v.queues[q].parent
+        if active[q] and compares_shares(v.queues[p].policy) and v.queues[p].tick > 0.0:
+            for r in range(m):
+                half = 0.5 * v.total[r] * v.weight[q * m + r] / weight[p * m + r]
+                before[q * m + r] = min(mean_now(v, q, r) / 4, half)
+                charged[p * m + r] += before[q * m + r]
+                if hungry[q]:
+                    hungry_charged[p * m + r] += before[q * m + r]
+    for q in range(n):
+        p = v.queues[q].parent
+        for r in range(m):
+            i, j = q * m + r, p * m + r
+            if q == 0 or not active[q]:
+                due = <double>v.total[r] if q == 0 else 0.0
+            elif is_by_jobs(v, p):
+                due = v.used[i] + (max(0.0, v.due[j] - v.used[j]) if hungry[q] else 0.0)
+            else:
+                due = max(0.0, levels[j] * v.weight[i] - before[i])
+            v.due[i] = _within(v, i, due)
+            if weight[i] > 0.0:
+                levels[i] = (v.due[i] + charged[i]) / weight[i]
+                if hungry_weight[i] > 0:
+                    levels[i] = max(levels[i], (v.due[i] - sated[i] + hungry_charged[i]) / hungry_weight[i])
+
+
+cdef double _within(View v, i64 i, double due) noexcept nogil:
+    """Return a part within guarantee and limit."""
+    due = max(due, <double>v.guarantee[i])
+    return due if v.limit[i] == UNLIMITED else min(due, <double>v.limit[i])
+
+
+cdef double lack_of(View v, i64 x, i64 needs) noexcept nogil:
+    """Return what a line lacks of the resources that it needs (bits), as a fraction of what there is; negative: it has more."""
+    cdef i64 m = v.len_total
+    lack = INFINITY
+    for r in range(m):
+        if v.total[r] > 0 and needs & needs_bit(r):
+            lack = min(lack, (_part_of(v, x, r) - v.used[x * m + r]) / v.total[r])
+    return lack if lack < INFINITY else 0.0
+
+
+cdef double _part_of(View v, i64 x, i64 r) noexcept nogil:
+    """Return a line's part of a resource.
+
+    If parts are of before a leaf began to wait, it is at most what its weight entitles it to now; half of that if it had none.
+    """
+    i = x * v.len_total + r
+    due = v.due[i]
+    if v.counts[RESERVES] and v.times[WAITS_AT] >= v.times[DEBTS_AT]:  # in a cycle the order says who is active
+        due = _within(v, i, min(due, _entitled(v, x, r)) if due > 0 else 0.5 * _entitled(v, x, r))
+    return due
+
+
+cdef double _entitled(View v, i64 x, i64 r) noexcept nogil:
+    """Return what the weights on its path entitle a line to, by who is active now."""
+    cdef i64 m = v.len_total
+    amount = <double>v.total[r]
+    while x > 0:
+        p = v.queues[x].parent
+        if not is_by_jobs(v, p):
+            amount *= <double>v.scaled_weight[x * m + r] / max(v.scaled_weight[x * m + r], v.active_weight[p * m + r])
+        x = p
+    return amount
+
+
+cdef double size_of(View v, i64 b) noexcept nogil:
+    """Return the dominant share of a group's next task, or whole gang."""
+    cdef i64 m = v.len_total
+    return max(1, v.groups[b].gang) * share_of(v, &v.demand[v.groups[b].shape_row * m])
+
+
+cdef double share_of(View v, i64 *amount) noexcept nogil:
+    """Return the dominant share of an amount."""
+    share = 0.0
+    for r in range(v.len_total):
+        if v.total[r] > 0:
+            share = max(share, <double>amount[r] / v.total[r])
+    return share
+
+
+cdef double in_parts(View v, i64 x, double share) noexcept nogil:
+    """Return a share as a multiple of a line's part, so that lines of different weights compare. Only for a cycle that reserves."""
+    know(v, x)
+    return share / v.queue_cache[x].due_share
+
+
+cdef void know(View v, i64 x) noexcept nogil:
+    """Compute what a line lacks and its part, unless they are known."""
+    cache = v.queue_cache
+    if cache[x].known != v.counts[NEWS]:
+        cache[x].known, cache[x].due_share, cache[x].lack = v.counts[NEWS], _due_share(v, x), lack_of(v, x, v.queues[x].wants)
+
+
+cdef double _due_share(View v, i64 x) noexcept nogil:
+    """Return a line's part of what it wants most of, as a share; never 0."""
+    part = LEAST_SHARE
+    for r in range(v.len_total):
+        if v.total[r] > 0 and v.queues[x].wants & needs_bit(r):
+            part = max(part, _part_of(v, x, r) / v.total[r])
+    return part
+
+
+cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
+    """Return what a line lacks, and a task more if it is owed what the next of this group takes."""
+    lack, size = lack_of(v, x, needs_of(v, v.groups[b].shape_row)), size_of(v, b)
+    return max(lack, 0.0) + size if is_owed_a_task(v, x, b, current_job(v, b)) else lack
+
+
+cdef bint is_owed_a_task(View v, i64 x, i64 b, i64 job) noexcept nogil:
+    """Return True if a line is owed what the next of a group, of a job row, takes while it lasts."""
+    return 0.0 < size_of(v, b) * p90_duration(v, job) <= v.queues[x].debt * _due_share(v, x)
+
+
+cdef bint has_its_part(View v, i64 x, i64 b) noexcept nogil:
+    """Return True if a line has its part, with what is reserved for it."""
+    shape = v.groups[b].shape_row
+    return lack_of(v, x, needs_of(v, shape)) <= v.queues[x].reserved * share_of(v, &v.demand[shape * v.len_total]) + LEAST_SHARE
+
+
+cdef double due_in_order(View v, i64 x, i64 b) noexcept nogil:
+    """Return what a line lacks if only tasks count whose jobs are not behind a group's next, at most the size of that.
+
+    So the oldest job has the first claim on its line's part.
+    """
+    cdef i64 m = v.len_total
+    cdef bint behind
+    shape, job = v.groups[b].shape_row, current_job(v, b)
+    lack, mark, back = size_of(v, b), v.scratches, integers(v, m)
+    for n in range(v.counts[NODES] if v.queues[x].tasks > 0 else 0):
+        t = v.nodes[n].task
+        while t != NONE:
+            j = v.tasks[t].job
+            if v.jobs[j].queue == x or (v.queue_cache[x].inner and line_of(v, v.jobs[j].queue) == x):
+                behind = v.jobs[j].id > v.jobs[job].id
+                if v.jobs[j].priority != v.groups[b].priority and (v.jobs[j].queue == v.groups[b].leaf or v.queues[x].policy == BY_PRIORITY):
+                    behind = v.jobs[j].priority < v.groups[b].priority
+                for r in range(m if behind else 0):
+                    back[r] += v.demand[v.jobs[j].shape_row * m + r]
+            t = v.tasks[t].after
+    for r in range(m):
+        if v.demand[shape * m + r] > 0:
+            lack = min(lack, (_part_of(v, x, r) - v.used[x * m + r] + back[r]) / max(1, v.total[r]))
+    release(v, mark)
+    return lack
+
+
+cdef void put_off(View v, i64 b, double at) noexcept nogil:
+    """Note that no room can be kept for a group: its line is tried again later, the later the longer it has been owed."""
+    x = line_of(v, v.groups[b].leaf)
+    v.queues[x].put_off = at + max(MIN_FORECAST_SECONDS, patience(v, x), RETRY_FRACTION * (at - v.queues[x].owed_since))
+
+
+def pass_over(View v, i64 b, double at):
+    """Call :func:`put_off`."""
+    put_off(v, b, at)

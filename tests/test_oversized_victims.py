@@ -1,0 +1,115 @@
+"""Guarantees against tasks that are larger than what their queues have left of theirs: who pays, how often, and that it ends."""
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.model.specs import NEVER, Queue
+from fairlead.scheduler.effects import new_state
+from fairlead.scheduler.facts import TasksRevoked
+from fairlead.scheduler.reports.audits import audit_history
+from fairlead.scheduler.reports.explain import explain
+from fairlead.scheduler.tables import NONE
+from random_cases import cases
+from test_claims import Story
+
+
+def test_one_task_larger_than_its_guarantee_pays_and_then_runs_its_usual_time():
+    """It has nine of nine cpus. It ran 130 s, so it runs 260 s before it pays again, whoever comes meanwhile."""
+    story = Story([{"cpu": 9}], [Queue("a", guarantee={"cpu": 3}), Queue("b", guarantee={"cpu": 6})])
+    story.job(0.0, "a", 5000.0, cpu=9)
+    story.job(100.0, "b", 50.0, cpu=1)
+    story.job(250.0, "b", 50.0, cpu=1)
+    story.until(300.0)
+    assert story.revoked() == [(130.0, [1])]
+    assert story.of(TasksRevoked)[0].claim.oversized
+    assert story.began == {1: [0.0, 185.0], 2: [135.0]}
+    assert "not run for their usual time since" in explain(story.state, 3, 300.0)["claim"]
+    story.until(600.0)
+    assert story.revoked() == [(130.0, [1]), (445.0, [1])]
+    assert story.began == {1: [0.0, 185.0, 500.0], 2: [135.0], 3: [450.0]}
+    assert audit_history(new_state(), story.facts, 0.0, 600.0, 100)["revocations"]["faults"] == []
+
+
+def test_a_task_that_leaves_no_room_for_guarantees_is_preempted_once_in_its_run_time_though_its_queue_has_none():
+    """C's task needs all nine. B comes every 100 s; it waits while c's runs for twice as long as it ran before."""
+    story = Story([{"cpu": 9}], [Queue("b", guarantee={"cpu": 6}), Queue("c")])
+    story.job(0.0, "c", 5000.0, cpu=9)
+    for k in range(90):
+        story.job(100.0 * k + 50, "b", 20.0, cpu=1)
+    story.until(20000.0)
+    began, ended = story.began[1], [at for at, _ in story.revoked()]
+    assert len(ended) < 9
+    assert began[-1] + 5000.0 < 12000.0, "it gets done"
+    ran = [end - begin for begin, end in zip(began, ended, strict=False)]
+    assert all(later >= 2 * earlier for earlier, later in itertools.pairwise(ran)), ran
+
+
+def test_a_task_that_runs_beside_all_guarantees_is_preempted_whenever_they_are_claimed():
+    """Two of three tasks of c must end whenever b comes; there is no promise that it runs for its usual time."""
+    story = Story([{"cpu": 9}], [Queue("b", guarantee={"cpu": 6}), Queue("c")])
+    story.job(0.0, "c", 5000.0, 3, cpu=3)
+    for k in range(3):
+        story.job(100.0 * k + 50, "b", 20.0, cpu=6)
+    story.until(400.0)
+    assert [at for at, _ in story.revoked()] == [80.0, 180.0, 280.0]
+
+
+def test_room_that_is_kept_for_a_task_that_was_preempted_as_oversized_becomes_its_own():
+    """Somebody of b comes every 40 s for 70 s, within b's guarantee. A is owed its part, so its room is gathered."""
+    queues = [Queue("a", guarantee={"cpu": 3}), Queue("b", guarantee={"cpu": 6})]
+    story = Story([{"cpu": 9}], queues, idle_budget=0.02)
+    story.job(0.0, "a", 1000.0, cpu=9)
+    for k in range(100):
+        story.job(100.0 + 40 * k, "b", 70.0, cpu=1)
+    story.until(4000.0)
+    ended = [at for at, _ in story.revoked()]
+    assert len(ended) == 3
+    assert all(end - begin >= 100.0 * 2**k for k, (begin, end) in enumerate(zip(story.began[1], ended, strict=False)))
+    assert story.began[1][-1] + 1000.0 < 4000.0, "it gets done while b still comes"
+
+
+def test_where_smaller_tasks_make_room_no_task_pays_that_is_larger_than_what_is_left_of_its_guarantee():
+    story = Story([{"cpu": 12}], [Queue("a", guarantee={"cpu": 3}), Queue("b", guarantee={"cpu": 6}), Queue("c")])
+    story.job(0.0, "a", 5000.0, cpu=9)
+    story.job(0.0, "c", 5000.0, 3, cpu=1)
+    story.job(100.0, "b", 50.0, 2, cpu=1)
+    story.until(200.0)
+    assert [jobs for _, jobs in story.revoked()] == [[2], [2]]
+
+
+def test_a_queue_keeps_what_it_could_claim_though_its_guarantee_is_never_claimed():
+    """A guarantee of four protects two tasks of two cpus from five others, with or without a claim of its own."""
+    queues = [Queue("a", guarantee={"cpu": 5}, guarantee_timeout=NEVER), Queue("b", guarantee={"cpu": 5})]
+    story = Story([{"cpu": 10}], queues)
+    story.job(0.0, "a", 5000.0, 5, cpu=2)
+    story.job(100.0, "b", 5000.0, 5, cpu=1)
+    story.until(1000.0)
+    assert (story.runs("a"), story.runs("b")) == (2, 5)
+
+
+@settings(max_examples=cases(15), deadline=None)
+@given(st.data())
+def test_whoever_is_within_its_guarantee_waits_for_a_usual_time_at_most_and_preemption_ends(data):
+    """One node, guarantees that add up to it, tasks of any size that never end: all that could be claimed runs in the end."""
+    draw = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
+    least = [draw(0, 6) for _ in range(3)]
+    size = max(1, sum(least) + draw(0, 3))
+    story = Story([{"cpu": size}], [Queue(name, guarantee={"cpu": n}) for name, n in zip("abc", least, strict=True)])
+    for _ in range(draw(2, 6)):
+        story.job(float(draw(0, 200)), "abc"[draw(0, 2)], 10**8, draw(1, 3), cpu=draw(1, size))
+    story.until(10**6)
+    spent = [at for at, _ in story.revoked()]
+    state, queues = story.state, story.state.queues
+    for number, began in story.began.items():
+        job, ended = state.index.specs[number], [at for at, jobs in story.revoked() if number in jobs]
+        others = sum(n for name, n in zip("abc", least, strict=True) if name != job.queue)
+        if job.tasks == 1 and job.demand["cpu"] > size - others:
+            ran = [end - begin for begin, end in zip(began, ended, strict=False)]
+            assert all(later >= 2 * before for before, later in itertools.pairwise(ran)), f"{number} is preempted after {ran} s"
+    for b in np.flatnonzero(state.groups.head[: state.groups.n] != NONE).tolist():
+        q, need = int(state.groups.leaf[b]), int(state.shapes.demand[state.groups.shape_row[b], 0])
+        assert queues.used[q, 0] + need > queues.guarantee[q, 0], f"{queues.guarantee[q, 0]} guaranteed, {need} waits for ever"
+    assert spent[-1:] < [10**5], spent
