@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NodeDown, Seen
 from fairlead.engines.remote.joined import JoinedEngine, forget_files_of_before, members_of_before
@@ -16,6 +17,7 @@ from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import NodeAdmitted, NodeForgotten, NodeJoined, NodeLeft, NodeLost, decode, encode
+from fairlead.service.api.requests import NodeTokenRequest
 
 NAMES = "abc"
 tokens, names, keys = st.integers(0, 3), st.sampled_from(NAMES), st.integers(0, 5)
@@ -155,3 +157,17 @@ def test_a_new_key_is_signed_by_the_last_one_while_that_is_valid(monkeypatch):
     for odd in ("", "PEM", certificate_in(last)[:200]):
         with pytest.raises(NotAdmitted, match="cannot be read"):
             normal(odd)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a\x1bb", "a b", "n" * 254, "n" * 10_000, "é"])
+def test_a_node_that_joins_has_a_name_by_the_rule_of_the_configuration(name):
+    with pytest.raises(ValidationError) as refused:
+        NodeTokenRequest(name=name)
+    (error,) = refused.value.errors()
+    assert "is not a node name: use at most 253 letters" in error["msg"]
+    assert len(error["msg"]) < 1500
+    assert "\n" not in error["msg"]
+    engine = object.__new__(JoinedEngine)
+    with pytest.raises(NotAdmitted, match=r"is not a node name: .* give another with --name$"):
+        engine._check_name(name)
+    assert [NodeTokenRequest(name="n-1.lab").name, NodeTokenRequest().name] == ["n-1.lab", None]

@@ -184,8 +184,9 @@ def add_operating(
         """Make a token that one machine may join with, once. It is shown only this once."""
         if not isinstance(engine, JoinedEngine):
             raise Refused("this scheduler takes no nodes: start it with `fairlead up --nodes HOST:PORT`")
-        token, hashed = engine.new_token(request.name)
-        await client.change(caller, lambda s, now: admission.make_node_token(s, hashed, request.name, now + request.seconds, now))
+        name = request.name or ""
+        token, hashed = engine.new_token(name)
+        await client.change(caller, lambda s, now: admission.make_node_token(s, hashed, name, now + request.seconds, now))
         return Json({"token": token, "address": engine.address}, 201)
 
     @api.post("/v1/reload", response_model=api_types.Reloaded)
