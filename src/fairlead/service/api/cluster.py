@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from typing import Annotated, Any
@@ -124,13 +124,19 @@ def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: l
 async def _nodes_as_seen(caller: Caller, client: StateClient, engine: LiveEngine) -> list[api_types.NodeListed]:
     """Return the nodes, their cards, and what the engine knows of its connections to them."""
     found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine)))
-    silence, unknown = engine.silence, dict.fromkeys(("heard", "version", "clock_ahead"))
+    silence, unheard, unknown = engine.silence, unheard_of(engine), dict.fromkeys(("heard", "version", "clock_ahead"))
     nodes: list[Any] = []
     for node in found:
         name = node["name"]
         known = engine.known_of(name) if isinstance(engine, RemoteEngine) else {}
-        nodes.append({**node, "silent": silence.get(name), **unknown, **known, "cards": cards.get(name, [])})
+        quiet = {"silent": silence.get(name), "unheard": unheard.get(name)}
+        nodes.append({**node, **quiet, **unknown, **known, "cards": cards.get(name, [])})
     return nodes
+
+
+def unheard_of(engine: LiveEngine) -> Mapping[str, float]:
+    """Return the seconds since the scheduler's start, by node, of nodes that have not said since then what runs there."""
+    return engine.unheard if isinstance(engine, RemoteEngine) else {}
 
 
 def cards_as_seen(state: State, caller: Caller, client: StateClient, engine: LiveEngine) -> dict[str, list[api_types.CardInfo]]:
