@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from fairlead import tls
+from fairlead.engines.local.messages import PROTOCOL
 
 
 class FakeNode:
@@ -66,7 +67,7 @@ class FakeNode:
                 self.lost_after = message["lost_after"]
             case "inventory":
                 about = {"capacity": {"cpu": 1000 * self.each}, "host": "127.0.0.1"} if self.each else {}
-                self._say(saw="inventory", tasks=[*self.running, *self.ended], limits={}, about=about)
+                self._say(saw="inventory", tasks=[*self.running, *self.ended], limits={}, about=about, speaks=[1, PROTOCOL])
                 for task in self.running:
                     self._say(saw="started", task=task)
                 for task, outcome in self.ended.items():

@@ -15,6 +15,7 @@ from fairlead.engines.step import observe
 from fairlead.model.specs import Node
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.cluster import ACCOUNT, OLDER, ONLY_ACCOUNT, Cluster
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import NodeAdmitted, NodeForgotten, NodeJoined, NodeLeft, NodeLost, decode, encode
 from fairlead.service.api.requests import NodeTokenRequest
@@ -171,3 +172,38 @@ def test_a_node_that_joins_has_a_name_by_the_rule_of_the_configuration(name):
     with pytest.raises(NotAdmitted, match=r"is not a node name: .* give another with --name$"):
         engine._check_name(name)
     assert [NodeTokenRequest(name="n-1.lab").name, NodeTokenRequest().name] == ["n-1.lab", None]
+
+
+class CountedLabels(dict):
+    """Labels that count how often they are read as a whole."""
+
+    reads = 0
+
+    def items(self):
+        CountedLabels.reads += 1
+        return super().items()
+
+
+def joined_cluster(labels, count):
+    """A cluster of `count` nodes after these joined, each in place of the one of its name."""
+    state = new_state()
+    for place, each in enumerate(labels):
+        apply(state, NodeJoined(at=0.0, node=Node(f"n{place % count}", {"cpu": 1000}, each)))
+    return state.cluster
+
+
+ABOUT_ACCOUNTS = [f"{ACCOUNT}ada", f"{ACCOUNT}bob", ONLY_ACCOUNT, OLDER, "zone"]
+KNOWN = ("closed_to", "only_to", "older")
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(ABOUT_ACCOUNTS), st.sampled_from(["ada", "bob"]), max_size=3), max_size=12))
+def test_who_may_use_the_nodes_is_counted_as_it_would_be_anew(labels):
+    cluster = joined_cluster(labels, 4)
+    anew = Cluster(specs=[*cluster.specs])
+    assert [getattr(cluster, each) for each in KNOWN] == [getattr(anew, each) for each in KNOWN]
+
+
+def test_a_node_that_joins_costs_the_same_beside_any_number_of_others():
+    CountedLabels.reads = 0
+    joined_cluster([CountedLabels({ONLY_ACCOUNT: "ada"}) for _ in range(100)], 100)
+    assert CountedLabels.reads <= 400
