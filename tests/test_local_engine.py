@@ -618,12 +618,15 @@ def test_a_start_that_is_tried_again_keeps_out_of_the_cgroup_of_the_one_that_fai
     try:
         failed = groups.create("1.0.1")
         again = groups.create("1.0.1")
-        child = subprocess.Popen(["sleep", "60"], preexec_fn=again.join)
+        joins = 'for way; do echo 0 > "$way"; done; echo joined; exec sleep 60'
+        child = subprocess.Popen(["sh", "-c", joins, "sh", *again.ways_in()], stdout=subprocess.PIPE)
+        assert child.stdout.readline() == b"joined\n"
         failed.kill()
         assert again.pids() == {child.pid}
         assert child.poll() is None
         again.kill()
         assert child.wait() == -signal.SIGKILL
+        child.stdout.close()
         assert all(group.remove() for group in (failed, again))
     finally:
         groups.close()
