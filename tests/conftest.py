@@ -154,7 +154,7 @@ class Live:
                 self.process = subprocess.Popen([FAIRLEAD, *arguments], env=self.env, stdout=log, stderr=log)
             else:
                 self.process = Fairlead(arguments, env=self.env, stdout=log, stderr=log)
-        self.until(lambda: self.answers() and b"ready at " in self.log.read_bytes()[before:], 60)
+        self.until(lambda: self.answers() and b"ready at " in self.log.read_bytes()[before:], 120)
 
     def answers(self) -> bool:
         try:
