@@ -14,7 +14,7 @@ from fairlead.model.cards import cards_of, words_of
 from fairlead.model.quantity import LARGEST
 from fairlead.model.specs import ROOT, Job
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import facts
+from fairlead.scheduler import facts, growth
 from fairlead.scheduler.frameworks import reservations as role_reservations
 from fairlead.scheduler.frameworks.effects import (
     OFFER_EFFECTS,
@@ -25,18 +25,6 @@ from fairlead.scheduler.frameworks.effects import (
     note_placed,
     note_started,
     queues_configured,
-)
-from fairlead.scheduler.growth import (
-    compact,
-    ensure_queue,
-    ensure_resources,
-    ensure_shape,
-    group_of,
-    rows_of_jobs,
-    rows_of_kinds,
-    set_ended,
-    write_queue,
-    write_rows,
 )
 from fairlead.scheduler.history import begin_ticks, coarsen, reset_changed_history, share_evenly
 from fairlead.scheduler.job_caps import admit, count_admitted, leave
@@ -86,7 +74,7 @@ ASKED = (
 def new_state() -> State:
     """Return the state before the first fact: only the root queue."""
     state = State()
-    ensure_queue(state, ROOT)
+    growth.ensure_queue(state, ROOT)
     return state
 
 
@@ -135,7 +123,7 @@ def _configured(state: State, fact: facts.Configured) -> None:
     state.tree.configure(fact.queues)
     state.tree.add((queue.name for queue in fact.queues if not queue.name.endswith("*")), state.queues)
     for row in range(state.queues.n):
-        write_queue(state, row)
+        growth.write_queue(state, row)
     state.tree.write_guarantees(state.queues, state.cluster.total)
     _note_below(state, below, fact.at)
     begin_ticks(state.queues, before, fact.at - state.times[BEGAN])
@@ -171,7 +159,7 @@ def _admit_by_caps(state: State, before: dict[str, int], at: float) -> None:
 
 
 def _node_joined(state: State, fact: facts.NodeJoined) -> None:
-    ensure_resources(state, fact.node.capacity)
+    growth.ensure_resources(state, fact.node.capacity)
     row = state.cluster.rows.get(fact.node.name)
     before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
@@ -190,7 +178,7 @@ def _constrain_again(state: State, at: float) -> None:
     state.kinds.clear()
     for number, job in sorted(state.index.specs.items(), key=lambda item: item[0]):
         row = state.job_row(number)
-        if np.isnan(state.jobs.finished_at[row]) and ensure_shape(state, job) != state.jobs.shape_row[row]:
+        if np.isnan(state.jobs.finished_at[row]) and growth.ensure_shape(state, job) != state.jobs.shape_row[row]:
             _reshape(state, row, job, at)
 
 
@@ -282,9 +270,9 @@ def _job_submitted(state: State, fact: facts.JobSubmitted) -> None:
     least = min(job.tasks for job in jobs)
     if fact.id <= state.index.last or least < 1:
         raise facts.Contradiction(f"job {fact.id} with {least} tasks after job {state.index.last}")
-    rows, groups = rows_of_jobs(state, jobs)
+    rows, groups = growth.rows_of_jobs(state, jobs)
     numbers, places = np.arange(fact.id, fact.id + count), np.arange(count)
-    first = write_rows(state, numbers, rows, places)
+    first = growth.write_rows(state, numbers, rows, places)
     state.jobs.submitted_at[first : first + count] = fact.at
     state.index.add(numbers, jobs, first + places)
     if not (state.settings.max_jobs_of or state.offers.n or any(map(_is_special, jobs))):
@@ -437,7 +425,7 @@ def _job_edited(state: State, fact: facts.JobEdited) -> None:
 def _reshape(state: State, row: int, job: Job, at: float) -> None:
     """Let a job wait as what `job` asks for."""
     _leave_group(state, row, at)
-    (new,), _ = rows_of_kinds(state, [job])
+    (new,), _ = growth.rows_of_kinds(state, [job])
     for name in ("queue", "shape_row", "priority", "retries", "home", "time_limit", "family", "at_most"):
         getattr(state.jobs, name)[row] = new[name]
     _after_tasks_changed(state, row, at)
@@ -600,11 +588,11 @@ def _jobs_forgotten(state: State, fact: facts.JobsForgotten) -> None:
             kept.pop(job, None)
     ended = state.ended_jobs()
     if not np.array_equal(ended[: len(ids)], ids):
-        set_ended(state, np.concatenate([ids, ended[~np.isin(ended, ids)]]))
+        growth.set_ended(state, np.concatenate([ids, ended[~np.isin(ended, ids)]]))
         state.order.counts[ENDED], state.forgotten = len(ended), 0
     state.forgotten += len(ids)
     if state.dead_tasks > COMPACT_FROM and 2 * state.dead_tasks > state.tasks.n:
-        compact(state)
+        growth.compact(state)
 
 
 def _facts_lost(state: State, fact: facts.FactsLost) -> None:
@@ -664,7 +652,7 @@ def enter_group_if_ready(state: State, row: int, at: float) -> None:
         return
     if state.settings.max_jobs_of and not admit(state, row):
         return
-    group = group_of(state, row)
+    group = growth.group_of(state, row)
     scheduling.enter_group(state.view(), row, group, at)
 
 

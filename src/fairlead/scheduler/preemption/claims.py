@@ -42,15 +42,7 @@ from fairlead.policies.drf import dominant_share
 from fairlead.scheduler import facts
 from fairlead.scheduler.entitlements import parts_of
 from fairlead.scheduler.facts import Fact
-from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import (
-    ENTITLEMENT_TOLERANCE,
-    KEY_COLUMNS_AFTER_QUEUES,
-    MAX_SEARCH_STEPS,
-    NOT_REACHED,
-    NOW_RESCINDED,
-    RESCINDED,
-)
+from fairlead.scheduler.kernel import constants, scheduling
 from fairlead.scheduler.kernel.scheduling import PreemptionPlan, over_limits
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
@@ -224,7 +216,7 @@ def is_next(state: State, group: int) -> bool:
 
 def _is_over_limits_for_good(state: State, group: int) -> bool:
     """True if limits or quota that is not lent stop a group, and no task is stopping: the bounds changed."""
-    if over_limits(state.view(), group) == NOT_REACHED:
+    if over_limits(state.view(), group) == constants.NOT_REACHED:
         return False
     return bool((state.tasks.status[state.held_rows()] <= RUNNING).all())
 
@@ -279,7 +271,7 @@ def preemption_plan_of(state: State, now: float, frameworks: bool = False) -> Pr
     depth = np.zeros(queues, np.int64)
     for q in range(1, queues):
         depth[q] = depth[parent[q]] + 1
-    runs, marks = int(state.queues.tasks[0]), 1 + max(1, int(depth.max())) + KEY_COLUMNS_AFTER_QUEUES
+    runs, marks = int(state.queues.tasks[0]), 1 + max(1, int(depth.max())) + constants.KEY_COLUMNS_AFTER_QUEUES
     preemption_plan = PreemptionPlan(
         left=np.zeros((queues, resources), np.int64), bound=np.zeros((queues, resources), np.int64),
         kept=np.zeros((queues, resources), np.int64), room=np.zeros((n, resources), np.int64),
@@ -287,7 +279,7 @@ def preemption_plan_of(state: State, now: float, frameworks: bool = False) -> Pr
         runs=np.zeros(runs, PreemptionPlan.ARRAYS["runs"][0]), at=np.zeros(n + 1, np.int64), by_node=np.zeros(runs, np.int64),
         own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), is_eligible_victim=np.zeros(queues, np.bool_),
         picked=np.zeros(runs + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
-        hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([MAX_SEARCH_STEPS, 0]),
+        hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([constants.MAX_SEARCH_STEPS, 0]),
         rescinded=np.zeros(state.offers.n, np.int64), wider=np.zeros(1, np.bool_),
     )  # fmt: skip
     v = state.view()
@@ -347,7 +339,7 @@ def asking_queues(state: State, preemption_plan: PreemptionPlan, claim: Due, now
         demand = state.shapes.demand[state.groups.shape_row[claim.group]] * max(1, int(state.groups.gang[claim.group]))
         for q in up_to_root(state.queues, leaf)[:-1]:
             share = _share(state, state.queues.used[q] + preemption_plan.kept[q] + demand)
-            if share > preemption_plan.entitled[q] * (1 + ENTITLEMENT_TOLERANCE):
+            if share > preemption_plan.entitled[q] * (1 + constants.ENTITLEMENT_TOLERANCE):
                 break
             last = q
     return (NONE if last == NONE else leaf), last
@@ -367,8 +359,8 @@ def _claimed(state: State, group: int, where: dict[int, int], why: str, now: flo
 
 
 def _rescinded(state: State, preemption_plan: PreemptionPlan, now: float) -> list[Fact]:
-    rows = np.flatnonzero(preemption_plan.rescinded == NOW_RESCINDED)
-    preemption_plan.rescinded[rows] = RESCINDED
+    rows = np.flatnonzero(preemption_plan.rescinded == constants.NOW_RESCINDED)
+    preemption_plan.rescinded[rows] = constants.RESCINDED
     return [facts.OffersRescinded(at=now, ids=state.offers.id[rows].tolist(), why="claimed")] if len(rows) else []
 
 
