@@ -1,6 +1,5 @@
-"""Which machines may connect: what people and nodes ask for, as facts, against a plain account of it; and homes of before."""
+"""Which machines may connect: what people and nodes ask for, as facts, against a plain account of it."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NodeDown, Seen
-from fairlead.engines.remote.joined import JoinedEngine, forget_files_of_before, members_of_before
+from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.engines.remote.keys import KeyRing, NotAdmitted, certificate_in, check_proof, make_certificate, normal, sign
 from fairlead.engines.step import observe
 from fairlead.model.specs import Node
@@ -128,21 +127,6 @@ def der(pem):
     from ssl import PEM_cert_to_DER_cert
 
     return PEM_cert_to_DER_cert(pem)
-
-
-def test_members_in_files_of_before_are_read_once(tmp_path):
-    folder = tmp_path / "keys" / "nodes"
-    folder.mkdir(parents=True)
-    made = {name: make_certificate(name) for name in ("joined", "made")}
-    (folder / "1.json").write_text(json.dumps({"name": "joined", "own": certificate_in(made["joined"])}))
-    (folder / "2.json").write_text(json.dumps({"name": "made", "own": made["made"]}))
-    (folder / "3.json").write_text('{"name": "to')
-    (folder / "4.json").write_text('{"name": "odd", "own": "PEM"}')
-    (folder.parent / "tokens.json").write_text("[]")
-    assert members_of_before(tmp_path) == {name: certificate_in(own) for name, own in made.items()}
-    forget_files_of_before(tmp_path)
-    assert list(folder.parent.iterdir()) == []
-    assert members_of_before(tmp_path) == {}
 
 
 def test_a_new_key_is_signed_by_the_last_one_while_that_is_valid(monkeypatch):

@@ -24,11 +24,10 @@ from fairlead.failure import Failure
 from fairlead.model.specs import Job, Node, Queue, Settings, Work
 from fairlead.people.accounts import myself
 from fairlead.people.rules import Caller, Forbidden, rules_of
-from fairlead.scheduler import admission, effects
+from fairlead.scheduler import admission, effects, growth
 from fairlead.scheduler.cluster import ACCOUNT, OLDER, ONLY_ACCOUNT
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobCancelled, JobsForgotten, JobSubmitted, NodeJoined, NodeLost
-from fairlead.scheduler.growth import rows_of_kinds
 from fairlead.scheduler.snapshot import dump
 from fairlead.service.api.requests import JobRequest
 from fairlead.service.api.submitting import JobSubmission, Submitter
@@ -146,7 +145,7 @@ def test_remembered_rows_of_jobs_are_what_they_would_be_anew(monkeypatch):
     def happen(fact):
         apply(known, fact)
         with monkeypatch.context() as patch:
-            patch.setattr(effects, "rows_of_jobs", rows_of_kinds)
+            patch.setattr(growth, "rows_of_jobs", growth.rows_of_kinds)
             apply(fresh, fact)
         assert known.jobs.rows[: known.jobs.n].tobytes() == fresh.jobs.rows[: fresh.jobs.n].tobytes()
 

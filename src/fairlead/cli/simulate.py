@@ -11,11 +11,12 @@ from typing import Any
 
 from rich.progress import MofNCompleteColumn, Progress, TaskProgressColumn
 
+from fairlead.cli.job_options import seconds
 from fairlead.cli.reports import check_page, made_by, write_page
 from fairlead.cli.terminal import progress, width
 from fairlead.failure import Failure
 from fairlead.model.documents import read_half_life
-from fairlead.model.quantity import parse_seconds, plain_number
+from fairlead.model.quantity import plain_number
 from fairlead.plain_text import plain_lines
 from fairlead.simulate.baselines import baseline_of
 from fairlead.simulate.configured import own_policy
@@ -98,8 +99,10 @@ def _points(
     given = asked.columns  # a file, or the name of a mapping that is known
     source = (trace, asked.kind or "", str(given.absolute() if given.exists() else given) if given else "")
     seeds = _drawing_seeds(source, scales, _numbers("--seed", asked.seed, int))
-    begin, until = _seconds("--from", asked.start, 0.0), _seconds("--to", asked.end, float("inf"))
-    warm_up = _seconds("--warm-up", asked.warm_up, 0.0)
+    begin = seconds("--from", asked.start or None) or 0.0
+    end = seconds("--to", asked.end or None)
+    until = float("inf") if end is None else end
+    warm_up = seconds("--warm-up", asked.warm_up or None) or 0.0
     return [
         Point(
             trace, source[1], policy, scale, speed, begin, until, size, asked.node, seed, asked.skip_bad, tree,
@@ -191,13 +194,6 @@ def _modes(revoke: str) -> list[list[str]]:
     if not set(modes) <= {"on", "off"}:
         raise Failure(f"--revoke {revoke!r}: write on, off, or on,off to compare")
     return [[f"scheduler.revoke={'true' if mode == 'on' else 'false'}"] for mode in modes] or [[]]
-
-
-def _seconds(option: str, text: str, default: float) -> float:
-    try:
-        return parse_seconds(text) if text else default
-    except ValueError as error:
-        raise TraceError(f"{option} {text!r}: {error}") from None
 
 
 def _numbers(option: str, text: str, kind: Callable[[str], Any]) -> list[Any]:

@@ -13,19 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.engines.contract import (
-    NO_ATTEMPTS,
-    NO_ENDS,
-    NOWHERE,
-    Attempts,
-    Ends,
-    Launches,
-    NodeDown,
-    NodeDraining,
-    NodeUp,
-    Seen,
-    Where,
-)
+from fairlead.engines import contract
 from fairlead.engines.kernel import simulated as kernel
 from fairlead.engines.kernel.declared import COMPLETED, SIGTERM
 from fairlead.engines.kernel.simulated import Truth
@@ -96,11 +84,13 @@ class SimulatedCluster:
         self.runs = kernel.no_runs(1024)
         self.withdrawn = 0
         self._rows = {node.name: row for row, node in enumerate(self.nodes)}
-        self._news: list[NodeUp | NodeDown | NodeDraining] = [NodeUp(node) for node in self.nodes]
+        self._news: list[contract.NodeUp | contract.NodeDown | contract.NodeDraining] = [
+            contract.NodeUp(node) for node in self.nodes
+        ]
         self._asked = False
-        self._started: list[Attempts] = []
-        self._ends: list[Ends] = []  # to be reported
-        self._told: list[Ends] = []  # reported, not acknowledged
+        self._started: list[contract.Attempts] = []
+        self._ends: list[contract.Ends] = []  # to be reported
+        self._told: list[contract.Ends] = []  # reported, not acknowledged
 
     @property
     def completed(self) -> int:
@@ -122,7 +112,7 @@ class SimulatedCluster:
         kernel.add_up(self.truth, at)
         return self.truth.got.copy(), self.truth.held.copy()
 
-    def really(self, attempts: Attempts) -> Attempts:
+    def really(self, attempts: contract.Attempts) -> contract.Attempts:
         """Return attempts by the job numbers of the arrays."""
         return attempts
 
@@ -148,14 +138,14 @@ class SimulatedCluster:
         row = self._rows[name]
         self.truth.down[row] = True
         kernel.drop_node(self.truth, self.runs, row, self.now)
-        self._news.append(NodeDown(name))
+        self._news.append(contract.NodeDown(name))
         self._count_capacity()
 
     def join(self, node: Node, capacity: I64) -> None:
         """Bring up a node, a lost one empty; maybe with another capacity or other labels than before."""
         row = self._rows[node.name]
         self.nodes[row], self.truth.capacity[row], self.truth.down[row] = node, capacity, False
-        self._news.append(NodeUp(node))
+        self._news.append(contract.NodeUp(node))
         self._count_capacity()
 
     def _count_capacity(self) -> None:
@@ -170,13 +160,13 @@ class SimulatedCluster:
     def serve(self, journal: str, epoch: int) -> None:
         pass  # only one scheduler exists
 
-    def start(self, launches: Launches) -> None:
+    def start(self, launches: contract.Launches) -> None:
         attempts = launches.attempts
         machines = np.array([self._rows[name] for name in launches.nodes], np.int64)
         self.make_room(len(launches.node))
         new = kernel.start_new(self.truth, self.runs, *attempts, machines, launches.node, self.now)
         if len(new) < len(attempts.job):
-            attempts = Attempts(*(column[new] for column in attempts))
+            attempts = contract.Attempts(*(column[new] for column in attempts))
         self._started += [attempts] if len(new) else []
 
     def make_room(self, tasks: int) -> None:
@@ -185,32 +175,33 @@ class SimulatedCluster:
         if need > len(self.runs.heap):
             self.runs = kernel.longer(self.runs, max(need, 2 * len(self.runs.heap)))
 
-    def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
+    def stop(self, attempts: contract.Attempts, grace: float, where: contract.Where = contract.NOWHERE) -> None:
         never = kernel.stop(self.truth, self.runs, attempts.job - 1, attempts.index, attempts.number, self.now, grace)
         if never.any():
-            chosen = Attempts(*(column[never] for column in attempts))
+            chosen = contract.Attempts(*(column[never] for column in attempts))
             signalled = np.full(len(chosen.job), Outcome.SIGNALLED, np.int64)
-            self._ends.append(Ends(chosen, signalled, np.full(len(chosen.job), SIGTERM, np.int64)))
+            self._ends.append(contract.Ends(chosen, signalled, np.full(len(chosen.job), SIGTERM, np.int64)))
 
-    def poll(self) -> Seen:
+    def poll(self) -> contract.Seen:
         known = None
         if self._asked:
             self._asked = False
             known = self._inventory()
             self._ends, self._told = [*self._told, *self._ends], []
             self._news = [
-                NodeDown(node.name) if down else NodeUp(node) for node, down in zip(self.nodes, self.truth.down, strict=True)
+                contract.NodeDown(node.name) if down else contract.NodeUp(node)
+                for node, down in zip(self.nodes, self.truth.down, strict=True)
             ]
         job, index, number, outcome, code = kernel.end(self.truth, self.runs, self.now)
         if len(job):
-            self._ends.append(Ends(Attempts(job, index, number), outcome, code))
+            self._ends.append(contract.Ends(contract.Attempts(job, index, number), outcome, code))
         started, self._started = self._started, []
         ends, self._ends = self._ends, []
         news, self._news = self._news, []
         self._told += ends
-        return Seen(known, _joined(started), _joined_ends(ends), news)
+        return contract.Seen(known, _joined(started), _joined_ends(ends), news)
 
-    def acknowledge(self, attempts: Attempts) -> None:
+    def acknowledge(self, attempts: contract.Attempts) -> None:
         if len(self._told) == 1 and self._told[0].attempts is attempts:
             self._told = []
             return
@@ -219,20 +210,20 @@ class SimulatedCluster:
         for end in self._told:
             stays = [attempt not in gone for attempt in _tuples(end.attempts)]
             if any(stays):
-                columns = Attempts(*(column[stays] for column in end.attempts))
-                kept.append(Ends(columns, end.outcome[stays], end.code[stays]))
+                columns = contract.Attempts(*(column[stays] for column in end.attempts))
+                kept.append(contract.Ends(columns, end.outcome[stays], end.code[stays]))
         self._told = kept
 
-    def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
+    def limit(self, attempts: contract.Attempts, demands: Sequence[Quantities]) -> None:
         """No-op: simulated tasks use their demand."""
 
     def take_inventory(self) -> None:
         self._asked = True
 
-    def _inventory(self) -> Attempts:
+    def _inventory(self) -> contract.Attempts:
         size = int(self.truth.size[0])
         rows = np.sort(self.runs.heap[:size])
-        running = Attempts(self.runs.job[rows] + 1, self.runs.index[rows], self.runs.attempt[rows])
+        running = contract.Attempts(self.runs.job[rows] + 1, self.runs.index[rows], self.runs.attempt[rows])
         return _joined([running, *(end.attempts for end in self._told), *(end.attempts for end in self._ends)])
 
     def forget(self, jobs: Iterable[int]) -> None:
@@ -245,22 +236,22 @@ class SimulatedCluster:
         pass
 
 
-def _tuples(attempts: Attempts) -> list[tuple[int, int, int]]:
+def _tuples(attempts: contract.Attempts) -> list[tuple[int, int, int]]:
     return list(zip(*(column.tolist() for column in attempts), strict=True))
 
 
-def _joined(several: Sequence[Attempts]) -> Attempts:
+def _joined(several: Sequence[contract.Attempts]) -> contract.Attempts:
     if len(several) == 1:
         return several[0]
-    return Attempts(*map(np.concatenate, zip(*several, strict=True))) if several else NO_ATTEMPTS
+    return contract.Attempts(*map(np.concatenate, zip(*several, strict=True))) if several else contract.NO_ATTEMPTS
 
 
-def _joined_ends(several: Sequence[Ends]) -> Ends:
+def _joined_ends(several: Sequence[contract.Ends]) -> contract.Ends:
     if len(several) == 1:
         return several[0]
     if not several:
-        return NO_ENDS
-    return Ends(
+        return contract.NO_ENDS
+    return contract.Ends(
         _joined([end.attempts for end in several]),
         np.concatenate([end.outcome for end in several]),
         np.concatenate([end.code for end in several]),

@@ -18,27 +18,10 @@ from msgspec.structs import replace
 from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Ends, Engine, Launches, NodeDraining, NodeUp, Seen, Where
 from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
 from fairlead.model.specs import Job
-from fairlead.scheduler import admission
+from fairlead.scheduler import admission, facts
 from fairlead.scheduler.decide import decide, next_step, settle_first
 from fairlead.scheduler.effects import Learned, apply
-from fairlead.scheduler.facts import (
-    Fact,
-    Ints,
-    JobCancelled,
-    JobsForgotten,
-    NodeDrained,
-    NodeForgotten,
-    NodeJoined,
-    NodeLeft,
-    NodeLost,
-    Outcome,
-    TasksCheckpointed,
-    TasksExpired,
-    TasksFinished,
-    TasksPlaced,
-    TasksRevoked,
-    TasksStarted,
-)
+from fairlead.scheduler.facts import Fact, Ints, Outcome
 from fairlead.scheduler.frameworks.requests import demand_with_tasks
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel.scheduling import first_mentions
@@ -105,7 +88,7 @@ class Scheduler:
         engine.serve(journal.id, journal.epoch)
         self.placing = True
         self.more = self.reconciled = False
-        self.on_record: Callable[[Sequence[Fact]], None] = lambda facts: None
+        self.on_record: Callable[[Sequence[Fact]], None] = lambda found: None
         self.on_forget: Callable[[Sequence[Fact]], Iterable[int]] = forgotten_by
         self.checking = bool(os.environ.get("FAIRLEAD_CHECK"))
         self._there = None if nodes is None else set(nodes)
@@ -169,12 +152,12 @@ class Scheduler:
             decision = decide(self.state, now, strict=self._strict)
             self._happen(decision.facts, "", decision.learned)
             self.more = decision.more
-            if not self.more or any(isinstance(fact, TasksPlaced) for fact in decision.facts):
+            if not self.more or any(isinstance(fact, facts.TasksPlaced) for fact in decision.facts):
                 break
 
-    def _happen(self, facts: Iterable[Fact], by: str, learned: Learned | None = None) -> None:
+    def _happen(self, found: Iterable[Fact], by: str, learned: Learned | None = None) -> None:
         check = RevocationCheck() if self.checking else None
-        for fact in facts:
+        for fact in found:
             if check is None:
                 apply(self.state, fact, learned)
             elif fault := check.happen(self.state, fact, learned):
@@ -184,10 +167,10 @@ class Scheduler:
 
     def _observe(self, now: float) -> None:
         seen = self.engine.poll()
-        facts, strays = observe(self.state, seen, now)
+        found, strays = observe(self.state, seen, now)
         if len(strays.job):
             self.engine.stop(strays, GRACE)
-        self._happen(facts, ENGINE)
+        self._happen(found, ENGINE)
         if len(seen.ended.outcome):
             self._to_acknowledge.append(seen.ended.attempts)
         if seen.known is not None:
@@ -213,13 +196,13 @@ class Scheduler:
                 raise Lost(str(error)) from None
             except JournalFull as error:
                 raise Stalled(str(error)) from None
-        facts, self._unsaved, self._unsaved_by = self._unsaved, [], []
-        if facts:
-            self.on_record(facts)
+        found, self._unsaved, self._unsaved_by = self._unsaved, [], []
+        if found:
+            self.on_record(found)
         acknowledged, self._to_acknowledge = self._to_acknowledge, []
         for attempts in acknowledged:
             self.engine.acknowledge(attempts)
-        act(self.state, self.engine, facts, self.on_forget)
+        act(self.state, self.engine, found, self.on_forget)
 
     def _save_snapshot(self) -> None:
         try:
@@ -232,7 +215,7 @@ class Scheduler:
 def lost_nodes(state: State, there: set[str], now: float) -> list[Fact]:
     """Return facts for nodes that the state has and `there` does not."""
     nodes = zip(state.cluster.specs, state.nodes.up, strict=False)
-    return [NodeLost(at=now, node=spec.name) for spec, up in nodes if up and spec.name not in there]
+    return [facts.NodeLost(at=now, node=spec.name) for spec, up in nodes if up and spec.name not in there]
 
 
 def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]:
@@ -240,13 +223,13 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
 
     Returns
     -------
-    facts : list of Fact
+    found : list of Fact
     strays : Attempts
         Attempts that run and must not: unknown to the journal, or over.
     """
     all_ended = seen.ended.attempts
     late, seen = _late_ends(state, seen, now)
-    facts: list[Fact] = [*late]
+    found: list[Fact] = [*late]
     started, since, cards, (ended, outcome, code, *used) = seen.started, seen.since, seen.cards, seen.ended
     strays = []
     if len(started.job):
@@ -257,12 +240,12 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
             started, (since, cards) = _pick(started, chosen), _those([since, cards], chosen)
         if len(chosen):
             cards = cards.ravel() if cards.any() else NO_ATTEMPTS.job
-            facts.append(TasksStarted(at=now, **_columns(started), ago=since, cards=cards))
+            found.append(facts.TasksStarted(at=now, **_columns(started), ago=since, cards=cards))
     if len(seen.ago):
         rows = state.current_tasks(seen.checkpointed)
         news = (rows != NONE) & (state.tasks.kept_at[rows] < now - seen.ago / 1000)
         if news.any():
-            facts.append(TasksCheckpointed(at=now, **_columns(_pick(seen.checkpointed, news)), ago=seen.ago[news]))
+            found.append(facts.TasksCheckpointed(at=now, **_columns(_pick(seen.checkpointed, news)), ago=seen.ago[news]))
     if len(outcome):
         over = state.current_tasks(ended)
         chosen = first_mentions(state.view(), over, NONE)
@@ -280,13 +263,13 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         used = [np.concatenate([column, unknown]) if len(column) else column for column in used]
     if len(outcome):
         outcome, code = _led(state, ended, outcome, code)
-        facts.append(TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code, **_used(used)))
+        found.append(facts.TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code, **_used(used)))
     if seen.nodes:
-        facts += _changed_nodes(state, seen, now)
-    return facts, strays[0] if len(strays) == 1 else _joined(strays)
+        found += _changed_nodes(state, seen, now)
+    return found, strays[0] if len(strays) == 1 else _joined(strays)
 
 
-def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished], Seen]:
+def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[facts.TasksFinished], Seen]:
     """Backdate late ends to the second they happened, as far as known. Also return the rest.
 
     Else their queues would be charged for what nobody had. A task without a reported start counts from the last fact.
@@ -303,16 +286,16 @@ def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished
     if not late.any():
         return [], seen
     outcome, code = _led(state, ends.attempts, ends.outcome, ends.code)
-    facts, at = [], np.maximum(state.at, np.floor(at / LATE) * LATE)
+    found, at = [], np.maximum(state.at, np.floor(at / LATE) * LATE)
     for when in np.unique(at[late]).tolist():
         which = late & (at == when)
         what = {"outcome": outcome[which], "code": code[which], **_used(_those(ends[3:], which))}
-        facts.append(TasksFinished(at=when, **_columns(_pick(ends.attempts, which)), **what))
+        found.append(facts.TasksFinished(at=when, **_columns(_pick(ends.attempts, which)), **what))
     others = ~np.isin(rows, rows[late])  # an end may be reported twice
     rest = Ends(_pick(ends.attempts, others), *_those(ends[1:], others))
     goes_on = ~np.isin(state.current_tasks(seen.started), rows[late])
     since, cards = _those([seen.since, seen.cards], goes_on)
-    return facts, seen._replace(ended=rest, started=_pick(seen.started, goes_on), since=since, cards=cards)
+    return found, seen._replace(ended=rest, started=_pick(seen.started, goes_on), since=since, cards=cards)
 
 
 def _used(columns: Sequence[I64]) -> dict[str, I64]:
@@ -326,30 +309,30 @@ def _those(columns: Sequence[I64], which: np.ndarray) -> list[I64]:
     return [column[which] if len(column) else column for column in columns]
 
 
-def forgotten_by(facts: Iterable[Fact]) -> list[int]:
+def forgotten_by(found: Iterable[Fact]) -> list[int]:
     """Return the jobs that facts forget."""
-    return [job for fact in facts if isinstance(fact, JobsForgotten) for job in fact.ids]
+    return [job for fact in found if isinstance(fact, facts.JobsForgotten) for job in fact.ids]
 
 
 def act(
-    state: State, engine: Engine, facts: Sequence[Fact], may_go: Callable[[Sequence[Fact]], Iterable[int]] = forgotten_by
+    state: State, engine: Engine, found: Sequence[Fact], may_go: Callable[[Sequence[Fact]], Iterable[int]] = forgotten_by
 ) -> None:
     """Have the engine carry out what was recorded; `may_go` returns the forgotten jobs whose output it may remove."""
-    for fact in facts:
+    for fact in found:
         match fact:
-            case TasksPlaced():
+            case facts.TasksPlaced():
                 _start(state, engine, fact.attempts, fact.node)
                 _limit(state, engine, fact.attempts)
-            case TasksFinished():
+            case facts.TasksFinished():
                 _limit(state, engine, fact.attempts)
                 _let_the_led_go(state, engine, fact)
-            case TasksRevoked() | TasksExpired():
+            case facts.TasksRevoked() | facts.TasksExpired():
                 _stop(state, engine, fact.attempts)
-            case JobCancelled(id=job):
+            case facts.JobCancelled(id=job):
                 stopping = state.attempts_of(_stopping_rows(state, job))
                 if len(stopping.job):
                     _stop(state, engine, stopping)
-    if gone := list(may_go(facts)):
+    if gone := list(may_go(found)):
         engine.forget(gone)
 
 
@@ -446,7 +429,7 @@ def _still_led(state: State, attempts: Attempts) -> np.ndarray:
     return np.isin(attempts.job, lead) & (attempts.index > 0)
 
 
-def _let_the_led_go(state: State, engine: Engine, fact: TasksFinished) -> None:
+def _let_the_led_go(state: State, engine: Engine, fact: facts.TasksFinished) -> None:
     """Stop the members of gangs whose leader ended, if they are to be stopped."""
     for job in _led_among(state, fact.job[fact.index == 0]) if state.index.led else ():
         first, status = _leader_of(state, job), state.tasks.status
@@ -505,29 +488,29 @@ def _held_rows(state: State, machines: Set[str] | None) -> I64:
 
 
 def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
-    facts: list[Fact] = []
+    found: list[Fact] = []
     names = {event.node.name if isinstance(event, NodeUp) else event.node for event in seen.nodes}
     rows = [state.cluster.rows[name] for name in names if name in state.cluster.rows]
     there = {state.cluster.specs[row].name: state.cluster.specs[row] for row in rows if state.nodes.up[row]}
     drained = {state.cluster.specs[row].name for row in rows if state.nodes.draining[row]}
     for event in seen.nodes:
         if isinstance(event, NodeUp):
-            facts += admission.forget_cards(state, event.node.name, event.cards, now)
+            found += admission.forget_cards(state, event.node.name, event.cards, now)
             if there.get(event.node.name) != event.node:
                 there[event.node.name] = event.node
                 drained.discard(event.node.name)
-                facts.append(NodeJoined(at=now, node=event.node))
+                found.append(facts.NodeJoined(at=now, node=event.node))
         elif isinstance(event, NodeDraining):
             if event.node in there and event.node not in drained:
                 drained.add(event.node)
-                facts.append(NodeDrained(at=now, node=event.node))
+                found.append(facts.NodeDrained(at=now, node=event.node))
         else:
             if there.pop(event.node, None) is not None:
-                facts.append(NodeLost(at=now, node=event.node))
+                found.append(facts.NodeLost(at=now, node=event.node))
             if event.left and event.node in state.cluster.members:
-                left = NodeForgotten if event.node in state.cluster.rows else NodeLeft  # or it never came up
-                facts.append(left(at=now, node=event.node))
-    return facts
+                left = facts.NodeForgotten if event.node in state.cluster.rows else facts.NodeLeft  # or it never came up
+                found.append(left(at=now, node=event.node))
+    return found
 
 
 def _stopping_rows(state: State, job: int) -> I64:

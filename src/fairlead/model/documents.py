@@ -15,28 +15,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from fairlead.failure import Failure
-from fairlead.model import quantity
+from fairlead.model import quantity, specs
 from fairlead.model.faults import Repeated, check_digits, no_json, parse_json, reason, shortened
-from fairlead.model.specs import (
-    ALL,
-    EVERYWHERE,
-    LEAST_WEIGHT,
-    NEVER,
-    ROOT,
-    USERS,
-    Bounds,
-    Node,
-    Placement,
-    Policy,
-    Quantities,
-    Queue,
-    Ranges,
-    Settings,
-    ancestors,
-    path_to_root,
-    settings_for,
-    written,
-)
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -67,7 +47,7 @@ def read_quantities(value: object) -> dict[str, int]:
 def read_amounts(value: object) -> dict[str, int | quantity.Percent]:
     """Read a guarantee or limit: a table of quantities and percentages, or one percentage for all. Raises ValueError."""
     if isinstance(value, str):
-        return {ALL: quantity.parse_percent(value)}
+        return {specs.ALL: quantity.parse_percent(value)}
     if not isinstance(value, dict):
         raise ValueError('write a table such as { cpu = 2, memory = "25%" }, or "25%" for all')
     return {name: quantity.parse_amount(name, amount) for name, amount in value.items()}
@@ -96,13 +76,13 @@ def read_kept(value: object) -> dict[str, int | quantity.Percent]:
 
 def check_queue_name(name: str) -> str:
     if name == "/":
-        return ROOT
+        return specs.ROOT
     if name.count("/") >= MOST_LEVELS:
         raise ValueError(f"a queue path of {name.count('/') + 1} levels: use at most {MOST_LEVELS}")
     for part in name.split("/"):
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}|\*", part):
             raise ValueError(f'{name!r} is not a queue path: write "org/team" with letters, digits and . _ @ + -')
-    if USERS in name.split("/")[:-1]:
+    if specs.USERS in name.split("/")[:-1]:
         raise ValueError(f'{name!r}: "*" stands for each user and can only come last')
     return name
 
@@ -115,7 +95,7 @@ def _check_policy(name: str) -> str:
 
 def _check_weight(value: float | dict[str, float]) -> float | dict[str, float]:
     for weight in value.values() if isinstance(value, dict) else [value]:
-        if not LEAST_WEIGHT <= weight <= 1e9 and not (weight == 0 and not isinstance(value, dict)):
+        if not specs.LEAST_WEIGHT <= weight <= 1e9 and not (weight == 0 and not isinstance(value, dict)):
             raise _no_weight(weight)
     return value
 
@@ -144,8 +124,8 @@ def read_half_life(value: object) -> float:
 
 def read_timeout(value: object) -> float:
     """Read seconds, or "never" as NEVER. Raises ValueError with the remedy."""
-    seconds = NEVER if value == "never" else quantity.parse_seconds(value)
-    if not 0 <= seconds <= LONGEST_TIMEOUT and seconds != NEVER:
+    seconds = specs.NEVER if value == "never" else quantity.parse_seconds(value)
+    if not 0 <= seconds <= LONGEST_TIMEOUT and seconds != specs.NEVER:
         raise ValueError(f'{value!r} is not a timeout: write "30s", or another from 0 to 365d, or "never"')
     return seconds
 
@@ -157,10 +137,10 @@ def _read_part(value: object) -> float:
     return part
 
 
-def _read_ports(value: object) -> Ranges:
+def _read_ports(value: object) -> specs.Ranges:
     """Read ranges of ports, "31000-32000,33000"; "" for none."""
     text = value if isinstance(value, str) else "?"
-    found: Ranges = []
+    found: specs.Ranges = []
     for part in text.split(",") if text else []:
         ends = re.fullmatch(r" *(\d{1,5})(?:-(\d{1,5}))? *", part)
         first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
@@ -223,7 +203,7 @@ class QueueTable(Table):
     largest_task: Amounts | None = None
     max_jobs: Count | None = None
     max_tasks: Count | None = None
-    policy: Annotated[Policy, AfterValidator(_check_policy)] | None = None
+    policy: Annotated[specs.Policy, AfterValidator(_check_policy)] | None = None
     history: Annotated[float | None, BeforeValidator(read_half_life)] = None
     draining: Switch = False
     submit: Who | None = None
@@ -252,15 +232,17 @@ class NodeTable(Table):
 
 class SchedulerTable(Table):
     reserve_after: Annotated[float | None, BeforeValidator(quantity.parse_seconds), Field(ge=0)] = None
-    idle_budget: Annotated[float, Field(ge=0, le=1)] = Settings().idle_budget
-    max_losses: Annotated[int, Field(ge=1, le=100, strict=True)] = Settings().max_losses
-    keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Settings().keep_jobs
-    revoke: Switch = Settings().revoke
-    offer_timeout: Annotated[float, BeforeValidator(quantity.parse_seconds), Field(gt=0)] = Settings().offer_timeout
+    idle_budget: Annotated[float, Field(ge=0, le=1)] = specs.Settings().idle_budget
+    max_losses: Annotated[int, Field(ge=1, le=100, strict=True)] = specs.Settings().max_losses
+    keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = specs.Settings().keep_jobs
+    revoke: Switch = specs.Settings().revoke
+    offer_timeout: Annotated[float, BeforeValidator(quantity.parse_seconds), Field(gt=0)] = specs.Settings().offer_timeout
     offer: OfferTable | None = None
-    ports: Annotated[Ranges, BeforeValidator(_read_ports)] = Field(default_factory=lambda: Settings().ports)
+    ports: Annotated[specs.Ranges, BeforeValidator(_read_ports)] = Field(default_factory=lambda: specs.Settings().ports)
     max_jobs_of: dict[Annotated[str, Field(min_length=1, max_length=100)], Count] = Field(default_factory=dict)
-    history: Annotated[float, BeforeValidator(quantity.parse_seconds), Field(ge=86400, le=LONGEST_HALF_LIFE)] = Settings().history
+    history: Annotated[float, BeforeValidator(quantity.parse_seconds), Field(ge=86400, le=LONGEST_HALF_LIFE)] = (
+        specs.Settings().history
+    )
 
 
 class BoundsTable(Table):
@@ -315,15 +297,15 @@ class Configuration:
         False for no page in a browser, or its port on this machine; True for any free one.
     """
 
-    queues: list[Queue]
-    nodes: list[Node]
-    settings: Settings
+    queues: list[specs.Queue]
+    nodes: list[specs.Node]
+    settings: specs.Settings
     system: Mapping[str, int | quantity.Percent] = field(default_factory=lambda: KEPT_BY_DEFAULT)
     output: str = ""
     page: bool | int = True
 
     def __post_init__(self) -> None:
-        self.queues = self.queues or [Queue(USERS)]
+        self.queues = self.queues or [specs.Queue(specs.USERS)]
 
 
 def validated(kind: type[T], path: Path | str, text: str, raw: dict[str, Any]) -> T:
@@ -382,7 +364,7 @@ def configuration_of(
         raise DocumentError(fault(path, text, ("queue", number, key), message, ""))
     for number, key, message in _node_faults(document.node):
         raise DocumentError(fault(path, text, ("node", number, key), message, ""))
-    nodes = [Node(name, table.capacity, table.labels) for table in document.node for name in names_of(table)]
+    nodes = [specs.Node(name, table.capacity, table.labels) for table in document.node for name in names_of(table)]
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     if nodes and document.system is not None:
         message = "applies only to a detected machine: here [[node]] tables declare the nodes"
@@ -392,15 +374,19 @@ def configuration_of(
     return Configuration(queues, nodes, settings, system, document.output, document.page)
 
 
-def _settings(path: Path | str, text: str, document: Document, queues: list[Queue]) -> Settings:
+def _settings(path: Path | str, text: str, document: Document, queues: list[specs.Queue]) -> specs.Settings:
     """Return the settings of a document. Raises DocumentError if they do not fit its queues."""
-    bounds = {name.strip("/") if name != "/" else ROOT: Bounds(**dict(table)) for name, table in document.bounds.items()}
+    bounds = {
+        name.strip("/") if name != "/" else specs.ROOT: specs.Bounds(**dict(table)) for name, table in document.bounds.items()
+    }
     for name, message in _bounds_faults(bounds, queues):
         raise DocumentError(fault(path, text, ("bounds", name), message, ""))
     for number, key, message in _placement_faults(document.placement, queues):
         raise DocumentError(fault(path, text, ("placement", number, key), message, ""))
-    placement = [Placement(**{**dict(table), "by": table.by or "", "queue": table.queue or ""}) for table in document.placement]
-    return Settings(
+    placement = [
+        specs.Placement(**{**dict(table), "by": table.by or "", "queue": table.queue or ""}) for table in document.placement
+    ]
+    return specs.Settings(
         **_with_offer_most(document.scheduler), operators=document.operators, root_tasks=document.root_tasks, bounds=bounds,
         placement=placement,
     )  # fmt: skip
@@ -424,7 +410,7 @@ def name_taken(table: NodeTable, names: set[str]) -> str | None:
 def _node_faults(tables: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
     """Yield errors of the nodes together: (number of the table, key, message)."""
     names: set[str] = set()
-    total: Quantities = {}
+    total: specs.Quantities = {}
     for number, table in enumerate(tables):
         if len(names) + table.count > MOST_NODES:
             yield number, "count", f"more than {MOST_NODES} nodes"
@@ -440,12 +426,12 @@ def _node_faults(tables: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
             yield number, "capacity", str(error)
 
 
-def _queue(table: QueueTable) -> Queue:
+def _queue(table: QueueTable) -> specs.Queue:
     found = _with_offer_most(table)
     del found["order"]
     for name in ("guarantee", "limit"):
         found[name], found[f"{name}_percent"] = _by_kind(found[name])
-    return Queue(**found | {"policy": table.policy or "", "strict": table.strict and table.order != "fair"})
+    return specs.Queue(**found | {"policy": table.policy or "", "strict": table.strict and table.order != "fair"})
 
 
 def _with_offer_most(table: QueueTable | SchedulerTable) -> dict[str, Any]:
@@ -458,29 +444,31 @@ def _with_offer_most(table: QueueTable | SchedulerTable) -> dict[str, Any]:
 def _of_users(tables: list[QueueTable]) -> list[QueueTable]:
     """Return a ``*`` leaf for each queue with order = "fair", unless it is declared."""
     there = {table.name: table for table in tables}
-    found = [(f"{table.name}/{USERS}".lstrip("/"), table) for table in tables if table.order == "fair"]
+    found = [(f"{table.name}/{specs.USERS}".lstrip("/"), table) for table in tables if table.order == "fair"]
     return [
         QueueTable(name=name, strict=table.strict, submit=None if _says_who_submits(there, table.name) else [])
         for name, table in found
-        if name not in there and name.count(USERS) == 1
+        if name not in there and name.count(specs.USERS) == 1
     ]
 
 
 def _says_who_submits(there: Mapping[str, QueueTable], queue: str) -> bool:
     """Return True if a queue or one above it sets `submit`."""
-    return any(name in there and there[name].submit is not None for name in path_to_root(queue))
+    return any(name in there and there[name].submit is not None for name in specs.path_to_root(queue))
 
 
-def _by_kind(amounts: dict[str, Any]) -> tuple[Quantities, dict[str, float]]:
+def _by_kind(amounts: dict[str, Any]) -> tuple[specs.Quantities, dict[str, float]]:
     """Split amounts into those in base units and those in percent."""
     percent = {name: float(amount) for name, amount in amounts.items() if isinstance(amount, quantity.Percent)}
     return {name: amount for name, amount in amounts.items() if name not in percent}, percent
 
 
-def _history_faults(queues: list[Queue], policies: dict[str, Any], nodes: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
+def _history_faults(
+    queues: list[specs.Queue], policies: dict[str, Any], nodes: list[NodeTable]
+) -> Iterator[tuple[int, str, str]]:
     """Yield errors of policies that count past use, but would have none: (number of the table, key, message)."""
     for number, queue in enumerate(queues):
-        names = [name for name in path_to_root(queue.name) if policies.get(name)]
+        names = [name for name in specs.path_to_root(queue.name) if policies.get(name)]
         policy = policies[names[0]] if names else None
         for_trees = getattr(policy, "for_trees", None)  # None: past use does not count
         if policy is None or for_trees is None or not (for_trees or names[0] == queue.name):
@@ -493,25 +481,25 @@ def _history_faults(queues: list[Queue], policies: dict[str, Any], nodes: list[N
             yield number, "policy", message
 
 
-def _bounds_faults(bounds: dict[str, Bounds], queues: list[Queue]) -> Iterator[tuple[str, str]]:
+def _bounds_faults(bounds: dict[str, specs.Bounds], queues: list[specs.Queue]) -> Iterator[tuple[str, str]]:
     """Yield errors of the bounds on people: (queue or ``@default``, message)."""
-    there = {queue.name for queue in queues} or {USERS}
+    there = {queue.name for queue in queues} or {specs.USERS}
     for name, own in bounds.items():
-        if name != EVERYWHERE and name not in there:
-            yield (name, f'there is no queue {name!r} here: name a declared one, or "{EVERYWHERE}" for all of them')
+        if name != specs.EVERYWHERE and name not in there:
+            yield (name, f'there is no queue {name!r} here: name a declared one, or "{specs.EVERYWHERE}" for all of them')
         for key in ("requests", "streams", "programs"):
-            if name != EVERYWHERE and getattr(own, key) is not None:
-                yield name, f'{key} cannot be bounded per queue: write them under "{EVERYWHERE}"'
+            if name != specs.EVERYWHERE and getattr(own, key) is not None:
+                yield name, f'{key} cannot be bounded per queue: write them under "{specs.EVERYWHERE}"'
 
 
-def _placement_faults(rules: list[PlacementTable], queues: list[Queue]) -> Iterator[tuple[int, str, str]]:
+def _placement_faults(rules: list[PlacementTable], queues: list[specs.Queue]) -> Iterator[tuple[int, str, str]]:
     """Yield errors of the placement rules: (number of the rule, key, message)."""
-    declared = {queue.name: queue for queue in queues} or {USERS: Queue(USERS)}
+    declared = {queue.name: queue for queue in queues} or {specs.USERS: specs.Queue(specs.USERS)}
     decided: int | None = None
     for number, rule in enumerate(rules):
         if (rule.by is None) == (rule.queue is None):
             yield number, "by", 'write either by = "asked", "user", "group" or "groups", or a queue'
-        if rule.queue is not None and (USERS in rule.queue.split("/") or settings_for(rule.queue, declared) is None):
+        if rule.queue is not None and (specs.USERS in rule.queue.split("/") or specs.settings_for(rule.queue, declared) is None):
             yield number, "queue", f"there is no queue {rule.queue!r} here: name a declared one"
         if rule.not_asked and rule.by != "asked":
             yield number, "not_asked", 'needs by = "asked"'
@@ -521,20 +509,20 @@ def _placement_faults(rules: list[PlacementTable], queues: list[Queue]) -> Itera
             decided = number
 
 
-def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[int, str, str]]:
+def _tree_faults(queues: list[specs.Queue], tables: list[QueueTable]) -> list[tuple[int, str, str]]:
     """Return errors of the queues as a tree: (number of the table, key, message)."""
     by_name: dict[str, int] = {}
     for number, queue in enumerate(queues):
         if queue.name in by_name:
             return [(number, "name", f"a queue {queue.name!r} already exists: keep one of them")]
         by_name[queue.name] = number
-    inner = {up for queue in queues for up in ancestors(queue.name)[:1]}
+    inner = {up for queue in queues for up in specs.ancestors(queue.name)[:1]}
     for number, queue in enumerate(queues):
-        for up in ancestors(queue.name):
-            if up != ROOT and up not in by_name:
+        for up in specs.ancestors(queue.name):
+            if up != specs.ROOT and up not in by_name:
                 return [(number, "name", f"{queue.name!r} has no parent queue: declare [[queue]] name = {up!r} as well")]
         own = (queue.guarantee, queue.guarantee_percent, queue.limit, queue.limit_percent)
-        if queue.name == ROOT and (any(own) or queue.weight != 1.0):
+        if queue.name == specs.ROOT and (any(own) or queue.weight != 1.0):
             return [
                 (
                     number,
@@ -544,13 +532,13 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
             ]
         if tables[number].policy is not None and queue.name not in inner:
             message = f"{queue.name!r} has no queues below it for a policy to choose among: remove it, or declare them"
-            if queue.name == ROOT:
+            if queue.name == specs.ROOT:
                 message = (
                     '"/" has no queues below it for a policy to choose among: declare them, or [[queue]] name = "*" for one per '
                     "user, which exists by default only if no queue is declared"
                 )
             return [(number, "policy", message)]
-        if tables[number].order == "fair" and queue.name.rpartition("/")[2] == USERS:
+        if tables[number].order == "fair" and queue.name.rpartition("/")[2] == specs.USERS:
             return [(number, "order", f"{queue.name!r} is a leaf of one user already: leave order out")]
         if queue.strict and queue.name in inner:
             return [(number, "strict", f"{queue.name!r} has queues below it: set strict in the leaves, which have the jobs")]
@@ -560,7 +548,7 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
     return []
 
 
-def _guarantee_faults(queues: list[Queue], policies: dict[str, Any]) -> Iterator[tuple[int, str, str]]:
+def _guarantee_faults(queues: list[specs.Queue], policies: dict[str, Any]) -> Iterator[tuple[int, str, str]]:
     """Yield errors of guarantees that cannot be kept, and of weights of 0: (number of the table, key, message).
 
     Amounts are compared only with amounts, and percent with percent, because percent depend on the nodes.
@@ -575,29 +563,29 @@ def _guarantee_faults(queues: list[Queue], policies: dict[str, Any]) -> Iterator
                 message = f"guarantees {_amount(resource, least, kind)}, above its limit of "
                 yield number, "guarantee", message + _amount(resource, most, kind, named=False)
         guaranteed = {*queue.guarantee, *queue.guarantee_percent}
-        for resource in sorted(queue.lend.keys() - guaranteed if ALL not in guaranteed else ()):
+        for resource in sorted(queue.lend.keys() - guaranteed if specs.ALL not in guaranteed else ()):
             yield number, "lend", f"has no guarantee of {resource} to lend: add it to the guarantee"
-        above = ancestors(queue.name)[0] if queue.name else ROOT
+        above = specs.ancestors(queue.name)[0] if queue.name else specs.ROOT
         if queue.weight == 0 and not getattr(policies.get(above), "has_floors", False):
-            message = f"0 is not a weight under the policy of {written(above)!r}: use more, or yarn-drf or yarn-fair there"
+            message = f"0 is not a weight under the policy of {specs.written(above)!r}: use more, or yarn-drf or yarn-fair there"
             yield number, "weight", message
         if not getattr(policies.get(queue.name), "has_floors", False):
             yield from ((number, "guarantee", message) for message in _over_promised(queue, below.get(queue.name, [])))
 
 
-def promised_below(queues: Sequence[Queue]) -> dict[str, list[Queue]]:
+def promised_below(queues: Sequence[specs.Queue]) -> dict[str, list[specs.Queue]]:
     """Return the nearest queues below each queue that have a guarantee."""
-    some = {queue.name for queue in queues if queue.name != ROOT and (queue.guarantee or queue.guarantee_percent)}
-    found: dict[str, list[Queue]] = {}
+    some = {queue.name for queue in queues if queue.name != specs.ROOT and (queue.guarantee or queue.guarantee_percent)}
+    found: dict[str, list[specs.Queue]] = {}
     for queue in queues:
-        for above in ancestors(queue.name) if queue.name in some else []:
+        for above in specs.ancestors(queue.name) if queue.name in some else []:
             found.setdefault(above, []).append(queue)
             if above in some:
                 break
     return found
 
 
-def _over_promised(queue: Queue, children: list[Queue]) -> Iterator[str]:
+def _over_promised(queue: specs.Queue, children: list[specs.Queue]) -> Iterator[str]:
     """Yield a message for each resource of which the queues below a queue are guaranteed more than the queue itself."""
     kinds: list[tuple[Mapping[str, float], Mapping[str, float], list[Mapping[str, float]], str]] = [
         (queue.guarantee, queue.guarantee_percent, [c.guarantee for c in children], ""),
@@ -608,15 +596,15 @@ def _over_promised(queue: Queue, children: list[Queue]) -> Iterator[str]:
         for resource, amount in (pair for each in theirs if own for pair in each.items()):
             promised[resource] = promised.get(resource, 0) + amount
         for resource, amount in promised.items():
-            if amount > own.get(resource, 0) and resource not in other and ALL not in other:
-                who = "its children" if all(ancestors(c.name)[0] == queue.name for c in children) else "queues below it"
+            if amount > own.get(resource, 0) and resource not in other and specs.ALL not in other:
+                who = "its children" if all(specs.ancestors(c.name)[0] == queue.name for c in children) else "queues below it"
                 message = f"{who} are guaranteed {_amount(resource, amount, kind)}, the queue itself only "
                 yield message + _amount(resource, own.get(resource, 0), kind, named=False)
 
 
 def _amount(resource: str, amount: float, kind: str, named: bool = True) -> str:
     text = f"{amount:g}%" if kind else quantity.format_quantity(resource, int(amount))
-    return f"{text} {'of everything' if resource == ALL else resource}" if named else text
+    return f"{text} {'of everything' if resource == specs.ALL else resource}" if named else text
 
 
 def read_table(path: Path) -> tuple[str, dict[str, Any]]:

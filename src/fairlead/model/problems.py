@@ -14,21 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from fairlead.model import documents
-from fairlead.model.arrays import (
-    Fault,
-    Numbers,
-    amounts_of,
-    check_list,
-    check_names,
-    exact_array,
-    fractions_of,
-    machines_of,
-    priorities_of,
-    shown,
-    tasks_of,
-    weights_of,
-)
+from fairlead.model import arrays, documents
 from fairlead.model.faults import shortened
 from fairlead.model.quantity import LARGEST
 from fairlead.model.specs import USERS
@@ -43,7 +29,7 @@ class Machines:
     allowed : bool, shape (users, kinds)
     """
 
-    capacity: Numbers
+    capacity: arrays.Numbers
     count: NDArray[np.int64]
     allowed: NDArray[np.bool_]
 
@@ -80,12 +66,12 @@ class Problem:
 
     resources: tuple[str, ...]
     users: Sequence[str]
-    capacity: Numbers
-    demand: Numbers
-    tasks: Numbers
-    weight: Numbers
-    guarantee: Numbers
-    limit: Numbers
+    capacity: arrays.Numbers
+    demand: arrays.Numbers
+    tasks: arrays.Numbers
+    weight: arrays.Numbers
+    guarantee: arrays.Numbers
+    limit: arrays.Numbers
     priority: NDArray[np.int64]
     queues: Sequence[str]
     nodes: int = 1
@@ -121,54 +107,54 @@ class Problem:
         """
         d = np.asarray(demand, None if isinstance(demand, np.ndarray) else object)
         if d.ndim != 2:
-            raise Fault("demand", None, f"has shape {d.shape}, not (users, resources)")
+            raise arrays.Fault("demand", None, f"has shape {d.shape}, not (users, resources)")
         n, m = d.shape
         if resources is not None:
-            check_list("resources", resources, m, "columns of demand")
+            arrays.check_list("resources", resources, m, "columns of demand")
         resources = tuple(f"r{j}" for j in range(m)) if resources is None else tuple(resources)
         if not m:
-            raise Fault("capacity", None, "there is nothing to share: name a resource, such as cpu = 9")
-        check_names("resources", resources, _check_name)
+            raise arrays.Fault("capacity", None, "there is nothing to share: name a resource, such as cpu = 9")
+        arrays.check_names("resources", resources, _check_name)
         c = capacity if isinstance(capacity, np.ndarray) else np.asarray(capacity, object)
         if c.shape != (m,):
-            raise Fault("capacity", None, f"has shape {c.shape}, not ({m},), the number of resources in demand")
+            raise arrays.Fault("capacity", None, f"has shape {c.shape}, not ({m},), the number of resources in demand")
         found = cls(
             resources=resources, users=users if users is not None else _Names(n),
-            capacity=amounts_of("capacity", capacity, (m,), resources),
-            demand=amounts_of("demand", demand, (n, m), resources), tasks=tasks_of(tasks, n),
-            weight=weights_of(weight, (n, m), resources),
-            guarantee=amounts_of("guarantee", guarantee, (n, m), resources, none=0),
-            limit=amounts_of("limit", limit, (n, m), resources, none=-1), priority=priorities_of(priority, n),
-            queues=queues if queues is not None else _Roots(n), nodes=machines_of(nodes), machines=machines,
+            capacity=arrays.amounts_of("capacity", capacity, (m,), resources),
+            demand=arrays.amounts_of("demand", demand, (n, m), resources), tasks=arrays.tasks_of(tasks, n),
+            weight=arrays.weights_of(weight, (n, m), resources),
+            guarantee=arrays.amounts_of("guarantee", guarantee, (n, m), resources, none=0),
+            limit=arrays.amounts_of("limit", limit, (n, m), resources, none=-1), priority=arrays.priorities_of(priority, n),
+            queues=queues if queues is not None else _Roots(n), nodes=arrays.machines_of(nodes), machines=machines,
         )  # fmt: skip
         if users is not None:
-            check_list("users", users, n, "users")
-            check_names("name", users, _check_name)
+            arrays.check_list("users", users, n, "users")
+            arrays.check_names("name", users, _check_name)
         if queues is not None:
-            check_list("queues", queues, n, "users")
+            arrays.check_list("queues", queues, n, "users")
             _check_queues(queues)
         if machines is not None and not isinstance(machines, Machines):
-            raise Fault("machines", None, f"{shown(machines)} is not a Machines object")
+            raise arrays.Fault("machines", None, f"{arrays.shown(machines)} is not a Machines object")
         nothing = np.flatnonzero(~(found.demand > 0).any(axis=1))
         if len(nothing):
-            raise Fault("demand", int(nothing[0]), "asks for nothing: name something of some resource")
+            raise arrays.Fault("demand", int(nothing[0]), "asks for nothing: name something of some resource")
         if guarantee is not None:
             _check_guarantees(found)
         return found
 
     def exact(self) -> "Problem":
         """Return the problem in fractions; a float is read as its decimal notation."""
-        return self._each(fractions_of)
+        return self._each(arrays.fractions_of)
 
     def floats(self) -> "Problem":
         """Return the problem in float64."""
         return self._each(lambda values: values.astype(np.float64))
 
-    def _each(self, change: Callable[[Numbers], Numbers]) -> "Problem":
-        arrays: dict[str, Any] = {name: change(getattr(self, name)) for name in _ARRAYS}
+    def _each(self, change: Callable[[arrays.Numbers], arrays.Numbers]) -> "Problem":
+        changed: dict[str, Any] = {name: change(getattr(self, name)) for name in _ARRAYS}
         if self.machines is not None:
-            arrays["machines"] = replace(self.machines, capacity=change(self.machines.capacity))
-        return replace(self, **arrays)
+            changed["machines"] = replace(self.machines, capacity=change(self.machines.capacity))
+        return replace(self, **changed)
 
     def spread(self) -> float:
         """Return the ratio of the largest to the smallest weighted share that one task takes of a resource."""
@@ -186,7 +172,7 @@ class Problem:
         over = self.guarantee.sum(axis=0) > self.capacity * near
         return self.resources[int(np.argmax(over))] if len(self.users) and over.any() else ""
 
-    def most(self) -> tuple[Numbers, NDArray[np.bool_]]:
+    def most(self) -> tuple[arrays.Numbers, NDArray[np.bool_]]:
         """Return each user's most tasks (-1: any number), and True if that is its limit, not its demand."""
         most, limited = self.tasks.copy(), np.zeros(len(self.users), np.bool_)
         for j in range(len(self.resources)):
@@ -198,7 +184,7 @@ class Problem:
                 most[rows], limited[rows] = bound[tighter], True
         return most, limited
 
-    def guaranteed(self) -> Numbers:
+    def guaranteed(self) -> arrays.Numbers:
         """Return the tasks with which each user reaches its guarantees of all resources that it needs."""
         needed = self.tasks * 0
         for j in range(len(self.resources)):
@@ -207,7 +193,7 @@ class Problem:
                 needed[has] = np.maximum(needed[has], self.guarantee[has, j] / self.demand[has, j])
         return needed
 
-    def promised(self) -> Numbers:
+    def promised(self) -> arrays.Numbers:
         """Return the tasks that each user gets before others: those of its guarantee, or its most if that is less."""
         (most, _), guaranteed = self.most(), self.guaranteed()
         return np.where((most >= 0) & (most < guaranteed), most, guaranteed)
@@ -245,7 +231,7 @@ def _check_queues(queues: Sequence[str]) -> None:
             try:
                 _check_place(queue)
             except ValueError as error:
-                raise Fault("queue", row, str(error)) from None
+                raise arrays.Fault("queue", row, str(error)) from None
             there.add(queue)
 
 
@@ -254,7 +240,7 @@ def _check_guarantees(problem: Problem) -> None:
     above = np.argwhere((problem.limit >= 0) & (problem.guarantee > problem.limit))
     if len(above):
         row, j = above[0].tolist()
-        raise Fault("guarantee", row, f"guarantees more {problem.resources[j]} than the limit allows")
+        raise arrays.Fault("guarantee", row, f"guarantees more {problem.resources[j]} than the limit allows")
 
 
 def _check_tasks(value: float) -> float:
@@ -330,17 +316,17 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
         nodes = sum(node.count for node in document.node)
     resources = tuple(total)
 
-    def table(of: str, absent: int) -> Numbers:
+    def table(of: str, absent: int) -> arrays.Numbers:
         rows = [[getattr(user, of).get(name, absent) for name in resources] for user in users]
-        return exact_array(Fraction(x) for row in rows for x in row).reshape(len(users), len(resources))
+        return arrays.exact_array(Fraction(x) for row in rows for x in row).reshape(len(users), len(resources))
 
     weights = [user.weight if isinstance(user.weight, dict) else dict.fromkeys(resources, user.weight) for user in users]
     try:
         found = Problem.from_arrays(
-            exact_array(Fraction(total[name]) for name in resources),
+            arrays.exact_array(Fraction(total[name]) for name in resources),
             table("demand", 0),
-            tasks=fractions_of(exact_array(-1 if user.tasks is None else user.tasks for user in users)),
-            weight=fractions_of(
+            tasks=arrays.fractions_of(arrays.exact_array(-1 if user.tasks is None else user.tasks for user in users)),
+            weight=arrays.fractions_of(
                 np.array([w.get(name, 1.0) for w in weights for name in resources]).reshape(len(users), len(resources))
             ),
             guarantee=table("guarantee", 0),
@@ -351,7 +337,7 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
             resources=resources,
             nodes=nodes,
         )
-    except Fault as wrong:
+    except arrays.Fault as wrong:
         raise documents.DocumentError(documents.fault(path, text, wrong.place, wrong.message, "")) from None
     return replace(found, quantities=True, machines=_machines(document, resources))
 
@@ -361,7 +347,9 @@ def as_problem(problem: Any) -> Problem:
     if isinstance(problem, Problem):
         return problem
     if not isinstance(problem, str | Path | Mapping):
-        raise documents.DocumentError(f"{shown(problem)} is not a problem: give a Problem, a path, or a document as a dictionary")
+        raise documents.DocumentError(
+            f"{arrays.shown(problem)} is not a problem: give a Problem, a path, or a document as a dictionary"
+        )
     return read_problem(Path(problem) if isinstance(problem, str) else problem)
 
 
@@ -390,7 +378,7 @@ def _machines(document: ProblemDocument, resources: tuple[str, ...]) -> Machines
         return None
     rows = [[Fraction(node.capacity.get(name, 0)) for name in resources] for node in kinds]
     allowed = [[_meets(node, user) for node in kinds] for user in users]
-    capacity = exact_array(x for row in rows for x in row).reshape(len(kinds), len(resources))
+    capacity = arrays.exact_array(x for row in rows for x in row).reshape(len(kinds), len(resources))
     return Machines(capacity, np.array([node.count for node in kinds], np.int64), np.array(allowed, np.bool_))
 
 

@@ -7,27 +7,13 @@ are in `scheduler/kernel/keys.pxi`: the child with the smallest key is served fi
 from collections.abc import Iterable, Sequence
 
 from fairlead.model.specs import Policy
-from fairlead.policies.codes import (
-    ASSET,
-    DIVIDED,
-    DRF,
-    FAIRTREE,
-    FIFO,
-    HDRF,
-    HTCONDOR,
-    MAXMIN,
-    MESOS,
-    PRIORITY,
-    SDRF,
-    YARN_DRF,
-    YARN_FAIR,
-)
+from fairlead.policies import codes
 
 CODES: dict[Policy, int] = {
-    "drf": DRF, "fifo": FIFO, "priority": PRIORITY, "asset": ASSET, "hdrf": HDRF, "sdrf": SDRF, "yarn-drf": YARN_DRF,
-    "mesos": MESOS,
+    "drf": codes.DRF, "fifo": codes.FIFO, "priority": codes.PRIORITY, "asset": codes.ASSET, "hdrf": codes.HDRF,
+    "sdrf": codes.SDRF, "yarn-drf": codes.YARN_DRF, "mesos": codes.MESOS,
 }  # fmt: skip
-OF_ONE_RESOURCE = {"maxmin": MAXMIN, "fairtree": FAIRTREE, "htcondor": HTCONDOR, "yarn-fair": YARN_FAIR}
+OF_ONE_RESOURCE = {"maxmin": codes.MAXMIN, "fairtree": codes.FAIRTREE, "htcondor": codes.HTCONDOR, "yarn-fair": codes.YARN_FAIR}
 """Policies that compare one resource, as ``maxmin:memory``. The default is CPUs; for YARN's, memory."""
 YARN = ("yarn-fair", "yarn-drf")
 """Policies that compare as YARN does: minimums are floors of the comparison, not guarantees, and a weight may be 0."""
@@ -38,7 +24,7 @@ HALF_LIVES = {"fairtree": 7 * 86400.0, "htcondor": 86400.0, "sdrf": 86400.0}
 def code_of(policy: Policy, resources: Sequence[str]) -> int:
     for resource in resources_of(policy):
         return OF_ONE_RESOURCE[policy.partition(":")[0]] + resources.index(resource)
-    return CODES.get(policy, DIVIDED)
+    return CODES.get(policy, codes.DIVIDED)
 
 
 def resources_of(policy: Policy) -> Iterable[str]:

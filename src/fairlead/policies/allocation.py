@@ -12,17 +12,7 @@ from fairlead.charts import Axis, Chart, Series, percent
 from fairlead.model.arrays import WIDEST, Numbers, shown
 from fairlead.model.problems import Problem, as_problem
 from fairlead.model.quantity import BYTE_RESOURCES, is_written_exactly, round_quantity
-from fairlead.policies.contract import (
-    DEMAND,
-    LIMIT,
-    NO_SLOT,
-    NOT_TAKEN,
-    SLOT,
-    DividingPolicy,
-    Division,
-    OrderingPolicy,
-    PolicyError,
-)
+from fairlead.policies import contract
 from fairlead.policies.discrete import Placement, Step, place
 from fairlead.policies.filling import ByFilling
 from fairlead.policies.registry import ORDERS_ONLY, find_policy
@@ -34,7 +24,12 @@ if TYPE_CHECKING:
 MOST_STEPS_SHOWN = 1000
 MOST_IN_FRACTIONS = 1000
 """Most users for whom fractions replace untrustworthy floating point unasked."""
-_STOPS = {DEMAND: "its demand is met", LIMIT: "its limit", NOT_TAKEN: "it takes no part", SLOT: "no slot left"}
+_STOPS = {
+    contract.DEMAND: "its demand is met",
+    contract.LIMIT: "its limit",
+    contract.NOT_TAKEN: "it takes no part",
+    contract.SLOT: "no slot left",
+}
 MOST_SHOWN = 40
 """Most users in a printed table."""
 MOST_DRAWN = 60
@@ -59,7 +54,7 @@ class Allocation:
 
     problem: Problem
     policy: str
-    division: Division
+    division: contract.Division
     indivisible: bool = False
     steps: list[Step] = field(default_factory=list)
 
@@ -108,8 +103,8 @@ class Allocation:
     def stopped_by(self, user: int) -> str:
         """Return why a user has no more: its demand, its limit, or a saturated resource and its round."""
         stop, at = int(self.division.stop[user]), int(self.division.round[user])
-        if stop <= NO_SLOT:
-            return f"a slot has too little {self.problem.resources[NO_SLOT - stop]} for a task"
+        if stop <= contract.NO_SLOT:
+            return f"a slot has too little {self.problem.resources[contract.NO_SLOT - stop]} for a task"
         if stop < 0:
             return _STOPS[stop]
         resource = self.problem.resources[stop]
@@ -183,17 +178,17 @@ class Allocation:
         return table([self])
 
 
-def _chosen(policy: Any, placement: object) -> DividingPolicy:
+def _chosen(policy: Any, placement: object) -> contract.DividingPolicy:
     """Return the policy itself, or the one of that name. Raises PolicyError for an unknown policy or placement."""
     if placement not in get_args(Placement):
-        raise PolicyError(f"placement: {shown(placement)}: write one of {', '.join(get_args(Placement))}")
-    found: DividingPolicy = policy if hasattr(policy, "name") and not isinstance(policy, str) else find_policy(policy)
+        raise contract.PolicyError(f"placement: {shown(placement)}: write one of {', '.join(get_args(Placement))}")
+    found: contract.DividingPolicy = policy if hasattr(policy, "name") and not isinstance(policy, str) else find_policy(policy)
     return found
 
 
 def allocate(
     problem: Any,
-    policy: str | DividingPolicy = "drf",
+    policy: str | contract.DividingPolicy = "drf",
     *,
     exact: bool = False,
     discrete: bool = False,
@@ -234,9 +229,11 @@ def allocate(
     problem = as_problem(problem)
     chosen = _chosen(policy, placement)
     if not len(problem.users):
-        return Allocation(problem.floats(), chosen.name, Division(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)))
+        return Allocation(
+            problem.floats(), chosen.name, contract.Division(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        )
     _check_policy(problem, chosen, discrete)
-    if discrete and isinstance(chosen, OrderingPolicy):
+    if discrete and isinstance(chosen, contract.OrderingPolicy):
         numbers = problem.exact()
         division, steps = place(numbers, chosen, placement)
         return Allocation(numbers, chosen.name, division, True, steps)
@@ -250,21 +247,23 @@ def allocate(
     return Allocation(numbers, chosen.name, division)
 
 
-def _check_policy(problem: Problem, chosen: DividingPolicy, discrete: bool) -> None:
+def _check_policy(problem: Problem, chosen: contract.DividingPolicy, discrete: bool) -> None:
     """Raise PolicyError if a policy does not divide a problem so."""
     if chosen.name.partition(":")[0] in ORDERS_ONLY:
         chosen.divide(problem.floats())  # raises, with the reason
     if discrete:
-        if not isinstance(chosen, OrderingPolicy):
-            raise PolicyError(f"{chosen.name}: has no order for indivisible tasks: leave out discrete")
+        if not isinstance(chosen, contract.OrderingPolicy):
+            raise contract.PolicyError(f"{chosen.name}: has no order for indivisible tasks: leave out discrete")
         return
     if problem.machines is not None and not isinstance(chosen, ByFilling):
-        raise PolicyError(f"{chosen.name}: divides only machines that are alike, without constraints: use drf, tsf or asset")
+        raise contract.PolicyError(
+            f"{chosen.name}: divides only machines that are alike, without constraints: use drf, tsf or asset"
+        )
     if not hasattr(chosen, "divide"):
-        raise PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
+        raise contract.PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
 
 
-def _divide_wide(chosen: DividingPolicy, problem: Problem, spread: float) -> Division:
+def _divide_wide(chosen: contract.DividingPolicy, problem: Problem, spread: float) -> contract.Division:
     """Divide in fractions, because demands differ too much for floating point; note it if that is not possible.
 
     Returns float64.
@@ -272,9 +271,9 @@ def _divide_wide(chosen: DividingPolicy, problem: Problem, spread: float) -> Div
     apart = f"tasks' demands differ by a factor of up to {spread:.0e}: "
     try:
         if len(problem.users) > MOST_IN_FRACTIONS:
-            raise PolicyError(f"more than {MOST_IN_FRACTIONS:,} users")
+            raise contract.PolicyError(f"more than {MOST_IN_FRACTIONS:,} users")
         found = chosen.divide(problem.exact())
-    except PolicyError as error:
+    except contract.PolicyError as error:
         found = chosen.divide(problem.floats())
         return replace(found, notes=[*found.notes, f"{apart}floating point may be wrong here; in fractions: {error}"])
     placed = None if found.placed is None else found.placed.astype(np.float64)

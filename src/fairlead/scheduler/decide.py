@@ -17,17 +17,7 @@ from fairlead.scheduler.effects import Learned, ends_early
 from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.frameworks import requests as frameworks
-from fairlead.scheduler.frameworks.reservations import (
-    ReservedAmounts,
-    cost_of_offer,
-    for_offer,
-    free_on,
-    given_back,
-    idle_for,
-    idle_on,
-    offers_of_reservations,
-    without,
-)
+from fairlead.scheduler.frameworks import reservations
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import DROP, KEEP, NOT_REACHED, OFFERED_NODE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
@@ -168,8 +158,8 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
             found, more = [_placed(state, count, now)] if count else [], more or last_more
             found += _offered(state, now)
     if state.frameworks.role_reservations and not found and not more:  # those that no other offer included
-        found = given_back(state, now)
-        found, more = (found, True) if found else offers_of_reservations(state, MIN_OFFER, now)
+        found = reservations.given_back(state, now)
+        found, more = (found, True) if found else reservations.offers_of_reservations(state, MIN_OFFER, now)
     if state.settings.revoke and state.frameworks.members and state.queues.spare_tasks[0]:
         found = found if found or more else ask_back(state, now)  # when nothing else can be offered
         more |= bool(found)
@@ -288,26 +278,30 @@ def _offered(state: State, now: float) -> list[Fact]:
     count = int(state.order.counts[OFFERED])
     if not count:
         return []
-    f, offers, gone, left_ports = state.frameworks, list[Offer](), dict[int, ReservedAmounts](), dict[int, Ranges]()
+    f, offers, gone, left_ports = state.frameworks, list[Offer](), dict[int, reservations.ReservedAmounts](), dict[int, Ranges]()
     for k in range(count):
         leaf, node = state.order.offered_to[[LEAF, OFFERED_NODE], k].tolist()
         who, role = f.at[state.tree.names[leaf]]
         amount = state.quantities(state.order.offered_rest[k])
         apart = _take_idle_reservations(state, node, role, gone)
-        free = left_ports.setdefault(node, free_on(state, state.cluster.specs[node].name))
-        ports = for_offer(state, f.members[who].leaves[role], free)
-        left_ports[node] = without(free, ports)
-        offers.append(Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports, cost_of_offer(state, leaf, now)))
+        free = left_ports.setdefault(node, reservations.free_on(state, state.cluster.specs[node].name))
+        ports = reservations.for_offer(state, f.members[who].leaves[role], free)
+        left_ports[node] = reservations.without(free, ports)
+        offers.append(
+            Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports, reservations.cost_of_offer(state, leaf, now))
+        )
     return [facts.OffersMade(at=now, offers=offers)]
 
 
-def _take_idle_reservations(state: State, node: int, role: str, left: dict[int, ReservedAmounts]) -> ReservedAmounts:
+def _take_idle_reservations(
+    state: State, node: int, role: str, left: dict[int, reservations.ReservedAmounts]
+) -> reservations.ReservedAmounts:
     """Take the node's idle reservations for the role from `left`, by node: the first offer for a role includes them all."""
     name = state.cluster.specs[node].name
     if name not in state.frameworks.role_reservations:
         return {}
-    idle = left.setdefault(node, idle_on(state, name))
-    mine = idle_for(state, name, role, idle)
+    idle = left.setdefault(node, reservations.idle_on(state, name))
+    mine = reservations.idle_for(state, name, role, idle)
     left[node] = {mark: amount for mark, amount in idle.items() if mark not in mine}
     return mine
 

@@ -14,30 +14,9 @@ from fairlead.model.cards import cards_of, words_of
 from fairlead.model.quantity import LARGEST
 from fairlead.model.specs import ROOT, Job
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import facts
+from fairlead.scheduler import facts, growth
+from fairlead.scheduler.frameworks import effects as of_frameworks
 from fairlead.scheduler.frameworks import reservations as role_reservations
-from fairlead.scheduler.frameworks.effects import (
-    OFFER_EFFECTS,
-    drop_offers_on,
-    launched,
-    make_way,
-    note_ended,
-    note_placed,
-    note_started,
-    queues_configured,
-)
-from fairlead.scheduler.growth import (
-    compact,
-    ensure_queue,
-    ensure_resources,
-    ensure_shape,
-    group_of,
-    rows_of_jobs,
-    rows_of_kinds,
-    set_ended,
-    write_queue,
-    write_rows,
-)
 from fairlead.scheduler.history import begin_ticks, coarsen, reset_changed_history, share_evenly
 from fairlead.scheduler.job_caps import admit, count_admitted, leave
 from fairlead.scheduler.kernel import scheduling
@@ -86,7 +65,7 @@ ASKED = (
 def new_state() -> State:
     """Return the state before the first fact: only the root queue."""
     state = State()
-    ensure_queue(state, ROOT)
+    growth.ensure_queue(state, ROOT)
     return state
 
 
@@ -135,14 +114,14 @@ def _configured(state: State, fact: facts.Configured) -> None:
     state.tree.configure(fact.queues)
     state.tree.add((queue.name for queue in fact.queues if not queue.name.endswith("*")), state.queues)
     for row in range(state.queues.n):
-        write_queue(state, row)
+        growth.write_queue(state, row)
     state.tree.write_guarantees(state.queues, state.cluster.total)
     _note_below(state, below, fact.at)
     begin_ticks(state.queues, before, fact.at - state.times[BEGAN])
     reset_changed_history(state.queues, policies)
     share_evenly(state.queues, state.cluster.total)
     mark_exact(state.queues)
-    queues_configured(state)
+    of_frameworks.queues_configured(state)
     scheduling.count_pending(state.view())  # the lines may be others
     state.order.invalidate()
     _admit_by_caps(state, caps_before, fact.at)
@@ -171,7 +150,7 @@ def _admit_by_caps(state: State, before: dict[str, int], at: float) -> None:
 
 
 def _node_joined(state: State, fact: facts.NodeJoined) -> None:
-    ensure_resources(state, fact.node.capacity)
+    growth.ensure_resources(state, fact.node.capacity)
     row = state.cluster.rows.get(fact.node.name)
     before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
@@ -190,13 +169,13 @@ def _constrain_again(state: State, at: float) -> None:
     state.kinds.clear()
     for number, job in sorted(state.index.specs.items(), key=lambda item: item[0]):
         row = state.job_row(number)
-        if np.isnan(state.jobs.finished_at[row]) and ensure_shape(state, job) != state.jobs.shape_row[row]:
+        if np.isnan(state.jobs.finished_at[row]) and growth.ensure_shape(state, job) != state.jobs.shape_row[row]:
             _reshape(state, row, job, at)
 
 
 def _capacity_changed(state: State, row: int, at: float) -> None:
     if (state.nodes.free[row] < 0).any() or role_reservations.are_absent(state, state.cluster.specs[row].name):
-        drop_offers_on(state, row, "node changed", at)
+        of_frameworks.drop_offers_on(state, row, "node changed", at)
     role_reservations.node_joined(state, row, at)
     _nodes_changed(state, at)
 
@@ -206,7 +185,7 @@ def _node_drained(state: State, fact: facts.NodeDrained) -> None:
     if fact.cards:
         _set_drained(state, row, {*state.drained_cards(row), *fact.cards})
         state.drained.add(row)
-        drop_offers_on(state, row, "node changed", fact.at)
+        of_frameworks.drop_offers_on(state, row, "node changed", fact.at)
         return
     state.nodes.draining[row] = True
     scheduling.drop_holds_on(state.view(), row, fact.at)
@@ -242,7 +221,7 @@ def _node_lost(state: State, fact: facts.NodeLost) -> None:
     if not state.nodes.up[row]:
         raise facts.Contradiction(f"node {fact.node} is lost already")
     scheduling.drop_holds_on(state.view(), row, fact.at)
-    drop_offers_on(state, row, "node lost", fact.at)
+    of_frameworks.drop_offers_on(state, row, "node lost", fact.at)
     rows = state.held_rows([row])
     outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
     _finish(state, state.attempts_of(rows), outcome, code, fact.at)
@@ -282,9 +261,9 @@ def _job_submitted(state: State, fact: facts.JobSubmitted) -> None:
     least = min(job.tasks for job in jobs)
     if fact.id <= state.index.last or least < 1:
         raise facts.Contradiction(f"job {fact.id} with {least} tasks after job {state.index.last}")
-    rows, groups = rows_of_jobs(state, jobs)
+    rows, groups = growth.rows_of_jobs(state, jobs)
     numbers, places = np.arange(fact.id, fact.id + count), np.arange(count)
-    first = write_rows(state, numbers, rows, places)
+    first = growth.write_rows(state, numbers, rows, places)
     state.jobs.submitted_at[first : first + count] = fact.at
     state.index.add(numbers, jobs, first + places)
     if not (state.settings.max_jobs_of or state.offers.n or any(map(_is_special, jobs))):
@@ -294,14 +273,14 @@ def _job_submitted(state: State, fact: facts.JobSubmitted) -> None:
         number = fact.id + row - first
         scheduling.note_arrival(state.view(), group, fact.at)
         if job.framework:
-            launched(state, number, job, fact.at)
+            of_frameworks.launched(state, number, job, fact.at)
         if job.after or job.singleton or job.begin is not None:
             _add_dependencies(state, row, number, job, fact.at)
         elif not job.held and (not state.settings.max_jobs_of or admit(state, row)):
             scheduling.enter_group(state.view(), row, group, fact.at)
             n = state.nodes.n if state.offers.n and not job.framework else 0
             if n and not (state.nodes.free[:n] >= state.shapes.demand[state.jobs.shape_row[row]]).all(axis=1).any():
-                make_way(state, fact.at)
+                of_frameworks.make_way(state, fact.at)
 
 
 def _is_special(job: Job) -> bool:
@@ -437,7 +416,7 @@ def _job_edited(state: State, fact: facts.JobEdited) -> None:
 def _reshape(state: State, row: int, job: Job, at: float) -> None:
     """Let a job wait as what `job` asks for."""
     _leave_group(state, row, at)
-    (new,), _ = rows_of_kinds(state, [job])
+    (new,), _ = growth.rows_of_kinds(state, [job])
     for name in ("queue", "shape_row", "priority", "retries", "home", "time_limit", "family", "at_most"):
         getattr(state.jobs, name)[row] = new[name]
     _after_tasks_changed(state, row, at)
@@ -450,7 +429,7 @@ def _tasks_placed(state: State, fact: facts.TasksPlaced) -> None:
     if "gpu" in state.resources:
         state.tasks.cards[state.jobs.first[rows] + fact.index] = 0  # those of the attempt before
     if state.frameworks.have_tasks:
-        note_placed(state, rows, fact.node, fact.at)
+        of_frameworks.note_placed(state, rows, fact.node, fact.at)
 
 
 def _tasks_started(state: State, fact: facts.TasksStarted) -> None:
@@ -462,7 +441,7 @@ def _tasks_started(state: State, fact: facts.TasksStarted) -> None:
     if len(fact.cards):
         state.tasks.set_cards("cards", state.jobs.first[rows] + fact.index, fact.cards.reshape(len(rows), -1))
     if state.frameworks.have_tasks:
-        note_started(state, rows, fact.at)
+        of_frameworks.note_started(state, rows, fact.at)
     for job in state.dependencies.followers and sorted(state.dependencies.followers.keys() & {*fact.job.tolist()}):
         _enter_all(state, state.dependencies.started(job, state.index.specs), fact.at)
     for k in scheduling.limited(view, rows).tolist():
@@ -600,11 +579,11 @@ def _jobs_forgotten(state: State, fact: facts.JobsForgotten) -> None:
             kept.pop(job, None)
     ended = state.ended_jobs()
     if not np.array_equal(ended[: len(ids)], ids):
-        set_ended(state, np.concatenate([ids, ended[~np.isin(ended, ids)]]))
+        growth.set_ended(state, np.concatenate([ids, ended[~np.isin(ended, ids)]]))
         state.order.counts[ENDED], state.forgotten = len(ended), 0
     state.forgotten += len(ids)
     if state.dead_tasks > COMPACT_FROM and 2 * state.dead_tasks > state.tasks.n:
-        compact(state)
+        growth.compact(state)
 
 
 def _facts_lost(state: State, fact: facts.FactsLost) -> None:
@@ -664,7 +643,7 @@ def enter_group_if_ready(state: State, row: int, at: float) -> None:
         return
     if state.settings.max_jobs_of and not admit(state, row):
         return
-    group = group_of(state, row)
+    group = growth.group_of(state, row)
     scheduling.enter_group(state.view(), row, group, at)
 
 
@@ -682,12 +661,12 @@ def _finish(state: State, attempts: facts.Attempts, outcome: facts.Ints, code: f
     bad = scheduling.finished(state.view(), rows, attempts.index, attempts.number, outcome, code, at, most, touched)
     _refuse(state, bad, attempts.job, attempts.index, "ended")
     if was is not None:
-        note_ended(state, rows, was, outcome, code, at)
+        of_frameworks.note_ended(state, rows, was, outcome, code, at)
     if failed is not None:
         _delay_retries(state, attempts, failed, at)
     for job in state.dependencies.paired and state.dependencies.paired.keys() & {*attempts.job.tolist()}:
         _tasks_ended(state, job, attempts.index[attempts.job == job], at)
-    make_way(state, at, state.tasks.node[state.jobs.first[rows] + attempts.index])
+    of_frameworks.make_way(state, at, state.tasks.node[state.jobs.first[rows] + attempts.index])
     state.deadlines.clean(state.runs)
     changed = {*touched.tolist()} - {NONE}
     if state.index.led:
@@ -791,5 +770,5 @@ EFFECTS: dict[type[facts.Fact], Callable[..., None]] = {
     facts.ClaimsPutOff: _claims_put_off,
     facts.JobsForgotten: _jobs_forgotten,
     facts.FactsLost: _facts_lost,
-    **OFFER_EFFECTS,
+    **of_frameworks.OFFER_EFFECTS,
 }

@@ -9,22 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct, field
 
-from fairlead.model.specs import (
-    ALL,
-    HALF_LIFE,
-    LEAST_WEIGHT,
-    NEVER,
-    ROOT,
-    Percent,
-    Policy,
-    Quantities,
-    Queue,
-    ancestors,
-    inner_names,
-    parent_of,
-    path_to_root,
-    settings_for,
-)
+from fairlead.model import specs
 from fairlead.policies import HALF_LIVES, YARN, code_of, fairtree, resources_of
 from fairlead.policies.fairtree import PERIOD
 from fairlead.scheduler.framework_index import holds_jobs_of
@@ -60,42 +45,42 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
     """
 
     names: list[str] = field(default_factory=list)
-    declared: dict[str, Queue] = field(default_factory=dict)
-    removed: dict[str, Queue] = field(default_factory=dict)
+    declared: dict[str, specs.Queue] = field(default_factory=dict)
+    removed: dict[str, specs.Queue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rows = {name: row for row, name in enumerate(self.names)}
-        self.inner = inner_names(self.declared)
+        self.inner = specs.inner_names(self.declared)
         self.children: dict[int, list[str]] = {}
         for name in sorted(self.names):
             if name:
-                self.children.setdefault(self.rows[parent_of(name)], []).append(name)
+                self.children.setdefault(self.rows[specs.parent_of(name)], []).append(name)
         self.undeclared: dict[int, int] = {}
 
-    def configure(self, queues: list[Queue]) -> None:
+    def configure(self, queues: list[specs.Queue]) -> None:
         """Replace the declarations; the caller adds and writes the rows."""
         before, self.declared = self.declared, {queue.name: queue for queue in queues}
         for name in self.names:
-            held = settings_for(name, before)
-            if settings_for(name, self.declared):
+            held = specs.settings_for(name, before)
+            if specs.settings_for(name, self.declared):
                 self.removed.pop(name, None)
-            elif name != ROOT and name not in self.removed and (held or name in self.inner):
-                self.removed[name] = held or Queue(name)  # its jobs continue under the old declaration
-        self.inner = inner_names(self.declared)
+            elif name != specs.ROOT and name not in self.removed and (held or name in self.inner):
+                self.removed[name] = held or specs.Queue(name)  # its jobs continue under the old declaration
+        self.inner = specs.inner_names(self.declared)
         self.undeclared.clear()
 
-    def spec_of(self, queue: str) -> Queue:
+    def spec_of(self, queue: str) -> specs.Queue:
         """Return a queue's declaration, or an empty one."""
-        return settings_for(queue, self.declared) or self.removed.get(queue) or Queue(queue)
+        return specs.settings_for(queue, self.declared) or self.removed.get(queue) or specs.Queue(queue)
 
     def is_declared(self, name: str) -> bool:
         """True if a queue is declared, or is a user's leaf under a declared ``*``. A role needs no declaration."""
-        return not name or name in self.inner or settings_for(name, self.declared) is not None
+        return not name or name in self.inner or specs.settings_for(name, self.declared) is not None
 
-    def policy_of(self, name: str) -> Policy:
+    def policy_of(self, name: str) -> specs.Policy:
         """Return the policy among a queue's children: its own, else the parent's if that is for trees, else drf."""
         own = self.spec_of(name).policy
-        above = self.policy_of(parent_of(name)) if name and not own else ""
+        above = self.policy_of(specs.parent_of(name)) if name and not own else ""
         return own or (above if above.partition(":")[0] in ("hdrf", "fairtree", "mesos") else "drf")
 
     def half_life_of(self, name: str) -> float:
@@ -107,9 +92,9 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         if spec.history or (spec.history is not None and policy not in HALF_LIVES):
             return spec.history
         if spec.policy and policy in HALF_LIVES:
-            given = (self.spec_of(above).history for above in ancestors(name))
+            given = (self.spec_of(above).history for above in specs.ancestors(name))
             return next((each for each in given if each is not None), None) or HALF_LIVES[policy]
-        return self.half_life_of(parent_of(name)) if name else HALF_LIFE
+        return self.half_life_of(specs.parent_of(name)) if name else specs.HALF_LIFE
 
     def add(self, names: Iterable[str], table: Queues) -> list[tuple[int, int, int, bool]]:
         """Add missing queues after their missing ancestors; the caller writes their rows.
@@ -119,7 +104,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         batches: dict[str | None, list[str]] = {}
         for name in dict.fromkeys(names):
             if name not in self.rows:
-                batches.setdefault(parent_of(name) if name else None, []).append(name)
+                batches.setdefault(specs.parent_of(name) if name else None, []).append(name)
         found = self.add([up for up in batches if up is not None], table) if batches else []
         for up, siblings in batches.items():
             new = [name for name in siblings if name not in self.rows]
@@ -178,9 +163,9 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         """Write when a queue may preempt others and be preempted; the parent's row is written already."""
         name, up = self.names[row], table.parent[row]
         until_guarantee = self.inherited(name, "guarantee_timeout", GUARANTEE_TIMEOUT_SECONDS)
-        until_share = self.inherited(name, "fair_share_timeout", NEVER)
-        table.guarantee_timeout[row] = until_guarantee if until_guarantee < NEVER else inf
-        table.share_timeout[row] = until_share if until_share < NEVER else inf
+        until_share = self.inherited(name, "fair_share_timeout", specs.NEVER)
+        table.guarantee_timeout[row] = until_guarantee if until_guarantee < specs.NEVER else inf
+        table.share_timeout[row] = until_share if until_share < specs.NEVER else inf
         table.threshold[row] = self.inherited(name, "fair_share_threshold", FAIR_SHARE_THRESHOLD)
         table.min_runtime[row] = self.inherited(name, "min_runtime", 0.0)
         table.priority_revokes[row] = self.inherited(name, "priority_revokes", False)
@@ -189,7 +174,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
 
     def inherited(self, name: str, key: str, otherwise: float) -> float:
         """Return a queue's setting, or the nearest above it, or the default."""
-        given = (getattr(self.spec_of(path), key) for path in path_to_root(name))
+        given = (getattr(self.spec_of(path), key) for path in specs.path_to_root(name))
         return next((value for value in given if value is not None), otherwise)
 
     def write_bounds(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
@@ -200,7 +185,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         for resource, more in spec.borrow.items():
             r = resources.index(resource)
             table.limit[row, r] = min(table.limit[row, r], table.declared[row, r] + more)
-        if self.names[row] and self.policy_of(parent_of(self.names[row])) == "mesos":  # mesos lends nothing by default
+        if self.names[row] and self.policy_of(specs.parent_of(self.names[row])) == "mesos":  # mesos lends nothing by default
             table.lent[row] = 0
         for resource, lent in spec.lend.items():
             r = resources.index(resource)
@@ -267,7 +252,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         """Return the resources that a queue's declaration names."""
         spec = self.spec_of(name)
         weighed = spec.weight if isinstance(spec.weight, dict) else {}
-        in_percent = {*spec.guarantee_percent, *spec.limit_percent} - {ALL}
+        in_percent = {*spec.guarantee_percent, *spec.limit_percent} - {specs.ALL}
         return {*resources_of(spec.policy), *spec.guarantee, *spec.limit, *spec.borrow, *spec.lend, *weighed, *in_percent}
 
 
@@ -333,12 +318,12 @@ class OverCommitment(NamedTuple):
     there: int
 
 
-def over_committed(queues: list[Queue], capacity: Quantities) -> list[OverCommitment]:
+def over_committed(queues: list[specs.Queue], capacity: specs.Quantities) -> list[OverCommitment]:
     """Return where the guarantees of these queues exceed a cluster's capacity, or those of a queue above. A ``*`` counts once."""
     tree, table = QueueTree(), Queues([0])
     tree.configure(queues)
-    tree.add(sorted({ROOT, *(queue.name for queue in queues)}), table)
-    named = {r for queue in queues for r in (*queue.guarantee, *queue.guarantee_percent)} - {ALL}
+    tree.add(sorted({specs.ROOT, *(queue.name for queue in queues)}), table)
+    named = {r for queue in queues for r in (*queue.guarantee, *queue.guarantee_percent)} - {specs.ALL}
     resources = sorted({*capacity, *named})
     table.widen(len(resources))
     total = vector(capacity, resources)
@@ -374,17 +359,17 @@ def mark_exact(table: Queues) -> None:
     table.exact[table.parent[:n][inexact]] = False
 
 
-def weights(spec: Queue, resources: list[str]) -> list[float]:
+def weights(spec: specs.Queue, resources: list[str]) -> list[float]:
     """Return a queue's weight for each resource; LEAST_WEIGHT instead of 0."""
-    weight = spec.weight if isinstance(spec.weight, dict) else dict.fromkeys(resources, spec.weight or LEAST_WEIGHT)
+    weight = spec.weight if isinstance(spec.weight, dict) else dict.fromkeys(resources, spec.weight or specs.LEAST_WEIGHT)
     return [weight.get(resource, 1.0) for resource in resources]
 
 
-def amounts_of(amounts: Quantities, percent: Percent, resources: list[str], total: I64, fill: int) -> I64:
+def amounts_of(amounts: specs.Quantities, percent: specs.Percent, resources: list[str], total: I64, fill: int) -> I64:
     """Return guarantees or limits, possibly in percent of the total, as an array with a column per resource."""
     found = vector(amounts, resources, fill)
     for column, name in enumerate(resources):
-        part = percent.get(name, percent.get(ALL))
+        part = percent.get(name, percent.get(specs.ALL))
         if part is not None and name not in amounts:
             found[column] = int(total[column]) * Fraction(repr(part)) // 100
     return found

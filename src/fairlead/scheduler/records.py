@@ -5,24 +5,10 @@ from math import inf, nan
 import numpy as np
 
 from fairlead.model.specs import Settings
+from fairlead.scheduler import tables
 from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.queue_tree import QueueTree
-from fairlead.scheduler.tables import (
-    F64,
-    I64,
-    DurationHistograms,
-    Holds,
-    Hours,
-    Jobs,
-    Nodes,
-    Offers,
-    PendingGroups,
-    Queues,
-    Refusals,
-    Shapes,
-    Tasks,
-)
 
 
 class Records:
@@ -41,11 +27,11 @@ class Records:
     def __init__(self) -> None:
         self.resources: list[str] = []
         self.moves = [0]
-        self.nodes, self.queues, self.shapes = Nodes(self.moves), Queues(self.moves), Shapes(self.moves)
-        self.groups, self.jobs, self.tasks = PendingGroups(self.moves), Jobs(self.moves), Tasks(self.moves)
-        self.holds, self.histograms = Holds(self.moves), DurationHistograms(self.moves)
-        self.offers, self.refusals, self.hours = Offers(self.moves), Refusals(self.moves), Hours(self.moves)
+        self.nodes, self.queues, self.shapes = tables.Nodes(self.moves), tables.Queues(self.moves), tables.Shapes(self.moves)
+        self.groups, self.jobs, self.tasks = tables.PendingGroups(self.moves), tables.Jobs(self.moves), tables.Tasks(self.moves)
+        self.holds, self.histograms = tables.Holds(self.moves), tables.DurationHistograms(self.moves)
+        self.offers, self.refusals, self.hours = tables.Offers(self.moves), tables.Refusals(self.moves), tables.Hours(self.moves)
         self.tree, self.cluster, self.frameworks = QueueTree(), Cluster(), Frameworks()
-        self.ended: I64 = np.zeros(0, np.int64)
-        self.times: F64 = np.array([nan, -inf, inf, -inf, -inf, inf, Settings().idle_budget, -inf, -inf, -inf])
-        self.grain: I64 = np.zeros(0, np.int64)
+        self.ended: tables.I64 = np.zeros(0, np.int64)
+        self.times: tables.F64 = np.array([nan, -inf, inf, -inf, -inf, inf, Settings().idle_budget, -inf, -inf, -inf])
+        self.grain: tables.I64 = np.zeros(0, np.int64)

@@ -29,7 +29,7 @@ from fairlead.engines.contract import EngineError, LiveEngine, Superseded
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.engines.remote.engine import RemoteEngine
-from fairlead.engines.remote.joined import JoinedEngine, forget_files_of_before, members_of_before
+from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.engines.step import GRACE, Request, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull
 from fairlead.journal.repair import check_outputs, highest_output
@@ -40,7 +40,7 @@ from fairlead.people.audit_records import AuditRecords
 from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import rules_of
 from fairlead.people.tokens import Tokens
-from fairlead.scheduler.facts import Configured, Fact, FactsLost, NodeAdmitted, TasksRevoked
+from fairlead.scheduler.facts import Configured, Fact, FactsLost, TasksRevoked
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
@@ -266,10 +266,8 @@ def _start(
     nodes = enumerate(zip(state.cluster.specs, state.nodes.up, strict=False))
     engine.expect({spec.name: row in held for row, (spec, up) in nodes if up})
     scheduler.on_record = metrics.count
-    before: dict[str, str] = {}
     if isinstance(engine, JoinedEngine):
-        before = members_of_before(home)
-        engine.know(before | state.cluster.members)
+        engine.know(state.cluster.members)
     until = time.monotonic() + ENGINE_START_SECONDS
     try:
         if journal.position:
@@ -280,11 +278,7 @@ def _start(
         begins: list[Request] = [lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]]
         if not journal.position and (used := highest_output(home)):
             begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # so that no job reuses old outputs
-        fresh = [(node, certificate) for node, certificate in before.items() if node not in state.cluster.members]
-        begins.append(lambda state, now: [NodeAdmitted(at=now, node=node, certificate=each) for node, each in fresh])
         scheduler.step(begins, [by] * len(begins))
-        if isinstance(engine, JoinedEngine):
-            forget_files_of_before(home)
         while not scheduler.reconciled:
             if engine.trouble:
                 raise EngineError(engine.trouble)

@@ -13,19 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fairlead.data_folder import NotPlain, remove_folder
-from fairlead.engines.contract import (
-    NOWHERE,
-    Attempts,
-    CardUse,
-    Launches,
-    NodeDown,
-    NodeDraining,
-    NodeUp,
-    Seen,
-    Superseded,
-    Unreachable,
-    Where,
-)
+from fairlead.engines import contract
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
 from fairlead.engines.local.output import next_data, read_piece
@@ -87,7 +75,7 @@ class LocalEngine:
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
         self._superseded = self._unfit = self._journal = self._older = ""
-        self._card_use: Mapping[int, CardUse] = {}
+        self._card_use: Mapping[int, contract.CardUse] = {}
         self._connections: SupervisorConnections | None = None
         self._heard_at = self._asked_at = 0.0
 
@@ -96,7 +84,7 @@ class LocalEngine:
         """Indices of the cards of each node."""
         return gpu_indices(self.nodes)
 
-    def card_use(self, node: str) -> Mapping[int, CardUse]:
+    def card_use(self, node: str) -> Mapping[int, contract.CardUse]:
         """Return how busy all cards of the machine are: its nodes number them in turn."""
         return self._card_use
 
@@ -137,9 +125,9 @@ class LocalEngine:
             if self._seen.nodes:
                 self._seen.nodes = self._up()
 
-    def _up(self) -> list[NodeUp | NodeDown | NodeDraining]:
+    def _up(self) -> list[contract.NodeUp | contract.NodeDown | contract.NodeDraining]:
         gpus, more = self.gpus, {OLDER: self._older} if self._older else {}
-        return [NodeUp(replace(node, labels={**node.labels, **more}), gpus[node.name]) for node in self.nodes]
+        return [contract.NodeUp(replace(node, labels={**node.labels, **more}), gpus[node.name]) for node in self.nodes]
 
     def expect(self, nodes: Mapping[str, bool]) -> None:
         """No-op: the only node is this machine."""
@@ -151,26 +139,26 @@ class LocalEngine:
         assert self._connections is not None, "call serve() first"
         self._connections.send(SUPERVISOR, message)
 
-    def start(self, launches: Launches) -> None:
+    def start(self, launches: contract.Launches) -> None:
         for _, line, _ in starts(launches, self.gpus, self._folders, self._as_people, lambda node: "127.0.0.1", self._journal):
             self._send(line)
 
-    def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
+    def stop(self, attempts: contract.Attempts, grace: float, where: contract.Where = contract.NOWHERE) -> None:
         self._send(message("stop", tasks=rows(attempts), grace=grace))
 
-    def poll(self) -> Seen:
+    def poll(self) -> contract.Seen:
         if self._superseded:
-            raise Superseded(self._superseded)
+            raise contract.Superseded(self._superseded)
         if self._connections is not None and self._connections.failure is not None:
             raise RuntimeError("the thread of the connection to the supervisor failed") from self._connections.failure
         with self._lock:
             seen, self._seen = self._seen, Reports()
         return seen.seen()
 
-    def acknowledge(self, attempts: Attempts) -> None:
+    def acknowledge(self, attempts: contract.Attempts) -> None:
         self._send(message("acknowledge", tasks=rows(attempts)))
 
-    def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
+    def limit(self, attempts: contract.Attempts, demands: Sequence[Quantities]) -> None:
         for _, line in limits(attempts, demands):
             self._send(line)
 
@@ -188,13 +176,13 @@ class LocalEngine:
             log.warning("the output of task %d.%d cannot be shown: %s", job, index, error)
             return None
         except OSError as error:
-            raise Unreachable(str(error)) from None
+            raise contract.Unreachable(str(error)) from None
 
     def next_data(self, job: int, index: int, stream: str, offset: int, node: str = "") -> int:
         try:
             return next_data(self.output, job, index, stream, offset)
         except OSError as error:
-            raise Unreachable(str(error)) from None
+            raise contract.Unreachable(str(error)) from None
 
     def ask_stream(self, task: Task, do: str, **what: Any) -> Future[Any]:
         return self._questions.ask(self._send, SUPERVISOR, do, task=task, **what)

@@ -15,20 +15,11 @@ from typing import Any
 
 from fairlead.calls.payloads import COUNTS, result_name
 from fairlead.disk_room import room_on
-from fairlead.engines.local import proc
+from fairlead.engines.local import proc, process_groups
 from fairlead.engines.local.cards import visible
 from fairlead.engines.local.checkpoints import VARIABLE, Checkpoints
 from fairlead.engines.local.messages import Call, Command, Feed, Gang, Program, Start, Task
 from fairlead.engines.local.output import note_attempt, open_output
-from fairlead.engines.local.process_groups import (
-    NOTHING,
-    ProcessGroup,
-    ProcessGroups,
-    ProcessSpec,
-    Used,
-    signal_group,
-    since_boot,
-)
 from fairlead.engines.local.spool import StartRecord
 from fairlead.engines.local.standard_input import StandardInput
 from fairlead.engines.local.warm_workers import WarmWorkers, Worker
@@ -45,20 +36,22 @@ FILE_TIME_LAG = 0.1
 class Running:
     """A task with processes left. `worker` is set for Python calls only."""
 
-    def __init__(self, task: Task, given: ProcessSpec, group: ProcessGroup, worker: Worker | None) -> None:
+    def __init__(
+        self, task: Task, given: process_groups.ProcessSpec, group: process_groups.ProcessGroup, worker: Worker | None
+    ) -> None:
         self.task, self.given, self.group, self.worker = task, given, group, worker
         self.over_memory = self.over_output = self.paused = self.idled = False
         self.program: Program | None = None  # None for a call
         self.sent = False  # its program runs in the copy of a folder
         self.port: int | None = None
         self.idle, self.used_at, self.used_cpu = 0.0, time.monotonic(), 0
-        self.before = NOTHING  # the worker's usage by earlier calls
-        self.began = since_boot()
+        self.before = process_groups.NOTHING  # the worker's usage by earlier calls
+        self.began = process_groups.since_boot()
         self.counts = -1  # a file in which the worker counts its calls
 
     def age(self) -> int:
         """Return the milliseconds since its start."""
-        return since_boot() - self.began
+        return process_groups.since_boot() - self.began
 
     def deciding_pid(self) -> int:
         """Return the pid whose exit status is the task's; 0 for a call, and once it was asked to stop."""
@@ -98,12 +91,12 @@ class Tasks:
         self,
         output: Path,
         checkpoints: Checkpoints,
-        groups: ProcessGroups,
+        groups: process_groups.ProcessGroups,
         workers: WarmWorkers,
         selector: selectors.BaseSelector,
         on_start: Callable[[Task], None],
         on_failure: Callable[[Task, Start, OSError], None],
-        on_end: Callable[[Task, Outcome, int, Used], None],
+        on_end: Callable[[Task, Outcome, int, process_groups.Used], None],
         answer: Callable[..., None],
         dial: Callable[[], dict[str, Any]],
     ) -> None:
@@ -138,7 +131,7 @@ class Tasks:
             self.checkpoints.remove([task])
             raise
 
-    def _give(self, task: Task, start: Start) -> ProcessSpec:
+    def _give(self, task: Task, start: Start) -> process_groups.ProcessSpec:
         (job, index, number), limits = task, start.limits
         env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": _known_as(task, start.work), "FAIRLEAD_NUMBER": str(number)}
         if number > 1:
@@ -161,7 +154,7 @@ class Tasks:
         if number > 1:
             note_attempt(f"{folder}/{index}", number)
         env[VARIABLE] = self.checkpoints.make(task, start.person)
-        given = ProcessSpec(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
+        given = process_groups.ProcessSpec(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
         if isinstance(start.work, Command):
             return given._replace(export=start.work.export, cores=self._free_cores(limits.cpu))
         return given
@@ -195,7 +188,7 @@ class Tasks:
         return free[:count] if not rest and 0 < count <= len(free) and count < len(there) else []
 
     def _start_command(
-        self, task: Task, work: Command, given: ProcessSpec, failed: Callable[[OSError], None], record: StartRecord
+        self, task: Task, work: Command, given: process_groups.ProcessSpec, failed: Callable[[OSError], None], record: StartRecord
     ) -> None:
         program = work.program
         if work.numbered:
@@ -231,7 +224,7 @@ class Tasks:
         else:
             self._answer(piece.ask, over=True)
 
-    def _start_call(self, task: Task, call: Call, given: ProcessSpec) -> None:
+    def _start_call(self, task: Task, call: Call, given: process_groups.ProcessSpec) -> None:
         job, index, _ = task
         message = {"payload": call.payload, "job": job, "index": index, "env": given.env, "dial": self._dial()}
         files = open_output(given.output, given.person)
@@ -248,7 +241,7 @@ class Tasks:
         run = self.running[task] = Running(task, given, worker.group, worker)
         run.counts = counts
         if warm:
-            run.before = NOTHING._replace(cpu=worker.used)
+            run.before = process_groups.NOTHING._replace(cpu=worker.used)
             proc.forget_most_resident(worker.group.pid)
             self._on_start(task)
 
@@ -275,7 +268,7 @@ class Tasks:
             self._pause(run, False)
         self._groups.stop(run.group, grace, run.given.signal)
         if run.given.input and run.given.input.terminal and run.group.status is None:
-            signal_group(run.group, signal.SIGHUP)
+            process_groups.signal_group(run.group, signal.SIGHUP)
 
     def limit(self, task: Task, cpu: int, memory: int) -> None:
         """Change the limits of a running task, if it has any: millicores, and bytes of memory, which only grow."""
@@ -346,15 +339,15 @@ class Tasks:
             if run.given.input:
                 run.given.input.copy_output()
 
-    def _used(self, run: Running) -> Used:
+    def _used(self, run: Running) -> process_groups.Used:
         """Return a task's usage; for a call, what its worker used during it."""
         used = self._groups.used(run.group)
         if run.worker is None:
             return used
         peak = proc.most_resident(run.group.pid) if run.group.status is None else run.group.reaped.peak
-        return Used(max(0, used.cpu - run.before.cpu), peak)
+        return process_groups.Used(max(0, used.cpu - run.before.cpu), peak)
 
-    def _end(self, run: Running, outcome: Outcome, code: int, used: Used) -> None:
+    def _end(self, run: Running, outcome: Outcome, code: int, used: process_groups.Used) -> None:
         del self.running[run.task]
         self.checkpoints.remove([run.task])
         if run.given.input:
@@ -391,7 +384,7 @@ class Tasks:
                 found.append(task)
         return found
 
-    def ended_but_traced(self) -> list[ProcessGroup]:
+    def ended_but_traced(self) -> list[process_groups.ProcessGroup]:
         """Return groups whose first process ended without an event, because it is traced."""
         return [run.group for run in self.running.values() if self._groups.ended_but_traced(run.group)]
 

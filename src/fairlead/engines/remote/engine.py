@@ -22,19 +22,7 @@ import msgspec
 import fairlead
 from fairlead.calls.payloads import SETUP
 from fairlead.data_folder import write_private
-from fairlead.engines.contract import (
-    NOWHERE,
-    Attempts,
-    CardUse,
-    EngineError,
-    Launches,
-    NodeDown,
-    NodeDraining,
-    Seen,
-    Superseded,
-    Unreachable,
-    Where,
-)
+from fairlead.engines import contract
 from fairlead.engines.local import reports
 from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
 from fairlead.engines.local.messages import PROTOCOL
@@ -193,7 +181,7 @@ class RemoteEngine:
                 m.name: now - m.expected_at for m in self._members.values() if m.believed and m.standing is MemberState.UNHEARD
             }
 
-    def card_use(self, node: str) -> Mapping[int, CardUse]:
+    def card_use(self, node: str) -> Mapping[int, contract.CardUse]:
         member = self._members.get(node)
         return member.card_use if member else {}
 
@@ -233,7 +221,7 @@ class RemoteEngine:
                 return
             member.draining = True
             if member.standing is MemberState.UP:
-                self._reports_of(name).nodes.append(NodeDraining(name))
+                self._reports_of(name).nodes.append(contract.NodeDraining(name))
         self._wake()
 
     def part(self, name: str) -> None:
@@ -284,7 +272,7 @@ class RemoteEngine:
         assert self._connections is not None, "call serve() first"
         self._connections.send(name, line)
 
-    def start(self, launches: Launches) -> None:
+    def start(self, launches: contract.Launches) -> None:
         jobs = {number: launches.jobs[number] for number in set(launches.attempts.job.tolist())}
         if any(job.work.export for job in jobs.values()) and self._connections is not None:
             # Stored environments are read from the disk, for which the scheduler's thread must not wait.
@@ -292,7 +280,7 @@ class RemoteEngine:
         else:
             self._start(launches)
 
-    def _start(self, launches: Launches) -> None:
+    def _start(self, launches: contract.Launches) -> None:
         self._note_sessions(launches)
         with self._lock:
             hosts = dict(self._hosts)
@@ -306,7 +294,7 @@ class RemoteEngine:
                     member.fenced = False
             self._send(node, line)
 
-    def _note_sessions(self, launches: Launches) -> None:
+    def _note_sessions(self, launches: contract.Launches) -> None:
         """Note which sessions nodes will fetch."""
         if any(job.work.call is not None for job in launches.jobs.values()):
             for number, place in zip(launches.attempts.job.tolist(), launches.node.tolist(), strict=True):
@@ -329,16 +317,16 @@ class RemoteEngine:
             log.warning("a job's stored environment cannot be read: %s", error)
             return None  # the task reports it too, since the file is missing there
 
-    def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
+    def stop(self, attempts: contract.Attempts, grace: float, where: contract.Where = contract.NOWHERE) -> None:
         self._fan_out("stop", attempts, [where.nodes[place] for place in where.node.tolist()], grace=grace)
 
-    def acknowledge(self, attempts: Attempts) -> None:
+    def acknowledge(self, attempts: contract.Attempts) -> None:
         tasks = self._fan_out("acknowledge", attempts, [])
         with self._lock:
             for job, index, number in tasks:
                 self._on.pop((job, index, number), None)
 
-    def _fan_out(self, do: str, attempts: Attempts, names: list[str], **more: object) -> list[reports.Task]:
+    def _fan_out(self, do: str, attempts: contract.Attempts, names: list[str], **more: object) -> list[reports.Task]:
         """Send a message about attempts to their nodes. `names` are these nodes; if empty, our own records decide."""
         tasks: list[reports.Task] = [(job, index, number) for job, index, number in rows(attempts)]
         by_node: dict[str, list[reports.Task]] = defaultdict(list)
@@ -349,9 +337,9 @@ class RemoteEngine:
             self._send(name, message(do, tasks=some, **more))
         return tasks
 
-    def poll(self) -> Seen:
+    def poll(self) -> contract.Seen:
         if self._superseded:
-            raise Superseded(self._superseded)
+            raise contract.Superseded(self._superseded)
         if self._connections is not None and self._connections.failure is not None:
             raise RuntimeError("the thread of the connections to the nodes failed") from self._connections.failure
         with self._lock:
@@ -368,7 +356,7 @@ class RemoteEngine:
             self._inventory_sent, total.known = True, total.known or []
         return total.seen()._replace(of=of) if total.known is not None else total.seen()
 
-    def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
+    def limit(self, attempts: contract.Attempts, demands: Sequence[Quantities]) -> None:
         for (job, index, number), line in limits(attempts, demands):
             with self._lock:
                 name = self._on.get((job, index, number))
@@ -389,18 +377,18 @@ class RemoteEngine:
         with self._lock:
             member = self._members.get(node)
             if member is None or member.standing is not MemberState.UP:
-                raise Unreachable(f"node {node} is not up")
+                raise contract.Unreachable(f"node {node} is not up")
             if (silent_for := time.monotonic() - member.renewed_at) > SILENT:
-                raise Unreachable(f"no message from node {node} for {silent_for:.0f} s")
+                raise contract.Unreachable(f"no message from node {node} for {silent_for:.0f} s")
         asked = {"job": job, "task": index, "stream": stream, "offset": offset, "most": most}
         answer = self._questions.ask(partial(self._send, node), node, "read", **asked)
         try:
             found = answer.result(READ_WITHIN)
         except TimeoutError:
             answer.cancel()
-            raise Unreachable(f"node {node} does not answer") from None
+            raise contract.Unreachable(f"node {node} does not answer") from None
         if found.wrong:
-            raise Unreachable(f"node {node}: {found.wrong}")
+            raise contract.Unreachable(f"node {node}: {found.wrong}")
         return None if found.data is None else base64.b64decode(found.data)
 
     def next_data(self, job: int, index: int, stream: str, offset: int, node: str = "") -> int:
@@ -618,7 +606,7 @@ class RemoteEngine:
             log.warning("node %s is lost: its tasks start again elsewhere", member.name)
         member.standing = MemberState.LOST
         self._on = {task: name for task, name in self._on.items() if name != member.name}
-        self._reports_of(member.name).nodes.append(NodeDown(member.name, left=member.leaving == "drain"))
+        self._reports_of(member.name).nodes.append(contract.NodeDown(member.name, left=member.leaving == "drain"))
         if member.gone_at is None and member.name in self._hosts:
             fresh = self._members[member.name] = Member(member.name, member.node, member.renewed_at)
             fresh.standing, fresh.version, fresh.clock_ahead = MemberState.LOST, member.version, member.clock_ahead
@@ -634,4 +622,6 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        raise EngineError(f"{host}:{port}: cannot listen for nodes: {error.strerror or error}: name another address") from None
+        raise contract.EngineError(
+            f"{host}:{port}: cannot listen for nodes: {error.strerror or error}: name another address"
+        ) from None

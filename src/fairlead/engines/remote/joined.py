@@ -4,12 +4,10 @@ Members are the machines whose certificates the journal has. What one shares, it
 """
 
 import logging
-import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from fairlead.engines.local.reports import About
 from fairlead.engines.local.supervisor_connections import LocalEndpoint
 from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.engines.remote.joining import WHO, Answer, Request
-from fairlead.engines.remote.keys import NotAdmitted, certificate_in, check_proof, der, hash_of, normal
+from fairlead.engines.remote.keys import NotAdmitted, check_proof, der, hash_of, normal
 from fairlead.engines.remote.members import Member, MemberState
 from fairlead.model.documents import check_node_name
 from fairlead.model.specs import Node
@@ -221,19 +219,3 @@ def _work(state: State, only: str) -> tuple[dict[str, int], list[str]]:
     works = (job.work for job in specs if job.work.cwd and job.work.call is None)
     folders = dict.fromkeys(work.cwd.encode(work.encoding, "replace").decode("latin-1") for work in works)
     return dict(islice(people.items(), MOST_ACCOUNTS)), list(islice(folders, MOST_FOLDERS))
-
-
-def members_of_before(home: Path) -> dict[str, str]:
-    """Read the certificates of nodes from the folder where fairlead had them before the journal did."""
-    found = {}
-    for path in (home / "keys" / "nodes").glob("*.json"):
-        with suppress(msgspec.DecodeError, ValueError, KeyError):  # torn: that node joins again
-            known = msgspec.json.decode(path.read_bytes())
-            found[known["name"]] = normal(certificate_in(known["own"]))
-    return found
-
-
-def forget_files_of_before(home: Path) -> None:
-    """Remove that folder: the journal has what was in it."""
-    shutil.rmtree(home / "keys" / "nodes", ignore_errors=True)
-    (home / "keys" / "tokens.json").unlink(missing_ok=True)

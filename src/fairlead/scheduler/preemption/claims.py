@@ -39,26 +39,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairlead.policies.drf import dominant_share
+from fairlead.scheduler import facts
 from fairlead.scheduler.entitlements import parts_of
-from fairlead.scheduler.facts import (
-    Claim,
-    ClaimsPutOff,
-    Fact,
-    NodesClaimed,
-    OffersRescinded,
-    ReservationDropped,
-    SharesLooked,
-    TasksRevoked,
-)
-from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import (
-    ENTITLEMENT_TOLERANCE,
-    KEY_COLUMNS_AFTER_QUEUES,
-    MAX_SEARCH_STEPS,
-    NOT_REACHED,
-    NOW_RESCINDED,
-    RESCINDED,
-)
+from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.kernel import constants, scheduling
 from fairlead.scheduler.kernel.scheduling import PreemptionPlan, over_limits
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
@@ -94,9 +78,9 @@ def preempt_for_claims(state: State, now: float) -> Preemption:
     if not due:
         return Preemption([], False)
     v, preemption_plan = state.view(), preemption_plan_of(state, now)
-    facts: list[Fact] = []
+    found: list[Fact] = []
     if due[-1].kind == NONE:
-        facts.append(SharesLooked(at=now, short=_short_leaves(state, preemption_plan)))
+        found.append(facts.SharesLooked(at=now, short=_short_leaves(state, preemption_plan)))
         due.pop()
     kept: dict[int, dict[int, int]] = {}  # by group: tasks by node
     tasks_kept = _tasks_kept(state)
@@ -116,17 +100,17 @@ def preempt_for_claims(state: State, now: float) -> Preemption:
                 break
             planned += 1
             unserved -= 1
-            facts += [*_rescinded(state, preemption_plan, now), *_revoked(state, preemption_plan, claim, asked[1], count, now)]
+            found += [*_rescinded(state, preemption_plan, now), *_revoked(state, preemption_plan, claim, asked[1], count, now)]
             where = kept.setdefault(claim.group, _held(state, claim.group))
             for n in np.flatnonzero(preemption_plan.hosts).tolist():
                 where[n] = where.get(n, 0) + int(preemption_plan.hosts[n])
-            facts.append(_claimed(state, claim.group, where, WHY[claim.kind], now))
+            found.append(_claimed(state, claim.group, where, WHY[claim.kind], now))
             tasks_kept[claim.group] = sum(where.values())
         else:
             if unserved and claim.kind in (PRIORITY, IDLE) and planned < MOST_CLAIMS:
                 left.append(due_claim)  # not known before that it outranks nobody
-    facts += _put_off(state, preemption_plan, left, now)
-    return Preemption(facts, planned == MOST_CLAIMS)
+    found += _put_off(state, preemption_plan, left, now)
+    return Preemption(found, planned == MOST_CLAIMS)
 
 
 def _reclassified(state: State, preemption_plan: PreemptionPlan, claim: Due) -> Due:
@@ -149,7 +133,7 @@ def withdraw_claims(state: State, now: float) -> list[Fact]:
     Rule: holds-lapse. What else the queue got since counts after the hold, so it does not end the claim.
     """
     h, tasks_kept = state.holds, _tasks_kept(state)
-    facts: list[Fact] = []
+    found: list[Fact] = []
     for group in dict.fromkeys(h.group[: h.n].tolist()):  # by when they were held, not by the rows of groups
         if not tasks_kept[group]:
             continue
@@ -163,10 +147,10 @@ def withdraw_claims(state: State, now: float) -> list[Fact]:
         for n, tasks in where.items():
             fewer[n] = min(tasks, most - sum(fewer.values()))
         fewer = {n: tasks for n, tasks in fewer.items() if tasks}
-        facts += [
-            _claimed(state, group, fewer, WHY[kind], now) if fewer else ReservationDropped(at=now, id=job)
+        found += [
+            _claimed(state, group, fewer, WHY[kind], now) if fewer else facts.ReservationDropped(at=now, id=job)
         ]  # fmt: skip
-    return facts
+    return found
 
 
 def claims_by_leaf(state: State) -> dict[int, list[str]]:
@@ -232,7 +216,7 @@ def is_next(state: State, group: int) -> bool:
 
 def _is_over_limits_for_good(state: State, group: int) -> bool:
     """True if limits or quota that is not lent stop a group, and no task is stopping: the bounds changed."""
-    if over_limits(state.view(), group) == NOT_REACHED:
+    if over_limits(state.view(), group) == constants.NOT_REACHED:
         return False
     return bool((state.tasks.status[state.held_rows()] <= RUNNING).all())
 
@@ -287,7 +271,7 @@ def preemption_plan_of(state: State, now: float, frameworks: bool = False) -> Pr
     depth = np.zeros(queues, np.int64)
     for q in range(1, queues):
         depth[q] = depth[parent[q]] + 1
-    runs, marks = int(state.queues.tasks[0]), 1 + max(1, int(depth.max())) + KEY_COLUMNS_AFTER_QUEUES
+    runs, marks = int(state.queues.tasks[0]), 1 + max(1, int(depth.max())) + constants.KEY_COLUMNS_AFTER_QUEUES
     preemption_plan = PreemptionPlan(
         left=np.zeros((queues, resources), np.int64), bound=np.zeros((queues, resources), np.int64),
         kept=np.zeros((queues, resources), np.int64), room=np.zeros((n, resources), np.int64),
@@ -295,7 +279,7 @@ def preemption_plan_of(state: State, now: float, frameworks: bool = False) -> Pr
         runs=np.zeros(runs, PreemptionPlan.ARRAYS["runs"][0]), at=np.zeros(n + 1, np.int64), by_node=np.zeros(runs, np.int64),
         own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), is_eligible_victim=np.zeros(queues, np.bool_),
         picked=np.zeros(runs + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
-        hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([MAX_SEARCH_STEPS, 0]),
+        hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([constants.MAX_SEARCH_STEPS, 0]),
         rescinded=np.zeros(state.offers.n, np.int64), wider=np.zeros(1, np.bool_),
     )  # fmt: skip
     v = state.view()
@@ -355,7 +339,7 @@ def asking_queues(state: State, preemption_plan: PreemptionPlan, claim: Due, now
         demand = state.shapes.demand[state.groups.shape_row[claim.group]] * max(1, int(state.groups.gang[claim.group]))
         for q in up_to_root(state.queues, leaf)[:-1]:
             share = _share(state, state.queues.used[q] + preemption_plan.kept[q] + demand)
-            if share > preemption_plan.entitled[q] * (1 + ENTITLEMENT_TOLERANCE):
+            if share > preemption_plan.entitled[q] * (1 + constants.ENTITLEMENT_TOLERANCE):
                 break
             last = q
     return (NONE if last == NONE else leaf), last
@@ -368,16 +352,16 @@ def _held(state: State, group: int) -> dict[int, int]:
     return dict(zip(h.node[rows].tolist(), h.tasks[rows].tolist(), strict=True))
 
 
-def _claimed(state: State, group: int, where: dict[int, int], why: str, now: float) -> NodesClaimed:
+def _claimed(state: State, group: int, where: dict[int, int], why: str, now: float) -> facts.NodesClaimed:
     job = int(state.jobs.id[state.groups.head[group]])
     nodes = sorted(where)
-    return NodesClaimed(at=now, id=job, nodes=nodes, tasks=[where[n] for n in nodes], why=why)
+    return facts.NodesClaimed(at=now, id=job, nodes=nodes, tasks=[where[n] for n in nodes], why=why)
 
 
 def _rescinded(state: State, preemption_plan: PreemptionPlan, now: float) -> list[Fact]:
-    rows = np.flatnonzero(preemption_plan.rescinded == NOW_RESCINDED)
-    preemption_plan.rescinded[rows] = RESCINDED
-    return [OffersRescinded(at=now, ids=state.offers.id[rows].tolist(), why="claimed")] if len(rows) else []
+    rows = np.flatnonzero(preemption_plan.rescinded == constants.NOW_RESCINDED)
+    preemption_plan.rescinded[rows] = constants.RESCINDED
+    return [facts.OffersRescinded(at=now, ids=state.offers.id[rows].tolist(), why="claimed")] if len(rows) else []
 
 
 def _revoked(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int, count: int, now: float) -> list[Fact]:
@@ -387,7 +371,7 @@ def _revoked(state: State, preemption_plan: PreemptionPlan, claim: Due, last: in
     rows, leaves = revoked_rows(preemption_plan, count), preemption_plan.runs["leaf"][preemption_plan.picked[:count]]
     if claim.kind == PRIORITY and (leaves != state.groups.leaf[claim.group]).any():  # rule: mixed
         claim = claim._replace(kind=FAIR_SHARE)
-    return [TasksRevoked(at=now, **state.task_columns(rows), claim=claim_details(state, preemption_plan, claim, last))]
+    return [facts.TasksRevoked(at=now, **state.task_columns(rows), claim=claim_details(state, preemption_plan, claim, last))]
 
 
 def revoked_rows(preemption_plan: PreemptionPlan, count: int) -> I64:
@@ -397,7 +381,7 @@ def revoked_rows(preemption_plan: PreemptionPlan, count: int) -> I64:
     return np.sort(np.concatenate(tasks))
 
 
-def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int) -> Claim:
+def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int) -> facts.Claim:
     """Return for whom and why, with the numbers of the resource with the lowest used / guarantee, or used / fair share.
 
     For a guarantee, of the queues up to `last`: those above it also contain the victims.
@@ -405,13 +389,13 @@ def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, las
     job = int(state.jobs.id[state.groups.head[claim.group]])
     leaf = int(state.groups.leaf[claim.group])
     if claim.kind in (PRIORITY, IDLE):
-        return Claim(job=job, why=WHY[claim.kind], queue=state.tree.names[leaf])
+        return facts.Claim(job=job, why=WHY[claim.kind], queue=state.tree.names[leaf])
     if claim.kind == FAIR_SHARE:
         total, used = state.cluster.total, preemption_plan.left[leaf]
         r = int((used / np.where(total > 0, total, 1)).argmax())
         of = int(preemption_plan.entitled[leaf] * int(total[r]))
         name, resource = state.tree.names[leaf], state.resources[r]
-        return Claim(job=job, why=WHY[FAIR_SHARE], queue=name, resource=resource, has=int(used[r]), of=of)
+        return facts.Claim(job=job, why=WHY[FAIR_SHARE], queue=name, resource=resource, has=int(used[r]), of=of)
     demand, found = state.shapes.demand[state.groups.shape_row[claim.group]], []
     for q in up_to_root(state.queues, leaf):
         guarantee, used = state.queues.guarantee[q], state.queues.used[q]
@@ -421,7 +405,7 @@ def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, las
     _, q, r = min(found)
     has, of = int(state.queues.used[q, r]), int(state.queues.guarantee[q, r])
     name, oversized = state.tree.names[q], bool(preemption_plan.wider[0])
-    return Claim(job=job, why="guarantee", queue=name, resource=state.resources[r], has=has, of=of, oversized=oversized)
+    return facts.Claim(job=job, why="guarantee", queue=name, resource=state.resources[r], has=has, of=of, oversized=oversized)
 
 
 def _put_off(state: State, preemption_plan: PreemptionPlan, left: list[Due], now: float) -> list[Fact]:
@@ -438,7 +422,7 @@ def _put_off(state: State, preemption_plan: PreemptionPlan, left: list[Due], now
     by_kind: dict[int, list[int]] = {}
     for claim in left:
         by_kind.setdefault(claim.kind, []).append(int(state.jobs.id[state.groups.head[claim.group]]))
-    return [ClaimsPutOff(at=now, ids=sorted(ids), until=until, why=WHY[kind]) for kind, ids in sorted(by_kind.items())]
+    return [facts.ClaimsPutOff(at=now, ids=sorted(ids), until=until, why=WHY[kind]) for kind, ids in sorted(by_kind.items())]
 
 
 class Measure(NamedTuple):

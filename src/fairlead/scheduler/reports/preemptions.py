@@ -12,15 +12,7 @@ from fairlead.scheduler.facts import Fact, NodesClaimed, TasksPlaced, TasksRevok
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import NOT_REACHED
 from fairlead.scheduler.kernel.scheduling import over_limits
-from fairlead.scheduler.preemption.claims import (
-    Due,
-    Measure,
-    asking_queues,
-    is_next,
-    measure,
-    next_claim_may_start,
-    preemption_plan_of,
-)
+from fairlead.scheduler.preemption import claims
 from fairlead.scheduler.queue_tree import beside, up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
@@ -42,7 +34,7 @@ class RevocationCheck:
 
     def __init__(self) -> None:
         self._revoked: TasksRevoked | None = None
-        self._measure = Measure(0, 0, 0, [], 0)
+        self._measure = claims.Measure(0, 0, 0, [], 0)
         self._waits: dict[int, tuple[float, int]] = {}
         self._waited: list[int] = []
         self._served: set[int] = set()
@@ -67,9 +59,9 @@ class RevocationCheck:
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             _check_guarantees(state, fact)
             if fact.claim.job:  # for a framework, nothing is kept
-                self._revoked, self._measure = fact, measure(state)
+                self._revoked, self._measure = fact, claims.measure(state)
         if isinstance(fact, TasksPlaced):
-            self._waited = [b for b in _waits_guarded(state) if is_next(state, b)]
+            self._waited = [b for b in _waits_guarded(state) if claims.is_next(state, b)]
             self._served = _with_holds_for_claims(state, fact) if self._waited else set()
             self._first = _going_first(state, fact) if self._waited else []
 
@@ -83,7 +75,7 @@ class RevocationCheck:
             _check_no_counter_claim(state, revoked)
             what = f"what was revoked for job {fact.id}"
             # rule: progress
-            _must(measure(state) < self._measure, f"{what} did not reduce the open claims from {self._measure}")
+            _must(claims.measure(state) < self._measure, f"{what} did not reduce the open claims from {self._measure}")
 
     def pass_time(self, state: State, seconds: float) -> list[str]:
         """Note that nothing happens for this long; returns claims that could start but do not, each once."""
@@ -102,7 +94,7 @@ def startable_claims(state: State) -> list[int]:
     """Return the jobs whose claims could start in what is held for them."""
     h, v, found = state.holds, state.order.ready(state, 1), []
     for group in np.unique(h.group[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
-        if over_limits(v, group) != NOT_REACHED or not is_next(state, group):
+        if over_limits(v, group) != NOT_REACHED or not claims.is_next(state, group):
             continue
         gang, demand = state.groups.gang[group], state.shapes.demand[state.groups.shape_row[group]]
         mine, there = np.flatnonzero(h.group[: h.n] == group).tolist(), []
@@ -217,11 +209,11 @@ def _check_stays(state: State, placed: TasksPlaced, waited: list[int], served: s
     rows, first_with = state.job_rows(placed.job)[checked], [goes_first[k] for k in np.flatnonzero(checked)]
     new, v, b = state.jobs.first[rows] + placed.index[checked], state.order.ready(state, 1), state.groups
     for group in groups:
-        claim = Due(GUARANTEE, 0.0, group)
-        if state.order.groups.hopeless[group] or not next_claim_may_start(state, group):
+        claim = claims.Due(GUARANTEE, 0.0, group)
+        if state.order.groups.hopeless[group] or not claims.next_claim_may_start(state, group):
             continue
-        preemption_plan = preemption_plan_of(state, placed.at)
-        first, last = asking_queues(state, preemption_plan, claim)
+        preemption_plan = claims.preemption_plan_of(state, placed.at)
+        first, last = claims.asking_queues(state, preemption_plan, claim)
         if first == NONE:
             continue
         runs, path = preemption_plan.runs, up_to_root(state.queues, int(b.leaf[group]))

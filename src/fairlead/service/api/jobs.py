@@ -26,21 +26,10 @@ from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import JOB_STATUSES
+from fairlead.service.api import requests
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Bytes, Json, by_wall_clock
 from fairlead.service.api.cluster import unheard_of
-from fairlead.service.api.requests import (
-    CancelManyRequest,
-    CancelRequest,
-    EditRequest,
-    JobRequest,
-    JobsRequest,
-    Key,
-    Number,
-    RerunRequest,
-    Selection,
-    Wait,
-)
 from fairlead.service.api.state_client import OnePerPerson, StateClient, spec_of
 from fairlead.service.api.submitting import PIECE, JobSubmission, Submitter
 from fairlead.service.output.archive import OutputArchive, read_output
@@ -69,7 +58,7 @@ def add_jobs(
 
 
 def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, sessions: Sessions) -> None:
-    def commands(request: JobRequest, caller: Known) -> JobSubmission:
+    def commands(request: requests.JobRequest, caller: Known) -> JobSubmission:
         if (
             request.sent is not None
             and not (sessions.touch(request.sent.session, caller.person.uid) / request.sent.payload).exists()
@@ -78,13 +67,13 @@ def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, se
         return _commands(request, engine)
 
     @api.post("/v1/jobs", status_code=201, response_model=api_types.Submitted)
-    async def submit(request: JobRequest, caller: Known, key: Key = "") -> Response:
+    async def submit(request: requests.JobRequest, caller: Known, key: requests.Key = "") -> Response:
         """Submit a job. When this returns, the job is in the journal."""
         (answer,) = await submitter.submit(caller, [commands(request, caller)], key)
         return Json(answer, 201)
 
     @api.post("/v1/bulk", status_code=201, response_model=api_types.SubmittedMany)
-    async def submit_many(request: JobsRequest, caller: Known, key: Key = "") -> Response:
+    async def submit_many(request: requests.JobsRequest, caller: Known, key: requests.Key = "") -> Response:
         """Submit several jobs: all, or none with an error that names the wrong one."""
         asked = await asyncio.to_thread(lambda: [commands(job, caller) for job in request.jobs])
         return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
@@ -96,7 +85,7 @@ def _add_listing(api: APIRouter, client: StateClient) -> None:
     @api.get("/v1/jobs", response_model=api_types.JobList)
     async def jobs(
         caller: Known,
-        selection: Annotated[Selection, Depends(_selection)],
+        selection: Annotated[requests.Selection, Depends(_selection)],
         mine: Annotated[bool, Query(description="Only your own, or those of `queue` or `user` that you may change.")] = False,
         before: Annotated[int | None, Query(ge=0, le=2**53, description="Only jobs with a lower number.")] = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
@@ -126,15 +115,15 @@ def _selection(
         str | None, Query(pattern=f"^({STATUS})(,({STATUS}))*$", description="One status of jobs, or several with commas.")
     ] = None,
     since: Annotated[float | None, Query(description="Submitted since; seconds since the epoch.")] = None,
-) -> Selection:
+) -> requests.Selection:
     asked = {"queue": queue, "user": user, "name": name, "group": group, "since": since}
     try:
-        return Selection.model_validate({**asked, "status": status.split(",") if status else []})
+        return requests.Selection.model_validate({**asked, "status": status.split(",") if status else []})
     except ValidationError as error:
         raise RequestValidationError(error.errors(include_url=False)) from None
 
 
-def _selected(client: StateClient, caller: Caller, asked: Selection, mine: bool) -> report.Selection:
+def _selected(client: StateClient, caller: Caller, asked: requests.Selection, mine: bool) -> report.Selection:
     """Return a selection as the caller may see it; if `mine`, only what they may change, and of others only by queue or user."""
     rules = client.authenticator.rules
     owner = caller.person.name if mine and asked.user is None and asked.queue is None else asked.user
@@ -155,7 +144,7 @@ def _selected(client: StateClient, caller: Caller, asked: Selection, mine: bool)
 
 def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archive: OutputArchive | None) -> None:
     @api.get("/v1/jobs/{job}", response_model=api_types.JobInfo)
-    async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
+    async def job(job: requests.Number, caller: Known, wait: requests.Wait = 0) -> Response:
         """One job. With `wait`, answers when it has ended, or after so long."""
         until = time.monotonic() + wait
         with client.listening(caller, ("job", job)) as heard:
@@ -168,7 +157,7 @@ def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archiv
 
     @api.get("/v1/jobs/{job}/tasks", response_model=api_types.TaskPage)
     async def tasks(
-        job: Number,
+        job: requests.Number,
         first: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
         status: api_types.TaskStatus | None = None,
@@ -179,8 +168,8 @@ def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archiv
 
     @api.get("/v1/jobs/{job}/tasks/{index}/output/{stream}", response_class=Bytes)
     async def output(
-        job: Number,
-        index: Number,
+        job: requests.Number,
+        index: requests.Number,
         stream: Literal["out", "err", "attempts"],
         caller: Known,
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
@@ -213,7 +202,7 @@ def _last(read: Callable[[int, int], bytes], most: int) -> bytes:
 
 def _add_why(api: APIRouter, client: StateClient, engine: LiveEngine, archive: OutputArchive | None, sessions: Sessions) -> None:
     @api.get("/v1/jobs/{job}/why", response_model=api_types.Why)
-    async def why(job: Number, caller: Known) -> Response:
+    async def why(job: requests.Number, caller: Known) -> Response:
         """What a job waits for now."""
         unheard = unheard_of(engine)
         found, calls = await client.ask(lambda s, now: ([], (explain(s, job, now, unheard), sessions.about(s, job))))
@@ -234,14 +223,14 @@ def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> 
         return found and replace(found, by_admin=administers(client.authenticator.rules, caller, spec_of(state, job).queue))
 
     @api.post("/v1/jobs/{job}/cancel", response_model=api_types.Changed)
-    async def cancel(job: Number, request: CancelRequest, caller: Known) -> Response:
+    async def cancel(job: requests.Number, request: requests.CancelRequest, caller: Known) -> Response:
         """Cancel a job, or some of its tasks. Running tasks are stopped; waiting ones never start."""
         chosen, only_waiting = request.indices, request.only_waiting
         changed = await client.change_job(caller, job, lambda s, now: cancelled(caller, s, job, now, chosen, only_waiting))
         return Json({"changed": changed})
 
     @api.post("/v1/cancel", response_model=api_types.Cancelled)
-    async def cancel_many(request: CancelManyRequest, caller: Known) -> Response:
+    async def cancel_many(request: requests.CancelManyRequest, caller: Known) -> Response:
         """Cancel jobs by number, and the unfinished jobs of a selection that the caller may cancel. An unknown or foreign
         number refuses the whole request. Many are cancelled in pieces, the newest first.
         """
@@ -276,29 +265,29 @@ def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> 
         return Json({"cancelled": sorted(found)})
 
     @api.post("/v1/jobs/{job}/hold", response_model=api_types.Changed)
-    async def hold(job: Number, caller: Known) -> Response:
+    async def hold(job: requests.Number, caller: Known) -> Response:
         """Hold a job: its waiting tasks do not start."""
         return Json({"changed": await client.change_job(caller, job, lambda s, now: admission.hold(s, job, now))})
 
     @api.post("/v1/jobs/{job}/release", response_model=api_types.Changed)
-    async def release(job: Number, caller: Known) -> Response:
+    async def release(job: requests.Number, caller: Known) -> Response:
         """Release a held job."""
         return Json({"changed": await client.change_job(caller, job, lambda s, now: admission.release(s, job, now))})
 
     @api.post("/v1/jobs/{job}/edit", response_model=api_types.Edited)
-    async def edit(job: Number, request: EditRequest, caller: Known) -> Response:
+    async def edit(job: requests.Number, request: requests.EditRequest, caller: Known) -> Response:
         """Change what a job asks for: anything while all of it waits; later its priority, retries and `at_most`."""
         changed = await client.change_job(caller, job, lambda s, now: submitter.edit(s, now, caller, job, request))
         warning = await client.read(lambda s: admission.doubt(s, spec_of(s, job))) if changed else None
         return Json({"changed": changed, "warning": warning})
 
     @api.post("/v1/jobs/{job}/rerun", status_code=201, response_model=api_types.Submitted)
-    async def rerun(job: Number, request: RerunRequest, caller: Known, key: Key = "") -> Response:
+    async def rerun(job: requests.Number, request: requests.RerunRequest, caller: Known, key: requests.Key = "") -> Response:
         """Submit a job again as a new one, or only its failed tasks."""
         return Json(await submitter.rerun(caller, job, request.failed, key), 201)
 
 
-def _commands(request: JobRequest, engine: LiveEngine) -> JobSubmission:
+def _commands(request: requests.JobRequest, engine: LiveEngine) -> JobSubmission:
     if request.ray and not engine.ray:
         raise Refused(
             "ray: no Ray cluster is available for programs here: the scheduler would have to run with --engine ray, and "

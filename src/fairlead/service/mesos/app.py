@@ -17,19 +17,9 @@ from fairlead.engines.step import Stalled
 from fairlead.scheduler.admission import Refused
 from fairlead.service.connections import host_names
 from fairlead.service.loop import Busy
+from fairlead.service.mesos import encoding
 from fairlead.service.mesos.authenticator import REALM, FrameworkAuthenticator, FrameworkCaller, NotAuthenticated, RateExceeded
 from fairlead.service.mesos.calls import Calls
-from fairlead.service.mesos.encoding import (
-    JSON,
-    KINDS,
-    PROTOBUF,
-    Malformed,
-    accepted_kind,
-    decode,
-    encode,
-    missing_body,
-    type_is_unknown,
-)
 from fairlead.service.mesos.executor_calls import ExecutorCalls
 from fairlead.service.mesos.executor_tokens import bearer_token, token_of_peer
 from fairlead.service.mesos.executors import HEARTBEAT
@@ -127,13 +117,13 @@ class MesosApp:
             raise Answer(400, "jsonp is not supported, since any web page could read the answer: leave it out and read JSON")
         told = await view(who, query)
         body = b"" if told is None else json.dumps(told, separators=(",", ":")).encode("ascii")
-        await answer(send, 200, body, {"Content-Type": JSON})
+        await answer(send, 200, body, {"Content-Type": encoding.JSON})
 
     async def _operator(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         request = await self._read_of(scope, headers, receive)
         call = await _decoded(request.body, request.kind, master_pb2.Call())
         if not call.HasField("type"):
-            if type_is_unknown(request.kind, request.body, call):
+            if encoding.type_is_unknown(request.kind, request.body, call):
                 raise Answer(501)
             raise Answer(400, "Failed to validate master::Call: Expecting 'type' to be present")
         accepts = _accepted(headers)
@@ -144,12 +134,12 @@ class MesosApp:
         if told is None:
             await answer(send, 202 if master_pb2.Call.Type.Name(call.type) in ON_RESERVATIONS else 200, b"", {})
         else:
-            await answer(send, 200, encode(accepts, told), {"Content-Type": accepts})
+            await answer(send, 200, encoding.encode(accepts, told), {"Content-Type": accepts})
 
     async def _scheduler(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         request = await self._read_of(scope, headers, receive)
         call = await _decoded(request.body, request.kind, scheduler_pb2.Call())
-        unknown = type_is_unknown(request.kind, request.body, call)
+        unknown = encoding.type_is_unknown(request.kind, request.body, call)
         if not call.HasField("type") and not unknown:
             raise Answer(400, "Failed to validate scheduler::Call: Expecting 'type' to be present")
         if call.type == scheduler_pb2.Call.SUBSCRIBE:
@@ -171,7 +161,7 @@ class MesosApp:
 
     async def _subscribe(self, request: Request, call: scheduler_pb2.Call, receive: Receive, send: Send) -> None:
         """Answer with a stream, for as long as the framework reads it."""
-        if missing_body(call):
+        if encoding.missing_body(call):
             raise Answer(400, "Failed to validate scheduler::Call: Expecting 'subscribe' to be present")
         accepts = _accepted(request.headers)
         if "mesos-stream-id" in request.headers:
@@ -194,12 +184,12 @@ class MesosApp:
             token = noted["token"]
         body, kind = await self._read(scope, headers, receive)
         call = await _decoded(body, kind, executor_pb2.Call())
-        unknown = type_is_unknown(kind, body, call) or call.type == executor_pb2.Call.UNKNOWN
+        unknown = encoding.type_is_unknown(kind, body, call) or call.type == executor_pb2.Call.UNKNOWN
         if not call.HasField("type") and not unknown:
             raise Answer(400, "Failed to validate executor::Call: Expecting 'type' to be present")
         if unknown:
             raise Answer(501)
-        if wanted := missing_body(call):
+        if wanted := encoding.missing_body(call):
             raise Answer(400, f"Failed to validate executor::Call: Expecting '{wanted}' to be present")
         stream = Stream(_accepted(headers), ("", 0), HEARTBEAT) if call.type == executor_pb2.Call.SUBSCRIBE else None
         if stream is None:
@@ -232,8 +222,8 @@ class MesosApp:
         if "content-type" not in headers:
             raise Answer(400, "Expecting 'Content-Type' to be present")
         kind = headers["content-type"].partition(";")[0].strip().lower()
-        if kind not in KINDS:
-            raise Answer(415, f"Expecting 'Content-Type' of {JSON} or {PROTOBUF}")
+        if kind not in encoding.KINDS:
+            raise Answer(415, f"Expecting 'Content-Type' of {encoding.JSON} or {encoding.PROTOBUF}")
         return await _body(receive), kind
 
 
@@ -277,16 +267,16 @@ async def _decoded(body: bytes, kind: str, into: Any) -> Any:
     """Decode a body; a large one in a thread, so that others are answered meanwhile."""
     try:
         if len(body) > LARGE:
-            return await asyncio.to_thread(decode, kind, body, into)
-        return decode(kind, body, into)
-    except Malformed as error:
+            return await asyncio.to_thread(encoding.decode, kind, body, into)
+        return encoding.decode(kind, body, into)
+    except encoding.Malformed as error:
         raise Answer(400, str(error)) from None
 
 
 def _accepted(headers: Mapping[str, str]) -> str:
-    kind = accepted_kind(headers.get("accept"))
+    kind = encoding.accepted_kind(headers.get("accept"))
     if kind is None:
-        raise Answer(406, f"Expecting 'Accept' to allow '{PROTOBUF}' or '{JSON}'")
+        raise Answer(406, f"Expecting 'Accept' to allow '{encoding.PROTOBUF}' or '{encoding.JSON}'")
     return kind
 
 

@@ -23,16 +23,7 @@ from fairlead.service.mesos.authenticator import FrameworkCaller
 from fairlead.service.mesos.descriptions import check_id, info_of, roles_of, to_framework
 from fairlead.service.mesos.encoding import missing_body
 from fairlead.service.mesos.executors import Executors
-from fairlead.service.mesos.messages import executor_pb2
-from fairlead.service.mesos.messages.mesos_pb2 import (
-    OPERATION_ERROR,
-    OPERATION_FINISHED,
-    OPERATION_UNKNOWN,
-    FrameworkInfo,
-    MasterInfo,
-    Offer,
-    TaskStatus,
-)
+from fairlead.service.mesos.messages import executor_pb2, mesos_pb2
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 from fairlead.service.mesos.reservations import is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
@@ -84,7 +75,7 @@ class Calls:
         executors: Executors,
         unfinished: UnfinishedJobs,
         sandboxes: Sandboxes,
-        master: MasterInfo,
+        master: mesos_pb2.MasterInfo,
         certificate: str = "",
     ) -> None:
         self._client, self._subscriptions, self._unfinished = client, subscriptions, unfinished
@@ -151,14 +142,21 @@ class Calls:
         return facts, None
 
     def _description(
-        self, state: State, now: float, identity: str, who: FrameworkCaller, info: FrameworkInfo, asked: Any, update: bool = False
+        self,
+        state: State,
+        now: float,
+        identity: str,
+        who: FrameworkCaller,
+        info: mesos_pb2.FrameworkInfo,
+        asked: Any,
+        update: bool = False,
     ) -> list[Fact]:
         """Return the facts of a framework's description. Raises Refused."""
         self._check_roles(who, info)
         framework = to_framework(info, who.caller.person, who.name)
         return frameworks.subscribe(state, framework, identity, list(asked.suppressed_roles), now, update)
 
-    def _check_roles(self, who: FrameworkCaller, info: FrameworkInfo) -> None:
+    def _check_roles(self, who: FrameworkCaller, info: mesos_pb2.FrameworkInfo) -> None:
         """Refuse roles that a framework's account or principal may not use."""
         for role in roles_of(info):
             check_submits(self._client.authenticator.rules, who.caller, queue_of(role), None)
@@ -366,7 +364,7 @@ class Calls:
             self._tell_operations(call, result.operations, node)
         return refusal
 
-    async def set_apart(self, who: FrameworkCaller, node: str, operation: Offer.Operation) -> None:
+    async def set_apart(self, who: FrameworkCaller, node: str, operation: mesos_pb2.Offer.Operation) -> None:
         """Apply an operation on reservations or volumes for an operator. Raises Refused."""
         check_operates(self._client.authenticator.rules, who.caller)
         moves = moves_of(0, operation, None, who.name).moves
@@ -390,7 +388,7 @@ class Calls:
             if wrong is not None:
                 log.info("framework %s: %s: %s", call.framework_id.value, _name_of(operation), wrong)
             if operation.HasField("id"):
-                state = OPERATION_FINISHED if wrong is None else OPERATION_ERROR
+                state = mesos_pb2.OPERATION_FINISHED if wrong is None else mesos_pb2.OPERATION_ERROR
                 told.append(events.operation_status(operation.id.value, state, wrong or "", node))
         self._subscriptions.tell(call.framework_id.value, told)
 
@@ -398,11 +396,14 @@ class Calls:
         """Report operations as unknown: the result of each was sent when it was done, and then forgotten."""
         asked = calling.call.reconcile_operations.operations
         why = "Reconciliation: Operation is unknown"
-        told = [events.operation_status(each.operation_id.value, OPERATION_UNKNOWN, why, each.agent_id.value) for each in asked]
+        told = [
+            events.operation_status(each.operation_id.value, mesos_pb2.OPERATION_UNKNOWN, why, each.agent_id.value)
+            for each in asked
+        ]
         self._subscriptions.tell(calling.who, told)
         return []
 
-    def _tell(self, who: str, told: list[TaskStatus]) -> None:
+    def _tell(self, who: str, told: list[mesos_pb2.TaskStatus]) -> None:
         self._subscriptions.tell(who, [events.update(status) for status in told])
 
     def _handlers(self) -> Mapping[int, Callable[[Calling], list[Fact]]]:
@@ -496,8 +497,8 @@ def _nothing(calling: Calling) -> list[Fact]:
     return []
 
 
-def _name_of(operation: Offer.Operation) -> str:
-    return Offer.Operation.Type.Name(operation.type)
+def _name_of(operation: mesos_pb2.Offer.Operation) -> str:
+    return mesos_pb2.Offer.Operation.Type.Name(operation.type)
 
 
 def _invalid(why: str) -> Refusal:
