@@ -326,11 +326,13 @@ def test_stopping_ends_the_whole_group_gently_and_then_not(which, request):
 def test_what_ended_before_it_was_told_to_stop_was_not_stopped(which, request):
     """The supervisor is held while the task ends, so that the end and the stop reach it together."""
     bench = request.getfixturevalue(which)
-    a = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
-    bench.until(lambda: a in bench.started)
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", "echo $$; until test -e go; do sleep 0.02; done; exit 5")
+    bench.until(lambda: a in bench.started and bench.wrote(a))
+    task = psutil.Process(int(bench.wrote(a)))
     supervisor = supervisor_of(bench.folder)[0].pid
     os.kill(supervisor, signal.SIGSTOP)
-    time.sleep(0.6)
+    (bench.folder / "go").touch()
+    bench.until(lambda: task.status() == psutil.STATUS_ZOMBIE)
     bench.stop(a)
     os.kill(supervisor, signal.SIGCONT)
     assert bench.end_of(a) == (Outcome.EXITED, 5)
@@ -641,13 +643,14 @@ def test_a_process_is_never_taken_for_one_without_an_environment():
     """It has none to read in the middle of exec and while it ends: the end of a task would be reported while one of it runs."""
     asked = {**os.environ, "MARKED": "1"}
     with subprocess.Popen(["sh", "-c", "while :; do env true; done"], env=asked) as shell:
-        found, until = set(), time.monotonic() + 30
+        found, until = set(), time.monotonic() + 60
         while len(found) < 2 and time.monotonic() < until:
             for pid in proc.descendants(shell.pid):
                 environment = proc.environment(pid)
                 found.add(environment is None)
                 if environment is not None and b"MARKED=1" not in environment:
-                    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
         shell.kill()
     assert found == {True, False}
     with subprocess.Popen(["sleep", "60"], env={}) as bare:
@@ -732,16 +735,19 @@ def test_a_task_sees_its_own_cards_and_one_without_sees_none(bench):
 def test_tasks_outlive_the_scheduler_and_are_adopted(which, request):
     """The engine's side goes away without a word; statuses that came meanwhile are found."""
     bench = request.getfixturevalue(which)
-    quick = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
-    slow = bench.start(Attempt(2, 0, 1), "sh", "-c", "sleep 1.2; exit 6")
-    bench.until(lambda: slow in bench.started)
+    quick = bench.start(Attempt(1, 0, 1), "sh", "-c", "echo $$; until test -e go; do sleep 0.02; done; exit 5")
+    slow = bench.start(Attempt(2, 0, 1), "sh", "-c", "until test -e end; do sleep 0.02; done; exit 6")
+    bench.until(lambda: slow in bench.started and bench.wrote(quick))
+    task = psutil.Process(int(bench.wrote(quick)))
     bench.engine.close()
-    time.sleep(0.6)
+    (bench.folder / "go").touch()
+    task.wait(60)
     bench.known = None
     bench.unsee()
     bench.serve()
     bench.until(lambda: bench.known is not None)
     assert bench.known == {quick, slow}
+    (bench.folder / "end").touch()
     assert bench.end_of(quick) == (Outcome.EXITED, 5)
     assert bench.end_of(slow) == (Outcome.EXITED, 6)
     bench.acknowledge(quick, slow)

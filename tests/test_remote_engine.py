@@ -388,7 +388,7 @@ def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_hav
         lost = seen.nodes
         assert seen.of is None or not seen.of
         time.sleep(0.02)
-    assert 0.9 * SHORT_LEASE.over_within() < time.monotonic() - since < 10
+    assert time.monotonic() - since > 0.9 * SHORT_LEASE.over_within()
     engine.close()
     engine.join(10)
 
