@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import psutil
 
 import fairlead
 from bench.calls import measure, square
-from bench.end_to_end import FAIRLEAD
+from bench.end_to_end import FAIRLEAD, through_xargs
 from bench.ray_trial import Trial
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
@@ -247,6 +248,29 @@ def joining(world: World, tasks: int, one_by_one: int, turns: int = 5) -> None:
     )
 
 
+def beside_xargs(tasks: int = 5000, turns: int = 3) -> None:
+    """Print commands over nodes that joined beside `xargs -P` on this machine, in turns: the medians of clock and CPU time."""
+    with joined() as home:
+        _through_fairlead(home, NODES * EACH)
+        ours, theirs = list[tuple[float, float, dict[str, float]]](), list[tuple[float, float]]()
+        for _ in range(turns):
+            before, took, now = _cpu(home), _through_fairlead(home, tasks), _cpu(home)
+            used = {name: 1e6 * (now[name] - before[name]) / tasks for name in now}
+            ours.append((took, sum(used.values()), used))
+            spent = os.times()
+            took, after = through_xargs(tasks, NODES * EACH), os.times()
+            cpu = after.children_user + after.children_system - spent.children_user - spent.children_system
+            theirs.append((took, 1e6 * cpu / tasks))
+    (took, cpu), (their_took, their_cpu) = (np.median([each[:2] for each in both], axis=0) for both in (ours, theirs))
+    used = sorted(ours, key=lambda each: each[1])[turns // 2][2]
+    print(
+        f"{tasks:,} x `true` over {NODES} nodes that joined, {NODES * EACH} at a time: {tasks / took:,.0f} tasks/s, "
+        f"{tasks / their_took:,.0f} through xargs -P {NODES * EACH} ({their_took / took:.0%}); "
+        f"CPU of each {cpu:,.0f} µs and {their_cpu:,.0f} ({their_cpu / cpu:.0%})"
+    )
+    print("    CPU of each: " + ", ".join(f"{used[name]:,.0f} µs of {name}" for name in used))
+
+
 def calls(world: World, count: int, plain: dict[str, float]) -> None:
     """Print throughput and latency of Python calls, through fairlead and as Ray tasks."""
     with fairlead.Client(world.home, memory=0) as client:
@@ -283,6 +307,7 @@ def _start_sleeping(home: Path, tasks: int) -> None:
 
 def run(tasks: int = 2000, one_by_one: int = 20, count: int = 2000, adopted: int = 1000) -> None:
     """Print all results."""
+    beside_xargs()
     with cluster() as world:
         plain = by_ray(world.address, tasks, count)
         commands(world, tasks, one_by_one, plain)

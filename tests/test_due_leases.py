@@ -1,6 +1,7 @@
 """Leases that are due to others, over virtual time: sessions that always have calls, beside a stream of jobs."""
 
 from collections import Counter
+from random import Random
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,7 @@ from fairlead.scheduler.reports import leases as reports
 from fairlead.scheduler.reports.leases import due_leases
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from test_scheduling import World
+from whole_tasks import attainable, divided
 
 TICK = 0.0625
 CHECK, SHORTEST = 4, 8
@@ -76,6 +78,22 @@ def test_sessions_take_turns_as_jobs_do_where_demands_differ(cpus, each):
     sharing = Sharing({"cpu": 1000 * cpus}, [Queue(name) for name in demands], {"one": "A", "two": "B"}, demands)
     sharing.run(480, warm=80)
     assert all(abs(3 * use - 1) < 0.09 for use in sharing.use.values()), sharing.use
+
+
+def test_sessions_and_jobs_of_any_demands_have_what_drf_gives_whole_tasks():
+    random, machine = Random(7), (16, 32)
+    cases = [[(1, 1), (1, 4), (2, 1)], *([(random.randint(1, 3), random.randint(1, 6)) for _ in range(3)] for _ in range(3))]
+    found = []
+    for case in cases:
+        demands = {
+            key: {"cpu": 1000 * cpu, "memory": memory * 2**30}
+            for key, (cpu, memory) in zip(("A", "B", "jobs"), case, strict=True)
+        }
+        sharing = Sharing({"cpu": 16_000, "memory": 2**35}, [Queue(name) for name in demands], {"one": "A", "two": "B"}, demands)
+        sharing.run(200, warm=40)
+        parts = zip(sharing.use.values(), divided(machine, case), strict=True)
+        found.append(min(use / part for use, part in parts) / attainable(machine, case))
+    assert min(found) > 0.97, found
 
 
 def test_leases_stay_while_everybody_has_their_part():

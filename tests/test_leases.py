@@ -463,6 +463,31 @@ def test_a_call_that_waits_at_a_worker_is_stopped_and_the_one_that_runs_goes_on(
     assert last.result(timeout=60) == 25
 
 
+def test_over_a_relay_a_call_whose_answer_is_on_its_way_is_not_stopped_and_its_worker_is_kept(relayed, monkeypatch):
+    executor, leases, held, take = relayed.executor(cpu=4), relayed._caller.leases, [], []
+    pid, receive = executor.submit(os.getpid).result(timeout=60), leases.relayed
+
+    def late(*what):
+        with leases.lock:
+            (take[0] if take else held.append)(what)
+
+    monkeypatch.setattr(leases, "relayed", late)
+    future = executor.submit(bytes, 20_000)
+    until(lambda: sum(len(data) for _, data in held) > 20_000)
+    assert future.stop()
+    with leases.lock:
+        take.append(lambda what: receive(*what))
+        for what in held:
+            take[0](what)
+    assert future.result(timeout=60) == bytes(20_000)
+    assert executor.submit(os.getpid).result(timeout=60) == pid
+    runs = executor.submit(nap, 100)
+    until(runs.running)
+    assert runs.stop()
+    with pytest.raises(CancelledError):
+        runs.result(timeout=60)
+
+
 def held():
     """Return how many values a worker has, and descriptors of memory."""
     files = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import select
 import selectors
 import signal
 import socket
@@ -137,13 +138,17 @@ class Relay:
                 break
             self._waiting.popleft()
 
-    def _withdraw(self) -> None:
-        """Give back the calls that the worker has not read."""
+    def _withdraw(self, stopped: int = 0) -> None:
+        """Give back the calls that the worker has not read; answer if the worker still makes the call that is to be stopped."""
         unread = [*(self._worker.withdraw() if self._worker is not None else ()), *self._waiting]
         for message in reversed(unread):  # each goes before the others there
             if message.kind == wire.CALL:
                 self._stream.send(message.number, wire.UNREAD)
         self._waiting = deque(message for message in unread if message.kind != wire.CALL)
+        while stopped and self._line is not None and select.select([self._line], [], [], 0)[0]:
+            self._hear_worker()
+        if stopped:  # behind the answers
+            self._stream.send(stopped, wire.WITHDRAW)
         self._push()
 
     # -- the program ------------------------------------------------------------------------------------------------
@@ -161,7 +166,7 @@ class Relay:
                 if self._line is None:
                     self._withdraw()
             case wire.WITHDRAW:
-                self._withdraw()
+                self._withdraw(message.number)
             case wire.HURRY if self._worker is not None:
                 self._worker.hurry()
             case wire.FINISH if self._worker is not None:

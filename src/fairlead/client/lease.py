@@ -46,7 +46,7 @@ class Leased:
         self.kind, self.future, self.packed, self.retries = kind, future, packed, retries
         self.began = self.hurried = False  # its future is running; its worker was asked for what it has
         self.seconds = 0.0  # estimated when it was sent
-        self.is_stopped = False  # it is to be taken back from a relay, or stopped once it runs
+        self.is_stopped = False  # it is to be taken back from a relay, or stopped if it still runs
 
     def count(self) -> int:
         """Return how many calls it has."""
@@ -66,6 +66,7 @@ class RelayedWorker:
         self.id, self._changed = relay, changed
         self.stream, self.heard_at = Stream(), time.monotonic()
         self._is_asked = False
+        self._stopped = 0
 
     def ask_for_life(self) -> None:
         """Send a relay that is silent what it has to answer: the number of a message."""
@@ -89,6 +90,12 @@ class RelayedWorker:
             self._is_asked = True
             self._say(0, wire.WITHDRAW)
         return []
+
+    def stop(self, number: int) -> None:
+        """Ask, once, whether its worker still makes a call: WITHDRAW with its number comes after an answer that is on its way."""
+        if self._stopped != number:
+            self._stopped = number
+            self._say(number, wire.WITHDRAW)
 
     def hurry(self) -> None:
         self._say(0, wire.HURRY)

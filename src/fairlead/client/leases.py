@@ -110,7 +110,7 @@ class Leases:
 
     def stop(self, future: CallFuture[Any]) -> bool | None:
         """Stop a call that was sent: take it back, or end the lease whose worker runs it. None for an unknown one."""
-        found, is_behind = None, False
+        found, is_marked = None, False
         with self._changing():
             for shape in self._shapes.values():
                 for lease in shape.leases:
@@ -118,16 +118,18 @@ class Leases:
                         continue
                     shape.requeue(lease.withdraw())
                     running = lease.running()
-                    if running is None or running.future is future:
+                    if running is None or (running.future is future and lease.relayed is None):
                         found = lease
                         continue
-                    for leased in lease.sent.values():  # behind another call
+                    for leased in lease.sent.values():  # behind another call, or its answer may be on its way
                         if leased.future is future:
-                            leased.is_stopped, leased.retries, is_behind = True, 0, True
+                            leased.is_stopped, leased.retries, is_marked = True, 0, True
+                    if running.is_stopped:
+                        self._stop_call(lease, running)
             if self._remove(future, began=True):
                 self._then.append(lambda: fail(future, CancelledError("the call was cancelled while it ran")))
                 return True
-        return self._cancel([found], False) if found is not None else is_behind or None
+        return self._cancel([found], False) if found is not None else is_marked or None
 
     def pending(self) -> set[CallFuture[Any]]:
         """Return the futures of all unfinished calls."""
@@ -270,8 +272,7 @@ class Leases:
                 lease.hurry()
             running = lease.running()
             if running is not None and running.is_stopped:
-                running.is_stopped = False
-                self._cancel_soon([lease], only_waiting=False)
+                self._stop_call(lease, running)
             if lease.sent and ran > (shape.options.time_limit or math.inf):
                 self._stop(lease, "was stopped at its time limit")
         shape.maps = [each for each in shape.maps if not each.whole.done()]
@@ -284,6 +285,14 @@ class Leases:
             for lease in asked:
                 lease.given_up = True
             self._cancel_soon(asked, only_waiting=True)
+
+    def _stop_call(self, lease: Lease, running: Leased) -> None:
+        """End a lease for a call that is stopped; over a relay, once that has answered that its worker still makes it."""
+        if lease.relayed is not None:
+            lease.relayed.stop(next(number for number, leased in lease.sent.items() if leased is running))
+        else:
+            running.is_stopped = False
+            self._cancel_soon([lease], only_waiting=False)
 
     def _stop(self, lease: Lease, how: str) -> None:
         """End a lease and what it runs, once; `how` its process ended."""
@@ -444,6 +453,9 @@ class Leases:
         elif message.kind == wire.PARTLY:
             if message.number in lease.sent:
                 self._then.append(partial(lease.sent[message.number].partly, message))
+        elif message.kind == wire.WITHDRAW:
+            if message.number in lease.sent:
+                self._cancel_soon([lease], only_waiting=False)
         elif message.kind == wire.UNREAD:
             leased = lease.unread(message.number)
             if leased is not None and leased.is_stopped:
