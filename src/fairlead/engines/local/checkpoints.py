@@ -2,13 +2,11 @@
 
 They are in the supervisor's folder `checkpoints`. Where tasks run as people, that is a link to a folder that people may enter.
 A task owns its pipe. A pipe stores nothing on that disk, cannot be executed, leased or enlarged, and our end never blocks. What
-is written to it is discarded. The pipe of an ended task is renamed for the next of the same person: ext4 searches each new file's
-place behind all that were deleted in the last minute.
+is written to it is discarded.
 """
 
 import contextlib
 import hashlib
-import itertools
 import os
 import time
 from collections.abc import Iterable
@@ -21,8 +19,6 @@ VARIABLE = "FAIRLEAD_CHECKPOINT"
 """Environment variable of a task: the path of its pipe."""
 MOST_READ = 2**16
 """Bytes discarded per check, so that a task that writes forever does not block us."""
-MOST_SPARE = 64
-"""Pipes kept for tasks to come."""
 _OUR_END = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -32,28 +28,20 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = os.path.realpath(folder / "checkpoints")
         self._open: dict[Task, int] = {}
-        self._spare: list[tuple[str, int]] = []  # path and owner
-        self._numbers = itertools.count()
 
     def make(self, task: Task, person: Person | None) -> str:
         """Make a pipe that only this task may touch. Return its path."""
         self.remove([task])
-        path, uid = self._path(task), person.uid if person is not None else os.geteuid()
-        spare = next((each for each in self._spare if each[1] == uid), None)
+        path = self._path(task)
         try:
-            if spare is not None:
-                self._spare.remove(spare)
-                os.rename(spare[0], path)
-                os.chmod(path, 0o600)
-            else:
-                os.mkfifo(path, 0o600)
+            os.mkfifo(path, 0o600)
         except FileNotFoundError:  # somebody removed the folder
             os.makedirs(self._folder, 0o711, exist_ok=True)
             os.mkfifo(path, 0o600)
         fd = self._open[task] = os.open(path, _OUR_END)
         os.utime(fd, (0, 0))
-        if spare is None and person is not None:
-            os.fchown(fd, uid, -1)
+        if person is not None:
+            os.fchown(fd, person.uid, -1)
         return path
 
     def age(self, task: Task) -> int | None:
@@ -70,38 +58,15 @@ class Checkpoints:
         return max(0, (time.time_ns() - changed) // 10**6)
 
     def remove(self, tasks: Iterable[Task]) -> None:
-        """Remove the pipes of ended tasks, or keep them for others."""
+        """Remove the pipes of ended tasks."""
         for task in tasks:
-            path = self._path(task)
+            if (fd := self._open.pop(task, None)) is not None:
+                os.close(fd)
             with contextlib.suppress(OSError):  # somebody removed it, or put a folder there
-                if (fd := self._open.pop(task, None)) is not None:
-                    uid, is_unused = os.fstat(fd).st_uid, _is_unused(fd, path)
-                    os.close(fd)
-                    if is_unused and len(self._spare) < MOST_SPARE:
-                        spare = os.path.join(self._folder, f"spare-{next(self._numbers)}")
-                        os.rename(path, spare)
-                        self._spare.append((spare, uid))
-                        continue
-                os.unlink(path)
-
-    def clear(self) -> None:
-        """Remove all pipes that an earlier supervisor left."""
-        with contextlib.suppress(OSError):  # somebody removed the folder
-            for name in os.listdir(self._folder):
-                with contextlib.suppress(OSError):  # somebody put a folder there
-                    os.unlink(os.path.join(self._folder, name))
+                os.unlink(self._path(task))
 
     def _path(self, task: Task) -> str:
         return os.path.join(self._folder, ".".join(map(str, task)))
-
-
-def _is_unused(fd: int, path: str) -> bool:
-    """Return whether the pipe is still at its path, and no process has it open for writing."""
-    try:
-        os.read(fd, MOST_READ)
-        return not os.read(fd, 1) and os.path.samestat(os.fstat(fd), os.lstat(path))
-    except OSError:  # somebody has it open, or removed it
-        return False
 
 
 def shared_checkpoints(folder: Path) -> Path:
