@@ -271,11 +271,11 @@ def _withheld(state: State, row: int) -> dict[str, Any]:
             text = (
                 f"of {round_quantity(resource, free)} free {resource}, {round_quantity(resource, kept)} is quota that other "
                 f"queues do not lend{_held_text(resource, others)}"
-                f"{f', and {round_quantity(resource, reserved)} is reserved for others' if reserved else ''}; the job needs "
+                f"{f', and {round_quantity(resource, reserved)} is kept for reservations' if reserved else ''}; the job needs "
                 f"{round_quantity(resource, int(demand[r]))}"
             )
             more = {"resource": resource, "withheld": kept, "free": free, "kept_for_others": others}
-            more["reserved_for_others"] = reserved
+            more["kept_for_reservations"] = reserved
             return _answer(int(jobs.id[row]), "withheld", text, **more)
     raise AssertionError("the kernel reports non-lendable quota, and there is none")
 
