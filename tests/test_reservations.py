@@ -25,6 +25,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.reports.audits import audit_history, audit_state
+from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.reservations import describe_holds, idled_queues
 from fairlead.service.metrics import exposition
 from fairlead.simulate.measure import summary
@@ -583,3 +584,20 @@ def test_a_newcomer_with_larger_and_shorter_tasks_comes_to_its_share(nodes, newc
     share = sum(node["cpu"] for node in nodes) / 1000 / (1 + newcomers)
     for means in _mean_use(nodes, newcomers, gang):
         assert means == pytest.approx(dict.fromkeys(means, share), rel=0.1)
+
+
+def test_who_waits_beside_quota_that_is_not_lent_hears_what_is_kept_for_reservations():
+    jobs, texts = Jobs(), {}
+    for queue, at, cpu in [("a", 0.0, 1), ("new", 400.0, 8)]:
+        jobs.add(at, queue, {"cpu": 1000 * cpu}, [50.0 + 13 * k % 50 for k in range(100)], tasks=100)
+    quota = Queue("z", guarantee={"cpu": 1000}, lend={"cpu": 0})
+    case = jobs.workload("w", [Node("n0", {"cpu": 16_000})], [Queue("a"), Queue("new"), quota])
+
+    def watch(state, facts):
+        if state.holds.n:
+            texts.update({job: why["text"] for job in (1, 2) if "kept_for_reservations" in (why := explain(state, job))})
+
+    simulate(case, settings=Settings(revoke=False), samples=20, watch=watch)
+    assert "1 is quota that other queues do not lend, and " in texts[1]
+    assert "is kept for reservations; the job needs 1" in texts[1]
+    assert texts[2].endswith("the job needs 8; room on n0 is reserved for it")

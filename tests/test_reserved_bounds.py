@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from fairlead.model.specs import Node, Queue, Settings
-from fairlead.scheduler.facts import JobSubmitted, TasksFinished, TasksPlaced
+from fairlead.scheduler.facts import JobSubmitted, NodesReserved, TasksFinished, TasksPlaced
 from fairlead.scheduler.tables import RESERVATION
 from fairlead.simulate.measure import idle_for_promises
 from fairlead.simulate.run import simulate
@@ -29,30 +29,36 @@ def packings(room, sizes):
             yield (k, *rest)
 
 
-def possible(nodes, queues):
+def possible(nodes, queues, lent=None):
     """The largest t, 1 at most, for which each queue (weight, CPUs of a task) can have t of its part as a mean.
 
-    A linear program over how long each node is filled in which way.
+    A linear program over how long each node is filled in which way. All use what is `lent` at most, by default all there is.
     """
-    sizes, weights, total = sorted({cpu for _, cpu in queues}, reverse=True), sum(w for w, _ in queues), sum(nodes)
+    sizes, weights, total = sorted({cpu for _, cpu in queues}, reverse=True), sum(w for w, _ in queues), lent or sum(nodes)
     ways = [(kind, way) for kind in sorted(set(nodes)) for way in packings(kind, sizes)]
     most = [[float(kind == of) for of, _ in ways] + [0.0] for kind in sorted(set(nodes))]
     enough = [
         [-way[k] * size for _, way in ways] + [sum(w for w, cpu in queues if cpu == size) * total / weights]
         for k, size in enumerate(sizes)
     ]
-    limits = [float(nodes.count(kind)) for kind in sorted(set(nodes))] + [0.0] * len(sizes)
-    found = linprog([0.0] * len(ways) + [-1.0], most + enough, limits, bounds=[(0, None)] * len(ways) + [(0, 1)])
+    whole = [float(sum(k * size for k, size in zip(way, sizes, strict=True))) for _, way in ways] + [0.0]
+    limits = [float(nodes.count(kind)) for kind in sorted(set(nodes))] + [0.0] * len(sizes) + [float(total)]
+    found = linprog([0.0] * len(ways) + [-1.0], [*most, *enough, whole], limits, bounds=[(0, None)] * len(ways) + [(0, 1)])
     return found.x[-1]
+
+
+def size_of(cpu):
+    return {"cpu": 1000 * cpu, "memory": cpu << 30}
 
 
 class World:
     """Somebody has all nodes with small tasks, and others come; what each uses, and when each begins, in CPUs and seconds."""
 
-    def __init__(self, nodes, first, others, begins, lasts, seed, beside=(), come=None):
+    def __init__(self, nodes, first, others, begins, lasts, seed, beside=(), come=None, quotas=(), policy="", keeper=()):
         """`first` is (CPUs, seconds) of a task, `others` are (weight, CPUs, seconds), `beside` too, who are there from the start.
 
-        Tasks last 50 to 150% of that. `come` is when the others come, by default after three of the longest tasks.
+        Tasks last 50 to 150% of that. `come` is when the others come, by default after three of the longest tasks. `quotas` are
+        queues with nothing to run, but for what `keeper` says by (time, queue, CPUs, seconds). All need as much memory as CPUs.
         """
         rng, jobs, self.total = random.Random(seed), Jobs(), sum(nodes)
         self.longest = 1.5 * max(first[1], *(seconds for *_, seconds in (*others, *beside)))
@@ -65,17 +71,20 @@ class World:
         self.span = come + begins * self.longest, come + begins * self.longest + lasts
         asked = [("first", 0.0, *first)]
         asked += [(name, come if name in list(named)[len(beside) :] else 0.0, *rest) for name, (_, *rest) in named.items()]
+        for at, queue, cpu, seconds in keeper:
+            jobs.add(at, queue, size_of(cpu), seconds)
         for queue, at, cpu, seconds in asked:
             count = int(2 * (self.span[1] - at) / seconds * self.total / cpu) + self.total
-            jobs.add(at, queue, {"cpu": 1000 * cpu}, [rng.uniform(0.5, 1.5) * seconds for _ in range(count)], tasks=count)
-        queues = [Queue(name, weight=weight) for name, weight in self.weights.items()]
-        self.case = jobs.workload("bounds", [Node(f"n{k}", {"cpu": 1000 * cpu}) for k, cpu in enumerate(nodes)], queues)
-        self.come, self.jobs = come, {}
+            jobs.add(at, queue, size_of(cpu), [rng.uniform(0.5, 1.5) * seconds for _ in range(count)], tasks=count)
+        queues = [Queue(name, weight=weight) for name, weight in self.weights.items()] + [*quotas]
+        self.case = jobs.workload("bounds", [Node(f"n{k}", size_of(cpu)) for k, cpu in enumerate(nodes)], queues)
+        self.come, self.jobs, self.facts = come, {}, []
         with contextlib.suppress(StopIteration):
-            simulate(self.case, record=self._note, settings=Settings(revoke=False), samples=20)
+            simulate(self.case, policy, record=self._note, settings=Settings(revoke=False), samples=20)
 
     def _note(self, facts):
         begin, end = self.span
+        self.facts += facts
         for fact in facts:
             if isinstance(fact, JobSubmitted):
                 self.jobs[fact.id] = fact.job.queue, fact.job.demand["cpu"] // 1000
@@ -84,11 +93,11 @@ class World:
                 if self.at >= self.come:
                     self._note_half(fact.at - self.at)
                 for queue, cpu in self.use.items() if passed > 0 else ():
-                    self.mean[queue] += cpu * passed / (end - begin)
+                    self.mean[queue] = self.mean.get(queue, 0.0) + cpu * passed / (end - begin)
                 self.at = fact.at
                 for job in fact.job.tolist():
                     queue, cpu = self.jobs[job]
-                    self.use[queue] += cpu if isinstance(fact, TasksPlaced) else -cpu
+                    self.use[queue] = self.use.get(queue, 0) + (cpu if isinstance(fact, TasksPlaced) else -cpu)
                     self.begun.setdefault(queue, fact.at - self.come)
         if self.at > end:
             raise StopIteration
@@ -211,3 +220,87 @@ def test_no_more_idles_than_the_budget_and_that_of_overdrafts(data):
     run = simulate(case, settings=Settings(revoke=False, idle_budget=budget), samples=20)
     lasted = float(run.ended.max())
     assert idle_for_promises(run)["cpu"] * lasted <= budget * (2 * lasted + DAY) + 2 * longest
+
+
+@st.composite
+def quotas_of(draw, most):
+    """Queues whose guarantee of CPUs, memory or both is not lent, said or as Mesos has it, at one level or two.
+
+    Also how much that is, at most `most` CPUs; how much of it is of others than the last queue, and of that one; and the policy.
+    """
+    unlent, mesos, deep = draw(st.integers(1, most)), draw(st.booleans()), draw(st.booleans())
+    kinds = draw(st.sampled_from([["cpu"], ["memory"], ["cpu", "memory"]]))
+    parts = {"o": unlent} if deep else {"z": unlent}
+    for name in ["o/y", "o/z"] if deep else []:
+        parts[name] = draw(st.integers(0, unlent // 2))
+    guarantees = {name: {r: n for r, n in size_of(cpu).items() if r in kinds and n} for name, cpu in parts.items()}
+    queues = [
+        Queue(name, guarantee=all_of, lend={} if mesos else dict.fromkeys(all_of, 0)) for name, all_of in guarantees.items()
+    ]
+    return queues, unlent, parts.get("o/y", 0), parts[queues[-1].name], "mesos" if mesos else ""
+
+
+@few
+@given(st.data())
+def test_who_has_nothing_starts_as_soon_beside_quota_that_is_not_lent(data):
+    """Whoever can start in what is lent to them starts within the bound that holds without such quota."""
+    nodes = data.draw(nodes_of())
+    cpu = data.draw(st.integers(1, min(nodes[0], sum(nodes) - 1)))
+    quotas, *_, policy = data.draw(quotas_of(sum(nodes) - cpu))
+    first = 1, data.draw(st.floats(10.0, 400.0))
+    world = World(nodes, first, [(1.0, cpu, 10.0)], 3, 1.0, data.draw(st.integers(0, 9)), quotas=quotas, policy=policy)
+    assert world.begun["new0"] <= 1.5 * world.longest
+
+
+@few
+@given(st.data())
+def test_a_newcomer_has_its_part_of_what_is_lent(data):
+    """From three of the longest tasks on: 70% of what packing lets it have of half of that. Who had all keeps half of theirs."""
+    nodes = data.draw(nodes_of())
+    cpu, long = data.draw(st.integers(1, max(1, nodes[0] // 2))), data.draw(st.sampled_from([30.0, 100.0, 1000.0]))
+    quotas, unlent, *_, policy = data.draw(quotas_of(max(1, sum(nodes) - max(2 * cpu, sum(nodes) // 2))))
+    part = (sum(nodes) - unlent) / 2
+    most = possible(nodes, [(1.0, cpu), (1.0, 1)], 2 * part)
+    others, seed = [(1.0, cpu, 0.5 * long)], data.draw(st.integers(0, 9))
+    world = World(nodes, (1, long), others, 3, 30 * long, seed, quotas=quotas, policy=policy)
+    assert world.mean["new0"] >= 0.7 * most * part
+    assert world.mean["first"] + 1 >= 0.5 * most * part
+
+
+@few
+@given(st.data())
+def test_quota_that_is_not_lent_stays_free_beside_reserved_room_and_is_there_at_once(data):
+    """Nobody else ever uses it. Where a node has room, its owner's next task within it starts in the moment in which it comes."""
+    nodes = data.draw(nodes_of())
+    cpu, long, seed = data.draw(st.integers(1, min(nodes[0], sum(nodes) - 1))), 100.0, data.draw(st.integers(0, 99))
+    quotas, unlent, of_others, own, policy = data.draw(quotas_of(sum(nodes) - cpu))
+    owner, rng = quotas[-1].name, random.Random(seed)
+    comes = [(rng.uniform(0.0, 15 * long), owner, 1, rng.uniform(0.1, 2.0) * long) for _ in range(8 * unlent)]
+    others = [(1.0, cpu, 0.3 * long)] * data.draw(st.integers(1, 3))
+    world = World(nodes, (1, long), others, 3, 10 * long, seed, quotas=quotas, policy=policy, keeper=sorted(comes))
+    free, used, waits, at, where = list(nodes), 0, 0, 0.0, {}
+    for fact in world.facts:
+        if fact.at > at:
+            assert sum(free) >= max(unlent - used, of_others), "others use what is not lent"
+            assert not waits or used >= min(own, unlent - of_others) or max(free) < 1, "its owner waits for it"
+            at = fact.at
+        if isinstance(fact, JobSubmitted):
+            waits += fact.job.queue == owner
+        elif isinstance(fact, TasksPlaced):
+            where |= zip(zip(fact.job.tolist(), fact.index.tolist(), strict=True), fact.node.tolist(), strict=True)
+        if isinstance(fact, TasksPlaced | TasksFinished):
+            for key in zip(fact.job.tolist(), fact.index.tolist(), strict=True):
+                queue, size = world.jobs[key[0]]
+                more = size if isinstance(fact, TasksPlaced) else -size
+                free[where[key]] -= more
+                used += more if queue == owner else 0
+                waits -= queue == owner and more > 0
+
+
+def test_room_is_reserved_beside_quota_that_is_not_lent():
+    """One CPU of 16 is not lent: tasks of 8 start as soon as if it were, and have half."""
+    quota = Queue("z", guarantee={"cpu": 1000}, lend={"cpu": 0})
+    world = World([16], (1, 60.0), [(1.0, 8, 30.0)], 3, 5000.0, 0, quotas=[quota])
+    assert any(isinstance(fact, NodesReserved) for fact in world.facts)
+    assert world.begun["new0"] <= 1.5 * world.longest
+    assert world.mean["new0"] >= 0.9 * 15 / 2

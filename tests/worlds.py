@@ -177,6 +177,21 @@ def latest_end(state: State, t: int, job: int, now: float) -> float:
     return now + max(1.0, longest - age if age < longest else age)
 
 
+def not_lent(state: State, leaf: int, has: np.ndarray) -> np.ndarray:
+    """What other queues do not lend to a leaf while each queue has this much."""
+    queues, found = state.queues, np.zeros_like(has[0])
+
+    def idle(q: int) -> np.ndarray:
+        below = sum((idle(c) for c in range(1, queues.n) if queues.parent[c] == q), np.zeros_like(has[q]))
+        return np.maximum(below, np.maximum(0, queues.nonlendable[q] - has[q]))
+
+    while leaf:
+        up = int(queues.parent[leaf])
+        found += sum((idle(c) for c in range(1, queues.n) if queues.parent[c] == up and c != leaf), np.zeros_like(found))
+        leaf = up
+    return found
+
+
 def planned_as_naively(state: State, now: float, fact: NodesReserved) -> None:
     """Check a new plan: its tasks fit at its start, by the ends that it counts on, and not before then on these nodes."""
     bucket = int(state.jobs.group[state.job_row(fact.id)])
@@ -197,10 +212,21 @@ def planned_as_naively(state: State, now: float, fact: NodesReserved) -> None:
         room = room - h.amount[: h.n][others & (h.node[: h.n] == n)].sum(axis=0)
         return int((room[demand > 0] // demand[demand > 0]).min())
 
+    def is_lent(then: float) -> bool:
+        need, leaf, total = sum(fact.tasks) * demand, int(state.groups.leaf[bucket]), state.cluster.total
+        mine = (h.group[: h.n] == bucket) & ((h.number[: h.n] == fact.number) | (h.kind[: h.n] != RESERVATION))
+        ended = state.shapes.demand[state.jobs.shape_row[jobs[ends <= then]]].sum(axis=0)
+        lent = total - state.queues.used[0] + ended - h.amount[: h.n][~mine].sum(axis=0)
+        lent = lent - not_lent(state, leaf, state.queues.used[: state.queues.n] + state.queues.claimed[: state.queues.n])
+        ever = need <= total - not_lent(state, leaf, 0 * state.queues.used[: state.queues.n])
+        return not state.queues.nonlendable.any() or bool((need <= lent)[(need > 0) & ever].all())
+
     wanted = dict(zip(fact.nodes, fact.tasks, strict=True))
     assert all(fits(n, fact.start) >= count for n, count in wanted.items()), f"{fact} does not fit then"
+    assert is_lent(fact.start), f"{fact} needs what others do not lend"
     before = np.nextafter(fact.start, -np.inf)
-    assert fact.start <= now or any(fits(n, before) < count for n, count in wanted.items()), f"{fact} fits before then"
+    too_early = not is_lent(before) or any(fits(n, before) < count for n, count in wanted.items())
+    assert fact.start <= now or too_early, f"{fact} fits before then"
 
 
 def kept_promises(state: State) -> set[int]:
@@ -458,17 +484,30 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         taken = max((int(demand[r]) / about[r] for r in range(R) if demand[r]), default=0.0)
         return sum(max(0.0, taken * about[r] - int(demand[r])) / total[r] for r in scarce)
 
+    def accepts(job: int, n: int, room: np.ndarray) -> bool:
+        demand, mask = state.shapes.demand[jobs.shape_row[job]], state.cluster.masks[state.shapes.mask[jobs.shape_row[job]]]
+        return bool(nodes.up[n] and not nodes.draining[n] and mask[n] and (room >= demand)[demand > 0].all())
+
+    def with_room(job: int, free: np.ndarray, kept: list[Kept]) -> list[Kept]:
+        """What is kept for a job's bucket and there."""
+        own = [k for k in kept if k.group == buckets[job] and k.tasks]
+        return [k for k in own if accepts(job, k.node, room_beside(kept, free, k.node, np.inf, k))]
+
+    def binds(k: Kept, job: int) -> bool:
+        """Whether a job that has no room of its own must leave what is kept: unless it would be preempted for the job's claim."""
+        if k.claim or k.group == buckets[job] or jobs.safe_for[next_of(k.group)] or not claims_from(job, k.group):
+            return True
+        return claims_from(next_of(k.group), buckets[job])
+
     def find(job: int, free: np.ndarray, kept: list[Kept], taken: list[int]) -> tuple[int, Kept | None] | None:
         demand = state.shapes.demand[jobs.shape_row[job]]
-        mask = state.cluster.masks[state.shapes.mask[jobs.shape_row[job]]]
         fit = state.index.specs[int(jobs.id[job])].fit
         taken = taken if fit == "apart" else []
 
         def ok(n: int, room: np.ndarray) -> bool:
-            fits = all(room[r] >= demand[r] for r in range(R) if demand[r] > 0)
-            return bool(nodes.up[n] and not nodes.draining[n] and mask[n] and fits and n not in taken)
+            return accepts(job, n, room) and n not in taken
 
-        own = [k for k in kept if k.group == buckets[job] and k.tasks and ok(k.node, room_beside(kept, free, k.node, np.inf, k))]
+        own = [k for k in with_room(job, free, kept) if k.node not in taken]
         for k in own:
             if state.groups.gang[buckets[job]] or not k.back.any():
                 return k.node, k
@@ -487,9 +526,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         for n in dict.fromkeys(k.node for k in kept):
             if until(job, n) < np.inf and ok(n, room_beside(kept, free, n, until(job, n))):
                 return n, None
-            here = [k for k in kept if k.node == n and not k.claim and k.group != buckets[job]]
-            here = [k for k in here if claims_from(job, k.group) and not claims_from(next_of(k.group), buckets[job])]
-            here = [k for k in here if not jobs.safe_for[next_of(k.group)]]
+            here = [k for k in kept if k.node == n and not binds(k, job)]
             if here and ok(n, room_beside(kept, free, n, np.inf, None, here)):
                 return n, None
         return None
@@ -520,25 +557,27 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
     write_entitled(state)
     parts = state.order.queues.entitled
 
-    def withheld(q: int) -> np.ndarray:
-        """What a queue, with those below it, does not lend to others just now."""
-        children = [c for c in range(1, queues.n) if queues.parent[c] == q]
-        below = sum((withheld(c) for c in children), np.zeros_like(used[q]))
-        return np.maximum(below, np.maximum(0, queues.nonlendable[q] - used[q] - claimed(q, NONE)))
+    def exceeds_lent(job: int, need: np.ndarray) -> bool:
+        """Whether a task, or gang, needs what others do not lend or have reserved, and may not.
 
-    def exceeds_lent(line: list[int], r: int, need: int, bucket: int) -> bool:
-        """Whether a task on this path needs what others do not lend, and is not the only one that never fits beside that."""
-        lent = most = int(state.cluster.total[r])
-        lent -= int(used[0, r] + claimed(0, bucket)[r])
-        for q in line:
-            for c in [c for c in range(1, queues.n) if queues.parent[c] == queues.parent[q] and c not in line and q]:
-                lent -= int(withheld(c)[r])
-                most -= never_lends(c, r)
-        return need > lent and (lent < 0 or claimed(0, bucket)[r] > 0 or need <= most)
+        Only what is never lent, alone and beside no claim, may use what is not lent.
+        """
+        leaf, others, held = int(jobs.queue[job]), claimed(0, buckets[job]), reserved_from(job)
+        lent = state.cluster.total - used[0] - others
+        lent = lent - not_lent(state, leaf, used + np.array([claimed(q, NONE) for q in range(queues.n)]))
+        fits_once = need <= state.cluster.total - not_lent(state, leaf, 0 * used)
+        return bool(((need > 0) & (need > lent - held) & (fits_once | (lent < 0) | (others > 0) | (held > 0))).any())
 
-    def never_lends(q: int, r: int) -> int:
-        children = [c for c in range(1, queues.n) if queues.parent[c] == q]
-        return max(int(queues.nonlendable[q, r]), sum(never_lends(c, r) for c in children))
+    def reserved_from(job: int) -> np.ndarray:
+        """What is kept from a job's next task for reservations, of all that is free: on each node by the rule there."""
+        own = with_room(job, free, kept)[:1]
+        before = [k for k in kept if not own and not binds(k, job)]
+        found = np.zeros_like(used[0])
+        for n in {k.node for k in kept} if not own or not own[0].claim else ():
+            room = room_beside(kept, free, n, np.inf if own else until(job, n), own[0] if own else None, before)
+            claims = sum(k.amount for k in kept if k.claim and k.node == n)
+            found += np.maximum(0, np.minimum(free[n], free[n] - room) - claims)
+        return found
 
     def claimed(q: int, but: int) -> np.ndarray:
         """What is kept for claims below a queue, but for those of a bucket."""
@@ -579,10 +618,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
                 for q in (line if not beyond else [])
                 for r in range(R)
             )
-            or any(
-                demand[r] and exceeds_lent(line, r, int(count * demand[r]), buckets[job])
-                for r in range(R if queues.nonlendable.any() else 0)
-            )
+            or (queues.nonlendable.any() and exceeds_lent(job, count * demand))
             or any(count_tasks[q] + counted_beside(q, buckets[job])[0] + count > queues.max_tasks[q] for q in line)
         )
         if over:

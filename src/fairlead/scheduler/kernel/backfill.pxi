@@ -74,7 +74,10 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
     owed = _is_owed(v, b, x)
     if not owed and (v.queues[x].reserved > 0 or v.times[NOW] - v.jobs[job].submitted_at < lasts(v, b, job)):
         return False
-    if over_limits(v, b) != NOT_REACHED or how_many(v) >= MAX_RESERVATIONS or (v.group_cache[b].keeping and _are_all_reserved(v, b, NONE)):
+    why = what_stops(v, b)
+    if why != NOT_REACHED and why != NO_NODE:
+        return False
+    if how_many(v) >= MAX_RESERVATIONS or (v.group_cache[b].keeping and _are_all_reserved(v, b, NONE)):
         return False
     if not owed and (not has_half(v, v.times[NOW]) or due_in_order(v, x, b) <= LEAST_SHARE):
         return False
@@ -101,7 +104,7 @@ cdef bint _one_end_helps(View v, i64 b, i64 x, bint own, double lack) noexcept n
         t, free = v.nodes[n].task if capacity_for(v, n, shape) > 0 else NONE, True
         while t != NONE:
             given = v.jobs[v.tasks[t].job].shape_row
-            if _fits_with(v, n, shape, given, free) and _leaves_room(v, t, x, own, lack):
+            if _fits_with(v, n, shape, given, free) and _leaves_room(v, t, x, own, lack) and _lends(v, b, given):
                 if _fits_with(v, n, shape, given, False):
                     v.group_cache[b].helped_by = t
                     return True
@@ -117,8 +120,20 @@ cdef bint _still_helps(View v, i64 b, i64 x, bint own, double lack) noexcept nog
     t, shape = v.group_cache[b].helped_by, v.groups[b].shape_row
     if v.groups[b].gang > 0 or t >= v.len_tasks or not PLACED <= v.tasks[t].status <= REVOKING:
         return False
-    n = v.tasks[t].node
-    return _fits_with(v, n, shape, v.jobs[v.tasks[t].job].shape_row, False) and capacity_for(v, n, shape) > 0 and _leaves_room(v, t, x, own, lack)
+    n, given = v.tasks[t].node, v.jobs[v.tasks[t].job].shape_row
+    return _fits_with(v, n, shape, given, False) and capacity_for(v, n, shape) > 0 and _leaves_room(v, t, x, own, lack) and _lends(v, b, given)
+
+
+cdef bint _lends(View v, i64 b, i64 given) noexcept nogil:
+    """Return True if as much is lent to a group as its next task needs, or is once a task of shape `given` has ended, without what is now."""
+    cdef i64 m = v.len_total
+    needs, gives = &v.demand[v.groups[b].shape_row * m], &v.demand[given * m]
+    for r in range(m if v.queues[0].has_nonlendable else 0):
+        if needs[r] > 0 and is_ever_lent(v, b, r, 1):
+            lent = lent_to(v, b, r)
+            if needs[r] > max(lent, gives[r] + min(0, lent)):
+                return False
+    return True
 
 
 cdef bint _leaves_room(View v, i64 t, i64 x, bint own, double lack) noexcept nogil:
@@ -257,10 +272,10 @@ cdef Plan review(View v, double now) noexcept nogil:
     while h < v.counts[HOLDS]:
         if v.holds[h].kind == RESERVATION:
             b = v.holds[h].group
-            why = over_limits(v, b)
-            if (why != NOT_REACHED and (why != MAX_JOBS or v.groups[b].started == 0)) or _is_over(v, h, now):
+            why = what_stops(v, b)
+            if (why != NOT_REACHED and why != NO_NODE and (why != MAX_JOBS or v.groups[b].started == 0)) or _is_over(v, h, now):
                 return Plan(DROP, 0, h, True, now, 0, NONE, NONE)
-            if now > v.holds[h].start and now >= v.holds[h].planned + MIN_FORECAST_SECONDS and not is_there(v, h):
+            if now > v.holds[h].start and now >= v.holds[h].planned + MIN_FORECAST_SECONDS and (why == NO_NODE or not is_there(v, h)):
                 if late == NONE or _owes_more(v, h, late):
                     late = h
             if v.holds[h].allowance == 0.0 and (least == NONE or not _owes_more(v, h, least)):
@@ -387,7 +402,7 @@ cdef (i64, double) _plan_task(View v, i64 b, double now, double *cost, Ranked *e
     """Find the node and start with the least loss for a task; see `_plan_with`."""
     cdef i64 m = v.len_total
     shape, size, best, start = v.groups[b].shape_row, size_of(v, b), INFINITY, INFINITY
-    room, here = integers(v, m), floats(v, m)
+    room, here, lent = integers(v, m), floats(v, m), _lent_at(v, b, now, ends)
     for n in range(v.counts[NODES]):
         if capacity_for(v, n, shape) == 0:
             continue
@@ -399,9 +414,12 @@ cdef (i64, double) _plan_task(View v, i64 b, double now, double *cost, Ranked *e
                 at, t = ends[k].key, ends[k].row
                 _give_back_task(v, t, room)
                 k += 1
-            if size * (at - now) >= best or _fits(v, room, shape) == 0:
+            if _fits(v, room, shape) == 0:
                 continue
             _open_to(v, n, NONE, room)
+        at = max(at, lent)
+        if size * (at - now) >= best:
+            continue
         for r in range(m):
             here[r] = 0.0
         _expect_idle(v, 1, shape, room, ends, left, now, at, here)
@@ -417,6 +435,7 @@ cdef (i64, double) _plan_gang(View v, i64 b, double now, double *cost, Ranked *e
     cdef i64 m = v.len_total
     shape, wanted, room = v.groups[b].shape_row, tasks_next(v, b), integers(v, m)
     count, start, chosen, mark = 0, now, integers(v, v.counts[NODES]), v.scratches
+    lent = _lent_at(v, b, now, ends)
     steps = <Ranked *>scratch(v, (v.queues[0].tasks + v.counts[NODES]) * sizeof(Ranked))
     for n in range(v.counts[NODES]):
         most = min(wanted, capacity_for(v, n, shape))
@@ -441,7 +460,8 @@ cdef (i64, double) _plan_gang(View v, i64 b, double now, double *cost, Ranked *e
             chosen[steps[k].place] += more
             wanted -= more
     release(v, mark)
-    if wanted > 0:
+    start = max(start, lent)
+    if wanted > 0 or start == INFINITY:
         return 0, INFINITY
     count = 0
     for r in range(m):
@@ -453,6 +473,32 @@ cdef (i64, double) _plan_gang(View v, i64 b, double now, double *cost, Ranked *e
             left = _ends_on(v, b, n, NONE, now, ends)
             _expect_idle(v, chosen[n], shape, room, ends, left, now, start, cost)
     return count, start
+
+
+cdef double _lent_at(View v, i64 b, double now, Ranked *ends) noexcept nogil:
+    """Return when, by the ends that count, as much is lent to a group as its next task, or whole gang, needs beside all holds; inf if never."""
+    cdef i64 m = v.len_total
+    if not v.queues[0].has_nonlendable:
+        return now
+    mark, shape, count, room = v.scratches, v.groups[b].shape_row, tasks_next(v, b), integers(v, m)
+    for r in range(m):
+        room[r] = lent_to(v, b, r)
+        for h in range(v.counts[HOLDS]):
+            room[r] -= v.amount[h * m + r] if v.holds[h].kind == RESERVATION else 0
+        if not is_ever_lent(v, b, r, count):  # then it may use what others do not lend
+            room[r] = count * v.demand[shape * m + r]
+    at, k, left = now, 0, 0
+    for n in range(v.counts[NODES]):
+        left += _ends_on(v, b, n, NONE, now, ends + left)
+    qsort(ends, left, sizeof(Ranked), compare_ranked)
+    while k < left and _fits(v, room, shape) < count:
+        at = ends[k].key
+        _give_back_task(v, ends[k].row, room)
+        k += 1
+    if _fits(v, room, shape) < count:
+        at = INFINITY
+    release(v, mark)
+    return at
 
 
 cdef i64 _ends_on(View v, i64 b, i64 n, i64 own, double now, Ranked *ends) noexcept nogil:

@@ -126,7 +126,7 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most) noexcept nogil:
     placed = 0
     b = find_next(v, scope)
     while b != NONE and placed < most and (not v.groups[b].is_framework or v.counts[OFFERED] < v.len_offered_rest):
-        why = over_limits(v, b) if scope == ANY_PENDING else NOT_REACHED
+        why = over_limits(v, b) if scope == ANY_PENDING or v.queues[0].has_nonlendable else NOT_REACHED
         if why == MAX_JOBS and v.groups[b].started > 0 and skip_to_started(v, b):
             b = find_next(v, scope)
             continue
@@ -147,7 +147,7 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most) noexcept nogil:
                     return placed, True
             else:
                 why = NO_NODE
-        if why == NO_NODE and owes(v, b):
+        if (why == NO_NODE or why == NONLENDABLE) and owes(v, b):
             v.counts[OWED] = b
             return placed, True
         if why != NOT_REACHED:

@@ -92,6 +92,16 @@ cpdef i64 kept(View v, i64 n, i64 r, double until, i64 own, i64 b) noexcept nogi
     return most
 
 
+cdef i64 reserved_on(View v, i64 n, i64 r, double until, i64 own, i64 b) noexcept nogil:
+    """Return what :func:`kept` keeps free on a node for reservations, of what is free there."""
+    cdef i64 m = v.len_total
+    amount, h = min(v.free[n * m + r], kept(v, n, r, until, own, b)), v.nodes[n].hold
+    while h != NONE and v.holds[h].kind != RESERVATION:
+        amount -= v.amount[h * m + r]
+        h = v.holds[h].after
+    return max(0, amount)
+
+
 cdef void set_held(View v, i64 n) noexcept nogil:
     """Compute what all holds keep of a node."""
     cdef i64 m = v.len_total

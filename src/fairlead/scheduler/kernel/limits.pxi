@@ -8,7 +8,8 @@ Three kinds of bounds stop a group, in this order:
 3. **non-lendable quota** of other queues: NONLENDABLE. It is guaranteed to them, idle, and not lent. A task that is
    larger than all that is ever lent to its queue may use it, one such at a time.
 
-What is kept for claims of other groups counts as used in all three.
+What is kept for claims of other groups counts as used in all three. In the third, so does what is kept for reservations that go before
+a group: idle quota that is not lent always fits beside all reserved room, so that neither waits for the other.
 
 The file ends with :func:`below_guarantee`, a measure that reports use: queues with an open claim for their guarantee.
 """
@@ -16,6 +17,12 @@ The file ends with :func:`below_guarantee`, a measure that reports use: queues w
 
 cpdef i64 over_limits(View v, i64 b) noexcept nogil:
     """Return which bound on the path to the root a group's next task, or whole gang, would exceed; NOT_REACHED if none."""
+    why = what_stops(v, b)
+    return NONLENDABLE if why == NO_NODE else why
+
+
+cdef i64 what_stops(View v, i64 b) noexcept nogil:
+    """Return :func:`over_limits`, but NO_NODE for lack of what is lent to the group and in use now: it waits for that as for room on a node."""
     cdef i64 m = v.len_total
     cdef bint beyond
     demand, beyond = &v.demand[v.groups[b].shape_row * m], v.counts[LAST_PASS] == 1 and v.groups[b].revocable
@@ -29,9 +36,7 @@ cpdef i64 over_limits(View v, i64 b) noexcept nogil:
                     return LIMIT
         q = v.queues[q].parent
     why = over_counts(v, b)
-    if why == NOT_REACHED and v.queues[0].has_nonlendable and _needs_nonlendable(v, b, count):
-        why = NONLENDABLE
-    return why
+    return _exceeds_lent_now(v, b, count) if why == NOT_REACHED and v.queues[0].has_nonlendable else why
 
 
 cdef i64 _kept_for_others(View v, i64 b, i64 q, i64 r) noexcept nogil:
@@ -125,29 +130,66 @@ cdef i64 startable_of(View v, i64 b, i64 most, i64 *kept) noexcept nogil:
     return max(0, min(found, tasks))
 
 
-cdef bint _needs_nonlendable(View v, i64 b, i64 count) noexcept nogil:
-    """Return True if `count` tasks of a group would use non-lendable quota of other queues, and may not."""
+cdef i64 _exceeds_lent_now(View v, i64 b, i64 count) noexcept nogil:
+    """Return what stops `count` tasks of a group for what is not lent: NO_NODE, or NONLENDABLE if they need more than is ever lent."""
     cdef i64 m = v.len_total
-    demand = &v.demand[v.groups[b].shape_row * m]
+    demand, why = &v.demand[v.groups[b].shape_row * m], NOT_REACHED
     for r in range(m):
         if demand[r] > 0:
-            free, kept = v.total[r] - v.used[0 * m + r], _kept_for_others(v, b, 0, r)
-            if exceeds_lent(v, b, r, count, free - kept - nonlendable_for(v, v.groups[b].leaf, r), kept):
-                return True
-    return False
+            lent, kept = lent_to(v, b, r), _kept_for_others(v, b, 0, r)
+            reserved = reserved_from(v, b, r) if v.counts[HOLDS] > 0 else 0
+            if demand[r] <= floor_div(lent - reserved, count):  # avoids overflow
+                continue
+            if not is_ever_lent(v, b, r, count) and (lent < 0 or kept > 0):
+                return NONLENDABLE
+            if is_ever_lent(v, b, r, count) or reserved > 0:
+                why = NO_NODE
+    return why
+
+
+cdef bint lacks_lent(View v, i64 b) noexcept nogil:
+    """Return True if nothing but what others do not lend, or what is reserved beside it, stops a group."""
+    return v.queues[0].has_nonlendable and what_stops(v, b) == NO_NODE
+
+
+cdef i64 lent_to(View v, i64 b, i64 r) noexcept nogil:
+    """Return how much of a resource is lent to a group now: free, and neither kept for claims of others nor their quota."""
+    return v.total[r] - v.used[0 * v.len_total + r] - _kept_for_others(v, b, 0, r) - nonlendable_for(v, v.groups[b].leaf, r)
+
+
+cdef bint is_ever_lent(View v, i64 b, i64 r, i64 count) noexcept nogil:
+    """Return True if a group is lent as much of a resource as `count` of its tasks need when nobody uses anything."""
+    cdef i64 m = v.len_total
+    return v.demand[v.groups[b].shape_row * m + r] <= floor_div(v.total[r] - v.never_lent[v.groups[b].leaf * m + r], count)
+
+
+cpdef i64 reserved_from(View v, i64 b, i64 r) noexcept nogil:
+    """Return how much of a resource reservations keep from a group on all nodes together; what binds it is as on one node.
+
+    If its own reserved room is there, those that go before it; else all others that start before its task has ended.
+    """
+    own = own_hold(v, b, NONE, False) if v.group_cache[b].keeping else NONE
+    if own != NONE and v.holds[own].kind != RESERVATION:
+        return 0
+    until, asks = INFINITY, NONE
+    if own == NONE and not v.groups[b].is_framework:
+        until, asks = ended_by(v, b), b if v.queues[v.groups[b].leaf].guarded else NONE
+    amount = 0
+    for h in range(v.counts[HOLDS]):
+        if v.nodes[v.holds[h].node].hold == h:
+            amount += reserved_on(v, v.holds[h].node, r, until, own, asks)
+    return amount
 
 
 cdef bint exceeds_lent(View v, i64 b, i64 r, i64 count, i64 lent, i64 kept) noexcept nogil:
-    """Return True if `count` tasks of a group may not run in what is `lent` of a resource now.
+    """Return True if `count` tasks of a group may not run in what is `lent` of a resource now, whatever is reserved.
 
     If they are larger than what is ever lent, they may, unless others like that run (then it is negative), or room is
     `kept` for claims.
     """
-    cdef i64 m = v.len_total
-    need = v.demand[v.groups[b].shape_row * m + r]
-    if need <= floor_div(lent, count):  # avoids overflow
+    if v.demand[v.groups[b].shape_row * v.len_total + r] <= floor_div(lent, count):  # avoids overflow
         return False
-    return lent < 0 or kept > 0 or need <= floor_div(v.total[r] - v.never_lent[v.groups[b].leaf * m + r], count)
+    return lent < 0 or kept > 0 or is_ever_lent(v, b, r, count)
 
 
 def may_start(View v, i64 b, i64 most, const i64[::1] kept):

@@ -121,7 +121,7 @@ cdef bint set_bounded_room(View v, i64 b, bint beyond, i64 *amount) noexcept nog
         if v.queues[leaf].offer_most > 0.0:
             room = <i64>(v.total[r] * v.queues[leaf].offer_most) - v.offered[leaf * m + r]
         if v.queues[0].has_nonlendable:
-            room = min(room, v.total[r] - v.used[0 * m + r] - v.claimed[0 * m + r] - nonlendable_for(v, leaf, r))
+            room = min(room, lent_to(v, b, r) - reserved_from(v, b, r))
         q = NONE if beyond else leaf
         while q != NONE:
             room = min(room, left_under(v, b, q, r))

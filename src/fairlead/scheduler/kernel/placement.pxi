@@ -78,7 +78,7 @@ cpdef bint may_enter(View v, i64 b, i64 n) noexcept nogil:
     shape = v.groups[b].shape_row
     if v.nodes[n].hold == NONE or not is_free(v, n, shape):
         return False
-    until = _ended_by(v, b, n)
+    until = ended_by(v, b)
     if until < INFINITY and fits_beside(v, n, shape, until, NONE, NONE):
         return True
     # rule: stays
@@ -99,8 +99,8 @@ cdef bint is_free(View v, i64 n, i64 shape) noexcept nogil:
     return True
 
 
-cdef double _ended_by(View v, i64 b, i64 n) noexcept nogil:
-    """Return when a group's task is expected to have ended if placed on a node with holds now; inf if unknown."""
+cdef double ended_by(View v, i64 b) noexcept nogil:
+    """Return when a group's task is expected to have ended if placed beside holds now; inf if unknown."""
     job = current_job(v, b)
     return v.times[NOW] + lasts_at_most(v, job, lasts(v, b, job))
 
@@ -109,7 +109,7 @@ cdef void _take(View v, i64 b, i64 n, i64 h, i64 at) noexcept nogil:
     """Take room on a node for a group's task, by hold h or NONE, and record it."""
     v.planned_node[at], v.planned_hold[at], v.planned_until[at] = n, h, INFINITY
     if v.nodes[n].hold != NONE:
-        v.planned_until[at] = _ended_by(v, b, n)
+        v.planned_until[at] = ended_by(v, b)
     take_room(v, n, v.groups[b].leaf, v.groups[b].shape_row, v.planned_until[at], 1)
 
 

@@ -88,7 +88,8 @@ cdef i64 find_next(View v, i64 scope) noexcept nogil:
                     stop(v, child, MAX_JOBS)
                 depth, top = 0, _enter(v, 0, 0, 0)
             elif not _may_be_served(v, depth, child, scope):
-                continue
+                if scope == SERVABLE and lacks_lent(v, child) and owes(v, child):  # as below
+                    v.frames[depth].group = v.frames[depth].child = child
             elif scope == SERVABLE and not has_room(v, child):
                 if owes(v, child):  # in its turn, which is no earlier than if it had room
                     v.frames[depth].group = v.frames[depth].child = child

@@ -24,7 +24,7 @@ from fairlead.scheduler.history import goes_by_history, share_over_time
 from fairlead.scheduler.job_caps import cap_of, waits_for_cap
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NONLENDABLE, NOT_REACHED
-from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for
+from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for, reserved_from
 from fairlead.scheduler.reports.claims import claim, safety
 from fairlead.scheduler.reports.reservations import RESERVED, holds_by_job
 from fairlead.scheduler.state import State
@@ -143,7 +143,7 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
     if stop == LIMIT:
         return _over_a_limit(state, row)
     if stop == NONLENDABLE:
-        return _withheld(state, row)
+        return _naming_reserved(state, row, _withheld(state, row))
     if stop in (MAX_TASKS, MAX_JOBS):
         return _over_a_count(state, row, stop == MAX_TASKS)
     if stop == NOT_REACHED and state.queues.strict[jobs.queue[row]]:
@@ -157,12 +157,9 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
         found = _no_node(state, tried, result)
         text = f"job {first} of the same shape was submitted earlier and goes first: {found['text']}"
         return _answer(job, "behind", text, first=first, ahead=ahead, ahead_in_queue=before, kept=found.get("kept", []))
-    found = _no_node(state, row, result)
-    reserved = _reserved(state, row)
-    if reserved is not None:
-        where = listed(reserved["nodes"])
-        found["text"] += f"; room on {where} is reserved for it"
-        return {**found, "ahead": ahead, "ahead_in_queue": before, "reserved": reserved}
+    found = _naming_reserved(state, row, _no_node(state, row, result))
+    if "reserved" in found:
+        return {**found, "ahead": ahead, "ahead_in_queue": before}
     if found["reason"] == "no room" and before:
         other = job_row(state, before[0])
         higher = f", of priority {jobs.priority[other]}," if jobs.priority[other] != jobs.priority[row] else ""
@@ -177,6 +174,14 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
         found["text"] += f"; served first when there is room: {', '.join(names[:3])}"
         found["text"] += f"; its own queue had {format_share(mine)} of past use" if shown else ""
     return {**found, "ahead": ahead, "ahead_in_queue": before}
+
+
+def _naming_reserved(state: State, row: int, found: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with what is reserved for the job, if anything."""
+    reserved = _reserved(state, row)
+    if reserved is None:
+        return found
+    return {**found, "text": f"{found['text']}; room on {listed(reserved['nodes'])} is reserved for it", "reserved": reserved}
 
 
 def _ended(state: State, job: int, row: int) -> dict[str, Any]:
@@ -273,20 +278,22 @@ def _held_text(resource: str, amount: int) -> str:
 
 
 def _withheld(state: State, row: int) -> dict[str, Any]:
-    """Explain which resource is part of a guarantee that others do not lend."""
+    """Explain of which resource too little is left beside guarantees that others do not lend."""
     jobs, queues = state.jobs, state.queues
     demand = state.shapes.demand[jobs.shape_row[row]] * (int(jobs.waiting[row]) if jobs.gang[row] else 1)
     for r, resource in enumerate(state.resources):
         kept = int(nonlendable_for(state.view(), jobs.queue[row], r))
         free = int(state.cluster.total[r]) - int(queues.used[0, r])
-        others = _kept_for_others(state, row, 0, r)
-        if demand[r] and free - kept - others < demand[r]:
+        others, reserved = _kept_for_others(state, row, 0, r), int(reserved_from(state.view(), jobs.group[row], r))
+        if demand[r] and free - kept - others - reserved < demand[r]:
             text = (
                 f"of {round_quantity(resource, free)} free {resource}, {round_quantity(resource, kept)} is quota that other "
-                f"queues do not lend{_held_text(resource, others)}; the job needs "
+                f"queues do not lend{_held_text(resource, others)}"
+                f"{f', and {round_quantity(resource, reserved)} is kept for reservations' if reserved else ''}; the job needs "
                 f"{round_quantity(resource, int(demand[r]))}"
             )
             more = {"resource": resource, "withheld": kept, "free": free, "kept_for_others": others}
+            more["kept_for_reservations"] = reserved
             return _answer(int(jobs.id[row]), "withheld", text, **more)
     raise AssertionError("the kernel reports non-lendable quota, and there is none")
 
