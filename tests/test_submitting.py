@@ -31,7 +31,7 @@ from fairlead.scheduler.facts import Configured, JobCancelled, JobsForgotten, Jo
 from fairlead.scheduler.growth import rows_of_kinds
 from fairlead.scheduler.snapshot import dump
 from fairlead.service.api.requests import JobRequest
-from fairlead.service.api.submitting import JobSubmission, Submitter
+from fairlead.service.api.submitting import JobSubmission, Submitter, _Submission
 from random_cases import cases
 from test_notebooks import begun
 from test_scheduling import World
@@ -110,7 +110,9 @@ def test_a_remembered_check_is_what_another_check_would_find(events):
     def checked(submitter, request):
         try:
             tasks, work = request.work()
-            return submitter._checked(state, caller, [JobSubmission(request, tasks, request.gang, work, {})], 0, 1, "")
+            one = _Submission(caller, [JobSubmission(request, tasks, request.gang, work, {})], "", "")
+            submitter._check_some(state, one, 1)
+            return one.checked
         except (admission.Refused, Forbidden) as refused:
             return type(refused), str(refused)
 
@@ -143,10 +145,13 @@ def test_remembered_rows_of_jobs_are_what_they_would_be_anew(monkeypatch):
     ]  # fmt: skip
     labels = [{}, {"zone": "a"}, {f"{ACCOUNT}v": "no account"}, {ONLY_ACCOUNT: "u"}, {OLDER: "fairlead 0.1"}]
 
+    def anew(state, columns):
+        return *rows_of_kinds(state, columns.jobs), np.arange(len(columns.jobs))
+
     def happen(fact):
         apply(known, fact)
         with monkeypatch.context() as patch:
-            patch.setattr(effects, "rows_of_jobs", rows_of_kinds)
+            patch.setattr(effects, "rows_of_jobs", anew)
             apply(fresh, fact)
         assert known.jobs.rows[: known.jobs.n].tobytes() == fresh.jobs.rows[: fresh.jobs.n].tobytes()
 

@@ -11,11 +11,11 @@ from fairlead.failure import Failure
 from fairlead.model import specs
 from fairlead.model.cards import named
 from fairlead.model.quantity import LARGEST, LEAST_MEMORY, format_quantities, format_quantity
-from fairlead.model.specs import ROOT, USERS, Job, Node, Queue, Settings, ancestors, inner_names, path_to_root, settings_for
+from fairlead.model.specs import JOBS, ROOT, USERS, Job, Node, Queue, Settings, ancestors, inner_names, path_to_root, settings_for
 from fairlead.scheduler import facts
 from fairlead.scheduler.cluster import meets, needs_newest, tasks_that_fit, why_closed
 from fairlead.scheduler.feasibility import blocked_forever_by, bound_over, over_bound
-from fairlead.scheduler.framework_index import JOBS, own_queue
+from fairlead.scheduler.framework_index import own_queue
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, JOB, RUNNING, WAITING
 from fairlead.scheduler.tables import NONE
@@ -117,7 +117,20 @@ def accept(state: State, job: Job) -> Job:
 
 
 def take(state: State, jobs: Sequence[Job], now: float, after: Sequence[Dependency] = ()) -> facts.JobSubmitted:
-    """Return the fact of jobs that were accepted since the last configuration; what they come after may be gone since.
+    """Return the fact of jobs that were accepted since the last configuration; see :func:`with_dependencies`."""
+    first, *rest = with_dependencies(state, jobs, after)
+    check_room(state, sum(job.tasks for job in jobs))
+    return facts.JobSubmitted(at=now, id=state.index.last + 1, job=first, more=rest)
+
+
+def check_room(state: State, tasks: int) -> None:
+    """Refuse more tasks than can be known."""
+    if state.tasks.n + tasks > MOST_WAITING:
+        raise Refused(f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended")
+
+
+def with_dependencies(state: State, jobs: Sequence[Job], after: Sequence[Dependency] = ()) -> list[Job]:
+    """Return jobs that are submitted together with what they come after, which may be gone since they were accepted.
 
     `after` has what each job comes after, by number or name; by default, that is in the jobs.
     """
@@ -134,10 +147,7 @@ def take(state: State, jobs: Sequence[Job], now: float, after: Sequence[Dependen
             except Refused as refused:
                 raise type(refused)(f"jobs.{place}: {refused}") if len(jobs) > 1 else refused from None
         new[state.index.last + 1 + place] = moved
-    if state.tasks.n + sum(job.tasks for job in jobs) > MOST_WAITING:
-        raise Refused(f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended")
-    first, *rest = new.values()
-    return facts.JobSubmitted(at=now, id=state.index.last + 1, job=first, more=rest)
+    return [*new.values()]
 
 
 def repeated(state: State, key: str, digest: str) -> int | None:

@@ -1,16 +1,13 @@
 """The nodes: their specs, total capacity, and which of them meet which constraints."""
 
 from collections.abc import Set
-from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
 
 from fairlead.model.cards import cards_of
-from fairlead.model.specs import Job, Node
+from fairlead.model.specs import Constraints, Job, Node, as_constraints
 from fairlead.scheduler.tables import I64, NONE, Nodes, Offers, vector
-
-Constraints = tuple[tuple[str, tuple[str, ...]], ...]
 
 ACCOUNT = "account/"
 """Before a user's name: a label of a node where they have no account of theirs; its value says why."""
@@ -109,11 +106,6 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
             wanted.append((OPEN_TO, (job.user, NEWEST) if newest else (job.user,)))
         return tuple(sorted(wanted))
 
-    @staticmethod
-    def shape_of_family(key: tuple[Any, Constraints]) -> tuple[Any, Constraints]:
-        """Return the key of a shape without which user it is for."""
-        return key[0], tuple([each for each in key[1] if each[0] != OPEN_TO])
-
     def mask_of(self, constraints: Constraints) -> int:
         """Return the row of `masks` for constraints, created if needed."""
         row = self._masks_of.get(constraints)
@@ -138,11 +130,6 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
 
     def _fill(self, number: int) -> None:
         self.masks[number, : len(self.specs)] = [meets(n.labels, self.constraints[number]) for n in self.specs]
-
-
-def as_constraints(labels: dict[str, list[str]]) -> Constraints:
-    """Return labels with the values that each may have as constraints."""
-    return tuple(sorted([(label, tuple(sorted(values))) for label, values in labels.items()])) if labels else ()
 
 
 def meets(labels: dict[str, str], constraints: Constraints) -> bool:

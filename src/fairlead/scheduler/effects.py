@@ -278,16 +278,17 @@ def _node_left(state: State, fact: facts.NodeLeft) -> None:
 
 
 def _job_submitted(state: State, fact: facts.JobSubmitted) -> None:
-    jobs, count = [fact.job, *fact.more], 1 + len(fact.more)
-    least = min(job.tasks for job in jobs)
-    if fact.id <= state.index.last or least < 1:
-        raise facts.Contradiction(f"job {fact.id} with {least} tasks after job {state.index.last}")
-    rows, groups = rows_of_jobs(state, jobs)
-    numbers, places = np.arange(fact.id, fact.id + count), np.arange(count)
-    first = write_rows(state, numbers, rows, places)
+    columns = fact.columns
+    jobs, count = columns.jobs, len(columns.jobs)
+    if fact.id <= state.index.last or columns.least < 1:
+        raise facts.Contradiction(f"job {fact.id} with {columns.least} tasks after job {state.index.last}")
+    rows, groups, which = rows_of_jobs(state, columns)
+    numbers, groups = np.arange(fact.id, fact.id + count), groups[which]
+    first = write_rows(state, numbers, rows, which)
+    state.jobs.family[first : first + count] = columns.families
     state.jobs.submitted_at[first : first + count] = fact.at
-    state.index.add(numbers, jobs, first + places)
-    if not (state.settings.max_jobs_of or state.offers.n or any(map(_is_special, jobs))):
+    state.index.add(numbers, jobs, first + np.arange(count), columns.noted)
+    if not (state.settings.max_jobs_of or state.offers.n or columns.special):
         scheduling.submitted(state.view(), first, groups, fact.at)
         return
     for row, (job, group) in enumerate(zip(jobs, groups.tolist(), strict=True), first):
@@ -302,11 +303,6 @@ def _job_submitted(state: State, fact: facts.JobSubmitted) -> None:
             n = state.nodes.n if state.offers.n and not job.framework else 0
             if n and not (state.nodes.free[:n] >= state.shapes.demand[state.jobs.shape_row[row]]).all(axis=1).any():
                 make_way(state, fact.at)
-
-
-def _is_special(job: Job) -> bool:
-    """True if a job is of a framework, or may not start at once."""
-    return bool(job.after or job.singleton or job.held or job.framework or job.begin is not None)
 
 
 def _add_dependencies(state: State, row: int, number: int, job: Job, at: float) -> None:

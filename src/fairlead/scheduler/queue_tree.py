@@ -20,6 +20,7 @@ from fairlead.model.specs import (
     Quantities,
     Queue,
     ancestors,
+    holds_jobs_of,
     inner_names,
     parent_of,
     path_to_root,
@@ -27,7 +28,6 @@ from fairlead.model.specs import (
 )
 from fairlead.policies import HALF_LIVES, YARN, code_of, fairtree, resources_of
 from fairlead.policies.fairtree import PERIOD
-from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.kernel.constants import FIXED_POINT_ONE
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Bools, Queues, vector
 
