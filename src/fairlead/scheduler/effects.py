@@ -310,6 +310,7 @@ def _add_dependencies(state: State, row: int, number: int, job: Job, at: float) 
     state.jobs.plain[row] = False
     if any(after.how == "index" for after in job.after):
         _delay(state, row, np.arange(job.tasks))
+    starts = {after.job for after in job.after if after.how == "start"}
     for other in dict.fromkeys(after.job for after in job.after):
         before = state.job_row(other)
         state.jobs.plain[before] = False
@@ -317,7 +318,7 @@ def _add_dependencies(state: State, row: int, number: int, job: Job, at: float) 
             _tasks_ended(state, other, np.arange(state.jobs.tasks[before]), at)
         if not np.isnan(state.jobs.finished_at[before]):
             _release_dependents(state, other, at)
-        elif other in state.dependencies.followers and _has_started(state, before):
+        elif other in starts and _has_started(state, before):
             _enter_all(state, state.dependencies.started(other, state.index.specs), at)
     enter_group_if_ready(state, row, at)
 
@@ -656,7 +657,7 @@ def enter_group_if_ready(state: State, row: int, at: float) -> None:
     jobs = state.jobs
     job = int(jobs.id[row])
     waits = job in state.broken_gangs or state.dependencies.waits(job, state.index.specs[job])
-    if jobs.group[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
+    if waits or jobs.held[row] or jobs.group[row] != NONE or not jobs.startable(row):
         return
     if state.settings.max_jobs_of and not admit(state, row):
         return

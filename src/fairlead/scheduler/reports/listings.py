@@ -114,7 +114,7 @@ class Listing:
             self.found.append(job)
             self._size += _size_of_texts(job)
         self.is_over = most is None or len(rows) <= most
-        if not self.is_over:
+        if most is not None and not self.is_over:
             self._before = int(state.jobs.id[rows[most - 1]])
 
 
