@@ -5,7 +5,6 @@ import hashlib
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from operator import is_not
 from typing import NamedTuple
 
@@ -31,8 +30,6 @@ from fairlead.service.wakeups import Answer
 
 PIECE = 200
 """Jobs of a request that are checked, or cancelled, before other questions are answered."""
-
-
 MOST_KINDS = 10_000
 """Kinds of jobs of which the checks are remembered."""
 MOST_TOGETHER = 100
@@ -72,9 +69,8 @@ class _Submission:
     def __init__(self, caller: Caller, asked: Sequence[JobSubmission], key: str, digest: str) -> None:
         self.caller, self.asked, self.digest = caller, asked, digest
         self.key = f"{caller.person.uid}:{key}" if key else ""  # keys of different people never collide
-        self.first = 0
+        self.first, self.is_new = 0, True
         self.begin(0)
-        self.is_new = True
         self.refusal: Refused | None = None
 
     def begin(self, as_of: int) -> None:
@@ -233,10 +229,8 @@ class Submitter:
                 jobs += self._grant(state, one, jobs)
             except Refused as refused:
                 one.refusal = refused
-        if not jobs:
-            return []
-        fact = submissions[0].fact or _submitted(jobs)  # one that has a fact comes alone
-        return [fact.numbered_from(state.index.last + 1, now)]
+        # One that has a fact comes alone.
+        return [(submissions[0].fact or _submitted(jobs)).numbered_from(state.index.last + 1, now)] if jobs else []
 
     def _grant(self, state: State, one: _Submission, before: Sequence[Job]) -> Sequence[Job]:
         """Return the new jobs of a checked submission, which follow those `before`; none if they are known already."""
@@ -244,15 +238,13 @@ class Submitter:
         one.is_new, one.first = first is None, first or state.index.last + 1 + len(before)
         if not one.is_new:
             return []
-        known, loads = [each.known for each in one.checked], one.loads
-        if loads is None:
-            loads = totals(known)
+        known = [each.known for each in one.checked]
+        loads = totals(known) if one.loads is None else one.loads
         self._unfinished.check(self._client.authenticator.rules, one.caller, loads)
-        if one.fact is not None:
-            jobs = one.fact.columns.jobs
-        else:
-            jobs = admission.with_dependencies(state, [each.job for each in one.checked], [each.after for each in one.checked])
-        admission.check_room(state, sum(job.tasks for job in chain(before, jobs)))
+        jobs: Sequence[Job] = [each.job for each in one.checked]
+        if one.fact is None:
+            jobs = admission.with_dependencies(state, jobs, [each.after for each in one.checked])
+        admission.check_room(state, sum(job.tasks for job in [*before, *jobs]))
         self._unfinished.begin(one.first, known, loads)
         for place, job in enumerate(jobs if one.fact is None else ()):
             if job.after and (unmet := admission.unmet_dependency(state, job)) is not None:
@@ -299,9 +291,8 @@ class Submitter:
         name = check_submits(rules, one.caller, job.queue, user)
         limit = output_limit(rules, job.queue)
         more = {"user": name, "uid": person.uid, "gid": person.gid, "output_limit": limit, "begin": begin}
-        known_by = {} if one.checked else {"key": one.key, "digest": one.digest}  # the first stands for all
-        job = msgspec.structs.replace(job, **more, **known_by)
-        self._generation_of(state)
+        more |= {} if one.checked else {"key": one.key, "digest": one.digest}  # the first stands for all
+        job = msgspec.structs.replace(job, **more)
         try:
             kind = kind_of(job)
         except OverflowError:  # a number of more than 64 bits, which is refused by its name
@@ -337,7 +328,4 @@ def _with_exports(asked: Sequence[JobSubmission], exports: Exports, person: Pers
 
 
 def _digest(asked: Sequence[JobSubmission]) -> str:
-    digest = hashlib.sha256()
-    for each in asked:
-        digest.update(each.request.model_dump_json().encode() + b"\n")
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(each.request.model_dump_json().encode() + b"\n" for each in asked)).hexdigest()
