@@ -55,7 +55,7 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
             self.delayed.add(number)
 
     def add(self, numbers: I64, jobs: Sequence[Job], rows: I64, noted: Iterable[int] = ()) -> None:
-        """Add jobs with ascending new numbers; `noted` has the places of those of which more is noted."""
+        """Add jobs with ascending new numbers; `noted` has the places of the jobs of which it notes more."""
         self.specs.update(zip(numbers.tolist(), jobs, strict=True))
         self.last = int(numbers[-1])
         missing = self.last - self.first + 1 - len(self.row_of)

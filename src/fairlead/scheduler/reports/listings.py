@@ -56,8 +56,8 @@ class Selection:
     where: Callable[[Job], bool] = lambda job: True
 
     def rows(self, state: State, before: float | None = None, most: int | None = None) -> I64:
-        """Return the rows of jobs with numbers below `before` that :meth:`has` may select, newest first; at least `most` if
-        there are so many.
+        """Return the rows of jobs with numbers below `before` that :meth:`has` may select, newest first: all, or the
+        first `most` or more.
         """
         below = None if self.queue is None else rows_below(state, self.queue)
         end = state.jobs.n if before is None else state.index.find(int(before)) if isfinite(before) else NONE
