@@ -8,6 +8,7 @@ import json
 import os
 import pwd
 import resource
+import selectors
 import shutil
 import signal
 import socket
@@ -30,9 +31,12 @@ from conftest import end_tasks, supervisor_of
 from fairlead.calls import worker
 from fairlead.engines.contract import Launches, NodeUp, Superseded, Where
 from fairlead.engines.local import cgroups, proc, reports
+from fairlead.engines.local.child import Ends
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.engines.local.member import Membership, start_member, supervisor_in
+from fairlead.engines.local.messages import Limits, Program
+from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups, ProcessSpec
 from fairlead.engines.remote.engine import Serving
 from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.model.cards import cards_of
@@ -1384,7 +1388,7 @@ def test_a_command_begins_with_the_signals_files_and_limits_of_its_own(bench):
         assert not any(int(line.split()[1], 16) & ~libc_s for line in (blocked, ignored)), (blocked, ignored)
         assert files == "5", "0 to 2, the folder that is read, and the line that says how many"
         if bench.engine.limits["tracking"]:
-            assert any(line.endswith(f"/{each.job}.0.1") for line in groups)
+            assert any(f"/{each.job}.0.1-" in line for line in groups)
     if bench.engine.limits["tracking"]:
         assert not any("/1.0.1" in line for line in Path("/proc/self/cgroup").read_text().splitlines())
     if bench.engine.limits["memory"]:
@@ -1445,3 +1449,42 @@ def test_on_cgroups_of_version_2_a_task_is_born_and_ends_alike():
         pytest.skip("there are no cgroups of version 2 here, or they cannot be had alone")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     assert " passed" in done.stdout
+
+
+def test_a_group_is_kept_for_other_tasks_only_once_nobody_may_join_it(tmp_path):
+    """Also one that was forked into it and has not come there yet, as by `exec` into a task that ends just then."""
+    mine = cgroups.Hierarchy(tmp_path, 1, memory=False, cpu=True)
+    groups, left = ProcessGroups(tmp_path, None, selector := selectors.DefaultSelector()), []
+    idle = cgroups.Idle()
+    group = ProcessGroup(0, cgroups.Group([(mine, str(tmp_path / "group"))], idle), "mark")
+    (tmp_path / "group").mkdir()
+    (tmp_path / "group" / "tasks").touch()
+    program, null = Program(["/bin/true"], "/", {"PATH": "/bin"}, "utf-8"), os.open(os.devnull, os.O_RDWR)
+    spec = ProcessSpec(Limits(0, 0, 0, 0, []), {}, [], "", None, "", [])
+    pid = groups.attach(group, program, spec, [null, null], Ends(null, False), lambda *why: left.append(why), left.append)
+    assert not group.cgroup.remove()
+    assert idle.take(mine) is None
+    while not left:
+        for key, _ in selector.select(10):
+            key.data()
+    os.waitpid(pid, 0)
+    os.close(null)
+    (tmp_path / "group" / "tasks").write_text("")  # the child has written to it, as one joins a group
+    assert group.cgroup.remove()
+    assert idle.take(mine) == (str(tmp_path / "group"), -1)
+
+
+def test_a_connection_that_breaks_is_not_said_to_be_the_end_of_the_supervisor(bench, caplog):
+    def said(text):
+        return sum(record.message == text for record in caplog.records)
+
+    bench.known = None
+    bench.engine._connections.renew("supervisor")
+    bench.until(lambda: bench.known is not None)
+    assert said("the connection to the supervisor broke: connecting again") == 1
+    assert said("no supervisor answers: starting another") == 0
+    (supervisor,) = supervisor_of(bench.folder)
+    bench.known = None
+    supervisor.kill()
+    bench.until(lambda: bench.known is not None)
+    assert said("no supervisor answers: starting another") == 1

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import jsonschema
@@ -20,7 +21,7 @@ from typer.main import get_command
 
 from conftest import FAIRLEAD, Live
 from fairlead.cli.main import app
-from fairlead.engines.ray import Agent, RayEngine, seen_as
+from fairlead.engines.ray import Agent, Agents, RayEngine, seen_as
 from fairlead.engines.remote.engine import Serving
 from fairlead.engines.remote.members import LeasePolicy
 from ray_cluster import Cluster, ended, is_of
@@ -288,6 +289,15 @@ def test_a_head_that_is_not_there_is_said_soon(tmp_path):
         assert "no Ray cluster answers at 127.0.0.1:1: " in result.stderr.splitlines()[-1]
         assert time.monotonic() - began < 40
         assert "tried again" not in result.stderr
+
+
+def test_who_asks_ray_for_agents_connects_again_when_its_own_node_has_ended():
+    """A head that finds its state on disk again starts no actor for a program at a node that it knows as dead."""
+    own = SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "first"))
+    agents = Agents(own, "cluster", lambda **what: None)
+    agents.keep({"first", "other"})
+    with pytest.raises(SystemExit, match="the Ray node on this machine has ended"):
+        agents.keep({"again", "other"})
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
