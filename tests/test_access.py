@@ -1,18 +1,21 @@
 """Who may do what, on a machine with real accounts: the whole table of `access.py`, and that nothing is missing from it."""
 
+import asyncio
+import contextlib
 import json
 import re
 from types import SimpleNamespace
 
 import pytest
 import typer.main
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 
 from access import ALONE, COMMANDS, PEOPLE, ROUTES
 from fairlead.cli.main import app
 from fairlead.service.api.access import ROUTES as LINES
 from fairlead.service.api.access import HeldRoute
-from fairlead.service.api.app import Parts, make_api
+from fairlead.service.api.app import Parts, _answer_errors_in_one_line, make_api
+from fairlead.service.loop import Busy
 from test_docs import names_of
 
 SECRET = "--password=swordfish"
@@ -97,6 +100,33 @@ def test_the_table_has_every_route():
     api = make_api(SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 12))
     there = {(method.upper(), path) for path, methods in api.openapi()["paths"].items() for method in methods}
     assert told == set(LINES) == there | {("GET", "/docs"), ("GET", "/openapi.json")}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (RuntimeError("can't start new thread"), 503, "the scheduler's machine allows it no more threads now"),
+        (RuntimeError("another"), 500, "internal error, see the scheduler's log: RuntimeError"),
+        (Busy("too many"), 429, "too many"),
+    ],
+)
+def test_what_a_scheduler_without_a_thread_cannot_do_is_asked_again_later(error, code, said):
+    api, sent = FastAPI(), []
+    _answer_errors_in_one_line(api)
+
+    @api.get("/")
+    async def ask() -> None:
+        raise error
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+    with contextlib.suppress(RuntimeError):  # which the server logs
+        asyncio.run(api(scope, None, send))
+    begin, body = sent
+    assert (begin["status"], json.loads(body["body"])) == (code, {"error": said})
+    assert (b"retry-after" in dict(begin["headers"])) == (code != 500)
 
 
 def test_a_route_without_a_line_cannot_be_made():

@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+import tempfile
 import threading
 import time
 from collections import defaultdict
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.memory_store import MemoryStore
 
 from fairlead.cli import node
@@ -21,18 +25,20 @@ from fairlead.journal import Journal, JournalFull, JournalLost
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.people.accounts import myself
 from fairlead.people.rules import Caller, rules_of
-from fairlead.scheduler import admission
+from fairlead.scheduler import admission, facts
 from fairlead.scheduler.facts import JobSubmitted, decode
 from fairlead.service import loop as loops
+from fairlead.service.api import submitting
 from fairlead.service.api.requests import JobRequest
 from fairlead.service.api.state_client import StateClient
-from fairlead.service.api.submitting import JobSubmission, Submitter
+from fairlead.service.api.submitting import PIECE, JobSubmission, Submitter
 from fairlead.service.exports import Exports
 from fairlead.service.loop import Busy, HappensLater, Loop
 from fairlead.service.serve import _Stop
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 from fairlead.service.wakeups import Wakeups
-from fake_engine import FakeEngine
+from fake_engine import FakeEngine, Killed
+from random_cases import cases
 from worlds import list_jobs
 
 
@@ -272,6 +278,116 @@ def test_submissions_that_come_together_are_one_fact_and_each_has_its_own_answer
     assert told == [1, 2, 3, 4, admission.Refused, 1, 5, admission.Conflict, 6]
     facts = [decode(body) for _, body in journal.look(before, 100)]
     assert [1 + len(fact.more) for fact in facts if isinstance(fact, JobSubmitted)] == [4, 1, 1]
+
+
+class DyingJournal(Journal):
+    """Its scheduler is killed at a commit: before it is written, or after."""
+
+    commits, written = -1, False
+
+    def append(self, facts, by=()):
+        self.commits -= bool(facts)
+        if self.commits != 0 or not facts:
+            super().append(facts, by)
+            return
+        if self.written:
+            super().append(facts, by)
+        raise Killed
+
+
+def begun(store, engine):
+    """A scheduler over what is stored."""
+    journal = DyingJournal(store)
+
+    def make(wake):
+        scheduler = Scheduler(journal, engine, time.time)
+        queues = [Queue("A"), Queue("B"), Queue("C")]
+        scheduler.step([lambda state, now: filter(None, [admission.configure(state, queues, Settings(), now)])])
+        return scheduler
+
+    loop = Loop(make)
+    loop.start()
+    loop.ready.result(timeout=30)
+    return loop, journal
+
+
+async def submitted(loop, asked, folder, counted=lambda question: question):
+    """Submit jobs at the same moment, each some with a key of their own; return the answers, None where there is none."""
+    rules = await asyncio.wrap_future(loop.ask(lambda state, now: ([], rules_of(state, True))))
+    client = StateClient(loop, Wakeups(), SimpleNamespace(rules=rules), None)
+    put = client.put
+    client.put = lambda answer, question, *more: put(answer, counted(question), *more)
+    submitter = Submitter(client, UnfinishedJobs(Exports(folder)))
+    jobs = [[JobSubmission(each, *each.work()[:1], False, each.work()[1], {}) for each in some] for some in asked]
+    answers = [asyncio.create_task(submitter.submit(Caller(myself()), some, f"k{n}")) for n, some in enumerate(jobs)]
+    while not (loop.stopped.is_set() or all(answer.done() for answer in answers)):
+        await asyncio.sleep(0.002)
+    for answer in answers:
+        answer.cancel()  # what is answered stays so
+    found = await asyncio.gather(*answers, return_exceptions=True)
+    return [None if isinstance(each, Busy | asyncio.CancelledError) else [job["id"] for job in each] for each in found]
+
+
+@settings(max_examples=cases(15), deadline=None)
+@given(sizes=st.lists(st.integers(1, 700), min_size=1, max_size=4), commits=st.integers(1, 5), written=st.booleans())
+def test_a_submission_happens_as_a_whole_or_not_at_all_wherever_the_scheduler_is_killed(sizes, commits, written):
+    """Repeated with its key it happens once; what it starts belongs to whole submissions."""
+    store, engine = MemoryStore(), FakeEngine(Random(1), [Node("n", {"cpu": 2000})], faults=False)
+    engine.now = time.time()
+    asked = [[JobRequest(argv=["true"], queue="ABC"[n % 3], demand={"cpu": "1"})] * size for n, size in enumerate(sizes)]
+    with tempfile.TemporaryDirectory() as folder:
+        loop, journal = begun(store, engine)
+        journal.commits, journal.written = commits, written
+        first = asyncio.run(submitted(loop, asked, Path(folder)))
+        loop.stop()
+        loop.join(timeout=30)
+        assert loop.failure is None or isinstance(loop.failure, Killed)
+        loop, _ = begun(store, engine)
+        specs, keys = loop.ask(lambda state, now: ([], (dict(state.index.specs), dict(state.index.keys)))).result(timeout=30)
+        there = {int(key.rpartition("k")[2]): number for key, number in keys.items()}
+        assert sorted(specs) == sorted(number + k for n, number in there.items() for k in range(sizes[n]))
+        assert {attempt.job for attempt in engine.runs} <= set(specs)
+        again = asyncio.run(submitted(loop, asked, Path(folder)))
+        assert [numbers[0] for n, numbers in enumerate(again) if n in there] == [there[n] for n in sorted(there)]
+        assert all(numbers in (None, again[n]) for n, numbers in enumerate(first))
+        assert [len(numbers) for numbers in again] == sizes
+        assert len({number for numbers in again for number in numbers}) == sum(sizes)
+        assert len(loop.ask(lambda state, now: ([], dict(state.index.specs))).result(timeout=30)) == sum(sizes)
+        assert max(engine.runs.values(), default=0) <= 1
+        loop.stop()
+        loop.join(timeout=30)
+
+
+def test_a_bulk_is_checked_in_pieces_and_the_rest_is_computed_in_another_thread(world, tmp_path, monkeypatch):
+    loop, journal, _ = world
+    checked, computed, kind_of, columns_of = [], [], submitting.kind_of, facts.columns_of
+
+    def counted(question):
+        def asked(state, now):
+            checked.append(0)
+            return question(state, now)
+
+        return asked
+
+    def counting(job):
+        checked[-1] += 1
+        return kind_of(job)
+
+    def noting(jobs):
+        computed.append((len(jobs), threading.current_thread().name))
+        return columns_of(jobs)
+
+    monkeypatch.setattr(submitting, "kind_of", counting)
+    monkeypatch.setattr(facts, "columns_of", noting)
+    size, before = 7 * PIECE + 1, journal.position
+    bulk = [JobRequest(argv=["true"], queue="A", demand={"cpu": "1"}, name=f"n{number}") for number in range(size)]
+    assert asyncio.run(submitted(loop, [bulk], tmp_path, counted)) == [list(range(1, size + 1))]
+    assert (max(checked), sum(checked), len(checked)) == (PIECE, size, 7 + 1 + 1)
+    assert [(jobs, name == "scheduler") for jobs, name in computed] == [(size, False)]
+    stored = [decode(body) for _, body in journal.look(before, 100)]
+    (fact,) = (each for each in stored if isinstance(each, JobSubmitted))
+    assert [job.name for _, job in fact.numbered()] == [f"n{number}" for number in range(size)]
+    assert (fact.job.key != "", fact.job.digest != "", {job.digest for job in fact.more}) == (True, True, {""})
 
 
 def test_who_stops_at_once_waits_for_no_node_that_is_not_heard(world):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.model.job_columns import LARGE_JOB_BYTES
 from fairlead.model.specs import After, Call, Job, Node, Queue, Settings, Work
 from fairlead.outcomes import Outcome
 from fairlead.policies.contract import Division
@@ -35,7 +36,6 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.job_index import LARGE_JOB_BYTES
 from fairlead.scheduler.kernel.constants import LIMIT
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.audits import audit_state

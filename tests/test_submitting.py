@@ -30,7 +30,7 @@ from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobCancelled, JobsForgotten, JobSubmitted, NodeJoined, NodeLost
 from fairlead.scheduler.snapshot import dump
 from fairlead.service.api.requests import JobRequest
-from fairlead.service.api.submitting import JobSubmission, Submitter
+from fairlead.service.api.submitting import JobSubmission, Submitter, _Submission
 from random_cases import cases
 from test_notebooks import begun
 from test_scheduling import World
@@ -109,7 +109,9 @@ def test_a_remembered_check_is_what_another_check_would_find(events):
     def checked(submitter, request):
         try:
             tasks, work = request.work()
-            return submitter._checked(state, caller, [JobSubmission(request, tasks, request.gang, work, {})], 0, 1, "")
+            one = _Submission(caller, [JobSubmission(request, tasks, request.gang, work, {})], "", "")
+            submitter._check_some(state, one, 1)
+            return one.checked
         except (admission.Refused, Forbidden) as refused:
             return type(refused), str(refused)
 
@@ -132,6 +134,28 @@ def test_a_remembered_check_is_what_another_check_would_find(events):
                 client.authenticator.rules = rules_of(state, True)
 
 
+def test_jobs_of_a_request_come_after_others_by_name(monkeypatch):
+    """After the unfinished ones of their user, or the newest; also after those of the same request that come before."""
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=[Queue("a")], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 9000})))
+    x = Job("a", {"cpu": 1000}, user="ada", name="x")
+    apply(state, *admission.submit(state, [x, replace(x, name="y", group="g"), replace(x, user="bob")], 0.0))
+    apply(state, JobCancelled(at=0.0, id=1))
+    z, alone = replace(x, name="z"), replace(x, singleton=True)
+
+    def submit(after):
+        return admission.submit(state, [z, x, z, alone, alone], 0.0, [[(name, "end") for name in names] for names in after])
+
+    (fact,) = submit([["x"], [], ["x", "g"], [], []])
+    assert [[before.job for before in job.after] for _, job in fact.numbered()] == [[1], [], [5, 2], [5], [5]]
+    with pytest.raises(admission.Unknown, match=r"^jobs\.0: after: you have no job of the name or group 'q'"):
+        submit([["q"], [], [], [], []])
+    monkeypatch.setattr(admission, "MOST_AFTER", 4)
+    with pytest.raises(admission.Refused, match=r"^jobs\.4: after: more than 4 for the jobs of a request"):
+        submit([["x"], [], ["x", "g"], [], []])
+
+
 def test_remembered_rows_of_jobs_are_what_they_would_be_anew(monkeypatch):
     """Rows of jobs alike are made once until something changes; here beside a state that remembers none."""
     monkeypatch.setattr(effects, "COMPACT_FROM", 0)
@@ -142,10 +166,13 @@ def test_remembered_rows_of_jobs_are_what_they_would_be_anew(monkeypatch):
     ]  # fmt: skip
     labels = [{}, {"zone": "a"}, {f"{ACCOUNT}v": "no account"}, {ONLY_ACCOUNT: "u"}, {OLDER: "fairlead 0.1"}]
 
+    def anew(state, columns):
+        return *growth.rows_of_kinds(state, columns.jobs), np.arange(len(columns.jobs))
+
     def happen(fact):
         apply(known, fact)
         with monkeypatch.context() as patch:
-            patch.setattr(growth, "rows_of_jobs", growth.rows_of_kinds)
+            patch.setattr(growth, "rows_of_jobs", anew)
             apply(fresh, fact)
         assert known.jobs.rows[: known.jobs.n].tobytes() == fresh.jobs.rows[: fresh.jobs.n].tobytes()
 

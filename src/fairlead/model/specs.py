@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from fairlead.model.ranges import Range, number_at, ranges_of
 
+Constraints = tuple[tuple[str, tuple[str, ...]], ...]
+"""Labels of nodes, each with the values that it may have; sorted."""
 Quantities = dict[str, int]
 """Resource name to base units (see :mod:`fairlead.model.quantity`)."""
 JobStatus = Literal["waiting", "held", "running", "succeeded", "failed", "cancelled"]
@@ -36,6 +38,11 @@ NEVER = 2.0**62
 """Infinitely many seconds; JSON has no infinity."""
 TERM = 15
 """SIGTERM, on all systems: the default signal to stop a task."""
+OWN = "."
+"""Last part of the name of the queue that stands for a role itself, beside those below it."""
+JOBS = "jobs"
+"""Last part of the name of the leaf for the jobs of a queue that is also a role."""
+_JOBS_LEAF = f"/{OWN}/{JOBS}"
 USERS = "*"
 """Last path segment that stands for each user: ``lab/*`` gives each user a leaf under ``lab``."""
 
@@ -454,3 +461,13 @@ def settings_for(name: str, queues: Mapping[str, Queue]) -> Queue | None:
         return queues.get(name)
     parent, _, _ = name.rpartition("/")
     return queues.get(f"{parent}/{USERS}" if parent else USERS)
+
+
+def holds_jobs_of(leaf: str) -> str:
+    """Return the queue whose jobs a leaf holds: itself, or the role of a ``ROLE/./jobs``."""
+    return leaf.removesuffix(_JOBS_LEAF)
+
+
+def as_constraints(labels: dict[str, list[str]]) -> Constraints:
+    """Return labels with the values that each may have as constraints."""
+    return tuple(sorted([(label, tuple(sorted(values))) for label, values in labels.items()])) if labels else ()

@@ -11,13 +11,12 @@ from fairlead.journal import Envelope
 from fairlead.model.api_types import AuditEntry, AuditPage
 from fairlead.model.cards import named
 from fairlead.model.quantity import format_quantities
-from fairlead.model.specs import Job, path_to_root, written
+from fairlead.model.specs import Job, holds_jobs_of, path_to_root, written
 from fairlead.people.audit_records import AuditRecord
 from fairlead.people.private_queues import without
 from fairlead.people.rules import Caller, Rules, acts_on, administers, operates, reaches, rules_all, seen_queue, sees_names
 from fairlead.scheduler import facts
 from fairlead.scheduler.facts import Fact, JobSubmitted
-from fairlead.scheduler.framework_index import holds_jobs_of
 
 OF_JOBS = (JobSubmitted, facts.JobCancelled, facts.JobHeld, facts.JobReleased, facts.JobEdited)
 MOST_PAGE_BYTES = 2**20

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict, replace
 
-from fairlead.model.specs import EVERYWHERE, ROOT, Bounds, ancestors, path_to_root
+from fairlead.model.specs import EVERYWHERE, ROOT, Bounds, ancestors, holds_jobs_of, path_to_root
 from fairlead.people.rules import Caller, Rules, rules_all, star_of
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.framework_index import holds_jobs_of
 
 DEFAULT = Bounds(
     requests=500.0, streams=200, programs=100, jobs=50_000, tasks=2_000_000, environment=256 * 2**20, output_limit=10 * 2**30

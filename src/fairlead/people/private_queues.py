@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.model.api_types import UsedBy
-from fairlead.model.specs import Job, written
+from fairlead.model.specs import Job, holds_jobs_of, written
 from fairlead.model.used import together
 from fairlead.people.rules import Caller, Rules, as_seen, seen_queue
-from fairlead.scheduler.framework_index import holds_jobs_of
 
 _NAME = re.compile(r"[\w.@+/-]*\w")
 

@@ -14,10 +14,22 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fairlead.model.specs import ROOT, USERS, Bounds, Framework, Job, Queue, ancestors, path_to_root, settings_for, written
+from fairlead.model.specs import (
+    ROOT,
+    USERS,
+    Bounds,
+    Framework,
+    Job,
+    Queue,
+    ancestors,
+    holds_jobs_of,
+    path_to_root,
+    settings_for,
+    written,
+)
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.framework_index import holds_jobs_of, queue_of
+from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.state import State
 
 

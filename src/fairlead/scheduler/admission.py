@@ -1,7 +1,7 @@
 """Requests of people, checked against the state and turned into facts, or refused with reason and remedy."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence, Set
+from math import isnan
 from typing import Literal
 
 import numpy as np
@@ -11,11 +11,11 @@ from fairlead.failure import Failure
 from fairlead.model import specs
 from fairlead.model.cards import named
 from fairlead.model.quantity import LARGEST, LEAST_MEMORY, format_quantities, format_quantity
-from fairlead.model.specs import ROOT, USERS, Job, Node, Queue, Settings, ancestors, inner_names, path_to_root, settings_for
+from fairlead.model.specs import JOBS, ROOT, USERS, Job, Node, Queue, Settings, ancestors, inner_names, path_to_root, settings_for
 from fairlead.scheduler import facts
 from fairlead.scheduler.cluster import meets, needs_newest, tasks_that_fit, why_closed
 from fairlead.scheduler.feasibility import blocked_forever_by, bound_over, over_bound
-from fairlead.scheduler.framework_index import JOBS, own_queue
+from fairlead.scheduler.framework_index import own_queue
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, JOB, RUNNING, WAITING
 from fairlead.scheduler.tables import NONE
@@ -28,6 +28,8 @@ MOST_LEAVES = 10_000
 """Maximum leaf queues created for users."""
 MOST_BEFORE = 10_000
 """Maximum jobs that one job comes after."""
+MOST_AFTER = 100_000
+"""Maximum dependencies of jobs that are submitted together."""
 MOST_PAIRED = 100_000
 """Maximum tasks of a job that each wait for the task of the same index of another."""
 MOST_MEMBERS = 10_000
@@ -117,27 +119,71 @@ def accept(state: State, job: Job) -> Job:
 
 
 def take(state: State, jobs: Sequence[Job], now: float, after: Sequence[Dependency] = ()) -> facts.JobSubmitted:
-    """Return the fact of jobs that were accepted since the last configuration; what they come after may be gone since.
+    """Return the fact of jobs that were accepted since the last configuration; see :func:`with_dependencies`."""
+    first, *rest = with_dependencies(state, jobs, after)
+    check_room(state, sum(job.tasks for job in jobs))
+    return facts.JobSubmitted(at=now, id=state.index.last + 1, job=first, more=rest)
+
+
+def check_room(state: State, tasks: int) -> None:
+    """Refuse more tasks than can be known."""
+    if state.tasks.n + tasks > MOST_WAITING:
+        raise Refused(f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended")
+
+
+def with_dependencies(state: State, jobs: Sequence[Job], after: Sequence[Dependency] = ()) -> list[Job]:
+    """Return jobs that are submitted together with what they come after, which may be gone since they were accepted.
 
     `after` has what each job comes after, by number or name; by default, that is in the jobs.
     """
-    new: dict[int, Job] = {}
+    by_name = {other for each in after for other, _ in each if isinstance(other, str)}
+    named, new, count = _Named(state, by_name | {job.name for job in jobs if job.singleton}), dict[int, Job](), 0
     for place, job in enumerate(jobs):
-        moved = job
+        number, moved = state.index.last + 1 + place, job
         if job.after or job.singleton or job.retry_delay or (after and after[place]):
             try:
-                moved = _with_dependencies(state, job, after[place], new) if after else job
+                moved = _with_dependencies(job, after[place], named) if after else job
                 if moved.singleton:
-                    before = _unfinished(state, new, partial(_goes_before, job))
-                    moved = replace(moved, after=[*moved.after, *(specs.After(number, "end") for number in before)])
+                    before = named.unfinished.get(job.line, [])
+                    moved = replace(moved, after=[*moved.after, *(specs.After(other, "end") for other in before)])
+                count += len(moved.after)
+                if count > MOST_AFTER:
+                    raise Refused(f"after: more than {MOST_AFTER:,} for the jobs of a request: split it, or use fewer")
                 _check_waits(state, moved, new)
             except Refused as refused:
                 raise type(refused)(f"jobs.{place}: {refused}") if len(jobs) > 1 else refused from None
-        new[state.index.last + 1 + place] = moved
-    if state.tasks.n + sum(job.tasks for job in jobs) > MOST_WAITING:
-        raise Refused(f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended")
-    first, *rest = new.values()
-    return facts.JobSubmitted(at=now, id=state.index.last + 1, job=first, more=rest)
+        new[number] = moved
+        named.add(number, moved)
+    return [*new.values()]
+
+
+class _Named:
+    """Jobs by what others come after, as far as it is among `names`.
+
+    unfinished : by user and name, or group; and by the line of singletons, those that are none
+    newest : the last one by user and name, or group, whether it has ended or not
+    """
+
+    def __init__(self, state: State, names: Set[str]) -> None:
+        self._names = names - {""}
+        self.unfinished: dict[tuple[str, str] | str, list[int]] = {}
+        self.newest: dict[tuple[str, str], int] = {}
+        if self._names:
+            for number, job in state.index.specs.items():
+                self.add(number, job)
+        for key, numbers in self.unfinished.items():
+            rows = state.job_rows(np.array(numbers, np.int64))
+            self.unfinished[key] = [numbers[k] for k in np.flatnonzero(np.isnan(state.jobs.finished_at[rows])).tolist()]
+
+    def add(self, number: int, job: Job) -> None:
+        """Add a job that comes after those that are there."""
+        if job.name not in self._names and job.group not in self._names:
+            return
+        for name in {job.name, job.group} & self._names:
+            self.unfinished.setdefault((job.user, name), []).append(number)
+            self.newest[job.user, name] = number
+        if not job.singleton:
+            self.unfinished.setdefault(job.line, []).append(number)
 
 
 def repeated(state: State, key: str, digest: str) -> int | None:
@@ -148,34 +194,20 @@ def repeated(state: State, key: str, digest: str) -> int | None:
     return first
 
 
-def _goes_before(singleton: Job, other: Job) -> bool:
-    """True if a singleton waits for another job that is none itself; singletons wait in a line."""
-    return other.line == singleton.line and not other.singleton
-
-
-def _unfinished(state: State, new: Mapping[int, Job], which: Callable[[Job], bool]) -> list[int]:
-    """Return some jobs that have not ended; `new` ones are submitted together, before."""
-    known = [number for number, job in state.index.specs.items() if which(job)]
-    live = [number for number in known if np.isnan(state.jobs.finished_at[state.job_row(number)])]
-    return live + [number for number, job in new.items() if which(job)]
-
-
-def _with_dependencies(state: State, job: Job, after: Dependency, new: Mapping[int, Job]) -> Job:
+def _with_dependencies(job: Job, after: Dependency, named: _Named) -> Job:
     """Return a job that comes after others, by number, or by name or group: then its user's unfinished ones, or the newest.
 
     Raises Unknown.
     """
     found = []
     for other, how in after:
-
-        def named(spec: Job, other: int | str = other) -> bool:
-            return other in (spec.name, spec.group) and spec.user == job.user
-
-        numbers = [other] if isinstance(other, int) else _unfinished(state, new, named)
-        numbers = numbers or [number for number, spec in state.index.specs.items() if named(spec)][-1:]
-        if not numbers:
+        if isinstance(other, int):
+            found.append(specs.After(other, how))
+            continue
+        newest = named.newest.get((job.user, other))
+        if newest is None:
             raise Unknown(f"after: you have no job of the name or group {other!r}: `fairlead jobs` lists them")
-        found += [specs.After(number, how) for number in numbers]
+        found += [specs.After(number, how) for number in named.unfinished[job.user, other] or [newest]]
     return replace(job, after=found)
 
 
@@ -331,11 +363,12 @@ def doubt(state: State, job: Job, never: str | None = "") -> str | None:
 def unmet_dependency(state: State, job: Job) -> tuple[int, str] | None:
     """Return a job that a job comes after and that ended otherwise than required, with both in words; None if there is none."""
     jobs = state.jobs
-    rows = state.job_rows(np.array([each.job for each in job.after], np.int64))
-    for each, other in zip(job.after, rows.tolist(), strict=True):
-        ended = other != NONE and not np.isnan(jobs.finished_at[other])
-        success = ended and not jobs.failed[other] and not jobs.cancelled[other]
-        if ended and each.how == ("failure" if success else "success"):
+    for each in job.after:
+        other = state.index.find(each.job)
+        if other == NONE or isnan(jobs.finished_at[other]):
+            continue
+        success = not jobs.failed[other] and not jobs.cancelled[other]
+        if each.how == ("failure" if success else "success"):
             was = "succeeded" if success else "failed" if jobs.failed[other] else "was cancelled"
             return each.job, f"which had {'to succeed' if each.how == 'success' else 'to fail'}, and {was}"
     return None

@@ -2,16 +2,13 @@
 
 from collections import Counter
 from collections.abc import Set
-from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
 
 from fairlead.model.cards import cards_of
-from fairlead.model.specs import Job, Node
+from fairlead.model.specs import Constraints, Job, Node, as_constraints
 from fairlead.scheduler.tables import I64, NONE, Nodes, Offers, vector
-
-Constraints = tuple[tuple[str, tuple[str, ...]], ...]
 
 ACCOUNT = "account/"
 """Before a user's name: a label of a node where they have no account of theirs; its value says why."""
@@ -115,11 +112,6 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
             wanted.append((OPEN_TO, (job.user, NEWEST) if newest else (job.user,)))
         return tuple(sorted(wanted))
 
-    @staticmethod
-    def shape_of_family(key: tuple[Any, Constraints]) -> tuple[Any, Constraints]:
-        """Return the key of a shape without which user it is for."""
-        return key[0], tuple([each for each in key[1] if each[0] != OPEN_TO])
-
     def mask_of(self, constraints: Constraints) -> int:
         """Return the row of `masks` for constraints, created if needed."""
         row = self._masks_of.get(constraints)
@@ -153,11 +145,6 @@ def _about_accounts(labels: dict[str, str]) -> list[tuple[str, str]]:
         for name, value in labels.items()
         if name in (ONLY_ACCOUNT, OLDER) or name.startswith(ACCOUNT)
     ]
-
-
-def as_constraints(labels: dict[str, list[str]]) -> Constraints:
-    """Return labels with the values that each may have as constraints."""
-    return tuple(sorted([(label, tuple(sorted(values))) for label, values in labels.items()])) if labels else ()
 
 
 def meets(labels: dict[str, str], constraints: Constraints) -> bool:

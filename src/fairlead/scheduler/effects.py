@@ -257,16 +257,17 @@ def _node_left(state: State, fact: facts.NodeLeft) -> None:
 
 
 def _job_submitted(state: State, fact: facts.JobSubmitted) -> None:
-    jobs, count = [fact.job, *fact.more], 1 + len(fact.more)
-    least = min(job.tasks for job in jobs)
-    if fact.id <= state.index.last or least < 1:
-        raise facts.Contradiction(f"job {fact.id} with {least} tasks after job {state.index.last}")
-    rows, groups = growth.rows_of_jobs(state, jobs)
-    numbers, places = np.arange(fact.id, fact.id + count), np.arange(count)
-    first = growth.write_rows(state, numbers, rows, places)
+    columns = fact.columns
+    jobs, count = columns.jobs, len(columns.jobs)
+    if fact.id <= state.index.last or columns.least < 1:
+        raise facts.Contradiction(f"job {fact.id} with {columns.least} tasks after job {state.index.last}")
+    rows, groups, which = growth.rows_of_jobs(state, columns)
+    numbers, groups = np.arange(fact.id, fact.id + count), groups[which]
+    first = growth.write_rows(state, numbers, rows, which)
+    state.jobs.family[first : first + count] = columns.families
     state.jobs.submitted_at[first : first + count] = fact.at
-    state.index.add(numbers, jobs, first + places)
-    if not (state.settings.max_jobs_of or state.offers.n or any(map(_is_special, jobs))):
+    state.index.add(numbers, jobs, first + np.arange(count), columns.noted)
+    if not (state.settings.max_jobs_of or state.offers.n or columns.special):
         scheduling.submitted(state.view(), first, groups, fact.at)
         return
     for row, (job, group) in enumerate(zip(jobs, groups.tolist(), strict=True), first):
@@ -283,16 +284,12 @@ def _job_submitted(state: State, fact: facts.JobSubmitted) -> None:
                 of_frameworks.make_way(state, fact.at)
 
 
-def _is_special(job: Job) -> bool:
-    """True if a job is of a framework, or may not start at once."""
-    return bool(job.after or job.singleton or job.held or job.framework or job.begin is not None)
-
-
 def _add_dependencies(state: State, row: int, number: int, job: Job, at: float) -> None:
     state.dependencies.add(number, job, at)
     state.jobs.plain[row] = False
     if any(after.how == "index" for after in job.after):
         _delay(state, row, np.arange(job.tasks))
+    starts = {after.job for after in job.after if after.how == "start"}
     for other in dict.fromkeys(after.job for after in job.after):
         before = state.job_row(other)
         state.jobs.plain[before] = False
@@ -300,7 +297,7 @@ def _add_dependencies(state: State, row: int, number: int, job: Job, at: float) 
             _tasks_ended(state, other, np.arange(state.jobs.tasks[before]), at)
         if not np.isnan(state.jobs.finished_at[before]):
             _release_dependents(state, other, at)
-        elif other in state.dependencies.followers and _has_started(state, before):
+        elif other in starts and _has_started(state, before):
             _enter_all(state, state.dependencies.started(other, state.index.specs), at)
     enter_group_if_ready(state, row, at)
 
@@ -639,7 +636,7 @@ def enter_group_if_ready(state: State, row: int, at: float) -> None:
     jobs = state.jobs
     job = int(jobs.id[row])
     waits = job in state.broken_gangs or state.dependencies.waits(job, state.index.specs[job])
-    if jobs.group[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
+    if waits or jobs.held[row] or jobs.group[row] != NONE or not jobs.startable(row):
         return
     if state.settings.max_jobs_of and not admit(state, row):
         return

@@ -9,6 +9,7 @@ an unknown field is refused, never half understood; docs/journal.md says what ma
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple, Union
 
 import msgspec
@@ -17,6 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from fairlead.model.job_columns import JobColumns, columns_of
 from fairlead.model.specs import Framework, Job, Node, Offer, Quantities, Queue, Settings
 from fairlead.outcomes import Outcome as Outcome  # noqa: PLC0414 part of the vocabulary of facts
 
@@ -121,12 +123,30 @@ class NodeLeft(Fact, frozen=True):
     node: str
 
 
-class JobSubmitted(Fact, frozen=True, omit_defaults=True):
-    """A job, and `more` that came with it, numbered from `id` on: all of them or none."""
+class JobSubmitted(Fact, frozen=True, omit_defaults=True, dict=True):
+    """A job, and `more` that came with it, numbered from `id` on: all of them or none.
+
+    columns, written : what follows from the jobs alone, and what the journal has of them: computed once
+    """
 
     id: int
     job: Job
     more: list[Job] = []
+
+    @cached_property
+    def columns(self) -> JobColumns:
+        return columns_of([self.job, *self.more])
+
+    @cached_property
+    def written(self) -> dict[str, msgspec.Raw]:
+        jobs = {"job": self.job, "more": self.more} if self.more else {"job": self.job}
+        return {name: msgspec.Raw(_encoder.encode(value)) for name, value in jobs.items()}
+
+    def numbered_from(self, first: int, at: float) -> "JobSubmitted":
+        """Return the fact of the same jobs with other numbers, at another time."""
+        found = replace(self, id=first, at=at)
+        found.__dict__.update(self.__dict__)
+        return found
 
     def numbered(self) -> Iterator[tuple[int, Job]]:
         """Yield all jobs with their numbers."""
@@ -517,6 +537,8 @@ _decoder = msgspec.json.Decoder(AnyFact, dec_hook=_decode_array)
 
 def encode(fact: Fact) -> bytes:
     """Write a fact as one JSON object; its ``type`` is the tag of its class."""
+    if isinstance(fact, JobSubmitted) and "written" in fact.__dict__:
+        return _encoder.encode(replace(fact, **fact.written))
     return _encoder.encode(fact)
 
 

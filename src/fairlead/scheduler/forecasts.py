@@ -3,10 +3,6 @@
 Reads the state, never changes it. The kernel keeps the duration histograms and evaluates them (`kernel/durations.pxi`).
 """
 
-from hashlib import blake2b
-from typing import Any
-
-import msgspec
 import numpy as np
 
 from fairlead.scheduler.kernel import constants, scheduling
@@ -16,12 +12,6 @@ from fairlead.scheduler.tables import F64, I64
 
 EXPECTED, CAUTIOUS = 0.5, 0.9
 """Probabilities that a task has ended by its forecast."""
-
-
-def family_of(queue: str, name: str, shape: Any) -> int:
-    """Return the number of a family: jobs with the same leaf queue, name and shape. Never 0."""
-    digest = blake2b(msgspec.msgpack.encode((queue, name, shape)), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True) or 1
 
 
 def durations(state: State, jobs: I64, ages: F64, chance: float = EXPECTED) -> F64:

@@ -11,13 +11,8 @@ from math import inf
 
 from msgspec import Struct, field
 
-from fairlead.model.specs import USERS, Framework, Quantities, Ranges
+from fairlead.model.specs import OWN, USERS, Framework, Quantities, Ranges
 
-OWN = "."
-"""Last part of the name of the queue that stands for a role itself, beside those below it."""
-JOBS = "jobs"
-"""Last part of the name of the leaf for the jobs of a queue that is also a role."""
-_JOBS_LEAF = f"/{OWN}/{JOBS}"
 ANYBODYS = "default"
 """The queue of Mesos' role ``*``: of those who name no other."""
 MOST_UPDATE_IDS = 100
@@ -278,11 +273,6 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         """Release a leaf."""
         self.at.pop(leaf, None)
         self._lowest.pop(leaf.rpartition("/")[0], None)
-
-
-def holds_jobs_of(leaf: str) -> str:
-    """Return the queue whose jobs a leaf holds: itself, or the role of a ``ROLE/./jobs``."""
-    return leaf.removesuffix(_JOBS_LEAF)
 
 
 def account_of(framework: Framework) -> str:

@@ -4,14 +4,13 @@ from collections.abc import Iterable, Sequence
 from math import inf, nan
 from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from fairlead.model.specs import Job, Work, path_to_root
-from fairlead.scheduler.forecasts import family_of
-from fairlead.scheduler.framework_index import JOBS, holds_jobs_of, own_queue, queue_of
+from fairlead.model.job_columns import JobColumns, family_of
+from fairlead.model.specs import JOBS, Job, path_to_root
+from fairlead.scheduler.framework_index import own_queue, queue_of
 from fairlead.scheduler.history import begin_ticks, share_evenly
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.scheduling import link_tasks
@@ -24,8 +23,6 @@ MOST_KINDS = 10_000
 """Kinds of jobs whose rows are remembered."""
 MANY_KINDS = 100
 """New kinds of jobs from which on the order is rebuilt instead of updated for each."""
-
-_NO_WORK = Work()
 
 # Rows as raw memory: numpy copies these several times as fast as field by field.
 _JOB, _TASK = (np.dtype((np.void, table.FIELDS.itemsize)) for table in (Jobs, Tasks))
@@ -179,32 +176,26 @@ def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64
             queue, shape, priority, job.retries, job.tasks, job.tasks, NONE if job.gang else group,
             inf if job.time_limit is None else job.time_limit, job.at_most or 0, job.gang, job.held,
             not job.gang and not job.retry_delay, job.exit_done, job.revocable, bool(job.framework),
-            family_of(holds_jobs_of(job.queue), job.name, state.cluster.shape_of_family(state.shape_keys[shape])),
+            family_of(job),
         )
         for job, (queue, priority, shape, *_), group in zip(kinds, keys, groups, strict=True)
     ]  # fmt: skip
     return rows, np.array(groups, np.int64)
 
 
-def kind_of(job: Job) -> bytes:
-    """Return what is the same for jobs that differ in their work, names, keys and dependencies only."""
-    return msgspec.msgpack.encode(replace(job, work=_NO_WORK, name="", group="", key="", digest="", after=[]))
-
-
-def rows_of_jobs(state: State, jobs: Sequence[Job]) -> tuple[NDArray[Any], I64]:
-    """Like :func:`rows_of_kinds`, for jobs many of which are alike, also those of earlier submissions."""
+def rows_of_jobs(state: State, columns: JobColumns) -> tuple[NDArray[Any], I64, I64]:
+    """Like :func:`rows_of_kinds`, for jobs many of which are alike, also those of earlier submissions; and each job's index."""
     if state.cluster.older:  # then the work counts, too
-        return rows_of_kinds(state, jobs)
+        return *rows_of_kinds(state, columns.jobs), np.arange(len(columns.jobs))
     known = state.kinds
     if len(known) > MOST_KINDS:
         known.clear()
-    keys = [(kind_of(job), job.name) for job in jobs]
-    if new := {key: job for key, job in zip(keys, jobs, strict=True) if key not in known}:
+    if new := {kind: job for kind, job in columns.kinds.items() if kind not in known}:
         rows, groups = rows_of_kinds(state, [*new.values()])
         known.update(zip(new, zip((row.tobytes() for row in rows), groups.tolist(), strict=True), strict=True))
-    found = [known[key] for key in keys]
+    found = [known[kind] for kind in columns.kinds]
     rows = np.frombuffer(bytearray().join([row for row, _ in found]), Jobs.FIELDS)
-    return rows, np.array([group for _, group in found], np.int64)
+    return rows, np.array([group for _, group in found], np.int64), columns.which
 
 
 def _group_key(state: State, job: Job) -> GroupKey:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.cards import cards_of
+from fairlead.model.job_columns import is_led, runs_in_executor
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
 from fairlead.scheduler.effects import ends_early
 from fairlead.scheduler.framework_index import own_queue, plus
 from fairlead.scheduler.frameworks.effects import wants_offers
 from fairlead.scheduler.frameworks.reservations import RESERVED, count_of, joined
 from fairlead.scheduler.job_caps import cap_of, waits_for_cap
-from fairlead.scheduler.job_index import is_led, runs_in_executor
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import MAX_RESERVATIONS, P90_ONE_IN
 from fairlead.scheduler.kernel.scheduling import set_of

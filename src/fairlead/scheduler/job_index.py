@@ -1,35 +1,13 @@
 """Jobs by number: what was submitted, and in which row of the table it is."""
 
-from itertools import chain
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct, field
 
+from fairlead.model.job_columns import LARGE_JOB_BYTES, is_led, runs_in_executor, size_of
 from fairlead.model.specs import Job
 from fairlead.scheduler.tables import I64, NONE, Jobs
-
-LARGE_JOB_BYTES = 16 * 2**10
-"""Bytes; a job counts as one, plus one for each such piece of its text, towards the jobs remembered."""
-
-
-def size_of(job: Job) -> int:
-    """Return the bytes of a job's command, folder, environment and labels."""
-    work = job.work
-    text = "".join(work.argv) + work.cwd
-    if work.env or work.values or job.on or job.prefer:
-        labels = (word for name, values in (*job.on.items(), *job.prefer.items()) for word in (name, *values))
-        text += "".join((*work.env, *work.env.values(), *labels, *chain(*work.values)))
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def is_led(job: Job) -> bool:
-    """True if the job is a gang that ends with its first task."""
-    return job.gang and job.led
-
-
-def runs_in_executor(job: Job) -> bool:
-    """True if the job is a task inside a framework's executor, which no engine starts."""
-    return bool(job.executor and job.task)
 
 
 class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
@@ -76,14 +54,8 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         if job.retry_delay:
             self.delayed.add(number)
 
-    def add(self, numbers: I64, jobs: list[Job], rows: I64) -> None:
-        """Add jobs with ascending new numbers."""
-        self.add_many(numbers, jobs, rows)
-        for number, job in zip(numbers.tolist(), jobs, strict=True):
-            self._note(number, job)
-
-    def add_many(self, numbers: I64, jobs: list[Job], rows: I64) -> None:
-        """Add jobs with ascending new numbers; plain ones: no keys, no commands, no leaders, no frameworks."""
+    def add(self, numbers: I64, jobs: Sequence[Job], rows: I64, noted: Iterable[int] = ()) -> None:
+        """Add jobs with ascending new numbers; `noted` has the places of the jobs of which it notes more."""
         self.specs.update(zip(numbers.tolist(), jobs, strict=True))
         self.last = int(numbers[-1])
         missing = self.last - self.first + 1 - len(self.row_of)
@@ -91,6 +63,8 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
             more = np.full(max(missing, len(self.row_of), 16), NONE, np.int64)
             self.row_of = np.concatenate([self.row_of, more])
         self.row_of[numbers - self.first] = rows
+        for place in noted:
+            self._note(int(numbers[place]), jobs[place])
 
     def find(self, number: int) -> int:
         """Return the row of a job, NONE if it is unknown or forgotten."""

@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from fairlead.model import specs
 from fairlead.policies import HALF_LIVES, YARN, code_of, fairtree, resources_of
 from fairlead.policies.fairtree import PERIOD
-from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.kernel.constants import FIXED_POINT_ONE
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Bools, Queues, vector
 
@@ -135,7 +134,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
 
     def declares(self, name: str) -> bool:
         """True if a queue has, or had, a declaration of its own: not one that all its siblings may share."""
-        return name in self.declared or name in self.removed or holds_jobs_of(name) != name
+        return name in self.declared or name in self.removed or specs.holds_jobs_of(name) != name
 
     def copy_declaration(self, row: int, begin: int, end: int, table: Queues) -> None:
         """Write these rows like a sibling's: all are leaves without a declaration of their own."""
@@ -154,7 +153,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         table.whole[row], table.part[row] = _fractions(table.weight[row])
         table.weightless[row] = spec.weight == 0
         self.write_bounds(row, table, resources, total)
-        table.strict[row] = self.spec_of(holds_jobs_of(name)).strict and row not in self.children
+        table.strict[row] = self.spec_of(specs.holds_jobs_of(name)).strict and row not in self.children
         table.max_tasks[row] = UNLIMITED if spec.max_tasks is None else spec.max_tasks
         table.max_jobs[row] = UNLIMITED if spec.max_jobs is None else spec.max_jobs
         self._write_claims(row, table)

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.cards import cards_of
-from fairlead.model.specs import JobStatus, Policy, Quantities, Queue, Settings, written
-from fairlead.scheduler.cluster import Constraints
+from fairlead.model.specs import Constraints, JobStatus, Policy, Quantities, Queue, Settings, holds_jobs_of, written
 from fairlead.scheduler.dependencies import Attempt, Deadlines, Dependencies, JobCaps
 from fairlead.scheduler.facts import Attempts, Contradiction, Ints, Revocation
-from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import HOURS
@@ -34,8 +32,8 @@ class State(Records):
     index, dependencies, deadlines : jobs by number, dependencies between jobs, and time limits of running attempts
     shape_keys : demand and constraints of each shape
     shape_rows, group_rows : rows of shapes and groups by key
-    kinds : the rows of jobs alike, and the groups where they wait, by what :func:`fairlead.scheduler.growth.kind_of` returns
-        and their name: a cache
+    kinds : the rows of jobs alike, and the groups where they wait, by what :func:`fairlead.model.job_columns.kind_of`
+        returns: a cache
     any_revocable : True if some group is of revocable jobs
     broken_gangs : jobs that lost a task while others of the gang run
     drained : rows of nodes with drained cards; derived from the table
@@ -57,7 +55,7 @@ class State(Records):
         self.shape_keys: list[ShapeKey] = []
         self.shape_rows: dict[tuple[ShapeKey, int, int], int] = {}
         self.group_rows: dict[GroupKey, int] = {}
-        self.kinds: dict[tuple[bytes, str], tuple[bytes, int]] = {}
+        self.kinds: dict[bytes, tuple[bytes, int]] = {}
         self.any_revocable = False
         self.broken_gangs: set[int] = set()
         self.drained: set[int] = set()

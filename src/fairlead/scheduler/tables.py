@@ -327,7 +327,7 @@ class Jobs(Table):
     revocable: Bools  # may exceed limits into idle resources, and is revoked before others
     once: Bools  # of a framework: each task starts at most once
 
-    def statuses(self, rows: slice) -> I64:
+    def statuses(self, rows: slice | I64) -> I64:
         """Return the statuses of jobs, as places in JOB_STATUSES of :mod:`fairlead.scheduler.statuses`."""
         over = np.where(self.failed[rows] > 0, 4, np.where(self.cancelled[rows] > 0, 5, 3))
         found: I64 = np.where(np.isnan(self.finished_at[rows]), np.where(self.holding[rows] > 0, 2, self.held[rows]), over)

@@ -14,11 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.journal import Journal
-from fairlead.model.specs import Job, Work
+from fairlead.model.specs import Job, Work, holds_jobs_of
 from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import Caller, Rules, acts_on, seen_queue, sees_names
 from fairlead.scheduler.facts import JobEdited, JobSubmitted, SharesLooked, TasksRevoked, decode, encode
-from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.service.loop import Loop
 from fairlead.service.wakeups import Wakeups, heard_within
 

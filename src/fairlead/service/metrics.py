@@ -63,7 +63,7 @@ def count(facts: Sequence[Fact], state: State | None = None) -> None:
     for fact in facts:
         match fact:
             case JobSubmitted():
-                _submitted.inc(sum(job.tasks for _, job in fact.numbered()))
+                _submitted.inc(fact.columns.tasks)
             case TasksStarted(at=at, job=jobs, attempt=attempt, ago=ago) if state is not None:
                 waited = at - state.jobs.submitted_at[state.job_rows(jobs)] - (ago / 1000 if len(ago) else 0.0)
                 for seconds in waited[attempt == 1].tolist():

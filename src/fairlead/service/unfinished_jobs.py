@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairlead.model.job_columns import size_of
 from fairlead.model.specs import Job, path_to_root
 from fairlead.people.bounds import Load, check_load
 from fairlead.people.rules import Caller, Rules, rules_all
 from fairlead.scheduler.facts import Fact, JobsForgotten
-from fairlead.scheduler.job_index import size_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 from fairlead.service.exports import Exports
@@ -26,6 +26,10 @@ class Unfinished(NamedTuple):
     leaf: str
     load: Load
     export: str
+
+
+Loads = dict[tuple[int | None, str], Load]
+"""By person and leaf queue."""
 
 
 class UnfinishedJobs:
@@ -47,10 +51,10 @@ class UnfinishedJobs:
             self.begin(number, [unfinished(state.index.specs[number], self.exports)])
         self.exports.drop_but(known.export for known in self._jobs.values())
 
-    def begin(self, first: int, jobs: Sequence[Unfinished]) -> None:
-        """Count new jobs, numbered from `first` on."""
+    def begin(self, first: int, jobs: Sequence[Unfinished], loads: Loads | None = None) -> None:
+        """Count new jobs, numbered from `first` on; `loads` is what :func:`totals` returns of them."""
         self._jobs.update(enumerate(jobs, first))
-        for (uid, leaf), load in _totals(jobs).items():
+        for (uid, leaf), load in (totals(jobs) if loads is None else loads).items():
             self._count(uid, leaf, load)
 
     def _count(self, uid: int | None, leaf: str, load: Load, sign: int = 1) -> None:
@@ -76,10 +80,10 @@ class UnfinishedJobs:
         self._end([*ended, *forgotten])
         return ended
 
-    def check(self, rules: Rules, caller: Caller, asked: Iterable[Unfinished]) -> None:
+    def check(self, rules: Rules, caller: Caller, asked: Loads) -> None:
         """Raise Refused if new jobs would exceed a caller's bounds."""
         if not rules_all(rules, caller):
-            new = {leaf: load for (_, leaf), load in _totals(asked).items()}
+            new = {leaf: load for (_, leaf), load in asked.items()}
             check_load(rules, caller, lambda queue: self.load(caller.person.uid, queue), new)
 
     def load(self, uid: int | None, queue: str, but: int | None = None) -> Load:
@@ -110,7 +114,7 @@ def unfinished(job: Job, exports: Exports) -> Unfinished:
     return Unfinished(job.uid, job.queue, load, export)
 
 
-def _totals(jobs: Iterable[Unfinished]) -> dict[tuple[int | None, str], Load]:
+def totals(jobs: Iterable[Unfinished]) -> Loads:
     """Return the loads of jobs by person and leaf."""
     by: dict[tuple[int | None, str], list[Load]] = {}
     for uid, leaf, load, _ in jobs:

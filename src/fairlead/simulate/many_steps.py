@@ -259,7 +259,7 @@ def _write_jobs(s: Simulation, tape: Tape, kinds: Kinds) -> None:
     which = kinds.which[chosen]
     first = write_rows(state, numbers, kinds.rows, which)
     rows = np.arange(first, first + len(chosen))
-    state.index.add_many(numbers, [kinds.jobs[k] for k in which.tolist()], rows)
+    state.index.add(numbers, [kinds.jobs[k] for k in which.tolist()], rows)
     tape.row[chosen] = rows
     tape.group[chosen] = kinds.groups[which]
     # All waiting tasks may start at one moment, over several decisions.

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf, isfinite, nan
 from signal import SIGXFSZ, Signals
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,32 +13,34 @@ from fairlead.model.api_types import CardInfo, JobInfo, NodeInfo, QueueInfo, Rev
 from fairlead.model.cards import cards_of
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.ranges import ranges_of, written_ranges
-from fairlead.model.specs import Job, Work, path_to_root, written
+from fairlead.model.specs import Job, Work, holds_jobs_of, path_to_root, written
 from fairlead.policies import drf
 from fairlead.policies.drf import dominant_share
 from fairlead.scheduler.admission import Unknown, job_row, rows_below
 from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
-from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.preemption.claims import claims_by_leaf
 from fairlead.scheduler.reports.fair_shares import fair_shares
 from fairlead.scheduler.reports.usage import listed_queues
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, JOB_STATUSES, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
-from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools
+from fairlead.scheduler.tables import GUARANTEE, I64, NONE, PRIORITY, UNLIMITED, WHY, Bools
 
 COMMAND_CHARACTERS = 1000
 """Maximum characters of a command in a listing; a single job has all of it."""
 MOST_RANGES = 20
 """Maximum ranges of indices in a description of a job."""
+BLOCK = 4096
+"""Rows of jobs that are looked through at a time."""
+SIGNAL_NAMES = {signal.value: signal.name for signal in Signals}
 PAGE_CHARACTERS = 2**20
 """Characters of text in a page of a listing after which no job is added."""
 
 
 def describe_job(state: State, job: int) -> JobInfo:
     """Return a job: what was asked for, and how many of its tasks have which status. Raises Unknown."""
-    return _job(state, job_row(state, job))
+    return _jobs(state, [job_row(state, job)])[0]
 
 
 @dataclass(frozen=True)
@@ -51,17 +55,30 @@ class Selection:
     since: float = -inf
     where: Callable[[Job], bool] = lambda job: True
 
-    def rows(self, state: State, before: float | None = None) -> np.ndarray:
-        """Return the rows of jobs with numbers below `before` that :meth:`has` may select, newest first."""
-        jobs, n = state.jobs, state.jobs.n
-        chosen = (jobs.id[:n] != NONE) & (jobs.submitted_at[:n] >= self.since)
+    def rows(self, state: State, before: float | None = None, most: int | None = None) -> I64:
+        """Return the rows of jobs with numbers below `before` that :meth:`has` may select, newest first: all, or the
+        first `most` or more.
+        """
+        below = None if self.queue is None else rows_below(state, self.queue)
+        end = state.jobs.n if before is None else state.index.find(int(before)) if isfinite(before) else NONE
+        end = state.jobs.n if end == NONE else end
+        found, count = list[I64](), 0
+        while end > 0 and (most is None or count < most):
+            begin = 0 if most is None else max(0, end - BLOCK)
+            found.append(self._rows_in(state, slice(begin, end), before, below))
+            end, count = begin, count + len(found[-1])
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def _rows_in(self, state: State, rows: slice, before: float | None, below: list[int] | None) -> I64:
+        jobs = state.jobs
+        chosen = (jobs.id[rows] != NONE) & (jobs.submitted_at[rows] >= self.since)
         if before is not None:
-            chosen &= jobs.id[:n] < before
-        if self.queue is not None:
-            chosen &= np.isin(jobs.queue[:n], rows_below(state, self.queue))
+            chosen &= jobs.id[rows] < before
+        if below is not None:
+            chosen &= np.isin(jobs.queue[rows], below)
         if self.statuses:
-            chosen &= np.isin(jobs.statuses(slice(n)), [JOB_STATUSES.index(status) for status in self.statuses])
-        return np.flatnonzero(chosen)[::-1]
+            chosen &= np.isin(jobs.statuses(rows), [JOB_STATUSES.index(status) for status in self.statuses])
+        return rows.start + np.flatnonzero(chosen)[::-1]
 
     def has(self, state: State, row: int) -> bool:
         """True if the job of one of `rows` is selected."""
@@ -88,17 +105,17 @@ class Listing:
 
     def read(self, state: State, most: int | None = None) -> None:
         """Read the next jobs, at most `most`; what is found is as of now."""
-        rows = self._selection.rows(state, self._before)
-        for row in rows[:most]:
-            number = int(state.jobs.id[row])
-            if self._selection.has(state, row):
-                if len(self.found) == self._limit or self._size > PAGE_CHARACTERS:
-                    self.next, self.is_over = self.found[-1]["id"], True
-                    return
-                self.found.append(_job(state, row, COMMAND_CHARACTERS))
-                self._size += _size_of_texts(self.found[-1])
-            self._before = number
+        rows = self._selection.rows(state, self._before, None if most is None else most + 1)
+        chosen = (row for row in rows[:most].tolist() if self._selection.has(state, row))
+        for job in _jobs(state, [*islice(chosen, self._limit + 1 - len(self.found))], COMMAND_CHARACTERS):
+            if len(self.found) == self._limit or self._size > PAGE_CHARACTERS:
+                self.next, self.is_over = self.found[-1]["id"], True
+                return
+            self.found.append(job)
+            self._size += _size_of_texts(job)
         self.is_over = most is None or len(rows) <= most
+        if most is not None and not self.is_over:
+            self._before = int(state.jobs.id[rows[most - 1]])
 
 
 def describe_tasks(
@@ -311,29 +328,52 @@ def _size_of_texts(job: JobInfo) -> int:
     return sum(map(len, job["argv"])) + len(job["cwd"]) + len(job["name"]) + sum(labels) + 32 * len(job["after"])
 
 
-def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
-    jobs = state.jobs
-    spec = state.index.specs[int(jobs.id[row])]
-    count, waiting, holding = int(jobs.tasks[row]), int(jobs.waiting[row]), int(jobs.holding[row])
-    failed, cancelled = int(jobs.failed[row]), int(jobs.cancelled[row])
-    own = slice(int(jobs.first[row]), int(jobs.first[row]) + count)
-    made = state.calls.get(int(jobs.id[row]))
+def _jobs(state: State, rows: Sequence[int], longest_command: int | None = None) -> list[JobInfo]:
+    jobs, which = state.jobs, np.asarray(rows, np.int64)
+    first, counts = jobs.first[which], jobs.tasks[which]
+    cpu, peak = state.tasks.cpu[first].astype(np.float64), state.tasks.peak[first].astype(np.float64)
+    for place in np.flatnonzero(counts > 1).tolist():
+        own = slice(int(first[place]), int(first[place] + counts[place]))
+        cpu[place], peak[place] = state.tasks.cpu[own].sum(dtype=np.float64), state.tasks.peak[own].max()
+    names = "id", "tasks", "waiting", "holding", "failed", "cancelled", "submitted_at", "finished_at"
+    columns = (jobs.statuses(which), cpu, peak, *(getattr(jobs, name)[which] for name in names))
+    each = zip(*(column.tolist() for column in columns), strict=True)
+    return [_job(state, _Columns(*values), longest_command) for values in each]
+
+
+class _Columns(NamedTuple):
+    """What the tables have of a job: its status, as a place in JOB_STATUSES, and use; then columns by name."""
+
+    status: int
+    cpu: float
+    peak: float
+    id: int
+    tasks: int
+    waiting: int
+    holding: int
+    failed: int
+    cancelled: int
+    submitted_at: float
+    finished_at: float
+
+
+def _job(state: State, job: _Columns, longest_command: int | None) -> JobInfo:
+    spec, made = state.index.specs[job.id], state.calls.get(job.id)
     return {
-        "id": int(jobs.id[row]), "name": spec.name, "group": spec.group, "queue": state.display_name(spec.queue),
-        "user": spec.user, "status": state.job_status(row), "tasks": count,
+        "id": job.id, "name": spec.name, "group": spec.group, "queue": state.display_name(spec.queue),
+        "user": spec.user, "status": JOB_STATUSES[job.status], "tasks": job.tasks,
         "indices": written_ranges(spec.work.array or ranges_of(spec.work.indices[:MOST_RANGES]), MOST_RANGES),
-        "waiting": waiting, "running": holding, "succeeded": count - waiting - holding - failed - cancelled,
-        "failed": failed, "cancelled": cancelled, "demand": spec.demand, "on": spec.on, "prefer": spec.prefer,
+        "waiting": job.waiting, "running": job.holding,
+        "succeeded": job.tasks - job.waiting - job.holding - job.failed - job.cancelled,
+        "failed": job.failed, "cancelled": job.cancelled, "demand": spec.demand, "on": spec.on, "prefer": spec.prefer,
         "priority": spec.priority, "gang": spec.gang, "retries": spec.retries, "retry_delay": spec.retry_delay,
         "time_limit": spec.time_limit, "at_most": spec.at_most, "exit_done": spec.exit_done, "grace": spec.grace,
-        "signal": Signals(spec.signal).name, "revocable": spec.revocable, "fit": spec.fit, "ray": spec.work.ray,
-        "revoked": _revoked(state, int(jobs.id[row])), "begin": spec.begin, "singleton": spec.singleton,
+        "signal": SIGNAL_NAMES[spec.signal], "revocable": spec.revocable, "fit": spec.fit, "ray": spec.work.ray,
+        "revoked": _revoked(state, job.id), "begin": spec.begin, "singleton": spec.singleton,
         "after": [{"job": after.job, "how": after.how} for after in spec.after],
-        "cpu_seconds": _known(state.tasks.cpu[own].sum(dtype=np.float64), 3),
-        "peak_memory": _whole(float(state.tasks.peak[own].max())), "calls": made[0] if made is not None else None,
+        "cpu_seconds": _known(job.cpu, 3), "peak_memory": _whole(job.peak), "calls": made[0] if made is not None else None,
         "call_seconds": made[1] / 1000 if made is not None else None, "argv": _beginning(spec.work, longest_command),
-        "cwd": spec.work.readable(spec.work.cwd), "submitted_at": float(jobs.submitted_at[row]),
-        "finished_at": _time(jobs.finished_at[row]),
+        "cwd": spec.work.readable(spec.work.cwd), "submitted_at": job.submitted_at, "finished_at": _time(job.finished_at),
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ Errors are one JSON object, `{"error": "..."}`:
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -52,6 +53,8 @@ from fairlead.service.page.door import Door
 from fairlead.service.reloading import Reloading
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
+
+log = logging.getLogger("fairlead")
 
 
 class Parts(NamedTuple):
@@ -213,6 +216,13 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
     refuse(Unreachable, 503)
     refuse(TimeoutError, 503, lambda error: "the scheduler is too busy to answer now: try again in a moment")
     refuse(Exception, 500, lambda error: f"internal error, see the scheduler's log: {type(error).__name__}")
+
+    @app.exception_handler(RuntimeError)
+    async def _(request: Request, error: RuntimeError) -> JSONResponse:
+        if "start new thread" not in str(error):
+            raise error
+        log.error("%s: raise the limit on its processes and threads, such as TasksMax of its service", error)
+        return refusal(503, "the scheduler's machine allows it no more threads now", retry_after(1))
 
     @app.exception_handler(StarletteHTTPException)
     async def _(request: Request, error: StarletteHTTPException) -> JSONResponse:

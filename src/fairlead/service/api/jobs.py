@@ -95,14 +95,14 @@ def _add_listing(api: APIRouter, client: StateClient) -> None:
         listing = report.Listing(_selected(client, caller, selection, mine), before, limit)
         seen: list[api_types.JobInfo] = []
 
-        def look(state: State) -> None:
+        def look(state: State) -> list[Job]:
             listing.read(state, BATCH)
-            new = [job_as_seen(rules, caller, state.index.specs[job["id"]], job) for job in listing.found[len(seen) :]]
-            seen.extend(by_wall_clock(job, client.clock) for job in new)
+            return [state.index.specs[job["id"]] for job in listing.found[len(seen) :]]
 
         with long_listings.of(caller) if limit > SHORT else nullcontext():
             while not listing.is_over:  # other questions are answered in between
-                await client.read(look)
+                for spec in await client.read(look):
+                    seen.append(by_wall_clock(job_as_seen(rules, caller, spec, listing.found[len(seen)]), client.clock))
         return Json({"jobs": seen, "next": listing.next, "stalled": client.loop.takes_nothing_on})
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.model.api_types import Submitted
+from fairlead.model.job_columns import kind_of
 from fairlead.model.specs import Job, Work
 from fairlead.people.accounts import Person
 from fairlead.people.bounds import check_load, output_limit
@@ -18,20 +19,17 @@ from fairlead.people.placing import leaf_of
 from fairlead.people.rules import Caller, check_acts, check_submits
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Dependency, Refused
-from fairlead.scheduler.facts import Fact, JobEdited
-from fairlead.scheduler.growth import kind_of
+from fairlead.scheduler.facts import Fact, JobEdited, JobSubmitted
 from fairlead.scheduler.state import State
 from fairlead.service.api.requests import EditRequest, JobFields, begin_by, check_gpus
 from fairlead.service.api.state_client import StateClient, spec_of
 from fairlead.service.exports import Exports
 from fairlead.service.loop import Busy
-from fairlead.service.unfinished_jobs import Unfinished, UnfinishedJobs, unfinished
+from fairlead.service.unfinished_jobs import Loads, Unfinished, UnfinishedJobs, totals, unfinished
 from fairlead.service.wakeups import Answer
 
 PIECE = 200
 """Jobs of a request that are checked, or cancelled, before other questions are answered."""
-
-
 MOST_KINDS = 10_000
 """Kinds of jobs of which the checks are remembered."""
 MOST_TOGETHER = 100
@@ -61,6 +59,9 @@ class _Checked(NamedTuple):
 class _Submission:
     """Jobs that a caller submits with one request: all or none.
 
+    checked : the jobs checked so far, as of a generation of the configuration
+    loads : of all of them; None if yet to be summed
+    fact : of all of them, without numbers; None if yet to be made, or if some depend on other jobs
     first, is_new : the number of the first job, and whether a request with this key submits it for the first time
     refusal : why there is none
     """
@@ -68,10 +69,22 @@ class _Submission:
     def __init__(self, caller: Caller, asked: Sequence[JobSubmission], key: str, digest: str) -> None:
         self.caller, self.asked, self.digest = caller, asked, digest
         self.key = f"{caller.person.uid}:{key}" if key else ""  # keys of different people never collide
-        self.checked: list[_Checked] = []
-        self.as_of = self.first = 0
-        self.is_new = True
+        self.first, self.is_new = 0, True
+        self.begin(0)
         self.refusal: Refused | None = None
+
+    def begin(self, as_of: int) -> None:
+        """Begin to check, as of a generation."""
+        self.as_of, self.checked = as_of, list[_Checked]()
+        self.loads: Loads | None = None
+        self.fact: JobSubmitted | None = None
+
+    def prepare(self) -> None:
+        """Compute what follows from the checked jobs alone: in another thread, before the scheduler's takes them."""
+        self.loads = totals([each.known for each in self.checked])
+        if not any(each.after or each.job.singleton or each.job.retry_delay for each in self.checked):
+            self.fact = _submitted([each.job for each in self.checked])
+            self.fact.columns, self.fact.written  # noqa: B018 computed here
 
 
 class _Together:
@@ -123,8 +136,10 @@ class Submitter:
                 asked = await asyncio.to_thread(_with_exports, asked, exports, caller.person, kept)
             one = _Submission(caller, asked, key, digest)
             for _ in range(2 * (len(asked) // PIECE)):  # enough, unless all is checked again and again
-                if len(asked) - len(one.checked) > PIECE:
-                    await self._client.read(lambda state: self._check_some(state, one, PIECE))
+                await self._client.read(lambda state: self._check_some(state, one, PIECE))
+                if len(one.checked) == len(asked):
+                    await asyncio.to_thread(one.prepare)
+                    break
             await self._client.answer(self._join(one), changes=True)
         except (Refused, Busy):  # other errors may still take effect; the next start removes leftovers
             exports.drop(kept)
@@ -170,8 +185,9 @@ class Submitter:
         def question(state: State, now: float) -> tuple[list[Fact], None]:
             check_acts(self._client.authenticator.rules, caller, number, spec_of(state, number))
             job = self._with_usual(state, admission.again(state, number, failed))
-            one.checked = [self._check(state, caller, job, None, digest)]
-            facts = self._grant(state, now, [one])
+            one.begin(self._generation_of(state))
+            one.checked = [self._check(state, one, job, None)]
+            facts = self.decide(state, now, [one])
             if one.refusal is not None:
                 raise one.refusal
             return facts, None
@@ -206,55 +222,56 @@ class Submitter:
 
     def decide(self, state: State, now: float, submissions: Sequence[_Submission]) -> list[Fact]:
         """Grant or refuse each submission; return the fact of those granted, if any."""
+        jobs = list[Job]()
         for one in submissions:
             try:
                 self._check_some(state, one, len(one.asked))
+                jobs += self._grant(state, one, jobs)
             except Refused as refused:
                 one.refusal = refused
-        return self._grant(state, now, [one for one in submissions if one.refusal is None])
+        # One that has a fact comes alone.
+        return [(submissions[0].fact or _submitted(jobs)).numbered_from(state.index.last + 1, now)] if jobs else []
 
-    def _grant(self, state: State, now: float, checked: Sequence[_Submission]) -> list[Fact]:
-        """Like `decide`, for submissions whose jobs are checked."""
-        new, known = list[_Submission](), list[Unfinished]()
-        for one in checked:
-            mine = [each.known for each in one.checked]
-            try:
-                first = admission.repeated(state, one.key, one.digest)
-                if first is None:
-                    self._unfinished.check(self._client.authenticator.rules, one.caller, [*known, *mine])
-            except Refused as refused:
-                one.refusal = refused
-                continue
-            one.is_new, one.first = first is None, first or state.index.last + 1 + len(known)
-            if one.is_new:
-                new.append(one)
-                known += mine
-                if one.key:
-                    head = one.checked[0]
-                    one.checked[0] = head._replace(job=msgspec.structs.replace(head.job, key=one.key))
-        if not new:
+    def _grant(self, state: State, one: _Submission, before: Sequence[Job]) -> Sequence[Job]:
+        """Return the new jobs of a checked submission, which follow those `before`; none if they are known already."""
+        first = admission.repeated(state, one.key, one.digest)
+        one.is_new, one.first = first is None, first or state.index.last + 1 + len(before)
+        if not one.is_new:
             return []
-        try:
-            whole = [each for one in new for each in one.checked]
-            fact = admission.take(state, [each.job for each in whole], now, [each.after for each in whole])
-        except Refused as refused:
-            for one in new:
-                one.refusal = refused
-            return []
-        self._unfinished.begin(fact.id, known)
-        places = ((one.checked, k) for one in new for k in range(len(one.checked)))
-        for job, (theirs, k) in zip((fact.job, *fact.more), places, strict=True):
+        known = [each.known for each in one.checked]
+        loads = totals(known) if one.loads is None else one.loads
+        self._unfinished.check(self._client.authenticator.rules, one.caller, loads)
+        jobs: Sequence[Job] = [each.job for each in one.checked]
+        if one.fact is None:
+            jobs = admission.with_dependencies(state, jobs, [each.after for each in one.checked])
+        admission.check_room(state, sum(job.tasks for job in [*before, *jobs]))
+        self._unfinished.begin(one.first, known, loads)
+        for place, job in enumerate(jobs if one.fact is None else ()):
             if job.after and (unmet := admission.unmet_dependency(state, job)) is not None:
                 said = f"it comes after job {unmet[0]}, {unmet[1]}: the job is cancelled"
-                theirs[k] = theirs[k]._replace(warning="; ".join(filter(None, [theirs[k].warning, said])))
-        return [fact]
+                theirs = one.checked[place]
+                one.checked[place] = theirs._replace(warning="; ".join(filter(None, [theirs.warning, said])))
+        return jobs
 
     def _check_some(self, state: State, one: _Submission, most: int) -> None:
-        """Check at most `most` jobs of a submission that are not checked yet; all again if anything has changed."""
+        """Check at most `most` jobs of a submission that are not checked yet; all again if anything has changed.
+
+        Raises Refused if the caller may not submit one.
+        """
+        rules = self._client.authenticator.rules
         if (now := self._generation_of(state)) != one.as_of:
-            one.as_of = now
-            one.checked.clear()
-        one.checked += self._checked(state, one.caller, one.asked, len(one.checked), most, one.digest)
+            one.begin(now)
+        begin = len(one.checked)
+        for number, (request, tasks, gang, work, _) in enumerate(one.asked[begin : begin + most], begin):
+            try:
+                leaf = leaf_of(state, rules, one.caller, request.queue, request.user)
+                job = self._with_usual(state, request.to_job(leaf, tasks, gang, work))
+                checked = self._check(state, one, job, request.user, begin_by(self._client.clock, request.begin))
+                if request.strict and (warning := admission.never_starts(state, checked.job)):
+                    raise Refused(warning.partition(": ")[0])
+            except Refused as refused:
+                raise type(refused)(f"jobs.{number}: {refused}") if len(one.asked) > 1 else refused from None
+            one.checked.append(checked._replace(after=request.comes_after()) if request.after else checked)
 
     def _generation_of(self, state: State) -> int:
         """Count changes of the configuration, queues and nodes, after which all is checked again."""
@@ -265,37 +282,17 @@ class Submitter:
             self._kinds.clear()
         return self._generation
 
-    def _checked(
-        self, state: State, caller: Caller, asked: Sequence[JobSubmission], first: int, most: int, digest: str
-    ) -> list[_Checked]:
-        """Check requested jobs from the `first` on; raises Refused if the caller may not submit one."""
-        rules, found = self._client.authenticator.rules, []
-        for number, (request, tasks, gang, work, _) in enumerate(asked[first : first + most], first):
-            try:
-                leaf = leaf_of(state, rules, caller, request.queue, request.user)
-                job = self._with_usual(state, request.to_job(leaf, tasks, gang, work))
-                begin = begin_by(self._client.clock, request.begin)
-                checked = self._check(state, caller, job, request.user, digest, begin)
-                found.append(checked._replace(after=request.comes_after()) if request.after else checked)
-                if request.strict and (warning := admission.never_starts(state, found[-1].job)):
-                    raise Refused(warning.partition(": ")[0])
-            except Refused as refused:
-                raise type(refused)(f"jobs.{number}: {refused}") if len(asked) > 1 else refused from None
-        return found
-
-    def _check(
-        self, state: State, caller: Caller, job: Job, user: str | None, digest: str, begin: float | None = None
-    ) -> _Checked:
+    def _check(self, state: State, one: _Submission, job: Job, user: str | None, begin: float | None = None) -> _Checked:
         """Check a job, as the caller submits it under their own or another name; raises Refused, Forbidden.
 
         What is true of one job is true of others that differ in their work and names only, until something changes.
         """
-        rules, person = self._client.authenticator.rules, caller.person
-        name = check_submits(rules, caller, job.queue, user)
+        rules, person = self._client.authenticator.rules, one.caller.person
+        name = check_submits(rules, one.caller, job.queue, user)
         limit = output_limit(rules, job.queue)
-        more = {"user": name, "uid": person.uid, "gid": person.gid, "output_limit": limit, "digest": digest, "begin": begin}
+        more = {"user": name, "uid": person.uid, "gid": person.gid, "output_limit": limit, "begin": begin}
+        more |= {} if one.checked else {"key": one.key, "digest": one.digest}  # the first stands for all
         job = msgspec.structs.replace(job, **more)
-        self._generation_of(state)
         try:
             kind = kind_of(job)
         except OverflowError:  # a number of more than 64 bits, which is refused by its name
@@ -314,6 +311,11 @@ class Submitter:
         return job if self._client.authenticator.rules.personal else admission.with_default_demand(state, job)
 
 
+def _submitted(jobs: Sequence[Job]) -> JobSubmitted:
+    """Return the fact of jobs, without numbers."""
+    return JobSubmitted(at=0.0, id=0, job=jobs[0], more=[*jobs[1:]])
+
+
 def _with_exports(asked: Sequence[JobSubmission], exports: Exports, person: Person, kept: list[str]) -> list[JobSubmission]:
     """Write environments stored outside the journal to files, and add their names to `kept`; return the updated requests."""
     found = []
@@ -326,7 +328,4 @@ def _with_exports(asked: Sequence[JobSubmission], exports: Exports, person: Pers
 
 
 def _digest(asked: Sequence[JobSubmission]) -> str:
-    digest = hashlib.sha256()
-    for each in asked:
-        digest.update(each.request.model_dump_json().encode() + b"\n")
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(each.request.model_dump_json().encode() + b"\n" for each in asked)).hexdigest()

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.model.specs import Node, Offer, Quantities, Queue, Ranges
-from fairlead.scheduler.framework_index import OWN, Member, RoleReservation, plus, queue_of
+from fairlead.model.specs import OWN, Node, Offer, Quantities, Queue, Ranges
+from fairlead.scheduler.framework_index import Member, RoleReservation, plus, queue_of
 from fairlead.scheduler.frameworks.reservations import joined
 from fairlead.scheduler.reports.usage import listed_queues
 from fairlead.scheduler.state import State

@@ -23,7 +23,7 @@ from fairlead.service.mesos.messages.mesos_pb2 import ExecutorInfo, Offer, TaskI
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 from fairlead.service.mesos.reservations import DONE, is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
-from fairlead.service.unfinished_jobs import UnfinishedJobs, unfinished
+from fairlead.service.unfinished_jobs import UnfinishedJobs, totals, unfinished
 
 Operation = Offer.Operation
 LAUNCHES = (Operation.LAUNCH, Operation.LAUNCH_GROUP)
@@ -305,7 +305,7 @@ class Launcher(NamedTuple):
         facts, refused = frameworks.accept(state, who, offers, asked, seconds, now, executors)
         try:
             jobs = [fact.job for fact in facts if isinstance(fact, JobSubmitted)]
-            self.unfinished.check(self.rules, self.caller, (unfinished(job, self.unfinished.exports) for job in jobs))
+            self.unfinished.check(self.rules, self.caller, totals(unfinished(job, self.unfinished.exports) for job in jobs))
         except Refused as error:
             facts, refused = frameworks.accept(state, who, offers, moves, seconds, now)
             refused += [InvalidTask(task, str(error)) for task in good]

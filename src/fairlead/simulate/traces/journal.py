@@ -19,10 +19,9 @@ import numpy as np
 
 from fairlead.journal import JournalError, read_history
 from fairlead.journal.sql import SqlStore
-from fairlead.model.specs import Job, Node, Settings
+from fairlead.model.specs import Job, Node, Settings, holds_jobs_of
 from fairlead.scheduler import facts
 from fairlead.scheduler.facts import Fact
-from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, PLACED, SUCCEEDED
 from fairlead.simulate.workload import Jobs, TraceError, Workload

@@ -1,0 +1,105 @@
+"""What follows from submitted jobs alone, in columns: computed in any thread, before the scheduler's needs it."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from fairlead.model.specs import Job, Work, as_constraints, holds_jobs_of
+
+I64 = NDArray[np.int64]
+LARGE_JOB_BYTES = 16 * 2**10
+"""Bytes; a job counts as one, plus one for each such piece of its text, towards the jobs remembered."""
+_NO_WORK = Work()
+
+
+class JobColumns(NamedTuple):
+    """Columns of jobs that are submitted together.
+
+    jobs : all of them
+    kinds : by what :func:`kind_of` returns: one job of each kind
+    which : int64, shape (jobs,): index of each job's kind
+    families : int64, shape (jobs,): from :func:`family_of`
+    noted : places of the jobs of which the index notes more than their rows
+    tasks, least : tasks of all jobs, and of the smallest
+    special : True if one is of a framework, or may not start at once
+    """
+
+    jobs: Sequence[Job]
+    kinds: dict[bytes, Job]
+    which: I64
+    families: I64
+    noted: list[int]
+    tasks: int
+    least: int
+    special: bool
+
+
+def columns_of(jobs: Sequence[Job]) -> JobColumns:
+    """Compute the columns of jobs."""
+    kinds, places, names = dict[bytes, Job](), dict[bytes, int](), dict[tuple[int, str], int]()
+    which, families = [], []
+    for job in jobs:
+        kind = kind_of(job)
+        place = places.get(kind)
+        if place is None:
+            place, kinds[kind] = places.setdefault(kind, len(places)), job
+        family = names.get((place, job.name))
+        if family is None:
+            family = names[place, job.name] = family_of(job)
+        which.append(place)
+        families.append(family)
+    sizes = [job.tasks for job in jobs]
+    return JobColumns(
+        jobs, kinds, np.array(which, np.int64), np.array(families, np.int64),
+        noted=[place for place, job in enumerate(jobs) if is_noted(job)],
+        tasks=sum(sizes), least=min(sizes), special=any(map(is_special, jobs)),
+    )  # fmt: skip
+
+
+def kind_of(job: Job) -> bytes:
+    """Return what is the same for jobs that differ in their work, names, keys and dependencies only."""
+    return msgspec.msgpack.encode(replace(job, work=_NO_WORK, name="", group="", key="", digest="", after=[]))
+
+
+def family_of(job: Job) -> int:
+    """Return the number of a job's family: jobs with the same leaf queue, name, demand and labels. Never 0."""
+    taken: list[Any] = sorted([amount for amount in job.taken.items() if amount[1]])
+    family = (holds_jobs_of(job.queue), job.name, (taken, as_constraints(job.on)))
+    digest = blake2b(msgspec.msgpack.encode(family), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True) or 1
+
+
+def is_special(job: Job) -> bool:
+    """True if a job is of a framework, or may not start at once."""
+    return bool(job.after or job.singleton or job.held or job.framework or job.begin is not None)
+
+
+def size_of(job: Job) -> int:
+    """Return the bytes of a job's command, folder, environment and labels."""
+    work = job.work
+    text = "".join(work.argv) + work.cwd
+    if work.env or work.values or job.on or job.prefer:
+        labels = (word for name, values in (*job.on.items(), *job.prefer.items()) for word in (name, *values))
+        text += "".join((*work.env, *work.env.values(), *labels, *chain(*work.values)))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def is_led(job: Job) -> bool:
+    """True if the job is a gang that ends with its first task."""
+    return job.gang and job.led
+
+
+def runs_in_executor(job: Job) -> bool:
+    """True if the job is a task inside a framework's executor, which no engine starts."""
+    return bool(job.executor and job.task)
+
+
+def is_noted(job: Job) -> bool:
+    """True if the index notes more of a job than its number and row."""
+    return bool(job.key or job.retry_delay) or is_led(job) or runs_in_executor(job) or size_of(job) >= LARGE_JOB_BYTES
