@@ -577,6 +577,61 @@ def test_each_task_runs_once_wherever_a_descriptor_is_missing(change, tmp_path, 
         assert alive(f"sleep {LONG}5") == []
 
 
+CARDS_WITH_GREETING = """
+import selectors, time
+real = selectors.DefaultSelector.select
+def select(selector, timeout=None):
+    ready = real(selector, timeout)
+    kinds = [key.data.__qualname__ for key, _ in ready]
+    cards = [kind == "CardWatch._read" for kind in kinds]
+    greeting = ["_expect_greeting" in kind for kind in kinds]
+    watching = any(key.data.__qualname__ == "CardWatch._read" for key in selector.get_map().values())
+    if not watching:
+        return ready
+    if any(cards) and any(greeting):
+        return sorted(ready, key=lambda each: each[0].data.__qualname__ == "CardWatch._read")
+    time.sleep(0.01)
+    return [each for each, *kinds in zip(ready, cards, greeting) if not any(kinds)]
+selectors.DefaultSelector.select = select
+"""
+"""While the cards are watched, what is read of them comes at once with the next scheduler's greeting, and after it."""
+
+
+def test_what_a_step_has_closed_is_not_read_in_the_same_round(tmp_path, monkeypatch):
+    changed_supervisor(monkeypatch, CARDS_WITH_GREETING)
+    with closing(Bench(tmp_path)) as bench:
+        supervisor = supervisor_of(bench.folder)[0].pid
+        a = bench.start(Attempt(1, 0, 1), "sleep", "60")
+        bench.until(lambda: a in bench.started)
+        bench.engine.close()
+        bench.serve()
+        bench.inventory()
+        bench.stop(a)
+        assert bench.end_of(a) == (Outcome.SIGNALLED, signal.SIGTERM)
+        assert supervisor_of(bench.folder)[0].pid == supervisor
+
+
+def test_a_start_that_is_tried_again_keeps_out_of_the_cgroup_of_the_one_that_failed(bench):
+    if not bench.engine.limits["tracking"]:
+        pytest.skip("no cgroups here")
+    groups = cgroups.find("fairlead-test-tried-again")
+    try:
+        failed = groups.create("1.0.1")
+        again = groups.create("1.0.1")
+        joins = 'for way; do echo 0 > "$way"; done; echo joined; exec sleep 60'
+        child = subprocess.Popen(["sh", "-c", joins, "sh", *again.ways_in()], stdout=subprocess.PIPE)
+        assert child.stdout.readline() == b"joined\n"
+        failed.kill()
+        assert again.pids() == {child.pid}
+        assert child.poll() is None
+        again.kill()
+        assert child.wait() == -signal.SIGKILL
+        child.stdout.close()
+        assert all(group.remove() for group in (failed, again))
+    finally:
+        groups.close()
+
+
 def test_a_process_is_never_taken_for_one_without_an_environment():
     """It has none to read in the middle of exec and while it ends: the end of a task would be reported while one of it runs."""
     asked = {**os.environ, "MARKED": "1"}

@@ -217,12 +217,12 @@ class Cgroups:
     def create(self, name: str) -> Group:
         """Make a group without limits.
 
-        A folder that later tasks may get has a number, too: a start that is tried again under its name may find it in use.
+        Its folder has a number, too: the one of a start that failed may still be there, to be killed, when it is tried again.
         """
         folders, quota = [], -1
         self._made += 1
         for h in self._hierarchies:
-            folder = f"{h.base}/{name}-{self._made}" if h.is_reused() else f"{h.base}/{name}"
+            folder = f"{h.base}/{name}-{self._made}"
             if (idle := self._idle.take(h)) is not None:
                 folder, quota = idle
                 folders.append((h, folder))

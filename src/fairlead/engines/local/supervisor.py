@@ -41,6 +41,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ class Supervisor:
                 self._end_unless_in_place()
                 self._do(
                     self._check_lease,
-                    *(key.data for key, _ in ready),
+                    *(partial(self._hear_of, key) for key, _ in ready),
                     self.groups.settle,
                     self._reap,
                     lambda: self.tasks.finish_ended(keep_workers=not self.leaving),
@@ -139,6 +140,11 @@ class Supervisor:
                 self.until_dialed = self.scheduler.keep_dialing()
         finally:
             self._close()
+
+    def _hear_of(self, key: selectors.SelectorKey) -> None:
+        """Handle an event, unless an earlier step has closed what it is about."""
+        if self.selector.get_map().get(key.fd) is key:
+            key.data()
 
     def _do(self, *steps: Callable[[], object]) -> None:
         """Take each step. One that lacks descriptors, disk or memory is taken again next time."""
