@@ -217,7 +217,7 @@ cdef bint _is_older(View v, i64 x, i64 b, i64 other) noexcept nogil:
 
 
 cdef Plan reserve(View v, i64 b, double now) noexcept nogil:
-    """Decide what to do for a group that is owed: reserve, take a reservation over, or put it off."""
+    """Decide what to do for a group that is owed: reserve, end a reservation that is in the way, or put it off."""
     cdef bint paid
     x, mark, cost = line_of(v, v.groups[b].leaf), v.scratches, floats(v, v.len_total)
     count, start = plan(v, b, x, now, cost)
@@ -344,8 +344,8 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
 cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept nogil:
     """Plan a group's reservation (see `_plan_with`), first by ends that leave their room, and mark the leaves of others (`apart`).
 
-    Else ends of who is owed less count too, and the line's own. If one end of any would do, it has that in its turn, unless it is owed
-    a whole task, and its own do not count.
+    Else ends of who is owed less count too, and the line's own. If one end of any would do, it has that in its turn, unless it is
+    the most owed or is owed a whole task, and its own do not count.
     """
     cdef bint some = False, one
     lack = lacks(v, b, x)
