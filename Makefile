@@ -52,7 +52,7 @@ demo: .venv/kernels  ## the paper's example with real processes, a SIGKILL in th
 	$(RUN)python examples/demo.py
 
 test: lint  ## formatter, linter and all the tests, of which one is the type checker
-	$(RUN)pytest -n auto
+	$(RUN)pytest -n auto --timeout 300
 
 lint: .venv/tools .venv/kernels
 	$(RUN)ruff format --check .
@@ -84,7 +84,7 @@ recording: .venv/kernels  ## the session that README.md shows, recorded again: d
 	$(RUN)python docs/recording.py
 
 fuzz: .venv/tools .venv/kernels  ## the long version of the random tests (FAIRLEAD_FUZZ histories; default 100000)
-	FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_replay.py
+	FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_replay.py tests/test_schema.py
 	FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 -m hypothesis
 
 check-memory: .venv/tools .venv/kernels  ## the tests of the kernels, and 2,000 histories, with each access to memory checked; needs GCC

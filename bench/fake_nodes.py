@@ -10,12 +10,17 @@ say that each has so many CPUs, and their tasks run until the line "end 0".
 import asyncio
 import contextlib
 import json
+import logging
 import random
 import ssl
 import sys
 from pathlib import Path
 
 from fairlead import tls
+from fairlead.engines.local.messages import PROTOCOL
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""Seconds until a node dials again: a machine too slow for all handshakes at once comes to all of them."""
 
 
 class FakeNode:
@@ -25,14 +30,17 @@ class FakeNode:
         self.delay, self.each, self.frozen = delay, each, False
         self.running: set[tuple[int, ...]] = set()
         self.ended: dict[tuple[int, ...], int] = {}
-        self.lost_after, self.number = 30.0, 0
+        self.lost_after, self.number, self.heard = 30.0, 0, 0
         self.writer: asyncio.StreamWriter | None = None
 
     async def dial(self, port: int, context: ssl.SSLContext) -> None:
+        pause = FIRST_PAUSE
         while not self.frozen:
+            heard = self.heard
             with contextlib.suppress(OSError):
                 await self._serve(*await asyncio.open_connection("127.0.0.1", port, ssl=context, limit=2**26))
-            await asyncio.sleep(0.05)
+            pause = FIRST_PAUSE if self.heard > heard else min(LONGEST_PAUSE, 2 * pause)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
@@ -41,6 +49,7 @@ class FakeNode:
             while line := await reader.readline():
                 if self.delay:
                     await asyncio.sleep(self.delay)
+                self.heard += 1
                 if not self.frozen:
                     self._hear(json.loads(line))
         except (OSError, asyncio.LimitOverrunError, ValueError):
@@ -66,7 +75,7 @@ class FakeNode:
                 self.lost_after = message["lost_after"]
             case "inventory":
                 about = {"capacity": {"cpu": 1000 * self.each}, "host": "127.0.0.1"} if self.each else {}
-                self._say(saw="inventory", tasks=[*self.running, *self.ended], limits={}, about=about)
+                self._say(saw="inventory", tasks=[*self.running, *self.ended], limits={}, about=about, speaks=[1, PROTOCOL])
                 for task in self.running:
                     self._say(saw="started", task=task)
                 for task, outcome in self.ended.items():
@@ -95,6 +104,7 @@ class FakeNode:
 
 
 async def main() -> None:
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # a connection that broke while it was written to
     folder, port, delay, tears = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
     keys = json.loads((folder / "fakes.json").read_text())
     nodes, dialing = [FakeNode(delay, keys.get("each", 0)) for _ in keys["own"]], []

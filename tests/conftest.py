@@ -16,7 +16,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 import forked
 from fairlead.cli.main import main
@@ -40,8 +42,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Random tests try the same cases each time, so a change is what makes one fail; `make fuzz` looks for other cases.
 # None fails for being slow.
-settings.register_profile("same", max_examples=cases(50), derandomize="FAIRLEAD_FUZZ" not in os.environ, deadline=None)
+is_fuzz = "FAIRLEAD_FUZZ" in os.environ
+settings.register_profile(
+    "same", max_examples=cases(50), derandomize=not is_fuzz, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("same")
+if not is_fuzz:  # Hypothesis also draws constants of the modules imported so far, and these depend on the tests that ran before.
+    providers._get_local_constants = Constants
 
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 
@@ -88,9 +95,19 @@ def pytest_collection():
         gc.enable()
 
 
+LONGEST = ("types", "ray", "schema", "machine_faults", "torture", "ray_programs", "ray_authentication", "machines")
+"""Files whose tests take longest, dealt out to four workers in turn: those of Ray's nodes run one after another."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first, so that nothing runs alone at the end."""
-    items.sort(key=lambda item: item.path.stem not in ("test_types", "test_schema"))
+    """What takes longest begins first on each worker, so that nothing runs alone at the end; xdist gives each a part in order."""
+    long = {name: [item for item in items if item.path.stem == f"test_{name}"] for name in LONGEST}
+    workers, count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), len(items)
+    items[:] = [item for item in items if item.path.stem.removeprefix("test_") not in long]
+    begin = 0
+    for worker in range(workers):
+        items[begin:begin] = [item for name in LONGEST[worker::workers] for item in long[name]]
+        begin += (count - begin) // (workers - worker)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -137,7 +154,7 @@ class Live:
                 self.process = subprocess.Popen([FAIRLEAD, *arguments], env=self.env, stdout=log, stderr=log)
             else:
                 self.process = Fairlead(arguments, env=self.env, stdout=log, stderr=log)
-        self.until(lambda: self.answers() and b"ready at " in self.log.read_bytes()[before:], 60)
+        self.until(lambda: self.answers() and b"ready at " in self.log.read_bytes()[before:], 120)
 
     def answers(self) -> bool:
         try:

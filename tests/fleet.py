@@ -17,7 +17,7 @@ from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Node, Work
 from fake_engine import Attempt, columns, rows
 
-SHORT_LEASE = LeasePolicy(lost_after=1.2, grace=0.3)
+SHORT_LEASE = LeasePolicy(lost_after=3.0, grace=0.3)
 LONG_LEASE = LeasePolicy(lost_after=60.0, grace=5.0)
 
 

@@ -96,7 +96,7 @@ class Lab(Live):
             self.port = free.getsockname()[1]
         self.proxies, self.joins = {}, {}
 
-    def start_up(self, lost_after=2):
+    def start_up(self, lost_after=5):
         self.up("--nodes", f"127.0.0.1:{self.port}", "--lost-after", f"{lost_after}")
 
     def token(self, *more):

@@ -14,6 +14,7 @@ from bench import (
     end_to_end,
     heart,
     kernel,
+    machines,
     offers,
     people,
     plain_drf,
@@ -202,6 +203,11 @@ def test_what_promises_add_to_a_step_is_measured(capsys, monkeypatch):
 def test_many_nodes_over_real_sockets(capsys):
     remote.run(counts=(30,), tasks=600, lost_after=2.0)
     assert "30 nodes: there after" in capsys.readouterr().out
+
+
+def test_what_a_slow_machine_does_not_come_to_is_a_dash(capsys):
+    machines.run(counts=(2,), within=0.0)
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["2", *["-"] * 7]
 
 
 def test_every_task_of_many_nodes_ends_though_lines_are_slow_and_break():

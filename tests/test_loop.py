@@ -11,6 +11,11 @@ from types import SimpleNamespace
 import pytest
 from tests.memory_store import MemoryStore
 
+from fairlead.cli import node
+from fairlead.engines.local.member import write_membership
+from fairlead.engines.remote import joining
+from fairlead.engines.remote.joined import JoinedEngine
+from fairlead.engines.remote.keys import KeyRing, NotAdmitted, certificate_in
 from fairlead.engines.step import Lost, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull, JournalLost
 from fairlead.model.specs import Job, Node, Queue, Settings
@@ -283,3 +288,41 @@ def test_who_stops_at_once_waits_for_no_node_that_is_not_heard(world):
     stop(now=True)
     assert loop.stopped.wait(30)
     assert any(b'"TasksRevoked"' in body for _, body in journal.look(0, 100))
+
+
+def test_a_token_is_spent_when_the_journal_has_the_new_node_and_not_before(world, tmp_path, monkeypatch):
+    loop, journal, _ = world
+    engine = object.__new__(JoinedEngine)
+    engine._ring, engine._own, engine._account = KeyRing(tmp_path / "keys"), Node("own", {}), myself().name
+    engine._as_people, engine._journal, engine.ask = False, "j", loop.ask
+    engine._lock, engine._members = threading.Lock(), {}
+
+    def append(facts, by=()):
+        FillingJournal.append(journal, facts, by)
+        engine.recorded(facts)
+
+    journal.append = append
+    monkeypatch.setattr(joining, "_answer", lambda host, port, context, request: engine._hear_stranger(request))
+    token, hashed = engine._ring.new_token()
+    loop.ask(lambda s, now: ([admission.make_node_token(s, hashed, "", now + 99.0, now)], None), changes=True).result(5)
+
+    def join():
+        return node.join("localhost", token, "n1", tmp_path / "home", None)
+
+    journal.full = True
+    for _ in range(2):
+        with pytest.raises(NotAdmitted, match=r"^the scheduler cannot record it now, see its log: run this again"):
+            join()
+    journal.full = False
+    loop.wake()
+    deadline = time.monotonic() + 10
+    while loop.stalled:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    member = join()
+    assert member.about["name"] == "n1"
+    members = loop.ask(lambda s, now: ([], dict(s.cluster.members))).result(5)
+    assert members == {"n1": certificate_in(member.own)}, "no other key was spent"
+    write_membership(tmp_path / "home" / "node" / "supervisor", member)
+    with pytest.raises(NotAdmitted, match="unknown, used or expired"):
+        join()

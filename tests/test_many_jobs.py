@@ -65,7 +65,7 @@ def test_lists_of_words_are_read_as_gnu_parallel_does(tmp_path):
         ("gzip", ":::", "a", "b"): (["gzip", "{}"], [["a", "b"]]),
         ("mv", "{}", "{.}.old", ":::", "a"): (["mv", "{}", "{.}.old"], [["a"]]),
         ("echo", "{}", "x{}", ":::", "a", ":::", "b"): (["echo", "{1}", "{2}", "x{1} {2}"], [["a"], ["b"]]),
-        ("echo", "{2}", "::::", str(file), ":::", "b"): (["echo", "{2}"], [["one two", "three"], ["b"]]),
+        ("echo", "{2}", "::::", str(file), ":::", "b"): (["echo", "{2}"], [["one two", "", "three"], ["b"]]),
         ("parallel", "echo", ":::", "a"): (["parallel", "echo", ":::", "a"], []),
         ("find", "-exec", "rm", "{}", ";"): (["find", "-exec", "rm", "{}", ";"], []),
     }.items():

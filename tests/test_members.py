@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NodeDown, Seen
 from fairlead.engines.remote.joined import JoinedEngine, forget_files_of_before, members_of_before
@@ -14,8 +15,10 @@ from fairlead.engines.step import observe
 from fairlead.model.specs import Node
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.cluster import ACCOUNT, OLDER, ONLY_ACCOUNT, Cluster
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import NodeAdmitted, NodeForgotten, NodeJoined, NodeLeft, NodeLost, decode, encode
+from fairlead.service.api.requests import NodeTokenRequest
 
 NAMES = "abc"
 tokens, names, keys = st.integers(0, 3), st.sampled_from(NAMES), st.integers(0, 5)
@@ -155,3 +158,52 @@ def test_a_new_key_is_signed_by_the_last_one_while_that_is_valid(monkeypatch):
     for odd in ("", "PEM", certificate_in(last)[:200]):
         with pytest.raises(NotAdmitted, match="cannot be read"):
             normal(odd)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a\x1bb", "a b", "n" * 254, "n" * 10_000, "é"])
+def test_a_node_that_joins_has_a_name_by_the_rule_of_the_configuration(name):
+    with pytest.raises(ValidationError) as refused:
+        NodeTokenRequest(name=name)
+    (error,) = refused.value.errors()
+    assert "is not a node name: use at most 253 letters" in error["msg"]
+    assert len(error["msg"]) < 1500
+    assert "\n" not in error["msg"]
+    engine = object.__new__(JoinedEngine)
+    with pytest.raises(NotAdmitted, match=r"is not a node name: .* give another with --name$"):
+        engine._check_name(name)
+    assert [NodeTokenRequest(name="n-1.lab").name, NodeTokenRequest().name] == ["n-1.lab", None]
+
+
+class CountedLabels(dict):
+    """Labels that count how often they are read as a whole."""
+
+    reads = 0
+
+    def items(self):
+        CountedLabels.reads += 1
+        return super().items()
+
+
+def joined_cluster(labels, count):
+    """A cluster of `count` nodes after these joined, each in place of the one of its name."""
+    state = new_state()
+    for place, each in enumerate(labels):
+        apply(state, NodeJoined(at=0.0, node=Node(f"n{place % count}", {"cpu": 1000}, each)))
+    return state.cluster
+
+
+ABOUT_ACCOUNTS = [f"{ACCOUNT}ada", f"{ACCOUNT}bob", ONLY_ACCOUNT, OLDER, "zone"]
+KNOWN = ("closed_to", "only_to", "older")
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(ABOUT_ACCOUNTS), st.sampled_from(["ada", "bob"]), max_size=3), max_size=12))
+def test_who_may_use_the_nodes_is_counted_as_it_would_be_anew(labels):
+    cluster = joined_cluster(labels, 4)
+    anew = Cluster(specs=[*cluster.specs])
+    assert [getattr(cluster, each) for each in KNOWN] == [getattr(anew, each) for each in KNOWN]
+
+
+def test_a_node_that_joins_costs_the_same_beside_any_number_of_others():
+    CountedLabels.reads = 0
+    joined_cluster([CountedLabels({ONLY_ACCOUNT: "ada"}) for _ in range(100)], 100)
+    assert CountedLabels.reads <= 400

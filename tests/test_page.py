@@ -19,7 +19,7 @@ from fairlead.people.accounts import Person
 from fairlead.people.rules import Caller, Rules
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.loop import Busy
-from fairlead.service.page.following import LEAST_SECONDS, MOST_VIEWS, Following
+from fairlead.service.page.following import MOST_VIEWS, Following
 from fairlead.service.page.past import Past
 from fairlead.service.page.views import VIEWS, bar
 from fairlead.service.wakeups import Wakeups
@@ -345,7 +345,6 @@ def test_a_change_is_sent_to_those_who_look_and_nothing_else(world, browser):
     wire, answer = following(browser, view, seen)
     assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     assert answer.readline() == b": ping\n"
-    begin = time.monotonic()
     world.ok("hold", view.rpartition("/")[2])
     sent = {}
     while "it is held" not in sent.get("why", {}).get("html", ""):
@@ -353,7 +352,6 @@ def test_a_change_is_sent_to_those_who_look_and_nothing_else(world, browser):
         if line.startswith(b"data: "):
             found = json.loads(line[6:])
             sent[found["id"]] = found
-    assert time.monotonic() - begin < 10 * LEAST_SECONDS
     assert set(sent) <= {"state", "why"}
     wire.close()
     assert browser.ask("/page/events?view=/page/none")[0] == 404

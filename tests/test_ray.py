@@ -1,4 +1,4 @@
-"""Fairlead over a real Ray cluster: four raylets on this machine, which are started once, for what is one test."""
+"""Fairlead over a real Ray cluster: three raylets on this machine, which are started once, for what is one test."""
 
 import importlib.util
 import json
@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import jsonschema
@@ -16,15 +17,20 @@ import psutil
 import pytest
 import yaml
 from bench import ray_nodes
+from bench.ray_trial import Trial
 from typer.main import get_command
 
 from conftest import FAIRLEAD, Live
 from fairlead.cli.main import app
-from fairlead.engines.ray import Agent, RayEngine, seen_as
+from fairlead.engines.ray import Agent, Agents, RayEngine, seen_as
 from fairlead.engines.remote.engine import Serving
 from fairlead.engines.remote.members import LeasePolicy
 from ray_cluster import Cluster, ended, is_of
-from ray_torture import FAULTS, NODES, VICTIM
+from ray_torture import FAULTS, VICTIM
+from ray_torture import NODES as TORTURED
+from test_ray_authentication import what_is_in_a_home_changes_nothing
+
+NODES = 3
 
 PROGRAM = """
 import sys, time
@@ -38,7 +44,7 @@ def nested():
     return ray.get(node.remote())
 with fairlead.ray.session(log_to_driver=False) as group:
     names = {each["NodeID"]: each["NodeName"] for each in ray.nodes()}
-    ran_on = ray.get([node.remote() for _ in range(3)] + [nested.remote()])
+    ran_on = ray.get([node.remote(), nested.remote()])
     print(*sorted({names[each] for each in ran_on}), *group.bundle_specs[0].items(), len(group.bundle_specs), flush=True)
     try:
         while "wait" in sys.argv:
@@ -49,12 +55,15 @@ sys.exit(3)
 """
 
 
-@pytest.mark.timeout(400)
-def test_four_raylets(tmp_path, capsys, monkeypatch):
+@pytest.mark.timeout(900)
+def test_three_raylets(tmp_path, capsys, monkeypatch):
     """What works on one machine works over nodes; who is killed is the scheduler, then a raylet."""
-    monkeypatch.setattr(ray_nodes, "EACH", 1)  # each more is a worker of Ray's more on each node, which take long to start
+    monkeypatch.setattr(ray_nodes, "NODES", NODES)
+    monkeypatch.setattr(ray_nodes, "EACH", 1)
     with ended(Cluster(tmp_path)) as cluster:
-        cluster.start_up()
+        cluster.env |= {"HOME": str(tmp_path)}
+        cluster.env.pop("RAY_AUTH_MODE", None)
+        cluster.start_up(NODES)
         what_runs_is_seen_as_it_runs(cluster)
         a_gang_knows_its_ranks_and_where_its_first_task_is(cluster)
         a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster)
@@ -62,6 +71,7 @@ def test_four_raylets(tmp_path, capsys, monkeypatch):
         python_functions_are_called(cluster)
         a_sweep_is_the_same_there(cluster)
         what_lets_anybody_in_is_not_for_everybody(cluster)
+        what_is_in_a_home_changes_nothing(cluster).unlink()
         what_it_costs_is_measured(cluster, capsys)
         a_program_of_ray_runs_in_a_group_on_the_nodes_that_were_chosen(cluster)
         what_runs_goes_on_while_the_head_stands_still(cluster)
@@ -72,6 +82,7 @@ def test_four_raylets(tmp_path, capsys, monkeypatch):
         tasks_live_on_when_the_head_has_died(cluster)
         assert cluster.end() == 0
         assert [p for p in psutil.pids() if is_of(cluster, p)] == [], "nothing is left of a trial"
+        assert not Trial(cluster.home)._folder.exists(), "a trial leaves nothing behind"
 
 
 def what_runs_is_seen_as_it_runs(cluster):
@@ -95,8 +106,8 @@ def a_gang_knows_its_ranks_and_where_its_first_task_is(cluster):
 
 def a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster):
     cluster.ok("drain", "try-2")
-    job = cluster.submit("-n", "4", "--cpu", "1", "--", "sleep", "100")
-    cluster.until(lambda: sum(task["status"] == "running" for task in cluster.tasks(job).values()) == 3)
+    job = cluster.submit("-n", "3", "--cpu", "1", "--", "sleep", "100")
+    cluster.until(lambda: sum(task["status"] == "running" for task in cluster.tasks(job).values()) == 2)
     assert "try-2" not in {task["node"] for task in cluster.tasks(job).values()}
     cluster.ok("cancel", str(job))
     cluster.until(lambda: cluster.job(job)["status"] == "cancelled" and cluster.job(job)["running"] == 0)
@@ -136,29 +147,28 @@ def what_lets_anybody_in_is_not_for_everybody(cluster):
 
 
 def what_it_costs_is_measured(cluster, capsys):
-    """As `python -m bench ray_nodes` does it; a scheduler that is killed there adopts what runs."""
-    address = cluster.address
-    world = ray_nodes.World(cluster.home, address, cluster.start_up, cluster.kill)
-    plain = ray_nodes.by_ray(address, tasks=12, calls=20)
+    """As `python -m bench ray_nodes` does it, without Ray's own tasks and actors beside."""
+    world = ray_nodes.World(cluster.home, cluster.address, cluster.start_up, cluster.kill)
+    plain = {"actors": 1.0, "tasks": 1.0, "one_call": 1.0, "calls": 1.0}
     ray_nodes.commands(world, 12, 1, plain)
     ray_nodes.calls(world, 20, plain)
-    ray_nodes.adopting(world, 20)
     shown = capsys.readouterr().out
-    for words in ("12 x `true` over 4 nodes", "µs of supervisors", "calls/s", "s, with 20 to adopt"):
+    for words in ("12 x `true` over 3 nodes", "µs of supervisors", "calls/s"):
         assert words in shown
 
 
 def the_doctor_knows_of_the_cluster(cluster):
-    def line(thing="ray"):
-        (found,) = [each for each in json.loads(cluster.call("doctor", "--json").stdout)["found"] if each["thing"] == thing]
-        return found["how"], found["what"]
+    def lines():
+        found = {each["thing"]: (each["how"], each["what"]) for each in cluster.doctor()}
+        return found["supervisor"], found["ray"]
 
-    assert line("supervisor") == ("well", "none is needed here: each Ray node has its own, see `ray`")
-    how, what = line()
+    supervisor, (how, what) = lines()
+    assert supervisor == ("well", "none is needed here: each Ray node has its own, see `ray`")
     assert how == "well", what
-    assert what.endswith(f" at {cluster.address}, 4 nodes")
+    assert what.endswith(f" at {cluster.address}, {NODES} nodes")
     (cluster.home / "ray_address").write_text("127.0.0.1:1")
-    assert line() == ("wrong", "no Ray cluster answers at 127.0.0.1:1: [Errno 111] Connection refused")
+    assert lines()[1] == ("wrong", "no Ray cluster answers at 127.0.0.1:1: [Errno 111] Connection refused")
+    (cluster.home / "ray_address").write_text(cluster.address)
 
 
 def a_node_that_ray_drains_takes_no_more_and_what_runs_there_goes_on(cluster):
@@ -168,7 +178,7 @@ def a_node_that_ray_drains_takes_no_more_and_what_runs_there_goes_on(cluster):
     cluster.until(lambda: cluster.tasks(job)[0]["status"] == "running")
     ray = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", cluster.address, "--node-id", ours]
     why = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot", "--deadline-remaining-seconds", "600"]
-    subprocess.run([*ray, *why], check=True, timeout=60, env=cluster.env)
+    subprocess.run([*ray, *why], check=True, timeout=60, env=cluster.env | {"RAY_AUTH_MODE": "disabled"})
     cluster.until(lambda: cluster.nodes("draining") == [node])
     other = cluster.submit("-n", "4", "--cpu", "1", "--", "true")
     cluster.until(lambda: cluster.job(other)["status"] == "succeeded")
@@ -225,23 +235,24 @@ def what_ran_under_a_supervisor_that_was_killed_runs_again(cluster):
 def the_next_scheduler_adopts_what_runs(cluster):
     """Even where a supervisor stood still meanwhile, which is told."""
     mark = cluster.folder / "ran"
-    job = cluster.submit("-n", "4", "--cpu", "1", "--", "sh", "-c", f"echo $FAIRLEAD_INDEX $FAIRLEAD_NUMBER >> {mark}; sleep 100")
-    cluster.until(lambda: sum(task["status"] == "running" for task in cluster.tasks(job).values()) == 4)
+    words = f"echo $FAIRLEAD_INDEX $FAIRLEAD_NUMBER >> {mark}; sleep 100"
+    job = cluster.submit("-n", str(NODES), "--cpu", "1", "--", "sh", "-c", words)
+    cluster.until(lambda: sum(task["status"] == "running" for task in cluster.tasks(job).values()) == NODES)
     frozen = cluster.supervisor_on("try-2")
     frozen.suspend()  # it is silent, and its lease lasts
     cluster.until(lambda: "up, silent for " in cluster.ok("nodes"), 60)
     (told,) = [each for each in json.loads(cluster.call("doctor", "--json").stdout)["found"] if each["thing"] == "ray"]
     assert told["how"] == "wrong"
-    assert "4 nodes; no contact with the supervisor on try-2" in told["what"]
+    assert f"{NODES} nodes; no contact with the supervisor on try-2" in told["what"]
     (there,) = [index for index, task in cluster.tasks(job).items() if task["node"] == "try-2"]
     logs = cluster.call("logs", f"{job}.{there}")
     assert logs.returncode == 1
     assert f"the output of task {job}.{there} cannot be read: no message from node try-2 for " in logs.stderr
     cluster.kill()
     frozen.resume()
-    cluster.start_up()
+    cluster.start_up(NODES)
     cluster.until(lambda: all(node["silent"] is None for node in cluster.ask("nodes")["nodes"]), 60)
-    assert sorted(mark.read_text().splitlines()) == [f"{index} 1" for index in range(4)]
+    assert sorted(mark.read_text().splitlines()) == [f"{index} 1" for index in range(NODES)]
     assert {task["status"] for task in cluster.tasks(job).values()} == {"running"}
     return job
 
@@ -256,7 +267,7 @@ def tasks_live_on_when_the_head_has_died(cluster):
 
 
 def what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster, job):
-    dead = next(task["node"] for task in cluster.tasks(job).values() if task["index"] == 3)
+    dead = next(task["node"] for task in cluster.tasks(job).values() if task["index"] == 2)
     keep = next(task["node"] for task in cluster.tasks(job).values() if task["index"] == 0)
     assert keep != dead
     cluster.raylet(dead).send_signal(signal.SIGKILL)
@@ -264,11 +275,11 @@ def what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster,
     (told,) = [each for each in cluster.doctor() if each["thing"] == "nodes"]
     assert (told["how"], told["what"]) == ("look", f"lost: {dead}")
     sleeping = [p for p in psutil.process_iter(["environ"]) if (p.info["environ"] or {}).get("FAIRLEAD_JOB") == str(job)]
-    ours = [p for p in sleeping if (p.info["environ"] or {}).get("FAIRLEAD_ATTEMPT", "").startswith(f"{job}.3.")]
+    ours = [p for p in sleeping if (p.info["environ"] or {}).get("FAIRLEAD_ATTEMPT", "").startswith(f"{job}.2.")]
     assert not [p for p in ours if str(cluster.home) in p.info["environ"].get("FAIRLEAD_CHECKPOINT", "")]
     other = cluster.submit("--cpu", "1", "--", "true")
     cluster.ok("cancel", str(other))
-    cluster.until(lambda: cluster.tasks(job)[3]["status"] == "waiting")
+    cluster.until(lambda: cluster.tasks(job)[2]["status"] == "waiting")
     cluster.ok("cancel", str(job))
     cluster.until(lambda: cluster.job(job)["running"] == 0)
 
@@ -276,7 +287,7 @@ def what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster,
 def test_what_ray_torture_does_is_known_by_name():
     """It runs for minutes, by `make ray-torture` alone: here it is loaded."""
     assert len({fault.__name__ for fault in FAULTS}) == len(FAULTS) == 6
-    assert VICTIM in NODES[1:], "the head's own node is another fault"
+    assert VICTIM in TORTURED[1:], "the head's own node is another fault"
 
 
 def test_a_head_that_is_not_there_is_said_soon(tmp_path):
@@ -288,6 +299,15 @@ def test_a_head_that_is_not_there_is_said_soon(tmp_path):
         assert "no Ray cluster answers at 127.0.0.1:1: " in result.stderr.splitlines()[-1]
         assert time.monotonic() - began < 40
         assert "tried again" not in result.stderr
+
+
+def test_who_asks_ray_for_agents_connects_again_when_its_own_node_has_ended():
+    """A head that finds its state on disk again starts no actor for a program at a node that it knows as dead."""
+    own = SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "first"))
+    agents = Agents(own, "cluster", lambda **what: None)
+    agents.keep({"first", "other"})
+    with pytest.raises(SystemExit, match="the Ray node on this machine has ended"):
+        agents.keep({"again", "other"})
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -38,34 +39,38 @@ def ray_of(cluster):
     return found
 
 
-@pytest.mark.timeout(300)
-def test_what_is_in_a_home_changes_nothing_for_a_cluster_without_tokens(tmp_path):
+def what_is_in_a_home_changes_nothing(cluster):
     """Ray 2.60 leaves a token at any local `ray.init()`; the next head without RAY_AUTH_MODE asks for it."""
+    home = cluster.folder
+    assert cluster.ok("run", "--memory", "2Gi", "--", sys.executable, "-c", LOCAL).endswith("here\n")
+    assert not (home / ".ray").exists(), "a task's Ray leaves no token for the next head of the cluster"
+    token = write_token(home, "0")
+    assert cluster.ok("run", "--", "echo", "here") == "here\n"
+    unset = {"HOME": str(home), "RAY_AUTH_MODE": ""}
+    assert asked(cluster.address, **unset) == "disabled"
+    wants = asked(cluster.address, **unset | {"RAY_AUTH_MODE": "token"})
+    assert wants.endswith(
+        f"the Ray cluster at {cluster.address} asks for no token, so anybody who reaches it can run commands there, and "
+        "RAY_AUTH_MODE=token is set here: start the cluster with RAY_AUTH_MODE=token, or unset it here"
+    )
+    return Path(token)
+
+
+@pytest.mark.skipif("FAIRLEAD_LONG" not in os.environ, reason="`make ray-torture` runs it; test_ray.py has the short version")
+@pytest.mark.timeout(300)
+def test_what_is_in_a_home_changes_nothing_for_the_next_head_of_a_cluster(tmp_path):
     with ended(Cluster(tmp_path)) as cluster:
         cluster.env |= {"HOME": str(tmp_path)}
         cluster.env.pop("RAY_AUTH_MODE", None)
         cluster.start_up(1)
-        assert cluster.ok("run", "--memory", "2Gi", "--", sys.executable, "-c", LOCAL).endswith("here\n")
-        assert not (tmp_path / ".ray").exists(), "a task's Ray leaves no token for the next head of the cluster"
-        write_token(tmp_path, "0")
-        assert cluster.ok("run", "--", "echo", "here") == "here\n"
-        if os.environ.get("FAIRLEAD_LONG"):  # the next head of the cluster
-            cluster.kill()
-            for process in (cluster.process_of("gcs_server"), cluster.raylet("try-1")):
-                process.kill()
-                psutil.wait_procs([process], 10)
-            cluster.start_up(1)
-            assert cluster.ok("run", "--", "echo", "again") == "again\n"
-        unset = {"HOME": str(tmp_path), "RAY_AUTH_MODE": ""}
-        assert asked(cluster.address, **unset) == "disabled"
-        wants = asked(cluster.address, **unset | {"RAY_AUTH_MODE": "token"})
-        assert wants.endswith(
-            f"the Ray cluster at {cluster.address} asks for no token, so anybody who reaches it can run commands there, and "
-            "RAY_AUTH_MODE=token is set here: start the cluster with RAY_AUTH_MODE=token, or unset it here"
-        )
-        assert Trial(cluster.home)._folder.exists()
+        what_is_in_a_home_changes_nothing(cluster)
+        cluster.kill()
+        for process in (cluster.process_of("gcs_server"), cluster.raylet("try-1")):
+            process.kill()
+            psutil.wait_procs([process], 10)
+        cluster.start_up(1)
+        assert cluster.ok("run", "--", "echo", "again") == "again\n"
         assert cluster.end() == 0
-        assert not Trial(cluster.home)._folder.exists(), "a trial leaves nothing behind"
 
 
 @pytest.mark.timeout(300)

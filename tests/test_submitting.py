@@ -661,7 +661,7 @@ def test_mail_is_sent_by_a_server(monkeypatch):
     assert (body["retries"], body["retry_delay"]) == (8, 10.0)
 
 
-@pytest.mark.parametrize("command", ["why", "job", "fetch", "logs", "exec", "edit", "wait", "hold", "release", "rerun"])
+@pytest.mark.parametrize("command", ["why", "job", "fetch", "logs", "exec", "edit", "wait", "hold", "release", "rerun", "cancel"])
 def test_what_is_no_job_is_said_in_one_line(idle, command):
     more = {"edit": ["--priority", "1"], "exec": ["--", "true"]}.get(command, [])
     for name in ("no such", ""):
@@ -679,9 +679,18 @@ def test_a_job_is_called_by_its_name(idle):
     assert idle.call("fetch", f"{first}.7").stderr == f"fairlead: job {first} has no task 7\n"
     assert idle.ok("job", "night.ly").startswith(f"job        {second} night.ly\n")
     assert idle.ok("edit", "night.ly", "--priority", "3") == f"job {second} is changed\n"
-    idle.ok("release", f"{second}")
-    idle.ok("wait", f"{second}")
+    assert idle.ok("release", "night.ly") == f"job {second} is released\n"
+    idle.ok("wait", "night.ly")
     assert idle.ok("logs", "night.ly") == "here\n"
+    again = idle.ok("rerun", "night.ly").strip()
+    idle.ok("wait", again)
+    third = idle.submit("-q", "A", "--hold", "--name", "night.ly", "--", "echo", "here")
+    assert idle.ok("cancel", "night.ly", f"{second}") == f"job {second} had ended already\njob {third} is cancelled\n"
+    for command in ("why", "wait", "cancel"):
+        said = "fairlead: 'night.*' may be several jobs: write a number or a name listed by `fairlead jobs --name 'night.*'`\n"
+        assert idle.call(command, "night.*").stderr == said
+    assert idle.call("wait", f"{first}.0").stderr == f"fairlead: {first}.0: a job is named as a whole: write {first}\n"
+    assert idle.call("cancel", f"{first}.2-1").stderr == f"fairlead: {first}.2-1: write JOB.FIRST-LAST, such as {first}.1-2\n"
     assert (
         idle.call("edit", f"{first}.0", "--priority", "3").stderr
         == f"fairlead: {first}.0: a job changes as a whole: write {first}\n"

@@ -24,7 +24,7 @@ from rich.table import Table
 
 import fairlead
 from fairlead.cli.scheduler import print_json
-from fairlead.cli.tables import plain_table, show
+from fairlead.cli.tables import plain_table, show, span
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import SYSTEM_HOME, home_folder, socket_of
@@ -287,7 +287,14 @@ def _nodes(home: Path) -> Finding:
     nodes = answer["nodes"]
     found = {
         "lost": [node["name"] for node in nodes if node["status"] == "lost"],
-        "silent": [node["name"] for node in nodes if node["status"] != "lost" and node["silent"] is not None],
+        "silent": [
+            node["name"]
+            for node in nodes
+            if node["status"] != "lost" and node["silent"] is not None and node.get("unheard") is None
+        ],
+        "not heard since the scheduler's restart": [
+            f"{node['name']} ({span(node['unheard'])})" for node in nodes if node.get("unheard") is not None
+        ],
         f"not {fairlead.__version__}": [
             f"{node['name']} ({node['version']})" for node in nodes if node["version"] not in (None, fairlead.__version__)
         ],

@@ -14,11 +14,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 import fairlead
 from fairlead.data_folder import home_folder, make_home, remove_folder, write_private
 from fairlead.engines.local.checkpoints import shared_checkpoints
 from fairlead.engines.local.machine import this_machine
 from fairlead.engines.local.member import (
+    JOINING,
+    NEXT,
     UNHEARD,
     Membership,
     change_membership,
@@ -78,10 +82,7 @@ def join(
                 f"or, if the other is gone, with that of `fairlead node token --name {its}`"
             )
         if token is not None:
-            own = make_certificate(f"fairlead {time.time_ns()}")
-            person = myself()
-            asked = Request("", name or node.name, certificate_in(own), person.name, person.uid)
-            joined = ask_to_join(host, port, token, asked)
+            own, joined = _ask_with_token(folder / "supervisor", host, port, token, name or node.name)
             answer = joined.answer
             if name and answer.name != name:
                 say(f"the token is that of node {answer.name}, so this machine is not {name}")
@@ -103,6 +104,22 @@ def join(
         raise Failure(f"{folder}: what is kept of the membership cannot be read ({error}): join with a new token") from None
     except OSError as error:
         raise Failure(f"{host}:{port}: no scheduler takes nodes there: {error.strerror or error}") from None
+
+
+def _ask_with_token(place: Path, host: str, port: int, token: str, name: str) -> tuple[str, Joined]:
+    """Join by a new key; also return it. Raises NotAdmitted, OSError.
+
+    The answer may be lost, or say that the scheduler records it later: so the next attempt has the same key, and asks about it.
+    """
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    asked_before, person = (place / JOINING).exists(), myself()
+    own = _next_key(place, JOINING)
+    request = Request("", name, certificate_in(own), person.name, person.uid)
+    if asked_before:
+        joined = ask_to_join(host, port, token, replace(request, before=request.certificate, proof=sign(own, own)))
+        if joined.answer.name:
+            return own, joined
+    return own, ask_to_join(host, port, token, request)
 
 
 def _report(joined: Joined, any_uid: bool) -> None:
@@ -198,14 +215,13 @@ def rotate(home: Path | None) -> None:
     member = read_membership(place)
     if member is None:
         raise Failure(f"{place.parent}: this machine is no node: nothing to rotate")
-    fresh = _next_key(place)
+    fresh = _next_key(place, NEXT)
     try:
         _ask(member, fresh)
     except OSError as error:
         where = f"{member.hosts[-1]}:{member.port}"
         raise Failure(f"{where}: the scheduler cannot be reached: {error.strerror or error}") from None
     write_membership(place, member._replace(own=fresh, about=member.about | {"rotated": time.time()}))
-    (place / "next.pem").unlink()
     say(f"node {member.about['name']} has a new key; its tasks run on")
 
 
@@ -224,13 +240,13 @@ def _is_refused(place: Path, member: Membership) -> bool:
     """Return whether the scheduler says that it does not know this node's key."""
     with suppress(OSError, NotAdmitted):
         known = _ask(member, member.own).answer.name
-        return not known and not (place / "next.pem").exists() and read_membership(place) == member  # else it is being replaced
+        return not known and not (place / NEXT).exists() and read_membership(place) == member  # else it is being replaced
     return False
 
 
-def _next_key(place: Path) -> str:
+def _next_key(place: Path, name: str) -> str:
     """Return the node's next key and its certificate: kept before the scheduler is asked, whose answer may be lost."""
-    kept = place / "next.pem"
+    kept = place / name
     if not kept.exists():
         write_private(kept, make_certificate(f"fairlead {time.time_ns()}"), durable=True)
     return kept.read_text()

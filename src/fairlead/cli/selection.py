@@ -98,11 +98,11 @@ def selected_jobs(
 
 def chosen_jobs(connection: Connection, verb: str, words: Iterable[str], selection: Selection) -> list[int]:
     """Return the numbers of the jobs named by `words`, or else of the caller's selected jobs. Raises Failure for none."""
-    numbers = [*map(number_of, words)]
-    if numbers and selection:
+    words = list(words)
+    if words and selection:
         raise Failure(f"{verb} what? Name jobs, or select them with {selection.text}, not both")
-    if numbers:
-        return list(dict.fromkeys(numbers))
+    if words:
+        return list(dict.fromkeys(whole_job(connection, word, "a job is named") for word in words))
     if not selection:
         raise Failure(f"{verb} what? Name jobs, such as 12, or select them, such as --name NAME")
     jobs, _ = selected_jobs(connection, selection, mine=True)
@@ -152,6 +152,9 @@ def place_of(connection: Connection, task: str, more: str = "") -> tuple[int, in
     """
     if not re.fullmatch(TASK, task):
         jobs, _ = selected_jobs(connection, Selection({"name": task}, task), most=1, mine=True) if task else ([], {})
+        if jobs and jobs[0]["name"] != task:
+            quoted = shlex.quote(plain(task))
+            raise Failure(f"{quoted} may be several jobs: write a number or a name listed by `fairlead jobs --name {quoted}`")
         if not jobs:
             raise Failure(
                 f"{plain(task)!r} is no job: write its number or name as listed by `fairlead jobs`, or 12.3 for a task{more}"
@@ -171,11 +174,3 @@ def whole_job(connection: Connection, job: str, verb: str, more: str = "") -> in
     if index_of(job):
         raise Failure(f"{job}: {verb} as a whole: write {job.partition('.')[0]}")
     return place_of(connection, job, more)[0]
-
-
-def number_of(job: str) -> int:
-    """Read a job's number. Raises Failure."""
-    if not re.fullmatch(r"[0-9]{1,15}", job):
-        name = f", or --name {shlex.quote(plain(job))}" if job else ""
-        raise Failure(f"{plain(job)!r} is no job: write a number listed by `fairlead jobs`, such as 12{name}")
-    return int(job)

@@ -214,6 +214,8 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
         )
         labels = " ".join(f"{k}={v}" for k, v in node["labels"].items())
         status = node["status"] if node["silent"] is None else f"{node['status']}, silent for {span(node['silent'])}"
+        if node.get("unheard") is not None:
+            status = f"{node['status']}, not heard since the restart {span(node['unheard'])} ago"
         cards = [listed_cards(node.get("cards", [])), how_busy(node.get("cards", []))] if with_cards else []
         link = [""] * 3
         if node.get("version"):

@@ -3,12 +3,12 @@
 import csv
 import sys
 import time
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
 from rich.table import Table
 
-from fairlead.cli.job_options import seconds
+from fairlead.cli import job_options
 from fairlead.cli.over_time import REPORT_TIMEOUT_SECONDS
 from fairlead.cli.scheduler import connect, print_json
 from fairlead.cli.tables import WITHOUT_TERMINAL, show
@@ -30,8 +30,8 @@ def print_usage(by: str, since: str, until: str | None, as_csv: bool, as_json: b
         raise Failure(f"--by {by!r}: write one or more of {', '.join(KEYS)}, such as queue or day,user")
     if as_csv and as_json:
         raise Failure("--csv and --json exclude each other: give one of them")
-    end = None if until is None else _moment("--until", until)
-    over = (end or time.time()) - _moment("--since", since)
+    end = None if until is None else job_options.moment("--until", until, past=True)
+    over = (end or time.time()) - job_options.moment("--since", since, past=True)
     if over <= 0:
         raise Failure(f"--since {since}: is not before --until {until or 'now'}")
     wanted = {"days": bool({*keys} & {"day", "week"}), "jobs": "job" in keys}
@@ -49,14 +49,6 @@ def print_usage(by: str, since: str, until: str | None, as_csv: bool, as_json: b
     print(begin if found["complete"] else f"{begin}, where the journal begins")
     hours = (found["until"] - found["since"]) / 3600 if keys == ["queue"] else None
     show(usage_table(sums, keys, resources, width(WITHOUT_TERMINAL), hours), "no usage")
-
-
-def _moment(option: str, text: str) -> float:
-    """Read a date such as 2026-11-25 or 2026-11-25T12:00 in local time, or how long ago."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return time.time() - (seconds(option, text) or 0.0)
 
 
 def added_up(usage: list[Any], keys: list[str]) -> dict[tuple[str, ...], Any]:

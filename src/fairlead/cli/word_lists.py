@@ -64,9 +64,9 @@ def _lists(words: list[str]) -> list[list[str]]:
 
 
 def _lines(path: str) -> list[str]:
-    """Read the lines of a file, or of standard input for ``-``, without empty ones."""
+    """Read the lines of a file, or of standard input for ``-``. An empty line is an empty word, as in GNU parallel."""
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise Failure(f":::: {path}: cannot be read: {error.strerror}") from None
-    return [line for line in data.decode("utf-8", "surrogateescape").split("\n") if line]
+    return data.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n") if data else []

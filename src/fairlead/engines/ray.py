@@ -399,7 +399,9 @@ class Agents:
         self._asked: dict[Any, tuple[str, float]] = {}  # by request: its node, and when
 
     def keep(self, nodes: Container[str]) -> None:
-        """Forget the agents of other nodes."""
+        """Forget the agents of other nodes. Exit if this process is at one: Ray starts nothing for it any more."""
+        if self._ray.get_runtime_context().get_node_id() not in nodes:
+            sys.exit("the Ray node on this machine has ended")
         self._agents = {node: agent for node, agent in self._agents.items() if node in nodes}
 
     def start(self, asked: dict[str, Any]) -> None:

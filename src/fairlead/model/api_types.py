@@ -458,12 +458,14 @@ class CardInfo(TypedDict):
 
 class NodeListed(NodeInfo):
     """A node and its cards; `silent` is for how many seconds it has not answered, if that is long. It need not be lost.
+    `unheard` is how many seconds ago the scheduler started, if the node has not said since then what runs there.
 
     Of a node that connects to the scheduler also the seconds since its last message, the version of fairlead there, and the
     seconds that its clock is ahead of the scheduler's; else None.
     """
 
     silent: float | None
+    unheard: float | None
     heard: float | None
     version: str | None
     clock_ahead: float | None

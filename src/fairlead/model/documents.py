@@ -172,9 +172,11 @@ def _read_ports(value: object) -> Ranges:
     return found
 
 
-def _check_node_name(name: str) -> str:
+def check_node_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}", name):
-        raise ValueError(f"{name!r} is not a node name: use letters, digits and . _ : -")
+        raise ValueError(
+            f"{name[:253]!r} is not a node name: use at most 253 letters, digits and . _ : -, first a letter, digit or _"
+        )
     return name
 
 
@@ -242,7 +244,7 @@ class QueueTable(Table):
 
 
 class NodeTable(Table):
-    name: Annotated[str, AfterValidator(_check_node_name)]
+    name: Annotated[str, AfterValidator(check_node_name)]
     count: Annotated[int, Field(ge=1, le=MOST_NODES, strict=True)] = 1
     capacity: Amounts
     labels: dict[str, str] = Field(default_factory=dict)

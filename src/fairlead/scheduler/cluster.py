@@ -1,5 +1,6 @@
 """The nodes: their specs, total capacity, and which of them meet which constraints."""
 
+from collections import Counter
 from collections.abc import Set
 from typing import Any
 
@@ -45,6 +46,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self.total: I64 = np.zeros(0, np.int64)
         self.masks = np.zeros((0, 0), np.bool_)
         self._masks_of = {constraints: row for row, constraints in enumerate(self.constraints)}
+        self._account_labels = Counter(label for spec in self.specs for label in _about_accounts(spec.labels))
         self._note_accounts()
         self._fit_masks()
 
@@ -64,7 +66,11 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         table.capacity[row] = capacity
         table.free[row] += capacity
         table.up[row], table.draining[row], table.forgotten[row] = True, False, False
-        if any(label in (ONLY_ACCOUNT, OLDER) or label.startswith(ACCOUNT) for label in (*before, *spec.labels)):
+        was, now = _about_accounts(before), _about_accounts(spec.labels)
+        if was != now:
+            self._account_labels.subtract(was)
+            self._account_labels.update(now)
+            self._account_labels = +self._account_labels
             self._note_accounts()
         self._fit_masks()
         for number, constraints in enumerate(self.constraints):
@@ -96,7 +102,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self.total = table.capacity[:n][table.up[:n]].sum(axis=0, dtype=np.int64)
 
     def _note_accounts(self) -> None:
-        labels = [label for spec in self.specs if spec.labels for label in spec.labels.items()]
+        labels = self._account_labels
         self.closed_to = frozenset(name.removeprefix(ACCOUNT) for name, _ in labels if name.startswith(ACCOUNT))
         self.only_to = frozenset(user for name, user in labels if name == ONLY_ACCOUNT)
         self.older = any(name == OLDER for name, _ in labels)
@@ -138,6 +144,15 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
 
     def _fill(self, number: int) -> None:
         self.masks[number, : len(self.specs)] = [meets(n.labels, self.constraints[number]) for n in self.specs]
+
+
+def _about_accounts(labels: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the labels that say who may use a node; without reasons, of which there may be as many as nodes."""
+    return [
+        (name, value if name == ONLY_ACCOUNT else "")
+        for name, value in labels.items()
+        if name in (ONLY_ACCOUNT, OLDER) or name.startswith(ACCOUNT)
+    ]
 
 
 def as_constraints(labels: dict[str, list[str]]) -> Constraints:

@@ -19,7 +19,7 @@ UNIT = Path("/etc/systemd/system/fairlead-node.service")
 
 @node.command("token")
 def token(
-    name: Annotated[str, option("The name that the node must have. Default: any that is new.")] = "",
+    name: Annotated[str | None, option("The name that the node must have. Default: any that is new.")] = None,
     expires: Annotated[str, option("Lifetime: 10min, 1h.")] = "1h",
 ) -> None:
     """Make a token that one machine may join with, once, and print it.

@@ -19,7 +19,9 @@ from fairlead.cli.selection import (
     selected_jobs,
     selecting,
     task_places,
+    whole_job,
 )
+from fairlead.client.connection import Connection
 from fairlead.failure import Failure
 from fairlead.plain_text import plain
 
@@ -27,7 +29,7 @@ MOST_EXPLAINED = 10
 """Jobs of which `wait` says how they ended, at most."""
 
 
-Jobs = Annotated[list[str] | None, job_argument("The jobs' numbers.")]
+Jobs = Annotated[list[str] | None, job_argument("The jobs' numbers, or names: your newest of each.")]
 
 
 @selecting
@@ -57,7 +59,8 @@ def jobs(
 def logs(
     selection: Selection,
     jobs: Annotated[
-        list[str] | None, job_argument("The job's number; add .INDEX for a task other than the first.", "JOB[.INDEX]")
+        list[str] | None,
+        job_argument("The job's number or name; add .INDEX to a number for a task other than the first.", "JOB[.INDEX]"),
     ] = None,
     follow: Annotated[bool, option("Follow the output until the tasks end.", "--follow", "-f")] = False,
     tail: Annotated[int | None, option("Only the last N lines of each stream.", "--tail", min=0)] = None,
@@ -90,7 +93,8 @@ def logs(
 def cancel(
     selection: Selection,
     jobs: Annotated[
-        list[str] | None, job_argument("Jobs, tasks or ranges of tasks: 12, 12.3, 12.0-9.", "JOB[.INDEX[-INDEX]]")
+        list[str] | None,
+        job_argument("Jobs, by number or name, tasks or ranges of tasks: 12, 12.3, 12.0-9.", "JOB[.INDEX[-INDEX]]"),
     ] = None,
 ) -> None:
     """Cancel jobs, some tasks of a job, or all jobs of a queue, name or group.
@@ -100,10 +104,10 @@ def cancel(
 
     Example: fairlead cancel 12 13.0-9
     """
-    whole, parts = _tasks(jobs or [])
-    if not whole and not parts and not selection:
+    if not jobs and not selection:
         raise Failure("cancel what? Name jobs, such as 12 or 12.3, or select them, such as --name NAME or --queue QUEUE")
     with connect() as connection:
+        whole, parts = _tasks(connection, jobs or [])
         cancelled: list[int] = []
         if whole or selection:
             cancelled = connection.post("/v1/cancel", {"jobs": whole, **selection.asked})["cancelled"]
@@ -186,18 +190,16 @@ def rerun(
             print(answer["id"])
 
 
-def _tasks(words: list[str]) -> tuple[list[int], dict[int, list[tuple[int, int]]]]:
+def _tasks(connection: Connection, words: list[str]) -> tuple[list[int], dict[int, list[tuple[int, int]]]]:
     """Split arguments such as ``12``, ``12.3`` and ``12.0-9`` into whole jobs, and ranges of task indices by job."""
     whole: list[int] = []
     parts: dict[int, list[tuple[int, int]]] = {}
     for word in words:
         match = re.fullmatch(r"([0-9]{1,15})(?:\.([0-9]{1,7})(?:-([0-9]{1,7}))?)?", word)
-        if match is None or (match[3] and int(match[3]) < int(match[2])):
-            raise Failure(
-                f"{word!r} is no job: write JOB, JOB.INDEX or JOB.FIRST-LAST, such as 12, 12.3 or 12.0-9, or --name NAME"
-            )
-        if match[2] is None:
-            whole.append(int(match[1]))
+        if match is None or match[2] is None:
+            whole.append(whole_job(connection, word, "a job is named", ", or 12.0-9 for some"))
+        elif match[3] and int(match[3]) < int(match[2]):
+            raise Failure(f"{word}: write JOB.FIRST-LAST, such as {match[1]}.{match[3]}-{match[2]}")
         else:
             parts.setdefault(int(match[1]), []).append((int(match[2]), int(match[3] or match[2])))
     return whole, parts

@@ -42,12 +42,16 @@ class Hierarchy:
 
 
 class Group:
-    """The cgroup of one task: a folder per hierarchy."""
+    """The cgroup of one task: a folder per hierarchy.
+
+    joining : processes that may still join it: forked for it, and their program not executed yet. Until then it stays.
+    """
 
     def __init__(self, folders: list[tuple[Hierarchy, str]], idle: "Idle | None" = None, quota: int = -1) -> None:
         self._folders, self._idle, self._quota = folders, idle, quota
         self._ran_out = False  # of memory; also if it used more than the limit when the limit was set
         self._used = 0, 0
+        self.joining = 0
         self.born_in = folders[0][1] if [h.version for h, _ in folders] == [2] else ""  # where a process can be born
         self.back = sum((hierarchy.back for hierarchy, _ in folders), ()) if all(h.back for h, _ in folders) else ()
 
@@ -153,7 +157,9 @@ class Group:
         return cpu, peak
 
     def remove(self) -> bool:
-        """Remove it if it is empty, and if what it used can be read, which stays known. Return whether it is gone."""
+        """Remove it if it is and stays empty, and if what it used can be read, which stays known. Return whether it is gone."""
+        if self.joining:
+            return False
         try:
             self._used, _ = self.used(), self.ran_out_of_memory()
         except OSError:  # no descriptor

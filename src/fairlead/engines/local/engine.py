@@ -221,7 +221,7 @@ class LocalEngine:
             self._send(message("inventory" if self._older else "answer"))
 
     def _broken(self, name: str) -> None:
-        log.warning("the supervisor ended: starting another")
+        log.warning("the connection to the supervisor broke: connecting again")
 
     def _hear(self, name: str, lines: list[bytes]) -> None:
         self._heard_at = time.monotonic()

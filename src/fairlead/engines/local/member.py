@@ -3,6 +3,7 @@
 ====================  ============================================================
 FOLDER/member.json    where the scheduler listens, and what the node shares
 FOLDER/own.pem        its certificate and key
+FOLDER/joining.pem    those that it asks to join by, and next.pem those that it rotates to, until they are its own
 FOLDER/scheduler.pem  the certificate of the only scheduler that it talks to
 FOLDER/unheard        is there while it dials and no scheduler has greeted it
 ====================  ============================================================
@@ -28,6 +29,7 @@ START_WITHIN = 20.0
 """Seconds for a new supervisor to accept connections."""
 PAUSE = 0.01
 UNHEARD = "unheard"
+JOINING, NEXT = "joining.pem", "next.pem"
 
 
 class Membership(NamedTuple):
@@ -117,6 +119,10 @@ def write_membership(place: Path, membership: Membership) -> None:
             if (place / name).read_text() == text:
                 continue
         _write(place / name, text)
+    for asked in (place / JOINING, place / NEXT):
+        with contextlib.suppress(FileNotFoundError):
+            if asked.read_text() == membership.own:
+                asked.unlink()
 
 
 def change_membership(place: Path, **about: Any) -> None:

@@ -231,9 +231,15 @@ class ProcessGroups:
         """
         program = program._replace(env={**program.env, **given.env, MARK: group.mark})
         setup = ChildSetup(given.person, given.export, threads(given.limits.cpu), given.cores, ends, group.cgroup, None)
-        pid = self._fork(
-            program, files, setup, lambda failure: begun(failure, failure.reason(program, given.person) if failure else "")
-        )
+
+        def hear_of_start(failure: Failure | None) -> None:
+            if group.cgroup:
+                group.cgroup.joining -= 1
+            begun(failure, failure.reason(program, given.person) if failure else "")
+
+        pid = self._fork(program, files, setup, hear_of_start)
+        if group.cgroup:
+            group.cgroup.joining += 1
         self._attached[pid] = ended
         return pid
 

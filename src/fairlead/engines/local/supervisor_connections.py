@@ -51,7 +51,7 @@ class LocalEndpoint:
     """The supervisor of a folder on this machine, started as a child if none runs."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._failed = folder, False
+        self._folder, self._failed, self._reached = folder, False, False
 
     async def open(self, protocol: asyncio.Protocol) -> None:
         try:
@@ -62,11 +62,13 @@ class LocalEndpoint:
                 log.error("%s; retrying", reason)
             self._failed = True
             raise OSError(reason) from None
-        self._failed = False
+        self._failed, self._reached = False, True
 
     async def _reach(self, protocol: asyncio.Protocol) -> None:
         with contextlib.suppress(OSError):  # none runs
             return await self._connect(protocol)
+        if self._reached and not self._failed:
+            log.warning("no supervisor answers: starting another")
         started, until = spawn(self._folder), time.monotonic() + START_WITHIN
         while True:
             try:

@@ -156,7 +156,7 @@ class RemoteEngine:
             for name, has_tasks in nodes.items():
                 member = self._members.setdefault(name, Member(name, None, now))
                 if member.standing is not MemberState.UP:  # else it has this scheduler's terms already
-                    member.promised, member.believed, member.fenced = before, True, not has_tasks
+                    member.promised, member.believed, member.fenced, member.expected_at = before, True, not has_tasks, now
 
     def _promised_before(self) -> float:
         """Return the longest lease that an earlier scheduler granted, in seconds; store this one's."""
@@ -183,6 +183,15 @@ class RemoteEngine:
         with self._lock:
             found = {m.name: now - m.renewed_at for m in self._members.values() if m.standing is not MemberState.LOST}
         return {name: silent_for for name, silent_for in found.items() if silent_for > SILENT}
+
+    @property
+    def unheard(self) -> Mapping[str, float]:
+        """Seconds since the start, by node, of nodes that may have tasks and have not said since then which run."""
+        now = time.monotonic()
+        with self._lock:
+            return {
+                m.name: now - m.expected_at for m in self._members.values() if m.believed and m.standing is MemberState.UNHEARD
+            }
 
     def card_use(self, node: str) -> Mapping[int, CardUse]:
         member = self._members.get(node)

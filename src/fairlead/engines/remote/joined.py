@@ -28,6 +28,7 @@ from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.engines.remote.joining import WHO, Answer, Request
 from fairlead.engines.remote.keys import NotAdmitted, certificate_in, check_proof, der, hash_of, normal
 from fairlead.engines.remote.members import Member, MemberState
+from fairlead.model.documents import check_node_name
 from fairlead.model.specs import Node
 from fairlead.scheduler import admission
 from fairlead.scheduler.cluster import ONLY_ACCOUNT
@@ -164,8 +165,11 @@ class JoinedEngine(RemoteEngine):
             answer = self._admit(msgspec.json.decode(request, type=Request))
         except msgspec.DecodeError:
             answer = Answer(refused=f"the request cannot be read: install fairlead {fairlead.__version__} there")
-        except (ValueError, RuntimeError, TimeoutError) as error:  # refused, or the journal cannot be written now
-            answer = Answer(refused=str(error) or "the scheduler is busy: try again in a moment")
+        except ValueError as error:
+            answer = Answer(refused=str(error))
+        except (RuntimeError, TimeoutError) as error:  # it may be recorded later, which the same key finds out
+            log.warning("a node that joins or rotates its key waits: %s", error or "the scheduler is busy")
+            answer = Answer(refused="the scheduler cannot record it now, see its log: run this again, and the token is not lost")
         return msgspec.json.encode(answer) + b"\n"
 
     def _admit(self, asked: Request) -> Answer:
@@ -179,15 +183,13 @@ class JoinedEngine(RemoteEngine):
             raise NotAdmitted(
                 f"all tasks run as {self._account}: run `fairlead node join` as {self._account} there, not as {asked.account}"
             )
-        if not asked.name or len(asked.name) > 253 or not asked.name.isprintable() or "/" in asked.name:
-            raise NotAdmitted(f"{asked.name!r} is no name for a node: give another with --name")
-        if asked.name == self._own.name:
-            raise NotAdmitted(f"node {asked.name!r} is the scheduler's own machine: give another name with --name")
         fresh, before = normal(asked.certificate), normal(asked.before) if asked.before else ""
         if before:
             check_proof(before, fresh, asked.proof)
+        else:
+            self._check_name(asked.name)
         if before == fresh:
-            return Answer("", self._ring.name_of(der(fresh)), self._journal, time.time())
+            return Answer("", self._ring.name_of(der(fresh)), self._journal, time.time(), self._as_people, only)
 
         def question(state: State, now: float) -> tuple[list[Fact], tuple[str, dict[str, int], list[str]]]:
             if before:
@@ -200,6 +202,14 @@ class JoinedEngine(RemoteEngine):
         name, people, folders = self.ask(question, changes=True).result(RECORDED_WITHIN)
         log.info("node %s %s", name, "has a new key" if before else "has joined")
         return Answer("", name, self._journal, time.time(), self._as_people, only, people, folders)
+
+    def _check_name(self, name: str) -> None:
+        try:
+            check_node_name(name)
+        except ValueError as error:
+            raise NotAdmitted(f"{error}: give another with --name") from None
+        if name == self._own.name:
+            raise NotAdmitted(f"node {name!r} is the scheduler's own machine: give another name with --name")
 
 
 def _work(state: State, only: str) -> tuple[dict[str, int], list[str]]:

@@ -44,7 +44,7 @@ class Member:
     heard_at : when its last message came, or its connection was last renewed
     number : the number of its last heartbeat
     promised : duration of a lease that an earlier scheduler may have granted; 0 once it has the new terms
-    believed : True if the journal may have tasks there
+    believed, expected_at : True if the journal may have tasks there, and since when the scheduler waits to hear of them
     gone_at : when it was removed; None if it was not
     draining : True if it takes no more tasks
     closed_to : users who have no account there, and why
@@ -63,7 +63,7 @@ class Member:
     def __init__(self, name: str, node: Node | None, now: float, promised: float = 0.0) -> None:
         self.name, self.node, self.promised = name, node, promised
         self.standing = MemberState.UNHEARD
-        self.renewed_at = self.heard_at = now
+        self.renewed_at = self.heard_at = self.expected_at = now
         self.gone_at: float | None = None
         self.fenced = self.believed = False
         self.number = 0

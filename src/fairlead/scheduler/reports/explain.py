@@ -3,6 +3,7 @@
 Nothing is guessed: it is the reason for which the kernel did not place the job's next task.
 """
 
+from collections.abc import Mapping
 from math import inf
 from signal import SIGALRM
 from typing import Any
@@ -27,20 +28,23 @@ from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for
 from fairlead.scheduler.reports.claims import claim, safety
 from fairlead.scheduler.reports.reservations import RESERVED, holds_by_job
 from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import PLACED, REVOKING
 from fairlead.scheduler.tables import APART, NONE, vector
 
 LEAST_SHARE_SHOWN = 0.001
 """Shares of past use below this are not shown, unless a policy goes by history alone."""
 MOST_AHEAD = 10
 """Maximum queues and jobs that are listed as ahead."""
+NOBODY: Mapping[str, float] = {}
 NEVER = "can never start as things are: "
 """Begins the reason of a job that no node or limit allows to start."""
 
 
-def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
+def explain(state: State, job: int, now: float = inf, unheard: Mapping[str, float] = NOBODY) -> dict[str, Any]:
     """Explain why a job does not run, or runs only in part.
 
-    `now` is in seconds; inf disables the min-runtime protection.
+    `now` is in seconds; inf disables the min-runtime protection. `unheard` has the seconds since the scheduler's start, by node,
+    of nodes that have not said since then what runs there.
 
     Returns
     -------
@@ -63,7 +67,7 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
     if not np.isnan(jobs.finished_at[row]):
         return _ended(state, job, row)
     if jobs.waiting[row] == 0:
-        return {**_answer(job, "running", "all its tasks run"), **safety(state, row)}
+        return {**_answer(job, "running", _how_it_runs(state, row, unheard)), **safety(state, row)}
     if jobs.held[row]:
         return _answer(job, "held", f"it is held: `fairlead release {job}` releases it")
     if state.dependencies.waits(job, state.index.specs[job]):
@@ -81,6 +85,20 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
         text = "one task of the gang was lost: it starts again when the others have stopped"
         return _answer(job, "gang is stopping", text)
     return {**_waiting(state, row, group, run_cycle(state)), **claim(state, row, now)}
+
+
+def _how_it_runs(state: State, row: int, unheard: Mapping[str, float]) -> str:
+    """Say that all tasks run, as far as is known since the scheduler's start."""
+    jobs, tasks = state.jobs, state.tasks
+    own = slice(int(jobs.first[row]), int(jobs.first[row] + jobs.tasks[row]))
+    held = (tasks.status[own] >= PLACED) & (tasks.status[own] <= REVOKING)
+    names = {state.cluster.specs[node].name for node in np.unique(tasks.node[own][held]).tolist()} if unheard else set()
+    quiet = sorted(names & unheard.keys())
+    if not quiet:
+        return "all its tasks run"
+    are = "is" if len(quiet) == 1 else "are"
+    ago = max(unheard[name] for name in quiet)
+    return f"all its tasks ran when the scheduler restarted, {ago:.0f} s ago; {listed(quiet)} {are} not heard since then"
 
 
 def _before_it(state: State, job: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from typing import Annotated, Any
@@ -124,13 +124,19 @@ def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: l
 async def _nodes_as_seen(caller: Caller, client: StateClient, engine: LiveEngine) -> list[api_types.NodeListed]:
     """Return the nodes, their cards, and what the engine knows of its connections to them."""
     found, cards = await client.read(lambda state: (report.list_nodes(state), cards_as_seen(state, caller, client, engine)))
-    silence, unknown = engine.silence, dict.fromkeys(("heard", "version", "clock_ahead"))
+    silence, unheard, unknown = engine.silence, unheard_of(engine), dict.fromkeys(("heard", "version", "clock_ahead"))
     nodes: list[Any] = []
     for node in found:
         name = node["name"]
         known = engine.known_of(name) if isinstance(engine, RemoteEngine) else {}
-        nodes.append({**node, "silent": silence.get(name), **unknown, **known, "cards": cards.get(name, [])})
+        quiet = {"silent": silence.get(name), "unheard": unheard.get(name)}
+        nodes.append({**node, **quiet, **unknown, **known, "cards": cards.get(name, [])})
     return nodes
+
+
+def unheard_of(engine: LiveEngine) -> Mapping[str, float]:
+    """Return the seconds since the scheduler's start, by node, of nodes that have not said since then what runs there."""
+    return engine.unheard if isinstance(engine, RemoteEngine) else {}
 
 
 def cards_as_seen(state: State, caller: Caller, client: StateClient, engine: LiveEngine) -> dict[str, list[api_types.CardInfo]]:
@@ -184,8 +190,9 @@ def add_operating(
         """Make a token that one machine may join with, once. It is shown only this once."""
         if not isinstance(engine, JoinedEngine):
             raise Refused("this scheduler takes no nodes: start it with `fairlead up --nodes HOST:PORT`")
-        token, hashed = engine.new_token(request.name)
-        await client.change(caller, lambda s, now: admission.make_node_token(s, hashed, request.name, now + request.seconds, now))
+        name = request.name or ""
+        token, hashed = engine.new_token(name)
+        await client.change(caller, lambda s, now: admission.make_node_token(s, hashed, name, now + request.seconds, now))
         return Json({"token": token, "address": engine.address}, 201)
 
     @api.post("/v1/reload", response_model=api_types.Reloaded)

@@ -28,6 +28,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import JOB_STATUSES
 from fairlead.service.api.access import Known
 from fairlead.service.api.answers import Bytes, Json, by_wall_clock
+from fairlead.service.api.cluster import unheard_of
 from fairlead.service.api.requests import (
     CancelManyRequest,
     CancelRequest,
@@ -63,7 +64,7 @@ def add_jobs(
     _add_submitting(api, submitter, engine, sessions)
     _add_listing(api, client)
     _add_looking(api, client, engine, archive)
-    _add_why(api, client, archive, sessions)
+    _add_why(api, client, engine, archive, sessions)
     _add_changing(api, client, submitter)
 
 
@@ -210,11 +211,12 @@ def _last(read: Callable[[int, int], bytes], most: int) -> bytes:
     return read(max(0, low - most), 3 * most)[-most:]
 
 
-def _add_why(api: APIRouter, client: StateClient, archive: OutputArchive | None, sessions: Sessions) -> None:
+def _add_why(api: APIRouter, client: StateClient, engine: LiveEngine, archive: OutputArchive | None, sessions: Sessions) -> None:
     @api.get("/v1/jobs/{job}/why", response_model=api_types.Why)
     async def why(job: Number, caller: Known) -> Response:
         """What a job waits for now."""
-        found, calls = await client.ask(lambda s, now: ([], (explain(s, job, now), sessions.about(s, job))))
+        unheard = unheard_of(engine)
+        found, calls = await client.ask(lambda s, now: ([], (explain(s, job, now, unheard), sessions.about(s, job))))
         found = await client.told_to(caller, found)
         found = by_wall_clock(found, client.clock)
         moments = {"kept": [by_wall_clock(each, client.clock) for each in found.get("kept", [])]}

@@ -8,7 +8,7 @@ from fastapi import Header, Query
 from fastapi import Path as PathParameter
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from fairlead.model.documents import check_queue_name, read_quantities
+from fairlead.model.documents import check_node_name, check_queue_name, read_quantities
 from fairlead.model.ranges import read_array
 from fairlead.model.specs import Call, Job, JobStatus, Quantities, Work
 from fairlead.scheduler.admission import MOST_TASKS, Dependency, Refused
@@ -104,7 +104,9 @@ class CardsRequest(Body):
 class NodeTokenRequest(Body):
     """A token for a machine that joins."""
 
-    name: Annotated[str, Field(max_length=253, pattern=r"^[^/\s]*$", description="The node's name. Default: any new one.")] = ""
+    name: Annotated[
+        Annotated[str, AfterValidator(check_node_name)] | None, Field(description="The node's name. Default: any new one.")
+    ] = None
     seconds: Annotated[float, Field(gt=0, le=7 * 86400, description="Its lifetime.")] = 3600.0
 
 
