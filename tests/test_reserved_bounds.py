@@ -170,6 +170,20 @@ def test_who_has_nothing_starts_soon_beside_any_number_of_any_weight(data):
 
 @few
 @given(st.data())
+def test_who_has_nothing_starts_by_its_turn_beside_any_tasks_of_any_weight(data):
+    """Tasks up to whole nodes, each queue of its own weight: within four of the longest tasks, and its turn."""
+    nodes = data.draw(nodes_of())
+    seconds = data.draw(st.floats(10.0, 300.0))
+    weights, sizes = st.sampled_from([1.0, 2.0, 5.0, 10.0, 50.0]), st.sampled_from(sorted({1, 2, nodes[0] // 2, nodes[0]}))
+    shorter = st.sampled_from([0.3 * seconds, seconds])
+    queues = data.draw(st.lists(st.tuples(weights, sizes, shorter), min_size=1, max_size=8))
+    new = data.draw(weights), data.draw(sizes), data.draw(shorter)
+    world = World(nodes, (1, seconds), [new], 40, 1.0, data.draw(st.integers(0, 9)), queues)
+    assert world.begun["new0"] <= 4 * world.longest + new[1] * new[2] / world.part("new0")
+
+
+@few
+@given(st.data())
 def test_who_repays_a_day_is_never_long_below_half_of_their_part(data):
     """Since they first fell below it, they are at most three of the longest tasks behind half of their part."""
     cpus = data.draw(st.sampled_from([4, 8, 16]))

@@ -55,7 +55,6 @@ class Plan:
     start: float
     slips: int
     number: int
-    over: int
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,6 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
         job = int(state.jobs.id[plan.about])
         start, slips, number = plan.start, plan.slips, plan.number
         apart = [state.tree.names[q] for q in np.flatnonzero(state.order.queues.apart[: state.queues.n])]
-        if plan.over != NONE:
-            found.append(_dropped(state, plan.over, now))
         found.append(
             facts.NodesReserved(at=now, id=job, nodes=nodes, tasks=tasks, start=start, slips=slips, apart=apart, number=number)
         )

@@ -232,37 +232,44 @@ cdef bint _is_older(View v, i64 x, i64 b, i64 other) noexcept nogil:
 
 
 cdef Plan reserve(View v, i64 b, double now) noexcept nogil:
-    """Decide what to do for a group that is owed: reserve, take a reservation over, or put it off."""
+    """Decide what to do for a group that is owed: reserve, end a reservation that is in the way, or put it off."""
     cdef bint paid
     x, mark, cost = line_of(v, v.groups[b].leaf), v.scratches, floats(v, v.len_total)
     count, start = plan(v, b, x, now, cost)
     paid = count > 0 and start > now and (is_paid(v, cost, now) or may_overdraw(v, b, x, now))
     release(v, mark)
     if paid:
-        return Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), NONE)
-    h = _to_take_over(v, b, x)
-    if h != NONE and not _one_end_helps(v, b, x, True, INFINITY):
-        count, start, paid = _plan_without(v, h, b, now)
-        if paid:
-            return Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), h)
-    return Plan(SERVE, 0, current_job(v, b), True, now, 0, NONE, NONE)
+        return Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v))
+    h = _in_the_way(v, b, x, now) if not _one_end_helps(v, b, x, True, INFINITY) else NONE
+    if h != NONE:
+        return Plan(DROP, 0, h, True, now, 0, NONE)
+    return Plan(SERVE, 0, current_job(v, b), True, now, 0, NONE)
 
 
-cdef i64 _to_take_over(View v, i64 b, i64 x) noexcept nogil:
-    """Return the hold of the earliest reservation of a line that is owed less, into which a group's task fits; NONE."""
-    cdef i64 m = v.len_total
-    cdef bint fits
-    found, h, shape = NONE, 0, v.groups[b].shape_row
-    while h < v.counts[HOLDS] and v.groups[b].gang == 0:
-        group, n = v.holds[h].group, v.holds[h].node
-        y = line_of(v, v.groups[group].leaf)
-        fits = v.holds[h].kind == RESERVATION and y != x and v.groups[group].gang == 0 and v.queues[y].debt < v.queues[x].debt
-        fits = fits and capacity_for(v, n, shape) > 0 and v.holds[h].start > v.times[NOW]
-        for r in range(m if fits else 0):
-            fits = fits and v.demand[shape * m + r] <= v.amount[h * m + r]
-        if fits and (found == NONE or v.holds[h].start < v.holds[found].start):
-            found = h
-        h = next_promise(v, h)
+cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
+    """Return a hold of a line that is owed less, if without such holds on the nodes of a plan a group would have room; NONE."""
+    cdef bint some = False, paid
+    mark, cost, found = v.scratches, floats(v, v.len_total), NONE
+    less, here = flags(v, v.counts[HOLDS]), flags(v, v.counts[NODES])
+    for h in range(v.counts[HOLDS]):
+        if v.holds[h].kind == RESERVATION and is_owed_more(v, x, line_of(v, v.groups[v.holds[h].group].leaf)):
+            less[h], v.holds[h].kind, some = True, ABSENT, True
+    if some:
+        count, start = plan(v, b, x, now, cost)
+    else:
+        count, start = 0, now
+    for k in range(count):
+        here[v.planned_node[k]] = True
+    for h in range(v.counts[HOLDS]):
+        if less[h] and not here[v.holds[h].node]:
+            v.holds[h].kind = RESERVATION
+    paid = count > 0 and (start <= now or is_paid(v, cost, now))
+    for h in range(v.counts[HOLDS]):
+        if less[h] and v.holds[h].kind == ABSENT:
+            v.holds[h].kind = RESERVATION
+            if paid and found == NONE:
+                found = h
+    release(v, mark)
     return found
 
 
@@ -274,7 +281,7 @@ cdef Plan review(View v, double now) noexcept nogil:
             b = v.holds[h].group
             why = what_stops(v, b)
             if (why != NOT_REACHED and why != NO_NODE and (why != MAX_JOBS or v.groups[b].started == 0)) or _is_over(v, h, now):
-                return Plan(DROP, 0, h, True, now, 0, NONE, NONE)
+                return Plan(DROP, 0, h, True, now, 0, NONE)
             if now > v.holds[h].start and now >= v.holds[h].planned + MIN_FORECAST_SECONDS and (why == NO_NODE or not is_there(v, h)):
                 if late == NONE or _owes_more(v, h, late):
                     late = h
@@ -282,15 +289,15 @@ cdef Plan review(View v, double now) noexcept nogil:
                 least = h
         h = next_promise(v, h)
     if least != NONE and is_overspent(v, now):
-        return Plan(DROP, 0, least, True, now, 0, NONE, NONE)
-    return Plan(SERVE, 0, NONE, False, now, 0, NONE, NONE) if late == NONE else _plan_again(v, late, now)
+        return Plan(DROP, 0, least, True, now, 0, NONE)
+    return Plan(SERVE, 0, NONE, False, now, 0, NONE) if late == NONE else _plan_again(v, late, now)
 
 
 cdef bint _owes_more(View v, i64 h, i64 k) noexcept nogil:
     """Return True if the line of one hold is owed more than that of another, or as much and it was made before."""
     one, other = line_of(v, v.groups[v.holds[h].group].leaf), line_of(v, v.groups[v.holds[k].group].leaf)
-    if v.queues[one].debt != v.queues[other].debt:
-        return v.queues[one].debt > v.queues[other].debt
+    if is_owed_more(v, one, other) or is_owed_more(v, other, one):
+        return is_owed_more(v, one, other)
     return v.holds[h].made < v.holds[k].made
 
 
@@ -331,8 +338,8 @@ cdef Plan _plan_again(View v, i64 h, double now) noexcept nogil:
     b = v.holds[h].group
     count, start, paid = _plan_without(v, h, b, now)
     if count == 0 or start <= now or not (paid or v.holds[h].allowance > 0.0):
-        return Plan(DROP, 0, h, True, now, 0, NONE, NONE)
-    return Plan(KEEP, count, current_job(v, b), True, start, v.holds[h].slips + 1, v.holds[h].number, NONE)
+        return Plan(DROP, 0, h, True, now, 0, NONE)
+    return Plan(KEEP, count, current_job(v, b), True, start, v.holds[h].slips + 1, v.holds[h].number)
 
 
 cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcept nogil:
@@ -352,8 +359,8 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
 cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept nogil:
     """Plan a group's reservation (see `_plan_with`), first by ends that leave their room, and mark the leaves of others (`apart`).
 
-    Else ends of who is owed less count too, and the line's own. If one end of any would do, it has that in its turn, unless it is owed
-    a whole task, and its own do not count.
+    Else ends of who is owed less count too, and the line's own. If one end of any would do, it has that in its turn, unless it is
+    the most owed or is owed a whole task, and its own do not count.
     """
     cdef bint some = False, one
     lack = lacks(v, b, x)
@@ -370,10 +377,10 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
     count, start = _plan_with(v, b, now, cost)
     if count == 0 and some:
         one = _one_end_helps(v, b, x, True, INFINITY)
-        if not one or is_owed_a_task(v, x, b, current_job(v, b)):
+        if not one or is_most_owed(v, x) or is_owed_a_task(v, x, b, current_job(v, b)):
             for q in range(v.counts[QUEUES]):
                 y = line_of(v, q)
-                v.queue_cache[q].apart &= one if y == x else v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt
+                v.queue_cache[q].apart &= one if y == x else v.queues[q].pending > 0 and is_owed_more(v, y, x)
             count, start = _plan_with(v, b, now, cost)
     return count, start
 

@@ -47,8 +47,6 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
         How often that start has slipped.
     number : int
         The reservation's number among those of its group.
-    over : int
-        A hold of another reservation, which it takes over; NONE.
     """
     cdef bint promises
     if v.counts[BY_EASY] and not thorough:
@@ -58,7 +56,7 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
     promises = not thorough and now < INFINITY and v.times[IDLE_BUDGET] > 0.0
     _begin(v)
     v.counts[RESERVES] = 1 if promises else 0
-    plan = Plan(SERVE, 0, NONE, False, now, 0, NONE, NONE)
+    plan = Plan(SERVE, 0, NONE, False, now, 0, NONE)
     if not thorough and v.counts[HOLDS] > 0:
         plan = review(v, now)
     placed, more = 0, False
@@ -74,7 +72,7 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
         _undo_cycle(v, 0)  # the search may have listed groups that it skipped
         return plan
     _undo_cycle(v, placed)
-    return Plan(SERVE, placed, NONE, more or b != NONE, now, 0, NONE, NONE)
+    return Plan(SERVE, placed, NONE, more or b != NONE, now, 0, NONE)
 
 
 cdef (i64, bint) plan_last_cycle(View v, i64 most, double now, bint beyond) noexcept nogil:

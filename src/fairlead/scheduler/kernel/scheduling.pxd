@@ -27,7 +27,6 @@ cdef struct Plan:  # see plan_cycle
     double start
     i64 slips
     i64 number
-    i64 over
 
 cdef struct Ranked:
     double key

@@ -235,8 +235,6 @@ cdef bint _decide(
     if what != SERVE or count > 0 or about != NONE:
         fade(v, now)
     if what == KEEP:
-        if plan.over != NONE:
-            _drop(v, tape, now, plan.over)
         group, job = v.jobs[about].group, v.jobs[about].id
         nodes, tasks = v.planned_node, v.planned_tasks
         mark, alone = v.scratches, 0
