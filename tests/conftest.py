@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import http.client
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -17,9 +19,8 @@ from pathlib import Path
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.internal.conjecture import providers
-from hypothesis.internal.constants_ast import Constants
 
+import fairlead
 import forked
 from fairlead.cli.main import main
 from fairlead.client.address import connect_to
@@ -47,8 +48,9 @@ settings.register_profile(
     "same", max_examples=cases(50), derandomize=not is_fuzz, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("same")
-if not is_fuzz:  # Hypothesis also draws constants of the modules imported so far, and these depend on the tests that ran before.
-    providers._get_local_constants = Constants
+# Hypothesis also draws constants of the modules that are imported, which must not depend on the tests that ran before.
+for module in pkgutil.walk_packages(fairlead.__path__, "fairlead."):
+    importlib.import_module(module.name)
 
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 

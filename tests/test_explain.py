@@ -362,3 +362,13 @@ def test_how_little_was_used_before_is_told_where_that_alone_decides(policy):
     text = explain(world.state, last)["text"]
     told = "A at 0.0% (0.0005% of past use); its own queue had 0.01% of past use"
     assert (told in text, "past use" in text) == ((True, True) if policy == "fairtree" else (False, False)), text
+
+
+def test_a_job_that_another_one_leaves_no_room_beside_quota_that_is_not_lent_waits_its_turn():
+    """The dry run places the other one, whose room is not used yet."""
+    world = World([Queue("z", guarantee={"cpu": 2000}, lend={"cpu": 0}), Queue("a"), Queue("b")], {"cpu": 4000})
+    one, two = world.submit("a", {"cpu": 2000}), world.submit("b", {"cpu": 2000})
+    assert explain(world.state, one, world.now)["reason"] == "about to start"
+    assert explain(world.state, two, world.now)["reason"] == "turn"
+    world.decide()
+    assert "2 is quota that other queues do not lend" in explain(world.state, two, world.now)["text"]

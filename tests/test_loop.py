@@ -1,7 +1,9 @@
 """The scheduler's thread: answers come after the commit, a full disk stops new work and no more, questions are bounded."""
 
 import asyncio
+import errno
 import json
+import shutil
 import tempfile
 import threading
 import time
@@ -21,6 +23,7 @@ from fairlead.engines.remote import joining
 from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.engines.remote.keys import KeyRing, NotAdmitted, certificate_in
 from fairlead.engines.step import Lost, Scheduler, Stalled
+from fairlead.failure import Failure
 from fairlead.journal import Journal, JournalFull, JournalLost
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.people.accounts import myself
@@ -406,10 +409,10 @@ def test_who_stops_at_once_waits_for_no_node_that_is_not_heard(world):
     assert any(b'"TasksRevoked"' in body for _, body in journal.look(0, 100))
 
 
-def test_a_token_is_spent_when_the_journal_has_the_new_node_and_not_before(world, tmp_path, monkeypatch):
-    loop, journal, _ = world
+def joining_engine(loop, journal, folder, monkeypatch):
+    """Return a token for each call of it: of an engine that `node.join` asks, and whose facts the loop records."""
     engine = object.__new__(JoinedEngine)
-    engine._ring, engine._own, engine._account = KeyRing(tmp_path / "keys"), Node("own", {}), myself().name
+    engine._ring, engine._own, engine._account = KeyRing(folder / "keys"), Node("own", {}), myself().name
     engine._as_people, engine._journal, engine.ask = False, "j", loop.ask
     engine._lock, engine._members = threading.Lock(), {}
 
@@ -419,8 +422,19 @@ def test_a_token_is_spent_when_the_journal_has_the_new_node_and_not_before(world
 
     journal.append = append
     monkeypatch.setattr(joining, "_answer", lambda host, port, context, request: engine._hear_stranger(request))
-    token, hashed = engine._ring.new_token()
-    loop.ask(lambda s, now: ([admission.make_node_token(s, hashed, "", now + 99.0, now)], None), changes=True).result(5)
+
+    def new_token():
+        token, hashed = engine._ring.new_token()
+        made = loop.ask(lambda s, now: ([admission.make_node_token(s, hashed, "", now + 99.0, now)], None), changes=True)
+        made.result(5)
+        return token
+
+    return new_token
+
+
+def test_a_token_is_spent_when_the_journal_has_the_new_node_and_not_before(world, tmp_path, monkeypatch):
+    loop, journal, _ = world
+    token = joining_engine(loop, journal, tmp_path, monkeypatch)()
 
     def join():
         return node.join("localhost", token, "n1", tmp_path / "home", None)
@@ -442,3 +456,44 @@ def test_a_token_is_spent_when_the_journal_has_the_new_node_and_not_before(world
     write_membership(tmp_path / "home" / "node" / "supervisor", member)
     with pytest.raises(NotAdmitted, match="unknown, used or expired"):
         join()
+
+
+def test_machines_of_one_image_in_which_a_join_failed_are_two_nodes(world, tmp_path, monkeypatch):
+    loop, journal, _ = world
+    new_token = joining_engine(loop, journal, tmp_path, monkeypatch)
+    tokens, answer = [new_token(), new_token()], joining._answer
+
+    def gone(*asked):
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr(joining, "_answer", gone)
+    with pytest.raises(Failure, match="no scheduler takes nodes there: Connection refused"):
+        node.join("localhost", tokens[0], None, tmp_path / "image", None)
+    monkeypatch.setattr(joining, "_answer", answer)
+    keys = {}
+    for name, token in zip(("n0", "n1"), tokens, strict=True):
+        shutil.copytree(tmp_path / "image", tmp_path / name)
+        keys[name] = certificate_in(node.join("localhost", token, name, tmp_path / name, None).own)
+    assert loop.ask(lambda s, now: ([], dict(s.cluster.members))).result(5) == keys
+    assert keys["n0"] != keys["n1"]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_job_is_rerun_where_its_kind_is_one_more_than_are_remembered(world, tmp_path, full, monkeypatch):
+    loop, _, _ = world
+    monkeypatch.setattr(submitting, "MOST_KINDS", 3)
+    rules = loop.ask(lambda state, now: ([], rules_of(state, True))).result(30)
+    client = StateClient(loop, Wakeups(), SimpleNamespace(rules=rules), None)
+    submitter = Submitter(client, UnfinishedJobs(Exports(tmp_path)))
+
+    async def submit_and_rerun():
+        request = JobRequest(argv=["true"], queue="A", demand={"cpu": "1"})
+        tasks, work = request.work()
+        asked = [JobSubmission(request, tasks, False, work, {})]
+        (submitted,) = await submitter.submit(Caller(myself()), asked, "")
+        found = submitter._kinds.popitem()[1]
+        submitter._kinds.update({b"%d" % k: found for k in range(3 * full)})
+        return submitted["id"], await submitter.rerun(Caller(myself()), submitted["id"], False, "")
+
+    number, again = asyncio.run(submit_and_rerun())
+    assert again["id"] == number + 1

@@ -3,6 +3,7 @@
 HOME/node has the node's key and its supervisor's files. The supervisor does the work and outlives this process.
 """
 
+import hashlib
 import os
 import pwd
 import signal
@@ -21,7 +22,6 @@ from fairlead.data_folder import home_folder, make_home, remove_folder, write_pr
 from fairlead.engines.local.checkpoints import shared_checkpoints
 from fairlead.engines.local.machine import this_machine
 from fairlead.engines.local.member import (
-    JOINING,
     NEXT,
     UNHEARD,
     Membership,
@@ -109,11 +109,13 @@ def join(
 def _ask_with_token(place: Path, host: str, port: int, token: str, name: str) -> tuple[str, Joined]:
     """Join by a new key; also return it. Raises NotAdmitted, OSError.
 
-    The answer may be lost, or say that the scheduler records it later: so the next attempt has the same key, and asks about it.
+    The answer may be lost, or say that the scheduler records it later: so the next attempt with this token has the
+    same key, and asks about it.
     """
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    asked_before, person = (place / JOINING).exists(), myself()
-    own = _next_key(place, JOINING)
+    kept = f"joining-{hashlib.sha256(token.encode()).hexdigest()[:16]}.pem"
+    asked_before, person = (place / kept).exists(), myself()
+    own = _next_key(place, kept)
     request = Request("", name, certificate_in(own), person.name, person.uid)
     if asked_before:
         joined = ask_to_join(host, port, token, replace(request, before=request.certificate, proof=sign(own, own)))
@@ -248,7 +250,10 @@ def _next_key(place: Path, name: str) -> str:
     """Return the node's next key and its certificate: kept before the scheduler is asked, whose answer may be lost."""
     kept = place / name
     if not kept.exists():
-        write_private(kept, make_certificate(f"fairlead {time.time_ns()}"), durable=True)
+        try:
+            write_private(kept, make_certificate(f"fairlead {time.time_ns()}"), durable=True)
+        except OSError as error:
+            raise Failure(f"{kept}: cannot be written: {error.strerror or error}: mend that, and run this again") from None
     return kept.read_text()
 
 

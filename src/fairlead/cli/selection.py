@@ -16,7 +16,7 @@ from fairlead.plain_text import plain
 
 PAGE, PAGE_OF_TASKS = 1000, 10_000
 """Jobs and tasks per request."""
-TASK = r"[0-9]{1,15}(\.[0-9]{0,15})?"
+TASK = r"[0-9]{1,15}(\.[0-9]{1,15})?"
 """A task as people write it: JOB or JOB.INDEX."""
 PART = r"[0-9]{1,15}\.[0-9]{1,15}@[0-9]{1,15}-[0-9]{1,15},[0-9]{1,15}-[0-9]{1,15}"
 """A part of a task's output: bytes of its standard output and of its standard error."""

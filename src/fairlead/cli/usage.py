@@ -31,7 +31,7 @@ def print_usage(by: str, since: str, until: str | None, as_csv: bool, as_json: b
     if as_csv and as_json:
         raise Failure("--csv and --json exclude each other: give one of them")
     end = None if until is None else job_options.moment("--until", until, past=True)
-    over = (end or time.time()) - job_options.moment("--since", since, past=True)
+    over = (time.time() if end is None else end) - job_options.moment("--since", since, past=True)
     if over <= 0:
         raise Failure(f"--since {since}: is not before --until {until or 'now'}")
     wanted = {"days": bool({*keys} & {"day", "week"}), "jobs": "job" in keys}

@@ -57,7 +57,7 @@ class Reloading:
                 f"node {name!r} is gone from the file, and still up: drain it, and restart the scheduler" for name in gone
             ]
         elif nodes:
-            missing.append("[[node]]: with --engine ray the nodes are Ray's: remove these")
+            missing.append("[[node]]: with --nodes or --engine ray, only the start reads these")
         for name in ("output", "page"):
             if (new := getattr(configuration, name)) != getattr(self._started, name):
                 written = str(new).lower() if isinstance(new, bool) else repr(new)

@@ -3,7 +3,7 @@
 ====================  ============================================================
 FOLDER/member.json    where the scheduler listens, and what the node shares
 FOLDER/own.pem        its certificate and key
-FOLDER/joining.pem    those that it asks to join by, and next.pem those that it rotates to, until they are its own
+FOLDER/joining-*.pem  those that it asks to join by, for each token; next.pem those that it rotates to; until they are its own
 FOLDER/scheduler.pem  the certificate of the only scheduler that it talks to
 FOLDER/unheard        is there while it dials and no scheduler has greeted it
 ====================  ============================================================
@@ -29,7 +29,7 @@ START_WITHIN = 20.0
 """Seconds for a new supervisor to accept connections."""
 PAUSE = 0.01
 UNHEARD = "unheard"
-JOINING, NEXT = "joining.pem", "next.pem"
+NEXT = "next.pem"
 
 
 class Membership(NamedTuple):
@@ -119,7 +119,7 @@ def write_membership(place: Path, membership: Membership) -> None:
             if (place / name).read_text() == text:
                 continue
         _write(place / name, text)
-    for asked in (place / JOINING, place / NEXT):
+    for asked in (*place.glob("joining-*.pem"), place / NEXT):
         with contextlib.suppress(FileNotFoundError):
             if asked.read_text() == membership.own:
                 asked.unlink()

@@ -360,7 +360,7 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
     """Plan a group's reservation (see `_plan_with`), first by ends that leave their room, and mark the leaves of others (`apart`).
 
     Else ends of who is owed less count too, and the line's own. If one end of any would do, it has that in its turn, unless it is
-    the most owed or is owed a whole task, and its own do not count.
+    owed a whole task, and its own do not count.
     """
     cdef bint some = False, one
     lack = lacks(v, b, x)
@@ -377,7 +377,7 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
     count, start = _plan_with(v, b, now, cost)
     if count == 0 and some:
         one = _one_end_helps(v, b, x, True, INFINITY)
-        if not one or is_most_owed(v, x) or is_owed_a_task(v, x, b, current_job(v, b)):
+        if not one or is_owed_a_task(v, x, b, current_job(v, b)):
             for q in range(v.counts[QUEUES]):
                 y = line_of(v, q)
                 v.queue_cache[q].apart &= one if y == x else v.queues[q].pending > 0 and is_owed_more(v, y, x)

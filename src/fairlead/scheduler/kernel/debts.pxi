@@ -118,18 +118,8 @@ cdef void _count_debts(View v, double at) noexcept nogil:
 
 
 cdef bint is_owed_more(View v, i64 x, i64 y) noexcept nogil:
-    """Return True if a line is owed more than another: who runs nothing is first, as by its key, then who has the larger debt."""
-    if (v.queues[x].tasks == 0) != (v.queues[y].tasks == 0):
-        return v.queues[x].tasks == 0
+    """Return True if a line has a larger debt than another."""
     return v.queues[x].debt > v.queues[y].debt
-
-
-cdef bint is_most_owed(View v, i64 x) noexcept nogil:
-    """Return True if a line is owed enough for a reservation, and no line that waits is owed more."""
-    for q in range(v.counts[QUEUES]):
-        if v.queues[q].pending > 0 and is_owed_more(v, line_of(v, q), x):
-            return False
-    return v.queues[x].debt >= patience(v, x)
 
 
 cdef double patience(View v, i64 x) noexcept nogil:

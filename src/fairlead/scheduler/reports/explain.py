@@ -295,7 +295,8 @@ def _withheld(state: State, row: int) -> dict[str, Any]:
             more = {"resource": resource, "withheld": kept, "free": free, "kept_for_others": others}
             more["kept_for_reservations"] = reserved
             return _answer(int(jobs.id[row]), "withheld", text, **more)
-    raise AssertionError("the kernel reports non-lendable quota, and there is none")
+    # What the dry run has just placed is not used yet.
+    return _answer(int(jobs.id[row]), "turn", "others are served first, and leave it no room beside quota that is not lent")
 
 
 def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:

@@ -69,7 +69,8 @@ def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, se
     @api.post("/v1/jobs", status_code=201, response_model=api_types.Submitted)
     async def submit(request: requests.JobRequest, caller: Known, key: requests.Key = "") -> Response:
         """Submit a job. When this returns, the job is in the journal."""
-        (answer,) = await submitter.submit(caller, [commands(request, caller)], key)
+        asked = await asyncio.to_thread(commands, request, caller) if request.array else commands(request, caller)
+        (answer,) = await submitter.submit(caller, [asked], key)
         return Json(answer, 201)
 
     @api.post("/v1/bulk", status_code=201, response_model=api_types.SubmittedMany)

@@ -187,10 +187,8 @@ class Submitter:
             job = self._with_usual(state, admission.again(state, number, failed))
             one.begin(self._generation_of(state))
             one.checked = [self._check(state, one, job, None)]
-            facts = self.decide(state, now, [one])
-            if one.refusal is not None:
-                raise one.refusal
-            return facts, None
+            jobs = self._grant(state, one, [])
+            return [_submitted(jobs).numbered_from(state.index.last + 1, now)] if jobs else [], None
 
         had_input = await self._client.read(lambda state: bool(spec_of(state, number).work.input))
         await self._client.ask(question, changes=True, by=caller.person.name)
