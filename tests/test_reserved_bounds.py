@@ -4,6 +4,7 @@ import contextlib
 import random
 
 import numpy as np
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -318,3 +319,13 @@ def test_room_is_reserved_beside_quota_that_is_not_lent():
     assert any(isinstance(fact, NodesReserved) for fact in world.facts)
     assert world.begun["new0"] <= 1.5 * world.longest
     assert world.mean["new0"] >= 0.9 * 15 / 2
+
+
+@pytest.mark.parametrize("lend", [{}, {"cpu": 0, "memory": 0}])
+def test_a_newcomer_starts_beside_a_queue_that_keeps_its_guarantee_filled(lend):
+    """The end of a task within its guarantee helps nobody: it goes first, and starts the next one."""
+    kept = Queue("kept", guarantee=size_of(4), limit=size_of(4), lend=lend)
+    world = World([11], (1, 300.0), [(1.0, 2, 90.0)], 3, 5000.0, 0, quotas=[kept], keeper=[(0.0, "kept", 2, 300.0)] * 100)
+    assert world.begun["new0"] <= 1.5 * world.longest
+    assert world.mean["new0"] >= 0.8 * 7 / 2
+    assert world.mean["kept"] == pytest.approx(4)

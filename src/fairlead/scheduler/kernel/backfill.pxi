@@ -178,10 +178,27 @@ cdef bint _takes_back(View v, i64 j, double lack) noexcept nogil:
     x = line_of(v, leaf)
     if v.queues[leaf].pending == 0:
         return False
+    if v.queues[leaf].guarded and _misses_without(v, leaf, v.jobs[j].shape_row):
+        return True
     know(v, x)
     size = share_of(v, &v.demand[v.jobs[j].shape_row * v.len_total]) * (v.jobs[j].holding if v.jobs[j].gang else 1)
     without = size + v.queue_cache[x].lack
     return without > LEAST_SHARE and without / v.queue_cache[x].due_share > lack - LEAST_SHARE
+
+
+cdef bint _misses_without(View v, i64 leaf, i64 shape) noexcept nogil:
+    """Return True if without a task of a shape the lowest queue on the path that is guaranteed what it needs misses that, and goes first."""
+    cdef i64 m = v.len_total
+    cdef bint guaranteed = False
+    q = leaf
+    while q != NONE and not guaranteed:
+        for r in range(m if v.queues[q].guaranteed else 0):
+            if v.guarantee[q * m + r] > 0 and v.demand[shape * m + r] > 0:
+                guaranteed = True
+                if v.used[q * m + r] - v.demand[shape * m + r] < v.guarantee[q * m + r]:
+                    return True
+        q = v.queues[q].parent
+    return False
 
 
 cdef bint _has_claim(View v, i64 b) noexcept nogil:
