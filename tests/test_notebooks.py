@@ -103,7 +103,7 @@ def test_what_is_attached_ends_with_its_task_and_with_its_command(idle):
     idle.until((idle.folder / "hung").exists)
     (idle.folder / "began").unlink()
     stays = idle.start(
-        "exec", str(job), "--", "sh", "-c", "trap '' TERM HUP; touch began; sleep 600 & wait", stdin=subprocess.DEVNULL
+        "exec", str(job), "--", "sh", "-c", "trap '' TERM HUP; touch began; exec sleep 600", stdin=subprocess.DEVNULL
     )
     idle.until((idle.folder / "began").exists)
     (idle.folder / "go").touch()

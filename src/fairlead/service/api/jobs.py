@@ -20,7 +20,7 @@ from fairlead.model.specs import Job, path_to_root
 from fairlead.people.private_queues import job_as_seen
 from fairlead.people.rules import Caller, acts_on, administers, check_acts, seen_queue, sees_names
 from fairlead.scheduler import admission
-from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.scheduler.admission import MOST_TASKS, Refused, Unknown
 from fairlead.scheduler.facts import Fact, JobCancelled
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain
@@ -66,6 +66,18 @@ def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, se
             raise Unknown("sent: the folder is missing: put it into the session first")
         return _commands(request, engine)
 
+    def all_commands(asked: list[requests.JobRequest], caller: Known) -> list[JobSubmission]:
+        found, indices = [], 0
+        for number, request in enumerate(asked):
+            try:
+                found.append(commands(request, caller))
+                indices += found[-1].tasks if request.array else 0
+                if indices > MOST_TASKS:
+                    raise Refused(f"array: the arrays of one request have more than {MOST_TASKS:,} tasks")
+            except Refused as refused:
+                raise type(refused)(f"jobs.{number}: {refused}") if len(asked) > 1 else refused from None
+        return found
+
     @api.post("/v1/jobs", status_code=201, response_model=api_types.Submitted)
     async def submit(request: requests.JobRequest, caller: Known, key: requests.Key = "") -> Response:
         """Submit a job. When this returns, the job is in the journal."""
@@ -76,7 +88,7 @@ def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, se
     @api.post("/v1/bulk", status_code=201, response_model=api_types.SubmittedMany)
     async def submit_many(request: requests.JobsRequest, caller: Known, key: requests.Key = "") -> Response:
         """Submit several jobs: all, or none with an error that names the wrong one."""
-        asked = await asyncio.to_thread(lambda: [commands(job, caller) for job in request.jobs])
+        asked = await asyncio.to_thread(all_commands, request.jobs, caller)
         return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
 
 
