@@ -1,5 +1,7 @@
 """How many jobs of one person wait for room or run at once, over all queues."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -8,9 +10,10 @@ from fairlead.model.documents import read_configuration
 from fairlead.model.specs import After, Job, Queue
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.effects import apply
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobCancelled, JobSubmitted, TasksFinished, TasksPlaced
 from fairlead.scheduler.reports.explain import explain
+from fairlead.service.reloading import Reloading
 from fairlead.simulate.outlook import outlook
 from test_claims import Story
 from worlds import check_invariants, replay, same
@@ -110,3 +113,18 @@ def test_a_waiting_gang_whose_leader_is_cancelled_takes_nobodys_place():
     for state in (story.state, snapshot.load(snapshot.dump(story.state))):
         check_invariants(state)
         assert "ann" not in {user for user, jobs in state.job_caps.inside.items() if jobs}
+
+
+def test_where_nodes_join_a_reload_names_what_has_changed_of_the_file_and_only_that(tmp_path):
+    """The engine is none of this machine's alone, so its nodes are not changed by the file."""
+
+    def with_cpus(cpu):
+        file = tmp_path / "fairlead.toml"
+        file.write_text(f'[[node]]\nname = "n"\ncapacity = {{ cpu = {cpu} }}\n')
+        return read_configuration(file, lambda policy: None)
+
+    before, after = with_cpus(8), with_cpus(4)
+    reloading = Reloading(before, SimpleNamespace(elastic=True, nodes=before.nodes))
+    assert reloading.apply(new_state(), before, before.nodes, 0.0)[1] == []
+    missing = ["[[node]]: with --nodes or --engine ray, only the start reads these"]
+    assert reloading.apply(new_state(), after, after.nodes, 0.0)[1] == missing

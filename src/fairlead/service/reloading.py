@@ -56,7 +56,7 @@ class Reloading:
             missing += [
                 f"node {name!r} is gone from the file, and still up: drain it, and restart the scheduler" for name in gone
             ]
-        elif nodes:
+        elif [*nodes] != [*self._started.nodes]:
             missing.append("[[node]]: with --nodes or --engine ray, only the start reads these")
         for name in ("output", "page"):
             if (new := getattr(configuration, name)) != getattr(self._started, name):
