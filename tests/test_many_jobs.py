@@ -94,6 +94,7 @@ def test_moments_are_read_as_people_write_them(monkeypatch):
         assert 0 < ahead - datetime.now().timestamp() <= 25 * 3600
         assert 0 <= datetime.now().timestamp() - ago <= 25 * 3600
     assert moment("--since", "20261101", past=True) == datetime(2026, 11, 1).timestamp()
+    assert abs(moment("--since", "5min", past=True) - now.timestamp() + 300) < 60
     assert abs(moment("--since", "2-12", past=True) - now.timestamp() + 60 * 3600) < 60
     for wrong in ("soon", "25:00", "13:99", "now-1h", "2026-13-01", ""):
         with pytest.raises(Failure, match="is no time"):

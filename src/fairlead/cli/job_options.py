@@ -165,7 +165,7 @@ def _moment(text: str, past: bool) -> float | None:
     now = datetime.now()
     written = NAMED_TIMES.get(text.strip().lower(), text.strip())
     with contextlib.suppress(ValueError, OverflowError):
-        if past and not re.search(r"[0-9]{8}|:|/|[0-9]-[0-9]+-|[a-z]{3}|^now", written.lower()):
+        if past and re.fullmatch(r"(?![0-9]{8}$)[0-9.]+ *[a-z]*|[0-9]+-[0-9:]+", written):  # 20261101 is a day
             return now.timestamp() - parse_seconds(written)
         if match := re.fullmatch(r"now(?: *\+ *(.+))?", written):
             return now.timestamp() + parse_seconds(match[1] or 0)
