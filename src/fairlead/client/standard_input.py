@@ -67,15 +67,15 @@ class StandardInput:
         """Start forwarding when the task starts. Raises InputLost, TerminalGone, or the error of the thread."""
         if self._trouble is not None:
             raise TerminalGone if self._kind == "terminal" and isinstance(self._trouble, OSError) else self._trouble
+        if self._saved_mode is not None and self._thread is None and task["status"] != "waiting":  # also if it has ended already
+            try:
+                tty.setraw(0, termios.TCSADRAIN)
+            except termios.error:
+                raise TerminalGone from None
         if self._kind and task["status"] in ("starting", "running") and task["attempt"] != self._attempt:
             self._attempt = task["attempt"]
             self.wake()
             if self._thread is None:
-                if self._saved_mode is not None:
-                    try:
-                        tty.setraw(0, termios.TCSADRAIN)
-                    except termios.error:
-                        raise TerminalGone from None
                 self._thread = threading.Thread(target=self._run, name="input", daemon=True)
                 self._thread.start()
 
