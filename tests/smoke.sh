@@ -14,7 +14,13 @@ fairlead allocate paper.json --policy drf --json > answer.json
 grep -q '"tasks": 3' answer.json
 grep -q '"tasks": 2' answer.json
 fairlead up >up.log 2>&1 &
-fairlead --wait 60s run --memory 64Mi -- echo it runs | grep 'it runs'
+tries=0
+until grep -q 'ready at' up.log; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || exit 1
+    sleep 0.1
+done
+fairlead run --memory 64Mi -- echo it runs | grep 'it runs'
 "${PYTHON:-python3}" -c 'if True:
     import fairlead
     with fairlead.Client(memory="64MiB") as client:
