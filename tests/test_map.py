@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import fairlead
 from called import nap, square
 from fairlead.calls import wire
+from fairlead.calls.direct import DirectWorker
 from fairlead.client.call_future import CallFuture
 from fairlead.client.mapped import Mapped
 from fairlead.client.results import fail
@@ -118,9 +119,17 @@ def test_a_map_whose_rest_fails_yields_what_had_arrived():
         next(results)
 
 
-def test_a_call_that_takes_longer_than_those_before_keeps_nobody_waiting(client, tmp_path):
-    """Results before it arrive, and those after it are of other workers."""
-    release = tmp_path / "release"
+@pytest.mark.parametrize("unheard", [0, 3])
+def test_a_call_that_takes_longer_than_those_before_keeps_nobody_waiting(client, tmp_path, monkeypatch, unheard):
+    """Results before it arrive, and those after it are of other workers. Who has not begun hears nothing, and is asked again."""
+    release, asked, hurry = tmp_path / "release", [], DirectWorker.hurry
+
+    def ask(worker):
+        asked.append(worker)
+        if len(asked) > unheard:
+            hurry(worker)
+
+    monkeypatch.setattr(DirectWorker, "hurry", ask)
 
     def wait_at(i):
         while i == 3000 and not release.exists():

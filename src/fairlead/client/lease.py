@@ -15,6 +15,8 @@ from fairlead.client.call_future import CallFuture, TaskId
 
 MOST_AHEAD = 64
 """Messages sent to one worker, at most."""
+AGAIN_SECONDS = 5 * SLICE_SECONDS
+"""Seconds until a worker is asked again for the results that it has."""
 MOST_KEPT_BYTES = 8 * 2**30
 """Bytes of values that a program has put, at most."""
 
@@ -44,7 +46,8 @@ class Leased:
 
     def __init__(self, kind: Kind, future: CallFuture[Any], packed: wire.Packed, retries: int = 0) -> None:
         self.kind, self.future, self.packed, self.retries = kind, future, packed, retries
-        self.began = self.hurried = False  # its future is running; its worker was asked for what it has
+        self.began = False  # its future is running
+        self.hurried_at = 0.0  # when its worker was last asked for what it has
         self.seconds = 0.0  # estimated when it was sent
         self.is_stopped = False  # it is to be taken back from a relay, or stopped if it still runs
 
@@ -174,7 +177,7 @@ class Lease:
             return False
         if not self.sent:
             self.heard_at, self.ahead = time.monotonic(), 0.0
-        leased.future.task, leased.hurried = self.task, False
+        leased.future.task, leased.hurried_at = self.task, 0.0
         leased.seconds = leased.kind.seconds(leased.count())
         self.ahead += leased.seconds
         self.sent[number] = leased
@@ -222,14 +225,15 @@ class Lease:
         return next(iter(self.sent.values()), None)
 
     def may_be_hurried(self) -> bool:
+        """Return True if it is time to ask the worker, perhaps again: it hears nothing before it begins a message."""
         running = self.running()
-        return running is not None and running.count() > 1 and not running.hurried
+        return running is not None and running.count() > 1 and time.monotonic() - running.hurried_at > AGAIN_SECONDS
 
     def hurry(self) -> None:
         """Ask the worker for the results that it has, and to start no more calls of its message."""
         running = self.running()
         if running is not None:
-            running.hurried = True
+            running.hurried_at = time.monotonic()
         if self.worker is not None:
             self.worker.hurry()
 
