@@ -269,7 +269,7 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
     mark, cost, found = v.scratches, floats(v, v.len_total), NONE
     less, here = flags(v, v.counts[HOLDS]), flags(v, v.counts[NODES])
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].kind == RESERVATION and is_owed_more(v, x, line_of(v, v.groups[v.holds[h].group].leaf)):
+        if v.holds[h].kind == RESERVATION and v.queues[x].debt > v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].debt:
             less[h], v.holds[h].kind, some = True, ABSENT, True
     if some:
         count, start = plan(v, b, x, now, cost)
@@ -313,8 +313,8 @@ cdef Plan review(View v, double now) noexcept nogil:
 cdef bint _owes_more(View v, i64 h, i64 k) noexcept nogil:
     """Return True if the line of one hold is owed more than that of another, or as much and it was made before."""
     one, other = line_of(v, v.groups[v.holds[h].group].leaf), line_of(v, v.groups[v.holds[k].group].leaf)
-    if is_owed_more(v, one, other) or is_owed_more(v, other, one):
-        return is_owed_more(v, one, other)
+    if v.queues[one].debt != v.queues[other].debt:
+        return v.queues[one].debt > v.queues[other].debt
     return v.holds[h].made < v.holds[k].made
 
 
@@ -397,7 +397,7 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
         if not one or is_owed_a_task(v, x, b, current_job(v, b)):
             for q in range(v.counts[QUEUES]):
                 y = line_of(v, q)
-                v.queue_cache[q].apart &= one if y == x else v.queues[q].pending > 0 and is_owed_more(v, y, x)
+                v.queue_cache[q].apart &= one if y == x else v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt
             count, start = _plan_with(v, b, now, cost)
     return count, start
 

@@ -99,7 +99,7 @@ cdef bint may_overdraw(View v, i64 b, i64 x, double now) noexcept nogil:
     if v.queues[x].tasks > 0 or v.groups[b].gang > 0 or now < v.queues[0].put_off or v.times[IDLE_BUDGET] <= 0.0:
         return False
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].allowance > 0.0 or (v.holds[h].kind == RESERVATION and not is_owed_more(v, x, line_of(v, v.groups[v.holds[h].group].leaf))):
+        if v.holds[h].allowance > 0.0 or (v.holds[h].kind == RESERVATION and v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].debt >= v.queues[x].debt):
             return False
     return True
 

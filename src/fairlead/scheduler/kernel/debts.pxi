@@ -117,11 +117,6 @@ cdef void _count_debts(View v, double at) noexcept nogil:
     release(v, mark)
 
 
-cdef bint is_owed_more(View v, i64 x, i64 y) noexcept nogil:
-    """Return True if a line has a larger debt than another."""
-    return v.queues[x].debt > v.queues[y].debt
-
-
 cdef double patience(View v, i64 x) noexcept nogil:
     """Return the debt from which a line gets reservations: a fraction of the time that its tasks last; 0 if that is unknown."""
     lasts = p90_of(v, OF_QUEUE, x)
