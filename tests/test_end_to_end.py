@@ -894,6 +894,32 @@ def test_jobs_tasks_and_queues_are_cancelled(idle):
     assert "no queue 'Z'" in idle.call("cancel", "-q", "Z").stderr
 
 
+def test_a_name_means_the_newest_job_that_has_not_ended(idle):
+    first, second = (idle.submit("-q", "A", "--name", "same", "--begin", "now+1h", "--", "true") for _ in range(2))
+    ended = idle.submit("-q", "A", "--name", "same", "--", "true")
+    idle.ok("wait", str(ended))
+    assert idle.ok("hold", "same") == f"job {second} is held\n"
+    assert idle.ok("release", "same") == f"job {second} is released\n"
+    assert idle.ok("cancel", "same") == f"job {second} is cancelled\n"
+    assert idle.ok("cancel", "same") == f"job {first} is cancelled\n"
+    assert idle.ok("cancel", "same") == f"job {ended} had ended already\n"
+    assert json.loads(idle.ok("job", "same", "--json"))["id"] == ended, "what looks back takes the newest"
+
+
+def test_names_that_look_like_numbers_are_refused_and_like_patterns_are_names(idle):
+    for name in ("12", "12.3", "12.0-9"):
+        refused = idle.call("submit", "-q", "A", "--name", name, "--", "true").stderr
+        assert refused == f"fairlead: --name: {name} would be read as a job's number: add a letter, such as job-{name}\n"
+    names = ["x[1]", "x1", "b*", "bar"]
+    bracket, _, star, bar = (idle.submit("-q", "A", "--name", name, "--hold", "--", "true") for name in names)
+    assert idle.ok("cancel", "b*", "x[1]") == f"job {bracket} is cancelled\njob {star} is cancelled\n"
+    assert idle.ok("cancel", "--name", "b*") == f"job {bar} is cancelled\n"
+    assert "x[1]" in idle.ok("jobs", "--name", "x[1]")
+    said = "fairlead: 'fold-*' is no job's name: `fairlead jobs --name 'fold-*'` lists the jobs like it\n"
+    assert idle.call("cancel", "fold-*").stderr == said
+    idle.ok("cancel", "x1")
+
+
 def test_strict_refuses_what_no_node_could_hold(idle):
     refused = idle.call("submit", "--strict", "-q", "A", "--cpu", "1000", "--", "true")
     assert (refused.returncode, refused.stdout) == (1, "")
