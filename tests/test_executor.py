@@ -205,7 +205,7 @@ def test_a_wrong_place_of_a_call_is_refused_or_empty(world, client):
     for wrong in (f"{task}@1-2", f"{future.task[0]}@1-2,3-4", f"{task}@a-b,1-2", f"{task}@1-2,3-4,5"):
         refused = world.call("logs", wrong)
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert "is no job: write its number or name" in refused.stderr
+        assert "is not a job: write a number or name" in refused.stderr
 
 
 def test_progress_counts_calls_and_failures(world, monkeypatch, capsys):

@@ -168,8 +168,8 @@ def place_of(connection: Connection, task: str, more: str = "", unfinished: bool
             return int(jobs[0]["id"]), 0
     if task != asked["name"]:
         quoted = shlex.quote(plain(task))
-        raise Failure(f"{quoted} is no job's name: `fairlead jobs --name {quoted}` lists the jobs like it")
-    raise Failure(f"{plain(task)!r} is no job: write its number or name as listed by `fairlead jobs`, or 12.3 for a task{more}")
+        raise Failure(f"{quoted} is not a job's name: `fairlead jobs --name {quoted}` lists the jobs like it")
+    raise Failure(f"{plain(task)!r} is not a job: write a number or name as listed by `fairlead jobs`, or 12.3 for a task{more}")
 
 
 def index_of(task: str) -> str:
