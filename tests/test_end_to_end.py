@@ -925,6 +925,7 @@ def test_a_name_means_the_newest_job_that_has_not_ended(idle):
     assert idle.ok("cancel", "same") == f"job {first} is cancelled\n"
     assert idle.ok("cancel", "same") == f"job {ended} had ended already\n"
     assert json.loads(idle.ok("job", "same", "--json"))["id"] == ended, "what looks back takes the newest"
+    idle.ok("wait", "same")
 
 
 def test_names_that_look_like_numbers_are_refused_and_like_patterns_are_names(idle):

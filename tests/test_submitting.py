@@ -711,7 +711,7 @@ def test_a_job_is_called_by_its_name(idle):
     third = idle.submit("-q", "A", "--hold", "--name", "night.ly", "--", "echo", "here")
     assert idle.ok("cancel", "night.ly", f"{second}") == f"job {second} had ended already\njob {third} is cancelled\n"
     for command in ("why", "wait", "cancel"):
-        said = "fairlead: 'night.*' may be several jobs: write a number or a name listed by `fairlead jobs --name 'night.*'`\n"
+        said = "fairlead: 'night.*' is not a job's name: `fairlead jobs --name 'night.*'` lists the jobs like it\n"
         assert idle.call(command, "night.*").stderr == said
     assert idle.call("wait", f"{first}.0").stderr == f"fairlead: {first}.0: a job is named as a whole: write {first}\n"
     assert idle.call("cancel", f"{first}.2-1").stderr == f"fairlead: {first}.2-1: write JOB.FIRST-LAST, such as {first}.1-2\n"

@@ -130,7 +130,7 @@ def cancel(
 @selecting
 def wait(
     selection: Selection,
-    jobs: UnfinishedJobs = None,
+    jobs: Jobs = None,
     timeout: Annotated[str | None, option("Give up after this time, with exit status 124: 90, 30s, 5min, 2h.")] = None,
 ) -> None:
     """Wait until jobs have ended. Exit status 0 if all their tasks succeeded, otherwise 1."""
@@ -138,7 +138,7 @@ def wait(
     from fairlead.cli.output import wait_with_progress
 
     with connect() as connection:
-        numbers = chosen_jobs(connection, "wait for", jobs or [], selection, unfinished=True)
+        numbers = chosen_jobs(connection, "wait for", jobs or [], selection)
         ended = wait_with_progress(connection, numbers, seconds("--timeout", timeout))
     if ended is None:
         raise typer.Exit(124)
