@@ -96,9 +96,9 @@ def _how_it_runs(state: State, row: int, unheard: Mapping[str, float]) -> str:
     quiet = sorted(names & unheard.keys())
     if not quiet:
         return "all its tasks run"
-    are = "is" if len(quiet) == 1 else "are"
+    have = "has" if len(quiet) == 1 else "have"
     ago = max(unheard[name] for name in quiet)
-    return f"all its tasks ran when the scheduler restarted, {ago:.0f} s ago; {listed(quiet)} {are} not heard since then"
+    return f"all its tasks ran when the scheduler restarted, {ago:.0f} s ago; {listed(quiet)} {have} not been heard since"
 
 
 def _before_it(state: State, job: int) -> dict[str, Any]:
