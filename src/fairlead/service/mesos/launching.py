@@ -211,9 +211,6 @@ class AcceptResult(NamedTuple):
     destroyed: list[str]
 
 
-NOTHING = AcceptResult({}, {}, [])
-
-
 class Launcher(NamedTuple):
     """Launches tasks for a caller, in the scheduler's thread."""
 
