@@ -252,7 +252,7 @@ def test_principals_are_read_again_when_they_change(tmp_path):
     path.write_text(json.dumps({"principal": [{"name": "a", "secret": "one", "roles": ["*", "x"]}]}))
     path.chmod(0o600)
     principals = Principals(path, personal=True)
-    assert principals.find(basic("a:one")).roles == ("default", "x")
+    assert principals.find(basic("a:one")).roles == ["default", "x"]
     for wrong in ("", "Basic", "Basic ?", "Bearer x", basic("a"), basic("a:two"), basic("b:one"), basic(":")):
         assert principals.find(wrong) is None
     path.write_text(json.dumps({"principal": [{"name": "a", "secret": "two:and more"}]}))

@@ -62,7 +62,8 @@ class FrameworkAuthenticator:
         person = await self._authenticator.person(account)
         if person is None:
             raise _not_authenticated(f"principal {principal.name!r}: no account {account!r} to run its tasks")
-        return FrameworkCaller(Caller(person, principal.roles), principal)
+        queues = None if principal.roles is None else tuple(principal.roles)
+        return FrameworkCaller(Caller(person, queues), principal)
 
     async def _local(self, scope: Mapping[str, Any]) -> Caller:
         uid = await uid_of_client(scope)
