@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl
 from starlette.types import Receive, Scope, Send
 
 from fairlead.engines.step import Stalled
-from fairlead.scheduler.admission import Refused
+from fairlead.people.rules import Forbidden
+from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.service.connections import host_names
 from fairlead.service.loop import Busy
 from fairlead.service.mesos import encoding
@@ -65,8 +66,10 @@ class MesosApp:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path = scope["path"].removeprefix("/master").removeprefix("/slave(1)").rstrip("/")
         kind, take = self._apis.get(path, ("", None))
+        host = host_names.name_in(headers.get("host", ""))
         try:
-            self._check_host(headers.get("host", ""))
+            if self._hosts and not host_names.is_accepted(host, self._hosts):  # a foreign web page, by DNS rebinding
+                raise CallRefused(421, f"{host or 'no host'!r} is not a name of this scheduler: start it with --name {host}")
             if take is not None:
                 await take(scope, headers, receive, send)
             elif path == "/redirect":
@@ -79,12 +82,6 @@ class MesosApp:
             await answer(send, 400, f"Failed to validate {kind}::Call: {refused}".encode(), {"Content-Type": TEXT})
         except (Stalled, Busy, TimeoutError) as error:
             await answer(send, 503, (str(error) or "the scheduler is too busy").encode(), {"Content-Type": TEXT})
-
-    def _check_host(self, host: str) -> None:
-        """Refuse requests that a foreign web page makes through a browser (DNS rebinding)."""
-        name = host_names.name_in(host)
-        if self._hosts and not host_names.is_accepted(name, self._hosts):
-            raise CallRefused(421, f"{name or 'no host'!r} is not a name of this scheduler: start it with --name {name}")
 
     async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
         open_to_all = path in ("/version", "/health")
@@ -107,7 +104,8 @@ class MesosApp:
         try:
             told = await self._operators.call(who, call)
         except Refused as error:
-            raise CallRefused(self._operators.status_of(error), str(error)) from None
+            status = 403 if isinstance(error, Forbidden) else 404 if isinstance(error, Unknown) else 400
+            raise CallRefused(status, str(error)) from None
         if told is None:
             await answer(send, 202 if master_pb2.Call.Type.Name(call.type) in ON_RESERVATIONS else 200, b"", {})
         else:
@@ -198,7 +196,6 @@ class MesosApp:
 
 
 async def _answer_with(stream: Stream, receive: Receive, send: Send) -> None:
-    """Answer with a stream, for as long as the client reads it."""
     await start(send, 200, {"Content-Type": stream.kind, "Mesos-Stream-Id": stream.id})
     parts = [_send_all(stream, send), _hung_up(receive), stream.cut_off.wait()]
     tasks = [asyncio.ensure_future(part) for part in parts]

@@ -31,7 +31,6 @@ from fairlead.service.mesos.reservations import is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
-from fairlead.service.mesos.tasks import Endpoint
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 
 log = logging.getLogger("fairlead")
@@ -75,14 +74,14 @@ class Calls:
     ) -> None:
         self._client, self._subscriptions, self._unfinished = client, subscriptions, unfinished
         self._sandboxes, self._master = sandboxes, master
-        self._endpoint = Endpoint(f"{master.hostname}:{master.port}", certificate)
+        self._endpoint = f"{master.hostname}:{master.port}", certificate
         self._executors = executors
         executors.happen = lambda question: self._do(self.until_taken(question))
         self._whose: dict[Stream, str] = {}
         self._volumes = asyncio.Lock()
         self._doing: set[asyncio.Task[None]] = set()
         subscriptions.on_broken = self.end_groups
-        self._acknowledgements = Acknowledgements(client)
+        self._acknowledgements = Acknowledgements(client, self.until_taken)
 
     @property
     def recovering(self) -> bool:
@@ -105,7 +104,7 @@ class Calls:
         identity = check_id(named.pop()) if named else str(uuid.uuid4())
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
-            return self._subscribed(state, now, identity, who, call, stream), None
+            return self._subscribed(Calling(state, now, identity, who, call), stream), None
 
         try:
             await self._ask(who, question, takes_on=True)
@@ -113,40 +112,31 @@ class Calls:
             self.leave(stream)  # it may still get subscribed
             raise
 
-    def _subscribed(
-        self, state: State, now: float, identity: str, who: FrameworkCaller, call: Call, stream: Stream
-    ) -> list[Fact]:
+    def _subscribed(self, calling: Calling, stream: Stream) -> list[Fact]:
         if stream.ended:  # the client has gone
             return []
-        member = state.frameworks.members.get(identity)
-        if member is not None and (member.framework.principal, member.framework.uid) != who.identity:
-            raise Refused(_mismatch(who.name or who.caller.person.name, member.framework.principal))
+        who, caller, subscriptions = calling.who, calling.caller, self._subscriptions
+        member = calling.state.frameworks.members.get(who)
+        if member is not None and (member.framework.principal, member.framework.uid) != caller.identity:
+            raise Refused(_mismatch(caller.name or caller.caller.person.name, member.framework.principal))
         try:
-            facts = self._description(state, now, identity, who, call.subscribe.framework_info, call.subscribe)
+            facts = self._description(calling, calling.call.subscribe)
         except Refused as error:
-            self._subscriptions.end_with(stream, [events.error_event(str(error))])
+            subscriptions.end_with(stream, [events.error_event(str(error))])
             return []
-        self._subscriptions.begin(identity, stream)
-        self._whose[stream] = identity
-        self._subscriptions.tell(identity, [events.subscribed(identity, self._master), HEARTBEAT])
-        self._subscriptions.welcome(state, identity)
+        subscriptions.begin(who, stream)
+        self._whose[stream] = who
+        subscriptions.tell(who, [events.subscribed(who, self._master), HEARTBEAT])
+        subscriptions.welcome(calling.state, who)
         return facts
 
-    def _description(
-        self,
-        state: State,
-        now: float,
-        identity: str,
-        who: FrameworkCaller,
-        info: mesos_pb2.FrameworkInfo,
-        asked: Any,
-        update: bool = False,
-    ) -> list[Fact]:
+    def _description(self, calling: Calling, asked: Any, update: bool = False) -> list[Fact]:
         """Return the facts of a framework's description. Raises Refused, also for roles that its account may not use."""
-        for role in roles_of(info):
-            check_submits(self._client.authenticator.rules, who.caller, queue_of(role), None)
-        framework = to_framework(info, who.caller.person, who.name)
-        return frameworks.subscribe(state, framework, identity, list(asked.suppressed_roles), now, update)
+        state, now, who, caller, _ = calling
+        for role in roles_of(asked.framework_info):
+            check_submits(self._client.authenticator.rules, caller.caller, queue_of(role), None)
+        framework = to_framework(asked.framework_info, caller.caller.person, caller.name)
+        return frameworks.subscribe(state, framework, who, list(asked.suppressed_roles), now, update)
 
     def leave(self, stream: Stream) -> None:
         """Handle the end of a stream: disconnect its framework, unless it has another."""
@@ -176,7 +166,6 @@ class Calls:
                 return
 
     def end_groups(self, broken: set[groups.Group]) -> None:
-        """Stop the rest of groups in which a task has failed."""
         self._do(self.until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
 
     async def end_groups_of_before(self) -> None:
@@ -204,10 +193,9 @@ class Calls:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     async def take(self, caller: FrameworkCaller, call: Call, stream: str | None) -> None:
-        """Handle a call other than SUBSCRIBE. Raises Refused."""
         if call.type not in (Call.REVIVE, Call.SUPPRESS) and (body := missing_body(call)):  # these two mean all roles without one
             raise Refused(f"Expecting '{body}' to be present")
-        if call.type == Call.ACKNOWLEDGE and not events.is_uuid(call.acknowledge.uuid):
+        if call.type == Call.ACKNOWLEDGE and len(call.acknowledge.uuid) != 16:
             raise Refused("Not a valid UUID")
         if call.type == Call.ACCEPT:
             await self._accept(caller, call, stream)
@@ -292,17 +280,13 @@ class Calls:
 
     async def _accepted(self, caller: FrameworkCaller, call: Call, stream: str | None) -> None:
         asked: list[launching.Task] = []
-        node, who = "", call.framework_id.value
+        who = call.framework_id.value
         if self._is_current(caller, call, stream):
-            asked = await asyncio.to_thread(
-                launching.requested_tasks, call.accept, who, caller.caller.person, self._endpoint, self._sandboxes
-            )
+            maker = launching.JobMaker(who, caller.caller.person, self._endpoint, self._sandboxes)
+            asked = await asyncio.to_thread(launching.requested_tasks, call.accept, maker)
 
         def question(state: State, now: float) -> tuple[list[Fact], launching.AcceptResult]:
-            nonlocal node
             self._calling(state, now, caller, call, stream)
-            target = launching.target_of(state, [events.offer_number(each.value) for each in call.accept.offer_ids])
-            node = target.node if target is not None else ""
             launcher = launching.Launcher(
                 self._client.authenticator.rules, caller.caller, caller.name, self._unfinished, partial(self._tell, who)
             )
@@ -317,8 +301,8 @@ class Calls:
             raise
         await asyncio.to_thread(launching.settle_sandboxes, asked, result.launched, self._sandboxes)
         for mark in result.destroyed:
-            await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(node, mark))
-        self._tell_operations(call, result.operations, node)
+            await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(result.node, mark))
+        self._tell_operations(call, result.operations, result.node)
 
     async def set_apart(self, who: FrameworkCaller, node: str, operation: mesos_pb2.Offer.Operation) -> None:
         """Apply an operation on reservations or volumes for an operator. Raises Refused."""
@@ -400,7 +384,6 @@ class Calls:
         return frameworks.kill(calling.state, calling.who, task, calling.now) if task in known else []
 
     def _message(self, calling: Calling) -> list[Fact]:
-        """Forward a message to an executor, if it is connected."""
         asked, f = calling.call.message, calling.state.frameworks
         number = f.executor_on(calling.who, asked.executor_id.value, asked.agent_id.value)
         if number is not None:
@@ -419,7 +402,7 @@ class Calls:
             raise Refused("FrameworkInfo update is not valid: Changing framework's principal is not allowed.")
         if principal:
             info.principal = principal
-        return self._description(calling.state, calling.now, calling.who, calling.caller, info, asked, update=True)
+        return self._description(calling, asked, update=True)
 
 
 def _decline(calling: Calling) -> list[Fact]:

@@ -32,7 +32,6 @@ class ExecutorCalls:
         self._until_taken = until_taken
 
     async def subscribe(self, call: Call, token: str, stream: Stream) -> None:
-        """Subscribe an executor to a stream. Raises Refused."""
         for update in call.subscribe.unacknowledged_updates:
             check_status(update.status)
 
@@ -59,7 +58,6 @@ class ExecutorCalls:
         await self._until_taken(question)
 
     async def take(self, call: Call, token: str) -> None:
-        """Handle a call other than SUBSCRIBE. Raises Refused."""
         if call.type == Call.UPDATE:
             check_status(call.update.status)
         who, name = call.framework_id.value, call.executor_id.value
