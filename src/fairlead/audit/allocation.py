@@ -223,8 +223,7 @@ def _worth_of_others(given: Given, i: int) -> Numbers:
             total = total + (amounts / problem.demand[i, needs]).min(axis=1)
         return total
     amounts = problem.demand[:, needs] * given.low[:, None] * ratio[:, needs]
-    worth: Numbers = (amounts / problem.demand[i, needs]).min(axis=1)
-    return worth
+    return (amounts / problem.demand[i, needs]).min(axis=1)
 
 
 def _capped(problem: Problem, tasks: Numbers) -> Numbers:
@@ -238,8 +237,7 @@ def _slack(given: Given) -> Numbers:
     if not given.whole or not len(problem.users):
         return problem.tasks * 0
     rate = drf.speed(problem)
-    slack: Numbers = rate * max(1 / rate)
-    return slack
+    return rate * max(1 / rate)
 
 
 def nothing(problem: Problem) -> float:

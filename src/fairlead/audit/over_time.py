@@ -39,8 +39,7 @@ _WIDTH = 2
 
 def one_task(share: F64, seconds: F64) -> F64:
     """Return the shortfall that wrongs nobody, because tasks are whole: one task's share times its seconds."""
-    found: F64 = share * np.maximum(seconds, DECISION)
-    return found
+    return share * np.maximum(seconds, DECISION)
 
 
 def standing(short: float, entitled: float, tolerated: float) -> str:

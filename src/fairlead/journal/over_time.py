@@ -41,8 +41,7 @@ def audit_journal(
     journal = Journal(store)
 
     def at(position: int) -> float:
-        found: float = decode(journal.look(position - 1, 1)[0][1]).at
-        return found
+        return decode(journal.look(position - 1, 1)[0][1]).at
 
     last = journal.position
     if not store.read(last - 1, 1):
@@ -60,8 +59,7 @@ def audit_journal(
         known or new_state(), facts, begin, end, last + 1 - low, starved_after, lambda done: progress(done, total)
     )
     found |= {"asked": over, "complete": known is None or oldest <= end - over}
-    answer: OverTimeInfo = found
-    return answer
+    return found
 
 
 def main(path: str, over: str, until: str, starved_after: str) -> None:

@@ -182,8 +182,7 @@ def _chosen(policy: Any, placement: object) -> contract.DividingPolicy:
     """Return the policy itself, or the one of that name. Raises PolicyError for an unknown policy or placement."""
     if placement not in get_args(Placement):
         raise contract.PolicyError(f"placement: {shown(placement)}: write one of {', '.join(get_args(Placement))}")
-    found: contract.DividingPolicy = policy if hasattr(policy, "name") and not isinstance(policy, str) else find_policy(policy)
-    return found
+    return policy if hasattr(policy, "name") and not isinstance(policy, str) else find_policy(policy)
 
 
 def allocate(

@@ -81,8 +81,7 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
     float64, shape (resources,)
         They add up to the budgets, less what satisfied users leave unspent.
     """
-    found: Numbers = kernel.equilibrium(shares, budget, most, MOST_STEPS, ACCURACY)
-    return found
+    return kernel.equilibrium(shares, budget, most, MOST_STEPS, ACCURACY)
 
 
 def policy() -> Ceei:

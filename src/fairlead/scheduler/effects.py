@@ -130,8 +130,7 @@ def _configured(state: State, fact: facts.Configured) -> None:
 def _below_guarantee(state: State) -> Bools:
     """Mark each queue and resource of which it has less than its guarantee."""
     n = state.queues.n
-    found: Bools = state.queues.used[:n] < state.queues.guarantee[:n]
-    return found
+    return state.queues.used[:n] < state.queues.guarantee[:n]
 
 
 def _note_below(state: State, before: Bools, at: float) -> None:

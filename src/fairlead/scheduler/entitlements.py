@@ -164,8 +164,7 @@ class TreeDivision:
         """Divide by the demand of one task and the most tasks of each leaf; see :func:`divide_tree`."""
         if self._flat_weight is not None:
             problem = Problem.from_arrays(self._capacity, demand, tasks=most, weight=self._flat_weight)
-            flat: F64 = drf.policy().divide(problem).tasks
-            return flat
+            return drf.policy().divide(problem).tasks
         tree, place = self._tree, self._place
         tree.queues[:] = self._queues
         tree.queues["most"][place] = most
@@ -173,8 +172,7 @@ class TreeDivision:
         tree.used[:] = tree.growth[:] = tree.needs[:] = 0
         if not fill_tree(tree):
             raise AssertionError("the division of the tree did not terminate")
-        found: F64 = tree.queues["tasks"][place]
-        return found
+        return tree.queues["tasks"][place]
 
 
 def _with_ancestors(parent: I64, leaves: I64) -> tuple[I64, I64]:
@@ -232,8 +230,7 @@ def _parts(state: State, policy: str, rows: I64, wanted: F64, tasks: I64) -> F64
     division = _policy(policy).divide(problem_of(state, rows, wanted, tasks, weight))
     mine = (wanted[rows] / tasks[rows, None]) * np.asarray(division.tasks, np.float64)[:, None]
     there = total > 0
-    found: F64 = (mine[:, there] / total[there] / weight[:, there]).max(axis=1, initial=0.0)
-    return found
+    return (mine[:, there] / total[there] / weight[:, there]).max(axis=1, initial=0.0)
 
 
 @cache

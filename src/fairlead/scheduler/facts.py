@@ -552,5 +552,4 @@ def decode(body: bytes) -> Fact:
     msgspec.DecodeError
         The base class; for anything that is not JSON.
     """
-    fact: Fact = _decoder.decode(body)
-    return fact
+    return _decoder.decode(body)

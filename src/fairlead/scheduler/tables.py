@@ -330,14 +330,12 @@ class Jobs(Table):
     def statuses(self, rows: slice | I64) -> I64:
         """Return the statuses of jobs, as places in JOB_STATUSES of :mod:`fairlead.scheduler.statuses`."""
         over = np.where(self.failed[rows] > 0, 4, np.where(self.cancelled[rows] > 0, 5, 3))
-        found: I64 = np.where(np.isnan(self.finished_at[rows]), np.where(self.holding[rows] > 0, 2, self.held[rows]), over)
-        return found
+        return np.where(np.isnan(self.finished_at[rows]), np.where(self.holding[rows] > 0, 2, self.held[rows]), over)
 
     def startable(self, rows: I64 | int) -> I64:
         """Return how many waiting tasks of jobs may start: all that are not delayed, or as many as `at_most` leaves."""
         most, waiting = self.at_most[rows], self.waiting[rows] - self.delayed[rows]
-        found: I64 = np.where(most > 0, np.clip(most - self.holding[rows], 0, waiting), waiting)
-        return found
+        return np.where(most > 0, np.clip(most - self.holding[rows], 0, waiting), waiting)
 
 
 class Tasks(Table):

@@ -321,8 +321,7 @@ class Run:
     def _when(self, arrivals: I64) -> F64:
         """Return the times of these arrivals, by index: the last day's in order, repeated."""
         turns, place = np.divmod(arrivals, max(1, len(self._offsets)))
-        found: F64 = self._dry_run.now + turns * self._dry_run.arrivals.window + self._offsets[place]
-        return found
+        return self._dry_run.now + turns * self._dry_run.arrivals.window + self._offsets[place]
 
     def _write_arrivals(self) -> None:
         """Write the next arrivals into the tables."""
@@ -386,8 +385,7 @@ def _offsets(dry_run: DryRun, rng: np.random.Generator) -> F64:
     if not len(at):
         return at
     begin = at[rng.integers(len(at))] + dry_run.now - dry_run.state.jobs.submitted_at[dry_run.target]
-    found: F64 = window - (begin - at) % window
-    return found
+    return window - (begin - at) % window
 
 
 def _truth_of(state: State, duration: F64, listed: I64, now: float) -> Truth:

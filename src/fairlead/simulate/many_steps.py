@@ -144,8 +144,7 @@ def _pairs(s: Simulation) -> I64:
 
 
 def _sorted(pairs: I64) -> I64:
-    found: I64 = np.unique(pairs, axis=0)
-    return found
+    return np.unique(pairs, axis=0)
 
 
 def _withdraw(s: Simulation, tape: Tape, leaving: deque[tuple[float, int]]) -> None:

@@ -402,14 +402,12 @@ def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:
         siblings = np.flatnonzero((queues.parent[: queues.n] == queues.parent[q]) & (tasks > 0))
         part *= queues.weight[q] / queues.weight[siblings].sum(axis=0)
         q = int(queues.parent[q])
-    found: list[float] = part.tolist()
-    return found
+    return part.tolist()
 
 
 def _shares(problem: Problem, amounts: Numbers) -> Numbers:
     there = problem.capacity > 0
-    shares: Numbers = (amounts[:, there] / problem.capacity[there]).max(axis=1, initial=0.0)
-    return shares
+    return (amounts[:, there] / problem.capacity[there]).max(axis=1, initial=0.0)
 
 
 def _largest_task(state: State) -> float:

@@ -478,8 +478,7 @@ def _ahead_in_queue(state: State, cycle: Cycle, group: int) -> list[int]:
 
 def _waiting_for_room(state: State, cycle: Cycle) -> np.ndarray:
     """Return, per group, whether it waits for room and could ever start."""
-    found: np.ndarray = (cycle.stop == NO_NODE) & ~never_starting_groups(state)[: len(cycle.stop)]
-    return found
+    return (cycle.stop == NO_NODE) & ~never_starting_groups(state)[: len(cycle.stop)]
 
 
 def leaves_in_turn(state: State, cycle: Cycle, before: float = inf) -> list[int]:
