@@ -61,10 +61,7 @@ class _Builder(ContentHandler):
 def read_xml(path: Path) -> Element:
     """Read a file; return its outermost element.
 
-    Raises
-    ------
-    DocumentError
-        With the line: the file cannot be read, is too large, is not XML, or has a document type.
+    Raises DocumentError, with the line, if it cannot be read, is too large, is not XML, or has a document type.
     """
     try:
         if path.stat().st_size > LARGEST_FILE:
