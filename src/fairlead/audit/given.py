@@ -54,23 +54,9 @@ def suited(problem: Problem, policy: DividingPolicy) -> Problem:
 
 
 def give(problem: Problem, policy: DividingPolicy) -> Given | None:
-    """Divide a problem, and bound the numbers.
+    """Divide a problem in fractions, and bound the numbers; None if no bounds could be proved.
 
-    Parameters
-    ----------
-    problem : Problem
-        In fractions.
-    policy : DividingPolicy
-
-    Returns
-    -------
-    Given, or None
-        None if no bounds could be proved.
-
-    Raises
-    ------
-    PolicyError
-        The policy cannot divide this problem.
+    Raises PolicyError if the policy cannot divide this problem.
     """
     if not len(problem.users):
         nothing = exact_array([])

@@ -86,17 +86,11 @@ class Revocations:
 class OverTime:
     """Sums over samples.
 
-    Attributes
-    ----------
-    sums : float64, shape (queues, 2 + reasons, resources)
-        Dominant share x capacity x seconds: entitled, got, then the shortfalls by reason.
-    of : float64, shape (queues, resources)
-        Entitled dominant share x seconds, by dominant resource.
-    working, waiting : float64, shape (queues,)
-        Seconds with work, and with pending work.
-    tolerated : float64, shape (queues,)
-        Shortfall that wrongs nobody: the largest ended task, as share x seconds.
-    starved : list of Starved
+    sums : float64, shape (queues, 2 + reasons, resources): dominant share x capacity x seconds: entitled, got, then the
+        shortfalls by reason
+    of : float64, shape (queues, resources): entitled dominant share x seconds, by dominant resource
+    working, waiting : float64, shape (queues,): seconds with work, and with pending work
+    tolerated : float64, shape (queues,): shortfall that wrongs nobody: the largest ended task, as share x seconds
     """
 
     sums: F64 = field(default_factory=lambda: np.zeros((0, _WIDTH + len(REASONS), 0)))

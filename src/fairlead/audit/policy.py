@@ -32,14 +32,9 @@ HIERARCHICAL_MAXMIN = tree.naive()
 def check_policy(problem: Problem, divide: Divide, lies: int = 200) -> list[Finding]:
     """Check all eight properties on one case, in the paper's order, and report the gap between shares.
 
-    Parameters
-    ----------
-    problem : Problem
-        In fractions.
-    divide : function
-        From a problem to the policy's allocation; None if that is not certain.
-    lies : int
-        Lies to try per user.
+    problem : in fractions
+    divide : from a problem to the policy's allocation; None if that is not certain
+    lies : lies to try per user
     """
     given = divide(problem)
     if given is None:
@@ -104,7 +99,9 @@ def strategy_proofness(problem: Problem, divide: Divide, lies: Iterable[Lie], ar
 
 def _tell(problem: Problem, divide: Divide, truth: Given, i: int, claimed: Numbers, tasks: Any) -> tuple[Finding, Lie] | None:
     """Return the result of a lie; None if the policy's answer is not certain."""
-    found = _try(divide, with_lie(problem, i, claimed, tasks)) if (claimed > 0).any() else None
+    demand, count = problem.demand.copy(), problem.tasks.copy()
+    demand[i], count[i] = claimed, tasks
+    found = _try(divide, replace(problem, demand=demand, tasks=count)) if (claimed > 0).any() else None
     if found is None:
         return None
     most, _ = problem.most()
@@ -112,29 +109,14 @@ def _tell(problem: Problem, divide: Divide, truth: Given, i: int, claimed: Numbe
     worth = min(found.low[i] * claimed[needs] / problem.demand[i, needs])
     if most[i] >= 0:
         worth = min(worth, most[i])
-    margin = _part(worth - truth.high[i], truth.high[i])
-    return _lie_found(problem, truth, found, i, claimed, tasks, worth, margin), (i, claimed, tasks)
-
-
-def _lie_found(
-    problem: Problem, truth: Given, found: Given, i: int, claimed: Numbers, tasks: Any, worth: Any, margin: float
-) -> Finding:
-    who = problem.users[i]
-    asks = ", ".join(f"{_quantity(problem, j, claimed[j])} {r}" for j, r in enumerate(problem.resources))
-    count = "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {format_tasks(tasks)}"
-    runs = f"runs {format_number(worth)} true tasks instead of {format_number(truth.high[i])}"
-    text = f"{who} claims <{asks}> a task{count} and {runs}, {more(truth.high[i], worth)}"
-    return Finding("strategy-proofness", False, text, who, None, truth.high[i], worth, margin, truth, found)
-
-
-def _quantity(problem: Problem, j: int, value: Any) -> str:
-    return amount(problem, j, value) if problem.quantities else format_number(value)
-
-
-def with_lie(problem: Problem, i: int, claimed: Numbers, tasks: Any) -> Problem:
-    demand, count = problem.demand.copy(), problem.tasks.copy()
-    demand[i], count[i] = claimed, tasks
-    return replace(problem, demand=demand, tasks=count)
+    has, who = truth.high[i], problem.users[i]
+    amounts = [amount(problem, j, x) if problem.quantities else format_number(x) for j, x in enumerate(claimed)]
+    asks = ", ".join(f"{x} {r}" for x, r in zip(amounts, problem.resources, strict=True))
+    also = "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {format_tasks(tasks)}"
+    runs = f"runs {format_number(worth)} true tasks instead of {format_number(has)}"
+    text = f"{who} claims <{asks}> a task{also} and {runs}, {more(has, worth)}"
+    margin = _part(worth - has, has)
+    return Finding("strategy-proofness", False, text, who, None, has, worth, margin, truth, found), (i, claimed, tasks)
 
 
 def lies_of(problem: Problem, each: int) -> Iterator[Lie]:
@@ -279,10 +261,8 @@ def _grown(problem: Problem) -> Iterator[tuple[str, Problem]]:
             count = machines.count.copy()
             count[k] += 1
             more_of_it = problem.capacity + machines.capacity[k]
-            yield (
-                f"one more machine of kind {k}",
-                replace(problem, capacity=more_of_it, machines=replace(machines, count=count)),
-            )
+            grown = replace(problem, capacity=more_of_it, machines=replace(machines, count=count))
+            yield f"one more machine of kind {k}", grown
         return
     for j, resource in enumerate(problem.resources):
         for factor, words in (

@@ -25,26 +25,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fairlead.model.specs import Job, Node, Quantities
-from fairlead.scheduler.facts import Attempts, Ints
+from fairlead.scheduler import facts
+from fairlead.scheduler.facts import Ints
 
-__all__ = [
-    "NOWHERE",
-    "NO_ATTEMPTS",
-    "NO_ENDS",
-    "Attempts",
-    "Ends",
-    "Engine",
-    "Launches",
-    "NodeDown",
-    "NodeDraining",
-    "NodeUp",
-    "Seen",
-    "Superseded",
-    "Unreachable",
-    "Where",
-]
-
-
+Attempts = facts.Attempts
 _NONE = np.zeros(0, np.int64)
 _NONE.flags.writeable = False
 NO_ATTEMPTS = Attempts(_NONE, _NONE, _NONE)

@@ -25,18 +25,13 @@ def audit_journal(
     starved_after: float = STARVED_AFTER,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> OverTimeInfo:
-    """Audit the last part of a journal.
+    """Audit the last part of a journal. Raises JournalError if it has no facts or is damaged.
 
     store : may be in use: later writes are not seen
     over : seconds to audit, as far as facts are kept
     until : the end, in seconds of the facts' clock; by default the last fact
     starved_after : seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`
     progress : called from time to time with the number of facts done and the total
-
-    Raises
-    ------
-    JournalError
-        It has no facts or is damaged.
     """
     journal = Journal(store)
 

@@ -122,10 +122,6 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
             self._fill(row)
         return row
 
-    def mask_of_preferred(self, job: Job) -> int:
-        """Return the row of `masks` for the nodes that a job prefers; 0 for all."""
-        return self.mask_of(as_constraints(job.prefer))
-
     def _fit_masks(self) -> None:
         """Grow `masks` to all constraints and nodes, with spare rows and columns."""
         rows, columns = self.masks.shape

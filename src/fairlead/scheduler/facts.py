@@ -527,12 +527,8 @@ def _encode_array(value: Any) -> Any:
     raise NotImplementedError(f"facts hold no {type(value).__name__}")
 
 
-def _decode_array(kind: type, value: Any) -> Any:
-    return np.asarray(value, dtype=np.int64)
-
-
 _encoder = msgspec.json.Encoder(enc_hook=_encode_array)
-_decoder = msgspec.json.Decoder(AnyFact, dec_hook=_decode_array)
+_decoder = msgspec.json.Decoder(AnyFact, dec_hook=lambda kind, value: np.asarray(value, dtype=np.int64))
 
 
 def encode(fact: Fact) -> bytes:
@@ -545,11 +541,7 @@ def encode(fact: Fact) -> bytes:
 def decode(body: bytes) -> Fact:
     """Read what :func:`encode` wrote.
 
-    Raises
-    ------
-    msgspec.ValidationError
-        For JSON that is not a known fact: an unknown type, an unknown field, a value of the wrong type.
-    msgspec.DecodeError
-        The base class; for anything that is not JSON.
+    Raises msgspec.ValidationError for JSON that is not a known fact (an unknown type or field, a value of the wrong type), and
+    its base class DecodeError for anything that is not JSON.
     """
     return _decoder.decode(body)

@@ -83,12 +83,7 @@ def fine_digits(most: I64, grain: I64) -> I64:
     """Return the binary digits after the point that charges have, per resource: up to all of a quarter of a mean.
 
     Without them, a queue that used little would be charged for resources counted in bytes, but not for those in thousandths.
-
-    Parameters
-    ----------
-    most : int64, shape (resources,)
-        Upper bound of the total charge, base units.
-    grain : int64, shape (resources,)
+    `most` is an upper bound of the total charge, in base units.
     """
     digits = np.array([int(quantity).bit_length() for quantity in most], np.int64)
     return np.where(grain > 0, 0, np.clip(LARGEST_AMOUNT_BITS - digits, 0, QUARTER_SHIFT))

@@ -78,7 +78,8 @@ class Table:
         counts = {name: tuple(x.size for x in about if isinstance(x, Several)) for name, (_, about) in columns.items()}
         rows = [(name, dtype, counts[name]) for name, (dtype, _) in columns.items() if name not in wide]
         cls.FIELDS = np.dtype(rows, align=True)
-        cls.WIDE = {name: (columns[name][0].str[1:], _fill(columns[name][1])) for name in columns if name in wide}
+        fills = {name: next((x.fill for x in columns[name][1] if isinstance(x, PerResource)), None) for name in wide}
+        cls.WIDE = {name: (columns[name][0].str[1:], fills[name]) for name in columns if name in wide}
         cls.FOLLOWS = frozenset(name for name, (_, about) in columns.items() if DERIVED in about)
 
     def __init__(self, moves: list[int]) -> None:
@@ -149,11 +150,6 @@ def _column(kind: Any) -> tuple[np.dtype[Any], tuple[Any, ...]]:
     about = getattr(kind, "__metadata__", ())
     scalar = get_args(kind.__origin__ if about else kind)[-1]  # before numpy 2.5 within np.dtype[...]
     return np.dtype(*(get_args(scalar) or [scalar])), about
-
-
-def _fill(about: tuple[Any, ...]) -> float | None:
-    """Return the value that a column has for a new resource; None if it has sets of cards."""
-    return next((x.fill for x in about if isinstance(x, PerResource)), None)
 
 
 def vector(quantities: Quantities, resources: list[str], fill: int = 0) -> I64:

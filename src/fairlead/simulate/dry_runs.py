@@ -237,7 +237,10 @@ class Run:
         self._pool = np.zeros(0)
         lasts = self._draw(dry_run.source[np.repeat(np.arange(n), held + listed)], ages)
         self.known = bool(len(self._pool))
-        self._arrays = {name: _copied(array) for name, array in dry_run.state.order.view(dry_run.state).arrays.items()}
+        self._arrays = {
+            name: longer(array, len(array), len(array)) if array.dtype.names else array.copy()
+            for name, array in dry_run.state.order.view(dry_run.state).arrays.items()
+        }
         self._truth = _truth_of(dry_run.state, lasts[waits], listed, dry_run.now)
         self._jobs, self._tasks, self._durations = n, dry_run.state.tasks.n, int(listed.sum())
         self._runs = simulated.no_runs(len(dry_run.held))
@@ -417,10 +420,6 @@ def _resume(dry_run: DryRun, truth: Truth, runs: Runs, left: F64) -> None:
     stopped = np.flatnonzero(status > RUNNING)
     simulated.stop(truth, runs, of[stopped], index[stopped], attempt[stopped], dry_run.now, GRACE)
     truth.begun[:] = np.nan
-
-
-def _copied(array: NDArray[Any]) -> NDArray[Any]:
-    return longer(array, len(array), len(array)) if array.dtype.names else array.copy()
 
 
 def _put(array: NDArray[Any], begin: int, values: NDArray[Any]) -> NDArray[Any]:

@@ -65,7 +65,8 @@ def by_many_steps(s: Simulation) -> int:
     recorded = s.recorder.wants_facts
     kinds = _kinds(s)
     jobs = len(s.workload.submit)
-    after = _pairs(s)
+    pairs = [(other, job) for job, others in s.workload.after.items() if not s.refused[job] for other in others]
+    after = _sorted(np.array(pairs, np.int64).reshape(-1, 2))
     leaving = withdrawals_of(s.workload)
     tape = Tape(
         row=np.full(jobs, NONE), group=np.full(jobs, NONE), submit=s.workload.submit,
@@ -135,12 +136,6 @@ def _take_gangs_back(state: State, tape: Tape) -> None:
     for row in sorted(tape.returned[:count].tolist()):
         enter_group_if_ready(state, row, float(tape.at[0]))
     tape.numbers[kernel.RETURNED] = 0
-
-
-def _pairs(s: Simulation) -> I64:
-    """Return pairs of jobs that are not refused, the second depending on the first, sorted."""
-    after = {job: others for job, others in s.workload.after.items() if not s.refused[job]}
-    return _sorted(np.array([(other, job) for job, others in after.items() for other in others], np.int64).reshape(-1, 2))
 
 
 def _sorted(pairs: I64) -> I64:

@@ -54,47 +54,29 @@ job: forecasts have histograms of their own, and who comes after it may start.""
 class Run:
     """The outcome of a workload under one policy. Sums over time are of the measured time, which begins at `since`.
 
-    Attributes
-    ----------
-    submitted, begun, ended : float64, shape (jobs,)
-        Seconds; NaN if it did not happen.
-    waited : float64, shape (jobs,)
-        Seconds between submission and start, summed over the job's tasks.
-    refused : bool, shape (jobs,)
-        Jobs not run, because no empty machine (or slot, without overcommit) holds a task.
+    submitted, begun, ended : float64, shape (jobs,): seconds; NaN if it did not happen
+    waited : float64, shape (jobs,): seconds between submission and start, summed over the job's tasks
+    refused : bool, shape (jobs,): jobs not run, because no empty machine (or slot, without overcommit) holds a task
     at : float64, shape (samples,)
-    utilisation : float64, shape (samples, resources)
-        Real use as a fraction of capacity; over 1 where slots overcommit.
-    shares, fair : float64, shape (samples, queues)
-        Actual and entitled dominant shares (:mod:`fairlead.scheduler.entitlements`): DRF down the tree, over running and pending
-        tasks.
+    utilisation : float64, shape (samples, resources): real use as a fraction of capacity; over 1 where slots overcommit
+    shares, fair : float64, shape (samples, queues): actual and entitled dominant shares (:mod:`fairlead.scheduler.entitlements`):
+        DRF down the tree, over running and pending tasks
     running, waiting : int64, shape (samples,)
-    since : float
-        The first submission, or the end of the warm-up.
-    got, short : float64, shape (queues,)
-        Dominant shares times seconds: what each queue had, exactly; and what it was entitled to less that, from samples.
-    used : float64, shape (queues, resources)
-        What each queue used, exactly, in base units times seconds.
-    every : float
-        Seconds that a sample of `short` stands for; 0 where every moment was measured.
-    revokes : bool
-        True if preemption for guarantees and fair shares was on.
-    lost : float
-        Work of preempted tasks, in seconds of the whole cluster: seconds times dominant share.
-    missed : float
-        Seconds below guarantee, summed over the queues, from samples: pending jobs would have been within it
-        (:func:`fairlead.scheduler.kernel.scheduling.below_guarantee`).
-    idled : float64, shape (resources,)
-        Free resources kept idle by reservations and claims, in base units times seconds.
-    seconds : float
-        Real time that the simulation took, without its preparation.
-    offers : dict of str to int, or None
-        Offers by outcome: made, accepted, declined, expired, rescinded; None without offers.
-    offered : mapping of str to float
-        Resources in unanswered offers, in base units times seconds.
-    replay : dict of str to float, or None
-        How far tasks start from their real starts; None if no real start is known. ``tasks``: how many have both; ``median``
-        and ``p90``: of the distance, in seconds; ``not begun``: how many really began, and not here.
+    since : the first submission, or the end of the warm-up
+    got, short : float64, shape (queues,): dominant shares times seconds: what each queue had, exactly; and what it was entitled
+        to less that, from samples
+    used : float64, shape (queues, resources): what each queue used, exactly, in base units times seconds
+    every : seconds that a sample of `short` stands for; 0 where every moment was measured
+    revokes : True if preemption for guarantees and fair shares was on
+    lost : work of preempted tasks, in seconds of the whole cluster: seconds times dominant share
+    missed : seconds below guarantee, summed over the queues, from samples: pending jobs would have been within it
+        (:func:`fairlead.scheduler.kernel.scheduling.below_guarantee`)
+    idled : float64, shape (resources,): free resources kept idle by reservations and claims, in base units times seconds
+    seconds : real time that the simulation took, without its preparation
+    offers : offers by outcome: made, accepted, declined, expired, rescinded; None without offers
+    offered : resources in unanswered offers, in base units times seconds
+    replay : how far tasks start from their real starts; None if no real start is known. ``tasks``: how many have both; ``median``
+        and ``p90``: of the distance, in seconds; ``not begun``: how many really began, and not here
     """
 
     workload: Workload

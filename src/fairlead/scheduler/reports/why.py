@@ -237,7 +237,7 @@ class Shortfalls:
         for above in np.unique(mine):
             compared = mine == above
             below = (paths[:, leaf] == above).any(axis=0)
-            since_mine[compared] = _suffix_sums(demand * below[:, None])[compared]
+            since_mine[compared] = np.cumsum((demand * below[:, None])[::-1], axis=0)[::-1][compared]  # and those after it
         by_queue = np.argsort(theirs, kind="stable")
         last = np.searchsorted(theirs[by_queue], theirs[by_queue], "right")
         before = np.concatenate([np.zeros((1, demand.shape[1]), np.int64), np.cumsum(demand[by_queue], axis=0)])
@@ -280,8 +280,3 @@ class Shortfalls:
         depth = (paths > 0).argmax(axis=0)  # a column starts with one root per level that it is less deep
         rows = np.minimum(np.arange(len(paths))[:, None] + depth, len(paths) - 1)
         return np.take_along_axis(paths, rows, axis=0)
-
-
-def _suffix_sums(rows: I64) -> I64:
-    """Return the sum of each row and those after it."""
-    return np.cumsum(rows[::-1], axis=0)[::-1]
