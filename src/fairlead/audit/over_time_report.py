@@ -33,10 +33,7 @@ def _scale(found: Mapping[str, Any]) -> _Scale:
 
 
 def over_time_text(found: Mapping[str, Any], width: int = 100, most: int | None = MOST_SHOWN) -> str:
-    """Format an audit over time, an :class:`fairlead.model.api_types.OverTimeInfo`.
-
-    `most` bounds the queues and the findings; None: all.
-    """
+    """Format an :class:`fairlead.model.api_types.OverTimeInfo`, with at most `most` queues and findings; None: all."""
     lines, tables, below = _parts(found, width, most)
     if not tables:
         return "\n".join(lines)

@@ -41,9 +41,7 @@ def search_all(
 
 
 def search_one(policy: str, name: str, seed: int = 0, cases: int = 600, zeros: bool = False) -> Verdict:
-    """Search for a counterexample by its name, such as ``asset`` and ``sharing-incentive``. Raises PolicyError if it is
-    unknown.
-    """
+    """Search for a counterexample by its name, such as ``asset`` and ``sharing-incentive``; PolicyError if it is unknown."""
     if name not in PROPERTIES:
         raise PolicyError(f"there is no property {name!r}: use one of {', '.join(PROPERTIES)}")
     return _search(policy, name, seed, cases, zeros)

@@ -179,10 +179,7 @@ class Engine(Protocol):
         """Change the CPU and memory limits of attempts; memory limits only grow."""
 
     def poll(self) -> Seen:
-        """Return what happened since the last call, and unacknowledged ends again after a while.
-
-        Raises Superseded if the engine obeys another scheduler.
-        """
+        """Return what happened since the last call, and unacknowledged ends again after a while. May raise Superseded."""
 
     def acknowledge(self, attempts: Attempts) -> None:
         """Forget these ends: the journal has them."""

@@ -343,9 +343,7 @@ def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -
 
 
 def with_graces(state: State, attempts: Attempts) -> Iterator[tuple[Attempts, float]]:
-    """Yield attempts with their grace in seconds: what their jobs request within their queues' limit, or what their framework
-    set.
-    """
+    """Yield attempts with their grace in seconds: what their jobs request within their queues' limit, or their framework."""
     graces = np.array([_grace_of(state, job) for job in attempts.job.tolist()])
     for grace in np.unique(graces).tolist():
         yield _pick(attempts, graces == grace), grace

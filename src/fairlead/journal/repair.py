@@ -52,10 +52,7 @@ class Finding:
 
 
 def examine(path: Path) -> Finding:
-    """Check a journal, which may be in use.
-
-    Raises JournalError if there is none, or this fairlead cannot read it.
-    """
+    """Check a journal, which may be in use. Raises JournalError if there is none, or this fairlead cannot read it."""
     found = Finding(head=head.read(path))
     try:
         with closing(SqlStore(path, to_read=True)) as store:
@@ -72,10 +69,7 @@ def examine(path: Path) -> Finding:
 
 
 def _prove_most(journal: Journal, found: Finding) -> None:
-    """Prove it from the newest snapshot; if that fails, from the one that proves most.
-
-    Raises the first failure.
-    """
+    """Prove it from the newest snapshot; if that fails, from the one that proves most. Raises the first failure."""
     failure = None
     for begin in journal.beginnings():
         try:
@@ -266,10 +260,7 @@ def highest_output(home: Path) -> int:
 
 
 def check_outputs(path: Path, state: State) -> None:
-    """Refuse a journal that does not know jobs that ran: it is older, with a head restored as well.
-
-    Raises JournalError.
-    """
+    """Refuse a journal that does not know jobs that ran, with JournalError: it is older, with a head restored as well."""
     highest = highest_output(path.parent)
     if highest > state.index.last:
         raise JournalError(

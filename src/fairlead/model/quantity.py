@@ -77,10 +77,7 @@ def parse_quantities(values: Mapping[str, object]) -> dict[str, int]:
 
 
 def read_number(text: str, kind: type[int] | type[float] = float, least: float | None = None, most: float | None = None) -> float:
-    """Read the number in a row or an option.
-
-    Raises ValueError, worded as for documents, if it is no number or not from `least` to `most`.
-    """
+    """Read the number in a row or an option. Raises ValueError, worded as for documents, also if it is out of bounds."""
     given = shortened(repr(text))
     try:
         found = kind(plain_number(text))

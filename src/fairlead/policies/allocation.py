@@ -263,10 +263,7 @@ def _check_policy(problem: Problem, chosen: contract.DividingPolicy, discrete: b
 
 
 def _divide_wide(chosen: contract.DividingPolicy, problem: Problem, spread: float) -> contract.Division:
-    """Divide in fractions, because demands differ too much for floating point; note it if that is not possible.
-
-    Returns float64.
-    """
+    """Divide in fractions, because demands differ too much for floating point; returns float64. Note it if that fails."""
     apart = f"tasks' demands differ by a factor of up to {spread:.0e}: "
     try:
         if len(problem.users) > MOST_IN_FRACTIONS:

@@ -100,10 +100,7 @@ class RefusedReservation(Struct, frozen=True):
 
 
 class Executor(Struct):
-    """A framework's program that runs tasks in itself: its job and node, and whether it has ended.
-
-    tasks : the jobs of its unfinished tasks
-    """
+    """The job and node of a program that runs tasks of its framework: its unfinished `tasks`; and whether it has ended."""
 
     job: int
     framework: str

@@ -158,10 +158,7 @@ def write_rows(state: State, numbers: I64, rows: NDArray[Any], which: I64) -> in
 
 
 def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64]:
-    """Return rows for kinds of jobs, without their numbers and tasks; and the groups where such jobs wait.
-
-    Valid until the tables are compacted.
-    """
+    """Return rows for kinds of jobs, without numbers and tasks, and their groups. Valid until the tables are compacted."""
     for job in kinds:
         ensure_resources(state, job.demand)
     ensure_queues(state, (job.queue for job in kinds))

@@ -1,7 +1,4 @@
-"""How past use is counted: ticks per half-life, and the precision of amounts.
-
-The counting itself is in :mod:`fairlead.scheduler.kernel`.
-"""
+"""How past use is counted: ticks per half-life, and the precision of amounts. The kernels do the counting itself."""
 
 from collections.abc import Iterable
 

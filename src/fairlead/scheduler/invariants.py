@@ -26,9 +26,7 @@ from fairlead.scheduler.tables import APART, BINS, I64, NONE, OF_QUEUE, RESERVAT
 
 
 def check_invariants(state: State) -> None:
-    """Recompute and compare. Raises AssertionError with the node, queue, group or job for which the state keeps something
-    wrong.
-    """
+    """Recompute and compare. Raises AssertionError with the node, queue, group or job of which something kept is wrong."""
     assert state.view().scratches == 0, "a kernel kept the arrays that it worked in"
     _check_lists(state)
     _check_index(state)
@@ -53,10 +51,7 @@ def _check_index(state: State) -> None:
 
 
 def _check_admitted(state: State) -> None:
-    """Under a cap, exactly those jobs are admitted that wait in a group or run.
-
-    Others wait only if the cap is reached.
-    """
+    """Under a cap, exactly those jobs are admitted that wait in a group or run. Others wait only if the cap is reached."""
     jobs, inside = state.jobs, dict[str, set[int]]()
     for row in np.flatnonzero((jobs.group[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0)):
         job = state.index.specs[int(jobs.id[row])]

@@ -21,10 +21,7 @@ MOST_OFFERS = 1000
 
 
 class Order:
-    """Who is served next, kept from cycle to cycle.
-
-    moves : counts how often an array of the state or the order was replaced
-    """
+    """Who is served next, kept from cycle to cycle. `moves` counts how often an array of it or the state was replaced."""
 
     def __init__(self, moves: list[int]) -> None:
         self.counts: I64 = np.zeros(view.COUNTS, np.int64)

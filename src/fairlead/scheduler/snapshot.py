@@ -248,10 +248,7 @@ def _unpack(table: Table, piece: Rows) -> None:
 
 
 def copy_of(state: State) -> State:
-    """Copy a state without its order, which the copy builds on demand; immutable data is shared.
-
-    Takes about 0.2 ms plus 0.02 µs per task.
-    """
+    """Copy a state without its order, which the copy builds on demand; immutable data is shared. About 0.02 µs per task."""
     found = State()
     for name, value in vars(state).items():
         if name not in (*TABLES, "moves", "order", "days"):

@@ -262,10 +262,7 @@ def _write_jobs(s: Simulation, tape: Tape, kinds: Kinds) -> None:
 
 
 def _forget(s: Simulation, tape: Tape) -> bool:
-    """Drop forgotten jobs from the state's tables; all written jobs have arrived.
-
-    Returns True if the tables shrank, which renumbers their rows.
-    """
+    """Drop forgotten jobs from the tables; all written jobs have arrived. True if the tables shrank, and rows changed."""
     smaller = False
     state, numbers = s.scheduler.state, tape.numbers
     count = int(numbers[kernel.FORGOTTEN]) - state.forgotten

@@ -295,10 +295,7 @@ def _as_asked(
 
 
 def _refuse(workload: Workload, refused: Bools) -> list[str]:
-    """Mark the jobs that the scheduler would not accept; return a note on them.
-
-    Where the configuration changes meanwhile, all have been accepted.
-    """
+    """Mark the jobs that the scheduler would not accept; return a note. If the configuration changes, it accepted all."""
     if not any(queue.draining or queue.largest_task is not None for queue in workload.queues) or any(
         isinstance(fact, Configured) for fact in workload.changes
     ):

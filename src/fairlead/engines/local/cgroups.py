@@ -201,10 +201,7 @@ class Idle:
 
 
 class Cgroups:
-    """The cgroups of one supervisor.
-
-    limits_memory, limits_cpu : what can be limited here
-    """
+    """The cgroups of one supervisor. `limits_memory` and `limits_cpu` are what can be limited here."""
 
     def __init__(self, hierarchies: list[Hierarchy]) -> None:
         self._hierarchies = hierarchies
@@ -265,10 +262,7 @@ class Cgroups:
 
 
 def find(name: str) -> Cgroups | None:
-    """Find by trial what this process may use. Return None if it can make no groups.
-
-    name : name of our folder in each hierarchy
-    """
+    """Find by trial what this process may use, with folders of this name. Return None if it can make no groups."""
     mounts: list[tuple[Path, str, set[str]]] = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")

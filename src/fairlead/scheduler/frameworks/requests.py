@@ -46,10 +46,7 @@ class InvalidOffers(Refused):
 
 
 class InvalidTask(Refused):
-    """A task that cannot be launched in its offers.
-
-    task : the framework's name for it
-    """
+    """A task, by the name that its framework gave it, that cannot be launched in its offers."""
 
     def __init__(self, task: str, message: str) -> None:
         super().__init__(message)
@@ -57,10 +54,7 @@ class InvalidTask(Refused):
 
 
 class InvalidMoves(Refused):
-    """A reservation that cannot be made or changed as requested.
-
-    moves : the request
-    """
+    """A reservation that cannot be made or changed as `moves` request."""
 
     def __init__(self, moves: Moves, message: str) -> None:
         super().__init__(message)
@@ -307,10 +301,7 @@ def _after(left: Left, asked: Moves) -> Left:
 
 
 def reserve(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
-    """Make or release reservations of a node, for its operator; the node's offers are rescinded first.
-
-    Raises Refused, Unknown.
-    """
+    """Make or release reservations of a node for its operator; its offers are rescinded first. Raises Refused, Unknown."""
     row = state.cluster.rows.get(node)
     if row is None or not state.nodes.up[row]:
         raise Unknown(f"there is no node {node}, or it is lost")
@@ -377,10 +368,7 @@ def _without(task: str, job: Job, left: Left) -> Left:
 
 
 def kill(state: State, who: str, task: str, now: float) -> list[Fact]:
-    """Stop a task, with the grace that its framework gave it, unless it is stopping or over.
-
-    Raises Unknown.
-    """
+    """Stop a task, with the grace that its framework gave it, unless it is stopping or over. Raises Unknown."""
     launched = tasks_of(state, who).get(task)
     if launched is None:
         raise Unknown(f"framework {who} has no task {task!r}")
