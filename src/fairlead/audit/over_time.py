@@ -105,23 +105,15 @@ class OverTime:
     def add(
         self, at: float, seconds: float, capacity: F64, queues: I64, entitled: F64, got: F64, of: I64, waits: Any, reason: I64
     ) -> None:  # fmt: skip
-        """Add one sample.
+        """Add one sample, of the queues with work.
 
-        Parameters
-        ----------
-        at, seconds : float
-            Its begin, and the time that it stands for.
+        at, seconds : its begin, and the time that it stands for
         capacity : shape (resources,)
-        queues : int64, shape (queues with work,)
-            Rows.
-        entitled, got : float64, shape (queues with work,)
-            Dominant shares of the cluster.
-        of : int64, shape (queues with work,)
-            Dominant resource of `entitled`.
-        waits : bool, shape (queues with work,)
-            True if it has pending work that could run.
-        reason : int64, shape (queues with work,)
-            Why it has less than its share, if it has and `waits`.
+        queues : int64, shape (queues with work,), as all that follow: rows
+        entitled, got : float64: dominant shares of the cluster
+        of : int64: dominant resource of `entitled`
+        waits : bool: True if it has pending work that could run
+        reason : int64: why it has less than its share, if it has and `waits`
         """
         self._fit(int(queues.max(initial=-1)) + 1, len(capacity))
         self.looks += 1

@@ -23,6 +23,8 @@ from fairlead.policies.contract import PolicyError
 Divide = Callable[[Problem], Given | None]
 Lie = tuple[int, Numbers, Any]
 """A user, the demand that it claims, and the number of tasks that it claims (-1: any number)."""
+Variant = tuple[str, str | None, Iterable[int], Problem]
+"""A change of a problem: in words, the user who leaves, the rows of those who stay, and the problem then."""
 UNKNOWN = "the policy's numbers are not certain here"
 
 HIERARCHICAL_MAXMIN = tree.naive()
@@ -218,19 +220,11 @@ def population_monotonicity(problem: Problem, divide: Divide) -> Finding:
     name = "population-monotonicity"
     if len(problem.users) < 2:
         return Finding(name, None, "no user would stay")
-    before = _try(divide, problem)
-    if before is None:
-        return Finding(name, None, UNKNOWN)
-    worst, tried = None, 0
-    for k in range(len(problem.users)):
-        stay = np.array([i for i in range(len(problem.users)) if i != k])
-        after = _try(divide, _part_of(problem, stay, range(len(problem.resources))))
-        if after is None:
-            continue
-        tried += 1
-        for place, i in enumerate(stay):
-            worst = _further(worst, _loss(name, before, after, i, place, f"when {problem.users[k]} leaves", problem.users[k]))
-    return _verdict(name, worst, tried, "nobody loses when another leaves")
+    everybody = range(len(problem.users))
+    stays = {user: np.array([i for i in everybody if i != k]) for k, user in enumerate(problem.users)}
+    variants = ((user, stay, _part_of(problem, stay, range(len(problem.resources)))) for user, stay in stays.items())
+    left = ((f"when {user} leaves", user, stay, rest) for user, stay, rest in variants)
+    return _monotonicity(name, problem, divide, left, "nobody loses when another leaves")
 
 
 def resource_monotonicity(problem: Problem, divide: Divide) -> Finding:
@@ -240,18 +234,25 @@ def resource_monotonicity(problem: Problem, divide: Divide) -> Finding:
     users should decrease".
     """
     name = "resource-monotonicity"
+    grown = ((f"with {what}", None, range(len(problem.users)), more_of_it) for what, more_of_it in _grown(problem))
+    return _monotonicity(name, problem, divide, grown, "nobody loses when more is added")
+
+
+def _monotonicity(name: str, problem: Problem, divide: Divide, variants: Iterable[Variant], good: str) -> Finding:
     before = _try(divide, problem)
     if before is None:
         return Finding(name, None, UNKNOWN)
     worst, tried = None, 0
-    for what, grown in _grown(problem):
-        after = _try(divide, grown)
-        if after is None:
-            continue
-        tried += 1
-        for i in range(len(problem.users)):
-            worst = _further(worst, _loss(name, before, after, i, i, f"with {what}", None))
-    return _verdict(name, worst, tried, "nobody loses when more is added")
+    for when, other, stay, variant in variants:
+        if (after := _try(divide, variant)) is not None:
+            tried += 1
+            for place, i in enumerate(stay):
+                worst = _further(worst, _loss(name, before, after, i, place, when, other))
+    if not tried:
+        return Finding(name, None, "the policy cannot divide any variant of this case")
+    if worst is None or worst.holds:
+        return Finding(name, True, f"{good} ({tried} tried)", margin=worst.margin if worst else float("-inf"), tried=tried)
+    return replace(worst, tried=tried)
 
 
 def _grown(problem: Problem) -> Iterator[tuple[str, Problem]]:
@@ -327,14 +328,6 @@ def _loss(name: str, before: Given, after: Given, i: int, place: int, when: str,
 
 def _further(worst: Finding | None, found: Finding | None) -> Finding | None:
     return found if found is not None and (worst is None or found.margin > worst.margin) else worst
-
-
-def _verdict(name: str, worst: Finding | None, tried: int, good: str) -> Finding:
-    if not tried:
-        return Finding(name, None, "the policy cannot divide any variant of this case")
-    if worst is None or worst.holds:
-        return Finding(name, True, f"{good} ({tried} tried)", margin=worst.margin if worst else float("-inf"), tried=tried)
-    return replace(worst, tried=tried)
 
 
 def _part(loss: Any, has: Any) -> float:

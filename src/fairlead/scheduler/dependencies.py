@@ -1,7 +1,7 @@
 """What jobs wait for, time limits of attempts, and jobs under the caps on users' jobs."""
 
 import heapq
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from math import inf
 
 from msgspec import Struct, field
@@ -156,6 +156,11 @@ class Deadlines(Struct):
         if not self._heap or self._heap[0][0] > now:
             return []
         return sorted(attempt for at, attempt in self._heap if at <= now and runs(attempt))
+
+    def refill(self, entries: Iterable[tuple[float, Attempt]]) -> None:
+        """Replace all entries."""
+        self._heap = list(entries)
+        heapq.heapify(self._heap)
 
 
 class JobCaps(Struct):

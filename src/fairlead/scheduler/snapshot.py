@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from fairlead.model.specs import Job, Settings
 from fairlead.scheduler import effects, job_caps
 from fairlead.scheduler.cluster import Cluster
-from fairlead.scheduler.dependencies import Deadlines, Dependencies
+from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import Revocation
 from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.growth import rebuild_row_maps, set_ended
@@ -202,7 +202,7 @@ def _rebuild_derived(state: State, ended: list[int]) -> None:
     until = state.tasks.started_at[rows] + jobs.time_limit[state.job_rows_of(rows)]
     limited = until < inf
     attempts = (column[limited].tolist() for column in state.attempts_of(rows))
-    state.deadlines = Deadlines(sorted(zip(until[limited].tolist(), zip(*attempts, strict=True), strict=True)))
+    state.deadlines.refill(zip(until[limited].tolist(), zip(*attempts, strict=True), strict=True))
     rebuild_row_maps(state)
     for number in job_caps.count_admitted(state):
         effects.enter_group_if_ready(state, state.job_row(number), 0.0)  # it waits for admission again
@@ -248,7 +248,10 @@ def _unpack(table: Table, piece: Rows) -> None:
 
 
 def copy_of(state: State) -> State:
-    """Copy a state without its order, which the copy builds on demand; immutable data is shared. About 0.02 µs per task."""
+    """Copy a state without its order, which the copy builds on demand; immutable data is shared.
+
+    Takes about 0.2 ms plus 0.02 µs per task.
+    """
     found = State()
     for name, value in vars(state).items():
         if name not in (*TABLES, "moves", "order", "days"):

@@ -122,40 +122,21 @@ def simulate(
 ) -> Run:  # fmt: skip
     """Run a workload under a policy.
 
-    Long because it documents every parameter.
+    Raises TraceError for no machines or no jobs, or a job in an inner queue, or that no framework could launch; PolicyError for a
+    policy that is unknown, or cannot run this workload.
 
-    Parameters
-    ----------
-    workload : Workload
-    policy : str
-        Policy of the root, by default that of the tree, and inherited where the tree names no other: any live policy;
-        ``slots``, ``slots:K`` and ``slots:K:overcommit``; or a baseline without queues, such as ``easy``
-        (:mod:`fairlead.simulate.baselines`), which uses only `samples`, `warm_up` and `progress` of the parameters below.
-    settings : Settings, optional
-        Of the scheduler throughout. Default: those of the workload.
-    history : float, optional
-        Half-life of past usage at the root, in seconds; 0 for none. Default: that of the tree, else a day.
-    samples : int
-        Samples of shares while jobs are submitted.
-    warm_up : float
-        Seconds from the start of the workload that are simulated but not measured.
-    watch : function, optional
-        Called after each moment with the state and its facts; turns compiled steps off.
-    record : function, optional
-        Called with all facts, in order.
-    progress : function, optional
-        Called now and then with the fraction of tasks that have ended.
-    compiled : bool
-        Allows compiled steps where possible; the facts are the same.
-    offers : Answers, optional
-        How frameworks answer offers (:mod:`fairlead.simulate.offers`); turns compiled steps off.
-
-    Raises
-    ------
-    TraceError
-        No machines or no jobs; or a job in an inner queue, or that no framework could launch.
-    PolicyError
-        The policy is unknown, or cannot run this workload.
+    policy : of the root, by default that of the tree, and inherited where the tree names no other: any live policy; ``slots``,
+        ``slots:K`` and ``slots:K:overcommit``; or a baseline without queues, such as ``easy``
+        (:mod:`fairlead.simulate.baselines`), which uses only `samples`, `warm_up` and `progress` of the parameters below
+    settings : of the scheduler throughout; by default those of the workload
+    history : half-life of past usage at the root, in seconds; 0 for none. By default that of the tree, else a day
+    samples : samples of shares while jobs are submitted
+    warm_up : seconds from the start of the workload that are simulated but not measured
+    watch : called after each moment with the state and its facts; turns compiled steps off
+    record : called with all facts, in order
+    progress : called now and then with the fraction of tasks that have ended
+    compiled : allows compiled steps where possible; the facts are the same
+    offers : how frameworks answer offers (:mod:`fairlead.simulate.offers`); turns compiled steps off
     """
     asked, policy = policy, policy or own_policy(workload)
     _check(workload, warm_up)

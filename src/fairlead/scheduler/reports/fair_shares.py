@@ -154,24 +154,13 @@ def divide(total: Fraction, weight: Sequence[float], least: Sequence[int], most:
 
     Each sibling gets ``min(max(weight x R, minimum), maximum)``. R is the level at which the shares add up to the total; if no R
     does, each gets its maximum (Apache Hadoop, ComputeFairShares). This is progressive filling over one resource
-    (:mod:`fairlead.policies.filling`). Minimums that exceed the total are scaled down, so shares never add up to more.
+    (:mod:`fairlead.policies.filling`). Minimums that exceed the total are scaled down, so shares never add up to more. They are
+    exact for up to 100 siblings; with more, to about 15 digits.
 
-    Parameters
-    ----------
-    total : Fraction
-        0 or more; in any unit.
-    weight : sequence of float
-        0 or more. A sibling of weight 0 gets its minimum.
-    least, most : sequence of int
-        Minimums and maximums in the same unit; None for no maximum. A maximum below the minimum wins.
+    total : 0 or more; in any unit
+    weight : 0 or more. A sibling of weight 0 gets its minimum.
+    least, most : minimums and maximums in the same unit; None for no maximum. A maximum below the minimum wins.
 
-    Returns
-    -------
-    list of Fraction
-        Exact for up to 100 siblings; with more, to about 15 digits.
-
-    Examples
-    --------
     >>> [str(share) for share in divide(Fraction(45), [2, 1, 1, 0.5], [0] * 4, [10, 11, 30, 20])]
     ['10', '11', '16', '8']
     """
