@@ -235,10 +235,7 @@ class SqlStore:
         )
 
     def append(self, records: Sequence[store.Record]) -> None:
-        """Write all of the records durably, and the head; or none and raise JournalFull.
-
-        Raises TakenOver if another scheduler has begun to write since.
-        """
+        """Write all records durably, and the head, or none and raise JournalFull. Raises TakenOver if another has begun."""
         rows = [(*record.envelope, record.body, str(self.epoch)) for record in records]
         add = "INSERT INTO facts SELECT ?, ?, ?, ?, ?, ?, ?, ? WHERE ? = (SELECT value FROM meta WHERE key = 'epoch')"
         with self._transaction() as writing:

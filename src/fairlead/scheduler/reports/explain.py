@@ -46,21 +46,17 @@ def explain(state: State, job: int, now: float = inf, unheard: Mapping[str, floa
     `now` is in seconds; inf disables the min-runtime protection. `unheard` has the seconds since the scheduler's start, by node,
     of nodes that have not said since then what runs there.
 
-    Returns
-    -------
-    dict
-        ``reason`` : one of ``over``, ``running``, ``held``, ``begin``, ``dependency``, ``singleton``, ``delayed``,
-        ``at most``, ``gang is stopping``, ``turn``,
-        ``limit``, ``max tasks``, ``max jobs``, ``constraint``, ``too large``, ``withheld``, ``no room``, ``gang does not fit``,
-        ``behind``, ``about to start``
-        ``text`` : the reason as text
-        ``claim`` : what may be preempted for it, if its queue is short
-        ``safety`` : what may be preempted of it, if it runs
-        ``kept`` : what is held for other jobs: which, on which nodes, with expected start and end
-        ``reserved`` : what is held for this job, likewise
-        ``ahead`` : the queues served before it, with their dominant shares, now and of past use
-        ``ahead_in_queue`` : the jobs of its own queue that go first
-        The other keys hold the values in the text, in base units.
+    ``reason`` : one of ``over``, ``running``, ``held``, ``begin``, ``dependency``, ``singleton``, ``delayed``, ``at most``,
+        ``gang is stopping``, ``turn``, ``limit``, ``max tasks``, ``max jobs``, ``constraint``, ``too large``, ``withheld``,
+        ``no room``, ``gang does not fit``, ``behind``, ``about to start``
+    ``text`` : the reason as text
+    ``claim`` : what may be preempted for it, if its queue is short
+    ``safety`` : what may be preempted of it, if it runs
+    ``kept`` : what is held for other jobs: which, on which nodes, with expected start and end
+    ``reserved`` : what is held for this job, likewise
+    ``ahead`` : the queues served before it, with their dominant shares, now and of past use
+    ``ahead_in_queue`` : the jobs of its own queue that go first
+    The other keys hold the values in the text, in base units.
     """
     row = job_row(state, job)
     jobs = state.jobs
@@ -323,13 +319,10 @@ def _over_job_cap(state: State, job: int) -> dict[str, Any]:
     inside, most = sorted(state.job_caps.inside[spec.user]), cap_of(state.settings, spec)
     first = sum(other < job for other in state.job_caps.waits[spec.user])
     capped = f"{spec.user or 'its user'} may have {most} admitted job{'s' * (most != 1)} at once"
-    now = f": {_job_list(inside)} {'is' if len(inside) == 1 else 'are'} admitted" if inside else ""
+    several = f"s {listed(list(map(str, inside)))} are" if len(inside) > 1 else f" {inside[0]} is" if inside else ""
+    now = f": job{several} admitted" if inside else ""
     before = f"; {first} more of the same user {'is' if first == 1 else 'are'} ahead" if first else ""
     return _answer(job, "max jobs", capped + now + before, limit=most, running=len(inside), first=inside[:MOST_AHEAD])
-
-
-def _job_list(numbers: list[int]) -> str:
-    return f"job{'s' * (len(numbers) > 1)} {listed([str(number) for number in numbers])}"
 
 
 def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
@@ -478,8 +471,7 @@ def _ahead_in_queue(state: State, cycle: Cycle, group: int) -> list[int]:
 
 def _waiting_for_room(state: State, cycle: Cycle) -> np.ndarray:
     """Return, per group, whether it waits for room and could ever start."""
-    found: np.ndarray = (cycle.stop == NO_NODE) & ~never_starting_groups(state)[: len(cycle.stop)]
-    return found
+    return (cycle.stop == NO_NODE) & ~never_starting_groups(state)[: len(cycle.stop)]
 
 
 def leaves_in_turn(state: State, cycle: Cycle, before: float = inf) -> list[int]:

@@ -69,8 +69,7 @@ def idled_by_hold(state: State, now: float) -> F64:
     """Return what each hold has idled until `now`, since when nothing has happened; shape (holds, resources)."""
     holds, n = state.holds, state.holds.n
     lasted = np.maximum(0.0, now - holds.counted[:n])
-    found: F64 = holds.idled[:n] + holds.idle[:n] * lasted[:, None]
-    return found
+    return holds.idled[:n] + holds.idle[:n] * lasted[:, None]
 
 
 def idled_by_queue(state: State, now: float) -> F64:
