@@ -36,7 +36,7 @@ READING_SECONDS = 0.02
 LEAST_SECONDS = 0.01
 """Time until a step for what becomes due, at least: a clock may step back."""
 REST, LONGEST_REST = 3.0, 0.05
-"""Time from a step until the engine's reports begin another: a multiple of the step's own, and at most so many seconds.
+"""Time from a step until the engine's reports begin another: a multiple of the step's own, and at most LONGEST_REST seconds.
 
 A step costs nearly the same for one report and for many, so those that come meanwhile share one. After a pause none waits.
 """
