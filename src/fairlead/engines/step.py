@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Ends, Engine, Launches, NodeDraining, NodeUp, Seen, Where
-from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
+from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded, named_node
 from fairlead.model.specs import Job
 from fairlead.scheduler import admission, facts
 from fairlead.scheduler.decide import decide, next_step, settle_first
@@ -170,7 +170,7 @@ class Scheduler:
             elif fault := check.happen(self.state, fact, learned):
                 raise AssertionError(fault)
             self._unsaved.append(fact)
-            self._unsaved_by.append(by)
+            self._unsaved_by.append(_author(fact, by))
 
     def _observe(self, now: float) -> None:
         seen = self.engine.poll()
@@ -221,6 +221,13 @@ class Scheduler:
             self.saving = False
             # Nothing is lost without it: the journal has the facts, and the next step tries again.
             log.warning("no snapshot: %s", error)
+
+
+def _author(fact: Fact, by: str) -> str:
+    """Return who caused a fact: a node that leaves by itself does so in its own name."""
+    if by == ENGINE and isinstance(fact, facts.NodeForgotten | facts.NodeLeft):
+        return named_node(fact.node)
+    return by
 
 
 def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]:
