@@ -56,10 +56,7 @@ def this_machine() -> str:
 
 
 def read(journal: Path) -> Head | None:
-    """Read the current head; None if there is none.
-
-    Raises JournalError if the file cannot be read.
-    """
+    """Read the current head; None if there is none. Raises JournalError if the file cannot be read."""
     try:
         file = _open(path_of(journal), os.O_RDONLY)
         try:

@@ -105,7 +105,8 @@ def _table(queue: Queue) -> dict[str, Any]:
             found[key] = _amounts(found[key])
     for key in SECONDS:
         if found.get(key) is not None:
-            found[key] = "none" if key == "history" and not found[key] else _seconds(found[key])
+            words = {NEVER: "never"} | ({0.0: "none"} if key == "history" else {})
+            found[key] = words.get(found[key], found[key])
     _write_offer(found)
     return found
 
@@ -117,7 +118,3 @@ def _write_offer(table: dict[str, Any]) -> None:
 
 def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: format_quantity(name, amount) for name, amount in amounts.items()}
-
-
-def _seconds(seconds: float) -> float | str:
-    return "never" if seconds == NEVER else seconds

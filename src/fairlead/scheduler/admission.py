@@ -195,10 +195,7 @@ def repeated(state: State, key: str, digest: str) -> int | None:
 
 
 def _with_dependencies(job: Job, after: Dependency, named: _Named) -> Job:
-    """Return a job that comes after others, by number, or by name or group: then its user's unfinished ones, or the newest.
-
-    Raises Unknown.
-    """
+    """Return a job that comes after others, by number, or by name or group: its user's unfinished ones, or the newest."""
     found = []
     for other, how in after:
         if isinstance(other, int):
@@ -405,10 +402,7 @@ def doubt_about_memory(job: Job) -> str | None:
 def cancel(
     state: State, job: int, indices: Sequence[int] | None, now: float, only_waiting: bool = False
 ) -> facts.JobCancelled | None:
-    """Cancel a job, or some of its tasks; None if nothing is left to cancel.
-
-    With `only_waiting`, placed tasks continue.
-    """
+    """Cancel a job, or some of its tasks; None if nothing is left to cancel. With `only_waiting`, placed tasks continue."""
     row = job_row(state, job)
     count = int(state.jobs.tasks[row])
     wrong = [i for i in indices or () if not 0 <= i < count]
