@@ -694,11 +694,11 @@ def test_a_damaged_journal_is_refused(tmp_path):
     ("place", "said"),
     [
         ("", "{}: it or a parent is not a folder: name another with --home"),
-        ("deeds", "{}: something else is in the place of this folder: move it away"),
-        ("supervisor", "{}: something else is in the place of this folder: move it away"),
+        ("deeds", "{}: is not a folder: move it away"),
+        ("supervisor", "{}: is not a folder: move it away"),
     ],
 )
-def test_a_file_in_the_place_of_a_folder_is_one_line(tmp_path, place, said):
+def test_a_file_where_a_folder_belongs_is_one_line(tmp_path, place, said):
     world = Live(tmp_path)
     if place:
         world.home.mkdir()

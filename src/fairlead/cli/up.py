@@ -110,15 +110,11 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
 
 
 def _text_of(error: Exception) -> str:
-    """Return an error's message; of a file, with its path first and a remedy if something else is in its place."""
+    """Return an error's message; of a file, with its path first and a remedy if it is of another kind."""
     if not isinstance(error, OSError) or error.filename is None:
         return str(error)
-    others = {
-        errno.EEXIST: "something else is in the place of this folder",
-        errno.EISDIR: "a folder is in the place of this file",
-    }
-    what = others.get(error.errno or 0, "")
-    return f"{error.filename}: {what}: move it away" if what else f"{error.filename}: {error.strerror}"
+    kinds = {errno.EEXIST: "is not a folder: move it away", errno.EISDIR: "is a folder, not a file: move it away"}
+    return f"{error.filename}: {kinds.get(error.errno or 0, error.strerror)}"
 
 
 def _take_over(journal: Path, say: Callable[[str], None]) -> None:
