@@ -133,7 +133,7 @@ def _pack(folder: Path, patterns: list[str], sent: dict[str, tuple[int, ...]], r
                     found.mode = 0o755 if there.st_mode & stat.S_IXUSR else 0o644
                     packed.addfile(found, file)
                 else:
-                    _fail(f"{name} is not fetched: it is no plain file")
+                    _fail(f"{name} is not fetched: it is not a plain file")
     fresh.rename(result)
     return 0
 

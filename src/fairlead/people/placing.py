@@ -60,7 +60,7 @@ def _placed(state: State, rules: list[Placement], person: Person, user: str, ask
                 if not rule.own or (not is_leaf and (rule.create_own or _is_there(state, own))):
                     return own
     wanted = f"queue {asked!r}" if asked else "no queue"
-    raise Refused(f"{wanted} was asked for, and no rule of [[placement]] finds one for {user}: name a queue that exists")
+    raise Refused(f"{wanted} was requested, and no rule of [[placement]] finds a queue for {user}: name a queue that exists")
 
 
 def _candidates(rule: Placement, person: Person, user: str, asked: str | None) -> Iterator[str]:

@@ -196,7 +196,9 @@ def _audit(
     check_page("--report", report)
     read = read_problem(problem)
     if len(read.users) > MOST_USERS:
-        raise Failure(f"{problem}: {len(read.users):,} users: an audit compares all pairs, of at most {MOST_USERS:,}")
+        raise Failure(
+            f"{problem}: {len(read.users):,} users: an audit compares all pairs of users, and takes at most {MOST_USERS:,}"
+        )
     if allocation is not None:
         found = [(allocation.name, audit_allocation(read, _read_tasks(allocation, read), discrete=discrete))]
     else:
@@ -240,5 +242,5 @@ def _number(user: str, value: Any) -> Any:
         if isinstance(number, bool) or not 0 <= number < float("inf"):
             raise ValueError
     except (ValueError, TypeError, ZeroDivisionError):
-        raise ValueError(f'{user}: {value!r} is no number of tasks: write 3, 2.52 or "63/25"') from None
+        raise ValueError(f'{user}: {value!r} is not a number of tasks: write 3, 2.52 or "63/25"') from None
     return number

@@ -271,7 +271,7 @@ class Launcher(NamedTuple):
         self.tell([statuses.dropped(each.task, good[each.task].agent, str(each), member, reason) for each in ending])
         launched = [fact for fact in facts if isinstance(fact, JobSubmitted)]
         for fact in launched:
-            self.unfinished.begin(fact.id, [unfinished(fact.job, self.unfinished.exports)])
+            self.unfinished.add(fact.id, [unfinished(fact.job, self.unfinished.exports)])
         operations |= {error.moves.number: str(error) for error in refused if isinstance(error, InvalidMoves)}
         gone = [fact.of for fact in facts if isinstance(fact, ResourcesReserved) and fact.of and is_volume(fact.of)]
         sandboxes = {fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}

@@ -56,7 +56,7 @@ def check_task(info: TaskInfo) -> None:
     """Raise Refused for a task that no agent can run."""
     _check_id(info.task_id.value, "a task")
     if info.HasField("container") or (info.HasField("executor") and info.executor.HasField("container")):
-        raise Refused("containers are not supported: give the task a command without a container")
+        raise Refused("containers are not supported: omit container, and give the task a command")
     if info.limits:
         raise Refused("limits are not supported: a task gets its resources and no more: leave them out")
 
@@ -74,7 +74,7 @@ def check_executor(info: ExecutorInfo, framework: str) -> None:
     if info.type == ExecutorInfo.DEFAULT:
         raise Refused("the default executor runs groups of tasks: use LAUNCH_GROUP, or give the task a command")
     if info.HasField("container"):
-        raise Refused("containers are not supported: give the executor a command without a container")
+        raise Refused("containers are not supported: omit container, and give the executor a command")
     if not info.HasField("command"):
         raise Refused("'ExecutorInfo.command' must be set for 'CUSTOM' executor")
 
