@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Ends, Engine, Launches, NodeDraining, NodeUp, Seen, Where
-from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
+from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded, named_node
 from fairlead.model.specs import Job
 from fairlead.scheduler import admission, facts
 from fairlead.scheduler.decide import decide, next_step, settle_first
@@ -67,6 +67,7 @@ class Scheduler:
     reconciled : True once the engine sent its inventory
     placing : True if tasks are placed; set it to False to drain
     more : True if there is more to decide at once
+    saving : True while a snapshot is being saved, of which each step saves a slice
     checking : True to check the state's invariants after each step, which is slow; see the variable FAIRLEAD_CHECK
     on_record : called with the facts just recorded, before they are acted on
     on_forget : called with the same; returns the forgotten jobs whose output may be removed
@@ -98,6 +99,8 @@ class Scheduler:
         self._to_acknowledge: list[Attempts] = []
         self._to_repeat_at = -inf
         self._back: Set[str] = frozenset()  # nodes that sent an inventory, to be asked again at once
+        self._saving: Iterator[None] = iter(())
+        self.saving = False
 
     @property
     def stalled(self) -> bool:
@@ -138,11 +141,13 @@ class Scheduler:
             check_invariants(self.state)
             if self.placing and self.reconciled and not self.more and (jobs := startable_claims(self.state)):
                 raise AssertionError(f"room freed for jobs {jobs} is available, and they are not placed")
-        if self.journal.snapshot_due():
-            self._save_snapshot()
+        if self.saving or self.journal.snapshot_due():
+            self._save_some()
 
     def idle_for(self, most: float) -> float:
         """Return for how many seconds there is nothing to do if nothing happens, at most `most`."""
+        if self.saving:
+            return 0.0
         if self.stalled or not (self.placing and self.reconciled):
             return most
         now = self.clock()
@@ -165,7 +170,7 @@ class Scheduler:
             elif fault := check.happen(self.state, fact, learned):
                 raise AssertionError(fault)
             self._unsaved.append(fact)
-            self._unsaved_by.append(by)
+            self._unsaved_by.append(_author(fact, by))
 
     def _observe(self, now: float) -> None:
         seen = self.engine.poll()
@@ -206,12 +211,23 @@ class Scheduler:
             self.engine.acknowledge(attempts)
         act(self.state, self.engine, found, self.on_forget)
 
-    def _save_snapshot(self) -> None:
+    def _save_some(self) -> None:
+        """Save a slice of a snapshot: nobody waits for all of it."""
+        if not self.saving:
+            self._saving = self.journal.save(self.state)
         try:
-            self.journal.save(self.state)
+            self.saving = next(self._saving, self) is None
         except JournalFull as error:
+            self.saving = False
             # Nothing is lost without it: the journal has the facts, and the next step tries again.
             log.warning("no snapshot: %s", error)
+
+
+def _author(fact: Fact, by: str) -> str:
+    """Return who caused a fact: a node that leaves by itself does so in its own name."""
+    if by == ENGINE and isinstance(fact, facts.NodeForgotten | facts.NodeLeft):
+        return named_node(fact.node)
+    return by
 
 
 def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]:

@@ -40,7 +40,7 @@ def audit_journal(
 
     last = journal.position
     if not store.read(last - 1, 1):
-        raise JournalError(f"{store.name}: has no facts: there is nothing to look back on")
+        raise JournalError(f"{store.name}: has no facts: there is nothing to report yet")
     end = at(last) if until is None else until
     known, position, facts = read_history(store, end - over)
     oldest = at(position + 1) if position < last else end

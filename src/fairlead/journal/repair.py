@@ -62,7 +62,7 @@ def examine(path: Path) -> Finding:
             found.wrong = store.missing_starts()
             found.kept = journal.check_kept()
             if found.head is None and found.position:
-                found.wrong = f"{head.path_of(path).name}, which records its last fact, is missing"
+                found.wrong = f"{head.path_of(path).name}, which records its last fact, is missing or unreadable"
     except Damaged as error:
         found.wrong = error.why
     return found
@@ -220,7 +220,7 @@ def _proved(path: Path, found: Finding) -> tuple[str, int, State]:
         for position, _, state in Journal(store).prove(found.begin):
             if position == found.position:
                 return store.id, store.epoch, state
-    raise JournalError(f"{path}: it changes while it is read: stop its writer")
+    raise JournalError(f"{path}: it is being written: stop the scheduler that writes it")
 
 
 def adopt(path: Path, last: int = 0) -> tuple[Head, int]:

@@ -321,6 +321,7 @@ def _move_jobs(state: State, row: int, at: float) -> None:
         ("wants", 0),
         ("debt", 0.0),
         ("put_off", 0.0),
+        ("wasted", 0.0),
     ):  # only leaves have these
         column = getattr(queues, name)
         column[leaf], column[row] = column[row], none

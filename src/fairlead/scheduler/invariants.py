@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.cards import cards_of
-from fairlead.model.job_columns import is_led, runs_in_executor
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
 from fairlead.scheduler.effects import ends_early
 from fairlead.scheduler.framework_index import own_queue, plus
@@ -44,8 +43,8 @@ def check_invariants(state: State) -> None:
 def _check_index(state: State) -> None:
     """The gangs with leaders and the tasks in executors are those of the submitted jobs."""
     index = state.index
-    led = {number for number, job in index.specs.items() if is_led(job)}
-    inside = {number for number, job in index.specs.items() if runs_in_executor(job)}
+    led = {number for number, job in index.specs.items() if job.is_led}
+    inside = {number for number, job in index.specs.items() if job.runs_in_executor}
     assert index.led == led, f"jobs {led} are gangs with leaders, not {index.led}"
     assert index.in_executors == inside, f"jobs {inside} run in executors, not {index.in_executors}"
 

@@ -166,7 +166,7 @@ def _spawn_apart(place: Path) -> None:
             starter.kill()
             status = starter.wait()
     except OSError as error:
-        raise OSError(f"no supervisor could be started: {error}: see {place}/log") from None
+        raise OSError(f"no supervisor could be started: {error.strerror or error}: see {place}/log") from None
     if status:
         raise OSError(f"no supervisor could be started: exit status {status}: see {place}/log")
 

@@ -24,9 +24,9 @@ from fairlead.scheduler.history import goes_by_history, share_over_time
 from fairlead.scheduler.job_caps import cap_of, waits_for_cap
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NONLENDABLE, NOT_REACHED
-from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for, reserved_from
+from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for, open_to, reserved_from
 from fairlead.scheduler.reports.claims import claim, safety
-from fairlead.scheduler.reports.reservations import RESERVED, holds_by_job
+from fairlead.scheduler.reports.reservations import RESERVED, holds_by_job, kept_by_guarantee
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING
 from fairlead.scheduler.tables import APART, NONE, vector
@@ -92,9 +92,9 @@ def _how_it_runs(state: State, row: int, unheard: Mapping[str, float]) -> str:
     quiet = sorted(names & unheard.keys())
     if not quiet:
         return "all its tasks run"
-    are = "is" if len(quiet) == 1 else "are"
+    have = "has" if len(quiet) == 1 else "have"
     ago = max(unheard[name] for name in quiet)
-    return f"all its tasks ran when the scheduler restarted, {ago:.0f} s ago; {listed(quiet)} {are} not heard since then"
+    return f"all its tasks ran when the scheduler restarted, {ago:.0f} s ago; {listed(quiet)} {have} not been heard since"
 
 
 def _before_it(state: State, job: int) -> dict[str, Any]:
@@ -173,10 +173,10 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
 
 
 def _naming_reserved(state: State, row: int, found: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer with what is reserved for the job, if anything."""
+    """Return an answer with what is reserved for the job, or whose guarantee prevents that."""
     reserved = _reserved(state, row)
     if reserved is None:
-        return found
+        return {**found, "text": found["text"] + kept_by_guarantee(state, int(state.jobs.group[row]))}
     return {**found, "text": f"{found['text']}; room on {listed(reserved['nodes'])} is reserved for it", "reserved": reserved}
 
 
@@ -281,7 +281,7 @@ def _withheld(state: State, row: int) -> dict[str, Any]:
         kept = int(nonlendable_for(state.view(), jobs.queue[row], r))
         free = int(state.cluster.total[r]) - int(queues.used[0, r])
         others, reserved = _kept_for_others(state, row, 0, r), int(reserved_from(state.view(), jobs.group[row], r))
-        if demand[r] and free - kept - others - reserved < demand[r]:
+        if demand[r] and open_to(state.view(), jobs.group[row], r, free - kept - others, reserved) < demand[r]:
             text = (
                 f"of {round_quantity(resource, free)} free {resource}, {round_quantity(resource, kept)} is quota that other "
                 f"queues do not lend{_held_text(resource, others)}"
