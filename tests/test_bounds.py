@@ -19,7 +19,7 @@ from fairlead.people.rules import Rules
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
 from fairlead.service.api import large_bodies
-from fairlead.service.api.jobs import BATCH, SHORT, add_jobs
+from fairlead.service.api.jobs import BATCH, SHORT, add_listing
 from fairlead.service.api.large_bodies import LARGE, LargeBody
 from fairlead.service.api.requests import JobsRequest, Selection
 from fairlead.service.api.state_client import OnePerPerson
@@ -227,7 +227,7 @@ def test_long_listings_are_made_one_at_a_time_for_each_and_others_are_asked_for_
             return view(world.state)
 
     api, client = APIRouter(), Asked()
-    add_jobs(api, client, None, None, None, None)
+    add_listing(api, client)
     (listed,) = (route.endpoint for route in api.routes if route.name == "jobs")
 
     async def main():

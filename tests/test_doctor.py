@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 import fairlead
+from fairlead.cli.commands.journal import check as check_journal
 from fairlead.cli.doctor import examine_all
-from fairlead.cli.journal import check_journal
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, socket_of
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore

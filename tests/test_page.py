@@ -111,7 +111,9 @@ def test_a_wrong_question_is_refused_in_one_line(browser, path, status, says):
 def test_people_who_wait_and_got_nothing_are_listed_and_nothing_is_called_even_that_is_not_known(world, browser):
     job = world.submit("-q", "lab/nobody", "--cpu", "3", "--memory", "17Gi", "-n", "2", "--", "true")
     world.until(lambda: ">lab/nobody<" in browser.ask("/page/queues/lab/nobody?over=1h")[2], 5)
-    usage = json.loads(world.ok("usage", "--json"))["usage"]
+    answers = []  # refused while the page's own report is made
+    world.until(lambda: answers.append(world.call("usage", "--json")) or answers[-1].returncode == 0, 20)
+    usage = json.loads(answers[-1].stdout)["usage"]
     mine = next(each for each in usage if each["queue"] == "lab/nobody")
     assert (mine["tasks"], mine["asked"]["cpu"], mine["waiting"]) == (0, 0.0, 2)
     world.until(lambda: "as of <time" in browser.ask("/page/people?over=1h")[2], 20)

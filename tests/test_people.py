@@ -128,7 +128,7 @@ def test_a_private_queue_hides_whose_its_jobs_are(machine):
 
 def test_a_leaf_in_a_private_queue_is_named_to_nobody_else(machine):
     alice, bob = machine["alice"], machine["bob"]
-    number = alice.ok("submit", "-q", "hidden", "--cpu", "100m", "--memory", "64Mi", "--", "sleep", "60").strip()
+    number = alice.ok("submit", "-q", "hidden", "--cpu", "100m", "--memory", "64Mi", "--", "sleep", "600").strip()
     for who, sees in ((alice, True), (bob, False), (machine["olga"], False), (machine["root"], True)):
         routes = [f"/v1/jobs/{number}", "/v1/jobs", "/v1/queues", "/v1/audit", "/metrics", "/v1/facts?after=0&follow=false"]
         assert ["hidden/alice" in str(who.http("GET", route)[1]) for route in routes] == [sees] * len(routes), who.name

@@ -279,7 +279,6 @@ def _changed(case: Case, least: int, rng: np.random.Generator) -> Case:
 
 
 def _shrunk(case: Case, finding: Finding, hunt: _Search) -> tuple[Case, Finding]:
-    """Shrink a case as long as the violation persists."""
     going = True
     while going:
         going = False

@@ -1,6 +1,6 @@
 """`fairlead doctor`: checks a scheduler's data folder and this machine, and suggests remedies. It changes nothing.
 
-Each check is a function that returns a Finding; one that fails hides no other.
+Each check is a function, named after its subject; one that fails hides no other.
 """
 
 import os
@@ -13,14 +13,12 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import typer
-from rich.table import Table
 
 import fairlead
 from fairlead.cli.scheduler import print_json
@@ -56,8 +54,12 @@ MOUNTS = Path("/proc/self/mountinfo")
 How = Literal["well", "look", "wrong"]
 
 
+Found = tuple[How, str] | tuple[How, str, str]
+"""The result of a check: the state of its subject, what was found, and a remedy."""
+
+
 class Finding(NamedTuple):
-    """The result of one check: the subject, its state, what was found, and a remedy."""
+    """The result of a check, with its subject."""
 
     thing: str
     how: How
@@ -73,102 +75,80 @@ def print_findings(home: Path | None, system: bool, as_json: bool) -> None:
         print_json({"home": str(folder), "found": [finding._asdict() for finding in found]})
     else:
         print(f"the scheduler in {folder}")
-        show(_table(found), "")
+        table = plain_table("", "", "what")
+        for finding in found:
+            table.add_row(finding.thing, finding.how, finding.what)
+            if finding.help:
+                table.add_row("", "", f"-> {finding.help}")
+        show(table, "")
     if any(finding.how == "wrong" for finding in found):
         raise typer.Exit(1)
 
 
 def examine_all(home: Path, shared: bool = False) -> list[Finding]:
     """Run all checks on the scheduler of a data folder and on this machine; `shared` is True for one that serves everybody."""
-    checks: list[tuple[str, Callable[[], Finding]]] = [
-        ("versions", _versions),
-        ("home", partial(_home, home)),
-        ("journal", partial(_journal, home)),
-        ("scheduler", partial(_scheduler, home)),
-        ("guarantees", partial(_guarantees, home)),
-        ("supervisor", partial(_supervisor, home)),
-        ("output", partial(_output, home)),
-        *([("ray", partial(_ray, home))] if (home / ADDRESS_FILE).exists() else []),
-        *([("nodes", partial(_nodes, home))] if (home / "keys").exists() else []),
-        ("cgroups", _cgroups),
-        ("disk", partial(_disk, home)),
-        ("clocks", partial(_clocks, home)),
-        ("limits", _limits),
-        *([("arguments", _arguments)] if shared or home == SYSTEM_HOME else []),
-    ]
+    checks: list[Callable[[Path], Found]] = [_versions, _home, _journal, _scheduler, _guarantees, _supervisor, _output]
+    checks += [_ray] * (home / ADDRESS_FILE).exists() + [_nodes] * (home / "keys").exists()
+    checks += [_cgroups, _disk, _clocks, _limits] + [_arguments] * (shared or home == SYSTEM_HOME)
     if home == SYSTEM_HOME and os.geteuid() != 0:  # only root may read the rest
-        checks = [check for check in checks if check[0] in ("versions", "scheduler", "output", "disk", "limits", "arguments")]
+        checks = [check for check in checks if check in (_versions, _scheduler, _output, _disk, _limits, _arguments)]
     found = []
-    for thing, check in checks:
+    for check in checks:
         try:
-            found.append(check())
+            found.append(Finding(check.__name__[1:], *check(home)))
         except OSError as error:
             what = f"cannot be checked: {error.strerror or error}"
-            found.append(Finding(thing, "wrong", what, f"run this as the owner of {home}, or as root"))
+            found.append(Finding(check.__name__[1:], "wrong", what, f"run this as the owner of {home}, or as root"))
     return found
 
 
-def _table(found: list[Finding]) -> Table:
-    table = plain_table("", "", "what")
-    for finding in found:
-        table.add_row(finding.thing, finding.how, finding.what)
-        if finding.help:
-            table.add_row("", "", f"-> {finding.help}")
-    return table
+def _versions(home: Path) -> Found:
+    what = f"fairlead {fairlead.__version__}, Python {platform.python_version()}, NumPy {np.__version__}"
+    return "well", f"{what}, SQLite {sqlite3.sqlite_version}"
 
 
-def _versions() -> Finding:
-    what = (
-        f"fairlead {fairlead.__version__}, Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"SQLite {sqlite3.sqlite_version}"
-    )
-    return Finding("versions", "well", what)
-
-
-def _home(home: Path) -> Finding:
+def _home(home: Path) -> Found:
     try:
         found = home.lstat()
     except FileNotFoundError:
-        return Finding("home", "look", "does not exist yet", _makes(home))
+        return "look", "does not exist yet", _makes(home)
     if stat.S_ISLNK(found.st_mode):
         found = home.stat()
     if not stat.S_ISDIR(found.st_mode):
-        return Finding("home", "wrong", "is no folder", "move it away, or name another with --home")
+        return "wrong", "is no folder", "move it away, or name another with --home"
     if found.st_uid != os.geteuid():
-        return Finding("home", "wrong", f"belongs to uid {found.st_uid}, not to you", "name your own with --home")
+        return "wrong", f"belongs to uid {found.st_uid}, not to you", "name your own with --home"
     if found.st_mode & 0o077:
-        mode = f"is open to others (mode {stat.S_IMODE(found.st_mode):o})"
-        return Finding("home", "wrong", mode, f"chmod 700 {home}")
-    return Finding("home", "well", "is private to you")
+        return "wrong", f"is open to others (mode {stat.S_IMODE(found.st_mode):o})", f"chmod 700 {home}"
+    return "well", "is private to you"
 
 
-def _journal(home: Path) -> Finding:
+def _journal(home: Path) -> Found:
     path = home / "journal.db"
     try:
         if not path.exists():
             return _missing(path)
         found = examine(path)
     except JournalError as error:
-        return Finding("journal", "wrong", str(error).removeprefix(f"{path}: "))
+        return "wrong", str(error).removeprefix(f"{path}: ")
     if found.wrong:
-        return Finding("journal", "wrong", f"damaged: {found.wrong}", _command("journal check", home))
+        return "wrong", f"damaged: {found.wrong}", _command("journal check", home)
     if head.is_of_another(found.head, path):
-        what = f"{found.position:,} facts proved; it is a copy"
-        return Finding("journal", "look", what, _command("journal adopt", home))
-    return Finding("journal", "well", f"{found.position:,} facts proved")
+        return "look", f"{found.position:,} facts proved; it is a copy", _command("journal adopt", home)
+    return "well", f"{found.position:,} facts proved"
 
 
-def _missing(path: Path) -> Finding:
+def _missing(path: Path) -> Found:
     """Report a journal that is not there: it may have been moved."""
     known, name = head.read(path), head.path_of(path).name
     if known and known.epoch:
         what = f"{path} is missing, and {name} records {known.sequence:,} facts of it"
         helps = f"put it back; to start afresh instead, without its jobs, move {name} away as well"
-        return Finding("journal", "wrong", what, helps)
+        return "wrong", what, helps
     if not (path.parent / "clock.json").exists():
-        return Finding("journal", "look", "does not exist yet", _makes(path.parent))
+        return "look", "does not exist yet", _makes(path.parent)
     helps = f"put it back, with {name}; `{_command('up', path.parent)}` starts afresh, without its jobs"
-    return Finding("journal", "look", f"{path} is missing, though a scheduler ran here", helps)
+    return "look", f"{path} is missing, though a scheduler ran here", helps
 
 
 def _makes(home: Path) -> str:
@@ -182,25 +162,25 @@ def _command(words: str, home: Path) -> str:
     return f"fairlead {words}" if home == home_folder() else f"fairlead {words} --home {shlex.quote(str(home))}"
 
 
-def _scheduler(home: Path) -> Finding:
+def _scheduler(home: Path) -> Found:
     lock = head.path_of(home / "journal.db")
     for pid in holding(lock):
         with suppress(OSError):  # it has ended, or another user owns it
             if is_stopped(pid) and any(map(lock.samefile, Path(f"/proc/{pid}/fd").iterdir())):
-                return Finding("scheduler", "wrong", f"process {pid} is stopped", f"kill -CONT {pid}")
+                return "wrong", f"process {pid} is stopped", f"kill -CONT {pid}"
     try:
         with Connection(home, retry_seconds=0, timeout=15) as connection:
             ready = connection.get("/readyz")
             status = connection.get("/v1/status")
     except ServiceError as error:
         if error.status:  # it answers with an error
-            return Finding("scheduler", "wrong", str(error), f"see {home}/log")
+            return "wrong", str(error), f"see {home}/log"
         left = "a scheduler was killed here; " if socket_of(home).exists() else ""
         system = ", as root, or: systemctl start fairlead" if home == SYSTEM_HOME else ""
-        return Finding("scheduler", "look", f"{left}none runs", f"{_command('up', home)}{system}")
+        return "look", f"{left}none runs", f"{_command('up', home)}{system}"
     if status["version"] != fairlead.__version__:
-        return Finding("scheduler", "look", f"runs, but is fairlead {status['version']}", "restart it: its tasks run on")
-    return Finding("scheduler", "well", f"runs, as process {status['pid']}; its last step ended {ready['step']:.1f} s ago")
+        return "look", f"runs, but is fairlead {status['version']}", "restart it: its tasks run on"
+    return "well", f"runs, as process {status['pid']}; its last step ended {ready['step']:.1f} s ago"
 
 
 def _asked(home: Path, what: str) -> Any:
@@ -210,11 +190,11 @@ def _asked(home: Path, what: str) -> Any:
     return None
 
 
-def _guarantees(home: Path) -> Finding:
+def _guarantees(home: Path) -> Found:
     """Ask the scheduler which guarantees are scaled, because all together exceed what there is now."""
     answer = _asked(home, "queues")
     if answer is None:
-        return Finding("guarantees", "well", NO_SCHEDULER)
+        return "well", NO_SCHEDULER
     scaled = [
         f"{queue['name']} has {round_quantity(name, queue['guarantee'].get(name, 0))} of {round_quantity(name, amount)} {name}"
         for queue in answer["queues"]
@@ -222,69 +202,65 @@ def _guarantees(home: Path) -> Finding:
         if queue["guarantee"].get(name, 0) < amount
     ]
     if not scaled:
-        return Finding("guarantees", "well", "within what there is")
+        return "well", "within what there is"
     what = f"scaled to what there is: {', '.join(scaled[:MOST_SCALED])}{' ...' if len(scaled) > MOST_SCALED else ''}"
-    return Finding("guarantees", "look", what, "bring lost nodes back, or guarantee less in fairlead.toml")
+    return "look", what, "bring lost nodes back, or guarantee less in fairlead.toml"
 
 
-def _supervisor(home: Path) -> Finding:
+def _supervisor(home: Path) -> Found:
     """Check the supervisor by its lock; a connection would displace the scheduler's."""
     if not (home / "supervisor" / "lock").exists():
         if (home / ADDRESS_FILE).exists():
-            return Finding("supervisor", "well", "none is needed here: each Ray node has its own, see `ray`")
-        return Finding("supervisor", "well", "not needed yet")
+            return "well", "none is needed here: each Ray node has its own, see `ray`"
+        return "well", "not needed yet"
     there = supervisor_in(home / "supervisor")
     if there is None:
-        return Finding("supervisor", "well", "none runs; a scheduler starts one")
+        return "well", "none runs; a scheduler starts one"
     if there.is_stopped:
-        return Finding("supervisor", "wrong", f"process {there.pid} is stopped", f"kill -CONT {there.pid}")
-    return Finding("supervisor", "well", f"runs, as process {there.pid}")
+        return "wrong", f"process {there.pid} is stopped", f"kill -CONT {there.pid}"
+    return "well", f"runs, as process {there.pid}"
 
 
-def _output(home: Path) -> Finding:
+def _output(home: Path) -> Found:
     """Ask the scheduler: only its environment may have the credentials of the storage."""
     status = _asked(home, "status")
     if status is None:
-        return Finding("output", "well", NO_SCHEDULER)
+        return "well", NO_SCHEDULER
     output = status.get("output")
     if output is None:
-        return Finding("output", "well", "stays on the nodes, without a copy elsewhere")
+        return "well", "stays on the nodes, without a copy elsewhere"
     waiting = f"that of {output['waiting']:,} tasks is still to be copied"
     if output["trouble"]:
         helps = "check that this machine reaches it, and the credentials in the scheduler's environment; copying is retried"
-        return Finding("output", "wrong", f"{output['trouble']}; {waiting}", helps)
-    return Finding("output", "well", f"is copied to {output['url']}; {waiting}")
+        return "wrong", f"{output['trouble']}; {waiting}", helps
+    return "well", f"is copied to {output['url']}; {waiting}"
 
 
-def _ray(home: Path) -> Finding:
+def _ray(home: Path) -> Found:
     """Check the Ray cluster used last: its head, and nodes without a supervisor."""
     address = (home / ADDRESS_FILE).read_text()
     try:
         names = sorted(each.node.name for each in seen_as(live_nodes(authenticate(address)[1])))
     except EngineError as error:
-        return Finding("ray", "wrong", str(error), "tasks run on; nodes can join and leave once the head answers")
+        return "wrong", str(error), "tasks run on; nodes can join and leave once the head answers"
     except ImportError:
-        return Finding("ray", "wrong", "Ray is not installed here", "pip install 'fairlead[ray]'")
+        return "wrong", "Ray is not installed here", "pip install 'fairlead[ray]'"
     what = f"Ray {version('ray')} at {address}, {len(names)} nodes"
     answer = _asked(home, "nodes")
-    heard = (
-        names
-        if answer is None
-        else [each["name"] for each in answer["nodes"] if each["status"] != "lost" and each["silent"] is None]
-    )
-    missing = [name for name in names if name not in heard]
-    if missing:
+    nodes = answer["nodes"] if answer is not None else []
+    heard = [each["name"] for each in nodes if each["status"] != "lost" and each["silent"] is None]
+    if missing := [name for name in names if answer is not None and name not in heard]:
         what += f"; no contact with the supervisor on {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}"
         helps = f"check that it runs, the network, and that the same fairlead is installed; see {home}/log and {home}/ray.log"
-        return Finding("ray", "wrong", what, helps)
-    return Finding("ray", "well", what)
+        return "wrong", what, helps
+    return "well", what
 
 
-def _nodes(home: Path) -> Finding:
+def _nodes(home: Path) -> Found:
     """Ask the scheduler for the nodes that connect to it: who is lost or silent, and whose version or clock differs."""
     answer = _asked(home, "nodes")
     if answer is None:
-        return Finding("nodes", "well", NO_SCHEDULER)
+        return "well", NO_SCHEDULER
     nodes = answer["nodes"]
     found = {
         "lost": [node["name"] for node in nodes if node["status"] == "lost"],
@@ -305,66 +281,66 @@ def _nodes(home: Path) -> Finding:
     }
     wrong = [f"{what}: {', '.join(names[:3])}{' and others' * (len(names) > 3)}" for what, names in found.items() if names]
     if not wrong:
-        return Finding("nodes", "well", f"{len(nodes)} nodes are heard, with the same fairlead and clocks")
+        return "well", f"{len(nodes)} nodes are heard, with the same fairlead and clocks"
     helps = "check `fairlead node join` or Ray there, the network, and NTP; `fairlead forget NODE` removes a lost node"
-    return Finding("nodes", "look", "; ".join(wrong), helps)
+    return "look", "; ".join(wrong), helps
 
 
-def _cgroups() -> Finding:
+def _cgroups(home: Path) -> Found:
     tried = cgroups.find(f"fairlead-doctor-{os.getpid()}")
     if tried is None:
         what = "not available: memory is polled twice a second, CPU is not limited"
-        return Finding("cgroups", "look", what, "run as root, or delegate them with systemd: Delegate=yes")
+        return "look", what, "run as root, or delegate them with systemd: Delegate=yes"
     tried.close()
     missing = [name for name, there in (("memory", tried.limits_memory), ("cpu", tried.limits_cpu)) if not there]
     if missing:
-        return Finding("cgroups", "look", f"{' and '.join(missing)} cannot be limited", "delegate the controller")
-    return Finding("cgroups", "well", "limit tasks to their memory and CPU")
+        return "look", f"{' and '.join(missing)} cannot be limited", "delegate the controller"
+    return "well", "limit tasks to their memory and CPU"
 
 
-def _disk(home: Path) -> Finding:
+def _disk(home: Path) -> Found:
     there = next(folder for folder in (home, *home.parents) if folder.exists())
     disk = os.statvfs(there)
     room = disk.f_bavail * disk.f_frsize
     what = f"{room / 2**30:.1f} GiB free"
     if disk.f_files and disk.f_favail < 1000:
-        return Finding("disk", "wrong", f"only {disk.f_favail} more files can be made", f"remove files from {there}")
+        return "wrong", f"only {disk.f_favail} more files can be made", f"remove files from {there}"
     if room < FULL_DISK_BYTES:
-        return Finding("disk", "wrong", what, f"free space: du -xh {there} | sort -h | tail")
+        return "wrong", what, f"free space: du -xh {there} | sort -h | tail"
     if room < LOW_DISK_BYTES:
-        return Finding("disk", "look", what, f"free space soon: du -xh {there} | sort -h | tail")
-    return Finding("disk", "well", what)
+        return "look", what, f"free space soon: du -xh {there} | sort -h | tail"
+    return "well", what
 
 
-def _clocks(home: Path) -> Finding:
+def _clocks(home: Path) -> Found:
     try:
         boot, begin = read_clock(home / "clock.json")
     except FileNotFoundError:
-        return Finding("clocks", "well", "no time recorded yet")
+        return "well", "no time recorded yet"
     except ValueError:
-        return Finding("clocks", "look", "clock.json is unreadable", "the next `fairlead up` rewrites it")
+        return "look", "clock.json is unreadable", "the next `fairlead up` rewrites it"
     if boot != Clock.boot():
-        return Finding("clocks", "well", "the machine was rebooted since: `fairlead up` trusts its clock")
+        return "well", "the machine was rebooted since: `fairlead up` trusts its clock"
     ahead = time.time() - begin - time.clock_gettime(time.CLOCK_BOOTTIME)
     if abs(ahead) > CLOCK_STEP_SECONDS:
         what = f"the machine's clock was set by {ahead:+,.0f} s since boot; time limits are not affected"
-        return Finding("clocks", "look", what)
-    return Finding("clocks", "well", "agree")
+        return "look", what
+    return "well", "agree"
 
 
-def _limits() -> Finding:
+def _limits(home: Path) -> Found:
     files, processes = (resource.getrlimit(which)[1] for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
     for many, few, name, option in ((files, FEW_FILES, "open files", "n"), (processes, FEW_PROCESSES, "processes", "u")):
         if many != resource.RLIM_INFINITY and many < few:
-            return Finding("limits", "look", f"at most {many} {name}", f"ulimit -{option} {few}, as root")
-    return Finding("limits", "well", "enough files and processes")
+            return "look", f"at most {many} {name}", f"ulimit -{option} {few}, as root"
+    return "well", "enough files and processes"
 
 
-def _arguments() -> Finding:
+def _arguments(home: Path) -> Found:
     """Check whether accounts see each other's processes: `ps` shows the arguments of commands."""
     lines = (line.partition(" - ") for line in MOUNTS.read_text().splitlines())
     (options,) = [right.split()[-1] for left, _, right in lines if left.split()[4] == "/proc"][-1:] or [""]
     if re.search("(^|,)hidepid=(1|2|4|noaccess|invisible|ptraceable)(,|$)", options):
-        return Finding("arguments", "well", "of commands are hidden from other accounts")
+        return "well", "of commands are hidden from other accounts"
     what = "every account sees the arguments of all commands in `ps`: /proc is mounted without hidepid"
-    return Finding("arguments", "look", what, "mount -o remount,hidepid=2 /proc, and in /etc/fstab")
+    return "look", what, "mount -o remount,hidepid=2 /proc, and in /etc/fstab"

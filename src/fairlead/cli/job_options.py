@@ -53,15 +53,13 @@ def job_request(options: Mapping[str, Any]) -> dict[str, Any]:
     if len(fits) > 1:
         raise Failure("--pack and --spread exclude each other: give one of them")
     more |= {"fit": fits[0]} if fits else {}
-    more |= {name: options[name] for name in ("at_most", "array", "nodes") if options.get(name) is not None}
+    more |= {name: options[name] for name in ("at_most", "array", "nodes", "signal") if options.get(name) is not None}
     if sum([options.get("tasks") is not None, "array" in more, "nodes" in more, bool(values)]) > 1:
         raise Failure("--tasks, --array, --nodes and ::: exclude each other: give one of them")
     if "nodes" in more and fits:
         raise Failure(f"--{fits[0]}: tasks of --nodes go to different nodes: omit one of them")
     if options.get("grace") is not None:
         more["grace"] = seconds("--grace", options["grace"])
-    if options.get("signal") is not None:
-        more["signal"] = options["signal"]
     return {**demand(options), **work, "strict": options["strict"], **more}
 
 
@@ -107,9 +105,8 @@ def demand(options: Mapping[str, Any]) -> dict[str, Any]:
         time_limit=seconds("--time-limit", options["time_limit"]), on=labels("--on", options["on"]),
         prefer=labels("--prefer", options["prefer"]),
     )  # fmt: skip
-    found |= {"group": options["group"]} if options.get("group") else {}
     found |= {"name": options["name"], "after": _after(options.get("after", []))}
-    found |= {"singleton": True} if options.get("singleton") else {}
+    found |= {name: options[name] for name in ("group", "singleton") if options.get(name)}
     if options.get("begin") is not None:
         found["begin"] = moment("--begin", options["begin"])
     if options.get("retry_delay") is not None:

@@ -90,16 +90,11 @@ def _of_csv(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _value(where: str, name: str, value: Any) -> Any:
-    """Convert a value to the type of its option."""
     _check_name(where, name)
-    if name == "notify":
+    if name in ("command", "notify", *LISTS):
         if isinstance(value, str):
-            return [value]
-        if isinstance(value, list) and all(isinstance(each, str) for each in value):
-            return value
-        raise Failure(f"{where}: notify: write text, or a list of texts")
-    if name == "command" or name in LISTS:
-        if isinstance(value, str):
+            if name == "notify":
+                return [value]
             try:
                 words = shlex.split(value)
             except ValueError as error:
@@ -135,7 +130,6 @@ def _value(where: str, name: str, value: Any) -> Any:
 
 
 def _check_name(where: str, name: str) -> None:
-    """Raise Failure unless a job has an option of this name."""
     if name in KNOWN:
         return
     known = ", ".join(sorted(KNOWN))

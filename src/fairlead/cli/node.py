@@ -11,7 +11,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -88,16 +87,10 @@ def join(
                 say(f"the token is that of node {answer.name}, so this machine is not {name}")
             scheduler, about = (joined.scheduler, {"name": answer.name, "as_people": answer.as_people, "only": answer.only})
             _report(joined, any_uid)
-        about |= {"any_uid": any_uid}
-        about |= {
-            "capacity": node.capacity,
-            "labels": node.labels,
-            "version": fairlead.__version__,
-            "keeper": PROTOCOL,
-            "place": place,
-            "leaving": "",
-        }
-        return Membership(own, scheduler, _addresses(host), port, about)
+        about |= {"any_uid": any_uid, "capacity": node.capacity, "labels": node.labels, "version": fairlead.__version__}
+        about |= {"keeper": PROTOCOL, "place": place, "leaving": ""}
+        found = [str(each[4][0]) for each in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+        return Membership(own, scheduler, list(dict.fromkeys(found)), port, about)
     except NotAdmitted:  # a ValueError, which says more
         raise
     except (ValueError, KeyError) as error:
@@ -152,10 +145,8 @@ def _is_missing(folder: str) -> bool:
     """Return whether a folder, with a character for each byte, is surely not here."""
     try:
         Path(os.fsdecode(folder.encode("latin-1"))).stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except (OSError, ValueError):  # its owner may see it
-        return False
+    except (OSError, ValueError) as error:  # else its owner may see it
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
     return False
 
 
@@ -291,11 +282,6 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise Failure(f"{address!r}: write HOST:PORT, as given to `fairlead up --nodes`")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _addresses(host: str) -> list[str]:
-    found: Sequence[tuple[object, ...]] = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(each[4][0]) for each in found))  # type: ignore[index]
 
 
 def say(line: str) -> None:

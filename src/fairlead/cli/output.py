@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,7 +28,6 @@ Targets = dict[str, BinaryIO]
 
 
 def standard_targets() -> Targets:
-    """Return this command's own streams."""
     return {"out": sys.stdout.buffer, "err": sys.stderr.buffer}
 
 
@@ -75,11 +74,11 @@ def wait_with_progress(connection: Connection, jobs: list[int], timeout: float |
 class TaskOutput:
     """Copies a task's output to standard output and standard error; `copy` resumes where it stopped.
 
-    Output is read by offset, so a restart of the scheduler loses nothing.
+    Output is read by offset, so a restart of the scheduler loses nothing, and another connection may read the rest.
     """
 
     def __init__(self, connection: Connection, job: int, index: int, targets: Targets | None = None) -> None:
-        self._connection, self._tasks = connection, f"/v1/jobs/{job}/tasks"
+        self.connection, self._tasks = connection, f"/v1/jobs/{job}/tasks"
         self._job, self._index = job, index
         self._targets = targets or standard_targets()
         self._offsets = {"out": 0, "err": 0}
@@ -87,12 +86,6 @@ class TaskOutput:
         # where further attempts begin, and their numbers
         self._begins: dict[str, list[tuple[int, int]]] = {"out": [], "err": []}
         self._known = 1
-
-    def over(self, connection: Connection) -> "TaskOutput":
-        """Return a copy that reads the rest over another connection."""
-        rest = TaskOutput(connection, self._job, self._index, self._targets)
-        rest._offsets, rest._begins, rest._known, rest._last = self._offsets, self._begins, self._known, self._last
-        return rest
 
     def copy(self, follow: bool, on_poll: Callable[[dict[str, Any]], None] = lambda task: None) -> dict[str, Any]:
         """Copy the output so far, or with `follow` until the task ends. Return the task as it is then.
@@ -102,7 +95,7 @@ class TaskOutput:
         pause = 0.01
         while True:
             # Read the status first: the output of a task that has ended is complete.
-            found = self._connection.get(self._tasks, first=self._index, limit=1)["tasks"]
+            found = self.connection.get(self._tasks, first=self._index, limit=1)["tasks"]
             task: dict[str, Any] = found[0] if found else {"index": self._index, "status": "none", "attempt": 0}
             on_poll(task)
             self._find_attempts(task["attempt"])
@@ -118,18 +111,16 @@ class TaskOutput:
         for stream, begin, end in (("out", out, max(out, out_end)), ("err", err, max(err, err_end))):
             path = f"{self._tasks}/{self._index}/output/{stream}"
             left = end - begin
-            while left and (piece := self._connection.get_bytes(path, offset=end - left, limit=min(left, MOST_READ))):
+            while left and (piece := self.connection.get_bytes(path, offset=end - left, limit=min(left, MOST_READ))):
                 self._targets[stream].write(piece)
                 left -= len(piece)
             self._targets[stream].flush()
 
     def print_tail(self, lines: int) -> None:
         """Print the last lines of each stream so far; `copy` resumes after them."""
-        for stream, target in self._targets.items():
-            path = f"{self._tasks}/{self._index}/output/{stream}"
-            kept, self._offsets[stream] = _last_lines(self._connection, path, lines)
-            target.write(b"".join(kept))
-            target.flush()
+        tail = TaskLines(self.connection, self._job, self._index, "", self._targets)
+        tail.copy(to_the_end=True, most=lines)
+        self._offsets = tail.offsets
 
     def _copy(self, stream: str, retry: bool) -> bool:
         """Copy new output; return True if there was some. `retry` tolerates a node that does not answer."""
@@ -138,7 +129,7 @@ class TaskOutput:
         while True:
             path = f"{self._tasks}/{self._index}/output/{stream}"
             try:
-                piece = self._connection.get_bytes(path, offset=self._offsets[stream])
+                piece = self.connection.get_bytes(path, offset=self._offsets[stream])
             except ServiceError as error:
                 if not retry or error.status != UNAVAILABLE:
                     raise
@@ -166,23 +157,10 @@ class TaskOutput:
         """Read where attempts begin, if there are more of them than before."""
         if attempt > self._known and any(target.isatty() for target in self._targets.values()):
             with suppress(ServiceError):  # unknown to an older scheduler; its node does not answer
-                found = self._connection.get_bytes(f"{self._tasks}/{self._index}/output/attempts")
+                found = self.connection.get_bytes(f"{self._tasks}/{self._index}/output/attempts")
                 lines = [[int(word) for word in line.split()] for line in found.splitlines()]
                 self._begins = {"out": [(at, n) for n, at, _ in lines], "err": [(at, n) for n, _, at in lines]}
         self._known = attempt
-
-
-def _last_lines(connection: Connection, path: str, most: int | None) -> tuple[Iterable[bytes], int]:
-    """Return the last `most` lines of an output (all if None), and its length in bytes."""
-    kept: deque[bytes] = deque(maxlen=most)
-    offset, begun = 0, b""
-    while piece := connection.get_bytes(path, offset=offset):
-        offset += len(piece)
-        *whole, begun = (begun + piece).split(b"\n")
-        kept.extend(line + b"\n" for line in whole)
-    if begun:
-        kept.append(begun)
-    return kept, offset
 
 
 FOLLOW_SECONDS = 0.2
@@ -195,7 +173,7 @@ class TaskLines:
     def __init__(self, connection: Connection, job: int, index: int, label: str, targets: Targets) -> None:
         self._connection, self._path = connection, f"/v1/jobs/{job}/tasks/{index}/output"
         self._label, self._targets = label.encode(), targets
-        self._offsets = dict.fromkeys(targets, 0)
+        self.offsets = dict.fromkeys(targets, 0)
         self._begun = dict.fromkeys(targets, b"")
 
     def copy(self, to_the_end: bool, most: int | None = None) -> None:
@@ -203,14 +181,15 @@ class TaskLines:
         for stream, target in self._targets.items():
             lines = self._lines(stream, to_the_end)
             for line in lines if most is None else deque(lines, most):
-                target.write(self._label + line + b"\n")
+                ends = not self._label or line.endswith(b"\n")
+                target.write(self._label + line + (b"" if ends else b"\n"))
             target.flush()
 
     def _lines(self, stream: str, to_the_end: bool) -> Iterator[bytes]:
-        while piece := self._connection.get_bytes(f"{self._path}/{stream}", offset=self._offsets[stream]):
-            self._offsets[stream] += len(piece)
+        while piece := self._connection.get_bytes(f"{self._path}/{stream}", offset=self.offsets[stream]):
+            self.offsets[stream] += len(piece)
             *whole, self._begun[stream] = (self._begun[stream] + piece).split(b"\n")
-            yield from whole
+            yield from (line + b"\n" for line in whole)
         if to_the_end and self._begun[stream]:
             yield self._begun[stream]
             self._begun[stream] = b""

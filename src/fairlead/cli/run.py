@@ -11,10 +11,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fairlead.cli.output import TaskOutput
 from fairlead.cli.scheduler import connect
@@ -193,7 +194,8 @@ def attach(connection: Connection, job: int, index: int, command: list[str]) -> 
         stream = Stream(connection, job, index, **program)
         try:
             signals.check()
-            with standard_input.StandardInput(connection, job, kind, index, stream=stream.id) as given, _resizes(given, kind):
+            given = standard_input.StandardInput(connection, job, kind, index, stream=stream.id)
+            with closing(given), _resizes(given, kind):
                 given.update({"status": "running", "attempt": stream.attempt})
                 if not kind:
                     stream.send(b"")
@@ -230,9 +232,9 @@ def _follow(
     try:
         signals.check()
         with (
-            standard_input.StandardInput(connection, job, kind) as given,
+            closing(standard_input.StandardInput(connection, job, kind)) as given,
             _resizes(given, kind),
-            WaitingLine(connection, job) as waiting,
+            closing(WaitingLine(connection, job)) as waiting,
         ):
 
             def on_poll(task: dict[str, Any]) -> None:
@@ -290,9 +292,9 @@ def _end(job: int, output: TaskOutput, number: int) -> NoReturn:
 
 
 def _cancel_and_wait(job: int, output: TaskOutput) -> None:
-    connection = connect()
-    connection.post(f"/v1/jobs/{job}/cancel", {})
-    output.over(connection).copy(follow=True)
+    output.connection = connect()
+    output.connection.post(f"/v1/jobs/{job}/cancel", {})
+    output.copy(follow=True)
 
 
 @contextlib.contextmanager
@@ -322,24 +324,18 @@ REFRESH_SECONDS = 5.0
 
 
 class WaitingLine:
-    """The line about one job; `update` is called with its task at each poll, and the end of the block removes the line."""
+    """The line about one job; `update` is called with its task at each poll."""
 
     def __init__(self, connection: Connection, job: int) -> None:
         self._connection, self._job = connection, job
         self._since, self._asked, self._drawn = time.monotonic(), 0.0, 0.0
         self._text = ""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._clear()
-
     def update(self, task: dict[str, Any]) -> None:
         """Show the line if the task has waited for a second; remove it once the task starts."""
         now = time.monotonic()
         if task["status"] not in ("none", "waiting"):
-            self._clear()
+            self.close()
             self._since = now  # it may be preempted, and wait again
             return
         if now - self._since < FIRST_SECONDS:
@@ -358,7 +354,7 @@ class WaitingLine:
             print(f"\r\033[K{shown}", end="", file=sys.stderr, flush=True)
             self._drawn = now
 
-    def _clear(self) -> None:
+    def close(self) -> None:
         if self._drawn:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
             self._drawn = self._asked = 0.0

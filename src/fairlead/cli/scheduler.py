@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fairlead.cli.job_options import seconds
@@ -18,11 +19,8 @@ def connect(timeout: float | None = None) -> "Connection":
 
     wait = seconds("FAIRLEAD_WAIT", os.environ.get("FAIRLEAD_WAIT") or None)
     retry_seconds = RETRY_SECONDS if wait is None else wait
-    return Connection(None, retry_seconds, TIMEOUT_SECONDS if timeout is None else timeout, _print_starting)
-
-
-def _print_starting() -> None:
-    print("fairlead: the scheduler is starting", file=sys.stderr)
+    say = partial(print, "fairlead: the scheduler is starting", file=sys.stderr)
+    return Connection(None, retry_seconds, TIMEOUT_SECONDS if timeout is None else timeout, say)
 
 
 def change(path: str, done: str, nothing: str, what: dict[str, Any] | None = None) -> None:

@@ -130,7 +130,6 @@ def print_changed(numbers: list[int], one: str, many: str) -> None:
 
 
 def all_tasks(connection: Connection, job: int, status: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield a job's tasks, optionally of one status."""
     first: int | None = 0
     while first is not None:
         page = connection.get(f"/v1/jobs/{job}/tasks", first=first, limit=PAGE_OF_TASKS, status=status)
@@ -173,7 +172,6 @@ def place_of(connection: Connection, task: str, more: str = "", unfinished: bool
 
 
 def index_of(task: str) -> str:
-    """Return the index in JOB.INDEX; else nothing."""
     return task.partition(".")[2] if re.fullmatch(TASK, task) else ""
 
 

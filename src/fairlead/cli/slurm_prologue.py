@@ -73,7 +73,6 @@ def wrapped(command: list[str], shell: str, options: Options, job: Mapping[str, 
 
 
 def _known(options: Options, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the variables that are known at submission."""
     n, each = nodes(options), tasks(options)
     found = {
         "JOB_NAME": job["name"], "SUBMIT_DIR": Path.cwd(), "NTASKS": n * each, "NPROCS": n * each, "NNODES": n,

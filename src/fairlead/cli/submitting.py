@@ -19,7 +19,7 @@ from fairlead.cli.job_options import demand, job_request
 from fairlead.cli.many_jobs import read_jobs
 from fairlead.cli.parsing import USAGE
 from fairlead.cli.scheduler import connect
-from fairlead.cli.script_options import ScriptOptions, as_program, beginning, is_script, script_options, shell_of
+from fairlead.cli.script_options import as_program, beginning, is_script, script_options, shell_of
 from fairlead.cli.slurm_prologue import VARIABLE, check_body, wrapped
 from fairlead.client.connection import Connection
 from fairlead.client.environment import configured_recipient
@@ -44,7 +44,8 @@ def read_options(ctx: typer.Context, command: list[str], jobs: str | None) -> li
     script = script_options(command[0], partial(_check_line, ctx), _labels)
     if script is None:
         return [{**options, "command": _as_program(options)}] if is_script(command[0]) else [options]
-    options |= _merged(ctx, script)
+    theirs = ctx.command.make_context("submit", [*script.slurm, *script.own]).params
+    options |= {name: theirs[name] for name in ctx.params if not is_given(ctx, name)}
     options["command"] = _as_program({**options, "command": command})
     if script.given is not None:
         options["command"], lines = wrapped(options["command"], shell_of(command[0]), script.given, options)
@@ -64,13 +65,6 @@ def _labels() -> list[dict[str, str]]:
 
 def _as_program(options: Mapping[str, Any]) -> list[str]:
     return as_program(options["command"], elsewhere=options["cwd"] is not None)
-
-
-def _merged(ctx: typer.Context, script: ScriptOptions) -> dict[str, Any]:
-    """Return the options of the command line; those not given there are the script's."""
-    mine = ctx.params
-    theirs = ctx.command.make_context("submit", [*script.slurm, *script.own])
-    return {name: value if is_given(ctx, name) else theirs.params[name] for name, value in mine.items()}
 
 
 def _check_line(ctx: typer.Context, where: str, words: list[str]) -> None:
@@ -138,7 +132,7 @@ def check_commands(connection: Connection, bodies: list[dict[str, Any]], lines: 
 
     `lines` is as in :func:`submit_all`.
     """
-    if not connection.is_local():
+    if connection.address.socket is None:
         return
     found = [command_fault(body) for body in bodies]
     if not any(found):

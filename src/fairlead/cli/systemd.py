@@ -46,7 +46,9 @@ def install_unit(unit: Path, options: UpOptions) -> None:
         raise Failure(f"{options.config}: no such file: write it first; an empty file gives everybody a queue of their own")
     options = check_start(options)
     program = str(Path(sys.argv[0]).absolute())
-    command = [program, "up", "--system", *_arguments(options)]
+    given = {name: getattr(options, name) for name in ("config", "listen", "tls_cert", "tls_key", "nodes")}
+    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
+    command = [program, "up", "--system", *arguments, *(f"--name={name}" for name in options.names)]
     how = _SCHEDULER.format(command=_in_a_unit(command), program=program)
     what = "a fair scheduler for everybody on this machine"
     _install(unit, _UNIT.format(what=what, how=how, restart="always\nRestartSec=2"), command)
@@ -95,13 +97,6 @@ def remove_unit(unit: Path) -> None:
     unit.unlink()
     _systemctl("daemon-reload")
     print(f"{unit.name} is stopped, and {unit} is removed; its data stays in /var/lib/fairlead")
-
-
-def _arguments(options: UpOptions) -> list[str]:
-    given = {name: getattr(options, name) for name in ("config", "listen", "tls_cert", "tls_key", "nodes")}
-    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None] + [
-        f"--name={name}" for name in options.names
-    ]
 
 
 def _check_root() -> None:

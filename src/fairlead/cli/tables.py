@@ -250,7 +250,6 @@ def quantities(values: dict[str, int]) -> str:
 
 
 def age(since: float) -> str:
-    """Format the time since a moment."""
     return span(time.time() - since)
 
 
@@ -278,7 +277,6 @@ def plain_table(*columns: str) -> Table:
 
 
 def token_table(tokens: list[dict[str, Any]]) -> Table:
-    """Return a row per token, with its restrictions."""
     table = plain_table("token", "user", "expires", "for")
     for token in tokens:
         queues = ", ".join(written(name) for name in token["queues"]) if token["queues"] is not None else ""
@@ -322,7 +320,6 @@ def kept_for_it(kept: dict[str, Any]) -> str:
 
 
 def _expected(kept: dict[str, Any]) -> str:
-    """Describe when a job with a reservation should start and end."""
     left, lasts = kept["start"] - time.time(), kept.get("end")
     start = f"in {span(left)}, at {moment(kept['start'])}" if left > 1 else "any moment"
     over = f", and to end at {moment(lasts)}" if lasts is not None else ""
@@ -330,12 +327,10 @@ def _expected(kept: dict[str, Any]) -> str:
 
 
 def _idle(kept: dict[str, Any]) -> str:
-    """List the resources that a reservation keeps idle."""
     return " and ".join(f"{round_quantity(name, amount)} {name}" for name, amount in kept["idle"].items())
 
 
 def _kept(kept: dict[str, Any]) -> str:
-    """Describe a reservation: its size, its job, and what it keeps idle."""
     tasks = f"{kept['tasks']} task{'s' * (kept['tasks'] > 1)} on {kept['nodes']} node{'s' * (kept['nodes'] > 1)}"
     return f"{tasks} {kept_until(kept)}; {_idle(kept) or 'nothing'} is idle for it now"
 

@@ -70,7 +70,6 @@ def _shown(live: Live, console: Console, seen: Seen, history: History, view: Vie
 
 
 def _wanted(view: View) -> tuple[object, ...]:
-    """Return what of a view decides what is fetched."""
     return view.page, view.job, view.stream, view.cancels == "yes"
 
 

@@ -139,7 +139,6 @@ def _typed(view: View, key: str) -> View:
 
 
 def _with(pair: tuple[Any, Any], which: int, value: Any) -> tuple[Any, Any]:
-    """Return a pair with one element replaced."""
     return (value, pair[1]) if which == 0 else (pair[0], value)
 
 
@@ -164,7 +163,6 @@ def _is_idle(queue: Any) -> bool:
 
 
 def remember(seen: Seen, history: History) -> None:
-    """Append the queues' shares to the history."""
     for queue in seen["queues"]:
         history.setdefault(queue["name"], deque(maxlen=HISTORY)).append(queue["dominant_share"])
 
@@ -214,7 +212,6 @@ def _from(rows: list[Any], first: int, most: int) -> list[Any]:
 
 
 def _bars(up: list[Any], used: dict[str, int], width: int) -> Table:
-    """Draw the usage of each resource."""
     capacity: dict[str, int] = {}
     for node in up:
         for name, amount in node["capacity"].items():
@@ -259,7 +256,6 @@ def _queue_table(queues: list[Any], history: History, as_tree: bool, width: int)
 
 
 def _left_out(view: View, seen: Seen, more_queues: int, more_jobs: int) -> str:
-    """Count what is not shown."""
     idle = 0 if view.idle else sum(_is_idle(queue) for queue in seen["queues"] if queue["name"] != "/")
     parts = [
         f"{count} {what}{'s' * (count != 1)}{more}"

@@ -91,14 +91,13 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
                 started()
                 _ready(say, home, urls, engine, configuration, options.system)
 
-            make_engine = _engine(options, home, configuration, say)
             serve(
                 home,
                 configuration,
                 where,
                 personal=not options.system,
                 drop=options.drop_nodes,
-                make_engine=make_engine,
+                make_engine=_engine(options, home, configuration, say),
                 read_again=lambda: _read(options.config),
                 on_ready=on_ready,
                 on_stopping=partial(_stopping, say),
@@ -179,9 +178,7 @@ def _joined_engine(options: UpOptions, home: Path, configuration: Configuration)
     from fairlead.engines.remote.joining import DEFAULT_PORT as NODES_PORT
     from fairlead.engines.remote.members import LeasePolicy
 
-    text = options.nodes or ""
-    has_port = text.rpartition(":")[2].isdigit() and not text.endswith("]")
-    listen = _host_and_port(text if has_port else f"{text}:{NODES_PORT}", "--nodes", NODES_PORT)
+    listen = _host_and_port(options.nodes or "", "--nodes", NODES_PORT)
     if len(configuration.nodes) > 1:
         raise Refused(f"{options.config}: [[node]]: with --nodes this machine is one node: name one")
     own = configuration.nodes[0] if configuration.nodes else this_machine(configuration.system)
@@ -206,13 +203,12 @@ def _ray_address(options: UpOptions) -> str:
             "--engine ray: which Ray cluster? Name its head with --ray-address HOST:PORT or RAY_ADDRESS, or start one with "
             "`ray start --head`"
         )
-    host, _, port = named.rpartition(":")
     if named.startswith("ray://"):
         raise Refused(
             f"{named}: is the address of Ray's client server: write the head's HOST:PORT, "
             "with the port of `ray start --head --port`, such as 10.0.0.1:6379"
         )
-    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+    if not re.fullmatch(".+:[0-9]{1,5}", named) or not 0 < int(named.rpartition(":")[2]) < 65536:
         raise Refused(f"{named}: write the address of Ray's head as HOST:PORT, such as 10.0.0.1:6379")
     return named
 
@@ -234,7 +230,7 @@ def _where(options: UpOptions, home: Path) -> Where:
     """Return where to listen. Raises Refused, also for unencrypted addresses that others can reach."""
     if options.listen is not None and options.port is not None:
         raise Refused("--port is short for --listen 127.0.0.1:PORT: write one of them")
-    host, port = _host_and_port(options.listen) if options.listen is not None else ("127.0.0.1", options.port)
+    host, port = _host_and_port(options.listen, "--listen") if options.listen is not None else ("127.0.0.1", options.port)
     if options.tls_cert is None and options.tls_key is not None:
         raise Refused("--tls-key: needs the certificate: name it with --tls-cert")
     if options.tls_cert is not None and port is None and options.mesos is None:
@@ -263,9 +259,7 @@ def _where_for_frameworks(options: UpOptions) -> tuple[str, int] | None:
         if options.mesos_principals is not None:
             raise Refused("--mesos-principals: needs --mesos, the address that they connect to")
         return None
-    has_port = options.mesos.rpartition(":")[2].isdigit() and not options.mesos.endswith("]")
-    text = options.mesos if has_port else f"{options.mesos}:{MESOS_PORT}"
-    host, port = _host_and_port(text, "--mesos", MESOS_PORT)
+    host, port = _host_and_port(options.mesos, "--mesos", MESOS_PORT)
     if not is_loopback(host) and options.tls_cert is None and not options.insecure:
         raise Refused(
             f"--mesos {options.mesos}: others on the network could read everything, including secrets: "
@@ -276,11 +270,14 @@ def _where_for_frameworks(options: UpOptions) -> tuple[str, int] | None:
     return host, port
 
 
-def _host_and_port(text: str, option: str = "--listen", example: int = DEFAULT_PORT) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not re.fullmatch("[0-9]{1,5}", port) or not host or int(port) > 65535:
+def _host_and_port(text: str, option: str, default: int | None = None) -> tuple[str, int]:
+    """Read HOST:PORT; with a default, the port may be missing."""
+    match = re.fullmatch(r"(\[[^]]+\]|.+?)(?::([0-9]+))?", text)
+    port = match[2] or default if match is not None else None
+    if match is None or port is None or int(port) > 65535:
+        example = default or DEFAULT_PORT
         raise Refused(f"{option} {text!r}: write HOST:PORT, such as 0.0.0.0:{example} or [::]:{example}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return match[1].removeprefix("[").removesuffix("]"), int(port)
 
 
 def _read(config: Path | None) -> Configuration:
@@ -344,7 +341,9 @@ def _ready(
     if everybody:
         say("every account of this machine has access; tasks run as the user who submitted them")
     else:
-        unused = "; the configuration's access rules have no effect" if _has_access_rules(configuration) else ""
+        rules = any(queue.submit is not None or queue.admin or queue.private for queue in configuration.queues)
+        has_rules = rules or configuration.settings.operators
+        unused = "; the configuration's access rules have no effect" if has_rules else ""
         say(f"only {myself().name} has access, and all tasks run as {myself().name}{unused}")
     say(f"ready at {' and '.join(urls)}, data in {home}, as process {os.getpid()}; Ctrl-C stops")
     _notify_systemd(say)
@@ -358,12 +357,6 @@ def _notify_systemd(say: Callable[[str], None]) -> None:
                 line.sendto(b"READY=1", "\0" + path[1:] if path.startswith("@") else path)
             except OSError as error:
                 say(f"NOTIFY_SOCKET={path}: cannot report readiness: {error.strerror}")
-
-
-def _has_access_rules(configuration: Configuration) -> bool:
-    """Return True if a configuration restricts who may do what."""
-    rules = (queue.submit is not None or queue.admin or queue.private for queue in configuration.queues)
-    return bool(configuration.settings.operators) or any(rules)
 
 
 def _stopping(say: Callable[[str], None], running: int) -> None:

@@ -43,7 +43,6 @@ def with_lists(command: list[str]) -> tuple[list[str], list[list[str]]]:
 
 
 def _lists(words: list[str]) -> list[list[str]]:
-    """Read the lists that follow the first mark."""
     found: list[list[str]] = []
     mark = ""
     for word in words:

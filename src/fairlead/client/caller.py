@@ -74,7 +74,6 @@ class Caller:
         handle_interrupts(self.abandon)
 
     def call(self, options: Options, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture[T]:
-        """Submit a call; see :meth:`fairlead.Client.submit`."""
         packed = _checked(self._repeated.pack((fn, args, kwargs)))
         future: CallFuture[T] = CallFuture(self.cancel, self.stop)
         if self._bar is not None:
@@ -108,7 +107,6 @@ class Caller:
         elements: Iterable[tuple[Any, ...]],
         on_arrival: Callable[[], object] = lambda: None,
     ) -> Mapped:
-        """Submit the calls of a map, several in one message."""
         mapped = Mapped(fn, elements, lambda: CallFuture(self.cancel, self.stop), self.leases.lock, on_arrival)
         mapped.pack_arguments = self._repeated.pack
         if self._bar is not None:
@@ -129,7 +127,6 @@ class Caller:
         return self.cancel(future) or (not future.done() and bool(self.leases.stop(future)))
 
     def stop_all(self, futures: Iterable[CallFuture[Any]]) -> None:
-        """Stop the calls that are not done, in the background."""
         left = [future for future in futures if not future.done()]
         if left:
             threading.Thread(target=lambda: [future.stop() for future in left], name="fairlead-stop", daemon=True).start()

@@ -59,7 +59,6 @@ def pack_folder(folder: Path | str) -> PackedCode:
 
 
 def _files(root: Path) -> Iterator[str]:
-    """Yield the relative paths of the files and links to pack."""
     own = root / OWN
     rules = [_Rules(root, _patterns(own))] if own.exists() else _rules_above(root)
     yield from _files_below(root, root, rules, nested=not own.exists())

@@ -58,8 +58,8 @@ class Connection:
         self._answered = False
         self._idle: deque[HTTPConnection] = deque(maxlen=MOST_IDLE)
         try:
-            self._address = find(home)
-            self._tls = tls_context() if self._address.tls else None
+            self.address = find(home)
+            self._tls = tls_context() if self.address.tls else None
         except NotTrusted as error:
             raise ServiceError(str(error)) from None
 
@@ -82,7 +82,6 @@ class Connection:
         return self.post(path, body, key=uuid.uuid4().hex)
 
     def put(self, path: str, body: Body, **query: Any) -> Any:
-        """PUT bytes."""
         where = f"{path}?{urlencode(query)}" if query else path
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(body))}
         return json.loads(self._request("PUT", where, headers, body))
@@ -101,20 +100,11 @@ class Connection:
             connection.close()
 
     def delete(self, path: str) -> Any:
-        """DELETE a resource."""
         return json.loads(self._request("DELETE", path, {}))
 
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
-
-    def is_local(self) -> bool:
-        """Return True if the scheduler's address is a Unix socket of this machine."""
-        return self._address.socket is not None
-
-    def socket_exists(self) -> bool:
-        """Return True if the scheduler's Unix socket exists; False for a port."""
-        return self._address.socket is not None and self._address.socket.exists()
 
     def __enter__(self) -> Self:
         return self
@@ -144,11 +134,11 @@ class Connection:
                 time.sleep(0.2)
 
     def _bearer(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
+        return {"Authorization": f"Bearer {self.address.token}"} if self.address.token else {}
 
     def _await_start(self, until: float) -> None:
         """Wait while the scheduler is starting. Raises ServiceError after `until`."""
-        socket = self._address.socket
+        socket = self.address.socket
         if socket is None or not is_starting(socket):
             return
         self._on_starting()
@@ -182,7 +172,7 @@ class Connection:
                 if not _has_ended(connection):
                     return connection
                 connection.close()
-        where = self._address
+        where = self.address
         if where.socket is not None:
             return _SocketConnection(where.socket, self._timeout)
         if self._tls is not None:
@@ -191,7 +181,7 @@ class Connection:
         return kind(where.host, where.port or None, timeout=self._timeout)
 
     def _unreachable(self, error: Exception) -> ServiceError:
-        where = self._address
+        where = self.address
         if isinstance(error, ssl.SSLError):
             return ServiceError(
                 f"{where.host}:{where.port}: its certificate is not trusted ({error}): name the certificate's CA with FAIRLEAD_CA"

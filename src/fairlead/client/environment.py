@@ -25,7 +25,6 @@ class BadConfiguration(Failure, ValueError):
 
 
 def needed_environment() -> dict[str, str]:
-    """Return the variables to send. Raises BadConfiguration."""
     names = [*NEEDED, *(name for configured, _ in map(_read, _configurations()) for name in configured)]
     return {name: value for name, value in os.environ.items() if any(fnmatchcase(name, each) for each in names)}
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack
 
 from fairlead.calls import wire
 from fairlead.client.call_future import CallFuture
@@ -23,9 +23,6 @@ from fairlead.client.jobs import SubmittedJob
 from fairlead.client.options import CallOptions, Options, names_options
 from fairlead.interrupts import wait_until
 from fairlead.model.quantity import parse_quantities
-
-if TYPE_CHECKING:
-    from fairlead.client.code_folder import PackedCode
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,7 +76,12 @@ class Client(Executor):
         self.options = Options(**options)
         self._connection = Connection(Path(home) if home is not None else None, retry_seconds=60.0)
         self._connection.get("/v1/status")
-        self._caller = Caller(self._connection, _packed(working_dir) if working_dir is not None else None, progress, preload)
+        code = None
+        if working_dir is not None:
+            from fairlead.client.code_folder import pack_folder  # slow to import
+
+            code = pack_folder(working_dir)
+        self._caller = Caller(self._connection, code, progress, preload)
         if preload:
             self._caller.start(self.options)
 
@@ -250,10 +252,12 @@ class Client(Executor):
         TypeError
             The command is a string, not a list of words.
         """
+        if isinstance(argv, str):
+            raise TypeError(f'a command is a list of words: ["sh", "-c", {json.dumps(argv)}] runs a line for the shell')
         sent = needed_environment() if env is None else env
         exported = {name: value for name, value in os.environ.items() if export_all and name not in sent}
         body = replace(self.options, **options).request()
-        body |= {"argv": _words(argv), "cwd": str(cwd) if cwd is not None else str(Path.cwd()), "env": sent}
+        body |= {"argv": list(argv), "cwd": str(cwd) if cwd is not None else str(Path.cwd()), "env": sent}
         body |= {"exported": exported, "name": name, "gang": gang, "strict": strict}
         body |= {"exit_done": exit_done, "grace": grace, "signal": signal, "revocable": revocable, "fit": fit, "ray": ray}
         body |= {"retry_delay": retry_delay, "singleton": singleton, "after": [_after(each) for each in after]}
@@ -325,18 +329,6 @@ class _View(Executor):
             self._client._caller.stop_all(self._mine)
         else:
             self.shutdown()
-
-
-def _packed(folder: Path | str) -> "PackedCode":
-    from fairlead.client.code_folder import pack_folder
-
-    return pack_folder(folder)
-
-
-def _words(argv: Iterable[str]) -> list[str]:
-    if isinstance(argv, str):
-        raise TypeError(f'a command is a list of words: ["sh", "-c", {json.dumps(argv)}] runs a line for the shell')
-    return list(argv)
 
 
 def _after(each: "int | str | SubmittedJob | tuple[int | str, str]") -> dict[str, Any]:

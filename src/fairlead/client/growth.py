@@ -38,7 +38,6 @@ class Shape:
         return None
 
     def requeue(self, unsent: list[Leased]) -> None:
-        """Put messages back where they were."""
         for leased in reversed(unsent):
             leased.kind.waiting.appendleft(leased)
 
@@ -69,7 +68,6 @@ class Shape:
         return min(backlog, unknown + running + math.ceil(seconds / SLICE_SECONDS))
 
     def asked(self) -> list[Lease]:
-        """Return the requests for leases that wait."""
         return [lease for lease in self.leases if not lease.connected and not lease.given_up]
 
     def withdraw(self) -> list[Lease]:

@@ -29,11 +29,9 @@ class Kind:
         self.mean: float | None = None  # seconds that a call takes
 
     def count(self) -> int:
-        """Return how many of its calls are not sent."""
         return len(self.waiting)
 
     def learn(self, seconds: float) -> None:
-        """Take into account how long a call took."""
         self.mean = seconds if self.mean is None else 0.8 * self.mean + 0.2 * seconds
 
     def seconds(self, count: int) -> float:
@@ -52,7 +50,6 @@ class Leased:
         self.is_stopped = False  # it is to be taken back from a relay, or stopped if it still runs
 
     def count(self) -> int:
-        """Return how many calls it has."""
         return 1
 
     def partly(self, message: wire.Message) -> None:
@@ -150,7 +147,6 @@ class Lease:
         self.since = self.heard_at = 0.0
 
     def name(self) -> str:
-        """Return the name of its task."""
         return "{}.{}".format(*self.task or (0, 0))
 
     def connect(self, worker: DirectWorker | RelayedWorker) -> None:
@@ -201,12 +197,8 @@ class Lease:
         return True
 
     def answered(self, number: int) -> Leased | None:
-        """Remove a message that was answered."""
         self.heard_at = time.monotonic()
-        leased = self.sent.pop(number, None)
-        if leased is not None:
-            self.ahead -= leased.seconds
-        return leased
+        return self.unread(number)
 
     def unread(self, number: int) -> Leased | None:
         """Remove a message that its worker did not start."""
@@ -221,7 +213,6 @@ class Lease:
         return [leased for message in unread if (leased := self.unread(message.number)) is not None]
 
     def running(self) -> Leased | None:
-        """Return the message whose calls the worker makes."""
         return next(iter(self.sent.values()), None)
 
     def may_be_hurried(self) -> bool:

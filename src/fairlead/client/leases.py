@@ -134,7 +134,6 @@ class Leases:
         return self._cancel([found], False) if found is not None else is_marked or None
 
     def pending(self) -> set[CallFuture[Any]]:
-        """Return the futures of all unfinished calls."""
         with self.lock:
             shapes = self._shapes.values()
             wholes = {mapped.whole for shape in shapes for mapped in shape.maps if not mapped.whole.done()}
@@ -304,7 +303,6 @@ class Leases:
             self._cancel_soon([lease], only_waiting=False)
 
     def _give_back(self, shape: Shape, lease: Lease) -> None:
-        """End a lease between calls."""
         lease.finish()
         shape.requeue(lease.withdraw())
 
@@ -390,7 +388,6 @@ class Leases:
                     lease.relayed.stream.cut()
 
     def are_over(self) -> bool:
-        """Return whether nothing is left to do."""
         return self.closed is not None and (self.thread is None or not self.thread.is_alive())
 
     def _serve(self, shape: Shape) -> None:
@@ -413,7 +410,6 @@ class Leases:
             self._then.append(lambda: self._pack(shape))
 
     def _pack(self, shape: Shape) -> None:
-        """Pickle the next messages of maps."""
         while True:
             with self.lock:
                 mapped = shape.missing_chunk()
@@ -434,7 +430,6 @@ class Leases:
                 self._serve(shape)
 
     def _hear(self, shape: Shape, lease: Lease, line: socket.socket) -> None:
-        """Receive answers, or the end of a worker of this machine."""
         for _ in range(MOST_AHEAD):
             try:
                 message = wire.receive(line)
@@ -450,7 +445,6 @@ class Leases:
         self._serve(shape)
 
     def _receive(self, shape: Shape, lease: Lease, message: wire.Message) -> None:
-        """Receive a message of a worker or its relay."""
         if message.kind == wire.RAISED and not message.number:  # it cannot take calls
             lease.connected = False
             lease.error = raised_in_worker(lease.name(), *message.value())
@@ -543,7 +537,6 @@ class Leases:
         self._then += [partial(fail, each, error) for each in futures]
 
     def _drain(self, shape: Shape, most: int | None = None) -> list[CallFuture[Any]]:
-        """Remove waiting calls; return their futures."""
         found: list[CallFuture[Any]] = []
         while most is None or len(found) < most:
             leased = shape.next()
@@ -557,7 +550,6 @@ class Leases:
 
 
 def _resolve(future: CallFuture[Any], message: wire.Message) -> None:
-    """Set a call's result or exception."""
     try:
         value, future.wrote = message.copied()
     except BaseException as why:

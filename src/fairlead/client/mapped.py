@@ -46,7 +46,7 @@ class Mapped(Kind):
         self.pack_arguments: Callable[[Any], wire.Packed] = wire.pack
         self.on_made: Callable[[int, bool], object] = lambda made, failed: None
         self._size = 1
-        self._under_way: set[CallFuture[Any]] = set()
+        self.under_way: set[CallFuture[Any]] = set()
         self._dropped = self._over = self._is_packed = False
         self._arrived = SimpleQueue[tuple[int, Results, BaseException | None]]()
         self._ready: dict[int, tuple[Results, BaseException | None]] = {}
@@ -90,7 +90,7 @@ class Mapped(Kind):
                 self.put_back(items)
                 return None
             future = self._make_future()
-            self._under_way.add(future)
+            self.under_way.add(future)
         chunk = Chunk(self, future, packed, items)
         future.add_done_callback(chunk.ended)
         return chunk
@@ -112,17 +112,12 @@ class Mapped(Kind):
             self._left -= made
         self._finish()
 
-    def forget(self, future: Future[Any]) -> None:
-        """Record that a message has ended."""
-        with self.lock:
-            self._under_way.discard(future)
-
     def cancel(self, stop: bool = False) -> bool:
         """Cancel the calls that have not started; with `stop`, end those that run as well. Return True if all are cancelled."""
         with self.lock:
             self._left -= len(self.items)
             self.items.clear()
-            self._dropped, under_way = True, list(self._under_way)
+            self._dropped, under_way = True, list(self.under_way)
         for future in under_way:
             if stop:
                 future.stop()
@@ -214,8 +209,8 @@ class Chunk(Leased):
         self._mapped.receive(made, len(results), results, None)
 
     def ended(self, future: Future[Any]) -> None:
-        """Receive the outcomes of its calls."""
-        self._mapped.forget(future)
+        with self._mapped.lock:
+            self._mapped.under_way.discard(future)
         error: BaseException | None = CancelledError() if future.cancelled() else future.exception(0)
         if error is not None:
             self._mapped.receive(self._items, len(self._items), [], error)

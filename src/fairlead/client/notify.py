@@ -122,7 +122,6 @@ def summary(event: str, jobs: list[dict[str, Any]]) -> str:
 
 
 def notify(to: str, event: str, jobs: list[dict[str, Any]]) -> None:
-    """Send a notification. Raises NotifyError."""
     text = summary(event, jobs)
     body = json.dumps({"event": event, "text": text, "jobs": jobs})
     kind = kind_of(to)

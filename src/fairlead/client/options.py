@@ -50,7 +50,6 @@ class Options:
     wait_for_node: bool = False
 
     def request(self) -> dict[str, Any]:
-        """Return the request for a call."""
         return job_request(**{name: getattr(self, name) for name in self.__dataclass_fields__ if name != "wait_for_node"})
 
     def are_counted(self) -> bool:
@@ -58,7 +57,6 @@ class Options:
         return bool(self.retries) or self.time_limit is not None
 
     def key(self) -> str:
-        """Return a key that is equal for equal options."""
         return repr(self)
 
 

@@ -71,7 +71,6 @@ class Session:
         return bool(jobs and self._connection.post("/v1/cancel", {"jobs": jobs, "only_waiting": only_waiting})["cancelled"])
 
     def close(self) -> None:
-        """Close the session."""
         if self.id is not None:
             with suppress(ServiceError):  # the scheduler closes a silent session anyway
                 self._connection.delete(f"/v1/sessions/{self.id}")

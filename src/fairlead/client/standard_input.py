@@ -8,8 +8,7 @@ import sys
 import termios
 import threading
 import tty
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
@@ -51,12 +50,11 @@ class StandardInput:
         self._thread: threading.Thread | None = None
         self._wakeups, self._wakeup = os.pipe()
         self._saved_mode = termios.tcgetattr(0) if kind == "terminal" else None
-        self._begin = _position() if kind == "pipe" else None
+        self._begin: int | None = None
+        with contextlib.suppress(OSError):  # it is not seekable
+            self._begin = os.lseek(0, 0, os.SEEK_CUR) if kind == "pipe" else None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
         self._closing = True
         self.wake()
         if self._saved_mode is not None:
@@ -101,7 +99,8 @@ class StandardInput:
         """Feed an attempt until it ends, the input ends, or another attempt starts."""
         offset, piece, end = 0, b"", False
         while not self._closing and self._attempt == attempt:
-            answer = self._put(offset, piece, end)
+            size = size_of_terminal() if self._kind == "terminal" else {}
+            answer = self._connection.put(self._path, piece, offset=offset, end=end, **size, **self._query)
             if answer["attempt"] != attempt or answer["over"]:
                 return
             taken = max(offset, answer["taken"])
@@ -116,18 +115,6 @@ class StandardInput:
                     piece = os.read(0, PIECE_BYTES)
                     end = not piece
 
-    def _put(self, offset: int, piece: bytes, end: bool) -> Any:
-        size = size_of_terminal() if self._kind == "terminal" else {}
-        return self._connection.put(self._path, piece, offset=offset, end=end, **size, **self._query)
-
-
-def _position() -> int | None:
-    """Return the offset of standard input; None if it is not seekable."""
-    try:
-        return os.lseek(0, 0, os.SEEK_CUR)
-    except OSError:
-        return None
-
 
 def size_of_terminal() -> dict[str, int]:
     """Return the size of this terminal, as requests have it."""
@@ -136,5 +123,4 @@ def size_of_terminal() -> dict[str, int]:
 
 
 def is_terminal() -> bool:
-    """Return True if standard input is a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()

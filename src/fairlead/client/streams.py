@@ -43,6 +43,5 @@ class Stream:
                 return True
 
     def close(self) -> None:
-        """Hang up."""
         with contextlib.suppress(ServiceError):
             self._connection.delete(f"{self._task}/streams/{self.id}")

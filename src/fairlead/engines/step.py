@@ -446,12 +446,10 @@ def _let_the_led_go(state: State, engine: Engine, fact: facts.TasksFinished) -> 
 
 
 def _led_among(state: State, jobs: Ints) -> list[int]:
-    """Return which of these jobs are gangs with a leader, in order."""
     return sorted(state.index.led.intersection(jobs.tolist())) if state.index.led else []
 
 
 def _leader_of(state: State, job: int) -> int:
-    """Return the row of a job's first task."""
     return int(state.jobs.first[state.job_row(job)])
 
 

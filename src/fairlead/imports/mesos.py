@@ -159,7 +159,6 @@ def _mebibytes(value: float) -> str:
 
 
 def _note_the_rest(found: _Import) -> None:
-    """List what else is left out: reservations and flags."""
     reserved: dict[str, dict[str, float]] = {}
     for agent in found.state.agents:
         for role, amounts in agent.reserved_resources.items():

@@ -150,7 +150,6 @@ def _is_inner(queue: YarnQueue) -> bool:
 
 
 def _rules(found: _Import) -> list[Rule]:
-    """Return the rules of the file, or YARN's default rules."""
     if found.file.rules is not None:
         return found.file.rules
     create = found.is_on(f"{SITE}allow-undeclared-pools", default=True)
@@ -426,7 +425,6 @@ def _write_settings(found: _Import) -> None:
 
 
 def _note_the_rest(found: _Import) -> None:
-    """List what else is left out, of no queue."""
     for word, setting in found.file.defaults.items():
         if word in NOT_HERE:
             found.leave_out(setting, NOT_HERE[word])

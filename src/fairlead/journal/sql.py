@@ -169,7 +169,6 @@ class SqlStore:
             return store.Extent(*(int(number or 0) for number in (*last, saved, since)))  # a damaged file may contain any type
 
     def _one(self, query: str, *values: object) -> Any:
-        """Return the first row of a query, or None."""
         return self._reading.execute(query, values).fetchone()
 
     def head(self) -> tuple[int, int] | None:

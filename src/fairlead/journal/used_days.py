@@ -117,7 +117,6 @@ class UsedDays(msgspec.Struct):
                 sums.called_ms += int(fact.called[these].sum())
 
     def _days(self, since: float, until: float) -> Iterator[tuple[int, float]]:
-        """Yield each day of a period, and its hours."""
         since, until = max(since, self.begin), min(until, self.end)
         day = since // DAY
         while since < until:

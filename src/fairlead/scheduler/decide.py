@@ -187,7 +187,6 @@ def _revocable_wait(state: State) -> bool:
 
 
 def _any_goes_last(state: State, now: float) -> bool:
-    """True if a framework wants offers and goes after all others."""
     b, last = state.groups, state.queues.last_until > now
     return bool(last.any()) and bool((b.is_framework[: b.n] & last[b.leaf[: b.n]]).any())
 

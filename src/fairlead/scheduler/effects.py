@@ -312,7 +312,6 @@ def _delay(state: State, row: int, places: I64) -> None:
 
 
 def _undelay(state: State, row: int, places: I64, at: float) -> None:
-    """Let delayed tasks of a job start."""
     tasks = state.jobs.first[row] + places
     tasks = tasks[state.tasks.delayed[tasks]]
     state.tasks.delayed[tasks] = False

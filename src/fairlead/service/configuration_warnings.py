@@ -1,6 +1,6 @@
 """Warnings about a valid configuration that is probably a mistake, shown when it is applied."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from fairlead.model.documents import Configuration
 from fairlead.model.quantity import format_quantity, round_quantity
@@ -54,16 +54,14 @@ def _of_nothing(queues: Sequence[Queue], has: Quantities) -> list[str]:
 
 
 def _unknown_names(configuration: Configuration, accounts: Accounts) -> list[str]:
-    found = []
-    for queue in configuration.queues:
-        lists = {"submit": queue.submit or [], "admin": queue.admin}
-        found += [f"queue {written(queue.name)!r}: {text}" for text in _unknown(lists, accounts)]
-    return found + list(_unknown({"operators": configuration.settings.operators}, accounts))
-
-
-def _unknown(lists: Mapping[str, Iterable[str]], accounts: Accounts) -> Iterable[str]:
-    for key, names in lists.items():
-        for name in names:
-            if name != USERS and not accounts.knows(name):
-                kind = "a group" if name.startswith("@") else "an account"
-                yield f"{key} names {name!r}, {kind} that does not exist here"
+    lists = [
+        (f"queue {written(queue.name)!r}: {key}", names)
+        for queue in configuration.queues
+        for key, names in (("submit", queue.submit or []), ("admin", queue.admin))
+    ]
+    return [
+        f"{where} names {name!r}, {'a group' if name.startswith('@') else 'an account'} that does not exist here"
+        for where, names in [*lists, ("operators", configuration.settings.operators)]
+        for name in names
+        if name != USERS and not accounts.knows(name)
+    ]

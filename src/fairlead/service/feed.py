@@ -47,7 +47,6 @@ class Feed:
         self._readers = 0
 
     async def check(self, after: int) -> None:
-        """Raise Forgotten if facts after a position are gone."""
         await asyncio.get_running_loop().run_in_executor(self._reading, self._journal.look, after, 1)
 
     async def read(self, caller: Caller, after: int, follow: bool) -> AsyncIterator[bytes]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -17,40 +18,34 @@ from fairlead.scheduler.state import State
 _FAST = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
 registry = CollectorRegistry()
-decide_seconds = Histogram("fairlead_decide_seconds", "One decision.", buckets=_FAST, registry=registry)
-commit_seconds = Histogram("fairlead_commit_seconds", "One commit to the journal.", buckets=_FAST, registry=registry)
-step_seconds = Histogram("fairlead_step_seconds", "One step: observe, decide, record, act.", buckets=_FAST, registry=registry)
+_counter, _gauges = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+_times = partial(Histogram, buckets=_FAST, registry=registry)
+
+decide_seconds = _times("fairlead_decide_seconds", "One decision.")
+commit_seconds = _times("fairlead_commit_seconds", "One commit to the journal.")
+step_seconds = _times("fairlead_step_seconds", "One step: observe, decide, record, act.")
 _start_seconds = Histogram(
     "fairlead_start_seconds", "From a job's submission to the first start of each of its tasks.", registry=registry,
     buckets=(*_FAST, 60, 600, 3600, 6 * 3600, 24 * 3600),
 )  # fmt: skip
-journal_lag = Gauge(
-    "fairlead_journal_lag_seconds", "Age of the oldest unwritten fact; more than 0 when stalled.",
-    registry=registry,
-)  # fmt: skip
-disk_free = Gauge("fairlead_disk_free_bytes", "Free space on the disk of the data folder.", registry=registry)
-reserve = Gauge("fairlead_reserve_bytes", "Disk space reserved for when the disk is full.", registry=registry)
-paused = Gauge("fairlead_paused_tasks", "Tasks paused because the disk has no room for their output.", registry=registry)
-output_waiting = Gauge(
-    "fairlead_output_waiting", "Tasks whose output is yet to be copied to the configured storage.", registry=registry
+journal_lag = _gauges("fairlead_journal_lag_seconds", "Age of the oldest unwritten fact; more than 0 when stalled.")
+disk_free = _gauges("fairlead_disk_free_bytes", "Free space on the disk of the data folder.")
+reserve = _gauges("fairlead_reserve_bytes", "Disk space reserved for when the disk is full.")
+paused = _gauges("fairlead_paused_tasks", "Tasks paused because the disk has no room for their output.")
+output_waiting = _gauges("fairlead_output_waiting", "Tasks whose output is yet to be copied to the configured storage.")
+output_away = _gauges("fairlead_output_away_seconds", "For how long that storage has been unavailable; 0 if it is not.")
+questions = _gauges("fairlead_questions_waiting", "Requests that wait for the scheduler's thread.")
+outlooks = _counter(
+    "fairlead_outlooks", "Jobs with a predicted start that started, by whether it was within the interval.", ["within"]
 )
-output_away = Gauge(
-    "fairlead_output_away_seconds", "For how long that storage has been unavailable; 0 if it is not.", registry=registry
+_submitted = _counter("fairlead_tasks_submitted", "Tasks submitted.")
+_placed = _counter("fairlead_tasks_placed", "Placements decided.")
+_revoked = _counter("fairlead_tasks_revoked", "Tasks revoked.")
+_revoked_for = _counter(
+    "fairlead_tasks_revoked_for", "Tasks revoked for others, by why: guarantee, fair share, priority.", ["why"]
 )
-questions = Gauge("fairlead_questions_waiting", "Requests that wait for the scheduler's thread.", registry=registry)
-outlooks = Counter(
-    "fairlead_outlooks", "Jobs with a predicted start that started, by whether it was within the interval.", ["within"],
-    registry=registry,
-)  # fmt: skip
-_submitted = Counter("fairlead_tasks_submitted", "Tasks submitted.", registry=registry)
-_placed = Counter("fairlead_tasks_placed", "Placements decided.", registry=registry)
-_revoked = Counter("fairlead_tasks_revoked", "Tasks revoked.", registry=registry)
-_revoked_for = Counter(
-    "fairlead_tasks_revoked_for", "Tasks revoked for others, by why: guarantee, fair share, priority.", ["why"],
-    registry=registry,
-)  # fmt: skip
-_ended = Counter("fairlead_attempts_ended", "Attempts that ended, by outcome.", ["outcome"], registry=registry)
-_facts = Counter("fairlead_facts", "Facts recorded.", registry=registry)
+_ended = _counter("fairlead_attempts_ended", "Attempts that ended, by outcome.", ["outcome"])
+_facts = _counter("fairlead_facts", "Facts recorded.")
 
 
 def timed(what: str) -> AbstractContextManager[object]:
@@ -167,9 +162,5 @@ def _gauge(name: str, what: str, labels: str, samples: Iterable[tuple[Any, ...]]
 
 
 def _amounts(by: Iterable[tuple[tuple[Any, ...], Mapping[str, float]]], times: float = 1) -> Iterator[tuple[Any, ...]]:
-    """Yield samples of amounts by resource."""
-    return ((*whose, name, _in_units(name, times * amount)) for whose, amounts in by for name, amount in amounts.items())
-
-
-def _in_units(resource: str, amount: float) -> float:
-    return amount if resource in BYTE_RESOURCES else amount / 1000
+    units = ((whose, name, amount, 1 if name in BYTE_RESOURCES else 1000) for whose, each in by for name, amount in each.items())
+    return ((*whose, name, times * amount / unit) for whose, name, amount, unit in units)

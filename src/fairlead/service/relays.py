@@ -182,7 +182,6 @@ class Relays:
             line.close()
 
     def close_soon(self, session: str) -> None:
-        """Close from any thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(self.close, session)

@@ -71,12 +71,16 @@ class UnfinishedJobs:
         self.add(number, [known._replace(leaf=leaf)])
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> list[int]:
-        """Note the jobs that have ended; return them."""
         ended = _newest(state, self._last)
         if ended:
             self._last = ended[0]
         forgotten = [number for fact in facts if isinstance(fact, JobsForgotten) for number in fact.ids]
-        self._end([*ended, *forgotten])
+        for number in (*ended, *forgotten):
+            known = self._jobs.pop(number, None)
+            if known is not None:  # else noted before
+                if known.export:
+                    self.exports.drop([known.export])
+                self._count(known.uid, known.leaf, known.load, -1)
         return ended
 
     def check(self, rules: Rules, caller: Caller, asked: Loads) -> None:
@@ -96,25 +100,14 @@ class UnfinishedJobs:
             total = total.plus(left_out.load, -1)
         return total
 
-    def _end(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            known = self._jobs.pop(number, None)
-            if known is None:  # noted before
-                continue
-            if known.export:
-                self.exports.drop([known.export])
-            self._count(known.uid, known.leaf, known.load, -1)
-
 
 def unfinished(job: Job, exports: Exports) -> Unfinished:
-    """Return what is known of an unfinished job."""
     export = job.work.export
     load = Load(1, job.tasks, job.size + (exports.size(export) if export else 0))
     return Unfinished(job.uid, job.queue, load, export)
 
 
 def totals(jobs: Iterable[Unfinished]) -> Loads:
-    """Return the loads of jobs by person and leaf."""
     by: dict[tuple[int | None, str], list[Load]] = {}
     for uid, leaf, load, _ in jobs:
         by.setdefault((uid, leaf), []).append(load)

@@ -101,7 +101,6 @@ def queue_tables(summaries: Sequence[dict[str, Any]], width: int) -> list[Any]:
 
 
 def _by_name(summaries: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the numbers of each queue, over seeds their means."""
     found = [each["over time"]["queues"] for each in summaries]
     return {each["name"]: each for each in (found[0] if len(found) == 1 else _means(over_seeds(found)))}
 
@@ -192,7 +191,6 @@ def _most_wronged(found: dict[str, Any]) -> str:
 
 
 def _how_often(found: dict[str, Any]) -> str:
-    """Return how often entitlements were sampled."""
     every = found["over time"]["every"]
     return f"every {span(every)}" if every else "always"
 
@@ -242,7 +240,6 @@ def _shares(runs: Mapping[str, Run]) -> list[Chart]:
 
 
 def _completion(runs: Mapping[str, Run]) -> Chart:
-    """Draw the distribution of completion times."""
     series = []
     parts = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
     rows = [["of the jobs", *runs], *([percent(part)] for part in parts)]

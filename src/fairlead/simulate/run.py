@@ -122,6 +122,8 @@ def simulate(
 ) -> Run:  # fmt: skip
     """Run a workload under a policy.
 
+    Long because it documents every parameter.
+
     Raises TraceError for no machines or no jobs, or a job in an inner queue, or that no framework could launch; PolicyError for a
     policy that is unknown, or cannot run this workload.
 

@@ -301,7 +301,6 @@ def _request_about_job(fact: facts.JobCancelled | facts.JobHeld | facts.JobRelea
 
 
 def _statuses(state: State, number: int) -> NDArray[np.int8]:
-    """Return the statuses of a job's tasks."""
     row = state.job_row(number)
     first = state.jobs.first[row]
     return state.tasks.status[first : first + state.jobs.tasks[row]]

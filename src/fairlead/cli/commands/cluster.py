@@ -285,7 +285,8 @@ def down(now: Annotated[bool, option("Stop running tasks; they start again with 
                 print(printed, file=sys.stderr)
             time.sleep(0.1)
         until = time.monotonic() + RETRY_SECONDS
-        while connection.socket_exists() and time.monotonic() < until:
+        socket = connection.address.socket
+        while socket is not None and socket.exists() and time.monotonic() < until:
             time.sleep(0.05)  # it no longer answers but is still closing, which would stop the next `up`
     goes_on = status["running"] and status.get("stalled_for")
     print("the scheduler is down" + "; running tasks go on, and the next `fairlead up` adopts them" * bool(goes_on))

@@ -1,12 +1,23 @@
 """Commands about configuration files. They need no scheduler."""
 
+import sys
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fairlead.cli.commands.options import Json, option
 from fairlead.cli.parsing import new_group
+from fairlead.cli.scheduler import print_json
+from fairlead.plain_text import plain, plain_lines
+
+if TYPE_CHECKING:
+    from fairlead.imports.imported import Imported
+    from fairlead.scheduler.reports.fair_shares import Change
+
+LEFT_OUT = 3
+"""Exit status if a setting has no counterpart."""
 
 import_ = new_group("import", "Convert another system's configuration to fairlead.toml.")
 
@@ -20,9 +31,9 @@ def yarn(
 
     Each line names its source. Settings without a counterpart are listed at the top, and the exit status is then 3.
     """
-    from fairlead.cli.configuration import print_yarn
+    from fairlead.imports.yarn import import_yarn
 
-    print_yarn(file, yarn_site)
+    _print_import(import_yarn(file, yarn_site), "the file")
 
 
 @import_.command()
@@ -39,9 +50,10 @@ def mesos(
 
     Example: fairlead import mesos --state http://master.example:5050/state
     """
-    from fairlead.cli.configuration import print_mesos
+    from fairlead.imports.mesos import import_mesos
+    from fairlead.imports.mesos_state import read_state, without_secrets
 
-    print_mesos(state, roles)
+    _print_import(import_mesos(read_state(state, roles), without_secrets(state)), "the master")
 
 
 def diff(
@@ -55,6 +67,59 @@ def diff(
 
     Example: fairlead diff fairlead.toml new.toml
     """
-    from fairlead.cli.configuration import print_diff
+    from fairlead.cli.tables import plain_table, show
+    from fairlead.engines.local.machine import this_machine
+    from fairlead.model.documents import read_configuration
+    from fairlead.policies.registry import find_policy
+    from fairlead.scheduler.reports.fair_shares import share_changes
+    from fairlead.service.configuration_warnings import configuration_warnings
 
-    print_diff(old, new, as_json)
+    before, after = (read_configuration(path, find_policy) for path in (old, new))
+    for configuration in (before, after):
+        configuration.nodes = configuration.nodes or [this_machine(configuration.system)]
+    found = share_changes(before, after)
+    has: Counter[str] = Counter()
+    for node in after.nodes:
+        has.update(node.capacity)
+    doubts = configuration_warnings(after, has, None)
+    if as_json:
+        print_json({"changes": [change._asdict() for change in found], "doubts": doubts})
+        return
+    for doubt in doubts:
+        print(plain_lines(f"fairlead: {new}: {doubt}"), file=sys.stderr)
+    total = {change.resource: change for change in found if change.queue == "/"}
+    changed = [change for change in found if change.gained or None in (change.before, change.after)]
+    table = plain_table("queue", "resource", ">before", ">after", "")
+    last = ""
+    for change in changed:
+        table.add_row(change.queue if change.queue != last else "", change.resource, *_cells(change, total[change.resource]))
+        last = change.queue
+    show(table, "nobody gains and nobody loses")
+    same = {change.queue for change in found if change.queue != "/"} - {change.queue for change in changed}
+    if changed and same:
+        print(f"\n{len(same)} other queue{'s' * (len(same) > 1)} would keep {'their' if len(same) > 1 else 'its'} fair shares")
+
+
+def _cells(change: "Change", total: "Change") -> list[str]:
+    from fairlead.model.quantity import round_quantity
+
+    sides = []
+    for amount, whole in ((change.before, total.before), (change.after, total.after)):
+        part = f" {amount / whole:7.1%}" if amount is not None and whole else ""
+        sides.append("" if amount is None else round_quantity(change.resource, amount) + part)
+    if change.queue == "/":
+        what = "more" if change.gained > 0 else "less"
+    elif change.before is None or change.after is None:
+        what = "new" if change.before is None else "gone"
+    else:
+        what = "gains" if change.gained > 0 else "loses"
+    return [*map(plain, sides), what]
+
+
+def _print_import(found: "Imported", who: str) -> None:
+    """Print a converted fairlead.toml; exit status 3 if it omits a setting."""
+    print(plain_lines(found.text), end="")
+    if found.left_out:
+        count = f"{len(found.left_out)} setting{'s' * (len(found.left_out) > 1)}"
+        print(f"fairlead: {who}: {count} left out; the first lines list them", file=sys.stderr)
+        raise typer.Exit(LEFT_OUT)

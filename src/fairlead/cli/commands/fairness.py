@@ -1,7 +1,8 @@
 """Commands about fairness: compute allocations, and audit allocations and policies."""
 
+from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -9,6 +10,13 @@ from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import All, Json, Report, is_given, of_policies, option
 from fairlead.cli.scheduler import connect, print_json
 from fairlead.failure import Failure
+from fairlead.plain_text import plain_lines
+
+if TYPE_CHECKING:
+    from fairlead.model.problems import Problem
+
+MOST_USERS = 2000
+"""Users of a problem; the pairwise comparison of more takes hours."""
 
 
 def allocate(
@@ -31,18 +39,59 @@ def allocate(
 
     Example: fairlead allocate problem.toml --policy drf,asset,ceei
     """
-    from fairlead.cli.library import print_allocations
+    from fairlead.cli.reports import check_page, write_page
+    from fairlead.cli.terminal import width
+    from fairlead.html_page import WIDE, framed, tabled
+    from fairlead.model.problems import read_problem
+    from fairlead.policies import allocation
+    from fairlead.policies.contract import PolicyError
+    from fairlead.policies.registry import find_policy
 
     if placement not in ("first", "best", "worst"):
         raise Failure(f"--placement {placement!r}: write first, best or worst")
-    print_allocations(problem, policy.split(","), exact, discrete or steps, placement, steps, plot, as_json)
+    check_page("--plot", plot)
+    found, refused, where = [], [], cast(Any, placement)
+    read = read_problem(problem)
+    for chosen in [find_policy(name) for name in policy.split(",")]:
+        try:
+            found.append(allocation.allocate(read, chosen, exact=exact, discrete=discrete or steps, placement=where))
+        except PolicyError as error:
+            refused.append(str(error))
+    if not found:
+        raise Failure("\n".join(refused))
+    if as_json:
+        results = [each.to_dict() | ({"steps": each.steps_to_list()} if steps else {}) for each in found]
+        print_json({"results": results} | ({"refused": refused} if refused else {}))
+    else:
+        if steps:
+            tables = (f"{each.policy}\n{allocation.steps_table(each, width(200))}\n" for each in found)
+            print(*map(plain_lines, tables), sep="\n")
+        print(plain_lines(allocation.table(found, width(200))))
+    if plot is not None:
+        parts = [tabled(allocation.table_parts(found, WIDE)), *(chart.figure() for chart in allocation.draw(found))]
+        write_page(plot, framed(problem.name, parts))
+    if refused:
+        raise Failure("\n".join(refused))
 
 
 def policies(as_json: Json = False) -> None:
     """List the policies."""
-    from fairlead.cli.library import print_policies
+    from fairlead.policies.registry import ORDERS_ONLY, find_policy, policy_names, syntax
 
-    print_policies(as_json)
+    samples = {"maxmin": "maxmin:RESOURCE", "slots": "slots:4"}
+    rows = []
+    for name in [*policy_names(), *ORDERS_ONLY]:
+        try:
+            summary = find_policy(samples.get(name, name)).summary
+        except Exception as error:  # a broken plug-in must not hide the others
+            summary = f"cannot be loaded: {error}"
+        rows.append({"name": name, "written": syntax(name), "summary": summary})
+    if as_json:
+        print_json({"policies": rows})
+        return
+    width = max(len(row["written"]) for row in rows)
+    for row in rows:
+        print(f"{row['written']:<{width}}  {row['summary']}")
 
 
 def audit(
@@ -86,10 +135,8 @@ def audit(
             found = connection.get("/v1/audit")
         print_json(found) if as_json else show_fairness(found, most_leaves(show_all))
         return
-    from fairlead.cli.audit import audit_problem
-
     assert problem is not None
-    audit_problem(problem, policy.split(","), allocation, discrete, lies, report, as_json)
+    _audit(problem, policy.split(","), allocation, discrete, lies, report, as_json)
 
 
 def properties(
@@ -107,6 +154,93 @@ def properties(
 
     Example: fairlead properties --policy drf,asset,ceei
     """
-    from fairlead.cli.audit import print_properties
+    from rich.progress import MofNCompleteColumn
 
-    print_properties(policy.split(",") if policy else [], seed, cases, zeros, show, report, as_json)
+    from fairlead.audit.properties import every_policy, search_all, search_one
+    from fairlead.audit.report import counterexample_text, page, verdicts_text
+    from fairlead.cli.reports import check_page, write_page
+    from fairlead.cli.terminal import progress, width
+
+    check_page("--report", report)
+    if show is not None:
+        whose, _, name = show.rpartition("/")
+        if not whose:
+            raise Failure(f"--show {show!r}: write POLICY/PROPERTY, such as asset/sharing-incentive")
+        verdicts = [search_one(whose, name, seed, cases, zeros)]
+    else:
+        with progress(MofNCompleteColumn()) as bars:
+            bar = bars.add_task("searching", total=None)
+            chosen = policy.split(",") if policy else every_policy()
+            verdicts = search_all(chosen, seed, cases, zeros, lambda done, of: bars.update(bar, completed=done, total=of))
+    if as_json:
+        print_json({"seed": seed, "zeros": zeros, "properties": [v.to_dict() for v in verdicts]})
+    elif show is not None:
+        print(plain_lines(counterexample_text(verdicts[0])))
+    else:
+        print(plain_lines(verdicts_text(verdicts, width())))
+    if report is not None:
+        wrong = [(v.policy, [v.found]) for v in verdicts if v.found] if show else []
+        write_page(report, page("Properties of policies", verdicts if show is None else [], wrong))
+
+
+def _audit(
+    problem: Path, policies: list[str], allocation: Path | None, discrete: bool, lies: int, report: Path | None, as_json: bool
+) -> None:
+    """Check policies, or an allocation, on a problem, and print the findings."""
+    from fairlead.audit import audit_allocation, audit_policy
+    from fairlead.audit.report import findings_text, page
+    from fairlead.cli.reports import check_page, write_page
+    from fairlead.cli.terminal import width
+    from fairlead.model.problems import read_problem
+
+    check_page("--report", report)
+    read = read_problem(problem)
+    if len(read.users) > MOST_USERS:
+        raise Failure(
+            f"{problem}: {len(read.users):,} users: an audit compares all pairs of users, and takes at most {MOST_USERS:,}"
+        )
+    if allocation is not None:
+        found = [(allocation.name, audit_allocation(read, _read_tasks(allocation, read), discrete=discrete))]
+    else:
+        found = [(name, audit_policy(read, name, lies=lies, discrete=discrete)) for name in policies]
+    if as_json:
+        print_json({"results": [{"policy": name, "findings": [f.to_dict() for f in each]} for name, each in found]})
+    else:
+        print(plain_lines("\n\n".join(f"{name}\n{findings_text(each, width())}" for name, each in found)))
+    if report is not None:
+        write_page(report, page(f"Audit of {problem.name}", [], found))
+
+
+def _read_tasks(path: Path, problem: "Problem") -> dict[str, Any]:
+    """Read an allocation: the output of `fairlead allocate --json`, or a table `tasks` with a number for each user."""
+    from fairlead.model.documents import DocumentError, read_table
+
+    _, raw = read_table(path)
+    tasks: Any = raw.get("tasks")
+    if tasks is None:
+        try:
+            tasks = {user["name"]: user["tasks"] for user in raw["results"][0]["users"]}
+        except (KeyError, IndexError, TypeError):
+            message = "no allocation: use the output of `fairlead allocate --json`, or tasks = { A = 3, B = 2 }"
+            raise DocumentError(f"{path}: {message}") from None
+    if not isinstance(tasks, dict):
+        raise DocumentError(f"{path}: tasks: must be a table of users with numbers, such as {{ A = 3, B = 2 }}")
+    unknown = sorted(set(tasks) - set(problem.users))
+    missing = [user for user in problem.users if user not in tasks]
+    if unknown or missing:
+        what = f"the problem has no user {unknown[0]!r}" if unknown else f"user {missing[0]!r} has no number"
+        raise DocumentError(f"{path}: tasks: {what}")
+    try:
+        return {user: _number(user, value) for user, value in tasks.items()}
+    except ValueError as error:
+        raise DocumentError(f"{path}: tasks: {error}") from None
+
+
+def _number(user: str, value: Any) -> Any:
+    try:
+        number = Fraction(value) if isinstance(value, str | int) and not isinstance(value, bool) else value
+        if isinstance(number, bool) or not 0 <= number < float("inf"):
+            raise ValueError
+    except (ValueError, TypeError, ZeroDivisionError):
+        raise ValueError(f'{user}: {value!r} is not a number of tasks: write 3, 2.52 or "63/25"') from None
+    return number

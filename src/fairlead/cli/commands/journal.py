@@ -1,7 +1,20 @@
 """Commands that check and repair a journal's files. They need no scheduler."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
 from fairlead.cli.commands.options import Home, Json
 from fairlead.cli.parsing import new_group
+from fairlead.cli.scheduler import print_json
+from fairlead.failure import Failure
+from fairlead.plain_text import plain
+
+if TYPE_CHECKING:
+    from fairlead.journal.repair import Finding
 
 journal = new_group("journal", "Check, repair, adopt or roll back a journal.")
 
@@ -13,9 +26,32 @@ def check(home: Home = None, as_json: Json = False) -> None:
     If it is not, report how many facts are proved. Changes nothing, and a scheduler may be running. Exit status 1 if
     something is wrong.
     """
-    from fairlead.cli.journal import check_journal
+    from fairlead.journal.head import is_of_another
+    from fairlead.journal.repair import examine
 
-    check_journal(home, as_json)
+    path = _journal(home)
+    found = examine(path)
+    if as_json:
+        known = {"epoch": found.head.epoch, "sequence": found.head.sequence} if found.head else None
+        told = {"journal": str(path), "proved": found.position, "kept": found.kept, "head": known}
+        print_json({**told, "lost": found.lost if found.wrong else 0, "members": found.members, "wrong": found.wrong or None})
+    elif not found.wrong:
+        print(
+            f"{path}: undamaged: {found.position:,} facts proved, {found.kept:,} of them kept; "
+            f"the last start of its scheduler is number {found.head.epoch if found.head else 0:,}"
+        )
+        if found.members:
+            others = f" and {len(found.members) - 10} others" if len(found.members) > 10 else ""
+            print(f"machines that joined: {', '.join(map(plain, found.members[:10]))}{others}")
+        if is_of_another(found.head, path):
+            print("it is a copy: `up` refuses it until you run `fairlead journal adopt`")
+    else:
+        print(f"{path}: damaged: {found.wrong}")
+        print(f"{found.position:,} facts proved; {_lost(found)}")
+        if found.position:
+            print("`fairlead journal repair` cuts it back to the proved facts")
+    if found.wrong:
+        raise typer.Exit(1)
 
 
 @journal.command()
@@ -25,9 +61,15 @@ def repair(home: Home = None) -> None:
     It reports what is lost and keeps the damaged files. People may have seen lost facts: jobs that they submitted may be
     unknown, and ended tasks may run again. If you have an undamaged copy of the journal and its head, restore that instead.
     """
-    from fairlead.cli.journal import repair_journal
+    from fairlead.journal import repair as files
 
-    repair_journal(home)
+    path = _journal(home)
+    with _failing():
+        found, aside = files.repair(path)
+    print(f"{path}: ends at fact {found.position:,} now; {_lost(found)}")
+    if found.lost is None:
+        print(f"job numbers skip {files.UNKNOWN_LOSS:,}, so that none is used twice")
+    print(f"the damaged files are in {aside}")
 
 
 @journal.command()
@@ -37,9 +79,15 @@ def rollback(home: Home = None) -> None:
     What happened since is lost: later jobs are unknown, and tasks that ended since may run again. The later journal is kept
     aside. No scheduler may be running.
     """
-    from fairlead.cli.journal import rollback_journal
+    from fairlead.journal import repair as files
 
-    rollback_journal(home)
+    path = _journal(home)
+    with _failing():
+        writer, head, passed, aside = files.rollback(path)
+    print(f"{path}: as fairlead {writer} left it, with {head.sequence:,} facts: start that version")
+    if passed:
+        print(f"jobs ran since: job numbers skip {passed:,}, so that none is used twice")
+    print(f"the later journal is in {aside}")
 
 
 @journal.command()
@@ -49,6 +97,33 @@ def adopt(home: Home = None) -> None:
     Use it after restoring a backup, or after moving to another disk or machine. The scheduler of the original must not run
     any more, or everything pending and running would run twice.
     """
-    from fairlead.cli.journal import adopt_journal
+    from fairlead.journal import repair as files
 
-    adopt_journal(home)
+    path = _journal(home)
+    with _failing():
+        head, passed = files.adopt(path)
+    print(f"{path}: adopted, with {head.sequence:,} facts")
+    if passed:
+        print(f"jobs ran here that it does not contain: job numbers skip {passed:,}, so that none is used twice")
+
+
+def _journal(home: Path | None) -> Path:
+    from fairlead.data_folder import home_folder
+
+    return (home or home_folder()).absolute() / "journal.db"
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Failure(str(error)) from None
+
+
+def _lost(found: "Finding") -> str:
+    if found.lost is None:
+        return "the number of lost facts is unknown"
+    if not found.lost:
+        return "none is lost"
+    return f"{found.lost:,} are lost ({found.position + 1:,} to {found.position + found.lost:,})"

@@ -381,7 +381,6 @@ def _read_at_once(path: str) -> bytes:
 
 
 def _read_or_empty(path: str) -> str:
-    """Return a file's content; empty if there is no such file."""
     with unless_missing():
         return _read(path)
     return ""

@@ -5,7 +5,7 @@ body is read, and again with each piece of it. Permissions on the job or queue o
 thread by :mod:`fairlead.people.rules`; the line only names them.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from enum import Enum
 from typing import Annotated, Any, NamedTuple
 
@@ -50,60 +50,35 @@ READ, CHANGE = False, True
 COSTS = {("POST", "/v1/tokens"): 100, ("POST", "/v1/nodes/tokens"): 100, ("POST", "/v1/page"): 20}
 """Requests that count as several in the rate limit, since each adds stored data."""
 
-ROUTES: Mapping[tuple[str, str], Line] = {
-    ("GET", "/healthz"): Line(Who.ANYBODY, READ),
-    ("GET", "/readyz"): Line(Who.ANYBODY, READ),
-    ("GET", "/docs"): Line(Who.ANYBODY, READ),
-    ("GET", "/openapi.json"): Line(Who.ANYBODY, READ),
-    ("GET", "/v1/status"): Line(Who.PEOPLE, READ),
-    ("GET", "/v1/queues"): Line(Who.PEOPLE, READ),
-    ("GET", "/v1/frameworks"): Line(Who.PEOPLE, READ),
-    ("GET", "/v1/nodes"): Line(Who.PEOPLE, READ),
-    ("GET", "/v1/audit"): Line(Who.PEOPLE, READ),
-    ("GET", "/v1/audit/over-time"): Line(Who.PEOPLE, READ),
-    ("GET", "/v1/usage"): Line(Who.PEOPLE, READ),
-    ("GET", "/metrics"): Line(Who.PEOPLE, READ),
-    ("GET", "/v1/facts"): Line(Who.SEEN, READ),
-    ("GET", "/v1/jobs"): Line(Who.SEEN, READ),
-    ("GET", "/v1/jobs/{job}"): Line(Who.SEEN, READ),
-    ("GET", "/v1/jobs/{job}/tasks"): Line(Who.SEEN, READ),
-    ("GET", "/v1/jobs/{job}/why"): Line(Who.SEEN, READ),
-    ("GET", "/v1/jobs/{job}/when"): Line(Who.SEEN, READ),
-    ("POST", "/v1/when"): Line(Who.SUBMITTERS, READ),
-    ("GET", "/v1/jobs/{job}/tasks/{index}/output/{stream}"): Line(Who.OWNERS, READ),
-    ("GET", "/v1/jobs/{job}/tasks/{index}/files"): Line(Who.OWNERS, READ),
-    ("PUT", "/v1/jobs/{job}/tasks/{index}/input"): Line(Who.OWNERS, CHANGE),
-    ("POST", "/v1/jobs/{job}/tasks/{index}/streams"): Line(Who.OWNERS, CHANGE),
-    ("GET", "/v1/jobs/{job}/tasks/{index}/port"): Line(Who.OWNERS, CHANGE),
-    ("GET", "/v1/jobs/{job}/tasks/{index}/streams/{name}"): Line(Who.OWNERS, CHANGE),
-    ("DELETE", "/v1/jobs/{job}/tasks/{index}/streams/{name}"): Line(Who.OWNERS, CHANGE),
-    ("POST", "/v1/jobs"): Line(Who.SUBMITTERS, CHANGE),
-    ("POST", "/v1/bulk"): Line(Who.SUBMITTERS, CHANGE),
-    ("POST", "/v1/jobs/{job}/cancel"): Line(Who.OWNERS, CHANGE),
-    ("POST", "/v1/jobs/{job}/hold"): Line(Who.OWNERS, CHANGE),
-    ("POST", "/v1/jobs/{job}/release"): Line(Who.OWNERS, CHANGE),
-    ("POST", "/v1/jobs/{job}/edit"): Line(Who.OWNERS, CHANGE),
-    ("POST", "/v1/jobs/{job}/rerun"): Line(Who.OWNERS, CHANGE),
-    ("POST", "/v1/cancel"): Line(Who.OWNERS, CHANGE),
-    ("POST", "/v1/sessions"): Line(Who.PEOPLE, CHANGE),
-    ("PUT", "/v1/sessions/{session}/payloads/{payload}"): Line(Who.SESSION, CHANGE),
-    ("POST", "/v1/sessions/{session}/leases"): Line(Who.SESSION, CHANGE),
-    ("GET", "/v1/sessions/{session}/events"): Line(Who.SESSION, CHANGE),
-    ("GET", "/v1/sessions/{session}/relays"): Line(Who.SESSION, CHANGE),
-    ("PUT", "/v1/sessions/{session}/relays/{lease}"): Line(Who.SESSION, CHANGE),
-    ("DELETE", "/v1/sessions/{session}"): Line(Who.SESSION, CHANGE),
-    ("POST", "/v1/nodes/{node}/drain"): Line(Who.OPERATORS, CHANGE),
-    ("POST", "/v1/nodes/{node}/resume"): Line(Who.OPERATORS, CHANGE),
-    ("POST", "/v1/nodes/{node}/forget"): Line(Who.OPERATORS, CHANGE),
-    ("POST", "/v1/nodes/tokens"): Line(Who.OPERATORS, CHANGE),
-    ("POST", "/v1/reload"): Line(Who.OPERATORS, CHANGE),
-    ("POST", "/v1/down"): Line(Who.OPERATORS, CHANGE),
-    ("POST", "/v1/page"): Line(Who.PEOPLE, READ),
-    ("GET", "/v1/tokens"): Line(Who.TOKENS, READ),
-    ("POST", "/v1/tokens"): Line(Who.TOKENS, CHANGE),
-    ("DELETE", "/v1/tokens/{token}"): Line(Who.TOKENS, CHANGE),
-    ("GET", "/v1/log"): Line(Who.AUDIT_LOG, READ),
+_LINES: dict[tuple[Who, bool], str] = {
+    (Who.ANYBODY, READ): "GET /healthz, GET /readyz, GET /docs, GET /openapi.json",
+    (Who.PEOPLE, READ): "GET /v1/status, GET /v1/queues, GET /v1/frameworks, GET /v1/nodes, GET /v1/audit, "
+    "GET /v1/audit/over-time, GET /v1/usage, GET /metrics, POST /v1/page",
+    (Who.PEOPLE, CHANGE): "POST /v1/sessions",
+    (Who.SEEN, READ): "GET /v1/facts, GET /v1/jobs, GET /v1/jobs/{job}, GET /v1/jobs/{job}/tasks, GET /v1/jobs/{job}/why, "
+    "GET /v1/jobs/{job}/when",
+    (Who.SUBMITTERS, READ): "POST /v1/when",
+    (Who.SUBMITTERS, CHANGE): "POST /v1/jobs, POST /v1/bulk",
+    (Who.OWNERS, READ): "GET /v1/jobs/{job}/tasks/{index}/output/{stream}, GET /v1/jobs/{job}/tasks/{index}/files",
+    (Who.OWNERS, CHANGE): "POST /v1/cancel, POST /v1/jobs/{job}/cancel, POST /v1/jobs/{job}/hold, POST /v1/jobs/{job}/release, "
+    "POST /v1/jobs/{job}/edit, POST /v1/jobs/{job}/rerun, PUT /v1/jobs/{job}/tasks/{index}/input, "
+    "GET /v1/jobs/{job}/tasks/{index}/port, POST /v1/jobs/{job}/tasks/{index}/streams, "
+    "GET /v1/jobs/{job}/tasks/{index}/streams/{name}, DELETE /v1/jobs/{job}/tasks/{index}/streams/{name}",
+    (Who.SESSION, CHANGE): "PUT /v1/sessions/{session}/payloads/{payload}, POST /v1/sessions/{session}/leases, "
+    "GET /v1/sessions/{session}/events, GET /v1/sessions/{session}/relays, PUT /v1/sessions/{session}/relays/{lease}, "
+    "DELETE /v1/sessions/{session}",
+    (Who.OPERATORS, CHANGE): "POST /v1/nodes/{node}/drain, POST /v1/nodes/{node}/resume, POST /v1/nodes/{node}/forget, "
+    "POST /v1/nodes/tokens, POST /v1/reload, POST /v1/down",
+    (Who.TOKENS, READ): "GET /v1/tokens",
+    (Who.TOKENS, CHANGE): "POST /v1/tokens, DELETE /v1/tokens/{token}",
+    (Who.AUDIT_LOG, READ): "GET /v1/log",
 }
+ROUTES: dict[tuple[str, str], Line] = {
+    (method, path): Line(*line)
+    for line, routes in _LINES.items()
+    for method, _, path in (route.partition(" ") for route in routes.split(", "))
+}
+"""The line of each route, by method and path."""
 
 
 class Entrance:
@@ -121,7 +96,8 @@ class Entrance:
         headers = dict(scope["headers"])
         host = host_names.name_in(headers.get(b"host", b"").decode("latin-1"))
         if not host_names.is_accepted(host, self._hosts):
-            answer = refusal(421, f"{host or 'no host'!r} is no name of this scheduler: it answers for {_some(self._hosts)}")
+            some = ", ".join(sorted(self._hosts)[:5])
+            answer = refusal(421, f"{host or 'no host'!r} is no name of this scheduler: it answers for {some}")
             await answer(scope, receive, send)
             return
         try:
@@ -203,7 +179,3 @@ async def _known(request: Request) -> Caller:
 
 Known = Annotated[Caller, Depends(_known)]
 """The caller of a request."""
-
-
-def _some(names: set[str]) -> str:
-    return ", ".join(sorted(names)[:5])

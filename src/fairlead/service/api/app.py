@@ -36,7 +36,7 @@ from fairlead.service.api.answers import Json, errors, refusal, retry_after
 from fairlead.service.api.calls import add_calls, add_files, add_relays
 from fairlead.service.api.cluster import add_cluster, add_facts, add_health, add_operating, add_reports
 from fairlead.service.api.document import add_documents
-from fairlead.service.api.jobs import add_jobs
+from fairlead.service.api.jobs import add_changing, add_listing, add_looking, add_submitting, add_why
 from fairlead.service.api.large_bodies import in_one_line
 from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_page, add_tokens
@@ -109,7 +109,11 @@ def make_api(client: StateClient, parts: Parts) -> FastAPI:
     known = errors(400, 401, 403, 404, 409, 413, 422, 429, 431, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute, default_response_class=Json)
     submitter = Submitter(client, parts.unfinished)
-    add_jobs(api, client, submitter, parts.engine, parts.archive, parts.sessions)
+    add_submitting(api, submitter, parts.engine, parts.sessions)
+    add_listing(api, client)
+    add_looking(api, client, parts.engine, parts.archive)
+    add_why(api, client, parts.engine, parts.archive, parts.sessions)
+    add_changing(api, client, submitter)
     add_input(api, client, parts.engine)
     add_streams(api, client, parts.engine, parts.audit_records)
     add_outlooks(api, client, parts.outlooks)

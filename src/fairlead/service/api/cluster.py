@@ -88,7 +88,7 @@ def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: l
     @api.get("/v1/queues", response_model=api_types.QueueList)
     async def queues(caller: Known) -> Response:
         """The queue tree with usage. In a private queue, other people's leaves are summed up."""
-        return Json({"queues": await client.read_seen(caller, report.list_queues)})
+        return Json({"queues": await client.read_seen(caller, lambda s, _: report.list_queues(s))})
 
     @api.get("/v1/frameworks", response_model=api_types.FrameworkList)
     async def frameworks(caller: Known) -> Response:
@@ -99,7 +99,7 @@ def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: l
             found = list_frameworks(state, now)
             return [each for each in found if sees_framework(rules, caller, members[each["id"]].framework)]
 
-        found = await client.read_seen_at(caller, view)
+        found = await client.read_seen(caller, view)
         return Json({"frameworks": [by_wall_clock(each, client.clock) for each in found]})
 
     @api.get("/v1/nodes", response_model=api_types.NodeList)
@@ -114,8 +114,8 @@ def add_cluster(api: APIRouter, client: StateClient, engine: LiveEngine, urls: l
         if archive is not None:
             metrics.output_waiting.set(archive.describe()["waiting"])
             metrics.output_away.set(archive.away_for)
-        shown = await client.read_seen(caller, report.list_queues)
-        reserved = await client.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_holds(s, now)])
+        shown = await client.read_seen(caller, lambda s, _: report.list_queues(s))
+        reserved = await client.read_seen(caller, lambda s, now: [idled_queues(s, now), describe_holds(s, now)])
         idled, promised = reserved[0], [by_wall_clock(each, client.clock) for each in reserved[1]]
         text = metrics.exposition(shown, await _nodes_as_seen(caller, client, engine), idled, promised)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -243,7 +243,7 @@ def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) ->
     @api.get("/v1/audit", response_model=api_types.FairnessInfo)
     async def audit(caller: Known) -> Response:
         """Audit current fairness, to within one task: who is below their share, and why; what reservations idle."""
-        found = await client.read_seen_at(caller, audit_state)
+        found = await client.read_seen(caller, audit_state)
         rows = {name: [by_wall_clock(row, client.clock) for row in found[name]] for name in ("queues", "reservations")}
         return Json({**found, **rows})
 

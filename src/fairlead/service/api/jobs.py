@@ -42,29 +42,20 @@ BATCH = 500
 """Jobs examined for a listing before other questions are answered."""
 
 
-def add_jobs(
-    api: APIRouter,
-    client: StateClient,
-    submitter: Submitter,
-    engine: LiveEngine,
-    archive: OutputArchive | None,
-    sessions: Sessions,
-) -> None:
-    _add_submitting(api, submitter, engine, sessions)
-    _add_listing(api, client)
-    _add_looking(api, client, engine, archive)
-    _add_why(api, client, engine, archive, sessions)
-    _add_changing(api, client, submitter)
-
-
-def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, sessions: Sessions) -> None:
+def add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, sessions: Sessions) -> None:
     def commands(request: requests.JobRequest, caller: Known) -> JobSubmission:
         if (
             request.sent is not None
             and not (sessions.touch(request.sent.session, caller.person.uid) / request.sent.payload).exists()
         ):
             raise Unknown("sent: the folder is missing: put it into the session first")
-        return _commands(request, engine)
+        if request.ray and not engine.ray:
+            raise Refused(
+                "ray: no Ray cluster is available for programs here: the scheduler would have to run with --engine ray, and "
+                "without --system"
+            )
+        tasks, work = request.work()
+        return JobSubmission(request, tasks, request.gang or request.ray, work, request.exported)
 
     def all_commands(asked: list[requests.JobRequest], caller: Known) -> list[JobSubmission]:
         found, indices = [], 0
@@ -92,7 +83,7 @@ def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, se
         return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
 
 
-def _add_listing(api: APIRouter, client: StateClient) -> None:
+def add_listing(api: APIRouter, client: StateClient) -> None:
     long_listings = OnePerPerson("a long listing of jobs is being made for you already")
 
     @api.get("/v1/jobs", response_model=api_types.JobList)
@@ -155,7 +146,7 @@ def _selected(client: StateClient, caller: Caller, asked: requests.Selection, mi
     return report.Selection(asked.queue, asked.status, since, where)
 
 
-def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archive: OutputArchive | None) -> None:
+def add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archive: OutputArchive | None) -> None:
     @api.get("/v1/jobs/{job}", response_model=api_types.JobInfo)
     async def job(job: requests.Number, caller: Known, wait: requests.Wait = 0) -> Response:
         """One job. With `wait`, answers when it has ended, or after so long."""
@@ -213,7 +204,7 @@ def _last(read: Callable[[int, int], bytes], most: int) -> bytes:
     return read(max(0, low - most), 3 * most)[-most:]
 
 
-def _add_why(api: APIRouter, client: StateClient, engine: LiveEngine, archive: OutputArchive | None, sessions: Sessions) -> None:
+def add_why(api: APIRouter, client: StateClient, engine: LiveEngine, archive: OutputArchive | None, sessions: Sessions) -> None:
     @api.get("/v1/jobs/{job}/why", response_model=api_types.Why)
     async def why(job: requests.Number, caller: Known) -> Response:
         """What a job waits for now."""
@@ -228,7 +219,7 @@ def _add_why(api: APIRouter, client: StateClient, engine: LiveEngine, archive: O
         return Json(found | {name: told for name, told in (moments | more).items() if told})
 
 
-def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> None:
+def add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> None:
     def cancelled(
         caller: Caller, state: State, job: int, now: float, chosen: list[int] | None = None, only_waiting: bool = False
     ) -> JobCancelled | None:
@@ -298,13 +289,3 @@ def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> 
     async def rerun(job: requests.Number, request: requests.RerunRequest, caller: Known, key: requests.Key = "") -> Response:
         """Submit a job again as a new one, or only its failed tasks."""
         return Json(await submitter.rerun(caller, job, request.failed, key), 201)
-
-
-def _commands(request: requests.JobRequest, engine: LiveEngine) -> JobSubmission:
-    if request.ray and not engine.ray:
-        raise Refused(
-            "ray: no Ray cluster is available for programs here: the scheduler would have to run with --engine ray, and "
-            "without --system"
-        )
-    tasks, work = request.work()
-    return JobSubmission(request, tasks, request.gang or request.ray, work, request.exported)

@@ -78,12 +78,8 @@ class StateClient:
     async def read(self, view: Callable[[State], Any]) -> Any:
         return await self.ask(lambda state, now: ([], view(state)))
 
-    async def read_seen(self, caller: Caller, view: Callable[[State], Any]) -> Any:
-        """Like `read`, without other people's leaves in private queues."""
-        return await self.read_seen_at(caller, lambda state, now: view(state))
-
-    async def read_seen_at(self, caller: Caller, view: Callable[[State, float], Any]) -> Any:
-        """Like `read_seen`, but the view also gets the time."""
+    async def read_seen(self, caller: Caller, view: Callable[[State, float], Any]) -> Any:
+        """Like `read`, without other people's leaves in private queues; the view also gets the time."""
 
         def question(state: State, now: float) -> tuple[list[Fact], Any]:
             return [], without(view(state, now), hidden_leaves(self.authenticator.rules, caller, state.tree.names))
@@ -191,6 +187,5 @@ class OnePerPerson:
 
 
 def spec_of(state: State, job: int) -> Job:
-    """Return a job's specification; raises Unknown."""
     admission.job_row(state, job)
     return state.index.specs[job]

@@ -129,7 +129,6 @@ def listening_for_frameworks(where: Where) -> Iterator[Listener | None]:
 
 
 def _at_port(where: Where, host: str, port: int) -> Listener:
-    """Listen on a TCP port, with TLS if there is a certificate."""
     tls = tls_context(where.certificate, where.key) if where.certificate is not None else None
     opened, shown = open_port(host, port), host if ":" not in host else f"[{host}]"
     return Listener(opened, f"{'https' if tls else 'http'}://{shown}:{opened.getsockname()[1]}", tls)

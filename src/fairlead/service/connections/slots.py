@@ -52,7 +52,6 @@ ROOM = {Kind.READ: 100, Kind.CHANGE: 250, Kind.WAIT: 2000}
 
 
 def kind_of(method: bytes, url: bytes) -> Kind:
-    """Return the kind of a request, from its first line."""
     path, _, query = url.partition(b"?")
     if path in (b"/healthz", b"/readyz"):
         return Kind.HEALTH
@@ -209,7 +208,6 @@ class ConnectionSlots:
         return uid if self._knows(uid) else UNKNOWN
 
     def _free_slot(self, party: Party) -> bool:
-        """Free a slot of a silent connection if necessary; return True if one is free."""
         if self._has_most(party):
             return self._evict(party)
         if not self._is_full(party):

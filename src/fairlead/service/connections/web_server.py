@@ -114,7 +114,8 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.peer = peer_of(transport.get_extra_info("socket"), transport.get_extra_info("peername"))
-        _end_when_gone(transport.get_extra_info("socket"))
+        if self.peer.uid is None:  # the kernel closes a connection that does not acknowledge what is sent
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * GONE_SECONDS))
         self.noted: dict[str, object] = {}  # state of the connection, for the applications
         self._wait_for_head(HEAD_SECONDS if self._slots.connected(self) else LINGER_SECONDS)
 
@@ -278,12 +279,6 @@ def _refusal(status: int, message: str, connection: str, slots: ConnectionSlots)
         f"content-length: {len(body)}\r\nconnection: {connection}\r\n{again}\r\n"
     )
     return head.encode() + body
-
-
-def _end_when_gone(connection: socket.socket) -> None:
-    """Let the kernel close a connection that does not acknowledge what is sent."""
-    if connection.family != socket.AF_UNIX:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * GONE_SECONDS))
 
 
 class _Answered:

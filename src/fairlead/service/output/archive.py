@@ -146,13 +146,11 @@ class OutputArchive:
             for job, spec in state.index.specs.items():
                 kept = self._known(job, spec)
                 for index, (url, streams) in noted.kept.get(job, {}).items():
-                    kept[index] = _coded(self._number(url or self._url), streams)
-                row = int(state.job_row(job))
-                first = int(state.jobs.first[row])
+                    if (url or self._url) not in self._urls:
+                        self._urls.append(url)
+                    kept[index] = _coded(self._urls.index(url or self._url), streams)
                 for index in range(spec.tasks):
-                    if int(state.tasks.status[first + index]) in OVER and not kept[index]:
-                        node = find_task(state, job, index)["node"] or ""
-                        self._add(job, index, node, spec.user, spec.output_limit, spec.work.known_as(index))
+                    self._has_ended(state, job, index)
             for job, index, node, known in noted.pending:
                 if job not in self._kept:
                     self._forgotten.add(job)
@@ -176,6 +174,7 @@ class OutputArchive:
             self._engine.forget(gone)
 
     def _has_ended(self, state: State, job: int, index: int) -> None:
+        """Note the output of a task, if that is over and not copied."""
         spec = state.index.specs.get(job)
         if spec is None:  # forgotten already, since few are remembered
             return
@@ -190,11 +189,6 @@ class OutputArchive:
         if spec.work.own_indices:
             self._own[job] = spec.work
         return self._kept.setdefault(job, array("H", bytes(2 * spec.tasks)))
-
-    def _number(self, url: str) -> int:
-        if url not in self._urls:
-            self._urls.append(url)
-        return self._urls.index(url)
 
     def _add(self, job: int, index: int, node: str, owner: str = "", limit: int | None = None, known: int | None = None) -> None:
         known = index if known is None else known
@@ -232,7 +226,9 @@ class OutputArchive:
                 self._serve(due, again)
             finally:
                 if due is not None:
-                    self._has_served(due.owner)
+                    with self._changed:
+                        self._at_work -= Counter([due.owner])
+                        self._changed.notify_all()
 
     def _serve(self, due: _Due | None, again: bool) -> None:
         try:
@@ -292,13 +288,6 @@ class OutputArchive:
         _, at, who = min(found, default=(0, math.inf, None))
         return who, at
 
-    def _has_served(self, owner: str) -> None:
-        with self._changed:
-            self._at_work[owner] -= 1
-            if not self._at_work[owner]:
-                del self._at_work[owner]
-            self._changed.notify_all()
-
     def _storage(self, url: str) -> output_storage.Storage:
         """Return a storage opened for this thread; reopened after a failure."""
         if getattr(self._opened, "number", -1) != self._openings:
@@ -313,14 +302,17 @@ class OutputArchive:
         return 0
 
     def _copy(self, due: _Due) -> int:
-        """Copy the output of a task; return the streams that have a file, one bit each."""
         streams, left = 0, _Left(math.inf if due.limit is None else due.limit)
         for bit, stream in enumerate(STREAMS if due.node else ()):
             names, pieces = self._names(due.job, due.known, stream), self._pieces(due, stream, left)
             if output_storage.put(self._storage(self._url), names, pieces, self._home, self._calls.allow):
                 streams |= 1 << bit
         if left.cut:
-            self._was_cut(due, left.cut)
+            said = f"the output of task {due.job}.{due.task} is stored at {self._url} {left.cut}"
+            with self._changed:
+                if due.job not in self._forgotten:
+                    self._cut[due.job] = said
+            log.warning("%s", said)
         return streams
 
     def _pieces(self, due: _Due, stream: str, left: _Left) -> Iterator[bytes | int]:
@@ -345,13 +337,6 @@ class OutputArchive:
             left.data -= len(piece)
             offset += len(piece)
             yield piece
-
-    def _was_cut(self, due: _Due, where: str) -> None:
-        said = f"the output of task {due.job}.{due.task} is stored at {self._url} {where}"
-        with self._changed:
-            if due.job not in self._forgotten:
-                self._cut[due.job] = said
-        log.warning("%s", said)
 
     def _is_away(self, why: str, again: bool) -> None:
         """Mark the storage as unavailable for a while; `again` means that a check has failed."""

@@ -90,7 +90,7 @@ def own_url(where: Where, listeners: Sequence[Listener]) -> str:
     """Return the URL of the TLS port under a name that is not of this machine alone; empty without one."""
     if where.certificate is None or where.port is None:
         return ""
-    names = [*where.names, *certified_names(where.certificate, where.key)]
+    names = [*where.names, *certified_names(where.certificate)]
     hosts = [name.lower().rstrip(".") for name in names if not name.startswith("*") and name not in LOOPBACK]
     port = next(each.url for each in listeners if each.tls is not None).rpartition(":")[2]
     return f"https://{f'[{hosts[0]}]' if ':' in hosts[0] else hosts[0]}:{port}" if hosts else ""

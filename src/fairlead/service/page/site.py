@@ -87,7 +87,6 @@ class Site:
         return RedirectResponse(action.then(args, answer), 303)
 
     def failure(self, declined: Declined) -> Response:
-        """Return a page that says what was wrong."""
         return HTMLResponse(render("failure.html", text=str(declined), status=declined.status), declined.status)
 
 

@@ -104,18 +104,13 @@ def bar(queue: QueueInfo, has: Mapping[str, int], resource: str | None) -> dict[
     return {"resource": resource, "total": total, **amounts, **parts}
 
 
-def _main_resource(queue: QueueInfo, has: Mapping[str, int]) -> str | None:
-    """Return the resource that a queue's bar shows: its dominant one, or that of its guarantee or limit."""
-    named = [queue["dominant_resource"], *queue["guarantee"], *queue["limit"], *has]
-    return next((name for name in named if name in has), None)
-
-
 def _rows(queues: Iterable[QueueInfo], has: Mapping[str, int], resource: str) -> list[dict[str, Any]]:
-    return [{**each, "bar": bar(each, has, resource or _main_resource(each, has))} for each in queues]
-
-
-def _is_active(queue: QueueInfo) -> bool:
-    return bool(queue["running"] or queue["waiting"])
+    """Return queues with a bar each: of a resource, or of the dominant one, or of that of the guarantee or limit."""
+    rows = []
+    for each in queues:
+        named = [resource or each["dominant_resource"], *each["guarantee"], *each["limit"], *has]
+        rows.append({**each, "bar": bar(each, has, next((name for name in named if name in has), None))})
+    return rows
 
 
 async def now(look: Look) -> dict[str, Any]:
@@ -127,7 +122,8 @@ async def now(look: Look) -> dict[str, Any]:
     chosen = look.chosen("resource", has)
     inner = {each["name"].rpartition("/")[0] for each in found[1:]}
     leaves = [each for each in found[1:] if each["name"] not in inner]
-    active = sorted(filter(_is_active, leaves), key=lambda each: (-each["dominant_share"], -each["waiting"], each["name"]))
+    active = [each for each in leaves if each["running"] or each["waiting"]]
+    active.sort(key=lambda each: (-each["dominant_share"], -each["waiting"], each["name"]))
     shown = active[:MOST_ROWS] or leaves[:MOST_ROWS]
     turns = sorted((each for each in fair["queues"] if each["turn"] is not None), key=lambda each: each["turn"])
     counts = {what: sum(each["status"] == what for each in nodes["nodes"]) for what in ("up", "draining", "lost")}
@@ -291,7 +287,6 @@ async def nodes(look: Look) -> dict[str, Any]:
 
 
 async def _troubles(look: Look, status: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the scheduler, a line each."""
     found = [status["stalled"]] if status["stalled"] else []
     try:
         await look.ask("/readyz")

@@ -76,7 +76,6 @@ def kind_of(path: Path) -> str:
 
 
 def _read_jobs(path: Path, skip_bad: bool = False) -> Workload:
-    """Read a CSV or Parquet table."""
     chunks = rows.parquet(path) if path.suffix.lower() == ".parquet" else rows.delimited(path)
     jobs, read = read_table(path, chunks, skip_bad)
     return jobs.workload(path.stem, [], [], read.skipped)

@@ -200,7 +200,6 @@ def as_queue(user: str) -> str:
 
 
 def _leaf(text: str) -> str:
-    """Return a row's leaf queue."""
     name = check_queue_name(text or "default")
     if USERS in name.split("/"):
         raise ValueError(f"queue: {name!r}: a job is in one queue: write its own name instead of {USERS!r}")
