@@ -463,6 +463,39 @@ def test_a_call_that_waits_at_a_worker_is_stopped_and_the_one_that_runs_goes_on(
     assert last.result(timeout=60) == 25
 
 
+def test_a_call_whose_answer_is_on_its_way_counts_and_no_other_is_lost_with_the_lease_that_is_stopped(
+    client, monkeypatch, tmp_path
+):
+    executor, leases = client.executor(cpu=4), client._caller.leases  # all that there is
+    words = [str(tmp_path / name) for name in ("first", "began", "second")]
+    first = executor.submit(wait_for, words[0])
+    until(first.running)
+    cancel, others = leases._cancel, []
+
+    def cancel_late(*what):
+        if not what[1] and not others:  # not for requests that wait
+            Path(words[0]).touch()
+            assert first.result(timeout=60) == words[0]
+            others.append(executor.submit(began_and_wait_for, *words[1:]))
+            until(lambda: Path(words[1]).exists())
+        return cancel(*what)
+
+    monkeypatch.setattr(leases, "_cancel", cancel_late)
+    first.stop()
+    Path(words[2]).touch()
+    assert others[0].result(timeout=60) == words[2]
+
+
+def wait_for(path):
+    until(Path(path).exists)
+    return path
+
+
+def began_and_wait_for(began, path):
+    Path(began).touch()
+    return wait_for(path)
+
+
 def test_over_a_relay_a_call_whose_answer_is_on_its_way_is_not_stopped_and_its_worker_is_kept(relayed, monkeypatch):
     executor, leases, held, take = relayed.executor(cpu=4), relayed._caller.leases, [], []
     pid, receive = executor.submit(os.getpid).result(timeout=60), leases.relayed

@@ -120,13 +120,14 @@ class Leases:
                     shape.requeue(lease.withdraw())
                     running = lease.running()
                     if running is None or (running.future is future and lease.relayed is None):
+                        lease.finish()  # no other call is sent to it, also if the answer is on its way
                         found = lease
                         continue
                     for leased in lease.sent.values():  # behind another call, or its answer may be on its way
                         if leased.future is future:
                             leased.is_stopped, leased.retries, is_marked = True, 0, True
                     if running.is_stopped:
-                        self._stop_call(lease, running)
+                        self._stop_call(shape, lease, running)
             if self._remove(future, began=True):
                 self._then.append(lambda: fail(future, CancelledError("the call was cancelled while it ran")))
                 return True
@@ -272,7 +273,7 @@ class Leases:
                 lease.hurry()
             running = lease.running()
             if running is not None and running.is_stopped:
-                self._stop_call(lease, running)
+                self._stop_call(shape, lease, running)
             if lease.sent and ran > (shape.options.time_limit or math.inf):
                 self._stop(lease, "was stopped at its time limit")
         shape.maps = [each for each in shape.maps if not each.whole.done()]
@@ -286,12 +287,13 @@ class Leases:
                 lease.given_up = True
             self._cancel_soon(asked, only_waiting=True)
 
-    def _stop_call(self, lease: Lease, running: Leased) -> None:
+    def _stop_call(self, shape: Shape, lease: Lease, running: Leased) -> None:
         """End a lease for a call that is stopped; over a relay, once that has answered that its worker still makes it."""
         if lease.relayed is not None:
             lease.relayed.stop(next(number for number, leased in lease.sent.items() if leased is running))
         else:
             running.is_stopped = False
+            self._give_back(shape, lease)
             self._cancel_soon([lease], only_waiting=False)
 
     def _stop(self, lease: Lease, how: str) -> None:

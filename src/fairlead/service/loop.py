@@ -20,7 +20,7 @@ from fairlead.engines.contract import Superseded
 from fairlead.engines.step import Lost, Request, Scheduler, Stalled
 from fairlead.journal.store import TakenOver
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import Fact, TasksRevoked
+from fairlead.scheduler.facts import Fact, TasksFinished, TasksRevoked
 from fairlead.scheduler.reports.listings import whom
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
@@ -36,9 +36,10 @@ READING_SECONDS = 0.02
 LEAST_SECONDS = 0.01
 """Time until a step for what becomes due, at least: a clock may step back."""
 REST, LONGEST_REST = 3.0, 0.05
-"""Time from a step until the engine's reports begin another: a multiple of the step's own, and at most so many seconds.
+"""Time from a step until the engine's reports begin another: a multiple of the step's own, and at most LONGEST_REST seconds.
 
-A step costs nearly the same for one report and for many, so those that come meanwhile share one. After a pause none waits.
+A step costs nearly the same for one end of a task and for many, so those that come meanwhile share one. It rests only if several
+ended in it: one command alone waits for nothing.
 """
 
 Question = Callable[[State, float], tuple[list[Fact], Any]]
@@ -95,6 +96,7 @@ class Loop(threading.Thread):
         self._inboxes: dict[bool, deque[_PendingQuestion]] = {True: deque(), False: deque()}  # by whether they change
         self._awake, self._due = threading.Event(), False  # set for anything; and for what needs a step at once
         self._reported, self._rested_at = False, 0.0  # what needs a step from then on
+        self._ended = 0  # tasks, in the last step
         self.stopping = False
         self._drained: Callable[[State], bool] | None = None
         self.stalled: str | None = None
@@ -173,6 +175,7 @@ class Loop(threading.Thread):
 
         def recorded(facts: Sequence[Fact]) -> None:
             self.position = scheduler.journal.position
+            self._ended = sum(len(fact.job) for fact in facts if isinstance(fact, TasksFinished))
             metrics.count(facts, scheduler.state)
             _log_revocations(scheduler.state, facts)
             self._on_record(scheduler.state, facts)
@@ -241,7 +244,7 @@ class Loop(threading.Thread):
         low, began = self._look_at_room(), time.monotonic()
         scheduler.placing = not self.stopping and not low
         answers: list[tuple[Answerable, Any, bool]] = []
-        requests, names = [], []
+        requests, names, self._ended = [], [], 0
         for question, takes_on, by, answer in _taken(self._inboxes[True]):
             if not answer.set_running_or_notify_cancel():
                 continue  # the caller has gone away
@@ -270,7 +273,7 @@ class Loop(threading.Thread):
                 log.error("%s%s", error, later)
             self.stalled, self._lost = str(error), isinstance(error, Lost)
         self.stepped_at = time.monotonic()
-        self._rested_at = self.stepped_at + min(LONGEST_REST, REST * (self.stepped_at - began))
+        self._rested_at = self.stepped_at + (min(LONGEST_REST, REST * (self.stepped_at - began)) if self._ended > 1 else 0.0)
         self._give(answers)
 
     def _give(self, answers: Iterable[tuple[Answerable, Any, bool]]) -> None:

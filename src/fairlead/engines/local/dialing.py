@@ -37,6 +37,7 @@ class Dialer:
 
     def __init__(self, folder: Path, selector: selectors.BaseSelector, reached: Callable[[tls.TLSConnection], None]) -> None:
         self._folder, self._selector, self._reached = folder, selector, reached
+        self._membership = str(folder / "member.json")
         self.about: dict[str, Any] = {}
         self.heard_at = 0.0
         self._changed: object = None  # of the membership that was used last
@@ -112,7 +113,7 @@ class Dialer:
 
     def _stamp(self) -> object:
         try:
-            found = os.stat(self._folder / "member.json")
+            found = os.stat(self._membership)
         except OSError:
             return None
         return found.st_mtime_ns, found.st_ino

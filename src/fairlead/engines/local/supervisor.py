@@ -97,7 +97,8 @@ class Supervisor:
         self.selector = selectors.DefaultSelector()
         self.groups = ProcessGroups(folder, find(f"fairlead-{name}"), self.selector)
         self.workers = WarmWorkers(self.groups, self.selector)
-        self.folder, self.output, self._lock = folder, folder.parent / "output", os.fstat(lock)
+        self.folder, self.output = folder, folder.parent / "output"
+        self._lock, self._lock_path = os.fstat(lock), str(folder / "lock")
         on = (self._report_started, self._could_not_start, self._has_ended, self._answer)
         self.tasks = Tasks(self.output, Checkpoints(folder), self.groups, self.workers, self.selector, *on, self._dial)
         self.fetched = FetchedSessions(folder.parent, lambda **what: self.scheduler.report("wanted", **what))
@@ -214,7 +215,7 @@ class Supervisor:
         It says nothing more, since what runs here may have been ended by that one.
         """
         try:
-            if os.path.samestat(os.stat(self.folder / "lock"), self._lock):
+            if os.path.samestat(os.stat(self._lock_path), self._lock):
                 return
         except FileNotFoundError:
             pass
