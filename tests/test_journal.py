@@ -607,7 +607,7 @@ def test_a_journal_that_another_program_locks_while_in_use_goes_on_once_it_is_un
 
 def test_a_journal_that_is_a_folder_is_not_called_damaged(path):
     path.mkdir(parents=True)
-    with pytest.raises(JournalError, match="cannot be opened: unable to open database file") as refused:
+    with pytest.raises(JournalError, match="a folder is in its place: move it away, and restore a copy") as refused:
         SqlStore(path)
     assert not isinstance(refused.value, Damaged)
 
@@ -896,7 +896,7 @@ def test_nobody_waits_for_a_head_that_is_a_pipe(path, read):
     written(path)[0].close()
     head.path_of(path).unlink()
     os.mkfifo(head.path_of(path))
-    with pytest.raises(JournalError, match="it is not a regular file: move it away"):
+    with pytest.raises(JournalError, match="it is not a regular file: move away what is in its place"):
         read(path)
 
 

@@ -149,10 +149,7 @@ def a_gang_runs_on_nodes_of_its_own_and_its_tasks_find_each_other(lab):
         (["--nodes", "0"], "--nodes: use 1 or more"),
         (["--nodes", "2", "-n", "2"], "--tasks, --array, --nodes and ::: exclude each other: give one of them"),
         (["--nodes", "2", "--pack"], "--pack: tasks of --nodes go to different nodes: omit one of them"),
-        (
-            ["--nodes", "2", "--at-most", "1"],
-            "--at-most: a gang starts all its tasks at once: leave out how many may run at most",
-        ),
+        (["--nodes", "2", "--at-most", "1"], "--at-most: a gang starts all its tasks at once: omit it"),
         (["--nodes", "2", "--ray"], "--tasks, --array, --nodes and ::: exclude each other: give one of them"),
     ):
         assert lab.call("submit", *words, "--", "true").stderr == f"fairlead: {why}\n"
@@ -197,7 +194,7 @@ def a_token_is_for_one_machine_and_for_a_while(lab):
     done = lab.call("node", "join", "127.0.0.1:1", named, "--home", str(lab.folder / "other"))
     assert done.stderr == "fairlead: 127.0.0.1:1: no scheduler takes nodes there: Connection refused\n"
     done = lab.call("node", "join", "127.0.0.1:1", "--home", str(lab.folder / "other"))
-    assert "this machine is no node yet" in done.stderr
+    assert "this machine is not a node yet" in done.stderr
 
 
 def a_copy_of_a_node_does_not_join(lab):

@@ -1,6 +1,7 @@
 """`fairlead up`: checks its options, runs the scheduler, and reports its start and stop."""
 
 import contextlib
+import errno
 import importlib.util
 import logging
 import os
@@ -103,9 +104,21 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
                 on_stopping=partial(_stopping, say),
             )
     except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError) as error:
-        _say(str(error))
+        _say(_text_of(error))
         raise typer.Exit(1) from None
     _say("stopped")
+
+
+def _text_of(error: Exception) -> str:
+    """Return an error's message; of a file, with its path first and a remedy if something else is in its place."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(error)
+    others = {
+        errno.EEXIST: "something else is in the place of this folder",
+        errno.EISDIR: "a folder is in the place of this file",
+    }
+    what = others.get(error.errno or 0, "")
+    return f"{error.filename}: {what}: move it away" if what else f"{error.filename}: {error.strerror}"
 
 
 def _take_over(journal: Path, say: Callable[[str], None]) -> None:
@@ -146,7 +159,7 @@ def _engine(options: UpOptions, home: Path, configuration: Configuration, say: C
             raise Refused("--ray-address: needs --engine ray")
         return _joined_engine(options, home, configuration) if options.nodes is not None else None
     if options.nodes is not None:
-        raise Refused("--nodes: with --engine ray the nodes are Ray's: leave one of them out")
+        raise Refused("--nodes: with --engine ray the nodes are Ray's: omit one of them")
     if importlib.util.find_spec("ray") is None:
         raise Refused("--engine ray: Ray is not installed here: pip install 'fairlead[ray]'")
     if configuration.nodes:

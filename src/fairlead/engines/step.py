@@ -117,7 +117,9 @@ class Scheduler:
             self._record()
         now = self.clock()
         if self._there is not None:
-            self._happen(lost_nodes(self.state, self._there, now), "")
+            nodes = zip(self.state.cluster.specs, self.state.nodes.up, strict=False)
+            gone = [spec.name for spec, up in nodes if up and spec.name not in self._there]
+            self._happen([facts.NodeLost(at=now, node=name) for name in gone], "")
             self._there = None
         self._observe(now)
         if now >= self._to_repeat_at or now < self._to_repeat_at - 2 * self._repeat_after:
@@ -221,20 +223,10 @@ class Scheduler:
             log.warning("no snapshot: %s", error)
 
 
-def lost_nodes(state: State, there: set[str], now: float) -> list[Fact]:
-    """Return facts for nodes that the state has and `there` does not."""
-    nodes = zip(state.cluster.specs, state.nodes.up, strict=False)
-    return [facts.NodeLost(at=now, node=spec.name) for spec, up in nodes if up and spec.name not in there]
-
-
 def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]:
     """Turn the engine's reports into facts, without what is already known or no longer true.
 
-    Returns
-    -------
-    found : list of Fact
-    strays : Attempts
-        Attempts that run and must not: unknown to the journal, or over.
+    Also return the attempts that run and must not: unknown to the journal, or over.
     """
     all_ended = seen.ended.attempts
     late, seen = _late_ends(state, seen, now)
@@ -360,9 +352,7 @@ def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -
 
 
 def with_graces(state: State, attempts: Attempts) -> Iterator[tuple[Attempts, float]]:
-    """Yield attempts with their grace in seconds: what their jobs request within their queues' limit, or what their framework
-    set.
-    """
+    """Yield attempts with their grace in seconds: what their jobs request within their queues' limit, or their framework."""
     graces = np.array([_grace_of(state, job) for job in attempts.job.tolist()])
     for grace in np.unique(graces).tolist():
         yield _pick(attempts, graces == grace), grace

@@ -122,12 +122,7 @@ class Journal:
     def recover(self) -> State:
         """Return the state from the newest snapshot and the facts after it.
 
-        Raises
-        ------
-        NewerJournal
-            It contains what only a newer fairlead knows.
-        JournalError
-            Something is missing or was changed.
+        Raises NewerJournal for what only a newer fairlead knows, JournalError if something is missing or was changed.
         """
         position, _, state = deque(self.prove(), maxlen=1).pop()
         self.check_end(position)
@@ -149,20 +144,11 @@ class Journal:
     def prove(self, begin: int | None = None) -> Iterator[tuple[int, int, State]]:
         """Go through the journal from a snapshot on, as far as it is proved.
 
+        Yields position and checksum of the snapshot, then of each fact after it, and the state there: the same object each time.
+        Raises JournalError where the proof ends; as :meth:`recover`.
+
         begin : start from the newest snapshot at or before this fact, or from the first fact; by default from the newest
             snapshot
-
-        Yields
-        ------
-        position, checksum : int
-            Of the snapshot, then of each fact after it.
-        state : State
-            The state at that position: the same object each time.
-
-        Raises
-        ------
-        JournalError
-            Where the proof ends; as :meth:`recover`.
         """
         saved, head = self._store.snapshot(begin), self._store.head()
         position, checksum = saved[:2] if saved else (0, beginning(self.id))

@@ -142,7 +142,9 @@ class SqlStore:
         """Refuse a journal that is not its head's; to write, also one without a head, a copy, and one with fewer starts."""
         known, writes = self._known, self._head is not None
         if writes and known is None and any(self.extent()):
-            raise store.Damaged(self.name, f"{head.path_of(self.path).name}, which records its last fact, is missing")
+            raise store.Damaged(
+                self.name, f"{head.path_of(self.path).name}, which records its last fact, is missing or unreadable"
+            )
         if writes and head.is_of_another(known, self.path):  # the original may have a running scheduler
             raise store.JournalError(
                 f"{self.name}: this is a copy of a journal: if the scheduler of the other runs, tasks would run twice; "
@@ -253,10 +255,7 @@ class SqlStore:
         )
 
     def append(self, records: Sequence[store.Record]) -> None:
-        """Write all of the records durably, and the head; or none and raise JournalFull.
-
-        Raises TakenOver if another scheduler has begun to write since.
-        """
+        """Write all records durably, and the head, or none and raise JournalFull. Raises TakenOver if another has begun."""
         rows = [(*record.envelope, record.body, str(self.epoch)) for record in records]
         add = "INSERT INTO facts SELECT ?, ?, ?, ?, ?, ?, ?, ? WHERE ? = (SELECT value FROM meta WHERE key = 'epoch')"
         with self._transaction() as writing:

@@ -58,16 +58,14 @@ def visible_record(caller: Caller, record: AuditRecord, hidden: Mapping[str, str
     """Hide other people's leaves in private queues, and the person who acted on one."""
     if record.by == caller.person.name:
         return record
-    what, why, queue = (without(text, hidden) for text in (record.what, record.why, record.queue))
-    if (what, why, queue) == (record.what, record.why, record.queue):
-        return record
-    return replace(record, by="", what=what, why=why, queue=queue)
+    what, why = without(record.what, hidden), without(record.why, hidden)
+    return record if (what, why) == (record.what, record.why) else replace(record, by="", what=what, why=why)
 
 
 def record_entry(record: AuditRecord) -> AuditEntry:
     return {
         "at": record.at, "by": record.by, "what": record.what, "outcome": record.outcome, "why": record.why, "job": None,
-        "queue": record.queue or None,
+        "queue": None,
     }  # fmt: skip
 
 
@@ -97,12 +95,10 @@ class Position(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> "Position":
-        """Parse what :meth:`write` returned."""
         fact, _, record = text.partition("-")
         return cls(int(fact) if fact else None, float(record) if record else None)
 
     def write(self) -> str:
-        """Return an opaque text form."""
         return f"{'' if self.fact is None else self.fact}-{'' if self.record is None else repr(self.record)}"
 
 

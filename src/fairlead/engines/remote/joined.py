@@ -167,7 +167,8 @@ class JoinedEngine(RemoteEngine):
             answer = Answer(refused=str(error))
         except (RuntimeError, TimeoutError) as error:  # it may be recorded later, which the same key finds out
             log.warning("a node that joins or rotates its key waits: %s", error or "the scheduler is busy")
-            answer = Answer(refused="the scheduler cannot record it now, see its log: run this again, and the token is not lost")
+            why = "the scheduler cannot record it now: see its log. The token is still valid: run the command again"
+            answer = Answer(refused=why)
         return msgspec.json.encode(answer) + b"\n"
 
     def _admit(self, asked: Request) -> Answer:
