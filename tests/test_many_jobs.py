@@ -4,6 +4,7 @@ import itertools
 import json
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from fairlead.engines.local.instructions import filled
 from fairlead.failure import Failure
 from fairlead.model.ranges import number_at, ranges_of, read_ranges, written_ranges
 from fairlead.model.specs import Work
+from fairlead.scheduler import tables
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, unique=True).map(sorted))
@@ -235,3 +237,17 @@ def test_jobs_wait_for_times_names_and_indices(idle):
         ("--after", f"{first}:index"): f"--after: job {first} has no task 0",
     }.items():
         assert why_not in idle.call("submit", "-q", "A", *wrong, "--", "true").stderr
+
+
+@pytest.mark.parametrize(("reserved", "moves"), [(tables.RESERVED, 1), (2**60, 4)])
+def test_many_rows_grow_in_place_unless_the_system_refuses(reserved, moves, monkeypatch):
+    monkeypatch.setattr(tables, "RESERVED", reserved)
+    jobs = tables.Jobs([0])
+    jobs.extend(tables.RESERVE_FROM - 1)
+    jobs.id[:] = np.arange(jobs.n)
+    places = set()
+    for _ in range(10):
+        jobs.extend(tables.RESERVE_FROM)
+        places.add(jobs.rows.ctypes.data)
+    assert len(places) == moves
+    assert jobs.id[: tables.RESERVE_FROM].tolist() == [*range(tables.RESERVE_FROM - 1), 0]

@@ -264,7 +264,7 @@ def copy_of(state: State) -> State:
     """
     found = State()
     for name, value in vars(state).items():
-        if name not in (*TABLES, "moves", "order", "days"):
+        if name not in (*TABLES, "moves", "order", "days", "ended"):
             setattr(found, name, _copied(value))
     for name in TABLES:
         _copy_rows(getattr(state, name), getattr(found, name))
@@ -272,7 +272,7 @@ def copy_of(state: State) -> State:
     found.histograms.places[:] = state.histograms.places
     counted = [ENDED, HOLDS, HISTOGRAMS]
     found.order.counts[counted] = state.order.counts[counted]
-    found.moves[0] += 1
+    set_ended(found, state.ended[: state.order.counts[ENDED]])
     return found
 
 

@@ -1,4 +1,4 @@
-"""The state's arrays: rows for nodes, queues, shapes, groups, jobs, tasks, holds, offers and histograms; they grow by doubling.
+"""The state's arrays: rows for nodes, queues, shapes, groups, jobs, tasks, holds, offers and histograms.
 
 A column is declared once, as an annotation of its table. A column with one number per row is a field of the table's structured
 array, so a row is contiguous and a table is one argument to a kernel. A column with one number per resource is a matrix, as is
@@ -58,6 +58,12 @@ Amounts = Annotated[I64, PerResource()]
 Floats = Annotated[F64, PerResource()]
 
 
+RESERVE_FROM: Final = 2**13
+"""Rows from which on a table reserves."""
+RESERVED: Final = 2**30
+"""Bytes that it reserves: beyond them, and where the system refuses, it grows by doubling, which copies all rows."""
+
+
 class Table:
     """`n` rows in use, of longer arrays.
 
@@ -71,6 +77,8 @@ class Table:
     WIDE: ClassVar[dict[str, tuple[str, float | None]]]
     """Columns that are matrices: type, and value for a new resource; None if they have sets of cards."""
     FOLLOWS: ClassVar[frozenset[str]]
+    RESERVES: ClassVar[bool] = False
+    """True if it grows in place: what is reserved and not written takes no memory."""
 
     def __init_subclass__(cls) -> None:
         columns = {name: _column(kind) for name, kind in get_annotations(cls).items()}
@@ -102,9 +110,14 @@ class Table:
         self.n += count
         if self.n > len(self.rows):
             length = max(2 * len(self.rows), self.n, 16)
-            self.set_rows(longer(self.rows, first, length))
+            most = RESERVED // self.FIELDS.itemsize if self.RESERVES and length >= RESERVE_FROM else 0
+            try:
+                rows = longer(self.rows, first, max(length, most))
+            except MemoryError:  # the system does not promise what it may not have
+                rows = longer(self.rows, first, length)
+            self.set_rows(rows)
             for name in self.WIDE:
-                setattr(self, name, longer(getattr(self, name), first, length))
+                setattr(self, name, longer(getattr(self, name), first, len(rows)))
         return first
 
     def keep(self, rows: I64) -> None:
@@ -122,8 +135,12 @@ class Table:
 
     def _widen(self, name: str, width: int, fill: float) -> None:
         old = getattr(self, name)
-        more = np.full((len(old), width - old.shape[1]), fill, old.dtype)
-        setattr(self, name, np.ascontiguousarray(np.hstack([old, more])))
+        new = np.zeros((len(old), width), old.dtype)
+        used = slice(None) if fill else slice(self.n)
+        new[used, : old.shape[1]] = old[used]
+        if fill:
+            new[:, old.shape[1] :] = fill
+        setattr(self, name, new)
         self._moves[0] += 1
 
     def set_cards(self, name: str, rows: I64 | slice, words: I64) -> None:
@@ -293,6 +310,8 @@ class PendingGroups(Table):
 class Jobs(Table):
     """Submitted jobs, and where their tasks are. Columns that a placement reads and writes are adjacent."""
 
+    RESERVES = True
+
     id: I64
     group: I64  # row; NONE: in none
     after: I64  # next job in the group
@@ -337,6 +356,8 @@ class Jobs(Table):
 
 class Tasks(Table):
     """The status and attempts of each task."""
+
+    RESERVES = True
 
     started_at: F64  # NaN before the attempt runs
     finished_at: F64  # NaN before the task has ended
