@@ -321,4 +321,4 @@ def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64, start: 
         return facts.ReservationDropped(at=at, id=about, number=int(columns[0, 0]))
     if kind == kernel.FORGOT:
         return facts.JobsForgotten(at=at, ids=columns[0].tolist())
-    return facts.JobsPassedOver(at=at, ids=[about])
+    return facts.JobsPassedOver(at=at, ids=columns[0].tolist())

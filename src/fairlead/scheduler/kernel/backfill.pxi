@@ -246,19 +246,23 @@ cdef bint _is_older(View v, i64 x, i64 b, i64 other) noexcept nogil:
     return v.group_cache[b].number < v.group_cache[other].number
 
 
-cdef Plan reserve(View v, i64 b, double now) noexcept nogil:
-    """Decide what to do for a group that is owed: reserve, end a reservation that is in the way, or put it off."""
+cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
+    """Decide what to do for a group that is owed: reserve, end a reservation that is in the way, or, if False, pass it over."""
     cdef bint paid
-    x, mark, cost = line_of(v, v.groups[b].leaf), v.scratches, floats(v, v.len_total)
+    now, x, mark, cost = v.times[NOW], line_of(v, v.groups[b].leaf), v.scratches, floats(v, v.len_total)
     count, start = plan(v, b, x, now, cost)
     paid = count > 0 and start > now and (is_paid(v, cost, v.queues[x].wasted, now) or may_overdraw(v, b, x, now))
     release(v, mark)
     if paid:
-        return Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v))
+        found[0] = Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), 0)
+        return True
     h = _in_the_way(v, b, x, now) if not _one_end_helps(v, b, x, True, INFINITY) else NONE
     if h != NONE:
-        return Plan(DROP, 0, h, True, now, 0, NONE)
-    return Plan(SERVE, 0, current_job(v, b), True, now, 0, NONE)
+        found[0] = Plan(DROP, 0, h, True, now, 0, NONE, 0)
+        return True
+    v.queue_cache[x].passed, v.group_cache[v.counts[PASSED]].passed_list = v.counts[CYCLE], current_job(v, b)
+    v.counts[PASSED] += 1
+    return False
 
 
 cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
@@ -296,7 +300,7 @@ cdef Plan review(View v, double now) noexcept nogil:
             b = v.holds[h].group
             why = what_stops(v, b)
             if (why != NOT_REACHED and why != NO_NODE and (why != MAX_JOBS or v.groups[b].started == 0)) or _is_over(v, h, now):
-                return Plan(DROP, 0, h, True, now, 0, NONE)
+                return Plan(DROP, 0, h, True, now, 0, NONE, 0)
             if now > v.holds[h].start and now >= v.holds[h].planned + MIN_FORECAST_SECONDS and (why == NO_NODE or not is_there(v, h)):
                 if late == NONE or _owes_more(v, h, late):
                     late = h
@@ -304,8 +308,8 @@ cdef Plan review(View v, double now) noexcept nogil:
                 least = h
         h = next_promise(v, h)
     if least != NONE and is_overspent(v, now):
-        return Plan(DROP, 0, least, True, now, 0, NONE)
-    return Plan(SERVE, 0, NONE, False, now, 0, NONE) if late == NONE else _plan_again(v, late, now)
+        return Plan(DROP, 0, least, True, now, 0, NONE, 0)
+    return Plan(SERVE, 0, NONE, False, now, 0, NONE, 0) if late == NONE else _plan_again(v, late, now)
 
 
 cdef bint _owes_more(View v, i64 h, i64 k) noexcept nogil:
@@ -349,8 +353,8 @@ cdef Plan _plan_again(View v, i64 h, double now) noexcept nogil:
     b = v.holds[h].group
     count, start, paid = _plan_without(v, h, b, now)
     if count == 0 or start <= now or not (paid or v.holds[h].allowance > 0.0):
-        return Plan(DROP, 0, h, True, now, 0, NONE)
-    return Plan(KEEP, count, current_job(v, b), True, start, v.holds[h].slips + 1, v.holds[h].number)
+        return Plan(DROP, 0, h, True, now, 0, NONE, 0)
+    return Plan(KEEP, count, current_job(v, b), True, start, v.holds[h].slips + 1, v.holds[h].number, 0)
 
 
 cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcept nogil:
