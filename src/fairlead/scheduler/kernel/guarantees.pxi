@@ -1,6 +1,6 @@
 """Guarantees beside reservations: which ends of tasks free no room, since a guarantee takes it back.
 
-Whoever stays within a guarantee goes first, in reserved room too (rule: stays). Take a queue that waits, and uses U of what it
+A task that stays within a guarantee goes first, in reserved room too (rule: stays). Take a queue that waits, and uses U of what it
 is guaranteed G of. Let E be the tasks whose ends all reservations count on. The end of one more frees room only if
 
     U - E > G    for something that is guaranteed; at U - E <= G the queue's next such task would take that room at once
@@ -100,7 +100,7 @@ cdef bint _relies_on(View v, i64 count, i64 shape, i64 *room, Ranked *ends, i64 
 
 
 def kept_by_guarantee(View v, i64 b):
-    """Return the leaf whose tasks within a guarantee leave no room for a group's next task, or whole gang, whoever else ends; NONE."""
+    """Return the leaf whose tasks within a guarantee leave no room for a group's next task, or whole gang, whatever else ends; NONE."""
     mark, cost, gone = v.scratches, floats(v, v.len_total), relied_on(v, b)
     v.counts[KEPT_BY] = NONE
     for q in range(v.counts[QUEUES]):
