@@ -55,6 +55,7 @@ class Plan:
     start: float
     slips: int
     number: int
+    passed: int
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,9 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
     gives_back = any(isinstance(fact, BEFORE_A_CYCLE) for fact in found)  # the cycle does not see these
     plan = _plan(state, most, now, thorough=False, strict=strict)
     offers = _offered(state, now)
+    if plan.passed:
+        passed = state.order.groups.passed_list[: plan.passed]
+        found.append(facts.JobsPassedOver(at=now, ids=state.jobs.id[passed].tolist()))
     if plan.what == KEEP:
         nodes, tasks = (state.order.planned[name][: plan.count].tolist() for name in ("planned_node", "planned_tasks"))
         job = int(state.jobs.id[plan.about])
@@ -128,14 +132,12 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
         )
     elif plan.what == DROP:
         found.append(_dropped(state, plan.about, now))
-    elif plan.about != NONE:
-        found.append(facts.JobsPassedOver(at=now, ids=[int(state.jobs.id[plan.about])]))
     elif plan.count or offers:
         if plan.count:
             placed = _placed(state, plan.count, now)
             found.append(placed)
             if not offers:  # the cycle assumed offers that have not been applied yet
-                learned = Learned(int(state.order.counts[CYCLE]), state.version, placed, plan.more)
+                learned = Learned(int(state.order.counts[CYCLE]), state.version + bool(plan.passed), placed, plan.more)
         found += offers
     else:
         scheduling.settle(state.view(), plan.more)
@@ -222,8 +224,7 @@ def _to_forget(state: State) -> list[int]:
             return _choose_forgotten(state, remembered - keep)
     if last - state.index.first > MOST_NUMBERS:
         ended = state.ended_jobs()
-        old: list[int] = ended[ended < last - MOST_NUMBERS].tolist()
-        return old
+        return ended[ended < last - MOST_NUMBERS].tolist()
     return []
 
 

@@ -19,6 +19,7 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
     """Decide the next step: what to place, or which reservation to make or drop before anything is placed.
 
     Room is reserved for a group in its turn: the cycle ends there, and if it placed anything before that, the next begins there.
+    Where none can be reserved, the group is passed over and the cycle goes on.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
     count : int
         Used length of the `planned_*` arrays: placements, or nodes to reserve.
     about : int
-        Row of the job that gets the reservation, or that none can be made for; the hold whose reservation to drop; NONE.
+        Row of the job that gets the reservation; the hold whose reservation to drop; NONE.
     more : bool
         True if there is more to decide at once.
     start : float
@@ -47,32 +48,29 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
         How often that start has slipped.
     number : int
         The reservation's number among those of its group.
+    passed : int
+        Number of job rows in `passed_list`: no room can be kept for these, before anything else is done.
     """
     cdef bint promises
     if v.counts[BY_EASY] and not thorough:
         return plan_by_easy(v, most, now)
     v.counts[NEWS] += now != v.times[NOW]
-    v.times[NOW], v.counts[OFFERED], v.counts[OWED] = now, 0, NONE
+    v.times[NOW], v.counts[OFFERED], v.counts[PASSED] = now, 0, 0
     promises = not thorough and now < INFINITY and v.times[IDLE_BUDGET] > 0.0
     _begin(v)
     v.counts[RESERVES] = 1 if promises else 0
-    plan = Plan(SERVE, 0, NONE, False, now, 0, NONE)
+    plan = Plan(SERVE, 0, NONE, False, now, 0, NONE, 0)
     if not thorough and v.counts[HOLDS] > 0:
         plan = review(v, now)
-    placed, more = 0, False
     if plan.what == SERVE:
         if promises:
             unpark_listed(v, NONE)
-        placed, more = _serve(v, thorough, most)
-    b = v.counts[OWED]
-    if b != NONE and placed + v.counts[OFFERED] == 0:
-        plan = reserve(v, b, now)
-    v.counts[RESERVES] = 0
-    if plan.what != SERVE or plan.about != NONE:
-        _undo_cycle(v, 0)  # the search may have listed groups that it skipped
-        return plan
-    _undo_cycle(v, placed)
-    return Plan(SERVE, placed, NONE, more or b != NONE, now, 0, NONE)
+        placed, more = _serve(v, thorough, most, &plan)
+        if plan.what == SERVE:
+            plan.count, plan.more = placed, more
+    v.counts[RESERVES], plan.passed = 0, v.counts[PASSED]
+    _undo_cycle(v, plan.count if plan.what == SERVE else 0)  # the search may have listed groups that it skipped
+    return plan
 
 
 cdef (i64, bint) plan_last_cycle(View v, i64 most, double now, bint beyond) noexcept nogil:
@@ -90,7 +88,7 @@ cdef (i64, bint) plan_last_cycle(View v, i64 most, double now, bint beyond) noex
     v.counts[NEWS] += now != v.times[NOW]
     v.times[NOW], v.counts[LAST_PASS], v.counts[RESERVES] = now, 1 if beyond else 2, 0
     _begin(v)
-    placed, more = _serve(v, False, most)
+    placed, more = _serve(v, False, most, NULL)
     _undo_cycle(v, placed)
     v.counts[LAST_PASS] = 0
     if placed + v.counts[OFFERED] == 0:
@@ -116,8 +114,8 @@ cdef void _begin(View v) noexcept nogil:
     visit_freed_nodes(v)
 
 
-cdef (i64, bint) _serve(View v, bint thorough, i64 most) noexcept nogil:
-    """Place tasks and make offers until no group can be served, `most` tasks are placed, or the offer arrays are full."""
+cdef (i64, bint) _serve(View v, bint thorough, i64 most, Plan *plan) noexcept nogil:
+    """Place tasks and make offers until no group can be served, `most` tasks are placed, the offer arrays are full, or `plan` reserves."""
     cdef i64 m = v.len_total
     cdef bint found, more
     scope = ANY_PENDING if v.counts[HDRF_SOMEWHERE] else SERVABLE
@@ -145,8 +143,7 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most) noexcept nogil:
                     return placed, True
             else:
                 why = NO_NODE
-        if (why == NO_NODE or why == NONLENDABLE) and owes(v, b):
-            v.counts[OWED] = b
+        if (why == NO_NODE or why == NONLENDABLE) and owes(v, b) and (placed + v.counts[OFFERED] > 0 or reserves(v, b, plan)):
             return placed, True
         if why != NOT_REACHED:
             stop(v, b, why)

@@ -49,7 +49,7 @@ cdef Plan plan_by_easy(View v, i64 most, double now) noexcept nogil:
             stop(v, b, LIMIT)
     _undo_cycle(v, placed)
     release(v, mark)
-    return Plan(SERVE, placed, NONE, placed >= most, now, 0, NONE)
+    return Plan(SERVE, placed, NONE, placed >= most, now, 0, NONE, 0)
 
 
 cdef bint _ends_by(View v, i64 job, double start) noexcept nogil:

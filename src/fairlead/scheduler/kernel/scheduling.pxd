@@ -27,6 +27,7 @@ cdef struct Plan:  # see plan_cycle
     double start
     i64 slips
     i64 number
+    i64 passed
 
 cdef struct Ranked:
     double key

@@ -231,9 +231,11 @@ cdef bint _decide(
 ) noexcept nogil:
     """Decide once and apply it; return True if there is more to do at this moment: another decision, or started tasks."""
     plan = plan_cycle(v, False, most, now)
-    what, count, about, more = plan.what, plan.count, plan.about, plan.more
-    if what != SERVE or count > 0 or about != NONE:
+    what, count, about, more, passed = plan.what, plan.count, plan.about, plan.more, plan.passed
+    if what != SERVE or count > 0 or passed > 0:
         fade(v, now)
+    if passed > 0:
+        _pass_over(v, tape, now, passed)
     if what == KEEP:
         group, job = v.jobs[about].group, v.jobs[about].id
         nodes, tasks = v.planned_node, v.planned_tasks
@@ -248,9 +250,6 @@ cdef bint _decide(
         release(v, mark)
     elif what == DROP:
         _drop(v, tape, now, about)
-    elif about != NONE:
-        _log(tape, PASSED_OVER, now, v.jobs[about].id, 0, 0)
-        put_off(v, v.jobs[about].group, now)
     elif count > 0:
         done = _place(v, tape, now, count)
         if done < count:
@@ -258,14 +257,16 @@ cdef bint _decide(
         settle(v, more)
     else:
         settle(v, more)
-        if tape.numbers[GOES_OVER_LIMITS] and not more:
+        if tape.numbers[GOES_OVER_LIMITS] and not more and passed > 0:
+            more = True
+        elif tape.numbers[GOES_OVER_LIMITS] and not more:
             count, more = plan_last_cycle(v, most, now, True)
             if count > 0:
                 fade(v, now)
                 done = _place(v, tape, now, count)
                 if done < count:
                     more, count = False, done
-    if more or what != SERVE or count > 0 or about != NONE:  # else a decision on claims may come first
+    if more or what != SERVE or count > 0 or passed > 0:  # else a decision on claims may come first
         forget(v, tape, now, keep_jobs)
     if what == SERVE and count > 0:
         _start(v, truth, runs, tape, now, count)
@@ -287,6 +288,18 @@ cdef i64 _place(View v, Tape tape, double now, i64 count) noexcept nogil:
     bad = apply_placed(v, count, rows, index, attempts, node, now)
     tape.numbers[DECISIONS] += count
     return count if bad < 0 else bad
+
+
+cdef void _pass_over(View v, Tape tape, double now, i64 count) noexcept nogil:
+    """Put off the lines of the jobs that the cycle passed over."""
+    mark, ids = v.scratches, integers(v, count)
+    for k in range(count):
+        job = v.group_cache[k].passed_list
+        ids[k] = v.jobs[job].id
+        put_off(v, v.jobs[job].group, now)
+    _log(tape, PASSED_OVER, now, 0, count, 1)
+    _log_columns(tape, ids, 1, 0, count)
+    release(v, mark)
 
 
 cdef void _drop(View v, Tape tape, double now, i64 h) noexcept nogil:
