@@ -178,7 +178,8 @@ IN_ORDER : 1 if there is an order to keep; otherwise only the tables change, and
 # IDLE_BUDGET : part of the cluster that may idle for reservations, over a day
 # MOMENT, DEBTS_AT : when a task last started, ended or came; when debts were last counted
 # WAITS_AT : when a leaf last began to wait
-BEGAN, NEXT_TICK, NOW, LAST_HOLD_START, CLAIM_DUE, OFFER_WAKE, IDLE_BUDGET, MOMENT, DEBTS_AT, WAITS_AT = range(10)
+# FUNDED : the budget is not overspent before, whatever idles of what is kept
+BEGAN, NEXT_TICK, NOW, LAST_HOLD_START, CLAIM_DUE, OFFER_WAKE, IDLE_BUDGET, MOMENT, DEBTS_AT, WAITS_AT, FUNDED = range(11)
 
 # Columns of a tree's `least` after the resources.
 JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER, SHORTEST = 0, 1, 2, 3
