@@ -5,6 +5,7 @@ gives A three tasks and B two: A has 2/3 of the memory, B has 2/3 of the CPUs. E
 which is counted at the end. Exit status 0 only if all expectations were seen.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,9 +13,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
@@ -88,6 +89,16 @@ class Demo:
         number = subprocess.check_output(command, text=True).strip()
         self.say(f"user {queue} submits job {number}: {tasks} tasks of {cpu} CPU and {memory}")
 
+    def share(self, what: str, seconds: float) -> None:
+        """Submit both users' jobs, and watch until they have their fair shares."""
+        self.submit("A", 1, "4Gi")
+        self.submit("B", 3, "1Gi")
+        self.watch(f"3 and 2 running tasks, a dominant share of 2/3 each{what}", fair, seconds)
+
+    def finish(self, seconds: float) -> None:
+        """Watch until all tasks have ended."""
+        self.watch("all the work is done", lambda q: not q["/"]["running"] and not q["/"]["waiting"], seconds)
+
     def watch(self, what: str, seen: Callable[[dict[str, Any]], bool], seconds: float) -> None:
         """Show running tasks and shares until the condition holds five times in a row."""
         until = time.monotonic() + seconds
@@ -157,6 +168,12 @@ class Demo:
         again = sum(starts.values()) - len(wanted)
         self.say(f"SEEN: {len(wanted)} tasks, each done once; starts after the loss of a node: {again}")
 
+    def end(self) -> None:
+        """End the scheduler, if it runs."""
+        if self.server and self.server.poll() is None:
+            self.server.send_signal(signal.SIGINT)
+            self.server.wait(timeout=60)
+
 
 def fair(queues: dict[str, Any]) -> bool:
     """True for 3 and 2 running tasks with a dominant share of 2/3 each."""
@@ -171,25 +188,31 @@ def alone(queues: dict[str, Any]) -> bool:
     return not queues["B"]["running"] and not queues["B"]["waiting"] and queues["A"]["running"] == 4
 
 
-def main() -> None:
-    """Run the demo; raise SystemExit for an expectation that was not seen."""
+D = TypeVar("D", bound=Demo)
+
+
+@contextlib.contextmanager
+def running(kind: type[D]) -> Iterator[D]:
+    """Start a demo in a folder of its own; end it in the end."""
     with tempfile.TemporaryDirectory(prefix="fairlead-demo-") as folder:
-        demo = Demo(Path(folder))
+        demo = kind(Path(folder))
         try:
             demo.up()
-            demo.submit("A", 1, "4Gi")
-            demo.submit("B", 3, "1Gi")
-            demo.watch("3 and 2 running tasks, a dominant share of 2/3 each", fair, 15)
-            demo.kill()
-            demo.up()
-            demo.watch("the same after the restart", fair, 15)
-            demo.watch("B's work has ended, and A has grown to 4 tasks", alone, 30)
-            demo.watch("all the work is done", lambda q: not q["/"]["running"] and not q["/"]["waiting"], 40)
-            demo.count()
+            yield demo
         finally:
-            if demo.server and demo.server.poll() is None:
-                demo.server.send_signal(signal.SIGINT)
-                demo.server.wait(timeout=30)
+            demo.end()
+
+
+def main() -> None:
+    """Run the demo; raise SystemExit for an expectation that was not seen."""
+    with running(Demo) as demo:
+        demo.share("", 15)
+        demo.kill()
+        demo.up()
+        demo.watch("the same after the restart", fair, 15)
+        demo.watch("B's work has ended, and A has grown to 4 tasks", alone, 30)
+        demo.finish(40)
+        demo.count()
 
 
 if __name__ == "__main__":

@@ -10,13 +10,11 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 
-from demo import FAIRLEAD, Demo, fair
+from demo import FAIRLEAD, Demo, fair, running
 
 SIZES = {"n1": (3, 12), "n2": (3, 3), "n3": (3, 3)}
 """CPUs and GiB of each node."""
@@ -125,33 +123,27 @@ class MachinesDemo(Demo):
 
     def end(self) -> None:
         """End the nodes, with what runs there, and the scheduler."""
-        for process in (*self.nodes.values(), self.server):
-            if process is not None and process.poll() is None:
+        for process in self.nodes.values():
+            if process.poll() is None:
                 process.send_signal(signal.SIGINT)
                 process.wait(timeout=60)
+        super().end()
 
 
 def main() -> None:
     """Run the demo; raise SystemExit for an expectation that was not seen."""
-    with tempfile.TemporaryDirectory(prefix="fairlead-demo-") as folder:
-        os.environ["COLUMNS"] = "100"
-        demo = MachinesDemo(Path(folder))
-        try:
-            demo.up()
-            for name in SIZES:
-                demo.join(name)
-            demo.submit("A", 1, "4Gi")
-            demo.submit("B", 3, "1Gi")
-            demo.watch("3 and 2 running tasks, a dominant share of 2/3 each, over three nodes", fair, 30)
-            demo.cut_off("n2")
-            demo.watch("the same when the node is back", fair, 30)
-            demo.upgrade("n3")
-            demo.watch("the same after the upgrade", fair, 30)
-            demo.watch("all the work is done", lambda q: not q["/"]["running"] and not q["/"]["waiting"], 120)
-            demo.count_done()
-        finally:
-            demo.end()
+    os.environ["COLUMNS"] = "100"
+    with running(MachinesDemo) as demo:
+        for name in SIZES:
+            demo.join(name)
+        demo.share(", over three nodes", 30)
+        demo.cut_off("n2")
+        demo.watch("the same when the node is back", fair, 30)
+        demo.upgrade("n3")
+        demo.watch("the same after the upgrade", fair, 30)
+        demo.finish(120)
+        demo.count_done()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,14 +8,12 @@ shares of 2/3 each, before and after, and each task done once.
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import psutil
 from bench.ray_trial import Trial
 
-from demo import FAIRLEAD, Demo, fair
+from demo import FAIRLEAD, Demo, fair, running
 
 SIZES = [(4, 9 * 2**30), (5, 9 * 2**30)]
 SOONER = {"initial_delay_ms": "1000", "period_ms": "500", "timeout_ms": "1000", "failure_threshold": "3"}
@@ -68,20 +66,13 @@ class RayDemo(Demo):
 
 def main() -> None:
     """Run the demo; raise SystemExit for an expectation that was not seen."""
-    with tempfile.TemporaryDirectory(prefix="fairlead-demo-") as folder:
-        demo = RayDemo(Path(folder))
-        try:
-            demo.up()
-            demo.submit("A", 1, "4Gi")
-            demo.submit("B", 3, "1Gi")
-            demo.watch("3 and 2 running tasks, a dominant share of 2/3 each, over two nodes", fair, 30)
-            demo.lose_a_node()
-            demo.watch("the same when the node is back", fair, 30)
-            demo.watch("all the work is done", lambda q: not q["/"]["running"] and not q["/"]["waiting"], 120)
-            demo.count_done()
-        finally:
-            demo.end()
+    with running(RayDemo) as demo:
+        demo.share(", over two nodes", 30)
+        demo.lose_a_node()
+        demo.watch("the same when the node is back", fair, 30)
+        demo.finish(120)
+        demo.count_done()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,7 +1,7 @@
 """A store in memory."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import fairlead
@@ -54,11 +54,17 @@ class MemoryStore:
     def snapshot(self, until: int | None = None) -> Snapshot | None:
         return next((s for s in reversed(self._snapshots) if until is None or s.sequence <= until), None)
 
-    def save(self, snapshot: Snapshot, keep: int) -> None:
-        kept = [s for s in self._snapshots if s.sequence < snapshot.sequence]
-        kept.append(snapshot._replace(parts=list(snapshot.parts)))
-        sizes = accumulate((len(record.body) for record in reversed(self._records)), initial=0)
-        enough = [r.envelope.sequence for r, after in zip(reversed(self._records), sizes, strict=False) if after >= keep]
+    def save(self, snapshot: Snapshot, keep: int) -> Iterator[None]:
+        parts = []
+        for part in snapshot.parts:
+            parts.append(part)
+            yield
+        kept = list(self._snapshots)
+        if snapshot.sequence not in self.snapshots():
+            kept.append(snapshot._replace(parts=parts))
+        before = [record for record in reversed(self._records) if record.envelope.sequence <= snapshot.sequence]
+        sizes = accumulate((len(record.body) for record in before), initial=0)
+        enough = [r.envelope.sequence for r, after in zip(before, sizes, strict=False) if after >= keep]
         first = max((s.sequence for s in kept if enough and s.sequence <= enough[0]), default=0)
         self._snapshots = [s for s in kept if s.sequence >= first]
         self._records = [record for record in self._records if record.envelope.sequence > first]

@@ -150,6 +150,10 @@ class DiskStore(MemoryStore):
             self._write_head(records[-1].envelope.sequence, records[-1].envelope.checksum)
 
     def save(self, snapshot, keep):
-        snapshot = snapshot._replace(parts=list(snapshot.parts))
+        parts = []
+        for part in snapshot.parts:
+            parts.append(part)
+            yield
+        snapshot = snapshot._replace(parts=parts)
         self._commit("snapshot", snapshot)
-        super().save(snapshot, keep)
+        yield from super().save(snapshot, keep)

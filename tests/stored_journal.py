@@ -218,7 +218,7 @@ def store() -> None:
                 journal.append(some, ["ada" if isinstance(fact, f.JobSubmitted) else "" for fact in some])
                 state = journal.recover()
                 if some[-1] is not facts[-1]:
-                    journal.save(state)
+                    list(journal.save(state))
         DATA.mkdir(exist_ok=True)
         shutil.copyfile(path, JOURNAL)
         shutil.copyfile(head.path_of(path), head.path_of(JOURNAL))

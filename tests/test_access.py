@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import json
 import re
+import threading
 from types import SimpleNamespace
 
 import pytest
 import typer.main
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, HTTPException
 
 from access import ALONE, COMMANDS, PEOPLE, ROUTES
 from fairlead.cli.main import app
@@ -106,6 +107,7 @@ def test_the_table_has_every_route():
     ("error", "code", "said"),
     [
         (RuntimeError("can't start new thread"), 503, "the scheduler's machine allows it no more threads now"),
+        (BlockingIOError(11, "Resource temporarily unavailable"), 503, "the scheduler's machine allows it no more threads now"),
         (RuntimeError("another"), 500, "internal error, see the scheduler's log: RuntimeError"),
         (Busy("too many"), 429, "too many"),
     ],
@@ -127,6 +129,31 @@ def test_what_a_scheduler_without_a_thread_cannot_do_is_asked_again_later(error,
     begin, body = sent
     assert (begin["status"], json.loads(body["body"])) == (code, {"error": said})
     assert (b"retry-after" in dict(begin["headers"])) == (code != 500)
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_a_large_body_and_a_refusal_need_a_thread_as_well(status, monkeypatch):
+    api, sent = FastAPI(), []
+    _answer_errors_in_one_line(api)
+
+    @api.get("/")
+    async def ask() -> None:
+        try:
+            await asyncio.to_thread(print)
+        except RuntimeError as error:  # as FastAPI does while it reads a body
+            raise HTTPException(status, "There was an error parsing the body") from (error if status == 400 else None)
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    async def send(message):
+        sent.append(message)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with contextlib.suppress(RuntimeError):
+        asyncio.run(api({"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}, None, send))
+    assert (sent[0]["status"], dict(sent[0]["headers"])[b"retry-after"]) == (503, b"1")
+    assert json.loads(sent[1]["body"]) == {"error": "the scheduler's machine allows it no more threads now"}
 
 
 def test_a_route_without_a_line_cannot_be_made():

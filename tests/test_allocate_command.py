@@ -155,7 +155,7 @@ def test_a_policy_of_ones_own_as_documented(call, tmp_path, monkeypatch):
         assert share[0]["big"] > share[1]["big"], "as many tasks, of three times the size"
     for words, why in [
         (("allocate", "problem.toml", "-p", "lost"), "lost: its module nowhere cannot be loaded: ModuleNotFoundError"),
-        (("allocate", "problem.toml", "-p", "empty"), "empty: is no policy: it needs a name, and a method"),
+        (("allocate", "problem.toml", "-p", "empty"), "empty: is not a policy: it needs a name, and a method"),
         (("simulate", "t.csv", "--nodes", "1", "-p", "whole"), "whole: has no method divide(problem), by which queues"),
         (("simulate", "t.csv", "--nodes", "1", "-p", "equal-tasks:a"), "'equal-tasks:a': equal-tasks is written"),
     ]:

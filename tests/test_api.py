@@ -223,7 +223,7 @@ def test_facts_that_are_gone_are_said_to_be(tmp_path, monkeypatch):
     try:
         for count in (1, 3):  # what is dropped is what a snapshot before the rest covers
             journal.append([NodeDrained(at=1.0, node="n" * 100)] * count)
-            journal.save(new_state())
+            list(journal.save(new_state()))
         with pytest.raises(Forgotten, match="facts before 2 are no longer kept: ask for those after 1"):
             journal.look(0, 10)
         assert [position for position, _ in journal.look(1, 10)] == [2, 3, 4]

@@ -439,7 +439,7 @@ def test_the_table_and_a_counterexample(call, tmp_path):
         (["audit", "problem.json", "-p", "fair"], "there is no policy 'fair'"),
         (["audit", "problem.json", "-p", "ceei", "--discrete"], "leave out discrete"),
         (["audit", "problem.json", "--allocation", "problem.json"], "no allocation: use the output"),
-        (["audit", "problem.json", "--allocation", "odd.json"], "'much' is no number of tasks"),
+        (["audit", "problem.json", "--allocation", "odd.json"], "'much' is not a number of tasks"),
         (["audit", "problem.json", "--allocation", "few.json"], "user '<b>B</b>' has no number"),
         (["audit", "problem.json", "--allocation", "many.json"], "the problem has no user 'C'"),
         (["audit", "problem.json", "--report", "nowhere/out.html"], "nowhere/out.html: cannot be written"),

@@ -190,7 +190,7 @@ def test_amounts_are_written_exactly(limit, percent, weight):
         ("queue.z.weight=2", "there is no queue 'z': choose one of a, b, b/x, b/y"),
         ("queue.b/z.weight=2", "there is no queue 'b/z'"),
         ("queue.b/x.limit.cpu=0.5", "queue[2].guarantee: guarantees 1 cpu, above its limit of 500m"),
-        ("node.n.capacity.cpu=9", "there is no node 'n': choose one of there are no [[node]] tables"),
+        ("node.n.capacity.cpu=9", "there is no node 'n': there are no [[node]] tables"),
         ("scheduler.revoke", "write KEY=VALUE"),
         ("scheduler.revoke.x=1", "scheduler.revoke: "),
         ("=1", "write KEY=VALUE"),

@@ -36,7 +36,7 @@ ROUNDS = 12
 HISTORIES = int(os.environ.get("FAIRLEAD_FUZZ", "500"))
 PLACES = {
     "before deciding", "before recording", "after recording", "in the middle of acting", "before acknowledging",
-    "before the snapshot",
+    "before the snapshot", "within the snapshot",
 }  # fmt: skip
 
 
@@ -75,8 +75,12 @@ class MortalJournal(Journal):
     def save(self, state):
         self.world.engine.tick("before the snapshot")
         self.world.disk.full = self.world.faults.happens("full", 0.2)
-        super().save(state)
-        self.saved_at = self.position
+        position = self.position
+        for _ in super().save(state):
+            yield
+            self.world.engine.tick("within the snapshot")
+            self.world.disk.full = False
+        self.saved_at = position
 
 
 class Ask:

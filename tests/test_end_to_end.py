@@ -598,10 +598,10 @@ def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
         (["cancel", "77777"], "there is no job 77777"),
         (
             ["why", "spark"],
-            "'spark' is no job: write its number or name as listed by `fairlead jobs`, or 12.3 for a task; `fairlead frameworks`",
+            "'spark' is not a job: write a number or name as listed by `fairlead jobs`, or 12.3 for a task; `fairlead framew",
         ),
         (["logs", "77777"], "there is no job 77777"),
-        (["logs", "x.y"], "'x.y' is no job: write its number or name"),
+        (["logs", "x.y"], "'x.y' is not a job: write a number or name"),
         (["run", "-q", "A", "--", "echo", ":::", "a"], "::: is for several tasks, and `run` has one: use `fairlead submit`"),
         (["submit", "-q", "A", "--nodes", "2", "--strict", "--", "true"], "1 node could hold a task of cpu=1 memory=1Gi, not 2"),
     ],
@@ -688,6 +688,27 @@ def test_a_damaged_journal_is_refused(tmp_path):
     refused = world.call("up")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert "the journal is damaged" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("", "{}: it or a parent is not a folder: name another with --home"),
+        ("deeds", "{}: is not a folder: move it away"),
+        ("supervisor", "{}: is not a folder: move it away"),
+    ],
+)
+def test_a_file_where_a_folder_belongs_is_one_line(tmp_path, place, said):
+    world = Live(tmp_path)
+    if place:
+        world.home.mkdir()
+    (world.home / place).write_text("something")
+    refused = world.call("up", "--config", str(world.config))
+    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (1, f"fairlead: {said.format(world.home / place)}")
+    assert "Traceback" not in refused.stderr
+    if not place:
+        refused = world.call("--wait", "0", "jobs")
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
 
 
 def test_the_api_bounds_what_it_takes(shared):
@@ -892,6 +913,33 @@ def test_jobs_tasks_and_queues_are_cancelled(idle):
         result = idle.call("cancel", *wrong)
         assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     assert "no queue 'Z'" in idle.call("cancel", "-q", "Z").stderr
+
+
+def test_a_name_means_the_newest_job_that_has_not_ended(idle):
+    first, second = (idle.submit("-q", "A", "--name", "same", "--begin", "now+1h", "--", "true") for _ in range(2))
+    ended = idle.submit("-q", "A", "--name", "same", "--", "true")
+    idle.ok("wait", str(ended))
+    assert idle.ok("hold", "same") == f"job {second} is held\n"
+    assert idle.ok("release", "same") == f"job {second} is released\n"
+    assert idle.ok("cancel", "same") == f"job {second} is cancelled\n"
+    assert idle.ok("cancel", "same") == f"job {first} is cancelled\n"
+    assert idle.ok("cancel", "same") == f"job {ended} had ended already\n"
+    assert json.loads(idle.ok("job", "same", "--json"))["id"] == ended, "what looks back takes the newest"
+    idle.ok("wait", "same")
+
+
+def test_names_that_look_like_numbers_are_refused_and_like_patterns_are_names(idle):
+    for name in ("12", "12.3", "12.0-9"):
+        refused = idle.call("submit", "-q", "A", "--name", name, "--", "true").stderr
+        assert refused == f"fairlead: --name: {name} would be read as a job's number: add a letter, such as job-{name}\n"
+    names = ["x[1]", "x1", "b*", "bar"]
+    bracket, _, star, bar = (idle.submit("-q", "A", "--name", name, "--hold", "--", "true") for name in names)
+    assert idle.ok("cancel", "b*", "x[1]") == f"job {bracket} is cancelled\njob {star} is cancelled\n"
+    assert idle.ok("cancel", "--name", "b*") == f"job {bar} is cancelled\n"
+    assert "x[1]" in idle.ok("jobs", "--name", "x[1]")
+    said = "fairlead: 'fold-*' is not a job's name: `fairlead jobs --name 'fold-*'` lists the jobs like it\n"
+    assert idle.call("cancel", "fold-*").stderr == said
+    idle.ok("cancel", "x1")
 
 
 def test_strict_refuses_what_no_node_could_hold(idle):

@@ -20,7 +20,7 @@ import pytest
 
 import fairlead
 from called import fail, nap, square
-from fairlead.client import code_folder
+from fairlead.client import caller, code_folder, session
 from fairlead.client.code_folder import pack_folder
 from fairlead.client.options import CallOptions, Options
 from fairlead.client.results import RemoteTraceback
@@ -205,7 +205,7 @@ def test_a_wrong_place_of_a_call_is_refused_or_empty(world, client):
     for wrong in (f"{task}@1-2", f"{future.task[0]}@1-2,3-4", f"{task}@a-b,1-2", f"{task}@1-2,3-4,5"):
         refused = world.call("logs", wrong)
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert "is no job: write its number or name" in refused.stderr
+        assert "is not a job: write a number or name" in refused.stderr
 
 
 def test_progress_counts_calls_and_failures(world, monkeypatch, capsys):
@@ -217,6 +217,31 @@ def test_progress_counts_calls_and_failures(world, monkeypatch, capsys):
     last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err).split("\r")[-1]
     assert "42/42" in last
     assert "1 failed" in last
+
+
+@pytest.mark.parametrize("in_task", [False, True])
+def test_a_first_call_that_waits_says_why_once(world, monkeypatch, capsys, in_task):
+    monkeypatch.setattr(session, "BUSY_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(caller, "PATIENCE_SECONDS", 0.2)
+    asked, ask = [], caller.sentence_of_waiting
+    monkeypatch.setattr(caller, "sentence_of_waiting", lambda *job: asked.append(ask(*job)) or asked[-1])
+    polls, poll = [], session.Session.next_events
+    monkeypatch.setattr(session.Session, "next_events", lambda *counts: (polls.append(counts), poll(*counts))[1])
+    if in_task:
+        monkeypatch.setenv("FAIRLEAD_JOB", "1")
+    before = world.submit("-q", "A", "--cpu", "9", "--", "sleep", "600")
+    world.until(lambda: world.job(before)["running"])
+    with fairlead.Client(world.home, queue="A") as client:
+        first = client.submit(abs, -1)
+        until(lambda: asked or (in_task and len(polls) > 6))
+        seen = len(polls)
+        until(lambda: len(polls) > seen + 3)
+        world.ok("cancel", str(before))
+        assert first.result(timeout=30) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said == ([] if in_task else [f"fairlead: {each}" for each in asked])
+    assert len(asked) == (not in_task)
+    assert all(re.match(r"job [0-9]+ waits.*; ", each) for each in asked)
 
 
 def test_progress_of_asynchronous_calls(world, monkeypatch, capsys):

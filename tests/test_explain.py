@@ -26,7 +26,7 @@ def test_over_and_running():
     assert why(world, job) == ("running", "all its tasks run")
     (name,) = (spec.name for spec in world.state.cluster.specs)
     said = explain(world.state, job, unheard={name: 12.3, "other": 50.0})["text"]
-    assert said == f"all its tasks ran when the scheduler restarted, 12 s ago; {name} is not heard since then"
+    assert said == f"all its tasks ran when the scheduler restarted, 12 s ago; {name} has not been heard since"
     assert explain(world.state, job, unheard={"other": 50.0})["text"] == "all its tasks run"
     world.end(job)
     assert why(world, job)[0] == "over"

@@ -93,7 +93,7 @@ def test_what_is_appended_is_recovered(path):
 
 def test_a_snapshot_and_what_came_after_it(path):
     journal, state = written(path)
-    journal.save(state)
+    list(journal.save(state))
     more = JobSubmitted(at=5, id=2, job=Job("A", {"cpu": 500}))
     journal.append([more])
     apply(state, more)
@@ -113,15 +113,15 @@ def test_a_store_gives_back_the_bytes_that_it_was_given(store):
     store.append(records[3:])
     assert store.extent() == (7, 7, 0, 21)
     assert (store.read(0, 100), store.read(2, 3), store.read(7, 5)) == (records, records[2:5], [])
-    store.save(Snapshot(7, 7, parts(b"fi", b"rst")), keep=100)
+    list(store.save(Snapshot(7, 7, parts(b"fi", b"rst")), keep=100))
     store.append([record(8, b"more")])
     assert (store.extent(), store.read(0, 1), saved_in(store)) == ((8, 8, 7, 4), records[:1], (7, 7, [b"fi", b"rst"]))
-    store.save(Snapshot(8, 8, parts(b"second")), keep=5)
+    list(store.save(Snapshot(8, 8, parts(b"second")), keep=5))
     assert (store.read(0, 9), saved_in(store)) == ([*records, record(8, b"more")], (8, 8, [b"second"]))
     assert (store.snapshot(6), saved_in(store, 7)) == (None, (7, 7, [b"fi", b"rst"]))
-    store.save(Snapshot(8, 8, parts(b"again")), keep=4)
-    assert (store.read(0, 9), store.snapshots(), saved_in(store)) == ([record(8, b"more")], [7, 8], (8, 8, [b"again"]))
-    store.save(Snapshot(8, 8, parts(b"second")), keep=0)
+    list(store.save(Snapshot(8, 8, parts(b"again")), keep=4))  # it is there
+    assert (store.read(0, 9), store.snapshots(), saved_in(store)) == ([record(8, b"more")], [7, 8], (8, 8, [b"second"]))
+    list(store.save(Snapshot(8, 8, parts(b"second")), keep=0))
     assert (store.read(0, 9), store.extent(), store.snapshots()) == ([], (0, 0, 8, 0), [8])
 
 
@@ -140,7 +140,7 @@ def test_recovery_is_the_same_from_any_store_with_a_snapshot_or_without(store, p
     facts, state = some_facts()
     journal = Journal(store)
     journal.append(facts[:3])
-    journal.save(journal.recover())
+    list(journal.save(journal.recover()))
     journal.append(facts[3:])
     assert same(journal.recover()) == same(state)
     again = Journal(store)
@@ -154,7 +154,7 @@ def test_a_journal_of_which_only_the_snapshot_is_left_goes_on(store, monkeypatch
     facts, state = some_facts()
     journal = Journal(store)
     journal.append(facts)
-    journal.save(state)
+    list(journal.save(state))
     again = Journal(store)
     assert (again.position, same(again.recover())) == (4, same(state))
     with pytest.raises(Forgotten, match="ask for those after 4"):
@@ -165,6 +165,37 @@ def test_a_journal_of_which_only_the_snapshot_is_left_goes_on(store, monkeypatch
     again.append([more])
     apply(state, more)
     assert same(Journal(store).recover()) == same(state)
+
+
+def test_a_snapshot_abandoned_after_any_slice_loses_nothing(path, monkeypatch):
+    monkeypatch.setattr(journals, "KEEP_HISTORY", 0)
+    monkeypatch.setattr("fairlead.journal.sql._SLICE", 1500)
+    monkeypatch.setattr(snapshot, "PIECE_BYTES", 1500)
+    journal, state = written(path)
+    slices = most = 0
+    while slices == most:  # each time it is killed one slice later
+        saving, slices, most = journal.save(state), 0, most + 1
+        while slices < most and next(saving, journal) is None:
+            slices += 1
+            if slices in (1, most):  # facts go on meanwhile
+                fact = JobSubmitted(at=state.at + 1, id=state.index.last + 1, job=Job("A", {"cpu": 500}))
+                journal.append([fact])
+                apply(state, fact)
+        saving.close()
+        journal.close()
+        journal = Journal(SqlStore(path))
+        assert same(journal.recover()) == same(state)
+        assert journal.check_kept() > 0
+        journal.begin()
+    journal.close()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        parts = database.execute(
+            "SELECT sequence, min(part), max(part) + 1, count(*) FROM snapshots GROUP BY sequence"
+        ).fetchall()
+        (first,) = database.execute("SELECT min(sequence) FROM facts").fetchone()
+    assert slices > 10
+    assert [(least, past) for _, least, past, _ in parts] == [(0, count) for *_, count in parts], "no part is left alone"
+    assert parts[0][0] == first - 1 > 4, "old facts are dropped up to a snapshot"
 
 
 def test_what_people_caused_is_found_newest_first(store):
@@ -223,7 +254,7 @@ def test_what_is_appended_while_others_look_was_not_forgotten():
 def test_what_is_not_recorded_is_counted():
     journal = Unrecorded()
     journal.append(some_facts()[0], by=["", "", "ada", ""])
-    journal.save(journal.recover())
+    list(journal.save(journal.recover()))
     assert (journal.position, journal.snapshot_due(), same(journal.recover())) == (4, False, same(new_state()))
     assert journal.look(4, 10) == []
     with pytest.raises(Forgotten, match="ask for those after 4"):
@@ -244,7 +275,7 @@ def test_the_file_does_not_grow_for_ever(path, monkeypatch):
         apply(state, fact)
         journal.append([fact])
         if journal.snapshot_due():
-            journal.save(state)
+            list(journal.save(state))
         if i % 500 == 499:
             sizes.append(path.stat().st_size)
     assert sizes[2] <= sizes[1] * 1.2, sizes
@@ -354,7 +385,7 @@ def test_a_snapshot_that_only_a_newer_fairlead_knows_is_refused(store, change, w
     for piece in map(msgpack.encode, saved):
         checksum = journals.link_part(4, checksum, piece)
         pieces.append(Part(checksum, piece))
-    store.save(Snapshot(4, journal._checksum, pieces), keep=0)
+    list(store.save(Snapshot(4, journal._checksum, pieces), keep=0))
     with pytest.raises(NewerJournal, match=what):
         Journal(store).recover()
 
@@ -369,7 +400,7 @@ def test_the_version_that_wrote_last_is_kept(path, monkeypatch):
     with contextlib.closing(SqlStore(path, to_read=True)) as store:
         assert store.writer != "9.9.9", "it only read"
     journal = Journal(SqlStore(path))
-    journal.save(state)
+    list(journal.save(state))
     journal.close()
     with contextlib.closing(SqlStore(path, to_read=True)) as store:
         assert store.writer == "9.9.9"
@@ -434,7 +465,7 @@ def test_a_history_is_read_while_it_is_written(path, monkeypatch):
     with contextlib.closing(SqlStore(path, to_read=True)) as store:
         known, _, facts = read_history(store)
         first = next(facts)
-        journal.save(state)
+        list(journal.save(state))
         journal.append([NodeDrained(at=9, node="n0")])
         assert known is None
         assert len([first, *facts]) == 4, "as it was when it was opened"
@@ -506,7 +537,7 @@ def test_a_truncated_journal_is_refused(path, size):
 def test_a_damaged_journal_is_refused(path, damage):
     journal, state = written(path)
     if "snapshots" in damage:
-        journal.save(state)
+        list(journal.save(state))
     journal.close()
     alter(path, damage)
     with pytest.raises(JournalError, match=r"damaged|not a fairlead journal") as refused:
@@ -576,7 +607,7 @@ def test_a_journal_that_another_program_locks_while_in_use_goes_on_once_it_is_un
 
 def test_a_journal_that_is_a_folder_is_not_called_damaged(path):
     path.mkdir(parents=True)
-    with pytest.raises(JournalError, match="cannot be opened: unable to open database file") as refused:
+    with pytest.raises(JournalError, match="a folder is in its place: move it away, and restore a copy") as refused:
         SqlStore(path)
     assert not isinstance(refused.value, Damaged)
 
@@ -589,7 +620,7 @@ def test_a_journal_that_is_damaged_while_in_use_is_refused_in_one_line(path):
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
-    for write in (lambda: journal.append([NodeDrained(at=9, node="n0")]), lambda: journal.save(state), journal.begin):
+    for write in (lambda: journal.append([NodeDrained(at=9, node="n0")]), lambda: list(journal.save(state)), journal.begin):
         with pytest.raises(Damaged, match="malformed") as refused:
             write()
         assert "\n" not in str(refused.value)
@@ -865,7 +896,7 @@ def test_nobody_waits_for_a_head_that_is_a_pipe(path, read):
     written(path)[0].close()
     head.path_of(path).unlink()
     os.mkfifo(head.path_of(path))
-    with pytest.raises(JournalError, match="it is not a regular file: move it away"):
+    with pytest.raises(JournalError, match="it is not a regular file: move away what is in its place"):
         read(path)
 
 
@@ -915,7 +946,7 @@ def test_a_journal_that_is_deleted_while_in_use_is_noticed_and_goes_on_when_it_i
     with pytest.raises(JournalFull, match="was moved or deleted while in use"):
         journal.append([NodeDrained(at=9, node="n0")])
     with pytest.raises(JournalFull, match="was moved or deleted while in use"):
-        journal.save(state)
+        list(journal.save(state))
     aside.rename(path.parent / name)
     journal.append([NodeDrained(at=9, node="n0")])
     journal.close()
@@ -986,7 +1017,7 @@ def test_wherever_a_repair_is_stopped_no_empty_journal_is_taken_for_it(path, mon
 
 def test_where_the_newest_snapshot_is_harmed_the_facts_prove_it_all(path):
     journal, state = written(path)
-    journal.save(state)
+    list(journal.save(state))
     journal.close()
     alter(path, "update snapshots set body = x'00'")
     found = repair.examine(path)
@@ -1014,7 +1045,7 @@ def test_a_snapshot_is_kept_in_pieces(path, monkeypatch):
     journal.append(more)
     for fact in more:
         apply(state, fact)
-    journal.save(state)
+    list(journal.save(state))
     sizes = [len(part.body) for part in journal._store.snapshot().parts]
     assert len(sizes) > 20
     assert max(sizes[1:]) < 3000

@@ -115,7 +115,7 @@ def test_a_waiting_gang_whose_leader_is_cancelled_takes_nobodys_place():
         assert "ann" not in {user for user, jobs in state.job_caps.inside.items() if jobs}
 
 
-def test_where_nodes_join_a_reload_names_what_has_changed_of_the_file_and_only_that(tmp_path):
+def test_on_ray_a_reload_names_what_has_changed_of_the_file_and_only_that(tmp_path):
     """The engine is none of this machine's alone, so its nodes are not changed by the file."""
 
     def with_cpus(cpu):
@@ -126,5 +126,5 @@ def test_where_nodes_join_a_reload_names_what_has_changed_of_the_file_and_only_t
     before, after = with_cpus(8), with_cpus(4)
     reloading = Reloading(before, SimpleNamespace(elastic=True, nodes=before.nodes))
     assert reloading.apply(new_state(), before, before.nodes, 0.0)[1] == []
-    missing = ["[[node]]: with --nodes or --engine ray, only the start reads these"]
+    missing = ["[[node]]: with --engine ray, only the start reads these"]
     assert reloading.apply(new_state(), after, after.nodes, 0.0)[1] == missing

@@ -361,7 +361,7 @@ def test_the_place_of_a_dead_scheduler_is_taken_and_that_of_a_living_one_is_not(
     second.close()
     path.unlink()
     path.write_text("")
-    with pytest.raises(CannotListen, match="that file is no socket"):
+    with pytest.raises(CannotListen, match="that file is not a socket"):
         open_socket(path, shared=False)
 
 

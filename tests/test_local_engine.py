@@ -1267,7 +1267,7 @@ def test_who_asks_for_whole_cores_keeps_to_as_many_that_are_nobody_elses(bench):
 
 
 def test_a_task_says_that_it_has_kept_what_it_did_by_touching_a_file(bench):
-    """However it does that; what it writes there is thrown away, and the file is gone when it has ended."""
+    """However it does that; what it writes there is thrown away, and the next task finds the file as if it were new."""
     words = 'echo much > "$FAIRLEAD_CHECKPOINT"; echo $FAIRLEAD_CHECKPOINT; while [ ! -e go ]; do sleep 0.02; done'
     a, quiet = bench.start(Attempt(1, 0, 1), "sh", "-c", words), bench.start(Attempt(2, 0, 1), "sleep", "60")
     told = []
@@ -1283,12 +1283,14 @@ def test_a_task_says_that_it_has_kept_what_it_did_by_touching_a_file(bench):
     file = Path(bench.wrote(a).strip())
     assert (file.stat().st_size, file.stat().st_mode & 0o777) == (0, 0o600)
     (bench.folder / "go").touch()
-    bench.stop(quiet)
     bench.end_of(a)
+    os.utime(file)
+    b = bench.start(Attempt(3, 0, 1), "sh", "-c", "echo $FAIRLEAD_CHECKPOINT; stat -c %Y $FAIRLEAD_CHECKPOINT")
+    assert bench.end_of(b) == (0, 0)
+    assert bench.wrote(b) == f"{file}\n0\n"
+    bench.stop(quiet)
     bench.end_of(quiet)
-    assert not [*file.parent.iterdir()]
-    bench.end_of(bench.start(Attempt(3, 0, 1), "sh", "-c", 'stat -c %i "$FAIRLEAD_CHECKPOINT"'))
-    assert not file.exists()
+    assert len([*file.parent.iterdir()]) == 2, "as many as ran at once"
 
 
 WHAT_ONE_MAY_TRY = """
@@ -1324,6 +1326,11 @@ def test_what_a_task_does_to_its_file_makes_nobody_wait(bench):
     bench.start(a, sys.executable, "-c", WHAT_ONE_MAY_TRY)
     assert bench.end_of(a) == (Outcome.EXITED, 0)
     assert bench.wrote(a) == "0 blocks\nwritten\n"
+    words = 'stat -c "%F %a" $FAIRLEAD_CHECKPOINT; exec 9<>$FAIRLEAD_CHECKPOINT; setsid sleep 60 & chmod 640 $FAIRLEAD_CHECKPOINT'
+    for number in (3, 4):
+        next_one = bench.start(Attempt(number, 0, 1), "sh", "-c", words)
+        assert bench.end_of(next_one) == (0, 0)
+        assert bench.wrote(next_one) == "fifo 600\n", "what somebody changed serves nobody else"
     assert bench.inventory() >= {other}
     assert other not in bench.ended
 
@@ -1358,7 +1365,7 @@ def test_people_touch_the_files_of_their_own_tasks_alone(tmp_path):
             rest = {"user": "nobody", "uid": nobody.pw_uid}
             bench.start_all([b], Job("q", {"cpu": 1000}, work=Work(["sleep", "60"], "/"), user="root", uid=0))
             bench.until(lambda: b in bench.started)
-            work = Work(["sh", "-c", touch], "/", {"OTHER": str(folder / "2.0.1"), "PATH": os.environ["PATH"]})
+            work = Work(["sh", "-c", touch], "/", {"OTHER": str(folder / "1"), "PATH": os.environ["PATH"]})
             bench.start_all([a], Job("q", {"cpu": 1000}, work=work, **rest))
             bench.until(lambda: a in bench.started)
             seen = []

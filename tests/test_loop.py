@@ -86,6 +86,24 @@ def look(state, now):
     return [], [job["status"] for job in list_jobs(state)["jobs"]]
 
 
+def test_reports_of_the_engine_share_a_step_after_its_rest_and_requests_wait_for_none(request, monkeypatch):
+    for name in ("REST", "LONGEST_REST", "IDLE_SECONDS"):
+        monkeypatch.setattr(f"fairlead.service.loop.{name}", 1e6)
+    loop, *_ = request.getfixturevalue("world")
+    before = loop.stepped_at
+    loop.hear()
+    loop.ask(look).result(timeout=30)
+    assert loop.stepped_at == before, "it rests"
+    loop.ask(submit, changes=True).result(timeout=30)
+    assert loop.stepped_at > before
+    monkeypatch.setattr("fairlead.service.loop.REST", 0.0)
+    loop.ask(submit, changes=True).result(timeout=30)
+    stepped, before = threading.Event(), loop.stepped_at
+    monkeypatch.setattr("fairlead.service.metrics.questions", SimpleNamespace(set=lambda count: stepped.set()))
+    loop.hear()
+    assert stepped.wait(30), "a step without a rest leaves nothing to wait for"
+
+
 def held_up(loop, answer=None):
     """Hold up the scheduler's thread in a question. Return where its answer comes, and the event that lets it go on."""
     held, go = threading.Event(), threading.Event()

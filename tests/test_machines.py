@@ -47,6 +47,14 @@ def machines_join_by_a_command_and_run_tasks(lab):
     assert re.search(rf"lab2 .*\d+s ago +{re.escape(fairlead.__version__)} +[+-]\d\.\ds", lab.ok("nodes"))
     shown = page_rows("nodes", lab.ask("nodes"), 0, 100, 10)
     assert any(re.search(rf"lab2 .* ago +{re.escape(fairlead.__version__)} ", line.plain) for line in shown)
+    entries = [(entry["by"], entry["what"]) for entry in lab.http("GET", "/v1/log")[1]["log"]]
+    assert entries.count(("node lab2", "joined as node lab2")) == 1
+    own = lab.config.read_text()
+    lab.config.write_text(own.replace("cpu = 2", "cpu = 3"))
+    assert lab.ok("reload") == "the configuration is in force\n"
+    lab.until(lambda: [each["capacity"]["cpu"] for each in lab.ask("nodes")["nodes"] if each["name"] == "lab1"] == [3000])
+    lab.config.write_text(own)
+    lab.ok("reload")
     metrics = lab.http("GET", "/metrics")[1]
     assert f'fairlead_node_info{{node="lab2",version="{fairlead.__version__}"}} 1.0' in metrics
     assert re.search(r'fairlead_node_heard_seconds{node="lab2"} \d', metrics)
@@ -149,10 +157,7 @@ def a_gang_runs_on_nodes_of_its_own_and_its_tasks_find_each_other(lab):
         (["--nodes", "0"], "--nodes: use 1 or more"),
         (["--nodes", "2", "-n", "2"], "--tasks, --array, --nodes and ::: exclude each other: give one of them"),
         (["--nodes", "2", "--pack"], "--pack: tasks of --nodes go to different nodes: omit one of them"),
-        (
-            ["--nodes", "2", "--at-most", "1"],
-            "--at-most: a gang starts all its tasks at once: leave out how many may run at most",
-        ),
+        (["--nodes", "2", "--at-most", "1"], "--at-most: a gang starts all its tasks at once: omit it"),
         (["--nodes", "2", "--ray"], "--tasks, --array, --nodes and ::: exclude each other: give one of them"),
     ):
         assert lab.call("submit", *words, "--", "true").stderr == f"fairlead: {why}\n"
@@ -197,7 +202,7 @@ def a_token_is_for_one_machine_and_for_a_while(lab):
     done = lab.call("node", "join", "127.0.0.1:1", named, "--home", str(lab.folder / "other"))
     assert done.stderr == "fairlead: 127.0.0.1:1: no scheduler takes nodes there: Connection refused\n"
     done = lab.call("node", "join", "127.0.0.1:1", "--home", str(lab.folder / "other"))
-    assert "this machine is no node yet" in done.stderr
+    assert "this machine is not a node yet" in done.stderr
 
 
 def a_copy_of_a_node_does_not_join(lab):
@@ -222,6 +227,7 @@ def a_node_rotates_its_key_while_tasks_run_on(lab):
         done = lab.call("node", "rotate", "--home", str(lab.folder / "lab2"))
         assert (done.returncode, done.stderr) == (0, "fairlead: node lab2 has a new key; its tasks run on\n")
         assert (place / "own.pem").read_text() != was
+    assert lab.ok("log").count("replaced the key of node lab2") == 2
     assert (place / "own.pem").stat().st_mode & 0o077 == 0
     (place / "own.pem").rename(place / "kept.pem")
     (place / "own.pem").write_text(before)
@@ -247,6 +253,7 @@ def a_node_leaves_when_it_is_empty_or_ends_what_runs(lab):
     lab.joins["lab3"].wait(30)
     assert "this machine has left" in lab.said("lab3")
     lab.until(lambda: lab.status("lab3") is None)
+    assert re.search("node lab3 +left +\n", lab.ok("log"))
     (found,) = [each for each in json.loads(lab.call("doctor", "--json").stdout)["found"] if each["thing"] == "nodes"]
     assert found["how"] == "well", "nobody misses a machine that left in good order"
     assert not (lab.folder / "lab3" / "node").exists()

@@ -97,7 +97,7 @@ def test_moments_are_read_as_people_write_them(monkeypatch):
     assert abs(moment("--since", "5min", past=True) - now.timestamp() + 300) < 60
     assert abs(moment("--since", "2-12", past=True) - now.timestamp() + 60 * 3600) < 60
     for wrong in ("soon", "25:00", "13:99", "now-1h", "2026-13-01", ""):
-        with pytest.raises(Failure, match="is no time"):
+        with pytest.raises(Failure, match="is not a time"):
             moment("--begin", wrong)
 
 
@@ -229,8 +229,8 @@ def test_jobs_wait_for_times_names_and_indices(idle):
     for wrong, why_not in {
         ("--after", "no-such-name"): "no job of the name or group 'no-such-name'",
         ("--after", "12:never"): "--after '12:never': write JOB",
-        ("--begin", "soon"): "--begin 'soon' is no time",
-        ("--singleton",): "--singleton: it waits for the earlier jobs of its name: give it one",
+        ("--begin", "soon"): "--begin 'soon' is not a time",
+        ("--singleton",): "--singleton: needs a name: it waits for the earlier jobs of that name",
         ("--retry-delay", "5s"): "--retry-delay: has no effect without retries: give their number",
         ("--after", f"{first}:index"): f"--after: job {first} has no task 0",
     }.items():

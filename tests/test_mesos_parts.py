@@ -252,7 +252,7 @@ def test_principals_are_read_again_when_they_change(tmp_path):
     path.write_text(json.dumps({"principal": [{"name": "a", "secret": "one", "roles": ["*", "x"]}]}))
     path.chmod(0o600)
     principals = Principals(path, personal=True)
-    assert principals.find(basic("a:one")).roles == ("default", "x")
+    assert principals.find(basic("a:one")).roles == ["default", "x"]
     for wrong in ("", "Basic", "Basic ?", "Bearer x", basic("a"), basic("a:two"), basic("b:one"), basic(":")):
         assert principals.find(wrong) is None
     path.write_text(json.dumps({"principal": [{"name": "a", "secret": "two:and more"}]}))
@@ -444,7 +444,7 @@ def test_the_end_of_a_task_is_sent_before_what_it_made_room_for_is_offered(state
 
 
 def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(state, monkeypatch):
-    monkeypatch.setattr(acknowledgements, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(calls, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(acknowledgements, "MOST_WAITING", 3)
     jobs = [Job("", {"cpu": 100}, task=f"t{k}", work=Work(["true"])) for k in range(3)]
     facts, _ = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
@@ -474,7 +474,7 @@ def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(sta
             await asyncio.sleep(0)
 
     client = Slow(state)
-    known = Acknowledgements(client)
+    known = Acknowledgements(client, calls_of(client).until_taken)
     asyncio.run(acknowledge())
     assert [len(fact.jobs) for fact in client.facts] == [2, 1]
     assert client.tries == 3

@@ -439,7 +439,7 @@ def kept(story, store, every=None):
         for fact in some:
             apply(state, fact)
         if len(some) == every:
-            journal.save(state)
+            list(journal.save(state))
     return journal
 
 

@@ -95,8 +95,9 @@ def test_each_page_names_commands_with_its_range_and_its_filters(browser):
         ("queues/A?over=1", 400, "none of 1h"), ("now?resource=beer", 400, "resource: 'beer' is none of cpu, memory"),
         ("queues?resource=beer", 400, "none of cpu, memory"), ("jobs?status=asleep", 400, "none of waiting, held"),
         ("jobs?queue=none", 404, "there is no queue 'none'"), ("queues/none", 404, "there is no queue 'none'"),
-        ("jobs?before=x", 400, "before: 'x' is no number"), ("jobs/1?task=9", 404, "task: 9 is too large: use a number below 9"),
-        ("jobs/1?task=x", 400, "task: 'x' is no number"), ("jobs/1?status=asleep", 400, "none of waiting"),
+        ("jobs?before=x", 400, "before: 'x' is not a number"),
+        ("jobs/1?task=9", 404, "task: 9 is too large: use a number below 9"),
+        ("jobs/1?task=x", 400, "task: 'x' is not a number"), ("jobs/1?status=asleep", 400, "none of waiting"),
         ("jobs/1?stream=both", 400, "none of out, err"), ("jobs/999", 404, "999"), ("nodes?status=odd", 400, "none of up"),
         ("nodes?first=100", 404, "first: 100 is too large"), ("nodes/none", 404, "there is no node 'none'"),
         ("nowhere", 404, "no such page"),
@@ -237,7 +238,7 @@ def test_forms_do_what_commands_do(world, browser):
 
 @pytest.mark.parametrize("odd", ["²", "١", "9" * 5000, "-1", "http://[", "http://x/\x00"])
 def test_odd_parameters_are_no_internal_errors(browser, odd):
-    """What is no number is none, or is refused: a card that is none is not the whole node."""
+    """What is not a number is none, or is refused: a card that is none is not the whole node."""
     for path in ("nodes?first=", "jobs/1?task=", "queues?find=", "jobs?before=", "events?view=", "jobs?status="):
         assert browser.ask(f"/page/{path}{quote(odd)}")[0] in (200, 400, 404, 422), path
     assert browser.ask("/page/nodes/n1/drain", {"gpu": odd})[0] == 422

@@ -611,7 +611,7 @@ def test_a_data_folder_that_somebody_planted_is_refused(shared, tmp_path):
         os.chown(team, 0, gid)
         team.chmod(mode)
         make_home(team / "home")
-    with pytest.raises(NotADirectoryError, match="is no folder: name another with --home"):
+    with pytest.raises(NotADirectoryError, match="is not a folder: name another with --home"):
         make_home(filled / "tokens.json" / "home")
     with pytest.raises(OSError, match="cannot be made: No such file or directory: name another"):
         make_home(Path("/proc/none"))

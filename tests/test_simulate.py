@@ -536,7 +536,7 @@ def test_tasks_of_a_table_have_labels_durations_and_jobs_before_them(tmp_path):
 @pytest.mark.parametrize(
     ("row", "wrong"),
     [
-        ("0,a,nobody,1,1,1,", "after: 'nobody' is no job above: a job comes after earlier ones"),
+        ("0,a,nobody,1,1,1,", "after: 'nobody' is not a job above: a job comes after earlier ones"),
         ("0,a,late,1,1,1,", "after: 'late' is submitted later: a job comes after earlier ones"),
         ("0,late,,1,1,1,", "job: 'late' exists already: choose another name"),
         ("0,a,,1 2 3,2,1,", "duration: 3 durations for 2 tasks"),
@@ -714,7 +714,7 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
             "policy asset:gpu=2 fails: PolicyError: asset: there is no 'gpu'",
         ),
         (["simulate", "trace.csv", "--nodes", "2", "--node", "cpu"], "--node 'cpu'"),
-        (["simulate", "trace.csv", "--nodes", "2", "--node", "cpu=0"], "is no capacity"),
+        (["simulate", "trace.csv", "--nodes", "2", "--node", "cpu=0"], "is not a capacity"),
         (["simulate", "trace.csv", *MACHINES, "--from", "soon"], "--from 'soon'"),
         (["simulate", "trace.csv", *MACHINES, "--from", "9h"], "there are no jobs in this part"),
         (["simulate", "trace.csv", *MACHINES, "--format", "csv"], "unknown format 'csv'"),

@@ -34,6 +34,7 @@ from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.statuses import PLACED, RUNNING, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import NONE
 from fake_engine import Attempt, FakeEngine, columns, ends, rows
+from worlds import same
 
 NOTHING = Seen(None, NO_ATTEMPTS, NO_ENDS, [])
 
@@ -309,6 +310,21 @@ def leader_ends(world, number, code):
     world.engine.ended[attempt] = (Outcome.EXITED, code)
     for _ in range(4):
         world.scheduler.step()
+
+
+def test_each_step_saves_a_slice_of_a_snapshot_while_others_are_served(world, monkeypatch):
+    monkeypatch.setattr("fairlead.journal.journal.SNAPSHOT_AFTER", 0)
+    scheduler, store, steps = world.scheduler, world.journal._store, 0
+    scheduler.step()
+    begun = world.journal.position
+    while scheduler.saving:
+        assert (scheduler.idle_for(60.0), store.snapshots()) == (0.0, []), "the next slice waits for nothing"
+        world.submit(1)
+        steps += 1
+        assert same(world.journal.recover()) == same(world.state)
+    assert store.snapshots() == [begun]
+    assert world.journal.position >= begun + steps > begun + 10
+    assert same(world.journal.recover()) == same(world.state)
 
 
 def test_which_gangs_are_led_is_known_of_copies_and_recovered_states_until_they_are_forgotten():

@@ -231,7 +231,7 @@ def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):
         ("command,gang\ntrue,yes", ":2: gang: write true or false, not 'yes'"),
         ("command,cpu\ntrue", ":2: must have as many cells as the first line"),
         ('command\n"it\'s"', ":2: command: a quote is not closed: it's"),
-        ('command\ntrue\n"echo 1\necho 2', ":3: no CSV: a quote is not closed"),
+        ('command\ntrue\n"echo 1\necho 2', ":3: not CSV: a quote is not closed"),
         ("command\nls -l | wc", ":2: command: no shell reads |: write sh -c 'ls -l | wc'"),
         ("command\ntrue && echo", ":2: command: no shell reads &&: write sh -c 'true && echo'"),
         ("{" * 100_000, ":1: not JSON: column 2: write a key in double quotes here"),
@@ -292,7 +292,7 @@ def test_a_script_is_submitted_with_its_own_options(idle):
         ("--when", "--when: not allowed in a script: write it on the command line"),
         ("--name", "--name: Option '--name' requires an argument."),
         ("--jobs=x.csv", "--jobs=x.csv: not allowed in a script: write it on the command line"),
-        ("--cpu 2 make all", "make: is no option: write the command on a line of its own, below"),
+        ("--cpu 2 make all", "make: is not an option: write the command on its own line, below"),
     ],
 )
 def test_a_script_says_how_it_is_submitted_and_nothing_else(idle, line, said):
@@ -385,7 +385,7 @@ def test_one_doubt_hides_no_other(idle):
         (("--led", "--", "true"), "--led: only for a gang: give its number of nodes, or gang and tasks"),
         (("--begin", "9999-12-31", "--", "true"), "--begin '9999-12-31' is too far away: write a time before the year 5000"),
         (("--begin", "now+99999999999999d", "--", "true"), "--begin 'now+99999999999999d' is too far away"),
-        (("--begin", "", "--", "true"), "--begin '' is no time: write now+1h, 16:00, 2026-05-01 or 2026-05-01T16:00"),
+        (("--begin", "", "--", "true"), "--begin '' is not a time: write now+1h, 16:00, 2026-05-01 or 2026-05-01T16:00"),
         (("--pack", "--spread", "--", "true"), "--pack and --spread exclude each other"),
         (("--bundles", "2", "--", "true"), "--bundles: only for Ray programs: add --ray"),
         (
@@ -429,7 +429,7 @@ def test_a_job_begins_at_another_time(idle):
     idle.ok("wait", f"{plain}")
     running = begun(idle, "-q", "A", "--", "sleep", "60")
     assert idle.call("edit", f"{running}", "--begin", "tomorrow").stderr == (
-        f"fairlead: job {running} runs: its time to begin can be changed while all of it waits; others can at any time\n"
+        f"fairlead: job {running} is running: its time to begin can be changed only while all its tasks wait\n"
     )
 
 
@@ -469,9 +469,7 @@ def test_at_most_so_many_run_and_edits_change_that(idle):
     assert idle.ok("edit", f"{job}", "--at-most", "4") == f"job {job} is changed\n"
     idle.until(lambda: idle.job(job)["running"] == 4)
     refused = idle.call("edit", f"{job}", "--memory", "2Mi")
-    assert (
-        refused.stderr == f"fairlead: job {job} runs: its demand can be changed while all of it waits; others can at any time\n"
-    )
+    assert refused.stderr == f"fairlead: job {job} is running: its demand can be changed only while all its tasks wait\n"
     go.touch()
     assert idle.call("wait", f"{job}").returncode == 0
     assert "has ended: `fairlead rerun" in idle.call("edit", f"{job}", "--priority", "1").stderr
@@ -509,7 +507,7 @@ def test_what_failed_runs_again_with_the_indices_it_had(idle):
     assert idle.call("wait", f"{whole}").returncode == 0
     assert idle.ok("logs", f"{whole}.3") == "3 3 {index}\n"
     refused = idle.call("rerun", f"{whole}", "--failed")
-    assert refused.stderr == f"fairlead: no task of job {whole} has failed: leave --failed away to run all of it again\n"
+    assert refused.stderr == f"fairlead: no task of job {whole} has failed: omit --failed to rerun the whole job\n"
 
 
 def test_a_gang_of_which_a_task_failed_runs_again_whole(idle):
@@ -627,7 +625,7 @@ def test_somebody_is_told_of_starts_and_failures_only(idle):
     assert "FAIRLEAD_STATUS" not in json.dumps(idle.ask(f"jobs/{good + 1}"))
     for wrong, said in {
         ("@none",): "--notify @none: cannot be read: No such file or directory",
-        ("http://[::1",): "--notify http://[::1: is no address: Invalid IPv6 URL",
+        ("http://[::1",): "--notify http://[::1: is not an address: Invalid IPv6 URL",
         ("https://lab\n",): "--notify https://lab\\n: no address has control characters or several lines",
         ("ada@lab\nBcc:eve@lab",): "--notify ada@lab\\nBcc:eve@lab: no address has control characters or several lines",
         ("true", "--notify-on", "soon"): "--notify-on 'soon': write one or more of start, failure, end, with commas",
@@ -693,7 +691,7 @@ def test_what_is_no_job_is_said_in_one_line(idle, command):
     for name in ("no such", ""):
         refused = idle.call(command, name, *more)
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-        assert f"{name!r} is no job: write " in refused.stderr
+        assert f"{name!r} is not a job: write " in refused.stderr
 
 
 def test_a_job_is_called_by_its_name(idle):
@@ -713,7 +711,7 @@ def test_a_job_is_called_by_its_name(idle):
     third = idle.submit("-q", "A", "--hold", "--name", "night.ly", "--", "echo", "here")
     assert idle.ok("cancel", "night.ly", f"{second}") == f"job {second} had ended already\njob {third} is cancelled\n"
     for command in ("why", "wait", "cancel"):
-        said = "fairlead: 'night.*' may be several jobs: write a number or a name listed by `fairlead jobs --name 'night.*'`\n"
+        said = "fairlead: 'night.*' is not a job's name: `fairlead jobs --name 'night.*'` lists the jobs like it\n"
         assert idle.call(command, "night.*").stderr == said
     assert idle.call("wait", f"{first}.0").stderr == f"fairlead: {first}.0: a job is named as a whole: write {first}\n"
     assert idle.call("cancel", f"{first}.2-1").stderr == f"fairlead: {first}.2-1: write JOB.FIRST-LAST, such as {first}.1-2\n"

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from fairlead.cli.tables import job_table, log_table, queue_table
+from fairlead.text_tables import folded, printed
 
 
 def test_the_log_is_readable_with_a_long_refusal_in_it():
@@ -75,3 +76,9 @@ def test_how_little_was_used_before_is_shown_where_some_policy_goes_by_that(poli
     queues = [{**queue, "name": "/", "policy": policy}, {**queue, "name": "lab", "policy": None}]
     Console(file=out, width=80, highlight=False).print(queue_table(queues, 80))
     assert ("past use" in out.getvalue()) is ("0.004%" in out.getvalue()) is shown
+
+
+def test_a_queue_that_wraps_stays_below_its_first_word():
+    columns = {"queue": ["/", "  a-quite-long-name-of-a-department", "    group"], ">tasks": ["3", "2", "1"]}
+    lines = printed(*folded(columns, 30, wraps=["queue"]), width=30).splitlines()
+    assert [len(line) - len(line.lstrip()) for line in lines[2:]] == [0, 2, 2, 4]

@@ -73,6 +73,14 @@ def names(view):
     return [each["name"] for each in queues], [each["id"] for each in jobs]
 
 
+def test_nodes_that_were_not_heard_since_the_restart_are_counted():
+    nodes = [{**SEEN["nodes"][0], "unheard": ago} for ago in (None, 5.0, 5.0)]
+    history = {}
+    remember(SEEN, history)
+    shown = printed(frame({**SEEN, "nodes": nodes}, history, View(), 100, 30, 2.0), width=100)
+    assert "3 nodes (2 not heard since the restart), 3 running" in shown
+
+
 def test_idle_queues_are_left_out_and_counted():
     assert names(View())[0] == ["lab", "lab/a", "lab/b"]
     assert names(after("i"))[0] == ["idle", "lab", "lab/a", "lab/b", "lab/none"]

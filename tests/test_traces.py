@@ -192,9 +192,9 @@ def test_a_broken_line_among_events_is_named(tmp_path):
         ("t.sacct", SACCT.replace(b"mem=500G", b"mem=x"), "t.sacct:2: ReqTRES: 'mem=x' is no amount"),
         ("t.sacct", b"", "contains no jobs"),
         ("t.csv", b"submit,duration,cpu\n0,1,\xff\n", "not UTF-8 text"),
-        ("t.csv", b"submit,duration,cpu\n0,1,1\n0,1,\"1\n", "t.csv:3: no CSV: a quote is not closed"),
-        ("t.csv", b"submit,duration,cpu\n0,1,1\n\n0,1,\"1\n" + b"0,1,1\n" * 40_000, "t.csv:4: no CSV: a quote is not closed"),
-        ("t.csv", b"submit,\"duration,cpu\n0,1,1\n", "t.csv:1: no CSV: a quote is not closed"),
+        ("t.csv", b"submit,duration,cpu\n0,1,1\n0,1,\"1\n", "t.csv:3: not CSV: a quote is not closed"),
+        ("t.csv", b"submit,duration,cpu\n0,1,1\n\n0,1,\"1\n" + b"0,1,1\n" * 40_000, "t.csv:4: not CSV: a quote is not closed"),
+        ("t.csv", b"submit,\"duration,cpu\n0,1,1\n", "t.csv:1: not CSV: a quote is not closed"),
     ],
 )  # fmt: skip
 def test_a_broken_file_is_one_line(tmp_path, name, content, said):

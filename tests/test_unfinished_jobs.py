@@ -22,7 +22,7 @@ def history(state, unfinished, *facts):
     for fact in facts:
         apply(state, fact)
         if isinstance(fact, JobSubmitted):
-            unfinished.begin(fact.id, [unfinished_jobs.unfinished(fact.job, unfinished.exports)])
+            unfinished.add(fact.id, [unfinished_jobs.unfinished(fact.job, unfinished.exports)])
     return unfinished.recorded(state, facts)
 
 

@@ -150,7 +150,7 @@ def test_what_a_task_really_used_is_told(idle):
     assert "Mi" in long
     rows = list(csv.DictReader(io.StringIO(idle.ok("usage", "--by", "queue", "--since", "1h", "--csv"))))
     assert any(row["queue"] == "A" and float(row["asked_cpu_hours"]) > 0 and int(row["tasks"]) for row in rows)
-    said = "fairlead: --since '2026-13-01' is no time: write 2h, 16:00, 2026-05-01 or 2026-05-01T16:00\n"
+    said = "fairlead: --since '2026-13-01' is not a time: write 2h, 16:00, 2026-05-01 or 2026-05-01T16:00\n"
     assert idle.call("usage", "--since", "2026-13-01").stderr == said
     assert idle.call("usage", "--csv", "--json").stderr.endswith("--csv and --json exclude each other: give one of them\n")
     told = json.loads(idle.ok("usage", "--json"))["usage"]

@@ -146,7 +146,7 @@ def kept(monkeypatch, keep, after=5 * DAY):
         apply(state, fact)
         journal.append([fact])
         if fact.at > 3 * DAY:
-            journal.save(state)
+            list(journal.save(state))
     return store
 
 

@@ -460,9 +460,11 @@ def test_rules_of_each_kind(rules, person, asked, expected):
 
 def test_a_job_that_no_rule_places_is_refused():
     world = World([Queue("default"), Queue("*")], 1024)
-    with pytest.raises(admission.Refused, match=r"no queue was asked for, and no rule of \[\[placement\]\] finds one for ann"):
+    with pytest.raises(
+        admission.Refused, match=r"no queue was requested, and no rule of \[\[placement\]\] finds a queue for ann"
+    ):
         placed_by(world, [Placement("user", create=False)], "ann", None)
-    with pytest.raises(admission.Refused, match=r"queue 'x' was asked for, and no rule"):
+    with pytest.raises(admission.Refused, match=r"queue 'x' was requested, and no rule"):
         placed_by(world, [Placement("asked", create=False)], "ann", "x")
 
 

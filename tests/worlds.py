@@ -106,6 +106,12 @@ class Kept:
         return self.row < other.row if self.debt == other.debt else self.debt > other.debt
 
 
+def nodes_of_late_overdrafts(state: State) -> np.ndarray:
+    """The nodes whose kept room nobody enters."""
+    h, n = state.holds, state.holds.n
+    return np.asarray(h.node[:n][(h.allowance[:n] > 0) & (h.slips[:n] > 0)])
+
+
 def usual_naively(state: State, job: int) -> float:
     """What no more than one in ten of the job's own durations, its family's or its queue's was longer than, and one more."""
     s, keys = state.histograms, (state.jobs.id[job], state.jobs.family[job], state.jobs.queue[job])
@@ -177,17 +183,20 @@ def latest_end(state: State, t: int, job: int, now: float) -> float:
     return now + max(1.0, longest - age if age < longest else age)
 
 
+def idle_quota(state: State, q: int, has: np.ndarray) -> np.ndarray:
+    """What a queue does not lend and does not use while each queue has this much."""
+    queues = state.queues
+    below = sum((idle_quota(state, c, has) for c in range(1, queues.n) if queues.parent[c] == q), np.zeros_like(has[q]))
+    return np.maximum(below, np.maximum(0, queues.nonlendable[q] - has[q]))
+
+
 def not_lent(state: State, leaf: int, has: np.ndarray) -> np.ndarray:
     """What other queues do not lend to a leaf while each queue has this much."""
     queues, found = state.queues, np.zeros_like(has[0])
-
-    def idle(q: int) -> np.ndarray:
-        below = sum((idle(c) for c in range(1, queues.n) if queues.parent[c] == q), np.zeros_like(has[q]))
-        return np.maximum(below, np.maximum(0, queues.nonlendable[q] - has[q]))
-
     while leaf:
         up = int(queues.parent[leaf])
-        found += sum((idle(c) for c in range(1, queues.n) if queues.parent[c] == up and c != leaf), np.zeros_like(found))
+        beside = [c for c in range(1, queues.n) if queues.parent[c] == up and c != leaf]
+        found += sum((idle_quota(state, c, has) for c in beside), np.zeros_like(found))
         leaf = up
     return found
 
@@ -523,8 +532,9 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             return min(found, key=lambda n: (wasted(n, demand), sign * found[n][r], n)), None
         if own:
             return own[0].node, own[0]
+        closed = {int(n) for n in nodes_of_late_overdrafts(state)}
         for n in dict.fromkeys(k.node for k in kept):
-            if until(job, n) < np.inf and ok(n, room_beside(kept, free, n, until(job, n))):
+            if n not in closed and until(job, n) < np.inf and ok(n, room_beside(kept, free, n, until(job, n))):
                 return n, None
             here = [k for k in kept if k.node == n and not binds(k, job)]
             if here and ok(n, room_beside(kept, free, n, np.inf, None, here)):
@@ -566,7 +576,12 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         lent = state.cluster.total - used[0] - others
         lent = lent - not_lent(state, leaf, used + np.array([claimed(q, NONE) for q in range(queues.n)]))
         fits_once = need <= state.cluster.total - not_lent(state, leaf, 0 * used)
-        return bool(((need > 0) & (need > lent - held) & (fits_once | (lent < 0) | (others > 0) | (held > 0))).any())
+        parents, has = queues.parent[: queues.n], used + np.array([claimed(q, NONE) for q in range(queues.n)])
+        idle = sum((idle_quota(state, c, has) for c in np.flatnonzero(parents == 0).tolist()), np.zeros_like(lent))
+        own = np.minimum(lent, idle - not_lent(state, leaf, has))
+        return bool(
+            ((need > 0) & (need > np.maximum(lent - held, own)) & (fits_once | (lent < 0) | (others > 0) | (held > 0))).any()
+        )
 
     def reserved_from(job: int) -> np.ndarray:
         """What is kept from a job's next task for reservations, of all that is free: on each node by the rule there."""

@@ -72,7 +72,7 @@ def make_home(home: Path) -> None:
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except (FileExistsError, NotADirectoryError):
-        raise NotADirectoryError(f"{home}: it or a parent is no folder: name another with --home") from None
+        raise NotADirectoryError(f"{home}: it or a parent is not a folder: name another with --home") from None
     except OSError as error:
         raise PermissionError(f"{home}: cannot be made: {error.strerror}: name another folder with --home") from None
     me = os.geteuid()
@@ -140,7 +140,7 @@ def open_plain(path: Path, uid: int | None = None) -> BinaryIO:
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or uid not in (None, found.st_uid):
         os.close(fd)
-        raise NotPlain(f"{path}: is no plain file" + (f" of uid {uid}" if uid is not None else ""))
+        raise NotPlain(f"{path}: is not a plain file" + (f" of uid {uid}" if uid is not None else ""))
     return os.fdopen(fd, "rb")
 
 

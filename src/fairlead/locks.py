@@ -9,7 +9,7 @@ def holding(file: Path) -> Iterator[int]:
     try:
         number = file.stat().st_ino
         held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     for fields in held:
         if fields[1] == "FLOCK" and fields[5].endswith(f":{number}"):

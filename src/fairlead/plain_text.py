@@ -33,3 +33,12 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 def moment(at: float) -> str:
     """Format a moment in local time, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def span(seconds: float) -> str:
+    """Format a duration in its largest unit: ``12s``, ``3min``, ``5h``, ``2d``."""
+    seconds = max(0.0, seconds)
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"

@@ -7,6 +7,7 @@ from typing import Any
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +21,13 @@ class PlainTable(Table):
         super().__init__(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
 
     def add_row(self, *cells: RenderableType | None, **more: Any) -> None:
-        super().add_row(*(Text(plain(cell)) if isinstance(cell, str) else cell for cell in cells), **more)
+        super().add_row(*(_indented(cell) if isinstance(cell, str) else cell for cell in cells), **more)
+
+
+def _indented(text: str) -> RenderableType:
+    """Return a cell; if it wraps, all its lines begin below its first word."""
+    bare = text.lstrip(" ")
+    return Padding(Text(plain(bare)), (0, 0, 0, len(text) - len(bare))) if bare != text else Text(plain(text))
 
 
 def new_table(*columns: str) -> PlainTable:

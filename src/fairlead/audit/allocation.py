@@ -30,13 +30,7 @@ CLOSE = 1e-7
 
 
 def check_allocation(given: Given) -> list[Finding]:
-    """Check the three properties of an allocation, and report the gap between shares.
-
-    Returns
-    -------
-    list of Finding
-        Sharing incentive, envy-freeness, Pareto efficiency; the last, "gap", has no `holds`.
-    """
+    """Check sharing incentive, envy-freeness and Pareto efficiency of an allocation; the last finding, "gap", has no `holds`."""
     return [sharing_incentive(given), envy_freeness(given), pareto_efficiency(given), gap(given)]
 
 
@@ -50,7 +44,8 @@ def sharing_incentive(given: Given) -> Finding:
     own = own_part(problem)
     if own is None:
         return Finding(name, None, "the guarantees do not fit together, so there is no split to compare with")
-    own = _capped(problem, own)
+    most, _ = problem.most()
+    own = np.where((most >= 0) & (most < own), most, own)
     slack = _slack(given)
     i, margin = _worst(given.high, own, slack)
     who = _name(problem, i)
@@ -186,7 +181,9 @@ def own_part(problem: Problem) -> Numbers | None:
         if column is None:
             return None
         parts[:, j] = column
-    return np.array([_worth(problem, i, parts[i]) for i in range(n)], dtype=problem.demand.dtype)
+    needs = problem.demand > 0
+    worth = [min(parts[i, needs[i]] / problem.demand[i, needs[i]]) for i in range(n)]
+    return np.array(worth, dtype=problem.demand.dtype)
 
 
 def _split(capacity: Any, weight: Numbers, promised: Numbers) -> Numbers | None:
@@ -204,11 +201,6 @@ def _split(capacity: Any, weight: Numbers, promised: Numbers) -> Numbers | None:
         rest &= ~short
 
 
-def _worth(problem: Problem, i: int, amounts: Numbers) -> Any:
-    needs = problem.demand[i] > 0
-    return min(amounts[needs] / problem.demand[i, needs])
-
-
 def _worth_of_others(given: Given, i: int) -> Numbers:
     """Return the tasks that user i could run with what each user has at least, scaled by the weights."""
     problem = given.problem
@@ -223,13 +215,7 @@ def _worth_of_others(given: Given, i: int) -> Numbers:
             total = total + (amounts / problem.demand[i, needs]).min(axis=1)
         return total
     amounts = problem.demand[:, needs] * given.low[:, None] * ratio[:, needs]
-    worth: Numbers = (amounts / problem.demand[i, needs]).min(axis=1)
-    return worth
-
-
-def _capped(problem: Problem, tasks: Numbers) -> Numbers:
-    most, _ = problem.most()
-    return np.where((most >= 0) & (most < tasks), most, tasks)
+    return (amounts / problem.demand[i, needs]).min(axis=1)
 
 
 def _slack(given: Given) -> Numbers:
@@ -238,8 +224,7 @@ def _slack(given: Given) -> Numbers:
     if not given.whole or not len(problem.users):
         return problem.tasks * 0
     rate = drf.speed(problem)
-    slack: Numbers = rate * max(1 / rate)
-    return slack
+    return rate * max(1 / rate)
 
 
 def nothing(problem: Problem) -> float:

@@ -172,16 +172,9 @@ class _Search:
 def search(policy: DividingPolicy, name: str, seed: int = 0, cases: int = 600, zeros: bool = False) -> Verdict:
     """Search for a case that violates a property of a policy.
 
-    Parameters
-    ----------
-    policy : DividingPolicy
-    name : str
-        One of :data:`fairlead.audit.findings.PROPERTIES`.
-    seed : int
-    cases : int
-        Most cases to try.
-    zeros : bool
-        True if demands may be 0.
+    name : one of :data:`fairlead.audit.findings.PROPERTIES`
+    cases : most cases to try
+    zeros : True if demands may be 0
     """
     began = time.monotonic()
     rng = np.random.default_rng([seed, zlib.crc32(f"{policy.name} {name}".encode())])

@@ -15,23 +15,13 @@ PROPERTIES = (
 class Finding:
     """One property of one allocation, or of one policy on one case.
 
-    Attributes
-    ----------
-    property : str
-    holds : bool or None
-        None if the property does not apply to this case, or cannot be checked; `text` says why.
-    text : str
-        The result as a sentence.
-    user, other : str, optional
-        The wronged user, and the user to compare with.
-    has, against : number, optional
-        The user's tasks, and the tasks to compare with.
-    margin : float
-        Shortfall of the user as a fraction of `has` (or of a task); 0 or less if nobody is wronged.
-    before, after : Given, optional
-        The compared allocations, for a picture.
-    tried : int
-        Number of comparisons: lies, departures, additions.
+    holds : None if the property does not apply to this case, or cannot be checked; `text` says why.
+    text : the result as a sentence.
+    user, other : the wronged user, and the user to compare with.
+    has, against : the user's tasks, and the tasks to compare with.
+    margin : shortfall of the user as a fraction of `has` (or of a task); 0 or less if nobody is wronged.
+    before, after : the compared allocations, for a picture.
+    tried : number of comparisons: lies, departures, additions.
     """
 
     property: str

@@ -54,24 +54,7 @@ def suited(problem: Problem, policy: DividingPolicy) -> Problem:
 
 
 def give(problem: Problem, policy: DividingPolicy) -> Given | None:
-    """Divide a problem, and bound the numbers.
-
-    Parameters
-    ----------
-    problem : Problem
-        In fractions.
-    policy : DividingPolicy
-
-    Returns
-    -------
-    Given, or None
-        None if no bounds could be proved.
-
-    Raises
-    ------
-    PolicyError
-        The policy cannot divide this problem.
-    """
+    """Divide a problem in fractions, and bound the numbers; None if that cannot be proved. Raises PolicyError, as `divide`."""
     if not len(problem.users):
         nothing = exact_array([])
         return Given(problem, nothing, nothing)

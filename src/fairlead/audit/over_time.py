@@ -39,8 +39,7 @@ _WIDTH = 2
 
 def one_task(share: F64, seconds: F64) -> F64:
     """Return the shortfall that wrongs nobody, because tasks are whole: one task's share times its seconds."""
-    found: F64 = share * np.maximum(seconds, DECISION)
-    return found
+    return share * np.maximum(seconds, DECISION)
 
 
 def standing(short: float, entitled: float, tolerated: float) -> str:
@@ -87,17 +86,11 @@ class Revocations:
 class OverTime:
     """Sums over samples.
 
-    Attributes
-    ----------
-    sums : float64, shape (queues, 2 + reasons, resources)
-        Dominant share x capacity x seconds: entitled, got, then the shortfalls by reason.
-    of : float64, shape (queues, resources)
-        Entitled dominant share x seconds, by dominant resource.
-    working, waiting : float64, shape (queues,)
-        Seconds with work, and with pending work.
-    tolerated : float64, shape (queues,)
-        Shortfall that wrongs nobody: the largest ended task, as share x seconds.
-    starved : list of Starved
+    sums : float64, shape (queues, 2 + reasons, resources): dominant share x capacity x seconds: entitled, got, then the
+        shortfalls by reason
+    of : float64, shape (queues, resources): entitled dominant share x seconds, by dominant resource
+    working, waiting : float64, shape (queues,): seconds with work, and with pending work
+    tolerated : float64, shape (queues,): shortfall that wrongs nobody: the largest ended task, as share x seconds
     """
 
     sums: F64 = field(default_factory=lambda: np.zeros((0, _WIDTH + len(REASONS), 0)))
@@ -112,23 +105,15 @@ class OverTime:
     def add(
         self, at: float, seconds: float, capacity: F64, queues: I64, entitled: F64, got: F64, of: I64, waits: Any, reason: I64
     ) -> None:  # fmt: skip
-        """Add one sample.
+        """Add one sample, of the queues with work.
 
-        Parameters
-        ----------
-        at, seconds : float
-            Its begin, and the time that it stands for.
+        at, seconds : its begin, and the time that it stands for
         capacity : shape (resources,)
-        queues : int64, shape (queues with work,)
-            Rows.
-        entitled, got : float64, shape (queues with work,)
-            Dominant shares of the cluster.
-        of : int64, shape (queues with work,)
-            Dominant resource of `entitled`.
-        waits : bool, shape (queues with work,)
-            True if it has pending work that could run.
-        reason : int64, shape (queues with work,)
-            Why it has less than its share, if it has and `waits`.
+        queues : int64, shape (queues with work,), as all that follow: rows
+        entitled, got : float64: dominant shares of the cluster
+        of : int64: dominant resource of `entitled`
+        waits : bool: True if it has pending work that could run
+        reason : int64: why it has less than its share, if it has and `waits`
         """
         self._fit(int(queues.max(initial=-1)) + 1, len(capacity))
         self.looks += 1

@@ -33,10 +33,7 @@ def _scale(found: Mapping[str, Any]) -> _Scale:
 
 
 def over_time_text(found: Mapping[str, Any], width: int = 100, most: int | None = MOST_SHOWN) -> str:
-    """Format an audit over time, an :class:`fairlead.model.api_types.OverTimeInfo`.
-
-    `most` bounds the queues and the findings; None: all.
-    """
+    """Format an :class:`fairlead.model.api_types.OverTimeInfo`, with at most `most` queues and findings; None: all."""
     lines, tables, below = _parts(found, width, most)
     if not tables:
         return "\n".join(lines)
@@ -45,7 +42,8 @@ def over_time_text(found: Mapping[str, Any], width: int = 100, most: int | None 
 
 def _parts(found: Mapping[str, Any], width: int, most: int | None) -> tuple[list[str], list[Any], list[str]]:
     """Return the lines above the table of queues, the table, in several parts if it is too wide, and the lines below."""
-    lines = [_period(found)]
+    length, dates = span(found["until"] - found["since"]), f"{moment(found['since'])} to {moment(found['until'])}"
+    lines = [f"{length}, from {dates}, in resource-{_scale(found).word}"]
     if not found["complete"]:
         lines.append(f"of the {span(found['asked'])} asked for: earlier facts are no longer kept")
     lines.append(_looks(found))
@@ -121,11 +119,6 @@ def verdict(found: Mapping[str, Any], most: int | None = None) -> list[str]:
             f"they lost {span(revoked['lost'])} of the whole cluster"
         )
     return [*lines, "fair over this time" if found["fair"] else "not fair over this time: see above"]
-
-
-def _period(found: Mapping[str, Any]) -> str:
-    length = span(found["until"] - found["since"])
-    return f"{length}, from {moment(found['since'])} to {moment(found['until'])}, in resource-{_scale(found).word}"
 
 
 def _looks(found: Mapping[str, Any]) -> str:

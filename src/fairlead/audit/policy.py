@@ -23,6 +23,8 @@ from fairlead.policies.contract import PolicyError
 Divide = Callable[[Problem], Given | None]
 Lie = tuple[int, Numbers, Any]
 """A user, the demand that it claims, and the number of tasks that it claims (-1: any number)."""
+Variant = tuple[str, str | None, Iterable[int], Problem]
+"""A change of a problem: in words, the user who leaves, the rows of those who stay, and the problem then."""
 UNKNOWN = "the policy's numbers are not certain here"
 
 HIERARCHICAL_MAXMIN = tree.naive()
@@ -32,14 +34,9 @@ HIERARCHICAL_MAXMIN = tree.naive()
 def check_policy(problem: Problem, divide: Divide, lies: int = 200) -> list[Finding]:
     """Check all eight properties on one case, in the paper's order, and report the gap between shares.
 
-    Parameters
-    ----------
-    problem : Problem
-        In fractions.
-    divide : function
-        From a problem to the policy's allocation; None if that is not certain.
-    lies : int
-        Lies to try per user.
+    problem : in fractions
+    divide : from a problem to the policy's allocation; None if that is not certain
+    lies : lies to try per user
     """
     given = divide(problem)
     if given is None:
@@ -104,7 +101,9 @@ def strategy_proofness(problem: Problem, divide: Divide, lies: Iterable[Lie], ar
 
 def _tell(problem: Problem, divide: Divide, truth: Given, i: int, claimed: Numbers, tasks: Any) -> tuple[Finding, Lie] | None:
     """Return the result of a lie; None if the policy's answer is not certain."""
-    found = _try(divide, with_lie(problem, i, claimed, tasks)) if (claimed > 0).any() else None
+    demand, count = problem.demand.copy(), problem.tasks.copy()
+    demand[i], count[i] = claimed, tasks
+    found = _try(divide, replace(problem, demand=demand, tasks=count)) if (claimed > 0).any() else None
     if found is None:
         return None
     most, _ = problem.most()
@@ -112,29 +111,14 @@ def _tell(problem: Problem, divide: Divide, truth: Given, i: int, claimed: Numbe
     worth = min(found.low[i] * claimed[needs] / problem.demand[i, needs])
     if most[i] >= 0:
         worth = min(worth, most[i])
-    margin = _part(worth - truth.high[i], truth.high[i])
-    return _lie_found(problem, truth, found, i, claimed, tasks, worth, margin), (i, claimed, tasks)
-
-
-def _lie_found(
-    problem: Problem, truth: Given, found: Given, i: int, claimed: Numbers, tasks: Any, worth: Any, margin: float
-) -> Finding:
-    who = problem.users[i]
-    asks = ", ".join(f"{_quantity(problem, j, claimed[j])} {r}" for j, r in enumerate(problem.resources))
-    count = "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {format_tasks(tasks)}"
-    runs = f"runs {format_number(worth)} true tasks instead of {format_number(truth.high[i])}"
-    text = f"{who} claims <{asks}> a task{count} and {runs}, {more(truth.high[i], worth)}"
-    return Finding("strategy-proofness", False, text, who, None, truth.high[i], worth, margin, truth, found)
-
-
-def _quantity(problem: Problem, j: int, value: Any) -> str:
-    return amount(problem, j, value) if problem.quantities else format_number(value)
-
-
-def with_lie(problem: Problem, i: int, claimed: Numbers, tasks: Any) -> Problem:
-    demand, count = problem.demand.copy(), problem.tasks.copy()
-    demand[i], count[i] = claimed, tasks
-    return replace(problem, demand=demand, tasks=count)
+    has, who = truth.high[i], problem.users[i]
+    amounts = [amount(problem, j, x) if problem.quantities else format_number(x) for j, x in enumerate(claimed)]
+    asks = ", ".join(f"{x} {r}" for x, r in zip(amounts, problem.resources, strict=True))
+    also = "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {format_tasks(tasks)}"
+    runs = f"runs {format_number(worth)} true tasks instead of {format_number(has)}"
+    text = f"{who} claims <{asks}> a task{also} and {runs}, {more(has, worth)}"
+    margin = _part(worth - has, has)
+    return Finding("strategy-proofness", False, text, who, None, has, worth, margin, truth, found), (i, claimed, tasks)
 
 
 def lies_of(problem: Problem, each: int) -> Iterator[Lie]:
@@ -236,19 +220,11 @@ def population_monotonicity(problem: Problem, divide: Divide) -> Finding:
     name = "population-monotonicity"
     if len(problem.users) < 2:
         return Finding(name, None, "no user would stay")
-    before = _try(divide, problem)
-    if before is None:
-        return Finding(name, None, UNKNOWN)
-    worst, tried = None, 0
-    for k in range(len(problem.users)):
-        stay = np.array([i for i in range(len(problem.users)) if i != k])
-        after = _try(divide, _part_of(problem, stay, range(len(problem.resources))))
-        if after is None:
-            continue
-        tried += 1
-        for place, i in enumerate(stay):
-            worst = _further(worst, _loss(name, before, after, i, place, f"when {problem.users[k]} leaves", problem.users[k]))
-    return _verdict(name, worst, tried, "nobody loses when another leaves")
+    everybody = range(len(problem.users))
+    stays = {user: np.array([i for i in everybody if i != k]) for k, user in enumerate(problem.users)}
+    variants = ((user, stay, _part_of(problem, stay, range(len(problem.resources)))) for user, stay in stays.items())
+    left = ((f"when {user} leaves", user, stay, rest) for user, stay, rest in variants)
+    return _monotonicity(name, problem, divide, left, "nobody loses when another leaves")
 
 
 def resource_monotonicity(problem: Problem, divide: Divide) -> Finding:
@@ -258,18 +234,25 @@ def resource_monotonicity(problem: Problem, divide: Divide) -> Finding:
     users should decrease".
     """
     name = "resource-monotonicity"
+    grown = ((f"with {what}", None, range(len(problem.users)), more_of_it) for what, more_of_it in _grown(problem))
+    return _monotonicity(name, problem, divide, grown, "nobody loses when more is added")
+
+
+def _monotonicity(name: str, problem: Problem, divide: Divide, variants: Iterable[Variant], good: str) -> Finding:
     before = _try(divide, problem)
     if before is None:
         return Finding(name, None, UNKNOWN)
     worst, tried = None, 0
-    for what, grown in _grown(problem):
-        after = _try(divide, grown)
-        if after is None:
-            continue
-        tried += 1
-        for i in range(len(problem.users)):
-            worst = _further(worst, _loss(name, before, after, i, i, f"with {what}", None))
-    return _verdict(name, worst, tried, "nobody loses when more is added")
+    for when, other, stay, variant in variants:
+        if (after := _try(divide, variant)) is not None:
+            tried += 1
+            for place, i in enumerate(stay):
+                worst = _further(worst, _loss(name, before, after, i, place, when, other))
+    if not tried:
+        return Finding(name, None, "the policy cannot divide any variant of this case")
+    if worst is None or worst.holds:
+        return Finding(name, True, f"{good} ({tried} tried)", margin=worst.margin if worst else float("-inf"), tried=tried)
+    return replace(worst, tried=tried)
 
 
 def _grown(problem: Problem) -> Iterator[tuple[str, Problem]]:
@@ -279,10 +262,8 @@ def _grown(problem: Problem) -> Iterator[tuple[str, Problem]]:
             count = machines.count.copy()
             count[k] += 1
             more_of_it = problem.capacity + machines.capacity[k]
-            yield (
-                f"one more machine of kind {k}",
-                replace(problem, capacity=more_of_it, machines=replace(machines, count=count)),
-            )
+            grown = replace(problem, capacity=more_of_it, machines=replace(machines, count=count))
+            yield f"one more machine of kind {k}", grown
         return
     for j, resource in enumerate(problem.resources):
         for factor, words in (
@@ -347,14 +328,6 @@ def _loss(name: str, before: Given, after: Given, i: int, place: int, when: str,
 
 def _further(worst: Finding | None, found: Finding | None) -> Finding | None:
     return found if found is not None and (worst is None or found.margin > worst.margin) else worst
-
-
-def _verdict(name: str, worst: Finding | None, tried: int, good: str) -> Finding:
-    if not tried:
-        return Finding(name, None, "the policy cannot divide any variant of this case")
-    if worst is None or worst.holds:
-        return Finding(name, True, f"{good} ({tried} tried)", margin=worst.margin if worst else float("-inf"), tried=tried)
-    return replace(worst, tried=tried)
 
 
 def _part(loss: Any, has: Any) -> float:

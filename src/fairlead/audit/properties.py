@@ -24,25 +24,11 @@ def search_all(
     zeros: bool = False,
     told: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Verdict]:
-    """Search for counterexamples to each property of each policy, on all cores.
+    """Search for counterexamples to each property of each policy, on all cores; see
+    :func:`fairlead.audit.counterexamples.search`.
 
-    Parameters
-    ----------
-    policies : list of str
-    seed, cases, zeros
-        See :func:`fairlead.audit.counterexamples.search`.
-    told : function
-        Called with the number of finished searches, and of all searches.
-
-    Returns
-    -------
-    list of Verdict
-        By policy, then in the order of :data:`fairlead.audit.findings.PROPERTIES`; the same on any number of cores.
-
-    Raises
-    ------
-    PolicyError
-        A policy is unknown.
+    `told` is called with the number of finished searches, and of all. Verdicts are by policy, then in the order of PROPERTIES:
+    the same on any number of cores. Raises PolicyError for an unknown policy.
     """
     for policy in policies:
         find_policy(policy)
@@ -55,13 +41,7 @@ def search_all(
 
 
 def search_one(policy: str, name: str, seed: int = 0, cases: int = 600, zeros: bool = False) -> Verdict:
-    """Search for a counterexample by its name, such as ``asset`` and ``sharing-incentive``.
-
-    Raises
-    ------
-    PolicyError
-        The policy or the property is unknown.
-    """
+    """Search for a counterexample by its name, such as ``asset`` and ``sharing-incentive``; PolicyError if it is unknown."""
     if name not in PROPERTIES:
         raise PolicyError(f"there is no property {name!r}: use one of {', '.join(PROPERTIES)}")
     return _search(policy, name, seed, cases, zeros)

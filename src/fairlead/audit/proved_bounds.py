@@ -18,19 +18,10 @@ BOX = Fraction(1, 10**8)
 
 
 def equilibrium_bounds(problem: Problem, found: Division) -> tuple[Numbers, Numbers] | None:
-    """Prove bounds on the users' tasks under CEEI.
+    """Prove bounds on the users' tasks under CEEI: low and high in fractions, shape (users,); None if the test proves nothing.
 
-    Parameters
-    ----------
-    problem : Problem
-        In fractions.
-    found : Division
-        The problem's division in floating point, with its prices.
-
-    Returns
-    -------
-    low, high : shape (users,), or None
-        In fractions; None if the test proves nothing.
+    problem : in fractions
+    found : its division in floating point, with its prices
     """
     n, m = problem.demand.shape
     assert found.prices is not None

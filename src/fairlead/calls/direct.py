@@ -38,7 +38,6 @@ class DirectWorker:
         return True
 
     def withdraw(self) -> list[wire.Message]:
-        """Take back the calls that it has not read."""
         unread = []
         with suppress(OSError):  # there are no more
             while message := wire.receive(self._copy):

@@ -103,10 +103,11 @@ def _run(command: list[str], folder: Path) -> int:
 def _seen(folder: Path) -> dict[str, tuple[int, ...]]:
     """Return what changes with each file that changes, by name."""
     found: dict[str, tuple[int, ...]] = {}
-    for name in _files(folder):
+    for path in (Path(at, name) for at, _, names in os.walk(folder) for name in names):
         with contextlib.suppress(OSError):  # a process that was left behind removed it
-            there = (folder / name).lstat()
-            found[name] = (there.st_size, there.st_ino, there.st_mtime_ns, there.st_ctime_ns)
+            there = path.lstat()
+            if not stat.S_ISLNK(there.st_mode):
+                found[str(path.relative_to(folder))] = (there.st_size, there.st_ino, there.st_mtime_ns, there.st_ctime_ns)
     return found
 
 
@@ -132,14 +133,9 @@ def _pack(folder: Path, patterns: list[str], sent: dict[str, tuple[int, ...]], r
                     found.mode = 0o755 if there.st_mode & stat.S_IXUSR else 0o644
                     packed.addfile(found, file)
                 else:
-                    _fail(f"{name} is not fetched: it is no plain file")
+                    _fail(f"{name} is not fetched: it is not a plain file")
     fresh.rename(result)
     return 0
-
-
-def _files(folder: Path) -> Iterator[str]:
-    for at, _, names in os.walk(folder):
-        yield from (str(Path(at, name).relative_to(folder)) for name in names if not Path(at, name).is_symlink())
 
 
 def is_wanted(name: str, patterns: list[str]) -> bool:

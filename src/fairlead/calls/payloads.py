@@ -29,5 +29,4 @@ class ResultTooLarge(ValueError):
 
 
 def result_name(job: int, index: int) -> str:
-    """Return the name of a result's file."""
     return f"{job}.{index}"

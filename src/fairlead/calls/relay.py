@@ -206,7 +206,6 @@ class Relay:
         self._stream.cut()
 
     def _connect(self) -> None:
-        """Try to connect to the scheduler; wait if that fails."""
         try:
             self._net = self._reached()
         except OSError:

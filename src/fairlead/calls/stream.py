@@ -33,7 +33,6 @@ class Frame:
         self.place, self.number, self.kind, self.packed, self.seconds = place, number, kind, packed, seconds
 
     def size(self) -> int:
-        """Return its bytes."""
         return _HEAD.size + 8 * len(self.packed.sizes) + (self.packed.file.bytes if self.packed.file else len(self.packed.body))
 
     def pieces(self, seen: int) -> Iterator[bytes]:
@@ -56,13 +55,11 @@ class Stream:
 
     def __init__(self) -> None:
         self.seen = self.told = 0  # what the other end knows that we have seen
-        self.live = False
         self._places = itertools.count(1)
         self._kept: deque[Frame] = deque()
         self._outgoing: deque[Frame] = deque()
-        self._parser = self._parse()
-        next(self._parser)
         self._received: list[wire.Message] = []
+        self.cut()
 
     def send(self, number: int, kind: int, packed: wire.Packed = wire.EMPTY, seconds: float = 0.0) -> None:
         """Send a message, now or when there is a connection."""
@@ -76,7 +73,6 @@ class Stream:
         self._outgoing.append(Frame(0, number, kind, wire.EMPTY, 0.0))
 
     def cut(self) -> None:
-        """The connection broke."""
         self.live = False
         self._outgoing.clear()
         self._parser = self._parse()

@@ -46,7 +46,6 @@ class Memfd:
         self.bytes = os.fstat(fd).st_size if fd >= 0 else 0
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Write at its end."""
         left = memoryview(data)
         while left:
             written = os.pwrite(self.fd, left, self.bytes)
@@ -63,7 +62,6 @@ class Memfd:
         return sealed and sum(map(_whole_pages, sizes[:-1])) + sizes[-1] <= self.bytes and sum(sizes) <= LARGEST_RESULT
 
     def mapped(self, sizes: Sequence[int], writable: bool) -> list[memoryview]:
-        """Map its parts."""
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         there = memoryview(mmap.mmap(self.fd, 0, flags=mmap.MAP_PRIVATE, prot=protection))
         parts, place = [], 0
@@ -142,7 +140,7 @@ def _part_of(number: int, place: int) -> memoryview:
     return file.mapped(sizes, writable=True)[place]
 
 
-def _unpickled(body: bytes, buffers: list[Any]) -> Any:
+def _unpickled(body: Any, buffers: list[Any]) -> Any:
     return pickle.loads(body, buffers=buffers)  # noqa: S301 the person's own
 
 
@@ -173,15 +171,14 @@ class Message(NamedTuple):
     def value(self, writable: bool = True) -> Any:
         """Unpickle it; arrays of others are not `writable`."""
         body, file, sizes, _ = self.packed
-        return self._unpickled([body] if file is None else file.mapped(sizes, writable))
+        parts: list[Any] = [body] if file is None else [*file.mapped(sizes, writable)]
+        return _unpickled(parts[0], parts[1:])
 
     def copied(self) -> Any:
         """Unpickle it into memory of this process, so that it needs no file and counts to nobody else."""
         body, file, sizes, _ = self.packed
-        return self._unpickled([body] if file is None else file.read(sizes))
-
-    def _unpickled(self, parts: Sequence[Any]) -> Any:
-        return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 the person's own
+        parts: list[Any] = [body] if file is None else [*file.read(sizes)]
+        return _unpickled(parts[0], parts[1:])
 
 
 def pack(value: Any, known: "Callable[[memoryview], Part | None]" = lambda buffer: None) -> Packed:
@@ -218,7 +215,6 @@ def pack(value: Any, known: "Callable[[memoryview], Part | None]" = lambda buffe
 
 
 def size(packed: Packed) -> int:
-    """Return the bytes of a pickled value."""
     return sum(packed.sizes) or len(packed.body)
 
 
@@ -254,5 +250,4 @@ def receive(line: socket.socket, flags: int = 0) -> Message | None:
 
 
 def _whole_pages(size: int) -> int:
-    """Return a size, rounded up to whole pages."""
     return -(-size // _PAGE) * _PAGE

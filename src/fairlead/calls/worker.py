@@ -80,7 +80,10 @@ def _settle(setup: dict[str, Any], elsewhere: bool) -> None:
         )
     if not setup.get("code"):
         if elsewhere:
-            _enter(setup["cwd"])
+            try:
+                os.chdir(setup["cwd"])
+            except OSError:  # this machine does not have it
+                os.chdir(f"{SESSION}/{CODE}")
         return
     _unpack(f"{SESSION}/{setup['code']}")
     os.chdir(f"{SESSION}/{CODE}/{UNPACKED}")
@@ -91,14 +94,6 @@ def _settle(setup: dict[str, Any], elsewhere: bool) -> None:
     if not any((each + "/").startswith(code + "/") for each in sys.path):
         sys.path.insert(0, code)
     os.chdir(setup.get("inside") or ".")
-
-
-def _enter(folder: str) -> None:
-    """Enter the program's folder; if this machine does not have it, an empty one of the session."""
-    try:
-        os.chdir(folder)
-    except OSError:
-        os.chdir(f"{SESSION}/{CODE}")
 
 
 def _unpack(archive: str) -> None:

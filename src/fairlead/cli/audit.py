@@ -28,7 +28,9 @@ def audit_problem(
     check_page("--report", report)
     problem = read_problem(path)
     if len(problem.users) > MOST_USERS:
-        raise Failure(f"{path}: {len(problem.users):,} users: an audit compares all pairs, of at most {MOST_USERS:,}")
+        raise Failure(
+            f"{path}: {len(problem.users):,} users: an audit compares all pairs of users, and takes at most {MOST_USERS:,}"
+        )
     if allocation is not None:
         found = [(allocation.name, audit_allocation(problem, _read_tasks(allocation, problem), discrete=discrete))]
     else:
@@ -69,7 +71,7 @@ def _number(path: Path, user: str, value: Any) -> Any:
         if isinstance(number, bool) or not 0 <= number < float("inf"):
             raise ValueError
     except (ValueError, TypeError, ZeroDivisionError):
-        raise DocumentError(f'{path}: tasks: {user}: {value!r} is no number of tasks: write 3, 2.52 or "63/25"') from None
+        raise DocumentError(f'{path}: tasks: {user}: {value!r} is not a number of tasks: write 3, 2.52 or "63/25"') from None
     return number
 
 

@@ -24,7 +24,7 @@ from rich.table import Table
 
 import fairlead
 from fairlead.cli.scheduler import print_json
-from fairlead.cli.tables import plain_table, show, span
+from fairlead.cli.tables import plain_table, show
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import SYSTEM_HOME, home_folder, socket_of
@@ -36,6 +36,7 @@ from fairlead.journal import JournalError, head
 from fairlead.journal.repair import examine
 from fairlead.locks import holding, is_stopped
 from fairlead.model.quantity import round_quantity
+from fairlead.plain_text import span
 from fairlead.service.clock import Clock, read_clock
 
 LOW_DISK_BYTES, FULL_DISK_BYTES = 2**30, 64 * 2**20

@@ -6,11 +6,11 @@ import time
 from typing import Any, get_args
 
 from fairlead.cli.selection import all_tasks
-from fairlead.cli.tables import age, cpu_time, exact_span, memory, plain_table, quantities, show, span
+from fairlead.cli.tables import age, cpu_time, exact_span, memory, plain_table, quantities, show
 from fairlead.client.connection import Connection
 from fairlead.failure import Failure
 from fairlead.model.api_types import TaskStatus
-from fairlead.plain_text import moment, plain
+from fairlead.plain_text import moment, plain, span
 
 ORDER = ("failed", "stopping", "expiring", "revoking", "running", "starting", "cancelled", "succeeded")
 """Statuses in the order in which tasks are shown; pending tasks have nothing to show."""

@@ -151,7 +151,7 @@ def moment(option: str, text: str, past: bool = False) -> float:
     """
     found, here = _moment(text, past), f"{option}{' ' * bool(option)}{text!r}"
     if found is None:
-        raise Failure(f"{here} is no time: write {'2h' if past else 'now+1h'}, 16:00, 2026-05-01 or 2026-05-01T16:00")
+        raise Failure(f"{here} is not a time: write {'2h' if past else 'now+1h'}, 16:00, 2026-05-01 or 2026-05-01T16:00")
     if found >= LATEST:
         raise Failure(f"{here} is too far away: write a time before the year 5000")
     return max(0.0, found)

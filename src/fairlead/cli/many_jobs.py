@@ -86,7 +86,7 @@ def _of_csv(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield reader.line_num, {name.strip().replace("-", "_"): cell for name, cell in row.items() if cell.strip()}
     except csv.Error as error:
         why = "a quote is not closed" if "unexpected end" in str(error) else error
-        raise Failure(f"{path}:{line}: no CSV: {why}") from None
+        raise Failure(f"{path}:{line}: not CSV: {why}") from None
 
 
 def _value(where: str, name: str, value: Any) -> Any:

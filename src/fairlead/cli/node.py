@@ -70,8 +70,8 @@ def join(
         last = read_membership(folder / "supervisor")
         if token is None and last is None:
             raise Failure(
-                f"this machine is no node yet: on the scheduler's machine, run `fairlead node token`; then here: fairlead node "
-                f"join {address} TOKEN"
+                f"this machine is not a node yet: on the scheduler's machine, run `fairlead node token`; then here: "
+                f"fairlead node join {address} TOKEN"
             )
         own, scheduler, about = (last.own, last.scheduler, last.about) if last is not None else ("", "", {})
         place = [head.this_machine(), folder.parent.stat().st_ino]
@@ -101,7 +101,7 @@ def join(
     except NotAdmitted:  # a ValueError, which says more
         raise
     except (ValueError, KeyError) as error:
-        raise Failure(f"{folder}: what is kept of the membership cannot be read ({error}): join with a new token") from None
+        raise Failure(f"{folder}: the files of this node's membership cannot be read ({error}): join with a new token") from None
     except OSError as error:
         raise Failure(f"{host}:{port}: no scheduler takes nodes there: {error.strerror or error}") from None
 
@@ -202,7 +202,7 @@ def leave(home: Path | None) -> None:
     """Drain this node, wait until it is empty, and forget the membership. Raises Failure."""
     folder = folder_of(home)
     if read_membership(folder / "supervisor") is None:
-        raise Failure(f"{folder}: this machine is no node: nothing to leave")
+        raise Failure(f"{folder}: this machine is not a node: there is nothing to leave")
     if supervisor_in(folder / "supervisor") is None:
         _start(folder, None, None)
     say("waiting for the tasks here to end; Ctrl-C stops waiting, and the node leaves anyway")
@@ -216,7 +216,7 @@ def rotate(home: Path | None) -> None:
     place = folder_of(home) / "supervisor"
     member = read_membership(place)
     if member is None:
-        raise Failure(f"{place.parent}: this machine is no node: nothing to rotate")
+        raise Failure(f"{place.parent}: this machine is not a node: it has no key to rotate")
     fresh = _next_key(place, NEXT)
     try:
         _ask(member, fresh)
@@ -253,7 +253,7 @@ def _next_key(place: Path, name: str) -> str:
         try:
             write_private(kept, make_certificate(f"fairlead {time.time_ns()}"), durable=True)
         except OSError as error:
-            raise Failure(f"{kept}: cannot be written: {error.strerror or error}: mend that, and run this again") from None
+            raise Failure(f"{kept}: cannot be written: {error.strerror or error}: fix that, then run the command again") from None
     return kept.read_text()
 
 

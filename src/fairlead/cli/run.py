@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -21,14 +20,14 @@ from fairlead.cli.output import TaskOutput
 from fairlead.cli.scheduler import connect
 from fairlead.cli.selection import all_tasks
 from fairlead.cli.streams import OutputLost
-from fairlead.cli.tables import span, why_text
 from fairlead.cli.terminal import width
 from fairlead.client import standard_input
 from fairlead.client.connection import Connection
 from fairlead.client.jobs import SubmittedJob
 from fairlead.client.service_error import ServiceError
+from fairlead.client.waiting import sentence_of_waiting
 from fairlead.failure import Failure
-from fairlead.plain_text import plain
+from fairlead.plain_text import plain, span
 
 if TYPE_CHECKING:
     from fairlead.cli.forwarding import Forwarder
@@ -146,7 +145,7 @@ def run_job(options: dict[str, Any]) -> int:
     from fairlead.cli.submitting import check_commands, fetch_files, with_sent
 
     if options["pty"] and not standard_input.is_terminal():
-        raise Failure("--pty: standard input is no terminal: without --pty, it is sent to the command")
+        raise Failure("--pty: standard input is not a terminal: without --pty, it is sent to the command")
     nodes = options["nodes"]
     for one in ("pty", "port"):
         if options[one] and nodes is not None:
@@ -347,27 +346,17 @@ class WaitingLine:
             return
         if not sys.stderr.isatty():
             if not self._text:
-                self._text = self._reason()
+                self._text = sentence_of_waiting(self._connection, self._job)
                 print(f"fairlead: {self._text}", file=sys.stderr, flush=True)
             return
         if now - self._asked >= REFRESH_SECONDS:
-            self._text, self._asked, self._drawn = self._reason(), now, 0.0
+            self._text, self._asked, self._drawn = sentence_of_waiting(self._connection, self._job), now, 0.0
         if now - self._drawn >= 1.0:
             line = f"fairlead: {span(now - self._since)}: {self._text}"
             most = width() - 1
             shown = line if len(line) <= most else line[: most - 1] + "…"
             print(f"\r\033[K{shown}", end="", file=sys.stderr, flush=True)
             self._drawn = now
-
-    def _reason(self) -> str:
-        with suppress(ServiceError):  # it may have started just now
-            why = self._connection.get(f"/v1/jobs/{self._job}/why")
-            when = self._connection.get(f"/v1/jobs/{self._job}/when")
-            expected = "" if when["reason"] in ("over", "running") else f"; expected: {when['text']}"
-            before = why.get("ahead_in_queue", [])
-            ahead = f" behind job {before[0]}{' and others' * (len(before) > 1)}" if before else ""
-            return plain(f"job {self._job} waits{ahead}{expected}; {why_text(why)}")
-        return f"job {self._job} waits"
 
     def _clear(self) -> None:
         if self._drawn:

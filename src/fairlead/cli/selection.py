@@ -20,6 +20,8 @@ TASK = r"[0-9]{1,15}(\.[0-9]{1,15})?"
 """A task as people write it: JOB or JOB.INDEX."""
 PART = r"[0-9]{1,15}\.[0-9]{1,15}@[0-9]{1,15}-[0-9]{1,15},[0-9]{1,15}-[0-9]{1,15}"
 """A part of a task's output: bytes of its standard output and of its standard error."""
+UNFINISHED = ["waiting", "held", "running"]
+"""Statuses of jobs that have not ended."""
 MOST_NAMED = 10
 """Changed jobs that get a line of their own, at most."""
 OPTIONS: dict[str, Any] = {
@@ -96,13 +98,18 @@ def selected_jobs(
             return jobs, page
 
 
-def chosen_jobs(connection: Connection, verb: str, words: Iterable[str], selection: Selection) -> list[int]:
-    """Return the numbers of the jobs named by `words`, or else of the caller's selected jobs. Raises Failure for none."""
+def chosen_jobs(
+    connection: Connection, verb: str, words: Iterable[str], selection: Selection, unfinished: bool = False
+) -> list[int]:
+    """Return the numbers of the jobs named by `words`, as :func:`place_of`, or else of the caller's selected jobs.
+
+    Raises Failure for none.
+    """
     words = list(words)
     if words and selection:
         raise Failure(f"{verb} what? Name jobs, or select them with {selection.text}, not both")
     if words:
-        return list(dict.fromkeys(whole_job(connection, word, "a job is named") for word in words))
+        return list(dict.fromkeys(whole_job(connection, word, "a job is named", "", unfinished) for word in words))
     if not selection:
         raise Failure(f"{verb} what? Name jobs, such as 12, or select them, such as --name NAME")
     jobs, _ = selected_jobs(connection, selection, mine=True)
@@ -145,23 +152,24 @@ def task_places(connection: Connection, job: int, ranges: Iterable[tuple[int, in
     return found
 
 
-def place_of(connection: Connection, task: str, more: str = "") -> tuple[int, int]:
+def place_of(connection: Connection, task: str, more: str = "", unfinished: bool = False) -> tuple[int, int]:
     """Read JOB or JOB.INDEX: the job's number, and the place of that task, else of its first. JOB may be a name.
 
-    Of jobs with the same name it is the caller's newest. Raises Failure, with `more` at the end of its message.
+    Of jobs with the same name it is the caller's newest; if `unfinished`, the newest that has not ended, if any.
+    Raises Failure, with `more` at the end of its message.
     """
-    if not re.fullmatch(TASK, task):
-        jobs, _ = selected_jobs(connection, Selection({"name": task}, task), most=1, mine=True) if task else ([], {})
-        if jobs and jobs[0]["name"] != task:
-            quoted = shlex.quote(plain(task))
-            raise Failure(f"{quoted} may be several jobs: write a number or a name listed by `fairlead jobs --name {quoted}`")
-        if not jobs:
-            raise Failure(
-                f"{plain(task)!r} is no job: write its number or name as listed by `fairlead jobs`, or 12.3 for a task{more}"
-            )
-        return int(jobs[0]["id"]), 0
-    number, _, index = task.partition(".")
-    return int(number), task_places(connection, int(number), [(int(index), int(index))])[0] if index else 0
+    if re.fullmatch(TASK, task):
+        number, _, index = task.partition(".")
+        return int(number), task_places(connection, int(number), [(int(index), int(index))])[0] if index else 0
+    asked = {"name": re.sub(r"([*?[])", r"[\1]", task)}  # no pattern
+    for status in ({"status": UNFINISHED}, {}) if unfinished else ({},):
+        jobs, _ = selected_jobs(connection, Selection({**asked, **status}, task), most=1, mine=True) if task else ([], {})
+        if jobs:
+            return int(jobs[0]["id"]), 0
+    if task != asked["name"]:
+        quoted = shlex.quote(plain(task))
+        raise Failure(f"{quoted} is not a job's name: `fairlead jobs --name {quoted}` lists the jobs like it")
+    raise Failure(f"{plain(task)!r} is not a job: write a number or name as listed by `fairlead jobs`, or 12.3 for a task{more}")
 
 
 def index_of(task: str) -> str:
@@ -169,8 +177,8 @@ def index_of(task: str) -> str:
     return task.partition(".")[2] if re.fullmatch(TASK, task) else ""
 
 
-def whole_job(connection: Connection, job: str, verb: str, more: str = "") -> int:
+def whole_job(connection: Connection, job: str, verb: str, more: str = "", unfinished: bool = False) -> int:
     """Read the number or name of a whole job, as :func:`place_of`. Raises Failure for a task."""
     if index_of(job):
         raise Failure(f"{job}: {verb} as a whole: write {job.partition('.')[0]}")
-    return place_of(connection, job, more)[0]
+    return place_of(connection, job, more, unfinished)[0]

@@ -74,7 +74,7 @@ def read_line(words: list[str], where: str, options: Options) -> None:
                 name for name in KNOWN if len(written) > 3 and f"--{name}".startswith(written)
             ]
         if len(found) != 1 or not found[0]:
-            raise Failure(f"{where} {word}: is no option of sbatch")
+            raise Failure(f"{where} {word}: is not an option of sbatch")
         (name,) = found
         if "=" not in word and not value and name not in FLAGS and words:
             value = words.pop(0)

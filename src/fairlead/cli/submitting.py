@@ -82,7 +82,7 @@ def _check_line(ctx: typer.Context, where: str, words: list[str]) -> None:
         theirs = ctx.command.make_context("submit", list(words))
         if theirs.params["command"]:
             word = theirs.params["command"][0]
-            raise Failure(f"{where} {word}: is no option: write the command on a line of its own, below")
+            raise Failure(f"{where} {word}: is not an option: write the command on its own line, below")
         demand({**theirs.params, "queue": None})
     except USAGE as error:
         add_hint(error)

@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.terminal import print_sentence, width
+from fairlead.client.waiting import why_text
 from fairlead.model.quantity import format_share, round_quantity
 from fairlead.model.specs import written
-from fairlead.plain_text import listed, moment, plain
+from fairlead.plain_text import listed, moment, plain, span
 from fairlead.policies import HALF_LIVES
 from fairlead.text_tables import GAP, PlainTable, folded, printed, with_names_cut
 
@@ -253,15 +254,6 @@ def age(since: float) -> str:
     return span(time.time() - since)
 
 
-def span(seconds: float) -> str:
-    """Format a duration in its largest unit: ``12s``, ``3min``, ``5h``, ``2d``."""
-    seconds = max(0.0, seconds)
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:.0f}s"
-
-
 def exact_span(seconds: float) -> str:
     """Format a duration exactly, in the largest unit of which it is a whole number."""
     units = (("d", 86400), ("h", 3600), ("min", 60))
@@ -303,12 +295,6 @@ def log_table(entries: list[dict[str, Any]]) -> Table:
         if entry["outcome"] == "refused":
             table.add_row("", "", f"refused: {entry['why']}")
     return table
-
-
-def why_text(found: dict[str, Any]) -> str:
-    """Describe why a job waits, and until when if that is a time."""
-    begins = f": {moment(found['begins_at'])}, in {span(found['begins_at'] - time.time())}" if "begins_at" in found else ""
-    return f"{found['text']}{begins}"
 
 
 def why_lines(found: dict[str, Any]) -> list[str]:

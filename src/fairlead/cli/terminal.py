@@ -18,7 +18,7 @@ def progress(count: ProgressColumn) -> Progress:
 
 
 def width(without: int = 100) -> int:
-    """Return the columns of the terminal, or `COLUMNS`; `without` if standard output is no terminal."""
+    """Return the columns of the terminal, or `COLUMNS`; `without` if standard output is not a terminal."""
     return Console().width if sys.stdout.isatty() or "COLUMNS" in os.environ else without
 
 

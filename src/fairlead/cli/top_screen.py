@@ -174,9 +174,11 @@ def frame(seen: Seen, history: History, view: View, width: int, height: int, int
     status, nodes = seen["status"], seen["nodes"]
     root = seen["queues"][0]
     up = [node for node in nodes if node["status"] != "lost"]
+    unheard = sum(node.get("unheard") is not None for node in nodes)  # a scheduler of an older version reports none
     head = Text.assemble(
         ("fairlead", "bold"),
-        f"  {len(up)} node{'s' * (len(up) != 1)}, {root['running']} running, {root['waiting']} waiting",
+        f"  {len(up)} node{'s' * (len(up) != 1)}{f' ({unheard} not heard since the restart)' * bool(unheard)}, "
+        f"{root['running']} running, {root['waiting']} waiting",
         (f"  every {interval:g} s, q quits" if keys else "", "dim"),
     )
     parts: list[Any] = [head]

@@ -1,6 +1,7 @@
 """`fairlead up`: checks its options, runs the scheduler, and reports its start and stop."""
 
 import contextlib
+import errno
 import importlib.util
 import logging
 import os
@@ -103,9 +104,17 @@ def run_scheduler(options: UpOptions, started: Callable[[], None]) -> None:
                 on_stopping=partial(_stopping, say),
             )
     except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError) as error:
-        _say(str(error))
+        _say(_text_of(error))
         raise typer.Exit(1) from None
     _say("stopped")
+
+
+def _text_of(error: Exception) -> str:
+    """Return an error's message; of a file, with its path first and a remedy if it is of another kind."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(error)
+    kinds = {errno.EEXIST: "is not a folder: move it away", errno.EISDIR: "is a folder, not a file: move it away"}
+    return f"{error.filename}: {kinds.get(error.errno or 0, error.strerror)}"
 
 
 def _take_over(journal: Path, say: Callable[[str], None]) -> None:
@@ -146,7 +155,7 @@ def _engine(options: UpOptions, home: Path, configuration: Configuration, say: C
             raise Refused("--ray-address: needs --engine ray")
         return _joined_engine(options, home, configuration) if options.nodes is not None else None
     if options.nodes is not None:
-        raise Refused("--nodes: with --engine ray the nodes are Ray's: leave one of them out")
+        raise Refused("--nodes: with --engine ray the nodes are Ray's: omit one of them")
     if importlib.util.find_spec("ray") is None:
         raise Refused("--engine ray: Ray is not installed here: pip install 'fairlead[ray]'")
     if configuration.nodes:

@@ -5,6 +5,8 @@ waits for none.
 """
 
 import atexit
+import math
+import os
 import sys
 import threading
 import time
@@ -30,6 +32,7 @@ from fairlead.client.repeated import Repeated
 from fairlead.client.results import SchedulerGone, error_of, fail
 from fairlead.client.service_error import ServiceError
 from fairlead.client.session import Session
+from fairlead.client.waiting import sentence_of_waiting
 from fairlead.interrupts import handle_interrupts, wait_until
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CLOSE_SECONDS = 0.8
 """How long an interrupted program waits to close its session; the scheduler also closes silent sessions."""
+PATIENCE_SECONDS = 3.0
+"""After which a program says why its first call waits; it looks whenever it has heard the scheduler."""
 Asked = tuple[Lease, Options, str]
 
 
@@ -258,9 +263,12 @@ class Caller:
         with self._changed:
             while self.session.id is None and not self._ended:
                 self._changed.wait()
+        say_at = time.monotonic() + PATIENCE_SECONDS
         while not self._ended:
             try:
                 events, relays = self.session.next_events(*self.leases.counts())
+                if not self.leases.had_worker and time.monotonic() > say_at and self._say_why():
+                    say_at = math.inf
             except ServiceError:
                 if self._ended:
                     return
@@ -269,6 +277,17 @@ class Caller:
                 time.sleep(PAUSE_SECONDS)
             for event in events:
                 self._happened(event)
+
+    def _say_why(self) -> bool:
+        """Say on standard error why the first call waits, unless this is a task itself. Return False if its job does not wait."""
+        with self._changed:
+            job = min((job for job, _ in self._by_task), default=None)
+        if job is None or self._connection.get(f"/v1/jobs/{job}")["status"] not in ("waiting", "held"):
+            return False
+        if "FAIRLEAD_JOB" not in os.environ and sys.stderr is not None:
+            with suppress(OSError, ValueError):  # it is closed
+                sys.stderr.write(f"fairlead: {sentence_of_waiting(self._connection, job)}\n")
+        return True
 
     def _happened(self, event: dict[str, Any]) -> None:
         task = event["job"], event["index"]

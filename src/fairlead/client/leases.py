@@ -70,6 +70,7 @@ class Leases:
         self._then: list[Callable[[], None]] = []
         self._over: Callable[[], None] | None = None
         self.closed: Exception | None = None
+        self.had_worker = False  # a worker has connected
 
     def add(self, options: Options, name: str, future: CallFuture[Any], packed: wire.Packed) -> None:
         """Queue a call. Raises the reason if no more are accepted."""
@@ -343,6 +344,7 @@ class Leases:
     def _connected(self, shape: Shape, lease: Lease, worker: DirectWorker | RelayedWorker) -> None:
         self._fail_lost(shape, lease)
         lease.connect(worker)
+        self.had_worker = True
         shape.granted()
 
     def relayed(self, number: int, data: bytes) -> None:

@@ -39,7 +39,7 @@ def kind_of(to: str) -> str:
         try:
             scheme = urllib.parse.urlsplit(_in_one_line(to)).scheme
         except ValueError as error:
-            raise NotifyError(f"{to}: is no address: {error}") from None
+            raise NotifyError(f"{to}: is not an address: {error}") from None
         if scheme not in ("http", "https"):
             raise NotifyError(f"{to}: write an address that begins with https:// or http://")
         return "url"

@@ -25,26 +25,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fairlead.model.specs import Job, Node, Quantities
-from fairlead.scheduler.facts import Attempts, Ints
+from fairlead.scheduler import facts
+from fairlead.scheduler.facts import Ints
 
-__all__ = [
-    "NOWHERE",
-    "NO_ATTEMPTS",
-    "NO_ENDS",
-    "Attempts",
-    "Ends",
-    "Engine",
-    "Launches",
-    "NodeDown",
-    "NodeDraining",
-    "NodeUp",
-    "Seen",
-    "Superseded",
-    "Unreachable",
-    "Where",
-]
-
-
+Attempts = facts.Attempts
 _NONE = np.zeros(0, np.int64)
 _NONE.flags.writeable = False
 NO_ATTEMPTS = Attempts(_NONE, _NONE, _NONE)
@@ -195,10 +179,7 @@ class Engine(Protocol):
         """Change the CPU and memory limits of attempts; memory limits only grow."""
 
     def poll(self) -> Seen:
-        """Return what happened since the last call, and unacknowledged ends again after a while.
-
-        Raises Superseded if the engine obeys another scheduler.
-        """
+        """Return what happened since the last call, and unacknowledged ends again after a while. May raise Superseded."""
 
     def acknowledge(self, attempts: Attempts) -> None:
         """Forget these ends: the journal has them."""

@@ -73,11 +73,7 @@ class RayNode(NamedTuple):
 
 
 class RayEngine(RemoteEngine):
-    """Tasks on the nodes of a Ray cluster.
-
-    serving : it listens on :func:`host_towards` the head
-    address : ray's head, as host:port
-    """
+    """Tasks on the nodes of a Ray cluster, whose head is at `address`; it listens on :func:`host_towards` that."""
 
     def __init__(self, serving: Serving, address: str) -> None:
         super().__init__(serving)

@@ -28,23 +28,14 @@ F64 = NDArray[np.float64]
 class SimulatedCluster:
     """A simulated engine; see :class:`fairlead.engines.contract.Engine`. Job number n is row n - 1 of the arrays.
 
-    Parameters
-    ----------
-    nodes : sequence of Node
-        What the scheduler sees.
-    capacity : int64, shape (nodes, resources)
-        The real capacity of nodes.
-    demand : int64, shape (jobs, resources)
-        The real usage of a task of each job.
-    queue : int64, shape (jobs,)
-        For each job the number of its leaf queue, below `queues`.
+    nodes : what the scheduler sees
+    capacity : int64, shape (nodes, resources): the real capacity of nodes
+    demand : int64, shape (jobs, resources): the real usage of a task of each job
+    queue : int64, shape (jobs,): the number of each job's leaf queue, below `queues`
     tasks : int64, shape (jobs,)
-    duration : float64, shape (durations,)
-        Seconds; job j's start at `first[j]`: one per task, or one for all if `varied[j]` is 0.
-    overcommitted : bool
-        True if nodes may get more than their capacity.
-    never : bool, shape (jobs,), optional
-        Jobs that can never start: they do not count as pending.
+    duration : float64, shape (durations,): seconds; job j's start at `first[j]`: one per task, or one for all if `varied[j]` is 0
+    overcommitted : True if nodes may get more than their capacity
+    never : bool, shape (jobs,): jobs that can never start: they do not count as pending
 
     now : the virtual clock, set by the driver of the simulation
     truth : what really happens: see there

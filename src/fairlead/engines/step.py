@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Ends, Engine, Launches, NodeDraining, NodeUp, Seen, Where
-from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
+from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded, named_node
 from fairlead.model.specs import Job
 from fairlead.scheduler import admission, facts
 from fairlead.scheduler.decide import decide, next_step, settle_first
@@ -67,6 +67,7 @@ class Scheduler:
     reconciled : True once the engine sent its inventory
     placing : True if tasks are placed; set it to False to drain
     more : True if there is more to decide at once
+    saving : True while a snapshot is being saved, of which each step saves a slice
     checking : True to check the state's invariants after each step, which is slow; see the variable FAIRLEAD_CHECK
     on_record : called with the facts just recorded, before they are acted on
     on_forget : called with the same; returns the forgotten jobs whose output may be removed
@@ -98,6 +99,8 @@ class Scheduler:
         self._to_acknowledge: list[Attempts] = []
         self._to_repeat_at = -inf
         self._back: Set[str] = frozenset()  # nodes that sent an inventory, to be asked again at once
+        self._saving: Iterator[None] = iter(())
+        self.saving = False
 
     @property
     def stalled(self) -> bool:
@@ -114,7 +117,9 @@ class Scheduler:
             self._record()
         now = self.clock()
         if self._there is not None:
-            self._happen(lost_nodes(self.state, self._there, now), "")
+            nodes = zip(self.state.cluster.specs, self.state.nodes.up, strict=False)
+            gone = [spec.name for spec, up in nodes if up and spec.name not in self._there]
+            self._happen([facts.NodeLost(at=now, node=name) for name in gone], "")
             self._there = None
         self._observe(now)
         if now >= self._to_repeat_at or now < self._to_repeat_at - 2 * self._repeat_after:
@@ -136,11 +141,13 @@ class Scheduler:
             check_invariants(self.state)
             if self.placing and self.reconciled and not self.more and (jobs := startable_claims(self.state)):
                 raise AssertionError(f"room freed for jobs {jobs} is available, and they are not placed")
-        if self.journal.snapshot_due():
-            self._save_snapshot()
+        if self.saving or self.journal.snapshot_due():
+            self._save_some()
 
     def idle_for(self, most: float) -> float:
         """Return for how many seconds there is nothing to do if nothing happens, at most `most`."""
+        if self.saving:
+            return 0.0
         if self.stalled or not (self.placing and self.reconciled):
             return most
         now = self.clock()
@@ -163,7 +170,7 @@ class Scheduler:
             elif fault := check.happen(self.state, fact, learned):
                 raise AssertionError(fault)
             self._unsaved.append(fact)
-            self._unsaved_by.append(by)
+            self._unsaved_by.append(_author(fact, by))
 
     def _observe(self, now: float) -> None:
         seen = self.engine.poll()
@@ -204,28 +211,29 @@ class Scheduler:
             self.engine.acknowledge(attempts)
         act(self.state, self.engine, found, self.on_forget)
 
-    def _save_snapshot(self) -> None:
+    def _save_some(self) -> None:
+        """Save a slice of a snapshot: nobody waits for all of it."""
+        if not self.saving:
+            self._saving = self.journal.save(self.state)
         try:
-            self.journal.save(self.state)
+            self.saving = next(self._saving, self) is None
         except JournalFull as error:
+            self.saving = False
             # Nothing is lost without it: the journal has the facts, and the next step tries again.
             log.warning("no snapshot: %s", error)
 
 
-def lost_nodes(state: State, there: set[str], now: float) -> list[Fact]:
-    """Return facts for nodes that the state has and `there` does not."""
-    nodes = zip(state.cluster.specs, state.nodes.up, strict=False)
-    return [facts.NodeLost(at=now, node=spec.name) for spec, up in nodes if up and spec.name not in there]
+def _author(fact: Fact, by: str) -> str:
+    """Return who caused a fact: a node that leaves by itself does so in its own name."""
+    if by == ENGINE and isinstance(fact, facts.NodeForgotten | facts.NodeLeft):
+        return named_node(fact.node)
+    return by
 
 
 def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]:
     """Turn the engine's reports into facts, without what is already known or no longer true.
 
-    Returns
-    -------
-    found : list of Fact
-    strays : Attempts
-        Attempts that run and must not: unknown to the journal, or over.
+    Also return the attempts that run and must not: unknown to the journal, or over.
     """
     all_ended = seen.ended.attempts
     late, seen = _late_ends(state, seen, now)
@@ -351,9 +359,7 @@ def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -
 
 
 def with_graces(state: State, attempts: Attempts) -> Iterator[tuple[Attempts, float]]:
-    """Yield attempts with their grace in seconds: what their jobs request within their queues' limit, or what their framework
-    set.
-    """
+    """Yield attempts with their grace in seconds: what their jobs request within their queues' limit, or their framework."""
     graces = np.array([_grace_of(state, job) for job in attempts.job.tolist()])
     for grace in np.unique(graces).tolist():
         yield _pick(attempts, graces == grace), grace

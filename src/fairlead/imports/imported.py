@@ -24,10 +24,6 @@ def document(source: str, notes: Mapping[str, Sequence[str]], blocks: Sequence[s
 
 
 def toml_key(name: str) -> str:
-    """Format a TOML key, quoted if necessary."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_text(name)
-
-
-def toml_text(text: str) -> str:
-    """Format a TOML string; TOML has no surrogate escapes, and allows no bare DEL."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """Format a TOML key, quoted if necessary; TOML has no surrogate escapes, and allows no bare DEL."""
+    quoted = json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted

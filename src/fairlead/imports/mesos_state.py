@@ -50,9 +50,8 @@ class Role(BaseModel):
 
 
 class Agent(BaseModel):
-    """A machine, and its reservations by role."""
+    """A machine: its reservations by role."""
 
-    hostname: str = ""
     reserved_resources: dict[str, Amounts] = {}
 
     @field_validator("reserved_resources", mode="before")
@@ -64,8 +63,6 @@ class Agent(BaseModel):
 class Framework(BaseModel):
     """A program that takes offers, and its roles."""
 
-    name: str = ""
-    active: bool = True
     role: str | None = None
     roles: list[str] = []
 
@@ -85,15 +82,10 @@ class State(BaseModel):
 
 
 def read_state(place: str, roles: Path | None) -> State:
-    """Read a master's state.
+    """Read a master's state. Raises DocumentError if it cannot be read, or is not Mesos'.
 
     place : the URL of its `/state` (`/roles` is fetched as well), or a file with a saved `/state`
     roles : a file with a saved `/roles`
-
-    Raises
-    ------
-    DocumentError
-        It cannot be read, or is not Mesos'.
     """
     state = _fetch(place) if is_url(place) else _read(Path(place))
     shown = without_secrets(place)

@@ -96,10 +96,7 @@ class _Import:
 def import_yarn(path: Path, site: Path | None = None) -> Imported:
     """Convert a fair-scheduler.xml, and optionally a yarn-site.xml, to a fairlead.toml.
 
-    Raises
-    ------
-    DocumentError
-        YARN refuses the file, or it cannot be read; with the lines of all errors.
+    Raises DocumentError with the lines of all errors, if YARN refuses the file or it cannot be read.
     """
     found = _Import(read_allocations(path), read_site(site) if site else {}, site)
     default = found.file.defaults.get("defaultQueueSchedulingPolicy")
@@ -202,7 +199,7 @@ def _write_root(found: _Import, rules: list[Rule], submit: list[str]) -> None:
         found.leave_out(
             root.settings["maxContainerAllocation"], "YARN ignores it for the root too; see yarn.scheduler.maximum-allocation"
         )
-    _put_apps(found, block, root, None)
+    _put_apps(found, block, root.settings.get("maxRunningApps"))
     _put_largest(found, block)
     _put_people(found, block, root, submit)
     _put_preemption(found, block, root)
@@ -243,7 +240,7 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
             found.leave_out(settings["maxContainerAllocation"], "the largest task cannot be a percentage here: write amounts")
         else:
             block.put("largest_task", written(largest), _source(settings["maxContainerAllocation"]))
-    _put_apps(found, block, queue, defaults.get("queueMaxAppsDefault"))
+    _put_apps(found, block, settings.get("maxRunningApps") or defaults.get("queueMaxAppsDefault"))
     submit = _submitters(found, queue, above)
     _put_people(found, block, queue, submit)
     _put_preemption(found, block, queue)
@@ -267,8 +264,7 @@ def _write_star(found: _Import, queue: YarnQueue, submit: list[str]) -> None:
     most = queue.settings.get("maxChildResources") or defaults.get("queueMaxResourcesDefault")
     if most:
         block.put("limit", written(found.amounts(most)), _source(most))
-    if "queueMaxAppsDefault" in defaults:
-        _put_number(found, block, "max_jobs", defaults["queueMaxAppsDefault"])
+    _put_apps(found, block, defaults.get("queueMaxAppsDefault"))
     block.put("submit", json.dumps(submit), "as in its parent: by default each is only for the person of its name")
     found.blocks.append(block)
 
@@ -286,16 +282,9 @@ def _put_order(found: _Import, block: _Block, queue: YarnQueue) -> None:
     _put_policy(found, block, queue)
 
 
-def _put_apps(found: _Import, block: _Block, queue: YarnQueue, default: Setting | None) -> None:
-    setting = queue.settings.get("maxRunningApps") or default
-    if setting:
-        _put_number(found, block, "max_jobs", setting)
-
-
-def _put_number(found: _Import, block: _Block, key: str, setting: Setting) -> None:
-    number = found.number(setting, int)
-    if number is not None:
-        block.put(key, str(number), setting)
+def _put_apps(found: _Import, block: _Block, setting: Setting | None) -> None:
+    if setting and (number := found.number(setting, int)) is not None:
+        block.put("max_jobs", str(number), setting)
 
 
 def _put_largest(found: _Import, block: _Block) -> None:

@@ -59,13 +59,7 @@ class _Builder(ContentHandler):
 
 
 def read_xml(path: Path) -> Element:
-    """Read a file; return its outermost element.
-
-    Raises
-    ------
-    DocumentError
-        With the line: the file cannot be read, is too large, is not XML, or has a document type.
-    """
+    """Return the outermost element of a file. Raises DocumentError, with the line, if it is not XML that can be read."""
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise DocumentError(f"{path}: larger than {LARGEST_FILE >> 20} MiB: not a configuration")

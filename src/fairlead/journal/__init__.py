@@ -4,9 +4,9 @@ A :class:`Journal` writes facts into a store of bytes and recovers the state fro
 """
 
 from fairlead.journal.journal import History, Journal, Unrecorded, read_history
-from fairlead.journal.store import ENGINE, Envelope, Forgotten, JournalError, JournalFull, JournalLost, NewerJournal
+from fairlead.journal.store import ENGINE, Envelope, Forgotten, JournalError, JournalFull, JournalLost, NewerJournal, named_node
 
 __all__ = [
     "ENGINE", "Envelope", "Forgotten", "History", "Journal", "JournalError", "JournalFull", "JournalLost", "NewerJournal",
-    "Unrecorded", "read_history",
+    "Unrecorded", "named_node", "read_history",
 ]  # fmt: skip

@@ -56,10 +56,7 @@ def this_machine() -> str:
 
 
 def read(journal: Path) -> Head | None:
-    """Read the current head; None if there is none.
-
-    Raises JournalError if the file cannot be read.
-    """
+    """Read the current head; None if there is none. Raises JournalError if the file cannot be read."""
     try:
         file = _open(path_of(journal), os.O_RDONLY)
         try:
@@ -69,8 +66,15 @@ def read(journal: Path) -> Head | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise JournalError(f"{path_of(journal)}: cannot be read: {error.strerror}") from None
+        raise JournalError(f"{path_of(journal)}: cannot be read: {error.strerror}: {_remedy(error)}") from None
     return found[1] if found else None
+
+
+def _remedy(error: OSError) -> str:
+    """Say what to do about a file that cannot be opened."""
+    if error.errno in (errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENOTDIR):
+        return "move away what is in its place, and restore a copy of the file"
+    return "check who may write it and its folder"
 
 
 def _open(path: Path, how: int) -> int:
@@ -78,7 +82,7 @@ def _open(path: Path, how: int) -> int:
     file = os.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(errno.EINVAL, "it is not a regular file: move it away")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return file
 
 
@@ -99,7 +103,7 @@ class HeadFile:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = _open(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise JournalError(f"{journal}: cannot be opened: {self.path.name}: {error.strerror}") from None
+            raise JournalError(f"{self.path}: cannot be opened: {error.strerror}: {_remedy(error)}") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

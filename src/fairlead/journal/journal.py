@@ -122,12 +122,7 @@ class Journal:
     def recover(self) -> State:
         """Return the state from the newest snapshot and the facts after it.
 
-        Raises
-        ------
-        NewerJournal
-            It contains what only a newer fairlead knows.
-        JournalError
-            Something is missing or was changed.
+        Raises NewerJournal for what only a newer fairlead knows, JournalError if something is missing or was changed.
         """
         position, _, state = deque(self.prove(), maxlen=1).pop()
         self.check_end(position)
@@ -149,20 +144,11 @@ class Journal:
     def prove(self, begin: int | None = None) -> Iterator[tuple[int, int, State]]:
         """Go through the journal from a snapshot on, as far as it is proved.
 
+        Yields position and checksum of the snapshot, then of each fact after it, and the state there: the same object each time.
+        Raises JournalError where the proof ends; as :meth:`recover`.
+
         begin : start from the newest snapshot at or before this fact, or from the first fact; by default from the newest
             snapshot
-
-        Yields
-        ------
-        position, checksum : int
-            Of the snapshot, then of each fact after it.
-        state : State
-            The state at that position: the same object each time.
-
-        Raises
-        ------
-        JournalError
-            Where the proof ends; as :meth:`recover`.
         """
         saved, head = self._store.snapshot(begin), self._store.head()
         position, checksum = saved[:2] if saved else (0, beginning(self.id))
@@ -219,24 +205,28 @@ class Journal:
         """Return True if recovery would be slow without a new snapshot."""
         return self._since_snapshot > max(SNAPSHOT_AFTER, 2 * self._snapshot_size)
 
-    def save(self, state: State) -> None:
-        """Store the state as of the last fact, and drop old facts that it covers; or raise JournalFull."""
-        size = 0
+    def save(self, state: State) -> Iterator[None]:
+        """Store the state as of the last fact, and drop old facts that it covers, in slices of about a millisecond.
+
+        From the first on, the state may change and more facts may be appended. Until the last of its parts is stored, the
+        snapshot before counts. Raises JournalFull.
+        """
+        position, before, since, size = self.position, self._checksum, self._since_snapshot, 0
 
         def parts() -> Iterator[Part]:
             nonlocal size
-            checksum = self._checksum
+            checksum = before
             for body in snapshot.dump(state):
-                checksum, size = link_part(self.position, checksum, body), size + len(body)
+                checksum, size = link_part(position, checksum, body), size + len(body)
                 yield Part(checksum, body)
 
-        self._store.save(Snapshot(self.position, self._checksum, parts()), KEEP_HISTORY)
-        self._since_snapshot, self._snapshot_size = 0, size
+        yield from self._store.save(Snapshot(position, before, parts()), KEEP_HISTORY)
+        self._since_snapshot, self._snapshot_size = self._since_snapshot - since, size
 
     def go_on(self, state: State, position: int, checksum: int) -> None:
         """Continue in an empty journal after another journal's fact, which led to this state."""
         self.position, self._checksum = position, checksum
-        self.save(state)
+        list(self.save(state))
         self.begin()
 
     def close(self) -> None:
@@ -330,8 +320,8 @@ class Unrecorded:
     def snapshot_due(self) -> bool:
         return False
 
-    def save(self, state: State) -> None:
-        pass
+    def save(self, state: State) -> Iterator[None]:
+        yield from ()
 
     def close(self) -> None:
         pass

@@ -25,28 +25,22 @@ def audit_journal(
     starved_after: float = STARVED_AFTER,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> OverTimeInfo:
-    """Audit the last part of a journal.
+    """Audit the last part of a journal. Raises JournalError if it has no facts or is damaged.
 
     store : may be in use: later writes are not seen
     over : seconds to audit, as far as facts are kept
     until : the end, in seconds of the facts' clock; by default the last fact
     starved_after : seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`
     progress : called from time to time with the number of facts done and the total
-
-    Raises
-    ------
-    JournalError
-        It has no facts or is damaged.
     """
     journal = Journal(store)
 
     def at(position: int) -> float:
-        found: float = decode(journal.look(position - 1, 1)[0][1]).at
-        return found
+        return decode(journal.look(position - 1, 1)[0][1]).at
 
     last = journal.position
     if not store.read(last - 1, 1):
-        raise JournalError(f"{store.name}: has no facts: there is nothing to look back on")
+        raise JournalError(f"{store.name}: has no facts: there is nothing to report yet")
     end = at(last) if until is None else until
     known, position, facts = read_history(store, end - over)
     oldest = at(position + 1) if position < last else end
@@ -60,8 +54,7 @@ def audit_journal(
         known or new_state(), facts, begin, end, last + 1 - low, starved_after, lambda done: progress(done, total)
     )
     found |= {"asked": over, "complete": known is None or oldest <= end - over}
-    answer: OverTimeInfo = found
-    return answer
+    return found
 
 
 def main(path: str, over: str, until: str, starved_after: str) -> None:

@@ -52,10 +52,7 @@ class Finding:
 
 
 def examine(path: Path) -> Finding:
-    """Check a journal, which may be in use.
-
-    Raises JournalError if there is none, or this fairlead cannot read it.
-    """
+    """Check a journal, which may be in use. Raises JournalError if there is none, or this fairlead cannot read it."""
     found = Finding(head=head.read(path))
     try:
         with closing(SqlStore(path, to_read=True)) as store:
@@ -65,17 +62,14 @@ def examine(path: Path) -> Finding:
             found.wrong = store.missing_starts()
             found.kept = journal.check_kept()
             if found.head is None and found.position:
-                found.wrong = f"{head.path_of(path).name}, which records its last fact, is missing"
+                found.wrong = f"{head.path_of(path).name}, which records its last fact, is missing or unreadable"
     except Damaged as error:
         found.wrong = error.why
     return found
 
 
 def _prove_most(journal: Journal, found: Finding) -> None:
-    """Prove it from the newest snapshot; if that fails, from the one that proves most.
-
-    Raises the first failure.
-    """
+    """Prove it from the newest snapshot; if that fails, from the one that proves most. Raises the first failure."""
     failure = None
     for begin in journal.beginnings():
         try:
@@ -91,19 +85,10 @@ def _prove_most(journal: Journal, found: Finding) -> None:
 
 
 def repair(path: Path) -> tuple[Finding, Path]:
-    """Continue with what is proved of a damaged journal; the damaged one is moved aside unchanged.
+    """Continue with what is proved of a damaged journal; the damaged one is moved aside unchanged, to the folder that is
+    returned.
 
-    Returns
-    -------
-    Finding
-        What was found.
-    Path
-        The folder of the damaged journal.
-
-    Raises
-    ------
-    JournalError
-        Nothing to repair, nothing is proved, or a scheduler has it open. Nothing has changed then.
+    Raises JournalError if there is nothing to repair, nothing is proved, or a scheduler has it open. Nothing has changed then.
     """
     if not head.path_of(path).exists():  # HeadFile would make it, and lock it although a scheduler runs
         if not path.exists():
@@ -125,21 +110,10 @@ def repair(path: Path) -> tuple[Finding, Path]:
 def rollback(path: Path) -> tuple[str, Head, int, Path]:
     """Put a journal back as it was before its last upgrade; the upgraded one is moved aside.
 
-    Supervisors obey no earlier start than they did, so starts are counted on.
+    Supervisors obey no earlier start than they did, so starts are counted on. Returns the version of fairlead that wrote it, head
+    and number as :func:`adopt`, and the folder of the upgraded journal.
 
-    Returns
-    -------
-    str
-        The version of fairlead that wrote it.
-    Head, int
-        As :func:`adopt`.
-    Path
-        The folder of the upgraded journal.
-
-    Raises
-    ------
-    JournalError
-        There is no such copy, or a scheduler has it open. Nothing has changed then.
+    Raises JournalError if there is no such copy, or a scheduler has it open. Nothing has changed then.
     """
     kept = sqlite.kept_of(path) / path.name
     if not kept.exists():
@@ -246,7 +220,7 @@ def _proved(path: Path, found: Finding) -> tuple[str, int, State]:
         for position, _, state in Journal(store).prove(found.begin):
             if position == found.position:
                 return store.id, store.epoch, state
-    raise JournalError(f"{path}: it changes while it is read: stop its writer")
+    raise JournalError(f"{path}: it is being written: stop the scheduler that writes it")
 
 
 def adopt(path: Path, last: int = 0) -> tuple[Head, int]:
@@ -254,13 +228,7 @@ def adopt(path: Path, last: int = 0) -> tuple[Head, int]:
 
     Jobs that it does not know may have run here: their numbers are skipped, as far as `last`, or their output, shows them. If
     machines joined and there is no `last`, nothing shows what ran there, nor which start they obey: both are skipped well beyond.
-
-    Returns
-    -------
-    Head
-        The journal's head from now on.
-    int
-        How many numbers are skipped.
+    Returns the journal's head from now on, and how many numbers are skipped.
     """
     found = examine(path)
     if found.wrong or found.head is None or not found.position:
@@ -292,10 +260,7 @@ def highest_output(home: Path) -> int:
 
 
 def check_outputs(path: Path, state: State) -> None:
-    """Refuse a journal that does not know jobs that ran: it is older, with a head restored as well.
-
-    Raises JournalError.
-    """
+    """Refuse a journal that does not know jobs that ran, with JournalError: it is older, with a head restored as well."""
     highest = highest_output(path.parent)
     if highest > state.index.last:
         raise JournalError(

@@ -11,9 +11,9 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from itertools import count
+from itertools import accumulate, chain, count
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,22 @@ CREATE TABLE snapshots (  -- the parts of a Snapshot, each with its sequence and
 """
 _BEYOND = 2**63 - 1
 """Above the number of every record."""
+_SLICE = 2**18
+"""Bytes of a snapshot that are written at a time. Four times as much is dropped."""
+_Row = tuple[int, int, int, int, bytes]
+"""A part of a snapshot in the database."""
+_RECORDS = (
+    "SELECT rowid, length(body) FROM facts WHERE sequence <= ? ORDER BY sequence LIMIT 1000",
+    "DELETE FROM facts WHERE rowid = ?",
+)
+_PARTS_ALONE = (
+    """
+    SELECT rowid, length(body) FROM snapshots
+    WHERE sequence NOT IN (SELECT sequence FROM snapshots WHERE part = 0) LIMIT 1000
+    """,
+    "DELETE FROM snapshots WHERE rowid = ?",
+)
+"""How records are dropped; and parts without a first one: of dropped snapshots, and of one that was never whole."""
 
 
 class SqlStore:
@@ -93,6 +109,10 @@ class SqlStore:
                     self._refuse_lost()
                     sqlite.create(path, lambda connection: _fill(connection, name or uuid.uuid4().hex, epoch))
                 self._writing = opened.enter_context(closing(sqlite.connect(path)))
+                self._saving = opened.enter_context(closing(sqlite.connect(path)))
+                # On disk with the next records, which follow in the log: until then the snapshot before counts.
+                self._saving.execute("PRAGMA synchronous = NORMAL")
+                self._saving.execute("PRAGMA wal_autocheckpoint = 250")  # pages: a MiB takes some milliseconds
                 self._reading = opened.enter_context(closing(sqlite.connect(path)))
             with self._naming_damage():
                 if not to_read:
@@ -122,7 +142,9 @@ class SqlStore:
         """Refuse a journal that is not its head's; to write, also one without a head, a copy, and one with fewer starts."""
         known, writes = self._known, self._head is not None
         if writes and known is None and any(self.extent()):
-            raise store.Damaged(self.name, f"{head.path_of(self.path).name}, which records its last fact, is missing")
+            raise store.Damaged(
+                self.name, f"{head.path_of(self.path).name}, which records its last fact, is missing or unreadable"
+            )
         if writes and head.is_of_another(known, self.path):  # the original may have a running scheduler
             raise store.JournalError(
                 f"{self.name}: this is a copy of a journal: if the scheduler of the other runs, tasks would run twice; "
@@ -142,7 +164,7 @@ class SqlStore:
         """Return how far it goes."""
         with self._naming_damage():
             last = self._one("SELECT sequence, checksum FROM facts ORDER BY sequence DESC LIMIT 1") or (0, 0)
-            (saved,) = self._one("SELECT max(sequence) FROM snapshots")
+            (saved,) = self._one("SELECT max(sequence) FROM snapshots WHERE part = 0")
             (since,) = self._one("SELECT sum(length(body)) FROM facts WHERE sequence > ?", saved or 0)
             return store.Extent(*(int(number or 0) for number in (*last, saved, since)))  # a damaged file may contain any type
 
@@ -233,10 +255,7 @@ class SqlStore:
         )
 
     def append(self, records: Sequence[store.Record]) -> None:
-        """Write all of the records durably, and the head; or none and raise JournalFull.
-
-        Raises TakenOver if another scheduler has begun to write since.
-        """
+        """Write all records durably, and the head, or none and raise JournalFull. Raises TakenOver if another has begun."""
         rows = [(*record.envelope, record.body, str(self.epoch)) for record in records]
         add = "INSERT INTO facts SELECT ?, ?, ?, ?, ?, ?, ?, ? WHERE ? = (SELECT value FROM meta WHERE key = 'epoch')"
         with self._transaction() as writing:
@@ -271,12 +290,12 @@ class SqlStore:
     def snapshots(self) -> list[int]:
         """Return the record numbers of the snapshots, ascending."""
         with self._naming_damage():
-            rows = self._reading.execute("SELECT DISTINCT sequence FROM snapshots ORDER BY sequence").fetchall()
+            rows = self._reading.execute("SELECT sequence FROM snapshots WHERE part = 0 ORDER BY sequence").fetchall()
             return [int(sequence) for (sequence,) in rows]
 
     def snapshot(self, until: int | None = None) -> store.Snapshot | None:
         """Return the newest snapshot, or the newest at or before a record, as written. Its parts are read lazily."""
-        query = "SELECT sequence, as_of FROM snapshots WHERE sequence <= ? ORDER BY sequence DESC, part LIMIT 1"
+        query = "SELECT sequence, as_of FROM snapshots WHERE sequence <= ? AND part = 0 ORDER BY sequence DESC LIMIT 1"
         with self._naming_damage():
             row = self._one(query, _BEYOND if until is None else until)
         if row is None:
@@ -293,35 +312,74 @@ class SqlStore:
                 return
             yield store.Part(*row)
 
-    def save(self, snapshot: store.Snapshot, keep: int) -> None:
-        """Write a snapshot. Then drop the records up to the newest snapshot, maybe this one, that has `keep` bytes of records
-        after it.
+    def save(self, snapshot: store.Snapshot, keep: int) -> Iterator[None]:
+        """Write a snapshot, unless it is there. Then drop the records up to the newest snapshot, maybe this one, that has `keep`
+        bytes of records after it, not counting those after this one. Each slice is a transaction.
 
-        Earlier snapshots are dropped too, so a snapshot always precedes the first record left. Raises JournalFull if there is
-        no space, and has changed nothing then.
+        The first part is written last: without it there is no snapshot. Earlier snapshots are dropped too, so a snapshot always
+        precedes the first record left. Raises JournalFull if there is no space.
         """
         # SQLite reuses the space of dropped records, so the file never shrinks and stays within its largest size.
-        newest_with_enough_after_it = """
-            SELECT max(sequence) FROM snapshots WHERE sequence <= (
-                SELECT max(sequence) FROM (
-                    SELECT sequence, sum(length(body)) OVER (ORDER BY sequence DESC) - length(body) AS later FROM facts
-                ) WHERE later >= ?
-            )
-        """
-        with self._transaction() as writing:
-            writing.execute("DELETE FROM snapshots WHERE sequence = ?", (snapshot.sequence,))
-            for number, part in enumerate(snapshot.parts):
-                row = (snapshot.sequence, number, snapshot.checksum, *part)
-                writing.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
-            first = writing.execute(newest_with_enough_after_it, (keep,)).fetchone()[0] or 0
-            writing.execute("DELETE FROM snapshots WHERE sequence < ?", (first,))
-            writing.execute("DELETE FROM facts WHERE sequence <= ?", (first,))
+        rows = ((snapshot.sequence, number, snapshot.checksum, *part) for number, part in enumerate(snapshot.parts))
+        first = next(rows)  # before the first slice, after which the state may change
+        yield from self._drop(*_PARTS_ALONE)
+        if snapshot.sequence not in self.snapshots():
+            yield from self._write(chain(rows, [first]))
+        last = yield from self._newest_with(snapshot.sequence, keep)
+        with self._slice() as saving:
+            saving.execute("DELETE FROM snapshots WHERE sequence < ? AND part = 0", (last,))
+        yield from self._drop(*_PARTS_ALONE)
+        yield from self._drop(*_RECORDS, last)
+
+    def _write(self, rows: Iterator[_Row]) -> Iterator[None]:
+        """Write the parts of a snapshot."""
+        while some := list(_first(rows)):
+            with self._slice() as saving:
+                saving.executemany("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", some)
+            yield
+
+    def _newest_with(self, sequence: int, keep: int) -> Generator[None, None, int]:
+        """Return the newest snapshot that has `keep` bytes of records up to a number after it; 0 if there is none."""
+        query = "SELECT sequence - 1, length(body) FROM facts WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1000"
+        while keep > 0:
+            with self._slice() as saving:
+                rows = saving.execute(query, (sequence,)).fetchall()
+            if not rows:
+                return 0
+            for before, size in rows:
+                sequence, keep = before, keep - size
+                if keep <= 0:
+                    break
+            yield
+        return max((number for number in self.snapshots() if number <= sequence), default=0)
+
+    def _drop(self, query: str, drop: str, *values: int) -> Iterator[None]:
+        """Drop the rows that a query returns with their sizes, some at a time."""
+        while True:
+            with self._slice() as saving:
+                rows = saving.execute(query, values).fetchall()
+                sizes = accumulate(size for _, size in rows)
+                saving.executemany(
+                    drop, [(row,) for (row, size), total in zip(rows, sizes, strict=True) if total <= max(size, 4 * _SLICE)]
+                )
+            if not rows:
+                return
+            yield
+
+    @contextmanager
+    def _slice(self) -> Iterator[sqlite3.Connection]:
+        """Make one transaction of a snapshot. Raises TakenOver: what another scheduler writes is not this one's to drop."""
+        with self._transaction(self._saving) as saving:
+            same = "UPDATE meta SET value = value WHERE key = 'epoch' AND value = ?"
+            if not saving.execute(same, (str(self.epoch),)).rowcount:
+                raise store.TakenOver(self.name)
+            yield saving
 
     def close(self) -> None:
         self._opened.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, connection: sqlite3.Connection | None = None) -> Iterator[sqlite3.Connection]:
         """Commit with this fairlead's version, or roll back. Raises JournalFull if the database cannot be written.
 
         The first statement must write: it begins the transaction and takes SQLite's write lock.
@@ -330,7 +388,7 @@ class SqlStore:
             raise store.JournalFull(f"{self.name}: is open for reading only")
         self._still_there()
         try:
-            with self._writing as writing:
+            with connection or self._writing as writing:
                 yield writing
                 if self.writer != fairlead.__version__:
                     writing.execute("UPDATE meta SET value = ? WHERE key = 'fairlead'", (fairlead.__version__,))
@@ -368,6 +426,16 @@ class SqlStore:
                 f"{SCHEMA_VERSION}): start one between them first, or finish or cancel its jobs with that and move it away"
             )
         return meta
+
+
+def _first(rows: Iterator[_Row]) -> Iterator[_Row]:
+    """Yield the first rows, whose last column has a slice of bytes or more."""
+    size = 0
+    for row in rows:
+        yield row
+        size += len(row[-1])
+        if size >= _SLICE:
+            return
 
 
 def _fill(connection: sqlite3.Connection, name: str, epoch: int) -> None:

@@ -56,6 +56,8 @@ def refusal(name: str, error: Exception) -> JournalError:
     if is_locked(error):
         return JournalError(f"{name}: another program has locked it: end that one")
     if _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY):
+        if Path(name).is_dir():
+            return JournalError(f"{name}: a folder is in its place: move it away, and restore a copy of the journal")
         return JournalError(f"{name}: cannot be opened: {error}: check who may write it and its folder")
     return Damaged(name, "its schema is not text" if isinstance(error, UnicodeDecodeError) else error)
 

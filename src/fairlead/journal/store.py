@@ -56,13 +56,18 @@ ENGINE = "(engine)"
 """Who caused the engine's reports; no account has this name."""
 
 
+def named_node(node: str) -> str:
+    """Return who caused it where a node joins or leaves; no account has a space in its name."""
+    return f"node {node}"
+
+
 class Envelope(NamedTuple):
     """The metadata of a record.
 
     sequence : its number, from 1 without gaps.
     monotonic : ``time.monotonic()`` of the scheduler that wrote it, in seconds; 0.0 if unknown.
     wall : seconds since 1970 by that scheduler's clock.
-    by : who caused it: empty for the scheduler itself, `ENGINE`, or a person's name.
+    by : who caused it: empty for the scheduler itself, `ENGINE`, a person's name, or :func:`named_node`.
     epoch : of the scheduler run that wrote it.
     before : the checksum of the record before.
     checksum : of all this and the body: see :func:`fairlead.journal.journal.link`.

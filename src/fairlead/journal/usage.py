@@ -30,7 +30,7 @@ def usage_of_journal(
     """
     journal, until = Journal(store), min(until, now)
     if not store.read(journal.position - 1, 1):
-        raise JournalError(f"{store.name}: has no facts: there is nothing to look back on")
+        raise JournalError(f"{store.name}: has no facts: there is nothing to report yet")
     since = until - over
     known, position, facts = read_history(store, since)
     oldest = decode(journal.look(position, 1)[0][1]).at if position < journal.position else until

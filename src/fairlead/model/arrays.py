@@ -41,20 +41,11 @@ class Fault(ValueError):
 def numbers_of(key: str, values: ArrayLike, shape: tuple[int, ...], names: Sequence[str] = ()) -> Numbers:
     """Return numbers as float64, or as an object array if float64 cannot hold them; broadcast to a shape.
 
-    Parameters
-    ----------
-    key : str
-        Their key in a document.
-    values : array_like
-    shape : tuple of int
-        The first dimension is users, except for a capacity.
-    names : sequence of str
-        Names of the columns, if several.
+    Raises Fault for shapes that do not fit, or a value that is not a finite number.
 
-    Raises
-    ------
-    Fault
-        Shapes that do not fit, or a value that is not a finite number.
+    key : their key in a document
+    shape : the first dimension is users, except for a capacity
+    names : names of the columns, if several
     """
     array = values if isinstance(values, np.ndarray) else np.asarray(values, object)
     if array.dtype.kind not in "iufO" and array.size:

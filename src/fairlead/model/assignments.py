@@ -58,7 +58,7 @@ def _assign(table: Any, path: Sequence[str], value: Any, where: str) -> None:
     for part in path[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise DocumentError(f"{where}: {part} is no table: write it as a whole")
+            raise DocumentError(f"{where}: {part} is not a table: write it as a whole")
     if not path:
         raise DocumentError(f"{where}: names no key: write KEY=VALUE, such as queue.NAME.weight=2")
     table[path[-1]] = value
@@ -75,8 +75,9 @@ def _named(raw: dict[str, Any], kind: str, name: str, where: str) -> dict[str, A
             return table
     declared = {table.get("name", ""): Queue(table.get("name", "")) for table in tables}
     if kind == "node" or (name != "/" and settings_for(name, declared) is None):
-        there = ", ".join(list(declared)[:10]) + ", ..." * (len(declared) > 10) or f"there are no [[{kind}]] tables"
-        raise DocumentError(f"{where}: there is no {kind} {name!r}: choose one of {there}")
+        some = ", ".join(list(declared)[:10]) + ", ..." * (len(declared) > 10)
+        there = f"choose one of {some}" if declared else f"there are no [[{kind}]] tables"
+        raise DocumentError(f"{where}: there is no {kind} {name!r}: {there}")
     tables.append({"name": name})
     return tables[-1]
 
@@ -104,7 +105,8 @@ def _table(queue: Queue) -> dict[str, Any]:
             found[key] = _amounts(found[key])
     for key in SECONDS:
         if found.get(key) is not None:
-            found[key] = "none" if key == "history" and not found[key] else _seconds(found[key])
+            words = {NEVER: "never"} | ({0.0: "none"} if key == "history" else {})
+            found[key] = words.get(found[key], found[key])
     _write_offer(found)
     return found
 
@@ -116,7 +118,3 @@ def _write_offer(table: dict[str, Any]) -> None:
 
 def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: format_quantity(name, amount) for name, amount in amounts.items()}
-
-
-def _seconds(seconds: float) -> float | str:
-    return "never" if seconds == NEVER else seconds

@@ -282,19 +282,11 @@ class Document(Table):
 class Configuration:
     """A valid document as plain data.
 
-    Attributes
-    ----------
-    queues : list of Queue
-        Parents before children. Without any, each user gets a leaf under the root.
-    nodes : list of Node
-        Empty if the document leaves nodes to be detected.
-    settings : Settings
-    system : dict
-        What this machine keeps for itself, in base units or percent of its capacity; for detected nodes.
-    output : str
-        URL where tasks' output is kept beyond their nodes; empty for none.
-    page : bool or int
-        False for no page in a browser, or its port on this machine; True for any free one.
+    queues : parents before children. Without any, each user gets a leaf under the root.
+    nodes : empty if the document leaves nodes to be detected.
+    system : what this machine keeps for itself, in base units or percent of its capacity; for detected nodes.
+    output : URL where tasks' output is kept beyond their nodes; empty for none.
+    page : False for no page in a browser, or its port on this machine; True for any free one.
     """
 
     queues: list[specs.Queue]
@@ -327,16 +319,8 @@ def validated(kind: type[T], path: Path | str, text: str, raw: dict[str, Any]) -
 def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Configuration:
     """Read and validate a fairlead.toml, or the same document as ``.json``.
 
-    Parameters
-    ----------
-    path : Path
-    check_policy : function
-        Raises ValueError with the remedy for an invalid policy.
-
-    Raises
-    ------
-    DocumentError
-        With the file, the line (for TOML), the key and the remedy of the first few errors.
+    `check_policy` raises ValueError with the remedy for an invalid policy. Raises DocumentError with the file, the line (for
+    TOML), the key and the remedy of the first few errors.
     """
     text, raw = read_table(path)
     return configuration_of(raw, check_policy, path, text)
@@ -356,14 +340,15 @@ def configuration_of(
             policies[queue.name] = check_policy(queue.policy) if queue.policy else None
         except ValueError as error:
             raise DocumentError(fault(path, text, ("queue", number, "policy"), str(error), "")) from None
-    for number, key, message in [
-        *_tree_faults(queues, document.queue),
-        *_guarantee_faults(queues, policies),
-        *_history_faults(queues, policies, document.node),
-    ]:
-        raise DocumentError(fault(path, text, ("queue", number, key), message, ""))
-    for number, key, message in _node_faults(document.node):
-        raise DocumentError(fault(path, text, ("node", number, key), message, ""))
+    for kind, faults in (
+        ("queue", _tree_faults(queues, document.queue)),
+        ("queue", _guarantee_faults(queues, policies)),
+        ("queue", _history_faults(queues, policies, document.node)),
+        ("node", _node_faults(document.node)),
+        ("placement", _placement_faults(document.placement, queues)),
+    ):
+        for number, key, message in faults:
+            raise DocumentError(fault(path, text, (kind, number, key), message, ""))
     nodes = [specs.Node(name, table.capacity, table.labels) for table in document.node for name in names_of(table)]
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     if nodes and document.system is not None:
@@ -381,8 +366,6 @@ def _settings(path: Path | str, text: str, document: Document, queues: list[spec
     }
     for name, message in _bounds_faults(bounds, queues):
         raise DocumentError(fault(path, text, ("bounds", name), message, ""))
-    for number, key, message in _placement_faults(document.placement, queues):
-        raise DocumentError(fault(path, text, ("placement", number, key), message, ""))
     placement = [
         specs.Placement(**{**dict(table), "by": table.by or "", "queue": table.queue or ""}) for table in document.placement
     ]
@@ -396,26 +379,25 @@ def names_of(table: NodeTable) -> list[str]:
     return [table.name] if table.count == 1 else [f"{table.name}-{k}" for k in range(table.count)]
 
 
-def name_taken(table: NodeTable, names: set[str]) -> str | None:
-    """Add a table's names to `names`. Return an error message if one is taken, else None."""
-    new = names_of(table)
-    taken = next((name for name in new if name in names), None)
-    names.update(new)
-    if taken is None:
-        return None
-    by_count = f", made of {table.name!r} by count = {table.count}," if table.count > 1 else ""
-    return f"a node {taken!r}{by_count} already exists: choose another name"
+def name_faults(tables: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
+    """Yield which nodes are too many, or have a name that is taken: (number of the table, key, message)."""
+    names: set[str] = set()
+    for number, table in enumerate(tables):
+        if len(names) + table.count > MOST_NODES:
+            yield number, "count", f"more than {MOST_NODES} nodes"
+            return
+        new = names_of(table)
+        if taken := next((name for name in new if name in names), None):
+            by_count = f", made of {table.name!r} by count = {table.count}," if table.count > 1 else ""
+            yield number, "name", f"a node {taken!r}{by_count} already exists: choose another name"
+        names.update(new)
 
 
 def _node_faults(tables: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
     """Yield errors of the nodes together: (number of the table, key, message)."""
-    names: set[str] = set()
+    yield from name_faults(tables)
     total: specs.Quantities = {}
     for number, table in enumerate(tables):
-        if len(names) + table.count > MOST_NODES:
-            yield number, "count", f"more than {MOST_NODES} nodes"
-        if (taken := name_taken(table, names)) is not None:
-            yield number, "name", taken
         if not any(table.capacity.values()):
             yield number, "capacity", "the node has no capacity: name a resource"
         for name, amount in table.capacity.items():
@@ -443,18 +425,13 @@ def _with_offer_most(table: QueueTable | SchedulerTable) -> dict[str, Any]:
 
 def _of_users(tables: list[QueueTable]) -> list[QueueTable]:
     """Return a ``*`` leaf for each queue with order = "fair", unless it is declared."""
-    there = {table.name: table for table in tables}
+    there, says = {table.name for table in tables}, {table.name for table in tables if table.submit is not None}
     found = [(f"{table.name}/{specs.USERS}".lstrip("/"), table) for table in tables if table.order == "fair"]
     return [
-        QueueTable(name=name, strict=table.strict, submit=None if _says_who_submits(there, table.name) else [])
+        QueueTable(name=name, strict=table.strict, submit=None if says.intersection(specs.path_to_root(table.name)) else [])
         for name, table in found
         if name not in there and name.count(specs.USERS) == 1
     ]
-
-
-def _says_who_submits(there: Mapping[str, QueueTable], queue: str) -> bool:
-    """Return True if a queue or one above it sets `submit`."""
-    return any(name in there and there[name].submit is not None for name in specs.path_to_root(queue))
 
 
 def _by_kind(amounts: dict[str, Any]) -> tuple[specs.Quantities, dict[str, float]]:
@@ -509,27 +486,22 @@ def _placement_faults(rules: list[PlacementTable], queues: list[specs.Queue]) ->
             decided = number
 
 
-def _tree_faults(queues: list[specs.Queue], tables: list[QueueTable]) -> list[tuple[int, str, str]]:
-    """Return errors of the queues as a tree: (number of the table, key, message)."""
-    by_name: dict[str, int] = {}
+def _tree_faults(queues: list[specs.Queue], tables: list[QueueTable]) -> Iterator[tuple[int, str, str]]:
+    """Yield errors of the queues as a tree: (number of the table, key, message)."""
+    there: set[str] = set()
     for number, queue in enumerate(queues):
-        if queue.name in by_name:
-            return [(number, "name", f"a queue {queue.name!r} already exists: keep one of them")]
-        by_name[queue.name] = number
+        if queue.name in there:
+            yield number, "name", f"a queue {queue.name!r} already exists: keep one of them"
+        there.add(queue.name)
     inner = {up for queue in queues for up in specs.ancestors(queue.name)[:1]}
     for number, queue in enumerate(queues):
         for up in specs.ancestors(queue.name):
-            if up != specs.ROOT and up not in by_name:
-                return [(number, "name", f"{queue.name!r} has no parent queue: declare [[queue]] name = {up!r} as well")]
+            if up != specs.ROOT and up not in there:
+                yield number, "name", f"{queue.name!r} has no parent queue: declare [[queue]] name = {up!r} as well"
         own = (queue.guarantee, queue.guarantee_percent, queue.limit, queue.limit_percent)
         if queue.name == specs.ROOT and (any(own) or queue.weight != 1.0):
-            return [
-                (
-                    number,
-                    "name",
-                    'the root "/" takes only policy, history, max_jobs, max_tasks, largest_task, submit, admin and private',
-                )
-            ]
+            message = 'the root "/" takes only policy, history, max_jobs, max_tasks, largest_task, submit, admin and private'
+            yield number, "name", message
         if tables[number].policy is not None and queue.name not in inner:
             message = f"{queue.name!r} has no queues below it for a policy to choose among: remove it, or declare them"
             if queue.name == specs.ROOT:
@@ -537,15 +509,14 @@ def _tree_faults(queues: list[specs.Queue], tables: list[QueueTable]) -> list[tu
                     '"/" has no queues below it for a policy to choose among: declare them, or [[queue]] name = "*" for one per '
                     "user, which exists by default only if no queue is declared"
                 )
-            return [(number, "policy", message)]
+            yield number, "policy", message
         if tables[number].order == "fair" and queue.name.rpartition("/")[2] == specs.USERS:
-            return [(number, "order", f"{queue.name!r} is a leaf of one user already: leave order out")]
+            yield number, "order", f"{queue.name!r} is a leaf of one user already: leave order out"
         if queue.strict and queue.name in inner:
-            return [(number, "strict", f"{queue.name!r} has queues below it: set strict in the leaves, which have the jobs")]
+            yield number, "strict", f"{queue.name!r} has queues below it: set strict in the leaves, which have the jobs"
         if queue.history is not None and queue.name not in inner:
             message = f"{queue.name!r} has no queues below it whose past use could count: set it in the queue above"
-            return [(number, "history", message)]
-    return []
+            yield number, "history", message
 
 
 def _guarantee_faults(queues: list[specs.Queue], policies: dict[str, Any]) -> Iterator[tuple[int, str, str]]:

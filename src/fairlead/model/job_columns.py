@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -57,8 +56,8 @@ def columns_of(jobs: Sequence[Job]) -> JobColumns:
     sizes = [job.tasks for job in jobs]
     return JobColumns(
         jobs, kinds, np.array(which, np.int64), np.array(families, np.int64),
-        noted=[place for place, job in enumerate(jobs) if is_noted(job)],
-        tasks=sum(sizes), least=min(sizes), special=any(map(is_special, jobs)),
+        noted=[place for place, job in enumerate(jobs) if _is_noted(job)],
+        tasks=sum(sizes), least=min(sizes), special=any(map(_is_special, jobs)),
     )  # fmt: skip
 
 
@@ -75,31 +74,11 @@ def family_of(job: Job) -> int:
     return int.from_bytes(digest, "little", signed=True) or 1
 
 
-def is_special(job: Job) -> bool:
+def _is_special(job: Job) -> bool:
     """True if a job is of a framework, or may not start at once."""
     return bool(job.after or job.singleton or job.held or job.framework or job.begin is not None)
 
 
-def size_of(job: Job) -> int:
-    """Return the bytes of a job's command, folder, environment and labels."""
-    work = job.work
-    text = "".join(work.argv) + work.cwd
-    if work.env or work.values or job.on or job.prefer:
-        labels = (word for name, values in (*job.on.items(), *job.prefer.items()) for word in (name, *values))
-        text += "".join((*work.env, *work.env.values(), *labels, *chain(*work.values)))
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def is_led(job: Job) -> bool:
-    """True if the job is a gang that ends with its first task."""
-    return job.gang and job.led
-
-
-def runs_in_executor(job: Job) -> bool:
-    """True if the job is a task inside a framework's executor, which no engine starts."""
-    return bool(job.executor and job.task)
-
-
-def is_noted(job: Job) -> bool:
+def _is_noted(job: Job) -> bool:
     """True if the index notes more of a job than its number and row."""
-    return bool(job.key or job.retry_delay) or is_led(job) or runs_in_executor(job) or size_of(job) >= LARGE_JOB_BYTES
+    return bool(job.key or job.retry_delay) or job.is_led or job.runs_in_executor or job.size >= LARGE_JOB_BYTES

@@ -4,7 +4,7 @@ Numbers are float64, or exact fractions in object arrays. Documents have quantit
 units. -1 means "no bound".
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -288,10 +288,7 @@ class ProblemDocument(documents.Table):
 def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
     """Read a problem.toml, or the same document as ``.json`` or as a dictionary.
 
-    Raises
-    ------
-    DocumentError
-        With the file, the line (for TOML), the key and the remedy of the first few errors.
+    Raises DocumentError with the file, the line (for TOML), the key and the remedy of the first few errors.
     """
     if isinstance(source, Mapping):
         path, text, raw = Path("problem"), "", dict(source)
@@ -353,19 +350,6 @@ def as_problem(problem: Any) -> Problem:
     return read_problem(Path(problem) if isinstance(problem, str) else problem)
 
 
-def _machine_faults(document: ProblemDocument) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the machines whose name is taken; stop at the one that makes too many."""
-    names: set[str] = set()
-    count = 0
-    for number, node in enumerate(document.node):
-        count += node.count
-        if count > documents.MOST_NODES:
-            yield ("node", number, "count"), f"more than {documents.MOST_NODES} nodes"
-            return
-        if (taken := documents.name_taken(node, names)) is not None:
-            yield ("node", number, "name"), taken
-
-
 def _meets(node: documents.NodeTable, user: UserTable) -> bool:
     """Return True if a user can use a kind of machine."""
     return all(node.labels.get(label) in values for label, values in user.on.items())
@@ -393,9 +377,8 @@ def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]
         there |= set(node.capacity)
     if not there:
         return [(("capacity",), "there is nothing to share: name a resource, such as cpu = 9")]
-    machines = list(_machine_faults(document))
-    if machines:
-        return machines
+    for number, key, message in documents.name_faults(document.node):
+        return [(("node", number, key), message)]
     for number, user in enumerate(document.user):
         if user.on and not document.node:
             return [(("user", number, "on"), "there are no machines with labels: write [[node]] tables")]

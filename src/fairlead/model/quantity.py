@@ -31,24 +31,10 @@ _RESOURCE_NAME = re.compile(r"[a-z][a-z0-9._/-]{0,62}")
 
 
 def parse_quantity(resource: str, value: object) -> int:
-    """Read one quantity.
+    """Read one quantity: a number, or text such as ``"500m"``, ``"4Gi"``, ``"1.5GiB"``.
 
-    Parameters
-    ----------
-    resource : str
-        The name; it decides the base unit.
-    value : int, float or str
-        A number, or text such as ``"500m"``, ``"4Gi"``, ``"1.5GiB"``.
-
-    Returns
-    -------
-    int
-        Base units: bytes for memory and disk, thousandths for the rest.
-
-    Raises
-    ------
-    ValueError
-        Not a quantity, negative, finer than one base unit, or 2**62 base units or more.
+    The resource's name decides the base unit: bytes for memory and disk, thousandths for the rest. Raises ValueError for what is
+    not a quantity, negative, finer than one base unit, or 2**62 base units or more.
     """
     if not re.fullmatch(_RESOURCE_NAME, resource):
         raise ValueError(f"{resource!r} is not a resource name: use lower-case letters, digits and . _ / -, at most 63")
@@ -66,7 +52,7 @@ def parse_quantity(resource: str, value: object) -> int:
         raise ValueError(f"{resource}: a number has more digits than can be read") from None
     unit = "byte" if resource in BYTE_RESOURCES else "thousandth"
     if base >= LARGEST:
-        raise ValueError(f"{resource}: {text} is too large: write {_plain(_largest_written(resource))} or less")
+        raise ValueError(f"{resource}: {text} is too large: write {_largest(resource)} or less")
     if base != int(base):
         hint = f" (did you mean {match['number']}M?)" if match["suffix"] == "m" and unit == "byte" else ""
         raise ValueError(f"{resource}: {text} is finer than one {unit}{hint}")
@@ -91,10 +77,7 @@ def parse_quantities(values: Mapping[str, object]) -> dict[str, int]:
 
 
 def read_number(text: str, kind: type[int] | type[float] = float, least: float | None = None, most: float | None = None) -> float:
-    """Read the number in a row or an option.
-
-    Raises ValueError, worded as for documents, if it is no number or not from `least` to `most`.
-    """
+    """Read the number in a row or an option. Raises ValueError, worded as for documents, also if it is out of bounds."""
     given = shortened(repr(text))
     try:
         found = kind(plain_number(text))
@@ -141,8 +124,7 @@ def check_total(capacities: Iterable[Mapping[str, int]]) -> None:
         total.update(capacity)
     for resource, amount in total.items():
         if amount >= LARGEST:
-            most = _plain(_largest_written(resource))
-            raise ValueError(f"the nodes have too much {resource} together: at most {most}")
+            raise ValueError(f"the nodes have too much {resource} together: at most {_largest(resource)}")
 
 
 def parse_seconds(value: object) -> float:
@@ -196,9 +178,5 @@ def format_quantities(values: Mapping[str, int]) -> str:
     return " ".join(f"{name}={format_quantity(name, base)}" for name, base in values.items()) or "nothing"
 
 
-def _largest_written(resource: str) -> Decimal:
-    return Decimal(LARGEST - 1) / (1 if resource in BYTE_RESOURCES else 1000)
-
-
-def _plain(number: Decimal) -> str:
-    return f"{number:.3g}"
+def _largest(resource: str) -> str:
+    return f"{Decimal(LARGEST - 1) / (1 if resource in BYTE_RESOURCES else 1000):.3g}"

@@ -16,7 +16,7 @@ def read_ranges(text: str) -> list[int]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise ValueError(f"{part!r} is no range: write numbers and ranges, such as 1-10,15,20-30:2")
+            raise ValueError(f"{part!r} is not a range: write numbers and ranges, such as 1-10,15,20-30:2")
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if last < first or step < 1:
             raise ValueError(f"{part!r} contains no number: write FIRST-LAST or FIRST-LAST:STEP")

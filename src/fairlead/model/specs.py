@@ -5,6 +5,7 @@ Facts contain them, so they are msgspec structs, and the journal stores them unc
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Literal
 
 from msgspec import Struct, field
@@ -298,6 +299,26 @@ class Job(Spec, frozen=True):
             for name, amount in amounts.items():
                 found[name] -= amount
         return found
+
+    @property
+    def size(self) -> int:
+        """Bytes of its command, folder, environment and labels."""
+        work = self.work
+        text = "".join(work.argv) + work.cwd
+        if work.env or work.values or self.on or self.prefer:
+            labels = (word for name, values in (*self.on.items(), *self.prefer.items()) for word in (name, *values))
+            text += "".join((*work.env, *work.env.values(), *labels, *chain(*work.values)))
+        return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+    @property
+    def is_led(self) -> bool:
+        """True for a gang that ends with its first task."""
+        return self.gang and self.led
+
+    @property
+    def runs_in_executor(self) -> bool:
+        """True for a task inside a framework's executor, which no engine starts."""
+        return bool(self.executor and self.task)
 
 
 class Framework(Spec, frozen=True):

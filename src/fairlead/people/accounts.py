@@ -8,6 +8,7 @@ import os
 import pwd
 import re
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 CACHE_SECONDS = 60.0
@@ -44,18 +45,15 @@ class Accounts:
 
     def by_uid(self, uid: int) -> Person | None:
         """Return the person with this uid; None without such an account, or if its name cannot be a queue name."""
-        person = self.remembered(uid)
+        if (person := self.remembered(uid)) is not None:
+            return person
+        person = _person(uid)
         if person is None:
-            try:
-                person = _person(pwd.getpwuid(uid))
-            except KeyError:
-                person = None
-            if person is None:
-                self._found.pop(uid, None)
-            else:
-                if len(self._found) >= MOST_CACHED:
-                    self._found = {}
-                self._found[uid] = time.monotonic() + CACHE_SECONDS, person
+            self._found.pop(uid, None)
+        else:
+            if len(self._found) >= MOST_CACHED:
+                self._found = {}
+            self._found[uid] = time.monotonic() + CACHE_SECONDS, person
         return person
 
     def by_name(self, name: str) -> Person | None:
@@ -81,21 +79,19 @@ class Accounts:
 def myself() -> Person:
     """Return the owner of this process; without an account, a person named after the uid."""
     uid = os.geteuid()
+    return _person(uid) or Person(f"uid-{uid}", uid, os.getegid())
+
+
+def _person(uid: int) -> Person | None:
     try:
-        found = _person(pwd.getpwuid(uid))
+        entry = pwd.getpwuid(uid)
     except KeyError:
-        found = None
-    return found or Person(f"uid-{uid}", uid, os.getegid())
-
-
-def _person(entry: pwd.struct_passwd) -> Person | None:
+        return None
     if not _PLAIN_NAME.fullmatch(entry.pw_name):
         return None
     groups = {}
     for gid in os.getgrouplist(entry.pw_name, entry.pw_gid):
-        try:
+        with suppress(KeyError):  # a gid without a name cannot appear in a rule
             groups[gid] = grp.getgrgid(gid).gr_name
-        except KeyError:  # a gid without a name cannot appear in a rule
-            continue
     first = groups.get(entry.pw_gid, "")
     return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, frozenset(groups.values()), first)

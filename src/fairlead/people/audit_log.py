@@ -1,4 +1,4 @@
-"""The audit log that people read: facts that a person caused, merged with the log of other actions and refusals."""
+"""The audit log that people read: facts that a person or a node caused, merged with the log of other actions and refusals."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from fairlead.journal import Envelope
+from fairlead.journal import Envelope, named_node
 from fairlead.model.api_types import AuditEntry, AuditPage
 from fairlead.model.cards import named
 from fairlead.model.quantity import format_quantities
@@ -29,10 +29,10 @@ def job_of(fact: Fact) -> int | None:
 
 
 def fact_entry(envelope: Envelope, fact: Fact, job: Job | None) -> AuditEntry:
-    """Turn a fact that a person caused into a log entry; `job` is its subject, if still known."""
+    """Turn a fact that a person or a node caused into a log entry; `job` is its subject, if still known."""
     return {
-        "at": envelope.wall, "by": envelope.by, "what": _told(fact, job), "outcome": "done", "why": "", "job": job_of(fact),
-        "queue": holds_jobs_of(job.queue) if job is not None else None,
+        "at": envelope.wall, "by": envelope.by, "what": _told(fact, job, envelope.by), "outcome": "done", "why": "",
+        "job": job_of(fact), "queue": holds_jobs_of(job.queue) if job is not None else None,
     }  # fmt: skip
 
 
@@ -58,16 +58,14 @@ def visible_record(caller: Caller, record: AuditRecord, hidden: Mapping[str, str
     """Hide other people's leaves in private queues, and the person who acted on one."""
     if record.by == caller.person.name:
         return record
-    what, why, queue = (without(text, hidden) for text in (record.what, record.why, record.queue))
-    if (what, why, queue) == (record.what, record.why, record.queue):
-        return record
-    return replace(record, by="", what=what, why=why, queue=queue)
+    what, why = without(record.what, hidden), without(record.why, hidden)
+    return record if (what, why) == (record.what, record.why) else replace(record, by="", what=what, why=why)
 
 
 def record_entry(record: AuditRecord) -> AuditEntry:
     return {
         "at": record.at, "by": record.by, "what": record.what, "outcome": record.outcome, "why": record.why, "job": None,
-        "queue": record.queue or None,
+        "queue": None,
     }  # fmt: skip
 
 
@@ -97,12 +95,10 @@ class Position(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> "Position":
-        """Parse what :meth:`write` returned."""
         fact, _, record = text.partition("-")
         return cls(int(fact) if fact else None, float(record) if record else None)
 
     def write(self) -> str:
-        """Return an opaque text form."""
         return f"{'' if self.fact is None else self.fact}-{'' if self.record is None else repr(self.record)}"
 
 
@@ -166,8 +162,6 @@ def specs_in(some: Iterable[Fact], known: Mapping[int, Job]) -> dict[int, Job]:
 TOLD: dict[type[Fact], str] = {
     facts.JobHeld: "held job {0.id}",
     facts.JobReleased: "released job {0.id}",
-    facts.NodeForgotten: "forgot node {0.node}",
-    facts.NodeLeft: "forgot node {0.node}",
     facts.FrameworkSubscribed: "subscribed framework {0.id}",
     facts.FrameworkDisconnected: "disconnected framework {0.id}",
     facts.FrameworkGone: "tore down framework {0.id}",
@@ -177,7 +171,7 @@ TOLD: dict[type[Fact], str] = {
 """What a fact is called where only its subject varies."""
 
 
-def _told(fact: Fact, job: Job | None) -> str:
+def _told(fact: Fact, job: Job | None, by: str) -> str:
     match fact:
         case JobSubmitted(id=number, job=asked, more=more):
             others = f", and {len(more):,} more jobs" if more else ""
@@ -191,6 +185,10 @@ def _told(fact: Fact, job: Job | None) -> str:
         case facts.NodeDrained(node=node, cards=cards) | facts.NodeResumed(node=node, cards=cards):
             verb = "drained" if isinstance(fact, facts.NodeDrained) else "resumed"
             return f"{verb} {f'{named(cards)} of ' if cards else ''}node {node}"
+        case facts.NodeAdmitted(node=node, token=token):
+            return f"joined as node {node}" if token else f"replaced the key of node {node}"
+        case facts.NodeForgotten(node=node) | facts.NodeLeft(node=node):
+            return "left" if by == named_node(node) else f"forgot node {node}"
         case facts.NodeTokenMade(node=node):
             return f"made a token for node {node}" if node else "made a token for a node"
         case facts.Configured(queues=queues):

@@ -41,7 +41,6 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str
     what: str
     outcome: Literal["done", "refused"]
-    queue: str = ""
     why: str = ""
 
 
@@ -53,10 +52,10 @@ class AuditRecords:
         folder.mkdir(mode=0o700, exist_ok=True)
         self._minutes: dict[str, tuple[int, int]] = {}  # by person: the current minute and their lines in it
 
-    def done(self, by: str, what: str, queue: str = "") -> None:
-        self._write(by, AuditRecord(time.time(), by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "done", queue))
+    def done(self, by: str, what: str) -> None:
+        self._write(by, AuditRecord(time.time(), by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "done"))
 
-    def refused(self, by: str, what: str, why: str, queue: str = "", stranger: bool = False) -> None:
+    def refused(self, by: str, what: str, why: str, stranger: bool = False) -> None:
         """Log a refusal to a person or a stranger."""
         now, whose = time.time(), STRANGERS if stranger else by
         with self._lock:
@@ -68,27 +67,23 @@ class AuditRecords:
             lines = 1 if minute != this else lines + 1
             self._minutes[by] = this, lines
         if left_out:
-            more = AuditRecord(now, by[:MOST_CHARACTERS], f"{left_out} more requests", "refused", "", "too many to log each")
+            more = AuditRecord(now, by[:MOST_CHARACTERS], f"{left_out} more requests", "refused", "too many to log each")
             self._write(whose, more)
         if lines <= LINES_A_MINUTE:
-            self._write(
-                whose, AuditRecord(now, by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "refused", queue, why[:MOST_CHARACTERS])
-            )
+            found = AuditRecord(now, by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "refused", why[:MOST_CHARACTERS])
+            self._write(whose, found)
 
     def newest_first(self, by: str | None = None, since: float = 0.0, before: float | None = None) -> Iterator[AuditRecord]:
         """Iterate over entries with ``since <= at < before``, newest first, optionally of one person. Reads lazily."""
         theirs = (f"{by}.done", f"{by}.refused", f"{STRANGERS}.refused")
-        names = [name for name in self._names() if by is None or name in theirs]
+        there = self._folder.iterdir() if self._folder.is_dir() else ()  # else removed by somebody
+        names = sorted({path.name.removesuffix(".older") for path in there})
+        names = [name for name in names if by is None or name in theirs]
         for record in heapq.merge(*map(self._records_in, names), key=lambda record: -record.at):
             if record.at < since:
                 return
             if (before is None or record.at < before) and by in (None, record.by):
                 yield record
-
-    def _names(self) -> list[str]:
-        if not self._folder.is_dir():  # removed by somebody
-            return []
-        return sorted({path.name.removesuffix(".older") for path in self._folder.iterdir()})
 
     def _records_in(self, name: str) -> Iterator[AuditRecord]:
         for path in (self._folder / name, self._folder / f"{name}.older"):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fairlead.people.accounts import Accounts, Person, myself
 from fairlead.people.rules import Caller, Rules
-from fairlead.people.tokens import Token, Tokens
+from fairlead.people.tokens import Tokens
 
 MOST_LOOKUPS = 4
 """Uids looked up at the same time."""
@@ -82,8 +82,12 @@ class Authenticator:
                 address,
                 known=False,
             )
+        person = await self.person(token.user)
+        if person is None or person.uid != token.uid:  # the account that it was made for
+            why = f"the token is for account {token.user!r}, which no longer exists: ask for another"
+            raise Stranger(why, f"token {token.id}", known=True)
         queues = tuple(token.queues) if token.queues is not None else None
-        return Caller(await self._person_of(token), queues, token.read_only, token.id)
+        return Caller(person, queues, token.read_only, token.id)
 
     async def reauthenticate(self, caller: Caller) -> Caller | None:
         """Authenticate an accepted caller again; None if their token is revoked or expired, or their account is gone."""
@@ -111,15 +115,4 @@ class Authenticator:
         person = self.accounts.remembered(uid) or await asyncio.to_thread(self.accounts.by_uid, uid)
         if person is None:
             raise Stranger(f"uid {uid} has no account on {os.uname().nodename}: ask for one", f"uid {uid}", known=True)
-        return person
-
-    async def _person_of(self, token: Token) -> Person:
-        """Return the person of a token, who must still have the account that it was made for."""
-        person = await self.person(token.user)
-        if person is None or person.uid != token.uid:
-            raise Stranger(
-                f"the token is for account {token.user!r}, which no longer exists: ask for another",
-                f"token {token.id}",
-                known=True,
-            )
         return person

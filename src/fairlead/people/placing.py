@@ -56,10 +56,11 @@ def _placed(state: State, rules: list[Placement], person: Person, user: str, ask
         for queue in _candidates(rule, person, user, asked):
             if rule.create or _is_there(state, queue):
                 own = f"{queue}/{user.replace('.', rule.dot)}".lstrip("/") if rule.own else queue
-                if not rule.own or (not _is_leaf(state, queue) and (rule.create_own or _is_there(state, own))):
+                is_leaf = queue != ROOT and queue in state.tree.declared and queue not in state.tree.inner
+                if not rule.own or (not is_leaf and (rule.create_own or _is_there(state, own))):
                     return own
     wanted = f"queue {asked!r}" if asked else "no queue"
-    raise Refused(f"{wanted} was asked for, and no rule of [[placement]] finds one for {user}: name a queue that exists")
+    raise Refused(f"{wanted} was requested, and no rule of [[placement]] finds a queue for {user}: name a queue that exists")
 
 
 def _candidates(rule: Placement, person: Person, user: str, asked: str | None) -> Iterator[str]:
@@ -69,15 +70,8 @@ def _candidates(rule: Placement, person: Person, user: str, asked: str | None) -
         if wanted and wanted not in rule.not_asked:
             yield wanted
         return
-    if rule.by == "user":
-        names = [user]
-    elif rule.by == "group":
-        names = [person.group]
-    elif rule.by == "groups":
-        names = sorted(person.groups - {person.group})
-    else:
-        names = [rule.queue]
-    for name in names:
+    names = {"user": [user], "group": [person.group], "groups": sorted(person.groups - {person.group})}
+    for name in names.get(rule.by, [rule.queue]):
         queue = name.replace(".", rule.dot) if rule.by else name
         with suppress(ValueError):  # an account name may be an invalid queue name
             if queue and USERS not in check_queue_name(queue).split("/"):
@@ -88,8 +82,3 @@ def _is_there(state: State, queue: str) -> bool:
     """True if a queue is declared, or was created for a person."""
     tree = state.tree
     return queue in tree.declared or (queue in tree.rows and settings_for(queue, tree.declared) is not None)
-
-
-def _is_leaf(state: State, queue: str) -> bool:
-    tree = state.tree
-    return queue != ROOT and queue in tree.declared and queue not in tree.inner

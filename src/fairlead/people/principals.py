@@ -10,7 +10,7 @@ import hmac
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -18,8 +18,10 @@ from fairlead.model.documents import DocumentError, Table, check_queue_name, rea
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.framework_index import queue_of
 
+Role = Annotated[str, AfterValidator(check_queue_name), AfterValidator(queue_of)]
 
-class PrincipalTable(Table):
+
+class Principal(Table):
     """The settings of one principal.
 
     account : the account its tasks run as; by default the owner of a personal scheduler.
@@ -28,14 +30,14 @@ class PrincipalTable(Table):
     """
 
     name: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^:\x00-\x1f\x7f]+$")]
-    secret: Annotated[str, Field(min_length=1, max_length=4096)]
+    secret: Annotated[str, Field(min_length=1, max_length=4096, repr=False)]
     account: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    roles: Annotated[list[Annotated[str, AfterValidator(check_queue_name)]], Field(min_length=1, max_length=1000)] | None = None
+    roles: Annotated[list[Role], Field(min_length=1, max_length=1000)] | None = None
     requests: Annotated[float, Field(gt=0)] | None = None
 
 
 class PrincipalsDocument(Table):
-    principal: Annotated[list[PrincipalTable], Field(min_length=1, max_length=10_000)]
+    principal: Annotated[list[Principal], Field(min_length=1, max_length=10_000)]
 
     @model_validator(mode="after")
     def _check_names(self) -> "PrincipalsDocument":
@@ -43,15 +45,6 @@ class PrincipalsDocument(Table):
             if count > 1:
                 raise ValueError(f"{name!r} appears more than once")
         return self
-
-
-class Principal(NamedTuple):
-    """A principal without its secret; the fields are those of :class:`PrincipalTable`."""
-
-    name: str
-    account: str | None = None
-    roles: tuple[str, ...] | None = None
-    requests: float | None = None
 
 
 class Principals:
@@ -63,7 +56,6 @@ class Principals:
     def __init__(self, path: Path, personal: bool) -> None:
         self._path, self._personal = path, personal
         self._seen: tuple[int, ...] = ()
-        self._secrets: dict[str, str] = {}
         self._known: dict[str, Principal] = {}
         self._reload()
 
@@ -78,9 +70,9 @@ class Principals:
             return None
         name, _, secret = text.partition(":")
         self._reload()
-        kept = self._secrets.get(name)
-        right = hmac.compare_digest((kept or "").encode(), secret.encode())
-        return self._known[name] if kept is not None and right else None
+        found = self._known.get(name)
+        right = hmac.compare_digest((found.secret if found is not None else "").encode(), secret.encode())
+        return found if right else None
 
     def _reload(self) -> None:
         try:
@@ -97,11 +89,5 @@ class Principals:
         for each in document.principal:
             if each.account is None and not self._personal:
                 raise DocumentError(f"{self._path}: principal {each.name!r}: name the account that its tasks run as")
-        self._secrets = {each.name: each.secret for each in document.principal}
-        self._known = {
-            each.name: Principal(
-                each.name, each.account, None if each.roles is None else tuple(map(queue_of, each.roles)), each.requests
-            )
-            for each in document.principal
-        }
+        self._known = {each.name: each for each in document.principal}
         self._seen = seen

@@ -136,7 +136,8 @@ def is_named_after(leaf: str, person: Person) -> bool:
 
 def acts_on(rules: Rules, caller: Caller, job: Job) -> bool:
     """True if the caller may cancel and hold a job, and see its command, folder, nodes and output."""
-    return (_owns(caller, job) and reaches(caller, job.queue)) or administers(rules, caller, job.queue)
+    owns = job.user == caller.person.name and job.uid in (None, caller.person.uid)
+    return (owns and reaches(caller, job.queue)) or administers(rules, caller, job.queue)
 
 
 def sees_names(rules: Rules, caller: Caller, job: Job) -> bool:
@@ -212,10 +213,6 @@ def as_seen(rules: Rules, caller: Caller, job: Job, told: dict[str, Any]) -> dic
     if not sees_names(rules, caller, job):
         hidden |= {"name": "", "group": "", "user": "", "queue": written(seen_queue(rules, caller, job.queue))}
     return {**told, **hidden}
-
-
-def _owns(caller: Caller, job: Job) -> bool:
-    return job.user == caller.person.name and job.uid in (None, caller.person.uid)
 
 
 def _named(person: Person, names: Iterable[str]) -> bool:

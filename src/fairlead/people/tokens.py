@@ -96,7 +96,6 @@ class Tokens:
         return token is not None and token.holds(time.time())
 
     def all(self) -> list[Token]:
-        """Return all tokens that are not revoked, oldest first."""
         return sorted(self._tokens.values(), key=lambda token: (token.created, token.id))
 
     def revoke(self, number: str, of: Person | None) -> Token:

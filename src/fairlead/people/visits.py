@@ -68,7 +68,6 @@ class Visits:
         return self.begin(caller, host)
 
     def begin(self, caller: Caller, host: str) -> str:
-        """Begin a visit at a host; return its cookie."""
         number, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         self._visits = self._with_room(self._visits, caller, MOST_VISITS)
         self._visits[number] = _Visit(caller, host, hash_of(secret), self._clock() + IDLE_SECONDS)
@@ -90,6 +89,5 @@ class Visits:
             del self._visits[cookie.partition(".")[0]]
 
     def knows(self, host: str) -> bool:
-        """True if a visit or an unused code is for this host."""
         now = self._clock()
         return any(each.host == host and each.until > now for each in (*self._codes.values(), *self._visits.values()))

@@ -182,8 +182,7 @@ def _chosen(policy: Any, placement: object) -> contract.DividingPolicy:
     """Return the policy itself, or the one of that name. Raises PolicyError for an unknown policy or placement."""
     if placement not in get_args(Placement):
         raise contract.PolicyError(f"placement: {shown(placement)}: write one of {', '.join(get_args(Placement))}")
-    found: contract.DividingPolicy = policy if hasattr(policy, "name") and not isinstance(policy, str) else find_policy(policy)
-    return found
+    return policy if hasattr(policy, "name") and not isinstance(policy, str) else find_policy(policy)
 
 
 def allocate(
@@ -264,10 +263,7 @@ def _check_policy(problem: Problem, chosen: contract.DividingPolicy, discrete: b
 
 
 def _divide_wide(chosen: contract.DividingPolicy, problem: Problem, spread: float) -> contract.Division:
-    """Divide in fractions, because demands differ too much for floating point; note it if that is not possible.
-
-    Returns float64.
-    """
+    """Divide in fractions, because demands differ too much for floating point; returns float64. Note it if that fails."""
     apart = f"tasks' demands differ by a factor of up to {spread:.0e}: "
     try:
         if len(problem.users) > MOST_IN_FRACTIONS:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import DEMAND, LIMIT, Division, PolicyError
 from fairlead.policies.kernel import filling as kernel
@@ -55,7 +54,7 @@ class Ceei:
             shares /= largest[:, None]
             usable = np.where(most[buys] >= 0, most[buys] * largest, -1.0)
             budget = np.ascontiguousarray(problem.weight[buys, 0])
-            found = equilibrium(shares, budget, usable)
+            found = kernel.equilibrium(shares, budget, usable, MOST_STEPS, ACCURACY)
             cost = shares @ found
             bought = np.divide(budget, cost, out=np.full(len(cost), np.inf), where=cost > 0)
             full = (usable >= 0) & (usable <= bought)
@@ -63,26 +62,6 @@ class Ceei:
             stop[buys] = np.where(full, stop[buys], np.flatnonzero(there)[(shares * found).argmax(axis=1)])
             prices[there] = found / problem.capacity[there]
         return Division(tasks, stop, np.zeros(len(stop), np.int64), prices=prices)
-
-
-def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
-    """Find the price of the whole of each resource.
-
-    Parameters
-    ----------
-    shares : float64, shape (users, resources)
-        Demand of one task over capacity.
-    budget : float64, shape (users,)
-    most : float64, shape (users,)
-        Tasks that each can use; -1: any number.
-
-    Returns
-    -------
-    float64, shape (resources,)
-        They add up to the budgets, less what satisfied users leave unspent.
-    """
-    found: Numbers = kernel.equilibrium(shares, budget, most, MOST_STEPS, ACCURACY)
-    return found
 
 
 def policy() -> Ceei:

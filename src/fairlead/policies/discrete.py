@@ -71,19 +71,9 @@ class Step:
 
 
 def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "first") -> tuple[Division, list[Step]]:
-    """Serve whole tasks until nothing more fits.
+    """Serve whole tasks until nothing more fits. Raises PolicyError if more than MOST_STEPS tasks fit.
 
-    Parameters
-    ----------
-    problem : Problem
-        In fractions; without `machines`, its capacity is that of `problem.nodes` equal machines.
-    policy : OrderingPolicy
-    placement : {"first", "best", "worst"}
-
-    Raises
-    ------
-    PolicyError
-        More than MOST_STEPS tasks fit.
+    problem : in fractions; without `machines`, its capacity is that of `problem.nodes` equal machines
     """
     seen, order = policy.indivisible(problem)
     n = len(seen.users)

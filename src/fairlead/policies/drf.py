@@ -15,15 +15,7 @@ from fairlead.policies.filling import ByFilling
 
 
 def dominant_share(used: NDArray[np.int64], capacity: NDArray[np.int64], weight: NDArray[np.float64]) -> float:
-    """Compute max over resources of used / capacity / weight.
-
-    Parameters
-    ----------
-    used, capacity : int64 array, shape (resources,)
-        Base units. A resource of capacity 0 is ignored.
-    weight : float64 array, shape (resources,)
-        Positive.
-    """
+    """Compute max over resources of used / capacity / weight, each of shape (resources,); a resource of capacity 0 is ignored."""
     largest = 0.0
     for r in range(used.shape[0]):
         if capacity[r] > 0:

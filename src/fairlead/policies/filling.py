@@ -41,14 +41,11 @@ class Filling:
         DEMAND, LIMIT, NOT_TAKEN, or the column of the saturated resource.
     round : int64, shape (users,)
         Number of resources saturated when the user stopped.
-    levels : list
-        The level at the end of each round.
     """
 
     tasks: Numbers
     stop: NDArray[np.int64]
     round: NDArray[np.int64]
-    levels: list[Any]
 
 
 @dataclass(frozen=True)
@@ -84,25 +81,14 @@ def filled_to_guarantees(problem: Problem, speed: Numbers) -> Numbers:
 def fill(
     capacity: Numbers, demand: Numbers, speed: Numbers, most: Numbers, floor: Numbers, limited: NDArray[np.bool_]
 ) -> Filling:
-    """Fill progressively.
+    """Fill progressively, in O((users log users) + users x resources^2) for float64.
 
-    Parameters
-    ----------
     capacity : shape (resources,)
-    demand : shape (users, resources)
-        Demand of one task. A user that needs a resource of capacity 0 gets nothing.
-    speed : shape (users,)
-        Tasks per level; 0 for a user that takes no part.
-    most : shape (users,)
-        Tasks that a user can use or may have; -1: any number.
-    floor : shape (users,)
-        Tasks that a user has from the start. Together they must fit.
-    limited : bool, shape (users,)
-        True if `most` is the user's limit, not its demand.
-
-    Notes
-    -----
-    O((users log users) + users x resources^2) for float64.
+    demand : shape (users, resources): of one task. A user that needs a resource of capacity 0 gets nothing.
+    speed : shape (users,): tasks per level; 0 for a user that takes no part
+    most : shape (users,): tasks that a user can use or may have; -1: any number
+    floor : shape (users,): tasks that a user has from the start. Together they must fit.
+    limited : bool, shape (users,): True if `most` is the user's limit, not its demand
     """
     n = len(speed)
     exact = demand.dtype == object
@@ -118,7 +104,7 @@ def fill(
     takes_part &= ~full
     rows = np.flatnonzero(takes_part)
     if not len(rows):
-        return Filling(x, stop, rounds, [])
+        return Filling(x, stop, rounds)
     left = capacity.copy()
     for i in np.flatnonzero(~takes_part & (floor > 0)):
         left -= demand[i] * floor[i]
@@ -141,7 +127,7 @@ def fill(
     )
     stop[rows] = np.where(met & limited[rows], LIMIT, why)
     rounds[rows] = at
-    return Filling(x, stop, rounds, levels)
+    return Filling(x, stop, rounds)
 
 
 def _as_whole_numbers(capacity: Numbers, demand: Numbers, speed: Numbers, most: Numbers, floor: Numbers) -> tuple[Any, Fraction]:
@@ -164,12 +150,8 @@ def _as_whole_numbers(capacity: Numbers, demand: Numbers, speed: Numbers, most: 
 def loop(capacity: Any, demand: Any, speed: Any, most: Any, floor: Any, starts: Any, ends: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Process events in the order of their levels until no user rises, in whole numbers.
 
-    Returns
-    -------
-    why, at, rose : shape (users,)
-        Why each stopped (a resource's column or DEMAND), after how many saturations, and True if it rose at all.
-    tops, bottoms : list
-        The level of each saturation: numerator and denominator.
+    Returns why each user stopped (a resource's column or DEMAND), after how many saturations, and True if it rose at all, each of
+    shape (users,); then the numerators and the denominators of the level of each saturation.
     """
     rose = (floor == 0).astype(np.bool_)  # these rise from the start
     status, why, at = np.where(rose, _RISES, _WAITS), np.zeros(len(rose), np.int64), np.zeros(len(rose), np.int64)

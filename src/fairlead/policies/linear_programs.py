@@ -57,10 +57,7 @@ class Optimum:
 def solve(program: Program) -> Optimum | None:
     """Solve a linear program; return None if it is infeasible.
 
-    Raises
-    ------
-    PolicyError
-        In fractions: the floating-point optimum is not one, because numbers differ by too little.
+    In fractions, raises PolicyError if the floating-point optimum is not one, because numbers differ by too little.
     """
     import highspy
 

@@ -19,17 +19,8 @@ TOLERANCE = 1e-9
 
 
 def divide_machines(problem: Problem, speed: Any) -> Division:
-    """Raise the least level, fix the users that can go no further, and repeat.
+    """Raise the least level, fix the users that can go no further, and repeat. `speed` is each user's tasks per level.
 
-    Parameters
-    ----------
-    problem : Problem
-        With machines.
-    speed : shape (users,)
-        Tasks per level.
-
-    Notes
-    -----
     Each round solves one linear program with users x classes variables, and fixes at least one user. All users whose level has a
     price in the optimum are fixed (complementary slackness), so rounds are usually few.
     """
@@ -83,10 +74,8 @@ def _raise_least(
 ) -> tuple[Any, Numbers, Any, Numbers]:  # fmt: skip
     """Find the highest level that all free users can have at once.
 
-    Returns
-    -------
-    the level; tasks, shape (users, kinds); prices of users, shape (users,), and of resources, shape (resources, kinds)
-        A price above 0 marks a user that holds the level down, or a scarce resource.
+    Also return tasks, shape (users, kinds), and prices of users, shape (users,), and of resources, shape (resources, kinds). A
+    price above 0 marks a user that holds the level down, or a scarce resource.
     """
     n, kinds = can.shape
     m = len(problem.capacity)

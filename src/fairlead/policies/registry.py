@@ -67,7 +67,7 @@ def find_policy(written: str, besides: Sequence[str] = ()) -> DividingPolicy:
     except TypeError:
         raise PolicyError(f"{written!r}: {name} is written {syntax(name)}") from None
     if not hasattr(found, "name") or not (hasattr(found, "divide") or isinstance(found, OrderingPolicy)):
-        raise PolicyError(f"{name}: is no policy: it needs a name, and a method divide(problem) or indivisible(problem)")
+        raise PolicyError(f"{name}: is not a policy: it needs a name, and a method divide(problem) or indivisible(problem)")
     return found
 
 

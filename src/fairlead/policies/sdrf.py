@@ -76,15 +76,13 @@ def priority(committed: F64, taken: F64, capacity: F64) -> F64:
     PolicyError
         A resource has capacity 0: leave it out.
     """
-    share: F64 = _parts(taken, capacity).max(axis=-1) + _parts(committed, capacity).max(axis=-1)
-    return share
+    return _parts(taken, capacity).max(axis=-1) + _parts(committed, capacity).max(axis=-1)
 
 
 def _parts(amounts: F64, capacity: F64) -> F64:
     if not (capacity > 0).all():
         raise PolicyError(f"resource {int(np.argmin(capacity > 0))} has a capacity that is not above 0: leave it out")
-    parts: F64 = amounts / capacity
-    return parts
+    return amounts / capacity
 
 
 def growth(committed: F64, taken: F64, even_part: F64, capacity: F64) -> F64:
@@ -99,8 +97,7 @@ def growth(committed: F64, taken: F64, even_part: F64, capacity: F64) -> F64:
     share = _parts(taken, capacity)
     dominant = share.shape[-1] - 1 - share[..., ::-1].argmax(axis=-1, keepdims=True)
     grows = _parts(np.maximum(taken - even_part, 0.0) - committed, capacity)
-    chosen: F64 = np.take_along_axis(grows, dominant, axis=-1)[..., 0]
-    return chosen
+    return np.take_along_axis(grows, dominant, axis=-1)[..., 0]
 
 
 def goes_first(committed: F64, taken: F64, even_part: F64, capacity: F64) -> NDArray[np.int64]:
@@ -111,8 +108,7 @@ def goes_first(committed: F64, taken: F64, even_part: F64, capacity: F64) -> NDA
     int64 array, shape (users,)
         Rows, the first to be served first.
     """
-    found: NDArray[np.int64] = np.lexsort((growth(committed, taken, even_part, capacity), priority(committed, taken, capacity)))
-    return found
+    return np.lexsort((growth(committed, taken, even_part, capacity), priority(committed, taken, capacity)))
 
 
 def policy() -> OverTime:

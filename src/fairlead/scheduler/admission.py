@@ -111,7 +111,7 @@ def accept(state: State, job: Job) -> Job:
     """Check a job. If its leaf became a role of frameworks meanwhile, return it with that role's leaf for jobs."""
     moved = replace(job, queue=leaf_beside_frameworks(state, job.queue))
     if moved.queue in state.tree.inner:
-        raise Refused(f"{job.queue!r} is no longer a leaf queue: submit again")
+        raise Refused(f"{job.queue!r} is no longer a leaf queue: submit the job again")
     if moved.retry_delay and not moved.retries:
         raise Refused("retry_delay: has no effect without retries: give their number")
     check_job(state, moved)
@@ -195,10 +195,7 @@ def repeated(state: State, key: str, digest: str) -> int | None:
 
 
 def _with_dependencies(job: Job, after: Dependency, named: _Named) -> Job:
-    """Return a job that comes after others, by number, or by name or group: then its user's unfinished ones, or the newest.
-
-    Raises Unknown.
-    """
+    """Return a job that comes after others, by number, or by name or group: its user's unfinished ones, or the newest."""
     found = []
     for other, how in after:
         if isinstance(other, int):
@@ -216,7 +213,7 @@ def _check_waits(state: State, job: Job, new: Mapping[int, Job]) -> None:
     if not 0 <= job.retry_delay <= 86400:
         raise Refused(f"retry_delay: {job.retry_delay:g} seconds: use at most a day")
     if job.singleton and not job.name:
-        raise Refused("singleton: it waits for the earlier jobs of its name: give it one")
+        raise Refused("singleton: needs a name: it waits for the earlier jobs of that name")
     if len(job.after) > MOST_BEFORE:
         raise Refused(f"after: {len(job.after):,} jobs: at most {MOST_BEFORE:,}")
     for after in job.after:
@@ -252,7 +249,7 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
     if unknown:
         raise Refused(f"demand: {unknown[0]}: no node has any: there is {', '.join(sorted(state.resources)) or 'nothing yet'}")
     if job.gang and any(amount * job.tasks >= LARGEST for amount in job.demand.values()):
-        raise Refused(f"tasks: a gang of {job.tasks} such tasks asks for more than can be counted: use fewer")
+        raise Refused(f"tasks: a gang of {job.tasks} such tasks is too large to count: use fewer tasks")
     if not -1_000_000 <= job.priority <= 1_000_000:
         raise Refused(f"priority: {job.priority}: use a number from -1000000 to 1000000")
     if not 0 <= job.retries <= 100:
@@ -260,7 +257,7 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
     if job.at_most is not None and not 1 <= job.at_most <= MOST_TASKS:
         raise Refused(f"at_most: {job.at_most}: use a number from 1 to {MOST_TASKS:,}")
     if job.at_most is not None and job.gang:
-        raise Refused("at_most: a gang starts all its tasks at once: leave out how many may run at most")
+        raise Refused("at_most: a gang starts all its tasks at once: omit it")
     if (job.fit == "apart" or job.led) and not job.gang:
         raise Refused(f"{'led' if job.led else 'fit'}: only for a gang: give its number of nodes, or gang and tasks")
     if job.time_limit is not None and not 0 < job.time_limit <= 10**9:
@@ -405,10 +402,7 @@ def doubt_about_memory(job: Job) -> str | None:
 def cancel(
     state: State, job: int, indices: Sequence[int] | None, now: float, only_waiting: bool = False
 ) -> facts.JobCancelled | None:
-    """Cancel a job, or some of its tasks; None if nothing is left to cancel.
-
-    With `only_waiting`, placed tasks continue.
-    """
+    """Cancel a job, or some of its tasks; None if nothing is left to cancel. With `only_waiting`, placed tasks continue."""
     row = job_row(state, job)
     count = int(state.jobs.tasks[row])
     wrong = [i for i in indices or () if not 0 <= i < count]
@@ -437,7 +431,7 @@ def hold(state: State, job: int, now: float) -> facts.JobHeld | None:
     """Keep the waiting tasks of a job from starting; None if it is held already."""
     row = job_row(state, job)
     if not JOB.allows("held", state.job_status(row)) or state.jobs.waiting[row] == 0:
-        raise Refused(f"job {job} has no task that waits: there is nothing to hold")
+        raise Refused(f"job {job} has no waiting task: there is nothing to hold")
     return None if state.jobs.held[row] else facts.JobHeld(at=now, id=job)
 
 
@@ -458,7 +452,7 @@ def edit(state: State, job: int, changes: facts.JobEdited) -> facts.JobEdited | 
     if differ and state.jobs.holding[row]:
         names = {"on": "constraint", "time_limit": "time limit", "begin": "time to begin"}
         what = " and ".join(names.get(name, name) for name in differ)
-        raise Refused(f"job {job} runs: its {what} can be changed while all of it waits; others can at any time")
+        raise Refused(f"job {job} is running: its {what} can be changed only while all its tasks wait")
     check_job(state, replace(edited, after=[]))  # its dependencies may be forgotten
     return changes
 
@@ -484,7 +478,7 @@ def again(state: State, number: int, failed: bool) -> Job:
         first = int(state.jobs.first[row])
         chosen = np.flatnonzero(state.tasks.status[first : first + tasks] == FAILED).tolist()
         if not chosen:
-            raise Refused(f"no task of job {number} has failed: leave --failed away to run all of it again")
+            raise Refused(f"no task of job {number} has failed: omit --failed to rerun the whole job")
         if not job.gang:
             tasks, work = len(chosen), work.with_indices([work.known_as(k) for k in chosen])
     return replace(job, tasks=tasks, work=work, after=[], begin=None, key="", digest="", held=False, note=False)
@@ -521,7 +515,7 @@ def change_nodes(state: State, nodes: Sequence[Node], now: float) -> list[facts.
             more = node.capacity.get(name, 0) - state.cluster.specs[row].capacity.get(name, 0)
             total[name] = total.get(name, 0) + more
             if total[name] >= LARGEST:
-                raise Refused(f"node {node.name!r}: with it there is more {name} than can be counted: write less")
+                raise Refused(f"node {node.name!r}: with it there is more {name} than fairlead can count: declare less")
         found.append(facts.NodeJoined(at=now, node=node))
         if state.nodes.draining[row]:
             found.append(facts.NodeDrained(at=now, node=node.name))

@@ -122,10 +122,6 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
             self._fill(row)
         return row
 
-    def mask_of_preferred(self, job: Job) -> int:
-        """Return the row of `masks` for the nodes that a job prefers; 0 for all."""
-        return self.mask_of(as_constraints(job.prefer))
-
     def _fit_masks(self) -> None:
         """Grow `masks` to all constraints and nodes, with spare rows and columns."""
         rows, columns = self.masks.shape
@@ -172,10 +168,7 @@ def why_closed(labels: dict[str, str], user: str, newest: bool = False) -> str:
 
 
 def tasks_that_fit(room: I64, demand: I64, apart: bool = False) -> int:
-    """Count the tasks that fit on nodes together, one on each if `apart`.
-
-    Shapes (nodes, resources) and (resources,), some demand positive.
-    """
+    """Count the tasks, of some demand, that fit on nodes together, one on each if `apart`. Room is (nodes, resources)."""
     asked = demand > 0
     most = (np.maximum(0, room[:, asked]) // demand[asked]).min(axis=1)
     return int((np.minimum(most, 1) if apart else most).sum())

@@ -224,8 +224,7 @@ def _to_forget(state: State) -> list[int]:
             return _choose_forgotten(state, remembered - keep)
     if last - state.index.first > MOST_NUMBERS:
         ended = state.ended_jobs()
-        old: list[int] = ended[ended < last - MOST_NUMBERS].tolist()
-        return old
+        return ended[ended < last - MOST_NUMBERS].tolist()
     return []
 
 

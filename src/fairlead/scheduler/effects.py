@@ -72,12 +72,10 @@ def new_state() -> State:
 def apply(state: State, fact: facts.Fact, learned: Learned | None = None) -> None:
     """Apply a fact to the state.
 
-    learned : what the cycle that decided this fact learned; used only if the fact is its placements
+    Raises Contradiction if it is impossible in this state, such as a second placement or the end of an attempt that is not
+    current.
 
-    Raises
-    ------
-    Contradiction
-        The fact is impossible in this state, such as a second placement or the end of an attempt that is not current.
+    learned : what the cycle that decided this fact learned; used only if the fact is its placements
     """
     if type(fact.at) is not float:  # a fact written by hand
         fact = replace(fact, at=float(fact.at))
@@ -130,8 +128,7 @@ def _configured(state: State, fact: facts.Configured) -> None:
 def _below_guarantee(state: State) -> Bools:
     """Mark each queue and resource of which it has less than its guarantee."""
     n = state.queues.n
-    found: Bools = state.queues.used[:n] < state.queues.guarantee[:n]
-    return found
+    return state.queues.used[:n] < state.queues.guarantee[:n]
 
 
 def _note_below(state: State, before: Bools, at: float) -> None:

@@ -16,7 +16,7 @@ from fairlead.model.problems import Problem
 from fairlead.model.specs import ROOT
 from fairlead.policies import drf
 from fairlead.policies.codes import DIVIDED
-from fairlead.policies.contract import DividingPolicy, PolicyError
+from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.feasibility import never_starting
 from fairlead.scheduler.kernel.scheduling import Tree, add_waiting, fill_tree
@@ -98,26 +98,14 @@ def divide_tree(
     capacity: F64, there: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64,
     demand: F64, most: ArrayLike,
 ) -> F64:  # fmt: skip
-    """Divide capacity among leaves of a tree by DRF; see :mod:`fairlead.scheduler.kernel`.
+    """Divide capacity among leaves of a tree by DRF: tasks per leaf; see :mod:`fairlead.scheduler.kernel`.
 
-    Parameters
-    ----------
-    capacity, there : shape (resources,)
-        What shares are relative to, and what is divided.
-    parent : int64, shape (queues,)
-        Rows, parents before children; the root is the first, its parent NONE.
+    capacity, there : shape (resources,): what shares are relative to, and what is divided
+    parent : int64, shape (queues,): rows, parents before children; the root is the first, its parent NONE
     weight, guarantee, limit : shape (queues, resources)
-    max_tasks : shape (queues,)
-        inf for none, as in `limit`.
-    leaves : int64, shape (leaves,)
-        Rows of the leaves that take part.
-    demand, most : shape (leaves, resources), (leaves,)
-        Demand of one task, and how many tasks each leaf can use.
-
-    Returns
-    -------
-    float64, shape (leaves,)
-        Tasks per leaf.
+    max_tasks : shape (queues,): inf for none, as in `limit`
+    leaves : int64, shape (leaves,): rows of the leaves that take part
+    demand, most : shape (leaves, resources), (leaves,): demand of one task, and how many tasks each leaf can use
     """
     return TreeDivision(capacity, there, parent, weight, guarantee, limit, max_tasks, leaves).divide(demand, most)
 
@@ -164,8 +152,7 @@ class TreeDivision:
         """Divide by the demand of one task and the most tasks of each leaf; see :func:`divide_tree`."""
         if self._flat_weight is not None:
             problem = Problem.from_arrays(self._capacity, demand, tasks=most, weight=self._flat_weight)
-            flat: F64 = drf.policy().divide(problem).tasks
-            return flat
+            return drf.policy().divide(problem).tasks
         tree, place = self._tree, self._place
         tree.queues[:] = self._queues
         tree.queues["most"][place] = most
@@ -173,8 +160,7 @@ class TreeDivision:
         tree.used[:] = tree.growth[:] = tree.needs[:] = 0
         if not fill_tree(tree):
             raise AssertionError("the division of the tree did not terminate")
-        found: F64 = tree.queues["tasks"][place]
-        return found
+        return tree.queues["tasks"][place]
 
 
 def _with_ancestors(parent: I64, leaves: I64) -> tuple[I64, I64]:
@@ -198,8 +184,6 @@ FRAMEWORK_TASKS = 100
 def write_entitled(state: State, strict: bool = False) -> None:
     """Write what each queue is entitled to into the state's order, as a dominant share, where siblings share by a division.
 
-    Notes
-    -----
     A failing policy is logged, once per message, and its queues share as under drf; with `strict` it raises PolicyError.
     """
     if not state.order.counts[DIVIDED_SOMEWHERE]:
@@ -232,13 +216,10 @@ def _parts(state: State, policy: str, rows: I64, wanted: F64, tasks: I64) -> F64
     division = _policy(policy).divide(problem_of(state, rows, wanted, tasks, weight))
     mine = (wanted[rows] / tasks[rows, None]) * np.asarray(division.tasks, np.float64)[:, None]
     there = total > 0
-    found: F64 = (mine[:, there] / total[there] / weight[:, there]).max(axis=1, initial=0.0)
-    return found
+    return (mine[:, there] / total[there] / weight[:, there]).max(axis=1, initial=0.0)
 
 
-@cache
-def _policy(name: str) -> DividingPolicy:
-    return find_policy(name)
+_policy = cache(find_policy)
 
 
 @lru_cache(maxsize=1000)

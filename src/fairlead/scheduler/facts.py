@@ -42,10 +42,7 @@ class Contradiction(RuntimeError):
 
 
 class Fact(Struct, frozen=True, tag=True, kw_only=True, eq=False, forbid_unknown_fields=True):
-    """Something that happened.
-
-    at : seconds since the epoch, or of the virtual clock
-    """
+    """Something that happened `at` seconds since the epoch, or of the virtual clock."""
 
     at: float
 
@@ -62,20 +59,14 @@ class NodeJoined(Fact, frozen=True):
 
 
 class NodeDrained(Fact, frozen=True):
-    """It takes no more tasks; those on it continue.
-
-    cards : if any, only these accelerator cards take no more
-    """
+    """It takes no more tasks, or if any are named, only these accelerator `cards`; those on it continue."""
 
     node: str
     cards: list[int] = []
 
 
 class NodeResumed(Fact, frozen=True):
-    """It takes tasks again.
-
-    cards : if any, only these accelerator cards do
-    """
+    """It takes tasks again, or if any are named, only these accelerator `cards` do."""
 
     node: str
     cards: list[int] = []
@@ -94,11 +85,7 @@ class NodeForgotten(Fact, frozen=True):
 
 
 class NodeTokenMade(Fact, frozen=True):
-    """A machine may join with a token, once, before `until`.
-
-    hash : SHA-256 of the token's secret
-    node : the node that it joins as; empty for any new one
-    """
+    """A machine may join once, before `until`, by a secret with this SHA-256; as `node`, or as any new one if empty."""
 
     hash: str
     until: float
@@ -527,12 +514,8 @@ def _encode_array(value: Any) -> Any:
     raise NotImplementedError(f"facts hold no {type(value).__name__}")
 
 
-def _decode_array(kind: type, value: Any) -> Any:
-    return np.asarray(value, dtype=np.int64)
-
-
 _encoder = msgspec.json.Encoder(enc_hook=_encode_array)
-_decoder = msgspec.json.Decoder(AnyFact, dec_hook=_decode_array)
+_decoder = msgspec.json.Decoder(AnyFact, dec_hook=lambda kind, value: np.asarray(value, dtype=np.int64))
 
 
 def encode(fact: Fact) -> bytes:
@@ -545,12 +528,7 @@ def encode(fact: Fact) -> bytes:
 def decode(body: bytes) -> Fact:
     """Read what :func:`encode` wrote.
 
-    Raises
-    ------
-    msgspec.ValidationError
-        For JSON that is not a known fact: an unknown type, an unknown field, a value of the wrong type.
-    msgspec.DecodeError
-        The base class; for anything that is not JSON.
+    Raises msgspec.ValidationError for JSON that is not a known fact (an unknown type or field, a value of the wrong type), and
+    its base class DecodeError for anything that is not JSON.
     """
-    fact: Fact = _decoder.decode(body)
-    return fact
+    return _decoder.decode(body)

@@ -17,30 +17,23 @@ EXPECTED, CAUTIOUS = 0.5, 0.9
 def durations(state: State, jobs: I64, ages: F64, chance: float = EXPECTED) -> F64:
     """Forecast the total durations of tasks that have run for `ages`.
 
+    Returns seconds, at least `ages` and at most the time limits; inf if unknown.
+
     jobs : int64, shape (n,): rows of their jobs, tasks of one job adjacent
     ages : float64, shape (n,): seconds; 0 for a task that does not run yet
     chance : probability that it takes no longer, between 0 and 1
-
-    Returns
-    -------
-    float64, shape (n,)
-        Seconds, at least `ages` and at most the time limits; inf if unknown.
     """
     return scheduling.durations(state.view(), jobs, ages, np.full(len(jobs), 1 - chance), constants.MAX_EXTRAPOLATION)
 
 
 def ends(state: State, tasks: I64, now: float, chance: float = EXPECTED) -> F64:
-    """Forecast when tasks end.
+    """Forecast when tasks end, in seconds as in the facts, never before now.
+
+    A placed task is taken to start now, a stopping one to end now. inf if unknown, NaN for a task that holds nothing.
 
     tasks : int64, shape (n,): rows of tasks, in the order of the table: `state.held_rows()` or a part of them
     now : seconds, as in the facts
     chance : probability that it ends no later, between 0 and 1
-
-    Returns
-    -------
-    float64, shape (n,)
-        Seconds, as in the facts, never before now. A placed task is taken to start now, a stopping one to end now. inf if
-        unknown, NaN for a task that holds nothing.
     """
     status, started_at = state.tasks.status[tasks], state.tasks.started_at[tasks]
     runs = (status == PLACED) | (status == RUNNING)

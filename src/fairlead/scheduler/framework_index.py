@@ -100,10 +100,7 @@ class RefusedReservation(Struct, frozen=True):
 
 
 class Executor(Struct):
-    """A framework's program that runs tasks in itself: its job and node, and whether it has ended.
-
-    tasks : the jobs of its unfinished tasks
-    """
+    """The job and node of a program that runs tasks of its framework: its unfinished `tasks`; and whether it has ended."""
 
     job: int
     framework: str
@@ -218,13 +215,13 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
             self.task_of.pop(launched.job, None)
         self.gone = [*self.gone, who][-MOST_GONE:]
 
-    def note(self, job: int, what: str, at: float, said: str = "") -> None:
+    def note(self, job: int, what: str, at: float, said: str = "", outcome: int = 0, code: int = 0) -> None:
         """Add an update for a task of a framework, if it still expects any."""
         who, task = self.task_of.get(job, ("", ""))
         if who:
             launched = self.tasks[who][task]
             launched.told += 1
-            launched.updates.append(Update(launched.told, what, at, said=said))
+            launched.updates.append(Update(launched.told, what, at, outcome, code, said))
 
     def end(self, job: int, what: str, at: float, outcome: int, code: int) -> None:
         """Note the end of a framework's task or executor; a task's update includes its last words."""
@@ -232,8 +229,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         who, task = self.task_of.get(job, ("", ""))
         if who:
             launched = self.tasks[who][task]
-            launched.told += 1
-            launched.updates.append(Update(launched.told, what, at, outcome, code, launched.last_words))
+            self.note(job, what, at, launched.last_words, outcome, code)
             launched.over, launched.last_words = True, ""
         if job in self.executors:
             self.executors[job].over = True

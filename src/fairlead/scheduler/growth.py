@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from fairlead.model.job_columns import JobColumns, family_of
-from fairlead.model.specs import JOBS, Job, path_to_root
+from fairlead.model.specs import JOBS, Job, as_constraints, path_to_root
 from fairlead.scheduler.framework_index import own_queue, queue_of
 from fairlead.scheduler.history import begin_ticks, share_evenly
 from fairlead.scheduler.kernel import scheduling
@@ -123,7 +123,7 @@ def ensure_shape(state: State, job: Job) -> int:
     constraints = state.cluster.constraints_of(job)
     key = (tuple(sorted([amount for amount in job.taken.items() if amount[1]])), constraints)
     fit, masks = FITS.index(job.fit), state.cluster.masks
-    prefers = state.cluster.mask_of_preferred(job)
+    prefers = state.cluster.mask_of(as_constraints(job.prefer))  # 0 for all
     row = state.shape_rows.get((key, fit, prefers))
     if row is None:
         row = state.shape_rows[key, fit, prefers] = state.shapes.extend(1)
@@ -158,14 +158,14 @@ def write_rows(state: State, numbers: I64, rows: NDArray[Any], which: I64) -> in
 
 
 def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64]:
-    """Return rows for kinds of jobs, without their numbers and tasks; and the groups where such jobs wait.
-
-    Valid until the tables are compacted.
-    """
+    """Return rows for kinds of jobs, without numbers and tasks, and their groups. Valid until the tables are compacted."""
     for job in kinds:
         ensure_resources(state, job.demand)
     ensure_queues(state, (job.queue for job in kinds))
-    keys = [_group_key(state, job) for job in kinds]
+    keys: list[GroupKey] = [
+        (ensure_queue(state, job.queue), job.priority, ensure_shape(state, job), job.tasks * job.gang, job.revocable)
+        for job in kinds
+    ]
     if len(kinds) > MANY_KINDS and sum(key not in state.group_rows for key in keys) > MANY_KINDS:
         state.order.invalidate()  # to place all groups at once
     groups = [ensure_group(state, key) for key in keys]
@@ -196,11 +196,6 @@ def rows_of_jobs(state: State, columns: JobColumns) -> tuple[NDArray[Any], I64, 
     found = [known[kind] for kind in columns.kinds]
     rows = np.frombuffer(bytearray().join([row for row, _ in found]), Jobs.FIELDS)
     return rows, np.array([group for _, group in found], np.int64), columns.which
-
-
-def _group_key(state: State, job: Job) -> GroupKey:
-    gang = job.tasks if job.gang else 0
-    return ensure_queue(state, job.queue), job.priority, ensure_shape(state, job), gang, job.revocable
 
 
 def set_ended(state: State, ended: I64, length: int = 0) -> None:
@@ -326,6 +321,7 @@ def _move_jobs(state: State, row: int, at: float) -> None:
         ("wants", 0),
         ("debt", 0.0),
         ("put_off", 0.0),
+        ("wasted", 0.0),
     ):  # only leaves have these
         column = getattr(queues, name)
         column[leaf], column[row] = column[row], none

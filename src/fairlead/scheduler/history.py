@@ -1,7 +1,4 @@
-"""How past use is counted: ticks per half-life, and the precision of amounts.
-
-The counting itself is in :mod:`fairlead.scheduler.kernel`.
-"""
+"""How past use is counted: ticks per half-life, and the precision of amounts. The kernels do the counting itself."""
 
 from collections.abc import Iterable
 
@@ -83,12 +80,7 @@ def fine_digits(most: I64, grain: I64) -> I64:
     """Return the binary digits after the point that charges have, per resource: up to all of a quarter of a mean.
 
     Without them, a queue that used little would be charged for resources counted in bytes, but not for those in thousandths.
-
-    Parameters
-    ----------
-    most : int64, shape (resources,)
-        Upper bound of the total charge, base units.
-    grain : int64, shape (resources,)
+    `most` is an upper bound of the total charge, in base units.
     """
     digits = np.array([int(quantity).bit_length() for quantity in most], np.int64)
     return np.where(grain > 0, 0, np.clip(LARGEST_AMOUNT_BITS - digits, 0, QUARTER_SHIFT))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.cards import cards_of
-from fairlead.model.job_columns import is_led, runs_in_executor
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
 from fairlead.scheduler.effects import ends_early
 from fairlead.scheduler.framework_index import own_queue, plus
@@ -26,13 +25,7 @@ from fairlead.scheduler.tables import APART, BINS, I64, NONE, OF_QUEUE, RESERVAT
 
 
 def check_invariants(state: State) -> None:
-    """Recompute and compare.
-
-    Raises
-    ------
-    AssertionError
-        Names the node, queue, group or job for which the state keeps something wrong.
-    """
+    """Recompute and compare. Raises AssertionError with the node, queue, group or job of which something kept is wrong."""
     assert state.view().scratches == 0, "a kernel kept the arrays that it worked in"
     _check_lists(state)
     _check_index(state)
@@ -50,17 +43,14 @@ def check_invariants(state: State) -> None:
 def _check_index(state: State) -> None:
     """The gangs with leaders and the tasks in executors are those of the submitted jobs."""
     index = state.index
-    led = {number for number, job in index.specs.items() if is_led(job)}
-    inside = {number for number, job in index.specs.items() if runs_in_executor(job)}
+    led = {number for number, job in index.specs.items() if job.is_led}
+    inside = {number for number, job in index.specs.items() if job.runs_in_executor}
     assert index.led == led, f"jobs {led} are gangs with leaders, not {index.led}"
     assert index.in_executors == inside, f"jobs {inside} run in executors, not {index.in_executors}"
 
 
 def _check_admitted(state: State) -> None:
-    """Under a cap, exactly those jobs are admitted that wait in a group or run.
-
-    Others wait only if the cap is reached.
-    """
+    """Under a cap, exactly those jobs are admitted that wait in a group or run. Others wait only if the cap is reached."""
     jobs, inside = state.jobs, dict[str, set[int]]()
     for row in np.flatnonzero((jobs.group[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0)):
         job = state.index.specs[int(jobs.id[row])]
@@ -388,12 +378,8 @@ def _check_histograms(state: State) -> None:
 def check_order(state: State) -> None:
     """Compare the order with one rebuilt from the tables, and its bounds with the nodes.
 
-    For tests and FAIRLEAD_CHECK. Brings the order up to date, which changes no decision.
-
-    Raises
-    ------
-    AssertionError
-        Names the queue, group or node for which the order is wrong.
+    For tests and FAIRLEAD_CHECK. Brings the order up to date, which changes no decision. Raises AssertionError with the queue,
+    group or node for which the order is wrong.
     """
     order, counts = state.order, state.order.counts
     if counts[IN_ORDER]:

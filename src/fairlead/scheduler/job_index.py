@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from msgspec import Struct, field
 
-from fairlead.model.job_columns import LARGE_JOB_BYTES, is_led, runs_in_executor, size_of
+from fairlead.model.job_columns import LARGE_JOB_BYTES
 from fairlead.model.specs import Job
 from fairlead.scheduler.tables import I64, NONE, Jobs
 
@@ -44,12 +44,12 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         """Note what few jobs have."""
         if job.key:
             self.keys[job.key] = number
-        if more := size_of(job) // LARGE_JOB_BYTES:
+        if more := job.size // LARGE_JOB_BYTES:
             self.heavy[number] = more
             self.heavier += more
-        if is_led(job):
+        if job.is_led:
             self.led.add(number)
-        if runs_in_executor(job):
+        if job.runs_in_executor:
             self.in_executors.add(number)
         if job.retry_delay:
             self.delayed.add(number)

@@ -21,10 +21,7 @@ MOST_OFFERS = 1000
 
 
 class Order:
-    """Who is served next, kept from cycle to cycle.
-
-    moves : counts how often an array of the state or the order was replaced
-    """
+    """Who is served next, kept from cycle to cycle. `moves` counts how often an array of it or the state was replaced."""
 
     def __init__(self, moves: list[int]) -> None:
         self.counts: I64 = np.zeros(view.COUNTS, np.int64)
@@ -200,15 +197,16 @@ class Order:
             mine.extend(1)
             mine.cycle[group] = mine.stop_cycle[group] = mine.lasts_job[group] = NONE
             mine.slot[group] = self._take_slot(leaf)
-            mine.hopeless[group] = _is_hopeless(self.view(state), state, group)
-            self.largest_gang = max(self.largest_gang, int(state.groups.gang[group]))
+            shape, gang = state.groups.shape_row[group], int(state.groups.gang[group])
+            mine.hopeless[group] = not scheduling.could_ever_hold(self.view(state), shape, max(1, gang))
+            self.largest_gang = max(self.largest_gang, gang)
             if self.queues.children[leaf] > self.queues.slots[leaf]:
                 self._grow_tree(state, leaf)
 
     def add_queue(self, state: Records, row: int) -> None:
         """Give a new queue a slot among its siblings."""
         parent, cache = int(state.queues.parent[row]), self.queues
-        fits, weight = len(self.frames) > _depth(state, row), state.queues.weight[row]
+        fits, weight = len(self.frames) > state.tree.names[row].count("/") + 2, state.queues.weight[row]
         if self.counts[view.IN_ORDER] and fits and cache.inner[parent] and (weight <= cache.largest[parent]).all():
             cache.extend(1)
             cache.scaled_weight[row] = _scaled_weights(weight, cache.largest[parent])
@@ -263,10 +261,6 @@ def _scaled_weights(weight: F64, largest: F64) -> I64:
     return np.maximum(1, np.rint(weight / largest * LARGEST_SCALED_WEIGHT)).astype(np.int64)
 
 
-def _depth(state: Records, row: int) -> int:
-    return state.tree.names[row].count("/") + 2
-
-
 def _numbered(groups: I64) -> I64:
     """Number the members of each group from 0, in their order."""
     found = np.empty(len(groups), np.int64)
@@ -290,7 +284,3 @@ def _morton_order(demand: I64) -> I64:
         for r in range(min(7, demand.shape[1])):
             code = 2 * code + (scaled[:, r] >> bit & 1)
     return np.argsort(code, kind="stable")
-
-
-def _is_hopeless(v: Any, state: Records, group: int) -> bool:
-    return not scheduling.could_ever_hold(v, state.groups.shape_row[group], max(1, int(state.groups.gang[group])))

@@ -287,11 +287,7 @@ def beside(amounts: I64, parent: I64) -> I64:
 def _granted(declared: I64, parent: I64, levels: list[I64], total: I64, floors: Bools) -> tuple[I64, I64, I64]:
     """Scale guarantees to what there is; see :meth:`QueueTree.write_guarantees`. All shapes are (queues, resources).
 
-    Returns
-    -------
-    granted : the scaled guarantees
-    below : sum of what the children of each queue are guaranteed, as declared
-    room : what that is scaled to, if it is more
+    Also return the sum of what the children of each queue are guaranteed, as declared, and what that is scaled to, if it is more.
     """
     asked, below = declared.copy(), np.zeros_like(declared)
     asked[0] = 0

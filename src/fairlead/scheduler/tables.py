@@ -78,7 +78,8 @@ class Table:
         counts = {name: tuple(x.size for x in about if isinstance(x, Several)) for name, (_, about) in columns.items()}
         rows = [(name, dtype, counts[name]) for name, (dtype, _) in columns.items() if name not in wide]
         cls.FIELDS = np.dtype(rows, align=True)
-        cls.WIDE = {name: (columns[name][0].str[1:], _fill(columns[name][1])) for name in columns if name in wide}
+        fills = {name: next((x.fill for x in columns[name][1] if isinstance(x, PerResource)), None) for name in wide}
+        cls.WIDE = {name: (columns[name][0].str[1:], fills[name]) for name in columns if name in wide}
         cls.FOLLOWS = frozenset(name for name, (_, about) in columns.items() if DERIVED in about)
 
     def __init__(self, moves: list[int]) -> None:
@@ -151,11 +152,6 @@ def _column(kind: Any) -> tuple[np.dtype[Any], tuple[Any, ...]]:
     return np.dtype(*(get_args(scalar) or [scalar])), about
 
 
-def _fill(about: tuple[Any, ...]) -> float | None:
-    """Return the value that a column has for a new resource; None if it has sets of cards."""
-    return next((x.fill for x in about if isinstance(x, PerResource)), None)
-
-
 def vector(quantities: Quantities, resources: list[str], fill: int = 0) -> I64:
     """Return quantities as an array with a column per resource."""
     return np.array([quantities.get(name, fill) for name in resources], np.int64)
@@ -215,6 +211,7 @@ class Queues(Table):
     debt: F64  # of a line: what it is owed, see `kernel/debts.pxi`; seconds
     owed_since: F64  # of a line: since when it is owed anything
     put_off: F64  # of a line: no reservation for it before this; 0: not put off. The root's: no overdraft before
+    wasted: F64  # of a line: the most that a reservation idled that ended without a start since it was owed; shares times seconds
     line: I64  # of row k + 1: line k of the list of those that may be owed something; the root's: queues active at the last count
     listed: I64  # the root's: length of that list
     reserved: Annotated[I64, DERIVED]  # of a line: tasks that it has reservations for
@@ -330,14 +327,12 @@ class Jobs(Table):
     def statuses(self, rows: slice | I64) -> I64:
         """Return the statuses of jobs, as places in JOB_STATUSES of :mod:`fairlead.scheduler.statuses`."""
         over = np.where(self.failed[rows] > 0, 4, np.where(self.cancelled[rows] > 0, 5, 3))
-        found: I64 = np.where(np.isnan(self.finished_at[rows]), np.where(self.holding[rows] > 0, 2, self.held[rows]), over)
-        return found
+        return np.where(np.isnan(self.finished_at[rows]), np.where(self.holding[rows] > 0, 2, self.held[rows]), over)
 
     def startable(self, rows: I64 | int) -> I64:
         """Return how many waiting tasks of jobs may start: all that are not delayed, or as many as `at_most` leaves."""
         most, waiting = self.at_most[rows], self.waiting[rows] - self.delayed[rows]
-        found: I64 = np.where(most > 0, np.clip(most - self.holding[rows], 0, waiting), waiting)
-        return found
+        return np.where(most > 0, np.clip(most - self.holding[rows], 0, waiting), waiting)
 
 
 class Tasks(Table):

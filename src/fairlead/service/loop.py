@@ -35,6 +35,11 @@ READING_SECONDS = 0.02
 """Time for reads between two steps, if they wait for longer."""
 LEAST_SECONDS = 0.01
 """Time until a step for what becomes due, at least: a clock may step back."""
+REST, LONGEST_REST = 3.0, 0.05
+"""Time from a step until the engine's reports begin another: a multiple of the step's own, and at most so many seconds.
+
+A step costs nearly the same for one report and for many, so those that come meanwhile share one. After a pause none waits.
+"""
 
 Question = Callable[[State, float], tuple[list[Fact], Any]]
 
@@ -65,7 +70,7 @@ class Busy(RuntimeError):
 class Loop(threading.Thread):
     """Runs a scheduler until it is stopped.
 
-    make : makes the scheduler, in this thread, given a function that wakes the loop
+    make : makes the scheduler, in this thread, given a function that the engine calls when it has reports
     on_record : called in this thread with the state and the facts just recorded
     reserve : disk space kept free; nothing is placed while it runs low
 
@@ -88,7 +93,8 @@ class Loop(threading.Thread):
         self.stepped_at = time.monotonic()
         self._make, self._on_record, self._reserve = make, on_record, reserve
         self._inboxes: dict[bool, deque[_PendingQuestion]] = {True: deque(), False: deque()}  # by whether they change
-        self._awake, self._due = threading.Event(), False  # set for anything; and for what needs a step
+        self._awake, self._due = threading.Event(), False  # set for anything; and for what needs a step at once
+        self._reported, self._rested_at = False, 0.0  # what needs a step from then on
         self.stopping = False
         self._drained: Callable[[State], bool] | None = None
         self.stalled: str | None = None
@@ -142,6 +148,12 @@ class Loop(threading.Thread):
         if not self._awake.is_set():  # else the thread has yet to look at what came before
             self._awake.set()
 
+    def hear(self) -> None:
+        """Let the next step come once the last one's rest is over, for reports of the engine. Thread-safe."""
+        if not self._reported:
+            self._reported = True
+            self._awake.set()
+
     def stop(self, when: Callable[[State], bool] | None = None, patience: float = inf) -> None:
         """End the loop: now, or once `when` is true of the state. No more tasks are placed.
 
@@ -153,7 +165,7 @@ class Loop(threading.Thread):
 
     def run(self) -> None:
         try:
-            scheduler = self._make(self.wake)
+            scheduler = self._make(self.hear)
         except BaseException as error:
             self.ready.set_exception(error)
             return
@@ -192,13 +204,13 @@ class Loop(threading.Thread):
         until = time.monotonic() + (0.0 if busy else max(LEAST_SECONDS, scheduler.idle_for(IDLE_SECONDS)))
         while True:
             if not self._inboxes[False]:
-                self._awake.wait(max(0.0, until - time.monotonic()))
+                self._awake.wait(max(0.0, (min(until, self._rested_at) if self._reported else until) - time.monotonic()))
             self._awake.clear()
             began = time.monotonic()
             while self._inboxes[False] and time.monotonic() < began + READING_SECONDS:
                 self._read(scheduler, self._inboxes[False].popleft())
-            if self._due or time.monotonic() >= until:
-                self._due = False
+            if self._due or time.monotonic() >= (min(until, self._rested_at) if self._reported else until):
+                self._due = self._reported = False
                 return
 
     def _read(self, scheduler: Scheduler, asked: _PendingQuestion) -> None:
@@ -226,7 +238,7 @@ class Loop(threading.Thread):
                 asked.answer.set_exception(Busy("the scheduler has ended: try again in a moment, if it restarts"))
 
     def _step(self, scheduler: Scheduler) -> None:
-        low = self._look_at_room()
+        low, began = self._look_at_room(), time.monotonic()
         scheduler.placing = not self.stopping and not low
         answers: list[tuple[Answerable, Any, bool]] = []
         requests, names = [], []
@@ -258,6 +270,7 @@ class Loop(threading.Thread):
                 log.error("%s%s", error, later)
             self.stalled, self._lost = str(error), isinstance(error, Lost)
         self.stepped_at = time.monotonic()
+        self._rested_at = self.stepped_at + min(LONGEST_REST, REST * (self.stepped_at - began))
         self._give(answers)
 
     def _give(self, answers: Iterable[tuple[Answerable, Any, bool]]) -> None:

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from fairlead.engines.contract import LiveEngine
 from fairlead.engines.local.engine import LocalEngine
+from fairlead.engines.local.instructions import gpu_indices
 from fairlead.engines.local.machine import this_machine
+from fairlead.engines.remote.joined import JoinedEngine
 from fairlead.model.documents import Configuration
 from fairlead.model.specs import Node
 from fairlead.scheduler import admission
@@ -29,10 +31,10 @@ class Reloading:
 
     def nodes(self, configuration: Configuration) -> Sequence[Node]:
         """Return the nodes of a configuration; this machine's look-up may block."""
-        if configuration.nodes or self._engine.elastic:
+        if configuration.nodes or not isinstance(self._engine, LocalEngine | JoinedEngine):
             return configuration.nodes
         found = this_machine(configuration.system)
-        return [found if self._started.nodes else replace(found, name=self._engine.nodes[0].name)]
+        return [found if self._started.nodes else replace(found, name=self._engine.own_nodes[0].name)]
 
     def apply(
         self, state: State, configuration: Configuration, nodes: Sequence[Node], now: float
@@ -41,12 +43,12 @@ class Reloading:
         configured = configure(state, configuration, now)
         facts: list[Fact] = [configured] if configured else []
         missing = []
-        if isinstance(self._engine, LocalEngine):
-            here, there = ({node.name: node for node in some} for some in (self._engine.nodes, nodes))
+        if isinstance(self._engine, LocalEngine | JoinedEngine):
+            here, there = ({node.name: node for node in some} for some in (self._engine.own_nodes, nodes))
             changed = [node for node in nodes if node.name in here and node != here[node.name]]
             joined = admission.change_nodes(state, changed, now)
             self._engine.change_nodes(changed)
-            for name, cards in self._engine.gpus.items():
+            for name, cards in gpu_indices(self._engine.own_nodes).items():
                 facts += admission.forget_cards(state, name, cards, now)
             facts += joined
             missing += [
@@ -57,7 +59,7 @@ class Reloading:
                 f"node {name!r} is gone from the file, and still up: drain it, and restart the scheduler" for name in gone
             ]
         elif [*nodes] != [*self._started.nodes]:
-            missing.append("[[node]]: with --nodes or --engine ray, only the start reads these")
+            missing.append("[[node]]: with --engine ray, only the start reads these")
         for name in ("output", "page"):
             if (new := getattr(configuration, name)) != getattr(self._started, name):
                 written = str(new).lower() if isinstance(new, bool) else repr(new)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.model.job_columns import size_of
 from fairlead.model.specs import Job, path_to_root
 from fairlead.people.bounds import Load, check_load
 from fairlead.people.rules import Caller, Rules, rules_all
@@ -48,10 +47,10 @@ class UnfinishedJobs:
         jobs = state.jobs
         live = np.isnan(jobs.finished_at[: jobs.n]) & (jobs.id[: jobs.n] != NONE)
         for number in jobs.id[: jobs.n][live].tolist():
-            self.begin(number, [unfinished(state.index.specs[number], self.exports)])
+            self.add(number, [unfinished(state.index.specs[number], self.exports)])
         self.exports.drop_but(known.export for known in self._jobs.values())
 
-    def begin(self, first: int, jobs: Sequence[Unfinished], loads: Loads | None = None) -> None:
+    def add(self, first: int, jobs: Sequence[Unfinished], loads: Loads | None = None) -> None:
         """Count new jobs, numbered from `first` on; `loads` is what :func:`totals` returns of them."""
         self._jobs.update(enumerate(jobs, first))
         for (uid, leaf), load in (totals(jobs) if loads is None else loads).items():
@@ -69,7 +68,7 @@ class UnfinishedJobs:
     def moved(self, number: int, leaf: str) -> None:
         known = self._jobs[number]
         self._count(known.uid, known.leaf, known.load, -1)
-        self.begin(number, [known._replace(leaf=leaf)])
+        self.add(number, [known._replace(leaf=leaf)])
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> list[int]:
         """Note the jobs that have ended; return them."""
@@ -110,7 +109,7 @@ class UnfinishedJobs:
 def unfinished(job: Job, exports: Exports) -> Unfinished:
     """Return what is known of an unfinished job."""
     export = job.work.export
-    load = Load(1, job.tasks, size_of(job) + (exports.size(export) if export else 0))
+    load = Load(1, job.tasks, job.size + (exports.size(export) if export else 0))
     return Unfinished(job.uid, job.queue, load, export)
 
 

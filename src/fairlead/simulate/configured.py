@@ -21,7 +21,7 @@ def configured(
 
     The machines are `nodes` of the capacity `node`; with 0, those of the configuration, else of the trace. `config` is a
     fairlead.toml in place of the trace's own configuration, and `changes` are assignments to its keys
-    (:mod:`fairlead.model.assignments`). Raises TraceError if a job has no queue there, or `node` is no capacity; DocumentError
+    (:mod:`fairlead.model.assignments`). Raises TraceError if a job has no queue there, or `node` is not a capacity; DocumentError
     for an invalid configuration.
     """
     machines = synthetic_nodes(nodes, node) if nodes else []

@@ -237,7 +237,10 @@ class Run:
         self._pool = np.zeros(0)
         lasts = self._draw(dry_run.source[np.repeat(np.arange(n), held + listed)], ages)
         self.known = bool(len(self._pool))
-        self._arrays = {name: _copied(array) for name, array in dry_run.state.order.view(dry_run.state).arrays.items()}
+        self._arrays = {
+            name: longer(array, len(array), len(array)) if array.dtype.names else array.copy()
+            for name, array in dry_run.state.order.view(dry_run.state).arrays.items()
+        }
         self._truth = _truth_of(dry_run.state, lasts[waits], listed, dry_run.now)
         self._jobs, self._tasks, self._durations = n, dry_run.state.tasks.n, int(listed.sum())
         self._runs = simulated.no_runs(len(dry_run.held))
@@ -321,8 +324,7 @@ class Run:
     def _when(self, arrivals: I64) -> F64:
         """Return the times of these arrivals, by index: the last day's in order, repeated."""
         turns, place = np.divmod(arrivals, max(1, len(self._offsets)))
-        found: F64 = self._dry_run.now + turns * self._dry_run.arrivals.window + self._offsets[place]
-        return found
+        return self._dry_run.now + turns * self._dry_run.arrivals.window + self._offsets[place]
 
     def _write_arrivals(self) -> None:
         """Write the next arrivals into the tables."""
@@ -386,8 +388,7 @@ def _offsets(dry_run: DryRun, rng: np.random.Generator) -> F64:
     if not len(at):
         return at
     begin = at[rng.integers(len(at))] + dry_run.now - dry_run.state.jobs.submitted_at[dry_run.target]
-    found: F64 = window - (begin - at) % window
-    return found
+    return window - (begin - at) % window
 
 
 def _truth_of(state: State, duration: F64, listed: I64, now: float) -> Truth:
@@ -419,10 +420,6 @@ def _resume(dry_run: DryRun, truth: Truth, runs: Runs, left: F64) -> None:
     stopped = np.flatnonzero(status > RUNNING)
     simulated.stop(truth, runs, of[stopped], index[stopped], attempt[stopped], dry_run.now, GRACE)
     truth.begun[:] = np.nan
-
-
-def _copied(array: NDArray[Any]) -> NDArray[Any]:
-    return longer(array, len(array), len(array)) if array.dtype.names else array.copy()
 
 
 def _put(array: NDArray[Any], begin: int, values: NDArray[Any]) -> NDArray[Any]:

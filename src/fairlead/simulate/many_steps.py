@@ -65,7 +65,8 @@ def by_many_steps(s: Simulation) -> int:
     recorded = s.recorder.wants_facts
     kinds = _kinds(s)
     jobs = len(s.workload.submit)
-    after = _pairs(s)
+    pairs = [(other, job) for job, others in s.workload.after.items() if not s.refused[job] for other in others]
+    after = _sorted(np.array(pairs, np.int64).reshape(-1, 2))
     leaving = withdrawals_of(s.workload)
     tape = Tape(
         row=np.full(jobs, NONE), group=np.full(jobs, NONE), submit=s.workload.submit,
@@ -137,15 +138,8 @@ def _take_gangs_back(state: State, tape: Tape) -> None:
     tape.numbers[kernel.RETURNED] = 0
 
 
-def _pairs(s: Simulation) -> I64:
-    """Return pairs of jobs that are not refused, the second depending on the first, sorted."""
-    after = {job: others for job, others in s.workload.after.items() if not s.refused[job]}
-    return _sorted(np.array([(other, job) for job, others in after.items() for other in others], np.int64).reshape(-1, 2))
-
-
 def _sorted(pairs: I64) -> I64:
-    found: I64 = np.unique(pairs, axis=0)
-    return found
+    return np.unique(pairs, axis=0)
 
 
 def _withdraw(s: Simulation, tape: Tape, leaving: deque[tuple[float, int]]) -> None:
@@ -268,10 +262,7 @@ def _write_jobs(s: Simulation, tape: Tape, kinds: Kinds) -> None:
 
 
 def _forget(s: Simulation, tape: Tape) -> bool:
-    """Drop forgotten jobs from the state's tables; all written jobs have arrived.
-
-    Returns True if the tables shrank, which renumbers their rows.
-    """
+    """Drop forgotten jobs from the tables; all written jobs have arrived. True if the tables shrank, and rows changed."""
     smaller = False
     state, numbers = s.scheduler.state, tape.numbers
     count = int(numbers[kernel.FORGOTTEN]) - state.forgotten

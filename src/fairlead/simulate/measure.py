@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.audit.over_time import one_task, standing
 from fairlead.simulate.run import Run
-from fairlead.simulate.workload import F64, I64, TraceError
+from fairlead.simulate.workload import F64, TraceError
 
 BINS = (1, 10, 100, 1000, 10_000)
 """Bins of jobs by number of tasks: up to each of these, and above the last."""
@@ -98,17 +98,14 @@ def unfairness(run: Run) -> F64:
 def over_time(run: Run) -> dict[str, Any]:
     """Compare what each queue was entitled to and got, in hours of the whole cluster, as `fairlead audit --over` does.
 
-    Returns
-    -------
-    dict
-        ``short``: the sum of shortfalls over the sum of entitlements. ``every``: seconds that a sample of the entitlements stands
-        for, 0 where every moment was measured. ``queues``: of each, most wronged first, ``name``, ``entitled``, ``got`` (exact),
-        ``short``, ``status``, ``share`` (mean dominant share over the run, exact), ``used`` (of each resource, exact), ``jobs``,
-        ``ended``, and ``completion`` and ``wait`` as in :func:`summary`.
+    ``short``: the sum of shortfalls over the sum of entitlements. ``every``: seconds that a sample of the entitlements stands
+    for, 0 where every moment was measured. ``queues``: of each, most wronged first, ``name``, ``entitled``, ``got`` (exact),
+    ``short``, ``status``, ``share`` (mean dominant share over the run, exact), ``used`` (of each resource, exact), ``jobs``,
+    ``ended``, and ``completion`` and ``wait`` as in :func:`summary`.
     """
     got = run.got / 3600
     entitled, lasted = np.maximum(0.0, got + run.short / 3600), _lasted(run)
-    tolerances = _one_task(run, run.workload.leaf) / 3600
+    tolerances = _one_task(run) / 3600
     queue = np.where(run.submitted < run.since, len(run.queues), run.workload.leaf)
     jobs = np.split(np.argsort(queue, kind="stable"), np.cumsum(np.bincount(queue, minlength=len(run.queues) + 1)))
     completion, wait, _ = _of_jobs(run)
@@ -134,8 +131,8 @@ def over_time(run: Run) -> dict[str, Any]:
     }
 
 
-def _one_task(run: Run, queue: I64) -> F64:
-    """Return the largest started task of each queue: dominant share times seconds; `queue` is that of each job."""
+def _one_task(run: Run) -> F64:
+    """Return the largest started task of each queue: dominant share times seconds."""
     workload = run.workload
     total = np.maximum(1, workload.capacity.sum(axis=0))
     share = (workload.needs / total).max(axis=1, initial=0.0)[workload.shape]
@@ -161,8 +158,6 @@ def _spread(values: F64) -> dict[str, float]:
 def over_seeds(found: Sequence[Any]) -> Any:
     """Merge what several seeds gave.
 
-    Returns
-    -------
     Of numbers ``{"mean", "interval"}``, the latter from :func:`half_width`; of tables, and of lists of tables with a ``name``,
     the same by key and name; of anything else, the first if all are equal, or None.
     """

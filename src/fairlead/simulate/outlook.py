@@ -114,7 +114,9 @@ def outlook(
     low, high = max(low, earliest), max(high, earliest)
     if high == 0 and in_offers and not held and not behind:
         return Outlook(job, "expected", IN_OFFERS, now, None, len(begun), held)
-    text = _describe(low, high, _since(job, held), behind, bool(begun.min() < inf))
+    names = ["it" if number == job else f"job {number}" for number in held]
+    begin = f" from when {listed(names, len(names))} {_are(names)} released" if names else ""
+    text = _describe(low, high, begin, behind, bool(begun.min() < inf))
     if earliest < high < inf:
         text += ", by the time limits of what runs" if limits else ", if tasks take as long as earlier ones did"
     return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held, dry)
@@ -207,12 +209,6 @@ def _describe(low: float, high: float, begin: str, behind: list[int], some: bool
         return f"in {span(low, low)} or later{begin}{comes}" if some else f"not within {span(low, low)}{begin}{comes}"
     text = f"within {span(high, high)}" if low < high / 20 else f"in {span(low, high)}"
     return f"{text}{begin}{f', when {after} {_are(behind)} over' if after else ''}"
-
-
-def _since(job: int, held: tuple[int, ...]) -> str:
-    """Name the releases that the interval counts from; empty for now."""
-    names = ["it" if number == job else f"job {number}" for number in held]
-    return f" from when {listed(names, len(names))} {_are(names)} released" if names else ""
 
 
 def _are(some: Sequence[object]) -> str:

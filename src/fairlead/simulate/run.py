@@ -54,47 +54,29 @@ job: forecasts have histograms of their own, and who comes after it may start.""
 class Run:
     """The outcome of a workload under one policy. Sums over time are of the measured time, which begins at `since`.
 
-    Attributes
-    ----------
-    submitted, begun, ended : float64, shape (jobs,)
-        Seconds; NaN if it did not happen.
-    waited : float64, shape (jobs,)
-        Seconds between submission and start, summed over the job's tasks.
-    refused : bool, shape (jobs,)
-        Jobs not run, because no empty machine (or slot, without overcommit) holds a task.
+    submitted, begun, ended : float64, shape (jobs,): seconds; NaN if it did not happen
+    waited : float64, shape (jobs,): seconds between submission and start, summed over the job's tasks
+    refused : bool, shape (jobs,): jobs not run, because no empty machine (or slot, without overcommit) holds a task
     at : float64, shape (samples,)
-    utilisation : float64, shape (samples, resources)
-        Real use as a fraction of capacity; over 1 where slots overcommit.
-    shares, fair : float64, shape (samples, queues)
-        Actual and entitled dominant shares (:mod:`fairlead.scheduler.entitlements`): DRF down the tree, over running and pending
-        tasks.
+    utilisation : float64, shape (samples, resources): real use as a fraction of capacity; over 1 where slots overcommit
+    shares, fair : float64, shape (samples, queues): actual and entitled dominant shares (:mod:`fairlead.scheduler.entitlements`):
+        DRF down the tree, over running and pending tasks
     running, waiting : int64, shape (samples,)
-    since : float
-        The first submission, or the end of the warm-up.
-    got, short : float64, shape (queues,)
-        Dominant shares times seconds: what each queue had, exactly; and what it was entitled to less that, from samples.
-    used : float64, shape (queues, resources)
-        What each queue used, exactly, in base units times seconds.
-    every : float
-        Seconds that a sample of `short` stands for; 0 where every moment was measured.
-    revokes : bool
-        True if preemption for guarantees and fair shares was on.
-    lost : float
-        Work of preempted tasks, in seconds of the whole cluster: seconds times dominant share.
-    missed : float
-        Seconds below guarantee, summed over the queues, from samples: pending jobs would have been within it
-        (:func:`fairlead.scheduler.kernel.scheduling.below_guarantee`).
-    idled : float64, shape (resources,)
-        Free resources kept idle by reservations and claims, in base units times seconds.
-    seconds : float
-        Real time that the simulation took, without its preparation.
-    offers : dict of str to int, or None
-        Offers by outcome: made, accepted, declined, expired, rescinded; None without offers.
-    offered : mapping of str to float
-        Resources in unanswered offers, in base units times seconds.
-    replay : dict of str to float, or None
-        How far tasks start from their real starts; None if no real start is known. ``tasks``: how many have both; ``median``
-        and ``p90``: of the distance, in seconds; ``not begun``: how many really began, and not here.
+    since : the first submission, or the end of the warm-up
+    got, short : float64, shape (queues,): dominant shares times seconds: what each queue had, exactly; and what it was entitled
+        to less that, from samples
+    used : float64, shape (queues, resources): what each queue used, exactly, in base units times seconds
+    every : seconds that a sample of `short` stands for; 0 where every moment was measured
+    revokes : True if preemption for guarantees and fair shares was on
+    lost : work of preempted tasks, in seconds of the whole cluster: seconds times dominant share
+    missed : seconds below guarantee, summed over the queues, from samples: pending jobs would have been within it
+        (:func:`fairlead.scheduler.kernel.scheduling.below_guarantee`)
+    idled : float64, shape (resources,): free resources kept idle by reservations and claims, in base units times seconds
+    seconds : real time that the simulation took, without its preparation
+    offers : offers by outcome: made, accepted, declined, expired, rescinded; None without offers
+    offered : resources in unanswered offers, in base units times seconds
+    replay : how far tasks start from their real starts; None if no real start is known. ``tasks``: how many have both; ``median``
+        and ``p90``: of the distance, in seconds; ``not begun``: how many really began, and not here
     """
 
     workload: Workload
@@ -140,40 +122,21 @@ def simulate(
 ) -> Run:  # fmt: skip
     """Run a workload under a policy.
 
-    Long because it documents every parameter.
+    Raises TraceError for no machines or no jobs, or a job in an inner queue, or that no framework could launch; PolicyError for a
+    policy that is unknown, or cannot run this workload.
 
-    Parameters
-    ----------
-    workload : Workload
-    policy : str
-        Policy of the root, by default that of the tree, and inherited where the tree names no other: any live policy;
-        ``slots``, ``slots:K`` and ``slots:K:overcommit``; or a baseline without queues, such as ``easy``
-        (:mod:`fairlead.simulate.baselines`), which uses only `samples`, `warm_up` and `progress` of the parameters below.
-    settings : Settings, optional
-        Of the scheduler throughout. Default: those of the workload.
-    history : float, optional
-        Half-life of past usage at the root, in seconds; 0 for none. Default: that of the tree, else a day.
-    samples : int
-        Samples of shares while jobs are submitted.
-    warm_up : float
-        Seconds from the start of the workload that are simulated but not measured.
-    watch : function, optional
-        Called after each moment with the state and its facts; turns compiled steps off.
-    record : function, optional
-        Called with all facts, in order.
-    progress : function, optional
-        Called now and then with the fraction of tasks that have ended.
-    compiled : bool
-        Allows compiled steps where possible; the facts are the same.
-    offers : Answers, optional
-        How frameworks answer offers (:mod:`fairlead.simulate.offers`); turns compiled steps off.
-
-    Raises
-    ------
-    TraceError
-        No machines or no jobs; or a job in an inner queue, or that no framework could launch.
-    PolicyError
-        The policy is unknown, or cannot run this workload.
+    policy : of the root, by default that of the tree, and inherited where the tree names no other: any live policy; ``slots``,
+        ``slots:K`` and ``slots:K:overcommit``; or a baseline without queues, such as ``easy``
+        (:mod:`fairlead.simulate.baselines`), which uses only `samples`, `warm_up` and `progress` of the parameters below
+    settings : of the scheduler throughout; by default those of the workload
+    history : half-life of past usage at the root, in seconds; 0 for none. By default that of the tree, else a day
+    samples : samples of shares while jobs are submitted
+    warm_up : seconds from the start of the workload that are simulated but not measured
+    watch : called after each moment with the state and its facts; turns compiled steps off
+    record : called with all facts, in order
+    progress : called now and then with the fraction of tasks that have ended
+    compiled : allows compiled steps where possible; the facts are the same
+    offers : how frameworks answer offers (:mod:`fairlead.simulate.offers`); turns compiled steps off
     """
     asked, policy = policy, policy or own_policy(workload)
     _check(workload, warm_up)
@@ -313,10 +276,7 @@ def _as_asked(
 
 
 def _refuse(workload: Workload, refused: Bools) -> list[str]:
-    """Mark the jobs that the scheduler would not accept; return a note on them.
-
-    Where the configuration changes meanwhile, all have been accepted.
-    """
+    """Mark the jobs that the scheduler would not accept; return a note. If the configuration changes, it accepted all."""
     if not any(queue.draining or queue.largest_task is not None for queue in workload.queues) or any(
         isinstance(fact, Configured) for fact in workload.changes
     ):

@@ -304,8 +304,7 @@ def _statuses(state: State, number: int) -> NDArray[np.int8]:
     """Return the statuses of a job's tasks."""
     row = state.job_row(number)
     first = state.jobs.first[row]
-    found: NDArray[np.int8] = state.tasks.status[first : first + state.jobs.tasks[row]]
-    return found
+    return state.tasks.status[first : first + state.jobs.tasks[row]]
 
 
 def _running(state: State, number: int, indices: Sequence[int] | None) -> list[tuple[int, int]]:

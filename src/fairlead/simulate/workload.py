@@ -347,5 +347,5 @@ def synthetic_nodes(count: int, node: str) -> list[Node]:
         except ValueError as error:
             raise TraceError(f"--node {node!r}: {part.strip()!r}: {error}; write cpu=12,memory=48GiB") from None
         if not resource or capacity[resource] <= 0:
-            raise TraceError(f"--node {node!r}: {part.strip()!r} is no capacity: write cpu=12,memory=48GiB")
+            raise TraceError(f"--node {node!r}: {part.strip()!r} is not a capacity: write cpu=12,memory=48GiB")
     return [Node(f"n{i}", capacity, {}) for i in range(count)]

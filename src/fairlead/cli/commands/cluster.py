@@ -93,6 +93,7 @@ def up(
 
 
 def doctor(
+    context: typer.Context,
     home: Home = None,
     system: Annotated[bool, option("Check the machine-wide scheduler.", "--system")] = False,
     as_json: Json = False,
@@ -104,6 +105,8 @@ def doctor(
     """
     from fairlead.cli.doctor import print_findings
 
+    if context.parent is not None and context.parent.params.get("url"):
+        raise Failure("doctor checks a data folder of this machine: name it with --home, or --system, instead of --url")
     print_findings(home, system, as_json)
 
 

@@ -196,7 +196,7 @@ def exec_(
     from fairlead.cli.run import attach
 
     with connect() as connection:
-        raise typer.Exit(attach(connection, *place_of(connection, task), command))
+        raise typer.Exit(attach(connection, *place_of(connection, task, unfinished=True), command))
 
 
 def fetch(
@@ -291,7 +291,7 @@ def when(
 
 def edit(
     ctx: typer.Context,
-    job: JobId,
+    job: Annotated[str, job_argument("The job's number, or its name: your newest of it that has not ended.")],
     queue: Annotated[str | None, option("The new queue.", "--queue", "-q", autocompletion=values.queues)] = None,
     cpu: Annotated[str | None, option("CPUs per task.")] = None,
     memory: Annotated[str | None, option("Memory per task.")] = None,
@@ -326,7 +326,7 @@ def edit(
     if all(value is None for value in body.values()):
         raise Failure("edit what? Give at least one new value, such as --memory 8Gi")
     with connect() as connection:
-        number = whole_job(connection, job, "a job changes")
+        number = whole_job(connection, job, "a job changes", unfinished=True)
         answer = connection.post(f"/v1/jobs/{number}/edit", body)
     if answer["warning"]:
         print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)

@@ -58,7 +58,7 @@ def revoke_token(
 ) -> None:
     """Revoke a token at once."""
     if not number.isalnum():
-        raise Failure(f"{number!r} is no token id: `fairlead token list` lists them")
+        raise Failure(f"{number!r} is not the number of a token: `fairlead token list` lists them")
     with connect() as connection:
         connection.delete(f"/v1/tokens/{number}")
     print(f"token {number} is revoked")

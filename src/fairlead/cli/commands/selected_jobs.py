@@ -30,6 +30,7 @@ MOST_EXPLAINED = 10
 
 
 Jobs = Annotated[list[str] | None, job_argument("The jobs' numbers, or names: your newest of each.")]
+UnfinishedJobs = Annotated[list[str] | None, job_argument("The jobs' numbers, or names: your newest of each that has not ended.")]
 
 
 @selecting
@@ -94,7 +95,10 @@ def cancel(
     selection: Selection,
     jobs: Annotated[
         list[str] | None,
-        job_argument("Jobs, by number or name, tasks or ranges of tasks: 12, 12.3, 12.0-9.", "JOB[.INDEX[-INDEX]]"),
+        job_argument(
+            "Jobs, by number or name (your newest that has not ended), tasks or ranges of tasks: 12, 12.3, 12.0-9.",
+            "JOB[.INDEX[-INDEX]]",
+        ),
     ] = None,
 ) -> None:
     """Cancel jobs, some tasks of a job, or all jobs of a queue, name or group.
@@ -149,13 +153,13 @@ def wait(
 
 
 @selecting
-def hold(selection: Selection, jobs: Jobs = None) -> None:
+def hold(selection: Selection, jobs: UnfinishedJobs = None) -> None:
     """Keep the waiting tasks of jobs from starting. Running tasks go on."""
     _change("hold", jobs or [], selection, ("is held", "are held"), ("was held already", "were held already"))
 
 
 @selecting
-def release(selection: Selection, jobs: Jobs = None) -> None:
+def release(selection: Selection, jobs: UnfinishedJobs = None) -> None:
     """Release held jobs."""
     _change("release", jobs or [], selection, ("is released", "are released"), ("was not held", "were not held"))
 
@@ -167,7 +171,7 @@ def _change(verb: str, words: list[str], selection: Selection, done: tuple[str, 
         selection = selection._replace(asked={"status": status, **selection.asked})
     changed: dict[bool, list[int]] = {True: [], False: []}
     with connect() as connection:
-        for number in chosen_jobs(connection, verb, words, selection):
+        for number in chosen_jobs(connection, verb, words, selection, unfinished=True):
             changed[connection.post(f"/v1/jobs/{number}/{verb}", {})["changed"]].append(number)
     print_changed(changed[True], *done)
     print_changed(changed[False], *nothing)
@@ -197,7 +201,7 @@ def _tasks(connection: Connection, words: list[str]) -> tuple[list[int], dict[in
     for word in words:
         match = re.fullmatch(r"([0-9]{1,15})(?:\.([0-9]{1,7})(?:-([0-9]{1,7}))?)?", word)
         if match is None or match[2] is None:
-            whole.append(whole_job(connection, word, "a job is named", ", or 12.0-9 for some"))
+            whole.append(whole_job(connection, word, "a job is named", ", or 12.0-9 for some", unfinished=True))
         elif match[3] and int(match[3]) < int(match[2]):
             raise Failure(f"{word}: write JOB.FIRST-LAST, such as {match[1]}.{match[3]}-{match[2]}")
         else:

@@ -23,10 +23,7 @@ MOST_UNREAD = 2**20
 
 
 class CardWatch:
-    """Runs that process while a scheduler wants to know, and hands on what it prints. For the supervisor.
-
-    report : called with each list of cards
-    """
+    """Runs that process while a scheduler wants to know; `report` is called with each list of cards that it prints."""
 
     command = (sys.executable, "-I", "-m", "fairlead.engines.local.card_use")
 

@@ -36,10 +36,6 @@ class Hierarchy:
     swap: bool = False
     counts: bool = False
 
-    def is_reused(self) -> bool:
-        """Return whether its empty groups are kept for later tasks."""
-        return self.version == 1 and not self.memory
-
 
 class Group:
     """The cgroup of one task: a folder per hierarchy.
@@ -65,13 +61,10 @@ class Group:
                         _write(f"{folder}/memory.swap.max", "0")
                         _write(f"{folder}/memory.oom.group", "1")
                 else:
-                    with unless_missing():  # no limit yet, or a lower one
-                        if h.swap:
-                            _write(f"{folder}/memory.memsw.limit_in_bytes", str(memory))
-                    _write(f"{folder}/memory.limit_in_bytes", str(memory))
-                    with unless_missing():
-                        if h.swap:
-                            _write(f"{folder}/memory.memsw.limit_in_bytes", str(memory))
+                    both = ("memory.memsw.limit_in_bytes",) * h.swap
+                    for name in (*both, "memory.limit_in_bytes", *both):  # before, if there is no limit yet or a lower one
+                        with unless_missing() if name in both else contextlib.nullcontext():
+                            _write(f"{folder}/{name}", str(memory))
             quota = max(1000, milli_cpu * PERIOD // 1000) if milli_cpu else -1
             if h.cpu and quota != self._quota:
                 if h.version == 2:
@@ -187,7 +180,7 @@ class Idle:
 
     def keep(self, hierarchy: Hierarchy, folder: str, quota: int) -> bool:
         """Keep a group; return False if it is to be removed. Raises FileNotFoundError, or BlockingIOError if it is not empty."""
-        if not hierarchy.is_reused() or len(self._there) >= MOST_IDLE:
+        if hierarchy.version == 2 or hierarchy.memory or len(self._there) >= MOST_IDLE:
             return False
         if _read(f"{folder}/tasks"):
             raise BlockingIOError
@@ -208,10 +201,7 @@ class Idle:
 
 
 class Cgroups:
-    """The cgroups of one supervisor.
-
-    limits_memory, limits_cpu : what can be limited here
-    """
+    """The cgroups of one supervisor. `limits_memory` and `limits_cpu` are what can be limited here."""
 
     def __init__(self, hierarchies: list[Hierarchy]) -> None:
         self._hierarchies = hierarchies
@@ -272,10 +262,7 @@ class Cgroups:
 
 
 def find(name: str) -> Cgroups | None:
-    """Find by trial what this process may use. Return None if it can make no groups.
-
-    name : name of our folder in each hierarchy
-    """
+    """Find by trial what this process may use, with folders of this name. Return None if it can make no groups."""
     mounts: list[tuple[Path, str, set[str]]] = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
@@ -294,7 +281,7 @@ def find(name: str) -> Cgroups | None:
         if controller is None or controller not in own:
             continue
         for parent in dict.fromkeys([mount / own[controller], mount]):
-            found = _try(parent / name, kind, controller, options, mount / own[controller])
+            found = _try(parent / name, kind, options, mount / own[controller])
             if found is not None:
                 hierarchies.append(found)
                 break
@@ -306,7 +293,7 @@ def find(name: str) -> Cgroups | None:
     return Cgroups(hierarchies) if hierarchies else None
 
 
-def _try(base: Path, kind: str, controller: str, options: set[str], own: Path) -> Hierarchy | None:
+def _try(base: Path, kind: str, options: set[str], own: Path) -> Hierarchy | None:
     """Make our folder and a group in it, and set a limit. Return None if that is refused."""
     version, swap, counts = 2 if kind == "cgroup2" else 1, False, False
     probe = base / "probe"

@@ -1,16 +1,19 @@
-"""Named pipes by which tasks report checkpoints: one per attempt; touching it reports one.
+"""Named pipes by which tasks report checkpoints: one per task that runs; touching it reports one.
 
 They are in the supervisor's folder `checkpoints`. Where tasks run as people, that is a link to a folder that people may enter.
 A task owns its pipe. A pipe stores nothing on that disk, cannot be executed, leased or enlarged, and our end never blocks. What
-is written to it is discarded.
+is written to it is discarded. It serves the next task of the same person, since a new one may cost much: ext4 without a journal
+passes by each inode that was deleted in the last minutes.
 """
 
 import contextlib
 import hashlib
+import itertools
 import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from fairlead.data_folder import SYSTEM_SOCKET, remove_folder
 from fairlead.engines.local.messages import Person, Task
@@ -19,7 +22,17 @@ VARIABLE = "FAIRLEAD_CHECKPOINT"
 """Environment variable of a task: the path of its pipe."""
 MOST_READ = 2**16
 """Bytes discarded per check, so that a task that writes forever does not block us."""
+MOST_SPARE = 64
+"""Pipes kept for tasks to come."""
 _OUR_END = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _Pipe(NamedTuple):
+    """A pipe, our end of it, and what stat says of it as long as nobody has changed it."""
+
+    path: str
+    fd: int
+    made: tuple[int, ...]
 
 
 class Checkpoints:
@@ -27,26 +40,42 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.path.realpath(folder / "checkpoints")
-        self._open: dict[Task, int] = {}
+        self._of: dict[Task, _Pipe] = {}
+        self._spare: list[_Pipe] = []
+        self._names = map(str, itertools.count(1))
 
     def make(self, task: Task, person: Person | None) -> str:
-        """Make a pipe that only this task may touch. Return its path."""
+        """Make a pipe that only this task may touch, or take that of an ended task of the same person. Return its path."""
         self.remove([task])
-        path = self._path(task)
-        try:
-            os.mkfifo(path, 0o600)
-        except FileNotFoundError:  # somebody removed the folder
-            os.makedirs(self._folder, 0o711, exist_ok=True)
-            os.mkfifo(path, 0o600)
-        fd = self._open[task] = os.open(path, _OUR_END)
-        os.utime(fd, (0, 0))
-        if person is not None:
-            os.fchown(fd, person.uid, -1)
-        return path
+        uid = person.uid if person is not None else os.geteuid()
+        pipe = next((each for each in self._spare if each.made[-1] == uid), None)
+        if pipe is not None:
+            self._spare.remove(pipe)
+        else:
+            path = self._make_fifo()
+            fd = os.open(path, _OUR_END)
+            if person is not None:
+                os.fchown(fd, uid, -1)
+            pipe = _Pipe(path, fd, _identity(os.fstat(fd)))
+        os.utime(pipe.fd, (0, 0))
+        self._of[task] = pipe
+        return pipe.path
+
+    def _make_fifo(self) -> str:
+        while True:
+            path = os.path.join(self._folder, next(self._names))
+            try:
+                os.mkfifo(path, 0o600)
+            except FileNotFoundError:  # somebody removed the folder
+                os.makedirs(self._folder, 0o711, exist_ok=True)
+            except FileExistsError:  # somebody put it there
+                continue
+            else:
+                return path
 
     def age(self, task: Task) -> int | None:
         """Return the age of a task's checkpoint in milliseconds; None if it reported none since the last call."""
-        fd = self._open[task]
+        fd = self._of[task].fd
         changed = 0
         with contextlib.suppress(OSError):  # nothing was written, or its disk is gone
             changed = os.fstat(fd).st_mtime_ns
@@ -58,15 +87,37 @@ class Checkpoints:
         return max(0, (time.time_ns() - changed) // 10**6)
 
     def remove(self, tasks: Iterable[Task]) -> None:
-        """Remove the pipes of ended tasks."""
+        """Keep the pipes of ended tasks for others; remove those that somebody has changed or has open."""
         for task in tasks:
-            if (fd := self._open.pop(task, None)) is not None:
-                os.close(fd)
+            pipe = self._of.pop(task, None)
+            if pipe is None:
+                continue
+            if len(self._spare) < MOST_SPARE and _is_as_made(pipe):
+                self._spare.append(pipe)
+                continue
+            os.close(pipe.fd)
             with contextlib.suppress(OSError):  # somebody removed it, or put a folder there
-                os.unlink(self._path(task))
+                os.unlink(pipe.path)
 
-    def _path(self, task: Task) -> str:
-        return os.path.join(self._folder, ".".join(map(str, task)))
+    def clear(self) -> None:
+        """Remove the pipes that an earlier supervisor left."""
+        with contextlib.suppress(FileNotFoundError):  # somebody removed the folder
+            for name in os.listdir(self._folder):
+                with contextlib.suppress(OSError):  # somebody removed it, or put a folder there
+                    os.unlink(os.path.join(self._folder, name))
+
+
+def _identity(there: os.stat_result) -> tuple[int, ...]:
+    return there.st_dev, there.st_ino, there.st_mode, there.st_uid
+
+
+def _is_as_made(pipe: _Pipe) -> bool:
+    """Return whether the pipe is still at its path, with its mode and owner, and nobody has it open for writing."""
+    try:
+        os.read(pipe.fd, MOST_READ)
+        return not os.read(pipe.fd, 1) and _identity(os.lstat(pipe.path)) == pipe.made
+    except OSError:  # somebody has it open, or removed it
+        return False
 
 
 def shared_checkpoints(folder: Path) -> Path:

@@ -117,6 +117,11 @@ class LocalEngine:
         self._connections.begin()
         self._connections.connect(SUPERVISOR, LocalEndpoint(self.folder))
 
+    @property
+    def own_nodes(self) -> Sequence[Node]:
+        """Nodes of this machine, which the scheduler's configuration describes: all."""
+        return self.nodes
+
     def change_nodes(self, changed: Iterable[Node]) -> None:
         """Replace nodes by others of the same names. For the scheduler's thread, which records the change."""
         new = {node.name: node for node in changed}

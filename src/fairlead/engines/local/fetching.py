@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from fairlead.calls.payloads import CODE, RESULTS, SETUP
 from fairlead.data_folder import NotPlain, open_plain, remove_folder
-from fairlead.engines.local.messages import Call, Collect, Command, Person, Piece, Start, Task
+from fairlead.engines.local.messages import Call, Collect, Command, Piece, Start, Task
 
 RETRY_AFTER = 2.0
 """Seconds after which a missing piece is requested again."""
@@ -85,7 +85,7 @@ class FetchedSessions:
         work, person = start.work, start.person
         call = work if isinstance(work, Call) else work.sent
         assert call is not None
-        folder, uid = self._sessions / call.session, _uid(person)
+        folder, uid = self._sessions / call.session, person.uid if person is not None else os.geteuid()
         self._of[task] = call.session
         name = ".".join(map(str, task))
         if not (folder / SETUP).exists():
@@ -149,7 +149,9 @@ class FetchedSessions:
             self._absent.add(wanted)
             return True
         try:
-            _append(part.path, piece.data)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(part.path, flags, 0o600), "wb") as file:
+                file.write(piece.data)
         except OSError:
             self._drop(wanted)
             raise
@@ -238,10 +240,6 @@ def session_to_fetch(work: Command | Call) -> str:
     return call.session if call is not None and call.fetched else ""
 
 
-def _uid(person: Person | None) -> int:
-    return person.uid if person is not None else os.geteuid()
-
-
 def _make(folder: Path, uid: int) -> None:
     """Make the folder of a session, and in it those that belong to its person."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)
@@ -250,9 +248,3 @@ def _make(folder: Path, uid: int) -> None:
         each.chmod(mode)  # despite the umask
         if each != folder and uid != os.geteuid():
             os.chown(each, uid, -1)
-
-
-def _append(path: Path, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)

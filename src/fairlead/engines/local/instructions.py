@@ -112,7 +112,8 @@ def starts(
             "gpu_indices": [gpu for gpu in gpus.get(node, ()) if gpu not in launches.drained.get(node, ())],
         }
         there = folders if not is_elsewhere(node) else None
-        work, person = _work(job, limits, [index for _, index, _ in tasks], folders, there), _person(job, as_people)
+        work = _work(job, limits, [index for _, index, _ in tasks], folders, there)
+        person = {"name": job.user, "uid": -1 if job.uid is None else job.uid} if as_people else None  # -1: no account matches
         if job.work.export and (environment := exported(node, job.work.export)) is not None:
             work |= {"export": "", "env": {**environment, **job.work.env}}
         more = {"gang": gang} if gang else {}
@@ -123,13 +124,6 @@ def limits(attempts: Attempts, demands: Sequence[Quantities]) -> Iterator[tuple[
     """Yield attempts with the messages that set their new limits."""
     for task, demand in zip(rows(attempts), demands, strict=True):
         yield task, message("limit", tasks=[task], cpu=demand.get("cpu", 0), memory=demand.get("memory", 0))
-
-
-def _person(job: Job, as_people: bool) -> dict[str, Any] | None:
-    """Return the user for the tasks of a job. If the submitter is unknown, no account matches."""
-    if not as_people:
-        return None
-    return {"name": job.user, "uid": job.uid if job.uid is not None else -1}
 
 
 def _work(job: Job, limits: dict[str, Any], indices: list[int], folders: Folders, there: Folders | None) -> dict[str, Any]:

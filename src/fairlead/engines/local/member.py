@@ -54,10 +54,7 @@ def start_member(folder: Path, membership: Membership | None, checkpoints: Path 
     membership : for one that dials its scheduler. One that runs uses it when it dials next.
     checkpoints : a folder that people may enter, for checkpoint pipes; needed if tasks run as people
 
-    Raises
-    ------
-    OSError
-        None runs and none could be started (see its log), or the one that runs does not answer.
+    Raises OSError if none runs and none could be started (see its log), or the one that runs does not answer.
     """
     place = folder / "supervisor"
     for each in (place, folder / "output"):
@@ -169,7 +166,7 @@ def _spawn_apart(place: Path) -> None:
             starter.kill()
             status = starter.wait()
     except OSError as error:
-        raise OSError(f"no supervisor could be started: {error}: see {place}/log") from None
+        raise OSError(f"no supervisor could be started: {error.strerror or error}: see {place}/log") from None
     if status:
         raise OSError(f"no supervisor could be started: exit status {status}: see {place}/log")
 

@@ -38,8 +38,11 @@ Unknown keys are ignored. Standard library only: the supervisor stays small.
 
 import base64
 import json
-import signal
-from typing import Any, NamedTuple, TypeVar, get_origin
+from collections.abc import Callable
+from functools import cache
+from signal import NSIG, SIGTERM
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 PROTOCOL, OLDEST_PROTOCOL = 2, 1
 """Of the messages between scheduler and supervisors, both ways: ours, and the oldest that is understood.
@@ -50,6 +53,11 @@ Since 2 there are folders that are sent, leases of workers, ports and idle ends,
 Task = tuple[int, int, int]
 """An attempt: job, index, number."""
 Record = TypeVar("Record", bound=tuple[Any, ...])
+Short = Annotated[int, range(2**16)]
+"""A port, or a number of rows or columns."""
+Natural = Annotated[int, range(2**63)]
+Id = Annotated[str, str.isalnum]
+"""Of a session or payload: the name of a file, and never a path."""
 
 
 class Program(NamedTuple):
@@ -79,15 +87,15 @@ class Command(NamedTuple):
     """
 
     program: Program
-    numbered: bool
-    export: str
-    input: str
-    known_as: dict[str, int]
+    numbered: bool = False
+    export: str = ""
+    input: Literal["", "pipe", "terminal"] = ""
+    known_as: dict[str, int] = {}  # noqa: RUF012 never modified
     sent: "Call | None" = None
     fetch: tuple[str, ...] = ()
-    port: int | None = None
+    port: Short | None = None
     idle: float = 0.0
-    size: tuple[int, ...] = ()
+    size: tuple[Short, ...] = ()
 
 
 class Call(NamedTuple):
@@ -99,7 +107,7 @@ class Call(NamedTuple):
     session: str
     payload: str
     pool: str
-    fetched: bool
+    fetched: bool = False
 
 
 class Limits(NamedTuple):
@@ -134,14 +142,17 @@ class Gang(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Attempts to start, with the same work, limits and person; the signal that stops them; their gang, if any."""
+    """Attempts to start, with the same work, limits and person; the signal that stops them; their gang, if any.
+
+    One without a person is refused, since no user may mean root.
+    """
 
     tasks: list[Task]
     work: Command | Call
     limits: Limits
     person: Person | None
-    signal: int
-    gang: Gang | None
+    signal: Annotated[int, range(1, NSIG)] = SIGTERM
+    gang: Gang | None = None
 
 
 class Stop(NamedTuple):
@@ -163,8 +174,8 @@ class Feed(NamedTuple):
     stream: str
     offset: int
     data: bytes
-    end: bool
-    size: tuple[int, int] | None
+    end: bool = False
+    size: tuple[Short, Short] | None = None
 
 
 class OnStream(NamedTuple):
@@ -230,9 +241,9 @@ class Read(NamedTuple):
     ask: int
     job: int
     task: int
-    stream: str
-    offset: int
-    most: int
+    stream: Literal["out", "err", "attempts"]
+    offset: Natural
+    most: Natural
 
 
 class Forget(NamedTuple):
@@ -259,7 +270,7 @@ class Collect(NamedTuple):
     """Request a piece of a call's result."""
 
     ask: int
-    session: str
+    session: Id
     job: int
     task: int
     offset: int
@@ -269,7 +280,7 @@ class Collect(NamedTuple):
 class Close(NamedTuple):
     """These sessions were closed: remove their files."""
 
-    sessions: list[str]
+    sessions: list[Id]
 
 
 Message = (
@@ -295,55 +306,20 @@ Message = (
 )
 
 
+_KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in get_args(Message)}
+_KINDS |= {"stream": OnStream, "lease": LeaseTerms}
+"""By what a message says to do."""
+
+
 def read(line: bytes | bytearray) -> Message:
     """Parse a line; raises ValueError with the reason."""
     message = _json(line)
     if not isinstance(message, dict):
         raise ValueError("not an object")
-    match message.get("do"):
-        case "greet":
-            return record(Greet, message)
-        case "start":
-            work, limits = _work(message.get("work")), record(Limits, message.get("limits"))
-            sent, gang = _signal(message.get("signal", signal.SIGTERM)), message.get("gang")
-            gang = None if gang is None else record(Gang, {**Gang._field_defaults, **gang} if isinstance(gang, dict) else gang)
-            return Start(_tasks(message), work, limits, _person(message), sent, gang)
-        case "stop":
-            return Stop(_tasks(message), _number(message.get("grace")))
-        case "acknowledge":
-            return Acknowledge(_tasks(message))
-        case "feed":
-            return _feed(message)
-        case "stream":
-            return record(OnStream, message)
-        case "limit":
-            return record(Limit, message)._replace(tasks=_tasks(message))
-        case "inventory":
-            return Inventory()
-        case "answer":
-            return Answer()
-        case "watch":
-            return Watch()
-        case "leave":
-            return Leave()
-        case "fence":
-            return Fence()
-        case "lease":
-            return LeaseTerms(_number(message.get("lost_after")), _number(message.get("grace")))
-        case "renew":
-            return record(Renew, message)
-        case "read":
-            return _read(message)
-        case "forget":
-            return Forget(_numbers(message.get("jobs")))
-        case "piece":
-            return _piece(message)
-        case "collect":
-            asked = record(Collect, message)
-            return asked._replace(session=_session(asked.session))
-        case "close":
-            return Close([_session(each) for each in record(Close, message).sessions])
-    raise ValueError(f"unknown message: {message.get('do')!r}")
+    kind = _KINDS.get(str(message.get("do")))
+    if kind is None:
+        raise ValueError(f"unknown message: {message.get('do')!r}")
+    return _record(kind, {**message, "work": _work(message.get("work"))} if kind is Start else message)
 
 
 def read_program(text: str) -> Program:
@@ -351,15 +327,55 @@ def read_program(text: str) -> Program:
     return _program(_json(text))
 
 
-def record(kind: type[Record], value: Any) -> Record:
-    """Make a record from a dict that has each of its fields, of the right type."""
+def _record(kind: type[Record], value: Any) -> Record:
+    """Make a record from a dict that has each of its fields, of the right type; those with a default may be absent."""
     if not isinstance(value, dict):
         raise ValueError(f"{kind.__name__} is not an object")
-    for name, declared in kind.__annotations__.items():
-        expected: Any = get_origin(declared) or declared
-        if not isinstance(value.get(name), expected):
-            raise ValueError(f"{kind.__name__} has no valid {name!r}")
-    return kind(**{name: value[name] for name in kind.__annotations__})
+    fields, defaults = _fields(kind), kind._field_defaults  # type: ignore[attr-defined]
+    if missing := [name for name in fields if name not in value and name not in defaults]:
+        raise ValueError(f"{kind.__name__} has no {missing[0]!r}")
+    return kind(**{name: of(value[name]) for name, of in fields.items() if name in value})
+
+
+@cache
+def _fields(kind: type[Any]) -> dict[str, Callable[[Any], Any]]:
+    return {name: _reader(declared) for name, declared in get_type_hints(kind, include_extras=True).items()}
+
+
+@cache
+def _reader(declared: Any) -> Callable[[Any], Any]:
+    """Return what makes a value of JSON one of a declared type, or raises ValueError."""
+    origin, args = get_origin(declared), get_args(declared)
+    if hasattr(declared, "_fields"):
+        return lambda value: value if isinstance(value, tuple) else _record(declared, value)  # that was read already
+    kinds = {Annotated: args[:1], Literal: ()}.get(origin, args)
+    readers = [_reader(each) for each in kinds if each is not ...]
+
+    def read(value: Any) -> Any:
+        if type(value) is declared or (value is None and NoneType in args):
+            return value
+        found, valid = value, type(value) is origin or (declared is float and type(value) is int)
+        if origin is Annotated:
+            found = readers[0](value)
+            valid = found in args[1] if isinstance(args[1], range) else args[1](found)
+        elif origin is Literal:
+            valid = value in args
+        elif origin in (Union, UnionType):
+            return value if isinstance(value, tuple) else readers[0](value)
+        elif origin is dict and valid:
+            plain = {*map(type, value.values())} == {args[1]}  # as nearly always
+            found = value if plain else {name: readers[1](each) for name, each in value.items()}
+        elif origin in (list, tuple) and isinstance(value, list):
+            several = len(readers) == 1
+            valid = several or len(value) == len(args)
+            found = origin(map(readers[0], value) if several else (of(each) for of, each in zip(readers, value, strict=False)))
+        elif declared is bytes and isinstance(value, str):
+            found, valid = base64.b64decode(value), True
+        if not valid:
+            raise ValueError(f"{value!r} is not {declared}")
+        return found
+
+    return read
 
 
 def _json(text: str | bytes | bytearray) -> Any:
@@ -372,108 +388,23 @@ def _json(text: str | bytes | bytearray) -> Any:
 def _work(value: Any) -> Command | Call:
     if isinstance(value, dict) and "session" in value:
         return _call(value)
-    program, export, given = _program(value), value.get("export", ""), value.get("input", "")
-    if not isinstance(export, str):
-        raise ValueError(f"{export!r} is not the name of a file")
-    if given not in ("", "pipe", "terminal"):
-        raise ValueError(f"{given!r} is not a kind of input")
-    known_as = value.get("known_as", {})
-    if not isinstance(known_as, dict) or not all(type(index) is int for index in known_as.values()):
-        raise ValueError("known_as maps indices to numbers")
-    sent, fetch = value.get("sent"), value.get("fetch", [])
-    if not isinstance(fetch, list) or not all(isinstance(pattern, str) for pattern in fetch):
-        raise ValueError("fetch is a list of patterns")
-    sent = None if sent is None else _call(sent)
-    port, idle = value.get("port"), _number(value.get("idle", 0))
-    if port is not None and not _is_size(port):
-        raise ValueError(f"{port!r} is not a port")
-    size = value.get("size", [])
-    if not isinstance(size, list) or len(size) not in (0, 2) or not all(map(_is_size, size)):
-        raise ValueError(f"{size!r} is not the size of a terminal")
-    return Command(program, bool(value.get("numbered")), export, given, known_as, sent, tuple(fetch), port, idle, tuple(size))
+    program = _program(value)
+    sent = None if value.get("sent") is None else _call(value["sent"])
+    work = _record(Command, {**value, "program": program, "sent": sent})
+    if len(work.size) not in (0, 2):
+        raise ValueError(f"{work.size!r} is not the size of a terminal")
+    return work
 
 
-def _call(value: dict[str, Any]) -> Call:
-    call = record(Call, {**value, "fetched": bool(value.get("fetched"))})
-    return call._replace(session=_session(call.session), payload=_session(call.payload)) if call.fetched else call
-
-
-def _feed(value: dict[str, Any]) -> Feed:
-    ask, task, stream, offset, data, size = (value.get(name) for name in ("ask", "task", "stream", "offset", "data", "size"))
-    if type(ask) is not int or type(offset) is not int or not isinstance(data, str) or not isinstance(stream, str):
-        raise ValueError("a piece of input has a question, a stream, an offset and data")
-    if size is not None and not (isinstance(size, list) and len(size) == 2 and all(_is_size(each) for each in size)):
-        raise ValueError(f"{size!r} is not a terminal size")
-    shape = None if size is None else (size[0], size[1])
-    return Feed(ask, _tasks({"tasks": [task]})[0], stream, offset, base64.b64decode(data), bool(value.get("end")), shape)
-
-
-def _read(value: dict[str, Any]) -> Read:
-    asked = record(Read, value)
-    if asked.stream not in ("out", "err", "attempts") or min(asked.offset, asked.most) < 0:
-        raise ValueError("only pieces of out, err and attempts can be read")
-    return asked
-
-
-def _piece(value: dict[str, Any]) -> Piece:
-    session, name, at, offset, data, last = (value.get(field) for field in Piece._fields)
-    if not (isinstance(session, str) and isinstance(name, str) and isinstance(last, bool)):
-        raise ValueError("a piece has a session, a name and last")
-    if type(at) is not int or type(offset) is not int or not isinstance(data, str | None):
-        raise ValueError("a piece has an offset and data")
-    return Piece(session, name, at, offset, None if data is None else base64.b64decode(data), last)
-
-
-def _session(value: Any) -> str:
-    """Check the id of a session or payload, which is a file name and never a path."""
-    if not isinstance(value, str) or not value.isalnum():
-        raise ValueError(f"{value!r} is not an id")
-    return value
-
-
-def _numbers(value: Any) -> list[int]:
-    if not isinstance(value, list) or not all(type(number) is int for number in value):
-        raise ValueError("jobs are numbers")
-    return value
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**16
+def _call(value: Any) -> Call:
+    call = _record(Call, value)
+    if call.fetched and not (call.session.isalnum() and call.payload.isalnum()):
+        raise ValueError(f"{call.session!r} or {call.payload!r} is not an id")
+    return call
 
 
 def _program(value: Any) -> Program:
-    program = record(Program, value)
-    words = [*program.argv, *program.env.values()]
-    if not program.argv or not all(isinstance(word, str) for word in words):
-        raise ValueError("a program is at least one word, and its environment is text")
+    program = _record(Program, value)
+    if not program.argv:
+        raise ValueError("a program is at least one word")
     return program
-
-
-def _person(message: dict[str, Any]) -> Person | None:
-    """Return the user a message names. One without the key is refused, since no user may mean root."""
-    if "person" not in message:
-        raise ValueError("it has no person")
-    return None if message["person"] is None else record(Person, message["person"])
-
-
-def _signal(value: Any) -> int:
-    if type(value) is not int or not 0 < value < signal.NSIG:
-        raise ValueError(f"{value!r} is not a signal")
-    return value
-
-
-def _number(value: Any) -> float:
-    if not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is not a number")
-    return value
-
-
-def _tasks(message: dict[str, Any]) -> list[Task]:
-    value = message.get("tasks")
-    if not isinstance(value, list) or not all(_is_task(task) for task in value):
-        raise ValueError("tasks are [job, index, number]")
-    return [(job, index, number) for job, index, number in value]
-
-
-def _is_task(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(type(number) is int for number in value)

@@ -14,10 +14,7 @@ from fairlead.engines.local.messages import Person
 
 
 def open_output(path: str, person: Person | None) -> list[int]:
-    """Open the output files `path`.out and .err to append; only the task's user can read them.
-
-    Raises OSError, also for links and special files.
-    """
+    """Open `path`.out and .err to append, which only the task's user can read. Raises OSError, also for special files."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     files: list[int] = []
     try:

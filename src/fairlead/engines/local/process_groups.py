@@ -103,10 +103,7 @@ class _Start(NamedTuple):
 
 
 class ProcessGroups:
-    """All groups of this supervisor.
-
-    folder : the supervisor's; distinguishes its processes from those of other supervisors on this machine
-    """
+    """All groups of this supervisor; its `folder` distinguishes its processes from those of other supervisors here."""
 
     def __init__(self, folder: Path, cgroups: Cgroups | None, selector: selectors.BaseSelector) -> None:
         self.cgroups, self._folder, self._selector = cgroups, folder, selector

@@ -209,10 +209,7 @@ def read_lines(lines: list[bytes]) -> list[Message]:
 
 
 class Reports:
-    """What was reported and not polled yet.
-
-    known : all tasks that the supervisor knows, if it reported its inventory since the last poll
-    """
+    """What was reported and not polled yet. `known` are all tasks there, if an inventory came since the last poll."""
 
     def __init__(self) -> None:
         self.known: list[Task] | None = None

@@ -24,27 +24,26 @@ def prepared(program: Program, files: list[int], setup: ChildSetup) -> Callable[
     if setup.record is None or (setup.cgroup is not None and not setup.cgroup.back and not setup.cgroup.born_in):
         return None
     try:
-        argv = [_c_string(word.encode(program.encoding)) for word in program.argv]
-        cwd = _c_string(program.cwd.encode(program.encoding))
+        cwd, *argv = _c_strings([program.cwd, *program.argv], program.encoding)
         asked = setup.unless_set | program.env
-        env = _own() | {name.encode(program.encoding): value.encode(program.encoding) for name, value in asked.items()}
-        variables = [_c_string(name + b"=" + value) for name, value in env.items()]
+        variables = _c_strings([f"{name}={value}" for name, value in asked.items()], program.encoding)
+        variables += [b"%b=%b" % (name.encode(), value) for name, value in _own().items() if name not in asked]
         given = [_nothing() if setup.input is None else setup.input.theirs, *files]
         if min(given) < len(given):  # a dup2 could overwrite a descriptor that is still needed
             return None
         cores = sum(1 << core for core in setup.cores).to_bytes(128, "little") if setup.cores else b""
         back, born_in = (setup.cgroup.back, setup.cgroup.born_in.encode()) if setup.cgroup else ((), b"")
         groups = [name.encode() for name in setup.cgroup.ways_in()] if setup.cgroup and back else []
-        path = _found(argv[0], cwd, env)
+        path = _found(argv[0], cwd, asked["PATH"].encode(program.encoding) if "PATH" in asked else os.fsencode(os.defpath))
     except (OSError, ValueError, LookupError):
         return None
     return partial(vfork.start, path, cwd, argv, variables, groups, back, born_in, given, cores, _most_files(), *setup.record)
 
 
 @cache
-def _own() -> dict[bytes, bytes]:
+def _own() -> dict[str, bytes]:
     """Return the part of our environment that programs inherit, which never changes."""
-    return {os.fsencode(name): os.fsencode(value) for name, value in own_environment().items()}
+    return {name: os.fsencode(value) for name, value in own_environment().items()}
 
 
 @cache
@@ -53,10 +52,12 @@ def _nothing() -> int:
     return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
 
 
-def _c_string(word: bytes) -> bytes:
-    if b"\0" in word:
+def _c_strings(words: list[str], encoding: str) -> list[bytes]:
+    """Encode words, all at once: an environment has dozens. Raises ValueError if one has a null byte."""
+    found = "\0".join(words).encode(encoding).split(b"\0") if words else []
+    if len(found) != len(words):
         raise ValueError("embedded null byte")
-    return word
+    return found
 
 
 @cache
@@ -66,11 +67,11 @@ def _most_files() -> int:
     return -1 if FILES in (resource.RLIM_INFINITY, soft) else FILES
 
 
-def _found(name: bytes, cwd: bytes, env: dict[bytes, bytes]) -> bytes:
-    """Return the path of a program by the PATH of its environment, from its folder."""
+def _found(name: bytes, cwd: bytes, folders: bytes) -> bytes:
+    """Return the path of a program by a PATH, from its folder."""
     if b"/" in name:
         return name
-    for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
+    for folder in folders.split(b":"):
         path = b"%b/%b" % (folder, name) if folder else name
         if os.access(path if path[:1] == b"/" else os.path.join(cwd, path), os.X_OK):
             return path

@@ -185,11 +185,7 @@ class Stream(Feeder):
 
 
 class Streams:
-    """All streams of a supervisor.
-
-    running : the tasks that run
-    answer : called with the number of a question, and its answer
-    """
+    """All streams of a supervisor, to tasks of `running`; `answer` is called with the number of a question, and its answer."""
 
     def __init__(
         self, selector: selectors.BaseSelector, groups: ProcessGroups, running: dict[Task, Running], answer: Callable[..., None]

@@ -516,7 +516,7 @@ class Supervisor:
         """End what the last supervisor left running, and continue its spool. Return the unacknowledged ends."""
         begun, ended = self.spool.read()
         self.groups.end_leftovers()
-        self.tasks.checkpoints.remove(begun)
+        self.tasks.checkpoints.clear()
         ended |= dict.fromkeys(begun, (Outcome.LOST, 0, *NOTHING))
         self.spool.rewrite([], ended)
         return ended

@@ -57,7 +57,7 @@ class LocalEndpoint:
         try:
             await self._reach(protocol)
         except OSError as error:
-            reason = f"no supervisor could be started: {error}: see {self._folder}/log"
+            reason = f"no supervisor could be started: {error.strerror or error}: see {self._folder}/log"
             if not self._failed:
                 log.error("%s; retrying", reason)
             self._failed = True

@@ -6,7 +6,7 @@ Members are the machines whose certificates the journal has. What one shares, it
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from pathlib import Path
@@ -26,6 +26,7 @@ from fairlead.engines.remote.engine import RemoteEngine, Serving
 from fairlead.engines.remote.joining import WHO, Answer, Request
 from fairlead.engines.remote.keys import NotAdmitted, check_proof, der, hash_of, normal
 from fairlead.engines.remote.members import Member, MemberState
+from fairlead.journal import named_node
 from fairlead.model.documents import check_node_name
 from fairlead.model.specs import Node
 from fairlead.scheduler import admission
@@ -67,6 +68,7 @@ class JoinedEngine(RemoteEngine):
         make_checkpoints(self._folder / "checkpoints", checkpoints)
         host = serving.listen[0] if serving.listen[0] not in ("0.0.0.0", "::") else socket.gethostname()  # noqa: S104
         self.address = f"{f'[{host}]' if ':' in host else host}:{self.port}"
+        self._host = host
         self.admit(own, own.labels.get("host", host))
         self._members[own.name].here = True
 
@@ -75,6 +77,16 @@ class JoinedEngine(RemoteEngine):
         assert self._connections is not None
         greeting = self._greeting + message("inventory")
         self._connections.connect(self._own.name, LocalEndpoint(self._folder), greeting)
+
+    @property
+    def own_nodes(self) -> Sequence[Node]:
+        """The node of this machine, which the scheduler's configuration describes; others describe themselves."""
+        return [self._own]
+
+    def change_nodes(self, changed: Iterable[Node]) -> None:
+        """Replace it by another of the same name. For the scheduler's thread, which records the change."""
+        for self._own in changed:
+            self.admit(self._own, self._own.labels.get("host", self._host))
 
     def new_token(self, node: str) -> tuple[str, str]:
         """Return a token that a machine may join with, as `node` if that is not empty, and its hash. Raises Refused."""
@@ -167,7 +179,8 @@ class JoinedEngine(RemoteEngine):
             answer = Answer(refused=str(error))
         except (RuntimeError, TimeoutError) as error:  # it may be recorded later, which the same key finds out
             log.warning("a node that joins or rotates its key waits: %s", error or "the scheduler is busy")
-            answer = Answer(refused="the scheduler cannot record it now, see its log: run this again, and the token is not lost")
+            why = "the scheduler cannot record it now: see its log. The token is still valid: run the command again"
+            answer = Answer(refused=why)
         return msgspec.json.encode(answer) + b"\n"
 
     def _admit(self, asked: Request) -> Answer:
@@ -197,7 +210,8 @@ class JoinedEngine(RemoteEngine):
             people, folders = _work(state, only)
             return facts, (name, people if self._as_people and not only else {}, folders)
 
-        name, people, folders = self.ask(question, changes=True).result(RECORDED_WITHIN)
+        who = named_node(self._ring.name_of(der(before)) if before else asked.name)
+        name, people, folders = self.ask(question, changes=True, by=who).result(RECORDED_WITHIN)
         log.info("node %s %s", name, "has a new key" if before else "has joined")
         return Answer("", name, self._journal, time.time(), self._as_people, only, people, folders)
 

@@ -207,7 +207,7 @@ cdef class _Dual:
 
 
 def equilibrium(shares, budget, most, i64 steps, double accuracy):
-    """Find the prices for `fairlead.policies.ceei.equilibrium`."""
+    """Find the price of the whole of each resource: see `fairlead.policies.ceei`."""
     cdef i64 m = shares.shape[1], j, halving
     cdef _Dual here = _Dual(shares, budget, most), there = _Dual(shares, budget, most)
     cdef double total = budget.sum(), ridge = 1e-14, slope

@@ -8,8 +8,7 @@ from fairlead.model.specs import Job, path_to_root
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import facts
 from fairlead.scheduler.framework_index import MOST_UPDATE_IDS, Charge, Executor, Launched, Member, account_of
-from fairlead.scheduler.frameworks import reservations as ports
-from fairlead.scheduler.frameworks import reservations as role_reservations
+from fairlead.scheduler.frameworks import reservations
 from fairlead.scheduler.growth import ensure_group, ensure_queue, ensure_shape, make_role
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import UNUSED_OFFER_FACTOR
@@ -98,9 +97,9 @@ def _offers_made(state: State, fact: facts.OffersMade) -> None:
         offers.made[row], offers.revocable[row], offers.rest[row] = fact.at, revocable, amount
         offers.cost[row] = offer.cost
         scheduling.happened(state.view(), leaf, offer.node, amount, revocable, 1, fact.at)
-        role_reservations.offered(state, offer)
+        reservations.offered(state, offer)
         f, name = state.frameworks, state.cluster.specs[offer.node].name
-        ports.hold(state, f.offered_ports, name, offer.id, offer.ports)
+        reservations.hold(state, f.offered_ports, name, offer.id, offer.ports)
         state.frameworks.last_offer = offer.id
         group = _offer_group(state, leaf, revocable)
         state.groups.number[group] = state.index.last + 1
@@ -115,7 +114,7 @@ def _offers_accepted(state: State, fact: facts.OffersAccepted) -> None:
         raise facts.Contradiction(f"offers {fact.ids} are not of one node and one role")
     if (left < held.sum(axis=0)).any():
         state.queues.declined[leaves[0]] = 0
-    role_reservations.refused(state, leaves[0], nodes[0], fact.left_apart, fact.until, fact.at)
+    reservations.refused(state, leaves[0], nodes[0], fact.left_apart, fact.until, fact.at)
     if fact.left:
         _refuse(state, leaves[0], nodes[0], left, fact.until, fact.at)
 
@@ -125,7 +124,7 @@ def _offers_declined(state: State, fact: facts.OffersDeclined) -> None:
     apart = [state.frameworks.offered_apart.get(offer, {}) for offer in fact.ids]
     for leaf, node, amount, more in zip(*_close(state, fact.ids, "declined", fact.at), apart, strict=True):
         _refuse(state, leaf, node, amount, fact.until, fact.at)
-        role_reservations.refused(state, leaf, node, more, fact.until, fact.at)
+        reservations.refused(state, leaf, node, more, fact.until, fact.at)
 
 
 def _offers_rescinded(state: State, fact: facts.OffersRescinded) -> None:
@@ -135,7 +134,7 @@ def _offers_rescinded(state: State, fact: facts.OffersRescinded) -> None:
     for leaf, node, more in zip(leaves, nodes, apart, strict=True) if fact.why == "expired" else []:
         _member(state, state.frameworks.at[state.tree.names[leaf]][0]).unanswered += 1
         _refuse(state, leaf, node, np.full(len(state.resources), UNLIMITED), fact.until, fact.at)  # also what it grows by
-        role_reservations.refused(state, leaf, node, more, fact.until, fact.at)
+        reservations.refused(state, leaf, node, more, fact.until, fact.at)
 
 
 def _updates_acknowledged(state: State, fact: facts.UpdatesAcknowledged) -> None:
@@ -193,8 +192,8 @@ def note_placed(state: State, rows: I64, nodes: I64, at: float) -> None:
     for k in np.flatnonzero(state.jobs.once[rows]).tolist():
         number, f = int(state.jobs.id[rows[k]]), state.frameworks
         spec, node = state.index.specs[number], state.cluster.specs[int(nodes[k])].name
-        role_reservations.taken(state, spec, node, 1, at)
-        ports.hold(state, f.ports, node, number, spec.ports)
+        reservations.taken(state, spec, node, 1, at)
+        reservations.hold(state, f.ports, node, number, spec.ports)
         node, (who, task) = state.cluster.specs[int(nodes[k])].name, f.task_of.get(number, ("", ""))
         if number in f.executors:
             f.executors[number].node = node
@@ -237,11 +236,11 @@ def note_ended(state: State, rows: I64, was: I8, outcome: I64, code: I64, at: fl
         elif was[k] == REVOKING:
             what = "revoked"
         number = int(state.jobs.id[rows[k]])
-        role_reservations.taken(state, state.index.specs[number], node, -1, at)
+        reservations.taken(state, state.index.specs[number], node, -1, at)
         if what in ("lost", "revoked"):
             state.frameworks.charges.pop(number, None)
         _settle_charge(state, int(rows[k]), at)
-        ports.give_back(state.frameworks.ports, node, number)
+        reservations.give_back(state.frameworks.ports, node, number)
         state.frameworks.end(number, what, at, int(state.tasks.outcome[task]), int(code[k]))
 
 
@@ -327,8 +326,8 @@ def _close(
     _note_unused(state, rows, at, accepted)
     for offer, leaf, node, amount, more in zip(ids, *found, revocable, strict=True):
         scheduling.happened(view, leaf, node, amount, more, -1, at)
-        role_reservations.closed(state, offer, node)
-        ports.give_back(state.frameworks.offered_ports, state.cluster.specs[node].name, offer)
+        reservations.closed(state, offer, node)
+        reservations.give_back(state.frameworks.offered_ports, state.cluster.specs[node].name, offer)
     if len(ids):
         keep = np.ones(n, np.bool_)
         keep[rows] = False
@@ -366,16 +365,16 @@ def _kept_from_others(state: State, leaf: int, node: int, amount: I64, room: I64
     parts = np.maximum(0, [room[needed], (room - amount)[needed]]) / capacity[needed]
     part, without = parts.min(axis=1, initial=1.0).tolist()
     others = state.groups.leaf[: state.groups.n] != leaf
-    if part <= without or not role_reservations.is_wanted(state, amount, room, others, at):
+    if part <= without or not reservations.is_wanted(state, amount, room, others, at):
         return 0.0
     return float((part - without) * (capacity / total)[room > 0].max())
 
 
 def _resources_reserved(state: State, fact: facts.ResourcesReserved) -> None:
     """Move resources to another reservation. What an account gives back counts as if it was offered since it was last used."""
-    before = role_reservations.resources_reserved(state, fact)
+    before = reservations.resources_reserved(state, fact)
     if before is not None and before.account and not fact.mark:
-        leaf, room = role_reservations.leaf_of(state, before.role), state.nodes.free[fact.node]
+        leaf, room = reservations.leaf_of(state, before.role), state.nodes.free[fact.node]
         cost = UNUSED_OFFER_FACTOR * _kept_from_others(
             state, leaf, fact.node, vector(fact.amount, state.resources), room, fact.at
         )

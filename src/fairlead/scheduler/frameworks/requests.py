@@ -7,6 +7,7 @@ changes anything.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -45,10 +46,7 @@ class InvalidOffers(Refused):
 
 
 class InvalidTask(Refused):
-    """A task that cannot be launched in its offers.
-
-    task : the framework's name for it
-    """
+    """A task, by the name that its framework gave it, that cannot be launched in its offers."""
 
     def __init__(self, task: str, message: str) -> None:
         super().__init__(message)
@@ -56,10 +54,7 @@ class InvalidTask(Refused):
 
 
 class InvalidMoves(Refused):
-    """A reservation that cannot be made or changed as requested.
-
-    moves : the request
-    """
+    """A reservation that cannot be made or changed as `moves` request."""
 
     def __init__(self, moves: Moves, message: str) -> None:
         super().__init__(message)
@@ -199,20 +194,11 @@ def accept(
 ) -> tuple[list[Fact], list[InvalidTask | InvalidMoves]]:
     """Launch tasks in offers, each in what the previous ones leave; what remains is refused.
 
+    Also returns what cannot be launched or reserved, with reasons. Raises InvalidOffers, and launches nothing then.
+
     offers : of one node and one role
     asked : tasks, with demand, work and name (`task`); placement is filled in here. And reservations to make or release.
     executors : by name, the tasks' executors; each is launched with the first of its tasks, unless it is on that node already
-
-    Returns
-    -------
-    facts : list of Fact
-    refused : list of InvalidTask or InvalidMoves
-        What cannot be launched or reserved, with reasons.
-
-    Raises
-    ------
-    InvalidOffers
-        Nothing is launched.
     """
     member, ids = _member(state, who), [*dict.fromkeys(offers)]
     if not ids or any(whose(state, offer) != who for offer in ids):
@@ -241,7 +227,10 @@ def accept(
             left=left.free,
             until=until(refuse_seconds, now),
             left_apart=left.apart,
-            parts=[_part(there.free, job.taken) for job in done.launched],
+            parts=[
+                min(1.0, max((job.taken.get(name, 0) / has for name, has in there.free.items() if has), default=0.0))
+                for job in done.launched
+            ],
         )
     )
     owner = account_of(member.framework)
@@ -252,10 +241,6 @@ def accept(
         zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
         found.append(facts.TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
     return found, done.refused
-
-
-def _part(held: Quantities, demand: Quantities) -> float:
-    return min(1.0, max((demand.get(name, 0) / amount for name, amount in held.items() if amount), default=0.0))
 
 
 def _left_in(state: State, offers: Sequence[int], rows: I64) -> Left:
@@ -316,10 +301,7 @@ def _after(left: Left, asked: Moves) -> Left:
 
 
 def reserve(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
-    """Make or release reservations of a node, for its operator; the node's offers are rescinded first.
-
-    Raises Refused, Unknown.
-    """
+    """Make or release reservations of a node for its operator; its offers are rescinded first. Raises Refused, Unknown."""
     row = state.cluster.rows.get(node)
     if row is None or not state.nodes.up[row]:
         raise Unknown(f"there is no node {node}, or it is lost")
@@ -386,10 +368,7 @@ def _without(task: str, job: Job, left: Left) -> Left:
 
 
 def kill(state: State, who: str, task: str, now: float) -> list[Fact]:
-    """Stop a task, with the grace that its framework gave it, unless it is stopping or over.
-
-    Raises Unknown.
-    """
+    """Stop a task, with the grace that its framework gave it, unless it is stopping or over. Raises Unknown."""
     launched = tasks_of(state, who).get(task)
     if launched is None:
         raise Unknown(f"framework {who} has no task {task!r}")
@@ -415,15 +394,10 @@ def _stopped(state: State, job: int, now: float, by_framework: bool) -> list[Fac
 def report_status(
     state: State, job: int, what: str, said: str, uuid: str, now: float, end: tuple[int, int] | None = None
 ) -> list[Fact]:
-    """Report that a task is starting, runs, or has ended, as its executor says.
+    """Report that a task is starting, runs, or has ended, as its executor says; no-op if repeated, or no framework expects it.
 
     what, said, uuid : as in TaskSaid
     end : of an end: outcome and code. The engine reports the end of a task that is a process of its own.
-
-    Returns
-    -------
-    facts : list of Fact
-        Empty if it was reported before, or no framework expects it.
     """
     f = state.frameworks
     who, task = f.task_of.get(job, ("", ""))
@@ -444,11 +418,8 @@ def report_status(
 
 def demand_with_tasks(state: State, executor: int) -> Quantities:
     """Return the total demand of an executor, by job, and its tasks."""
-    total: Quantities = {}
-    for job in (executor, *state.frameworks.executors[executor].tasks):
-        for name, amount in state.index.specs[job].demand.items():
-            total[name] = total.get(name, 0) + amount
-    return total
+    jobs = (executor, *state.frameworks.executors[executor].tasks)
+    return reduce(plus, (state.index.specs[job].demand for job in jobs))
 
 
 def ended_within(jobs: Sequence[int], outcome: Outcome, now: float) -> list[Fact]:

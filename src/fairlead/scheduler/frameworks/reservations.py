@@ -100,11 +100,6 @@ class Left(NamedTuple):
         return self._replace(free=free, apart=apart, whole=whole)
 
 
-def may_have(reservation: RoleReservation, role: str) -> bool:
-    """True if a reservation is for frameworks of this role: its own, or one below."""
-    return role == reservation.role or role.startswith(f"{reservation.role}/")
-
-
 # -- what facts do ---------------------------------------------------------------------------------------------------
 
 
@@ -227,8 +222,9 @@ def idle_on(state: State, node: str) -> ReservedAmounts:
 
 
 def idle_for(state: State, node: str, role: str, idle: ReservedAmounts) -> ReservedAmounts:
+    """Return those of a role's own reservations, and of the roles above it."""
     here = state.frameworks.role_reservations.get(node, {})
-    return {mark: amount for mark, amount in idle.items() if may_have(here[mark], role)}
+    return {mark: amount for mark, amount in idle.items() if f"{role}/".startswith(f"{here[mark].role}/")}
 
 
 def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -> tuple[list[Fact], bool]:

@@ -39,7 +39,9 @@ cdef bint owes(View v, i64 b) noexcept nogil:
     x = line_of(v, v.groups[b].leaf)
     if not _may_owe(v, b) or _has_claim(v, b):
         return False
-    return x == v.groups[b].leaf or v.queue_cache[x].oldest == b and not _one_end_helps(v, b, x, not _is_owed(v, b, x), lacks(v, b, x))
+    if x == v.groups[b].leaf or v.queue_cache[x].oldest != b:
+        return x == v.groups[b].leaf
+    return _waits_beyond_turn(v, b, x) or not _one_end_helps(v, b, x, not _is_owed(v, b, x), lacks(v, b, x))
 
 
 cdef bint _may_owe(View v, i64 b) noexcept nogil:
@@ -67,7 +69,7 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
     """Compute what :func:`_may_owe` returns for the oldest group of a line; the cheapest questions first."""
     cdef bint owed
     lack = lacks(v, b, x) if x == v.groups[b].leaf else 0.0
-    if x == v.groups[b].leaf and _still_helps(v, b, x, False, lack):
+    if x == v.groups[b].leaf and _still_helps(v, b, x, False, lack) and not _waits_beyond_turn(v, b, x):
         return False
     if size_of(v, b) == 0.0 or (v.group_cache[b].keeping and (v.groups[b].gang > 0 or served_tasks(v, b) > 0)):
         return False
@@ -81,7 +83,18 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
         return False
     if not owed and (not has_half(v, v.times[NOW]) or due_in_order(v, x, b) <= LEAST_SHARE):
         return False
-    return x != v.groups[b].leaf or not _one_end_helps(v, b, x, not owed, lack)
+    return x != v.groups[b].leaf or not _one_end_helps(v, b, x, not owed, lack) or _waits_beyond_turn(v, b, x)
+
+
+cdef bint _waits_beyond_turn(View v, i64 b, i64 x) noexcept nogil:
+    """Return True if a line is owed a whole task's work, or nobody knows how much that is, and a queue above it has its part.
+
+    The order serves others before such a queue, so the line does not go first when a task ends.
+    """
+    q, job, needs = v.queues[x].parent, current_job(v, b), needs_of(v, v.groups[b].shape_row)
+    while q > 0 and lack_of(v, q, needs) > LEAST_SHARE:
+        q = v.queues[q].parent
+    return q > 0 and (p90_duration(v, job) == INFINITY or is_owed_a_task(v, x, b, job))
 
 
 cdef bint _is_owed(View v, i64 b, i64 x) noexcept nogil:
@@ -104,7 +117,7 @@ cdef bint _one_end_helps(View v, i64 b, i64 x, bint own, double lack) noexcept n
         t, free = v.nodes[n].task if capacity_for(v, n, shape) > 0 else NONE, True
         while t != NONE:
             given = v.jobs[v.tasks[t].job].shape_row
-            if _fits_with(v, n, shape, given, free) and _leaves_room(v, t, x, own, lack) and _lends(v, b, given):
+            if _fits_with(v, n, shape, given, free) and _leaves_room(v, b, t, x, own, lack) and _lends(v, b, given):
                 if _fits_with(v, n, shape, given, False):
                     v.group_cache[b].helped_by = t
                     return True
@@ -121,7 +134,7 @@ cdef bint _still_helps(View v, i64 b, i64 x, bint own, double lack) noexcept nog
     if v.groups[b].gang > 0 or t >= v.len_tasks or not PLACED <= v.tasks[t].status <= REVOKING:
         return False
     n, given = v.tasks[t].node, v.jobs[v.tasks[t].job].shape_row
-    return _fits_with(v, n, shape, given, False) and capacity_for(v, n, shape) > 0 and _leaves_room(v, t, x, own, lack) and _lends(v, b, given)
+    return _fits_with(v, n, shape, given, False) and capacity_for(v, n, shape) > 0 and _leaves_room(v, b, t, x, own, lack) and _lends(v, b, given)
 
 
 cdef bint _lends(View v, i64 b, i64 given) noexcept nogil:
@@ -136,10 +149,10 @@ cdef bint _lends(View v, i64 b, i64 given) noexcept nogil:
     return True
 
 
-cdef bint _leaves_room(View v, i64 t, i64 x, bint own, double lack) noexcept nogil:
+cdef bint _leaves_room(View v, i64 b, i64 t, i64 x, bint own, double lack) noexcept nogil:
     """Return True if a task's line then lacks less than `lack`, or does not wait; or if it is x and `own`."""
     j = v.tasks[t].job
-    return own if line_of(v, v.jobs[j].queue) == x else not _takes_back(v, j, lack)
+    return own if line_of(v, v.jobs[j].queue) == x else not _takes_back(v, b, j, lack)
 
 
 cdef double lacks(View v, i64 b, i64 x) noexcept nogil:
@@ -169,8 +182,8 @@ cdef bint _fits_with(View v, i64 n, i64 shape, i64 given, bint free) noexcept no
     return True
 
 
-cdef bint _takes_back(View v, i64 j, double lack) noexcept nogil:
-    """Return True if the end of a task of job row j, or its whole gang, is no help to who lacks this much of their part.
+cdef bint _takes_back(View v, i64 b, i64 j, double lack) noexcept nogil:
+    """Return True if the end of a task of job row j, or its whole gang, is no help to group b, which lacks this much of its line's part.
 
     Its own line waits, and would lack as much without it.
     """
@@ -178,27 +191,12 @@ cdef bint _takes_back(View v, i64 j, double lack) noexcept nogil:
     x = line_of(v, leaf)
     if v.queues[leaf].pending == 0:
         return False
-    if v.queues[leaf].guarded and _misses_without(v, leaf, v.jobs[j].shape_row):
+    if _goes_first(v, b, j, NULL):
         return True
     know(v, x)
     size = share_of(v, &v.demand[v.jobs[j].shape_row * v.len_total]) * (v.jobs[j].holding if v.jobs[j].gang else 1)
     without = size + v.queue_cache[x].lack
     return without > LEAST_SHARE and without / v.queue_cache[x].due_share > lack - LEAST_SHARE
-
-
-cdef bint _misses_without(View v, i64 leaf, i64 shape) noexcept nogil:
-    """Return True if without a task of a shape the lowest queue on the path that is guaranteed what it needs misses that, and goes first."""
-    cdef i64 m = v.len_total
-    cdef bint guaranteed = False
-    q = leaf
-    while q != NONE and not guaranteed:
-        for r in range(m if v.queues[q].guaranteed else 0):
-            if v.guarantee[q * m + r] > 0 and v.demand[shape * m + r] > 0:
-                guaranteed = True
-                if v.used[q * m + r] - v.demand[shape * m + r] < v.guarantee[q * m + r]:
-                    return True
-        q = v.queues[q].parent
-    return False
 
 
 cdef bint _has_claim(View v, i64 b) noexcept nogil:
@@ -250,7 +248,7 @@ cdef bint reserves(View v, i64 b, Plan *found) noexcept nogil:
     cdef bint paid
     now, x, mark, cost = v.times[NOW], line_of(v, v.groups[b].leaf), v.scratches, floats(v, v.len_total)
     count, start = plan(v, b, x, now, cost)
-    paid = count > 0 and start > now and (is_paid(v, cost, now) or may_overdraw(v, b, x, now))
+    paid = count > 0 and start > now and (is_paid(v, cost, v.queues[x].wasted, now) or may_overdraw(v, b, x, now))
     release(v, mark)
     if paid:
         found[0] = Plan(KEEP, count, current_job(v, b), True, start, 0, next_number(v), 0)
@@ -281,7 +279,7 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
     for h in range(v.counts[HOLDS]):
         if less[h] and not here[v.holds[h].node]:
             v.holds[h].kind = RESERVATION
-    paid = count > 0 and (start <= now or is_paid(v, cost, now))
+    paid = count > 0 and (start <= now or is_paid(v, cost, v.queues[x].wasted, now))
     for h in range(v.counts[HOLDS]):
         if less[h] and v.holds[h].kind == ABSENT:
             v.holds[h].kind = RESERVATION
@@ -334,13 +332,9 @@ cdef bint _owes_more(View v, i64 h, i64 k) noexcept nogil:
 
 cdef bint _is_over(View v, i64 h, double now) noexcept nogil:
     """Return True if a reservation has idled all its allowance, or its line is not owed it any more and has none that starts later."""
-    cdef i64 m = v.len_total
-    b, share = v.holds[h].group, 0.0
+    b = v.holds[h].group
     if v.holds[h].allowance > 0.0:
-        for r in range(m):
-            if v.total[r] > 0:
-                share = max(share, (v.idled[h * m + r] + v.idle[h * m + r] * (now - v.holds[h].counted)) / v.total[r])
-        return share > v.holds[h].allowance
+        return idled_by(v, h, now) > v.holds[h].allowance
     if v.holds[h].in_order:
         return False
     x, k = line_of(v, v.groups[b].leaf), 0
@@ -380,7 +374,7 @@ cdef (i64, double, bint) _plan_without(View v, i64 h, i64 b, double now) noexcep
     for k in range(h, last):
         v.holds[k].kind = ABSENT
     count, start = plan(v, b, line_of(v, v.groups[b].leaf), now, cost)
-    paid = count > 0 and is_paid(v, cost, now)
+    paid = count > 0 and is_paid(v, cost, 0.0, now)
     for k in range(h, last):
         v.holds[k].kind = RESERVATION
     release(v, mark)
@@ -394,7 +388,8 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
     owed a whole task, and its own do not count.
     """
     cdef bint some = False, one
-    lack = lacks(v, b, x)
+    lack, mark = lacks(v, b, x), v.scratches
+    kept, gone = flags(v, v.counts[QUEUES]), relied_on(v, b)
     for q in range(v.counts[QUEUES]):
         v.queue_cache[q].apart = v.queues[q].tasks > 0 and line_of(v, q) == x
         some |= v.queue_cache[q].apart
@@ -402,22 +397,27 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
         t = v.nodes[n].task
         while t != NONE:
             q = v.jobs[v.tasks[t].job].queue
-            if not v.queue_cache[q].apart and _takes_back(v, v.tasks[t].job, lack):
+            if not kept[q] and _goes_first(v, b, v.tasks[t].job, NULL):
+                v.queue_cache[q].apart = kept[q] = True
+            if not v.queue_cache[q].apart and _takes_back(v, b, v.tasks[t].job, lack):
                 v.queue_cache[q].apart = some = True
             t = v.tasks[t].after
-    count, start = _plan_with(v, b, now, cost)
+    count, start = _plan_with(v, b, now, cost, gone)
     if count == 0 and some:
         one = _one_end_helps(v, b, x, True, INFINITY)
         if not one or is_owed_a_task(v, x, b, current_job(v, b)):
             for q in range(v.counts[QUEUES]):
                 y = line_of(v, q)
-                v.queue_cache[q].apart &= one if y == x else v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt
-            count, start = _plan_with(v, b, now, cost)
+                v.queue_cache[q].apart &= one if y == x else kept[q] or (v.queues[q].pending > 0 and v.queues[y].debt > v.queues[x].debt)
+            count, start = _plan_with(v, b, now, cost, gone)
+    release(v, mark)
     return count, start
 
 
-cdef (i64, double) _plan_with(View v, i64 b, double now, double *cost) noexcept nogil:
+cdef (i64, double) _plan_with(View v, i64 b, double now, double *cost, i64 *gone) noexcept nogil:
     """Find nodes and a start for a group's next task, or whole gang; set what it is expected to idle, by resource.
+
+    `gone` is as in :func:`relied_on`.
 
     Returns
     -------
@@ -429,25 +429,25 @@ cdef (i64, double) _plan_with(View v, i64 b, double now, double *cost) noexcept 
     mark = v.scratches
     ends = <Ranked *>scratch(v, v.queues[0].tasks * sizeof(Ranked))
     if v.groups[b].gang > 0:
-        count, start = _plan_gang(v, b, now, cost, ends)
+        count, start = _plan_gang(v, b, now, cost, ends, gone)
     else:
-        count, start = _plan_task(v, b, now, cost, ends)
+        count, start = _plan_task(v, b, now, cost, ends, gone)
     release(v, mark)
     return count, start
 
 
-cdef (i64, double) _plan_task(View v, i64 b, double now, double *cost, Ranked *ends) noexcept nogil:
+cdef (i64, double) _plan_task(View v, i64 b, double now, double *cost, Ranked *ends, i64 *gone) noexcept nogil:
     """Find the node and start with the least loss for a task; see `_plan_with`."""
     cdef i64 m = v.len_total
     shape, size, best, start = v.groups[b].shape_row, size_of(v, b), INFINITY, INFINITY
-    room, here, lent = integers(v, m), floats(v, m), _lent_at(v, b, now, ends)
+    room, here, lent = integers(v, m), floats(v, m), _lent_at(v, b, now, ends, gone)
     for n in range(v.counts[NODES]):
         if capacity_for(v, n, shape) == 0:
             continue
         _open_to(v, n, NONE, room)
         at, k, left = now, 0, 0
         if _fits(v, room, shape) == 0:
-            left = _ends_on(v, b, n, NONE, now, ends)
+            left = _ends_on(v, b, n, NONE, now, ends, gone)
             while k < left and _fits(v, room, shape) == 0:
                 at, t = ends[k].key, ends[k].row
                 _give_back_task(v, t, room)
@@ -468,19 +468,19 @@ cdef (i64, double) _plan_task(View v, i64 b, double now, double *cost, Ranked *e
     return 1 if best < INFINITY else 0, start
 
 
-cdef (i64, double) _plan_gang(View v, i64 b, double now, double *cost, Ranked *ends) noexcept nogil:
+cdef (i64, double) _plan_gang(View v, i64 b, double now, double *cost, Ranked *ends, i64 *gone) noexcept nogil:
     """Find the nodes that are soonest for a gang; see `_plan_with`."""
     cdef i64 m = v.len_total
     shape, wanted, room = v.groups[b].shape_row, tasks_next(v, b), integers(v, m)
     count, start, chosen, mark = 0, now, integers(v, v.counts[NODES]), v.scratches
-    lent = _lent_at(v, b, now, ends)
+    lent = _lent_at(v, b, now, ends, gone)
     steps = <Ranked *>scratch(v, (v.queues[0].tasks + v.counts[NODES]) * sizeof(Ranked))
     for n in range(v.counts[NODES]):
         most = min(wanted, capacity_for(v, n, shape))
         if most == 0:
             continue
         _open_to(v, n, NONE, room)
-        left, fits, k, at = _ends_on(v, b, n, NONE, now, ends), 0, 0, now
+        left, fits, k, at = _ends_on(v, b, n, NONE, now, ends, gone), 0, 0, now
         while True:
             more = min(most, _fits(v, room, shape)) - fits
             if more > 0:
@@ -508,12 +508,15 @@ cdef (i64, double) _plan_gang(View v, i64 b, double now, double *cost, Ranked *e
         if chosen[n] > 0:
             v.planned_node[count], v.planned_tasks[count], count = n, chosen[n], count + 1
             _open_to(v, n, NONE, room)
-            left = _ends_on(v, b, n, NONE, now, ends)
+            left = _ends_on(v, b, n, NONE, now, ends, gone)
+            if gone != NULL and not _relies_on(v, chosen[n], shape, room, ends, left, gone):
+                return 0, INFINITY
+            _open_to(v, n, NONE, room)
             _expect_idle(v, chosen[n], shape, room, ends, left, now, start, cost)
     return count, start
 
 
-cdef double _lent_at(View v, i64 b, double now, Ranked *ends) noexcept nogil:
+cdef double _lent_at(View v, i64 b, double now, Ranked *ends, i64 *gone) noexcept nogil:
     """Return when, by the ends that count, as much is lent to a group as its next task, or whole gang, needs beside all holds; inf if never."""
     cdef i64 m = v.len_total
     if not v.queues[0].has_nonlendable:
@@ -527,8 +530,9 @@ cdef double _lent_at(View v, i64 b, double now, Ranked *ends) noexcept nogil:
             room[r] = count * v.demand[shape * m + r]
     at, k, left = now, 0, 0
     for n in range(v.counts[NODES]):
-        left += _ends_on(v, b, n, NONE, now, ends + left)
+        left += _ends_on(v, b, n, NONE, now, ends + left, NULL)
     qsort(ends, left, sizeof(Ranked), compare_ranked)
+    left = left if gone == NULL else _without_kept(v, b, ends, left, gone)
     while k < left and _fits(v, room, shape) < count:
         at = ends[k].key
         _give_back_task(v, ends[k].row, room)
@@ -539,10 +543,10 @@ cdef double _lent_at(View v, i64 b, double now, Ranked *ends) noexcept nogil:
     return at
 
 
-cdef i64 _ends_on(View v, i64 b, i64 n, i64 own, double now, Ranked *ends) noexcept nogil:
+cdef i64 _ends_on(View v, i64 b, i64 n, i64 own, double now, Ranked *ends, i64 *gone) noexcept nogil:
     """List the ends of tasks on a node that a group's hold (NONE: a plan) counts on, the first first; return how many they are.
 
-    For a line that runs nothing, no task is expected to outlast the longest known, and one that has, to last more than as long again.
+    Ends whose room a guarantee takes back are left out; `gone` is as in :func:`relied_on`. For a line that runs nothing, no task is expected to outlast the longest known, and one that has, to last more than as long again.
     """
     cdef double[TAILS] tails
     cdef bint counts, soon
@@ -560,7 +564,7 @@ cdef i64 _ends_on(View v, i64 b, i64 n, i64 own, double now, Ranked *ends) noexc
             count += 1
         t = v.tasks[t].after
     qsort(ends, count, sizeof(Ranked), compare_ranked)
-    return count
+    return count if gone == NULL else _without_kept(v, b, ends, count, gone)
 
 
 cdef void _open_to(View v, i64 n, i64 own, i64 *room) noexcept nogil:
@@ -616,7 +620,7 @@ cdef void set_cost(View v, i64 h, double at) noexcept nogil:
     _open_to(v, n, h, room)
     for r in range(m):
         v.cost[h * m + r] = v.idled[h * m + r]
-    _expect_idle(v, v.holds[h].tasks, v.groups[b].shape_row, room, ends, _ends_on(v, b, n, h, at, ends), at, v.holds[h].start, &v.cost[h * m])
+    _expect_idle(v, v.holds[h].tasks, v.groups[b].shape_row, room, ends, _ends_on(v, b, n, h, at, ends, NULL), at, v.holds[h].start, &v.cost[h * m])
     v.times[FUNDED] = -INFINITY
     release(v, mark)
 

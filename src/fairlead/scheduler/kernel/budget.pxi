@@ -3,9 +3,11 @@
 Over a day at most the part IDLE_BUDGET of each resource that there is. What idled is added up by hour. What reservations are
 expected to idle until their starts counts too, so that each is paid when it is made.
 
-- **Overdraft**: a line that runs nothing, and is owed more than all that have reservations, may exceed the budget by one for
-  a task. That may idle `allowance`, twice what was expected, and then ends; it counts for nobody else. Until a second budget like
-  this one would have paid for it, there is no other.
+- **Again**: a reservation that ends without a start has idled something for nothing. The next one of its line is expected to idle at least as
+  much: it is not made before the budget has that.
+- **Overdraft**: a line that runs nothing, and is owed more than all that have reservations, may exceed the budget by one. That may idle
+  `allowance`, twice what was expected, and then ends; it counts for nobody else. Until a second budget like this one would have paid for
+  it, there is no other. So the next one of its line may idle twice as much, and what all of them idle is less than twice the last.
 """
 
 
@@ -40,13 +42,16 @@ cdef bint is_paid_for(View v, i64 h) noexcept nogil:
 
 
 cdef double overspent_at(View v, double now) noexcept nogil:
-    """Return when the budget is overspent if nothing happens until then; inf if never.
+    """Return when the budget is overspent, or an allowance, if nothing happens until then; inf if never.
 
     What is left falls ever faster: once it has idled what was expected, a hold spends as fast as it idles. So it is spent before it would
     be at the speed of any moment before that, and exactly then at the last speed.
     """
     cdef i64 m = v.len_total
     cdef double least = INFINITY
+    for h in range(v.counts[HOLDS]):
+        if v.holds[h].allowance > 0.0:
+            least = min(least, _exhausted_at(v, h))
     for r in range(m):
         for h in range(-1, v.counts[HOLDS]):
             at = now if h < 0 else _spends_from(v, h, r)
@@ -60,6 +65,20 @@ cdef double overspent_at(View v, double now) noexcept nogil:
     return least
 
 
+cdef double _exhausted_at(View v, i64 h) noexcept nogil:
+    """Return when a promise will have idled all its allowance, from its hold h on, if nothing happens until then."""
+    cdef i64 m = v.len_total
+    cdef double least = INFINITY
+    for r in range(m):
+        idled, speed = 0.0, 0.0
+        for k in range(h, next_promise(v, h)):
+            idled += v.idled[k * m + r] - v.idle[k * m + r] * v.holds[k].counted
+            speed += v.idle[k * m + r]
+        if speed > 0.0:
+            least = min(least, (v.holds[h].allowance * v.total[r] - idled) / speed)
+    return least
+
+
 cdef double _spends_from(View v, i64 h, i64 r) noexcept nogil:
     """Return from when on a hold idles more of a resource than was expected; inf if it idles nothing that the budget pays for."""
     i = h * v.len_total + r
@@ -68,10 +87,10 @@ cdef double _spends_from(View v, i64 h, i64 r) noexcept nogil:
     return v.holds[h].counted + max(0.0, v.cost[i] - v.idled[i]) / v.idle[i]
 
 
-cdef bint is_paid(View v, double *cost, double now) noexcept nogil:
-    """Return True if the budget has as much of each resource."""
+cdef bint is_paid(View v, double *cost, double least, double now) noexcept nogil:
+    """Return True if the budget has as much of each resource, and a share `least` of what costs anything."""
     for r in range(v.len_total):
-        if v.total[r] > 0 and cost[r] > left_of(v, r, now):
+        if v.total[r] > 0 and max(cost[r], least * v.total[r] if cost[r] > 0.0 else 0.0) > left_of(v, r, now):
             return False
     return True
 
@@ -108,12 +127,24 @@ cdef bint has_half(View v, double now) noexcept nogil:
 
 cdef bint may_overdraw(View v, i64 b, i64 x, double now) noexcept nogil:
     """Return True if a reservation for a group may exceed the budget."""
-    if v.queues[x].tasks > 0 or v.groups[b].gang > 0 or now < v.queues[0].put_off or v.times[IDLE_BUDGET] <= 0.0:
+    if v.queues[x].tasks > 0 or now < v.queues[0].put_off or v.times[IDLE_BUDGET] <= 0.0:
         return False
     for h in range(v.counts[HOLDS]):
         if v.holds[h].allowance > 0.0 or (v.holds[h].kind == RESERVATION and v.queues[line_of(v, v.groups[v.holds[h].group].leaf)].debt >= v.queues[x].debt):
             return False
     return True
+
+
+cdef double idled_by(View v, i64 h, double now) noexcept nogil:
+    """Return what a promise has idled, from its hold h on: the largest share of any resource, times seconds."""
+    cdef i64 m = v.len_total
+    mark, idled = v.scratches, floats(v, m)
+    for k in range(h, next_promise(v, h)):
+        for r in range(m):
+            idled[r] += v.idled[k * m + r] + v.idle[k * m + r] * (now - v.holds[k].counted)
+    share = in_shares(v, idled)
+    release(v, mark)
+    return share
 
 
 cdef double in_shares(View v, double *amount) noexcept nogil:

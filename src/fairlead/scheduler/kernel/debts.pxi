@@ -105,13 +105,13 @@ cdef void _count_debts(View v, double at) noexcept nogil:
         if not lines[x]:
             continue
         if not active[x]:
-            v.queues[x].debt, v.queues[x].put_off = 0.0, 0.0
+            v.queues[x].debt = v.queues[x].put_off = v.queues[x].wasted = 0.0
             continue
         before, lack = v.queues[x].debt, lack_of(v, x, v.queues[x].wants) / _due_share(v, x)
         if lack < 0 or hungry[x]:
             v.queues[x].debt = max(0.0, v.queues[x].debt + lack * passed)
         if v.queues[x].debt == 0.0:
-            v.queues[x].owed_since = at
+            v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
         if hungry[x] and (max(0.0, last) < v.queues[x].put_off <= at or _passes_step(v, x, before)):
             enlist(v, x)
     release(v, mark)

@@ -62,23 +62,27 @@ cdef void keep_room(
             _set_expected_ends(v, n, at)
     _update_nodes(v, changed)
     if reserves:
-        _pay(v, first, allowance < 0 and overdraws, at)
+        _pay(v, first, v.queues[x].wasted if allowance < 0 else 0.0, allowance < 0 and overdraws, at)
     release(v, mark)
     if v.counts[IN_ORDER]:
         v.group_cache[group].keeping = v.queue_cache[v.groups[group].leaf].keeping = True
         touch_group(v, group)
 
 
-cdef void _pay(View v, i64 first, bint overdraws, double at) noexcept nogil:
-    """Compute what a reservation is expected to idle; if it may overdraw the budget and does, give it an allowance."""
+cdef void _pay(View v, i64 first, double least, bint overdraws, double at) noexcept nogil:
+    """Compute what a reservation is expected to idle, at least a share `least`; if it may overdraw the budget and does, give it an allowance."""
     cdef i64 m = v.len_total
     mark, cost = v.scratches, floats(v, m)
     for h in range(first, v.counts[HOLDS]):
         set_cost(v, h, at)
         for r in range(m):
             cost[r] += v.cost[h * m + r] - v.idled[h * m + r]
+    for r in range(m):
+        more = max(0.0, least * v.total[r] - cost[r]) if cost[r] > 0.0 else 0.0
+        cost[r], v.cost[first * m + r] = cost[r] + more, v.cost[first * m + r] + more
     if overdraws and is_overspent(v, at):
-        v.holds[first].allowance = ALLOWANCE * in_shares(v, cost)
+        for h in range(first, v.counts[HOLDS]):
+            v.holds[h].allowance = ALLOWANCE * in_shares(v, cost)
         v.queues[0].put_off = at + v.holds[first].allowance / v.times[IDLE_BUDGET]
     release(v, mark)
 
@@ -114,8 +118,10 @@ cpdef bint drop_holds(View v, i64 group, i64 number, double at) noexcept nogil:
         if v.holds[h].group == group and (number == NONE or v.holds[h].number == number):
             found, claimed = True, v.holds[h].kind != RESERVATION
             changed[v.holds[h].node] = True
-            if v.holds[h].kind == RESERVATION and v.holds[h].planned == at:  # put off: the decisions of one moment have an end
+            if v.holds[h].kind == RESERVATION:
                 x = line_of(v, leaf)
+                v.queues[x].wasted = max(v.queues[x].wasted, idled_by(v, h, at))
+            if v.holds[h].kind == RESERVATION and v.holds[h].planned == at:  # put off: the decisions of one moment have an end
                 v.queues[x].put_off = max(v.queues[x].put_off, at + MIN_FORECAST_SECONDS)
             count_idle(v, v.holds[h].node, at)
             for r in range(m):
@@ -148,7 +154,10 @@ cdef void use_hold(View v, i64 group, i64 node, i64 used, double at) noexcept no
     if h == NONE:
         return
     if v.holds[h].kind == RESERVATION or v.groups[group].gang > 0 or served_tasks(v, group) == 1:
+        kind = v.holds[h].kind
         drop_holds(v, group, v.holds[h].number, at)
+        if kind == RESERVATION:
+            v.queues[line_of(v, v.groups[group].leaf)].wasted = 0.0
     elif v.holds[h].node == node:
         _shrink_hold(v, h, at)
 

@@ -138,13 +138,22 @@ cdef i64 _exceeds_lent_now(View v, i64 b, i64 count) noexcept nogil:
         if demand[r] > 0:
             lent, kept = lent_to(v, b, r), _kept_for_others(v, b, 0, r)
             reserved = reserved_from(v, b, r) if v.counts[HOLDS] > 0 else 0
-            if demand[r] <= floor_div(lent - reserved, count):  # avoids overflow
+            if demand[r] <= floor_div(open_to(v, b, r, lent, reserved), count):  # avoids overflow
                 continue
             if not is_ever_lent(v, b, r, count) and (lent < 0 or kept > 0):
                 return NONLENDABLE
             if is_ever_lent(v, b, r, count) or reserved > 0:
                 why = NO_NODE
     return why
+
+
+cpdef i64 open_to(View v, i64 b, i64 r, i64 lent, i64 reserved) noexcept nogil:
+    """Return how much of a resource a group may use now of what is `lent` to it, beside what is `reserved` for others.
+
+    Its own queues' idle quota, which only they may use, is free beside all reserved room.
+    """
+    own = v.idle_nonlendable_below[r] - nonlendable_for(v, v.groups[b].leaf, r)
+    return max(lent - reserved, min(lent, own))
 
 
 cdef bint lacks_lent(View v, i64 b) noexcept nogil:

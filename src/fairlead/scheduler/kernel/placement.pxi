@@ -73,13 +73,13 @@ cdef i64 hold_to_enter(View v, i64 b, i64 h) noexcept nogil:
 cpdef bint may_enter(View v, i64 b, i64 n) noexcept nogil:
     """Return True if a task of a group may enter room that a node holds for others.
 
-    Either it ends in time, or its guarantee would preempt what the holders place there.
+    Either it ends in time, and the node is not closed, or its guarantee would preempt what the holders place there.
     """
     shape = v.groups[b].shape_row
     if v.nodes[n].hold == NONE or not is_free(v, n, shape):
         return False
     until = ended_by(v, b)
-    if until < INFINITY and fits_beside(v, n, shape, until, NONE, NONE):
+    if until < INFINITY and not is_closed(v, n) and fits_beside(v, n, shape, until, NONE, NONE):
         return True
     # rule: stays
     return v.queues[v.groups[b].leaf].guarded and fits_beside(v, n, shape, INFINITY, NONE, b)

@@ -154,9 +154,9 @@ FRAME: Final = fields(
     NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
     FORGOTTEN_HISTOGRAMS, LAST_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER, BY_EASY, RESERVES, PASSED,
-    CELLS, FITTING, UNFIT, NEWS, HALF_AT, HALF,
-) = range(32)  # fmt: skip
-COUNTS: Final = 32
+    CELLS, FITTING, UNFIT, NEWS, HALF_AT, HALF, KEPT_BY,
+) = range(33)  # fmt: skip
+COUNTS: Final = 33
 """OFFERED : number of offers the last cycle made; LAST_OFFER : id of the last offer made
 OFFER_SEARCHES : number of searches for a node to offer
 FORGOTTEN_HISTOGRAMS : number of histograms with a p90 that were replaced by others
@@ -164,6 +164,7 @@ BY_EASY : 1 in a simulation that goes by EASY's rule instead of reservations
 RESERVES : 1 in a cycle that may end with a reservation; PASSED : number of jobs that it found no room to keep for
 NEWS : rises whenever what runs, waits, is kept or owed changes, and in a cycle when a task is placed
 HALF : 1 if half the budget was left when NEWS was HALF_AT
+KEPT_BY : leaf of the last task whose end a plan left out because of a guarantee
 LAST_PASS : not 0 in a cycle that serves only those who get what nobody else can use; 1: also revocable jobs above limits
 HISTORY_MOVED : 1 if past use has faded since the trees were updated
 CELLS : number of cells that have shapes; FITTING, UNFIT : bits of cells of which some, or no, task may have room on a freed node

@@ -34,7 +34,7 @@ and leaves fewer tasks that can still be such victims. So that number, and those
 decrease lexicographically; only outside facts and time increase them.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -94,7 +94,10 @@ def preempt_for_claims(state: State, now: float) -> Preemption:
         most = _may_start(state, claim.group, unserved, tasks_kept)  # rule: startable
         while unserved and planned < MOST_CLAIMS and _is_open(state, preemption_plan, claim):
             asked = asking_queues(state, preemption_plan, claim, now)
-            count = _plan(v, preemption_plan, claim, asked) if waits - unserved < most else NONE
+            count = NONE
+            if waits - unserved < most:
+                scheduling.find_eligible(v, preemption_plan, claim.group, claim.kind, *asked)
+                count = int(scheduling.plan_claim(v, preemption_plan, claim.group, claim.kind))
             if count == NONE:
                 left.append(due_claim)  # with its later classes
                 break
@@ -317,11 +320,6 @@ def _is_open(state: State, preemption_plan: PreemptionPlan, claim: Due) -> bool:
         mine = runs["job"][(runs["leaf"] == b.leaf[claim.group]) & ~runs["preempted"]]
         return bool((state.jobs.priority[mine] < b.priority[claim.group]).any())  # rule: lower-priority
     return asking_queues(state, preemption_plan, claim)[0] != NONE
-
-
-def _plan(v: Any, preemption_plan: PreemptionPlan, claim: Due, asked: tuple[int, int]) -> int:
-    scheduling.find_eligible(v, preemption_plan, claim.group, claim.kind, *asked)
-    return int(scheduling.plan_claim(v, preemption_plan, claim.group, claim.kind))
 
 
 def asking_queues(state: State, preemption_plan: PreemptionPlan, claim: Due, now: float = 0.0) -> tuple[int, int]:

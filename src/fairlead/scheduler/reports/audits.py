@@ -251,18 +251,13 @@ def audit_history(
     starved_after: float = STARVED_AFTER,
     progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
-    """Audit a history.
+    """Audit a history: :class:`fairlead.model.api_types.OverTimeInfo` without `chosen` and `complete`.
 
     state : before the facts; modified
     begin, end : seconds as in the facts
     moments : number of facts in that time
     starved_after : seconds
     progress : called now and then with the number of facts applied
-
-    Returns
-    -------
-    dict
-        :class:`fairlead.model.api_types.OverTimeInfo` without `chosen` and `complete`.
     """
     auditor = Auditor(state, begin, end, moments, starved_after)
     for number, fact in enumerate(facts, 1):
@@ -288,14 +283,10 @@ MOST_WAITING = 100
 def audit_state(state: State, now: float) -> FairnessInfo:
     """Report what each leaf queue has and is entitled to, why it has less if it does, and what is held for whom.
 
-    Returns
-    -------
-    FairnessInfo
-        ``fair`` is None if it is fair at this moment, but a queue waited while others that had no less were served: one moment
-        cannot show whether they take turns.
-        ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation", "reservations", "offers",
-        "about to start" or "not yet converged"; the findings are those of
-        :func:`fairlead.audit.allocation.check_allocation`, within one task.
+    ``fair`` is None if it is fair at this moment, but a queue waited while others that had no less were served: one moment cannot
+    show whether they take turns. ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation",
+    "reservations", "offers", "about to start" or "not yet converged"; the findings are those of
+    :func:`fairlead.audit.allocation.check_allocation`, within one task.
     """
     never = never_starting(state)
     wanted, tasks = wanted_by(state, never)
@@ -402,14 +393,12 @@ def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:
         siblings = np.flatnonzero((queues.parent[: queues.n] == queues.parent[q]) & (tasks > 0))
         part *= queues.weight[q] / queues.weight[siblings].sum(axis=0)
         q = int(queues.parent[q])
-    found: list[float] = part.tolist()
-    return found
+    return part.tolist()
 
 
 def _shares(problem: Problem, amounts: Numbers) -> Numbers:
     there = problem.capacity > 0
-    shares: Numbers = (amounts[:, there] / problem.capacity[there]).max(axis=1, initial=0.0)
-    return shares
+    return (amounts[:, there] / problem.capacity[there]).max(axis=1, initial=0.0)
 
 
 def _largest_task(state: State) -> float:

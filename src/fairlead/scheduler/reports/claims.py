@@ -21,12 +21,8 @@ DUE, KEPT, DEFERRED, _ = CLAIM.statuses
 
 
 def safety(state: State, row: int) -> dict[str, Any]:
-    """Return how safe a running job is: how much of its queue's use others may preempt.
-
-    Returns
-    -------
-    dict
-        ``safety`` as text; ``beyond``, the amounts above the guarantee, in base units.
+    """Return how safe a running job is, how much of its queue's use others may preempt: ``safety`` as text; ``beyond``, the
+    amounts above the guarantee, in base units.
     """
     queues, leaf = state.queues, int(state.jobs.queue[row])
     if not (state.settings.revoke and queues.revocable[leaf]):
@@ -54,13 +50,7 @@ def safety(state: State, row: int) -> dict[str, Any]:
 
 
 def claim(state: State, row: int, now: float) -> dict[str, Any]:
-    """Return what a waiting job may preempt.
-
-    Returns
-    -------
-    dict
-        Empty if its queue has its guarantee and fair share, else ``claim`` as text.
-    """
+    """Return what a waiting job may preempt as ``claim``, text; empty if its queue has its guarantee and fair share."""
     v, group = state.view(), int(state.jobs.group[row])
     if claim_status(state, group) == KEPT:
         served = int(scheduling.served_tasks(v, group))
@@ -99,16 +89,13 @@ def _kind_of(state: State, group: int) -> int | None:
         return None
     if scheduling.guarded_part(v, group, scheduling.kept_for_claims(v))[0] != NONE:
         return GUARANTEE
-    if queues.share_timeout[leaf] < inf and queues.short_since[leaf] < inf and _is_within_share(state, group):
-        return FAIR_SHARE
+    if queues.share_timeout[leaf] < inf and queues.short_since[leaf] < inf:
+        claim = claims.Due(FAIR_SHARE, 0.0, group)
+        if claims.asking_queues(state, claims.preemption_plan_of(state, 0.0), claim)[0] != NONE:  # rule: within-own
+            return FAIR_SHARE
     if queues.priority_revokes[leaf] and claims.lower_runs(state, leaf, int(state.groups.priority[group])):
         return PRIORITY
     return IDLE if scheduling.idle_is_used(v, v.used) else None
-
-
-def _is_within_share(state: State, group: int) -> bool:
-    """True if a group's next leaves its queue within its fair share (rule: within-own)."""
-    return claims.asking_queues(state, claims.preemption_plan_of(state, 0.0), claims.Due(FAIR_SHARE, 0.0, group))[0] != NONE
 
 
 def _short_of(state: State, group: int, kind: int) -> str:

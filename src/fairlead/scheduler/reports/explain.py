@@ -24,9 +24,9 @@ from fairlead.scheduler.history import goes_by_history, share_over_time
 from fairlead.scheduler.job_caps import cap_of, waits_for_cap
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NONLENDABLE, NOT_REACHED
-from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for, reserved_from
+from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for, open_to, reserved_from
 from fairlead.scheduler.reports.claims import claim, safety
-from fairlead.scheduler.reports.reservations import RESERVED, holds_by_job
+from fairlead.scheduler.reports.reservations import RESERVED, holds_by_job, kept_by_guarantee
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING
 from fairlead.scheduler.tables import APART, NONE, vector
@@ -46,21 +46,17 @@ def explain(state: State, job: int, now: float = inf, unheard: Mapping[str, floa
     `now` is in seconds; inf disables the min-runtime protection. `unheard` has the seconds since the scheduler's start, by node,
     of nodes that have not said since then what runs there.
 
-    Returns
-    -------
-    dict
-        ``reason`` : one of ``over``, ``running``, ``held``, ``begin``, ``dependency``, ``singleton``, ``delayed``,
-        ``at most``, ``gang is stopping``, ``turn``,
-        ``limit``, ``max tasks``, ``max jobs``, ``constraint``, ``too large``, ``withheld``, ``no room``, ``gang does not fit``,
-        ``behind``, ``about to start``
-        ``text`` : the reason as text
-        ``claim`` : what may be preempted for it, if its queue is short
-        ``safety`` : what may be preempted of it, if it runs
-        ``kept`` : what is held for other jobs: which, on which nodes, with expected start and end
-        ``reserved`` : what is held for this job, likewise
-        ``ahead`` : the queues served before it, with their dominant shares, now and of past use
-        ``ahead_in_queue`` : the jobs of its own queue that go first
-        The other keys hold the values in the text, in base units.
+    ``reason`` : one of ``over``, ``running``, ``held``, ``begin``, ``dependency``, ``singleton``, ``delayed``, ``at most``,
+        ``gang is stopping``, ``turn``, ``limit``, ``max tasks``, ``max jobs``, ``constraint``, ``too large``, ``withheld``,
+        ``no room``, ``gang does not fit``, ``behind``, ``about to start``
+    ``text`` : the reason as text
+    ``claim`` : what may be preempted for it, if its queue is short
+    ``safety`` : what may be preempted of it, if it runs
+    ``kept`` : what is held for other jobs: which, on which nodes, with expected start and end
+    ``reserved`` : what is held for this job, likewise
+    ``ahead`` : the queues served before it, with their dominant shares, now and of past use
+    ``ahead_in_queue`` : the jobs of its own queue that go first
+    The other keys hold the values in the text, in base units.
     """
     row = job_row(state, job)
     jobs = state.jobs
@@ -96,9 +92,9 @@ def _how_it_runs(state: State, row: int, unheard: Mapping[str, float]) -> str:
     quiet = sorted(names & unheard.keys())
     if not quiet:
         return "all its tasks run"
-    are = "is" if len(quiet) == 1 else "are"
+    have = "has" if len(quiet) == 1 else "have"
     ago = max(unheard[name] for name in quiet)
-    return f"all its tasks ran when the scheduler restarted, {ago:.0f} s ago; {listed(quiet)} {are} not heard since then"
+    return f"all its tasks ran when the scheduler restarted, {ago:.0f} s ago; {listed(quiet)} {have} not been heard since"
 
 
 def _before_it(state: State, job: int) -> dict[str, Any]:
@@ -177,10 +173,10 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
 
 
 def _naming_reserved(state: State, row: int, found: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer with what is reserved for the job, if anything."""
+    """Return an answer with what is reserved for the job, or whose guarantee prevents that."""
     reserved = _reserved(state, row)
     if reserved is None:
-        return found
+        return {**found, "text": found["text"] + kept_by_guarantee(state, int(state.jobs.group[row]))}
     return {**found, "text": f"{found['text']}; room on {listed(reserved['nodes'])} is reserved for it", "reserved": reserved}
 
 
@@ -285,7 +281,7 @@ def _withheld(state: State, row: int) -> dict[str, Any]:
         kept = int(nonlendable_for(state.view(), jobs.queue[row], r))
         free = int(state.cluster.total[r]) - int(queues.used[0, r])
         others, reserved = _kept_for_others(state, row, 0, r), int(reserved_from(state.view(), jobs.group[row], r))
-        if demand[r] and free - kept - others - reserved < demand[r]:
+        if demand[r] and open_to(state.view(), jobs.group[row], r, free - kept - others, reserved) < demand[r]:
             text = (
                 f"of {round_quantity(resource, free)} free {resource}, {round_quantity(resource, kept)} is quota that other "
                 f"queues do not lend{_held_text(resource, others)}"
@@ -323,13 +319,10 @@ def _over_job_cap(state: State, job: int) -> dict[str, Any]:
     inside, most = sorted(state.job_caps.inside[spec.user]), cap_of(state.settings, spec)
     first = sum(other < job for other in state.job_caps.waits[spec.user])
     capped = f"{spec.user or 'its user'} may have {most} admitted job{'s' * (most != 1)} at once"
-    now = f": {_job_list(inside)} {'is' if len(inside) == 1 else 'are'} admitted" if inside else ""
+    several = f"s {listed(list(map(str, inside)))} are" if len(inside) > 1 else f" {inside[0]} is" if inside else ""
+    now = f": job{several} admitted" if inside else ""
     before = f"; {first} more of the same user {'is' if first == 1 else 'are'} ahead" if first else ""
     return _answer(job, "max jobs", capped + now + before, limit=most, running=len(inside), first=inside[:MOST_AHEAD])
-
-
-def _job_list(numbers: list[int]) -> str:
-    return f"job{'s' * (len(numbers) > 1)} {listed([str(number) for number in numbers])}"
 
 
 def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
@@ -478,8 +471,7 @@ def _ahead_in_queue(state: State, cycle: Cycle, group: int) -> list[int]:
 
 def _waiting_for_room(state: State, cycle: Cycle) -> np.ndarray:
     """Return, per group, whether it waits for room and could ever start."""
-    found: np.ndarray = (cycle.stop == NO_NODE) & ~never_starting_groups(state)[: len(cycle.stop)]
-    return found
+    return (cycle.stop == NO_NODE) & ~never_starting_groups(state)[: len(cycle.stop)]
 
 
 def leaves_in_turn(state: State, cycle: Cycle, before: float = inf) -> list[int]:

@@ -6,7 +6,6 @@ in whole tasks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from typing import NamedTuple
@@ -28,8 +27,7 @@ Shares = list[list[Fraction]]
 """By queue row, by resource."""
 
 
-@dataclass(frozen=True)
-class FairShares:
+class FairShares(NamedTuple):
     """Fair shares in base units, rounded down; int64, shape (queues, resources).
 
     steady : among all queues
@@ -70,9 +68,10 @@ def fair_shares(state: State) -> FairShares:
     found = []
     for kind, (takes_part, asked) in enumerate(((there, None), (at_work, None), (at_work, demand))):
         if known is not None and made_of[kind] == known.made_of[kind]:
-            found.append((known.shares.steady, known.shares.instantaneous, known.shares.within_demand)[kind])
+            found.append(known.shares[kind])
         else:
-            found.append(_rounded_down(exact_shares(state, takes_part, asked), len(state.resources)))
+            whole = [[floor(share) for share in row] for row in exact_shares(state, takes_part, asked)]
+            found.append(np.array(whole, np.int64).reshape(n, len(state.resources)))
     _known[state] = _Known(state.version, made_of, FairShares(*found))
     return _known[state].shares
 
@@ -100,10 +99,6 @@ def exact_shares(state: State, takes_part: np.ndarray, demand: list[list[int]] |
             for q, share in zip(rows, divide(shares[parent][r], weight, least, most), strict=True):
                 shares[q][r] = share
     return shares
-
-
-def _rounded_down(shares: Shares, resources: int) -> I64:
-    return np.array([[floor(share) for share in row] for row in shares], np.int64).reshape(len(shares), resources)
 
 
 class Change(NamedTuple):
@@ -159,24 +154,13 @@ def divide(total: Fraction, weight: Sequence[float], least: Sequence[int], most:
 
     Each sibling gets ``min(max(weight x R, minimum), maximum)``. R is the level at which the shares add up to the total; if no R
     does, each gets its maximum (Apache Hadoop, ComputeFairShares). This is progressive filling over one resource
-    (:mod:`fairlead.policies.filling`). Minimums that exceed the total are scaled down, so shares never add up to more.
+    (:mod:`fairlead.policies.filling`). Minimums that exceed the total are scaled down, so shares never add up to more. They are
+    exact for up to 100 siblings; with more, to about 15 digits.
 
-    Parameters
-    ----------
-    total : Fraction
-        0 or more; in any unit.
-    weight : sequence of float
-        0 or more. A sibling of weight 0 gets its minimum.
-    least, most : sequence of int
-        Minimums and maximums in the same unit; None for no maximum. A maximum below the minimum wins.
+    total : 0 or more; in any unit
+    weight : 0 or more. A sibling of weight 0 gets its minimum.
+    least, most : minimums and maximums in the same unit; None for no maximum. A maximum below the minimum wins.
 
-    Returns
-    -------
-    list of Fraction
-        Exact for up to 100 siblings; with more, to about 15 digits.
-
-    Examples
-    --------
     >>> [str(share) for share in divide(Fraction(45), [2, 1, 1, 0.5], [0] * 4, [10, 11, 30, 20])]
     ['10', '11', '16', '8']
     """

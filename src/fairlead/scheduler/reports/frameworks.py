@@ -4,7 +4,7 @@ import numpy as np
 
 from fairlead.model.api_types import FrameworkInfo
 from fairlead.model.quantity import round_quantity
-from fairlead.model.specs import Quantities, written
+from fairlead.model.specs import written
 from fairlead.plain_text import listed
 from fairlead.scheduler.framework_index import Member, queue_of
 from fairlead.scheduler.kernel import scheduling
@@ -32,8 +32,12 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
     made = state.offers.made[mine]
     since = float(made.min()) if len(made) else None
     late = since is not None and (now - since > HOARDS_AFTER_SECONDS or member.unanswered > 0)
-    hoards = late and _others_want(state, leaves)
-    last = float(state.queues.last_until[leaves].max(initial=0.0))
+    b = state.groups
+    wants = (b.head[: b.n] >= 0) | b.is_framework[: b.n]
+    hoards = late and bool((wants & ~np.isin(b.leaf[: b.n], leaves)).any())
+    text, last = _status_text(state, member, mine, now, hoards), float(state.queues.last_until[leaves].max(initial=0.0))
+    if last > now:
+        text += f"; it goes after all others for {last - now:.0f} s: it or its account held offers and did not use them"
     return {
         "id": who,
         "name": member.framework.name,
@@ -50,12 +54,7 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
         "offered": state.quantities(offered),
         "offered_since": since,
         "hoards": hoards,
-        "text": _status_text(state, member, mine, now, hoards)
-        + (
-            f"; it goes after all others for {last - now:.0f} s: it or its account held offers and did not use them"
-            if last > now
-            else ""
-        ),
+        "text": text,
     }
 
 
@@ -65,7 +64,8 @@ def _status_text(state: State, member: Member, mine: I64, now: float, hoards: bo
         left = member.gone_at - now
         return f"its connection is lost: its tasks are stopped in {max(0.0, left):.0f} s, unless it comes back"
     if len(mine):
-        held = _amounts(state.quantities(state.offers.rest[mine].sum(axis=0)))
+        amounts = state.quantities(state.offers.rest[mine].sum(axis=0)).items()
+        held = listed([f"{round_quantity(name, amount)} {name}" for name, amount in amounts])
         nodes = sorted({state.cluster.specs[n].name for n in state.offers.node[mine].tolist()})
         waits = now - float(state.offers.made[mine].min())
         text = f"has not answered {_count(len(mine), 'offer')} of {held} on {listed(nodes)} for {waits:.0f} s"
@@ -75,13 +75,6 @@ def _status_text(state: State, member: Member, mine: I64, now: float, hoards: bo
     if not wants:
         return "wants no offers: it has suppressed all of its roles"
     return "; ".join(dict.fromkeys(_why_nothing(state, int(state.tree.rows[member.leaves[role]]), now) for role in wants))
-
-
-def _others_want(state: State, leaves: I64) -> bool:
-    """True if another leaf waits for resources or offers."""
-    b = state.groups
-    waits = (b.head[: b.n] >= 0) | b.is_framework[: b.n]
-    return bool((waits & ~np.isin(b.leaf[: b.n], leaves)).any())
 
 
 def _why_nothing(state: State, leaf: int, now: float) -> str:
@@ -132,7 +125,3 @@ def _nodes(state: State, chosen: Bools) -> str:
 
 def _count(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count > 1)}"
-
-
-def _amounts(amounts: Quantities) -> str:
-    return listed([f"{round_quantity(name, amount)} {name}" for name, amount in amounts.items()])

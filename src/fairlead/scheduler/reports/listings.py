@@ -209,7 +209,7 @@ def list_queues(state: State) -> list[QueueInfo]:
         draining = any(state.spec_of(path).draining for path in path_to_root(name))
         weight = q.divisor(int(row))
         column = drf.dominant_resource(q.used[row], state.cluster.total, weight)
-        own = q.limit[row] != UNLIMITED
+        own, whose = q.limit[row] != UNLIMITED, state.frameworks.at.get(name)
         found.append(
             {
                 "name": written(name),
@@ -217,7 +217,7 @@ def list_queues(state: State) -> list[QueueInfo]:
                 "policy": state.policy_of(row) if row in inner else None,
                 "used": state.quantities(q.used[row]),
                 "offered": state.quantities(q.offered[row]),
-                "framework": _framework_in(state, name),
+                "framework": None if whose is None else state.frameworks.members[whose[0]].framework.name,
                 "dominant_share": float(dominant_share(q.used[row], state.cluster.total, weight)),
                 "share_over_time": share_over_time(q, int(row), state.grain, state.cluster.total),
                 "dominant_resource": state.resources[column] if column >= 0 else None,
@@ -247,11 +247,6 @@ def _merged_leaves(state: State, there: Bools) -> list[tuple[int, int]]:
     leaves = [row for row, name in enumerate(names) if holds_jobs_of(name) != name]
     others = {int(parent[row]) for row in {*np.flatnonzero(there).tolist()} - {*leaves}}
     return [(leaf, rows[holds_jobs_of(names[leaf])]) for leaf in leaves if parent[leaf] not in others]
-
-
-def _framework_in(state: State, leaf: str) -> str | None:
-    whose = state.frameworks.at.get(leaf)
-    return None if whose is None else state.frameworks.members[whose[0]].framework.name
 
 
 def list_nodes(state: State) -> list[NodeInfo]:

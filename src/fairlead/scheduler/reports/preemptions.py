@@ -62,8 +62,10 @@ class RevocationCheck:
                 self._revoked, self._measure = fact, claims.measure(state)
         if isinstance(fact, TasksPlaced):
             self._waited = [b for b in _waits_guarded(state) if claims.is_next(state, b)]
-            self._served = _with_holds_for_claims(state, fact) if self._waited else set()
-            self._first = _going_first(state, fact) if self._waited else []
+            self._served, self._first, h = set(), [], state.holds
+            if self._waited:
+                kept = np.isin(state.jobs.group[state.job_rows(fact.job)], h.group[: h.n][h.kind[: h.n] != RESERVATION])
+                self._served, self._first = set(fact.job[kept].tolist()), _going_first(state, fact)
 
     def after(self, state: State, fact: Fact) -> None:
         """Check a fact that was applied. Raises BrokenRule."""
@@ -169,13 +171,6 @@ def _waits_guarded(state: State) -> list[int]:
         return []
     waits = (b.head[: b.n] != NONE) & state.queues.guarded[b.leaf[: b.n]] & ~b.revocable[: b.n]
     return np.flatnonzero(waits).tolist()
-
-
-def _with_holds_for_claims(state: State, placed: TasksPlaced) -> set[int]:
-    """Return those placed jobs for whose claims something is held."""
-    h = state.holds
-    kept = set(h.group[: h.n][h.kind[: h.n] != RESERVATION].tolist())
-    return {job for job in placed.job.tolist() if int(state.jobs.group[state.job_row(job)]) in kept}
 
 
 def _going_first(state: State, placed: TasksPlaced) -> list[set[int]]:

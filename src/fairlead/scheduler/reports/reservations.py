@@ -11,10 +11,11 @@ import numpy as np
 
 from fairlead.model.api_types import PromisesInfo, ReservationInfo, ReservationOverTime
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.reports.claims import KEPT
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import RESERVATION as RESERVATION_LIFECYCLE
-from fairlead.scheduler.tables import F64, I64, RESERVATION, WHY
+from fairlead.scheduler.tables import F64, I64, NONE, RESERVATION, WHY
 
 RESERVED = "reservation"
 """Why resources are held that are not for a claim."""
@@ -65,12 +66,19 @@ def holds_by_job(state: State, now: float) -> list[JobHolds]:
     return found
 
 
+def kept_by_guarantee(state: State, group: int) -> str:
+    """Return as the end of a sentence whose tasks within a guarantee leave a group no room; nothing if there is room."""
+    leaf = int(scheduling.kept_by_guarantee(state.view(), group))
+    if leaf == NONE:
+        return ""
+    return f"; no room is reserved for it: tasks of {state.tree.names[leaf]} within a guarantee go first, and leave it too little"
+
+
 def idled_by_hold(state: State, now: float) -> F64:
     """Return what each hold has idled until `now`, since when nothing has happened; shape (holds, resources)."""
     holds, n = state.holds, state.holds.n
     lasted = np.maximum(0.0, now - holds.counted[:n])
-    found: F64 = holds.idled[:n] + holds.idle[:n] * lasted[:, None]
-    return found
+    return holds.idled[:n] + holds.idle[:n] * lasted[:, None]
 
 
 def idled_by_queue(state: State, now: float) -> F64:

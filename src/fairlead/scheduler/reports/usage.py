@@ -18,9 +18,7 @@ class ListedQueues(NamedTuple):
 
 
 def listed_queues(state: State) -> ListedQueues:
-    """Find the queues to list, and those above: declared queues, roles of frameworks, and queues with tasks, offers or
-    reservations.
-    """
+    """Find the queues to list, and those above: declared ones, roles, and those with tasks, offers or reservations."""
     tree, queues, jobs = state.tree, state.queues, state.jobs
     n = queues.n
     declared = np.array([_is_declared(tree, name) for name in tree.names], np.bool_)

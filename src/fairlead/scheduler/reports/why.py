@@ -56,8 +56,7 @@ class Started:
 
 
 def _microseconds(at: F64) -> I64:
-    found: I64 = np.where(np.isnan(at), 2.0**62, at * 1e6).astype(np.int64)
-    return found
+    return np.where(np.isnan(at), 2.0**62, at * 1e6).astype(np.int64)
 
 
 def ready_at(state: State, row: int) -> float:
@@ -129,8 +128,7 @@ class Served:
 
 
 def _keys(job: facts.Ints, index: facts.Ints) -> list[int]:
-    keys: list[int] = ((job << _INDEX_BITS) | index).tolist()
-    return keys
+    return ((job << _INDEX_BITS) | index).tolist()
 
 
 class Short(NamedTuple):
@@ -239,7 +237,7 @@ class Shortfalls:
         for above in np.unique(mine):
             compared = mine == above
             below = (paths[:, leaf] == above).any(axis=0)
-            since_mine[compared] = _suffix_sums(demand * below[:, None])[compared]
+            since_mine[compared] = np.cumsum((demand * below[:, None])[::-1], axis=0)[::-1][compared]  # and those after it
         by_queue = np.argsort(theirs, kind="stable")
         last = np.searchsorted(theirs[by_queue], theirs[by_queue], "right")
         before = np.concatenate([np.zeros((1, demand.shape[1]), np.int64), np.cumsum(demand[by_queue], axis=0)])
@@ -249,8 +247,7 @@ class Shortfalls:
 
         def shares(queues: I64, less: I64) -> F64:
             used = (state.queues.used[queues] - less) / size / state.queues.weight[queues]
-            found: F64 = used.max(axis=1, initial=0.0)
-            return found
+            return used.max(axis=1, initial=0.0)
 
         had, own = shares(theirs, since_theirs), shares(mine, since_mine)
         ordered = np.isin(state.queues.policy[state.queues.parent[mine]], (FIFO, PRIORITY))
@@ -282,11 +279,4 @@ class Shortfalls:
         paths = np.stack(found[::-1])
         depth = (paths > 0).argmax(axis=0)  # a column starts with one root per level that it is less deep
         rows = np.minimum(np.arange(len(paths))[:, None] + depth, len(paths) - 1)
-        aligned: I64 = np.take_along_axis(paths, rows, axis=0)
-        return aligned
-
-
-def _suffix_sums(rows: I64) -> I64:
-    """Return the sum of each row and those after it."""
-    found: I64 = np.cumsum(rows[::-1], axis=0)[::-1]
-    return found
+        return np.take_along_axis(paths, rows, axis=0)

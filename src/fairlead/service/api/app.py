@@ -190,6 +190,14 @@ class TooLargeInJson:
         await self._app(scope, receive, send_on)
 
 
+def _without_threads(error: BaseException | None) -> JSONResponse | None:
+    """Return the answer to an error if no thread or process could be started; else None."""
+    if not (isinstance(error, BlockingIOError) or "start new thread" in str(error)):
+        return None
+    log.error("%s: raise the limit on its processes and threads, such as TasksMax of its service", error)
+    return refusal(503, "the scheduler's machine allows it no more threads now", retry_after(1))
+
+
 def _answer_errors_in_one_line(app: FastAPI) -> None:
     @app.exception_handler(Forbidden)
     async def _(request: Request, error: Forbidden) -> JSONResponse:
@@ -215,17 +223,23 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
     refuse(Forgotten, 410)
     refuse(Unreachable, 503)
     refuse(TimeoutError, 503, lambda error: "the scheduler is too busy to answer now: try again in a moment")
-    refuse(Exception, 500, lambda error: f"internal error, see the scheduler's log: {type(error).__name__}")
 
+    @app.exception_handler(BlockingIOError)
     @app.exception_handler(RuntimeError)
-    async def _(request: Request, error: RuntimeError) -> JSONResponse:
-        if "start new thread" not in str(error):
+    async def _(request: Request, error: Exception) -> JSONResponse:
+        answer = _without_threads(error)
+        if answer is None:
             raise error
-        log.error("%s: raise the limit on its processes and threads, such as TasksMax of its service", error)
-        return refusal(503, "the scheduler's machine allows it no more threads now", retry_after(1))
+        return answer
+
+    @app.exception_handler(Exception)
+    async def _(request: Request, error: Exception) -> JSONResponse:  # also of the handlers here
+        return _without_threads(error) or refusal(500, f"internal error, see the scheduler's log: {type(error).__name__}")
 
     @app.exception_handler(StarletteHTTPException)
     async def _(request: Request, error: StarletteHTTPException) -> JSONResponse:
+        if answer := _without_threads(error.__cause__):  # FastAPI takes any error for one of the body
+            return answer
         if error.status_code in (401, 403):
             await asyncio.to_thread(note_refusal, request, str(error.detail))
         return refusal(error.status_code, str(error.detail), error.headers)

@@ -146,7 +146,7 @@ def _selected(client: StateClient, caller: Caller, asked: requests.Selection, mi
         if mine and not acts_on(rules, caller, job):
             return False
         pairs = ((asked.name, job.name), (asked.group, job.group))
-        named = owner in (None, job.user) and all(one is None or fnmatchcase(is_, one) for one, is_ in pairs)
+        named = owner in (None, job.user) and all(one in (None, is_) or fnmatchcase(is_, one) for one, is_ in pairs)
         unnamed = owner is asked.name is asked.group is None
         seen = unnamed or sees_names(rules, caller, job)
         return named and seen and (within is None or within in path_to_root(seen_queue(rules, caller, job.queue)))

@@ -67,7 +67,7 @@ def add_tokens(api: APIRouter, client: StateClient, audit_records: AuditRecords)
             if not is_queue(authenticator.rules, queue):
                 raise Unknown(f"no queue {queue!r} for the token: `fairlead queues` shows the existing ones")
         if request.seconds is not None and time.time() + request.seconds > 2**40:
-            raise Refused("expires too far in the future: leave out the expiry")
+            raise Refused("expires too far in the future: name an earlier time, or omit the expiry")
         token, secret = await asyncio.to_thread(
             lambda: authenticator.tokens.new(person, seconds=request.seconds, queues=request.queues, read_only=request.read_only)
         )

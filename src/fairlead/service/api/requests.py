@@ -1,5 +1,6 @@
 """Request bodies and parameters of the API, validated and bounded before anything else sees them."""
 
+import re
 from math import prod
 from signal import Signals
 from typing import Annotated, Any, Literal, Self
@@ -38,6 +39,12 @@ def _check_text(text: str) -> str:
     if "\0" in text:
         raise ValueError(f"{text!r} has a NUL byte")
     return text
+
+
+def _check_job_name(name: str) -> str:
+    if re.fullmatch(r"[0-9]+(\.[0-9]+(-[0-9]+)?)?", name):
+        raise ValueError(f"{name} would be read as a job's number: add a letter, such as job-{name}")
+    return _check_text(name)
 
 
 def _check_environment(values: dict[str, str]) -> dict[str, str]:
@@ -155,7 +162,7 @@ class JobFields(Body):
             description="The owner; the submitter, unless the scheduler is personal and another name is given.",
         ),
     ] = None
-    name: Annotated[str, Field(max_length=256), AfterValidator(_check_text)] = ""
+    name: Annotated[str, Field(max_length=256), AfterValidator(_check_job_name)] = ""
     group: Annotated[str, Field(max_length=256, description="A name that several jobs share."), AfterValidator(_check_text)] = ""
     priority: int = 0
     retries: int = 0

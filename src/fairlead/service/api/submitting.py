@@ -70,11 +70,11 @@ class _Submission:
         self.caller, self.asked, self.digest = caller, asked, digest
         self.key = f"{caller.person.uid}:{key}" if key else ""  # keys of different people never collide
         self.first, self.is_new = 0, True
-        self.begin(0)
+        self.restart(0)
         self.refusal: Refused | None = None
 
-    def begin(self, as_of: int) -> None:
-        """Begin to check, as of a generation."""
+    def restart(self, as_of: int) -> None:
+        """Check from the first job on, as of a generation."""
         self.as_of, self.checked = as_of, list[_Checked]()
         self.loads: Loads | None = None
         self.fact: JobSubmitted | None = None
@@ -185,7 +185,7 @@ class Submitter:
         def question(state: State, now: float) -> tuple[list[Fact], None]:
             check_acts(self._client.authenticator.rules, caller, number, spec_of(state, number))
             job = self._with_usual(state, admission.again(state, number, failed))
-            one.begin(self._generation_of(state))
+            one.restart(self._generation_of(state))
             one.checked = [self._check(state, one, job, None)]
             jobs = self._grant(state, one, [])
             return [_submitted(jobs).numbered_from(state.index.last + 1, now)] if jobs else [], None
@@ -243,7 +243,7 @@ class Submitter:
         if one.fact is None:
             jobs = admission.with_dependencies(state, jobs, [each.after for each in one.checked])
         admission.check_room(state, sum(job.tasks for job in [*before, *jobs]))
-        self._unfinished.begin(one.first, known, loads)
+        self._unfinished.add(one.first, known, loads)
         for place, job in enumerate(jobs if one.fact is None else ()):
             if job.after and (unmet := admission.unmet_dependency(state, job)) is not None:
                 said = f"it comes after job {unmet[0]}, {unmet[1]}: the job is cancelled"
@@ -258,9 +258,9 @@ class Submitter:
         """
         rules = self._client.authenticator.rules
         if (now := self._generation_of(state)) != one.as_of:
-            one.begin(now)
-        begin = len(one.checked)
-        for number, (request, tasks, gang, work, _) in enumerate(one.asked[begin : begin + most], begin):
+            one.restart(now)
+        done = len(one.checked)
+        for number, (request, tasks, gang, work, _) in enumerate(one.asked[done : done + most], done):
             try:
                 leaf = leaf_of(state, rules, one.caller, request.queue, request.user)
                 job = self._with_usual(state, request.to_job(leaf, tasks, gang, work))

@@ -75,7 +75,7 @@ def _make_way(path: Path, name: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(kind):
-        raise CannotListen(f"cannot listen on {path}: that file is no socket: move it away")
+        raise CannotListen(f"cannot listen on {path}: that file is not a socket: move it away")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.settimeout(2.0)
         try:

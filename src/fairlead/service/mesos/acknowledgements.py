@@ -6,9 +6,10 @@ recorded later. If too much waits, acknowledgements are refused.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
-from fairlead.engines.step import Stalled
 from fairlead.scheduler.facts import Fact, UpdatesAcknowledged
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.state import State
@@ -19,8 +20,6 @@ from fairlead.service.mesos.messages.scheduler_pb2 import Call
 
 MOST_WAITING = 10_000
 """Acknowledgements that wait to be recorded."""
-RETRY_SECONDS = 0.5
-"""Between two attempts to record."""
 
 
 class Noted(NamedTuple):
@@ -34,10 +33,15 @@ class Noted(NamedTuple):
 
 
 class Acknowledgements:
-    """Acknowledgements that are not recorded yet. For the event loop."""
+    """Acknowledgements that are not recorded yet. For the event loop.
 
-    def __init__(self, client: StateClient) -> None:
-        self._client = client
+    until_taken : records the facts of a question as soon as possible
+    """
+
+    def __init__(
+        self, client: StateClient, until_taken: Callable[[Callable[[State, float], tuple[list[Fact], None]]], Awaitable[None]]
+    ) -> None:
+        self._client, self._until_taken = client, until_taken
         self._noted: list[Noted] = []
         self._recording: asyncio.Task[None] | None = None
 
@@ -55,23 +59,13 @@ class Acknowledgements:
         try:
             while self._noted and not self._client.loop.stopped.is_set():
                 noted = self._noted.copy()
-                if await self._is_recorded(noted):
-                    del self._noted[: len(noted)]
-                else:
-                    await asyncio.sleep(RETRY_SECONDS)
+                await self._until_taken(partial(recorded, noted))
+                del self._noted[: len(noted)]
         finally:
             self._recording = None
 
-    async def _is_recorded(self, noted: list[Noted]) -> bool:
-        """Record acknowledgements; return False if that is impossible now. Recording one twice does no harm."""
-        try:
-            await self._client.ask(lambda state, now: (recorded(state, noted, now), None), changes=True)
-        except (Stalled, Busy, TimeoutError):
-            return False
-        return True
 
-
-def recorded(state: State, noted: list[Noted], now: float) -> list[Fact]:
+def recorded(noted: list[Noted], state: State, now: float) -> tuple[list[Fact], None]:
     """Return the fact of acknowledgements, without known ones and those of updates that were not sent.
 
     Only the first unacknowledged update of a task is ever sent.
@@ -84,6 +78,5 @@ def recorded(state: State, noted: list[Noted], now: float) -> list[Fact]:
             continue
         if known.updates and known.updates[0].number == each.number:
             updates[each.job, each.number] = None
-    if not updates:
-        return []
-    return [UpdatesAcknowledged(at=now, jobs=[job for job, _ in updates], updates=[number for _, number in updates])]
+    fact = UpdatesAcknowledged(at=now, jobs=[job for job, _ in updates], updates=[number for _, number in updates])
+    return [fact] * bool(updates), None

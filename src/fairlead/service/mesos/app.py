@@ -7,24 +7,25 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
-from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
 from fairlead.engines.step import Stalled
-from fairlead.scheduler.admission import Refused
+from fairlead.people.rules import Forbidden
+from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.service.connections import host_names
 from fairlead.service.loop import Busy
 from fairlead.service.mesos import encoding
-from fairlead.service.mesos.authenticator import REALM, FrameworkAuthenticator, FrameworkCaller, NotAuthenticated, RateExceeded
+from fairlead.service.mesos.authenticator import FrameworkAuthenticator, FrameworkCaller
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.executor_calls import ExecutorCalls
 from fairlead.service.mesos.executor_tokens import bearer_token, token_of_peer
 from fairlead.service.mesos.executors import HEARTBEAT
 from fairlead.service.mesos.messages import executor_pb2, master_pb2, scheduler_pb2
 from fairlead.service.mesos.operators import ON_RESERVATIONS, Operators
+from fairlead.service.mesos.refusals import CallRefused, rate_exceeded
 from fairlead.service.mesos.streams import Stream
 
 log = logging.getLogger("fairlead")
@@ -35,23 +36,6 @@ LARGE = 64 * 2**10
 LONGEST_WAIT_SECONDS = 10.0
 """How long a call may wait for a framework's rate limit."""
 TEXT = "text/plain; charset=utf-8"
-
-
-class Answer(Exception):
-    """An answer that ends the handling of a request early."""
-
-    def __init__(self, status: int, text: str = "", headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(text)
-        self.status, self.text, self.headers = status, text, dict(headers or {})
-
-
-class Request(NamedTuple):
-    """A request: its caller, headers, body and content type."""
-
-    who: FrameworkCaller
-    headers: Mapping[str, str]
-    body: bytes
-    kind: str
 
 
 class MesosApp:
@@ -72,106 +56,88 @@ class MesosApp:
     ) -> None:
         self._authenticator, self._calls, self._executor_calls = authenticator, calls, executor_calls
         self._operators, self._hosts = operators, hosts
+        self._apis = {
+            "/api/v1/scheduler": ("scheduler", self._scheduler),
+            "/api/v1/executor": ("executor", self._executor),
+            "/api/v1": ("master", self._operator),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path = scope["path"].removeprefix("/master").removeprefix("/slave(1)").rstrip("/")
+        kind, take = self._apis.get(path, ("", None))
+        host = host_names.name_in(headers.get("host", ""))
         try:
-            self._check_host(headers.get("host", ""))
-            if path == "/api/v1/scheduler":
-                await self._scheduler(scope, headers, receive, send)
-            elif path == "/api/v1/executor":
-                await self._executor(scope, headers, receive, send)
-            elif path == "/api/v1":
-                await self._operator(scope, headers, receive, send)
+            if self._hosts and not host_names.is_accepted(host, self._hosts):  # a foreign web page, by DNS rebinding
+                raise CallRefused(421, f"{host or 'no host'!r} is not a name of this scheduler: start it with --name {host}")
+            if take is not None:
+                await take(scope, headers, receive, send)
             elif path == "/redirect":
-                raise Answer(307, headers={"Location": self._operators.leader})
+                await answer(send, 307, b"", {"Location": self._operators.leader})
             else:
                 await self._look(path, scope, headers, send)
-        except Answer as known:
-            await answer(send, known.status, known.text.encode(), {"Content-Type": TEXT, **known.headers})
-        except NotAuthenticated as error:
-            challenge = {"WWW-Authenticate": f'Basic realm="{REALM}"', "Content-Type": TEXT}
-            await answer(send, 401, str(error).encode(), challenge)
-        except RateExceeded as error:
-            await answer(send, 503, str(error).encode(), {"Content-Type": TEXT, "Retry-After": "1"})
+        except CallRefused as refused:
+            await answer(send, refused.status, str(refused).encode(), {"Content-Type": TEXT, **refused.headers})
+        except Refused as refused:
+            await answer(send, 400, f"Failed to validate {kind}::Call: {refused}".encode(), {"Content-Type": TEXT})
         except (Stalled, Busy, TimeoutError) as error:
             await answer(send, 503, (str(error) or "the scheduler is too busy").encode(), {"Content-Type": TEXT})
-
-    def _check_host(self, host: str) -> None:
-        """Refuse requests that a foreign web page makes through a browser (DNS rebinding)."""
-        name = host_names.name_in(host)
-        if self._hosts and not host_names.is_accepted(name, self._hosts):
-            raise Answer(421, f"{name or 'no host'!r} is not a name of this scheduler: start it with --name {name}")
 
     async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
         open_to_all = path in ("/version", "/health")
         who = None if open_to_all else await self._authenticator.authenticate(scope, headers.get("authorization", ""))
         view = self._operators.views.get(path.removesuffix(".json"))
         if view is None:
-            raise Answer(404)
+            raise CallRefused(404)
         if scope["method"] not in ("GET", "HEAD"):
-            raise Answer(405, f"Expecting one of {{ 'GET' }}, but received '{scope['method']}'", {"Allow": "GET"})
+            raise CallRefused(405, f"Expecting one of {{ 'GET' }}, but received '{scope['method']}'", {"Allow": "GET"})
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if "jsonp" in query:
-            raise Answer(400, "jsonp is not supported, since any web page could read the answer: leave it out and read JSON")
+            raise CallRefused(400, "jsonp is not supported, since any web page could read the answer: leave it out and read JSON")
         told = await view(who, query)
         body = b"" if told is None else json.dumps(told, separators=(",", ":")).encode("ascii")
         await answer(send, 200, body, {"Content-Type": encoding.JSON})
 
     async def _operator(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        request = await self._read_of(scope, headers, receive)
-        call = await _decoded(request.body, request.kind, master_pb2.Call())
-        if not call.HasField("type"):
-            if encoding.type_is_unknown(request.kind, request.body, call):
-                raise Answer(501)
-            raise Answer(400, "Failed to validate master::Call: Expecting 'type' to be present")
+        who, call = await self._read_of(scope, headers, receive, master_pb2.Call())
         accepts = _accepted(headers)
         try:
-            told = await self._operators.call(request.who, call)
+            told = await self._operators.call(who, call)
         except Refused as error:
-            raise Answer(self._operators.status_of(error), str(error)) from None
+            status = 403 if isinstance(error, Forbidden) else 404 if isinstance(error, Unknown) else 400
+            raise CallRefused(status, str(error)) from None
         if told is None:
             await answer(send, 202 if master_pb2.Call.Type.Name(call.type) in ON_RESERVATIONS else 200, b"", {})
         else:
             await answer(send, 200, encoding.encode(accepts, told), {"Content-Type": accepts})
 
     async def _scheduler(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        request = await self._read_of(scope, headers, receive)
-        call = await _decoded(request.body, request.kind, scheduler_pb2.Call())
-        unknown = encoding.type_is_unknown(request.kind, request.body, call)
-        if not call.HasField("type") and not unknown:
-            raise Answer(400, "Failed to validate scheduler::Call: Expecting 'type' to be present")
+        who, call = await self._read_of(scope, headers, receive, scheduler_pb2.Call())
         if call.type == scheduler_pb2.Call.SUBSCRIBE:
-            await self._subscribe(request, call, receive, send)
+            await self._subscribe(who, call, headers, receive, send)
             return
         if not call.framework_id.value:
-            raise Answer(400, "Failed to validate scheduler::Call: Expecting 'framework_id' to be present")
-        await self._wait_for_turn(request.who, call.framework_id.value)
-        refusal = await self._calls.take(request.who, call, request.headers.get("mesos-stream-id"))
-        if refusal is not None:
-            raise Answer(refusal.status, refusal.message)
+            raise Refused("Expecting 'framework_id' to be present")
+        while wait := self._authenticator.wait(who, call.framework_id.value):
+            if wait > LONGEST_WAIT_SECONDS:
+                raise rate_exceeded("too many calls from this framework: slow down")
+            await asyncio.sleep(wait)
+        await self._calls.take(who, call, headers.get("mesos-stream-id"))
         await answer(send, 202, b"", {})
 
-    async def _wait_for_turn(self, who: FrameworkCaller, framework: str) -> None:
-        while wait := self._authenticator.wait(who, framework):
-            if wait > LONGEST_WAIT_SECONDS:
-                raise RateExceeded("too many calls from this framework: slow down")
-            await asyncio.sleep(wait)
-
-    async def _subscribe(self, request: Request, call: scheduler_pb2.Call, receive: Receive, send: Send) -> None:
+    async def _subscribe(
+        self, who: FrameworkCaller, call: scheduler_pb2.Call, headers: Mapping[str, str], receive: Receive, send: Send
+    ) -> None:
         """Answer with a stream, for as long as the framework reads it."""
         if encoding.missing_body(call):
-            raise Answer(400, "Failed to validate scheduler::Call: Expecting 'subscribe' to be present")
-        accepts = _accepted(request.headers)
-        if "mesos-stream-id" in request.headers:
-            raise Answer(400, "Subscribe calls should not include the 'Mesos-Stream-Id' header")
-        stream = Stream(accepts, request.who.identity)
-        refusal = await self._calls.subscribe(request.who, call, stream)
-        if refusal is not None:
-            raise Answer(refusal.status, refusal.message)
+            raise Refused("Expecting 'subscribe' to be present")
+        accepts = _accepted(headers)
+        if "mesos-stream-id" in headers:
+            raise CallRefused(400, "Subscribe calls should not include the 'Mesos-Stream-Id' header")
+        stream = Stream(accepts, who.identity)
+        await self._calls.subscribe(who, call, stream)
         try:
-            await _answer_with(stream, {"Content-Type": accepts, "Mesos-Stream-Id": stream.id}, receive, send)
+            await _answer_with(stream, receive, send)
         finally:
             self._calls.leave(stream)
 
@@ -182,54 +148,55 @@ class MesosApp:
             if "token" not in noted:  # constant for a connection
                 noted["token"] = await asyncio.to_thread(token_of_peer, scope)
             token = noted["token"]
-        body, kind = await self._read(scope, headers, receive)
-        call = await _decoded(body, kind, executor_pb2.Call())
-        unknown = encoding.type_is_unknown(kind, body, call) or call.type == executor_pb2.Call.UNKNOWN
-        if not call.HasField("type") and not unknown:
-            raise Answer(400, "Failed to validate executor::Call: Expecting 'type' to be present")
-        if unknown:
-            raise Answer(501)
+        call = await self._read(scope, headers, receive, executor_pb2.Call())
+        if call.type == executor_pb2.Call.UNKNOWN:
+            raise CallRefused(501)
         if wanted := encoding.missing_body(call):
-            raise Answer(400, f"Failed to validate executor::Call: Expecting '{wanted}' to be present")
-        stream = Stream(_accepted(headers), ("", 0), HEARTBEAT) if call.type == executor_pb2.Call.SUBSCRIBE else None
-        if stream is None:
-            refusal = await self._executor_calls.take(call, token)
-        else:
-            refusal = await self._executor_calls.subscribe(call, token, stream)
-        if refusal is not None:
-            raise Answer(refusal.status, refusal.message)
-        if stream is None:
+            raise Refused(f"Expecting '{wanted}' to be present")
+        if call.type != executor_pb2.Call.SUBSCRIBE:
+            await self._executor_calls.take(call, token)
             await answer(send, 202, b"", {})
             return
+        stream = Stream(_accepted(headers), ("", 0), HEARTBEAT)
+        await self._executor_calls.subscribe(call, token, stream)
         try:
-            await _answer_with(stream, {"Content-Type": stream.kind, "Mesos-Stream-Id": stream.id}, receive, send)
+            await _answer_with(stream, receive, send)
         finally:
             await self._executor_calls.leave(stream)
 
-    async def _read_of(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Request:
-        """Read a call of a caller, authenticated before and after; raises Answer if its head is invalid."""
+    async def _read_of(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, into: Any
+    ) -> tuple[FrameworkCaller, Any]:
+        """Read a call of a caller, authenticated before and after."""
         authorization = headers.get("authorization", "")
         await self._authenticator.authenticate(scope, authorization)
-        body, kind = await self._read(scope, headers, receive)
-        return Request(await self._authenticator.authenticate(scope, authorization), headers, body, kind)
+        call = await self._read(scope, headers, receive, into)
+        return await self._authenticator.authenticate(scope, authorization), call
 
-    async def _read(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> tuple[bytes, str]:
-        """Return the body of a call and its content type; raises Answer if its head is invalid."""
+    async def _read(self, scope: Scope, headers: Mapping[str, str], receive: Receive, into: Any) -> Any:
+        """Read a call into an empty message; a large one is decoded in a thread, so that others are answered meanwhile."""
         if self._calls.recovering:
-            raise Answer(503, "Master has not finished recovery")
+            raise CallRefused(503, "Master has not finished recovery")
         if scope["method"] != "POST":
-            raise Answer(405, f"Expecting one of {{ 'POST' }}, but received '{scope['method']}'", {"Allow": "POST"})
+            raise CallRefused(405, f"Expecting one of {{ 'POST' }}, but received '{scope['method']}'", {"Allow": "POST"})
         if "content-type" not in headers:
-            raise Answer(400, "Expecting 'Content-Type' to be present")
+            raise CallRefused(400, "Expecting 'Content-Type' to be present")
         kind = headers["content-type"].partition(";")[0].strip().lower()
         if kind not in encoding.KINDS:
-            raise Answer(415, f"Expecting 'Content-Type' of {encoding.JSON} or {encoding.PROTOBUF}")
-        return await _body(receive), kind
+            raise CallRefused(415, f"Expecting 'Content-Type' of {encoding.JSON} or {encoding.PROTOBUF}")
+        body = await _body(receive)
+        try:
+            large = len(body) > LARGE
+            call = await asyncio.to_thread(encoding.decode, kind, body, into) if large else encoding.decode(kind, body, into)
+        except encoding.Malformed as error:
+            raise CallRefused(400, str(error)) from None
+        if not call.HasField("type"):
+            raise CallRefused(501) if encoding.type_is_unknown(kind, body, call) else Refused("Expecting 'type' to be present")
+        return call
 
 
-async def _answer_with(stream: Stream, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-    """Answer with a stream, for as long as the client reads it."""
-    await start(send, 200, headers)
+async def _answer_with(stream: Stream, receive: Receive, send: Send) -> None:
+    await start(send, 200, {"Content-Type": stream.kind, "Mesos-Stream-Id": stream.id})
     parts = [_send_all(stream, send), _hung_up(receive), stream.cut_off.wait()]
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
@@ -255,28 +222,18 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Answer(400, "the request is incomplete")
+            raise CallRefused(400, "the request is incomplete")
         body += message.get("body", b"")
         if len(body) > LARGEST_BODY:
-            raise Answer(413, f"the body is larger than {LARGEST_BODY >> 20} MiB", {"Connection": "close"})
+            raise CallRefused(413, f"the body is larger than {LARGEST_BODY >> 20} MiB", {"Connection": "close"})
         if not message.get("more_body"):
             return bytes(body)
-
-
-async def _decoded(body: bytes, kind: str, into: Any) -> Any:
-    """Decode a body; a large one in a thread, so that others are answered meanwhile."""
-    try:
-        if len(body) > LARGE:
-            return await asyncio.to_thread(encoding.decode, kind, body, into)
-        return encoding.decode(kind, body, into)
-    except encoding.Malformed as error:
-        raise Answer(400, str(error)) from None
 
 
 def _accepted(headers: Mapping[str, str]) -> str:
     kind = encoding.accepted_kind(headers.get("accept"))
     if kind is None:
-        raise Answer(406, f"Expecting 'Accept' to allow '{encoding.PROTOBUF}' or '{encoding.JSON}'")
+        raise CallRefused(406, f"Expecting 'Accept' to allow '{encoding.PROTOBUF}' or '{encoding.JSON}'")
     return kind
 
 
@@ -286,7 +243,5 @@ async def start(send: Send, status: int, headers: Mapping[str, str]) -> None:
 
 
 async def answer(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-    if not body and status >= 400:
-        body = f"{HTTPStatus(status).phrase}.".encode()
     await start(send, status, {**headers, "Content-Length": str(len(body))})
     await send({"type": "http.response.body", "body": body})

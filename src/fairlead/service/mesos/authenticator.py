@@ -3,30 +3,21 @@
 Either way the caller is an account: its frameworks are offered what it may submit to, and its tasks run as it.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fairlead.people.accounts import Person
-from fairlead.people.authenticator import Authenticator
+from fairlead.people.authenticator import Authenticator, Peer, Stranger
 from fairlead.people.bounds import default_bounds
 from fairlead.people.principals import Principal, Principals
 from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller
 from fairlead.service.connections.acceptor import uid_of_client
 from fairlead.service.connections.slots import network_of
+from fairlead.service.mesos.refusals import CallRefused, rate_exceeded
 
 REALM = "mesos-master-scheduler"
 WRONG_PER_SECOND = 5.0
 """Wrong secrets that one network may try."""
-
-
-class NotAuthenticated(Exception):
-    """A caller that is not accepted; the message states what is needed."""
-
-
-class RateExceeded(Exception):
-    """A caller that exceeds a rate limit."""
 
 
 class FrameworkCaller(NamedTuple):
@@ -58,38 +49,38 @@ class FrameworkAuthenticator:
         self._tries, self._calls = Rates(), Rates()
 
     async def authenticate(self, scope: Mapping[str, Any], authorization: str) -> FrameworkCaller:
-        """Authenticate the caller of a request. Raises NotAuthenticated, RateExceeded."""
+        """Authenticate the caller of a request. Raises CallRefused."""
         if self._principals is None:
-            return FrameworkCaller(Caller(await self._local(scope)))
+            return FrameworkCaller(await self._local(scope))
         principal = self._principals.find(authorization)
         if principal is None:
             network = network_of(scope["client"][0])
             if authorization and (wait := self._tries.wait(network, WRONG_PER_SECOND)):
-                raise RateExceeded(f"too many wrong secrets come from {network}: try again in {wait:.0f} s")
-            raise NotAuthenticated("a principal and its secret are needed: send 'Authorization: Basic ...'")
+                raise rate_exceeded(f"too many wrong secrets come from {network}: try again in {wait:.0f} s")
+            raise _not_authenticated("a principal and its secret are needed: send 'Authorization: Basic ...'")
         account = principal.account or self._authenticator.owner.name
         person = await self._authenticator.person(account)
         if person is None:
-            raise NotAuthenticated(f"principal {principal.name!r}: no account {account!r} to run its tasks")
-        return FrameworkCaller(Caller(person, principal.roles), principal)
+            raise _not_authenticated(f"principal {principal.name!r}: no account {account!r} to run its tasks")
+        queues = None if principal.roles is None else tuple(principal.roles)
+        return FrameworkCaller(Caller(person, queues), principal)
 
-    async def _local(self, scope: Mapping[str, Any]) -> Person:
-        uid, authenticator = await uid_of_client(scope), self._authenticator
+    async def _local(self, scope: Mapping[str, Any]) -> Caller:
+        uid = await uid_of_client(scope)
         if uid is None:
-            raise NotAuthenticated("the owner of the calling process is unknown: start the scheduler with --mesos-principals")
-        if authenticator.personal:
-            if uid in (0, authenticator.owner.uid):
-                return authenticator.owner
-            raise NotAuthenticated(f"this scheduler belongs to {authenticator.owner.name} alone, and you are uid {uid}")
-        person = authenticator.accounts.remembered(uid) or await asyncio.to_thread(authenticator.accounts.by_uid, uid)
-        if person is None:
-            raise NotAuthenticated(f"uid {uid} has no account here: ask for one")
-        return person
+            raise _not_authenticated("the owner of the calling process is unknown: start the scheduler with --mesos-principals")
+        try:
+            return await self._authenticator.caller(Peer(uid, ""), "")
+        except Stranger as stranger:
+            raise _not_authenticated(str(stranger)) from None
 
     def wait(self, who: FrameworkCaller, framework: str) -> float:
         """Count a call of a framework; return 0 if it is allowed now, otherwise the seconds to wait."""
         a_second = who.principal.requests if who.principal else None
         if a_second is None:
-            bounds = default_bounds(self._authenticator.rules, who.caller)
-            a_second = bounds.requests
+            a_second = default_bounds(self._authenticator.rules, who.caller).requests
         return self._calls.wait((who.name, framework), a_second) if a_second is not None else 0.0
+
+
+def _not_authenticated(message: str) -> CallRefused:
+    return CallRefused(401, message, {"WWW-Authenticate": f'Basic realm="{REALM}"'})

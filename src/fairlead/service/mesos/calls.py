@@ -4,7 +4,8 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,11 +26,11 @@ from fairlead.service.mesos.encoding import missing_body
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages import executor_pb2, mesos_pb2
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
+from fairlead.service.mesos.refusals import CallRefused
 from fairlead.service.mesos.reservations import is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
-from fairlead.service.mesos.tasks import Endpoint
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 
 log = logging.getLogger("fairlead")
@@ -42,13 +43,6 @@ RECONCILE_BATCH = 1000
 """Tasks reconciled before other calls are answered."""
 RETRY_SECONDS = 1.0
 """Between two attempts to record something."""
-
-
-class Refusal(NamedTuple):
-    """Why a call is refused: status and message."""
-
-    status: int
-    message: str = ""
 
 
 class Calling(NamedTuple):
@@ -80,14 +74,14 @@ class Calls:
     ) -> None:
         self._client, self._subscriptions, self._unfinished = client, subscriptions, unfinished
         self._sandboxes, self._master = sandboxes, master
-        self._endpoint = Endpoint(f"{master.hostname}:{master.port}", certificate)
+        self._endpoint = f"{master.hostname}:{master.port}", certificate
         self._executors = executors
         executors.happen = lambda question: self._do(self.until_taken(question))
         self._whose: dict[Stream, str] = {}
         self._volumes = asyncio.Lock()
         self._doing: set[asyncio.Task[None]] = set()
         subscriptions.on_broken = self.end_groups
-        self._acknowledgements = Acknowledgements(client)
+        self._acknowledgements = Acknowledgements(client, self.until_taken)
 
     @property
     def recovering(self) -> bool:
@@ -96,70 +90,53 @@ class Calls:
 
     # -- coming and going ------------------------------------------------------------------------------------------
 
-    async def subscribe(self, who: FrameworkCaller, call: Call, stream: Stream) -> Refusal | None:
-        """Subscribe a framework to a stream; errors in its description are sent over the stream."""
+    async def subscribe(self, who: FrameworkCaller, call: Call, stream: Stream) -> None:
+        """Subscribe a framework to a stream; errors in its description are sent over the stream. Raises Refused."""
         info = call.subscribe.framework_info
         missing = [f"subscribe.framework_info.{name}" for name in ("user", "name") if not info.HasField(name)]
         if missing:
-            return _invalid(f"Missing required fields: {', '.join(missing)}")
+            raise Refused(f"Missing required fields: {', '.join(missing)}")
         named = {each.value for each in (info.id, call.framework_id) if each.value}
         if len(named) > 1:
-            return _invalid("'framework_id' differs from 'subscribe.framework_info.id'")
+            raise Refused("'framework_id' differs from 'subscribe.framework_info.id'")
         if who.principal is not None and info.HasField("principal") and info.principal != who.name:
-            return _invalid(_mismatch(who.name, info.principal))
-        try:
-            identity = check_id(named.pop()) if named else str(uuid.uuid4())
-        except Refused as error:
-            return _invalid(str(error))
+            raise Refused(_mismatch(who.name, info.principal))
+        identity = check_id(named.pop()) if named else str(uuid.uuid4())
 
-        def question(state: State, now: float) -> tuple[list[Fact], Refusal | None]:
-            return self._subscribed(state, now, identity, who, call, stream)
+        def question(state: State, now: float) -> tuple[list[Fact], None]:
+            return self._subscribed(Calling(state, now, identity, who, call), stream), None
 
         try:
-            refusal: Refusal | None = await self._ask(who, question, takes_on=True)
+            await self._ask(who, question, takes_on=True)
         except BaseException:
             self.leave(stream)  # it may still get subscribed
             raise
-        return refusal
 
-    def _subscribed(
-        self, state: State, now: float, identity: str, who: FrameworkCaller, call: Call, stream: Stream
-    ) -> tuple[list[Fact], Refusal | None]:
+    def _subscribed(self, calling: Calling, stream: Stream) -> list[Fact]:
         if stream.ended:  # the client has gone
-            return [], None
-        member = state.frameworks.members.get(identity)
-        if member is not None and (member.framework.principal, member.framework.uid) != who.identity:
-            return [], _invalid(_mismatch(who.name or who.caller.person.name, member.framework.principal))
+            return []
+        who, caller, subscriptions = calling.who, calling.caller, self._subscriptions
+        member = calling.state.frameworks.members.get(who)
+        if member is not None and (member.framework.principal, member.framework.uid) != caller.identity:
+            raise Refused(_mismatch(caller.name or caller.caller.person.name, member.framework.principal))
         try:
-            facts = self._description(state, now, identity, who, call.subscribe.framework_info, call.subscribe)
+            facts = self._description(calling, calling.call.subscribe)
         except Refused as error:
-            self._subscriptions.end_with(stream, [events.error_event(str(error))])
-            return [], None
-        self._subscriptions.begin(identity, stream)
-        self._whose[stream] = identity
-        self._subscriptions.tell(identity, [events.subscribed(identity, self._master), HEARTBEAT])
-        self._subscriptions.welcome(state, identity)
-        return facts, None
+            subscriptions.end_with(stream, [events.error_event(str(error))])
+            return []
+        subscriptions.begin(who, stream)
+        self._whose[stream] = who
+        subscriptions.tell(who, [events.subscribed(who, self._master), HEARTBEAT])
+        subscriptions.welcome(calling.state, who)
+        return facts
 
-    def _description(
-        self,
-        state: State,
-        now: float,
-        identity: str,
-        who: FrameworkCaller,
-        info: mesos_pb2.FrameworkInfo,
-        asked: Any,
-        update: bool = False,
-    ) -> list[Fact]:
-        """Return the facts of a framework's description. Raises Refused."""
-        self._check_roles(who, info)
-        framework = to_framework(info, who.caller.person, who.name)
-        return frameworks.subscribe(state, framework, identity, list(asked.suppressed_roles), now, update)
-
-    def _check_roles(self, who: FrameworkCaller, info: mesos_pb2.FrameworkInfo) -> None:
-        """Refuse roles that a framework's account or principal may not use."""
-        for role in roles_of(info):
-            check_submits(self._client.authenticator.rules, who.caller, queue_of(role), None)
+    def _description(self, calling: Calling, asked: Any, update: bool = False) -> list[Fact]:
+        """Return the facts of a framework's description. Raises Refused, also for roles that its account may not use."""
+        state, now, who, caller, _ = calling
+        for role in roles_of(asked.framework_info):
+            check_submits(self._client.authenticator.rules, caller.caller, queue_of(role), None)
+        framework = to_framework(asked.framework_info, caller.caller.person, caller.name)
+        return frameworks.subscribe(state, framework, who, list(asked.suppressed_roles), now, update)
 
     def leave(self, stream: Stream) -> None:
         """Handle the end of a stream: disconnect its framework, unless it has another."""
@@ -189,7 +166,6 @@ class Calls:
                 return
 
     def end_groups(self, broken: set[groups.Group]) -> None:
-        """Stop the rest of groups in which a task has failed."""
         self._do(self.until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
 
     async def end_groups_of_before(self) -> None:
@@ -216,32 +192,28 @@ class Calls:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    async def take(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
-        """Handle a call other than SUBSCRIBE; return why it is refused, if it is."""
+    async def take(self, caller: FrameworkCaller, call: Call, stream: str | None) -> None:
         if call.type not in (Call.REVIVE, Call.SUPPRESS) and (body := missing_body(call)):  # these two mean all roles without one
-            return _invalid(f"Expecting '{body}' to be present")
-        if call.type == Call.ACKNOWLEDGE and not events.is_uuid(call.acknowledge.uuid):
-            return _invalid("Not a valid UUID")
+            raise Refused(f"Expecting '{body}' to be present")
+        if call.type == Call.ACKNOWLEDGE and len(call.acknowledge.uuid) != 16:
+            raise Refused("Not a valid UUID")
         if call.type == Call.ACCEPT:
-            return await self._accept(caller, call, stream)
-        if call.type == Call.RECONCILE:
-            return await self._reconcile(caller, call, stream)
-        if call.type == Call.ACKNOWLEDGE and self._is_current(caller, call, stream):
+            await self._accept(caller, call, stream)
+        elif call.type == Call.RECONCILE:
+            await self._reconcile(caller, call, stream)
+        elif call.type == Call.ACKNOWLEDGE and self._is_current(caller, call, stream):
             self._acknowledgements.note(call)
-            return None
-        handle = self._handlers().get(call.type) if call.HasField("type") else None
+        else:
+            await self._ask(caller, partial(self._handled, caller, call, stream))
 
-        def question(state: State, now: float) -> tuple[list[Fact], Refusal | None]:
-            calling = Calling(state, now, call.framework_id.value, caller, call)
-            refusal = self._refusal(calling, stream)
-            if refusal is not None:
-                return [], refusal
-            try:
-                return (handle(calling), None) if handle is not None else ([], Refusal(501))
-            except Refused as error:
-                return [], _invalid(str(error))
-
-        return await self._ask(caller, question)
+    def _handled(
+        self, caller: FrameworkCaller, call: Call, stream: str | None, state: State, now: float
+    ) -> tuple[list[Fact], None]:
+        calling = self._calling(state, now, caller, call, stream)
+        handle = self._handlers().get(call.type)
+        if handle is None:
+            raise CallRefused(501)
+        return handle(calling), None
 
     async def _ask(
         self, caller: FrameworkCaller, question: Callable[[State, float], tuple[list[Fact], Any]], takes_on: bool = False
@@ -261,108 +233,76 @@ class Calls:
         current = self._subscriptions.streams.get(call.framework_id.value)
         return current is not None and (current.id, current.whose) == (stream, caller.identity)
 
-    def _refusal(self, calling: Calling, stream: str | None) -> Refusal | None:
-        """Return why any call of this caller is refused now; None if it is not."""
-        member = calling.state.frameworks.members.get(calling.who)
+    def _calling(self, state: State, now: float, caller: FrameworkCaller, call: Call, stream: str | None) -> Calling:
+        """Return a call in the scheduler's thread. Raises CallRefused if any call of this caller is refused now."""
+        who = call.framework_id.value
+        member, current = state.frameworks.members.get(who), self._subscriptions.streams.get(who)
         if member is None:
-            return Refusal(400, "Framework cannot be found")
-        caller = calling.caller
+            raise CallRefused(400, "Framework cannot be found")
         if (member.framework.principal, member.framework.uid) != caller.identity:
-            return Refusal(400, _mismatch(caller.name or caller.caller.person.name, member.framework.principal))
-        current = self._subscriptions.streams.get(calling.who)
+            raise CallRefused(400, _mismatch(caller.name or caller.caller.person.name, member.framework.principal))
         if current is None:
-            return Refusal(403, "Framework is not subscribed")
+            raise CallRefused(403, "Framework is not subscribed")
         if stream is None:
-            return Refusal(400, "All non-subscribe calls should include the 'Mesos-Stream-Id' header")
+            raise CallRefused(400, "All non-subscribe calls should include the 'Mesos-Stream-Id' header")
         if stream != current.id:
-            return Refusal(
+            raise CallRefused(
                 400,
                 f"The stream ID {stream[:100]!r} included in this request didn't match the stream ID currently associated "
-                f"with framework ID {calling.who}",
+                f"with framework ID {who}",
             )
-        return None
+        return Calling(state, now, who, caller, call)
 
-    async def _reconcile(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
+    async def _reconcile(self, caller: FrameworkCaller, call: Call, stream: str | None) -> None:
         """Send the states of the named tasks, or of all unfinished ones, in batches."""
-        asked = [(each.task_id.value, each.agent_id.value) for each in call.reconcile.tasks]
+        who, asked = call.framework_id.value, [(each.task_id.value, each.agent_id.value) for each in call.reconcile.tasks]
 
-        def question(
-            part: list[tuple[str, str]], state: State, now: float
-        ) -> tuple[list[Fact], tuple[Refusal | None, list[tuple[str, str]]]]:
-            who = call.framework_id.value
-            refusal = self._refusal(Calling(state, now, who, caller, call), stream)
-            if refusal is not None:
-                return [], (refusal, [])
-            if not asked:
-                known = frameworks.tasks_of(state, who)
-                return [], (None, [(task, found.node) for task, found in known.items() if not found.over])
+        def unfinished(state: State, now: float) -> tuple[list[Fact], list[tuple[str, str]]]:
+            self._calling(state, now, caller, call, stream)
+            return [], [(task, known.node) for task, known in frameworks.tasks_of(state, who).items() if not known.over]
+
+        def question(part: list[tuple[str, str]], state: State, now: float) -> tuple[list[Fact], None]:
+            self._calling(state, now, caller, call, stream)
             self._tell(who, [statuses.reconciled(state, who, task, agent) for task, agent in part])
-            return [], (None, [])
+            return [], None
 
-        if not asked:
-            refusal, asked = await self._ask(caller, partial(question, []))
-            if refusal is not None or not asked:
-                return refusal
+        asked = asked or await self._ask(caller, unfinished)
         for start in range(0, len(asked), RECONCILE_BATCH):
-            refusal, _ = await self._ask(caller, partial(question, asked[start : start + RECONCILE_BATCH]))
-            if refusal is not None:
-                return refusal
-        return None
+            await self._ask(caller, partial(question, asked[start : start + RECONCILE_BATCH]))
 
-    async def _accept(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
+    async def _accept(self, caller: FrameworkCaller, call: Call, stream: str | None) -> None:
         """Launch tasks; their sandboxes are created before it is known whether they can be launched."""
         if launching.count(call.accept) > launching.MOST_TASKS:
-            return _invalid(f"more than {launching.MOST_TASKS} tasks in one call")
-        if launching.touches_volumes(call.accept):
-            async with self._volumes:  # so that none is created or used while it is removed
-                return await self._accepted(caller, call, stream)
-        return await self._accepted(caller, call, stream)
+            raise Refused(f"more than {launching.MOST_TASKS} tasks in one call")
+        # So that no volume is created or used while it is removed.
+        async with self._volumes if launching.touches_volumes(call.accept) else nullcontext():
+            await self._accepted(caller, call, stream)
 
-    async def _accepted(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
+    async def _accepted(self, caller: FrameworkCaller, call: Call, stream: str | None) -> None:
         asked: list[launching.Task] = []
-        node = ""
+        who = call.framework_id.value
         if self._is_current(caller, call, stream):
-            asked = await asyncio.to_thread(
-                launching.requested_tasks,
-                call.accept,
-                call.framework_id.value,
-                caller.caller.person,
-                self._endpoint,
-                self._sandboxes,
-            )
+            maker = launching.JobMaker(who, caller.caller.person, self._endpoint, self._sandboxes)
+            asked = await asyncio.to_thread(launching.requested_tasks, call.accept, maker)
 
-        def question(state: State, now: float) -> tuple[list[Fact], tuple[Refusal | None, launching.AcceptResult]]:
-            nonlocal node
-            calling = Calling(state, now, call.framework_id.value, caller, call)
-            refusal = self._refusal(calling, stream)
-            if refusal is not None:
-                return [], (refusal, launching.NOTHING)
-            target = launching.target_of(state, [events.offer_number(each.value) for each in call.accept.offer_ids])
-            node = target.node if target is not None else ""
+        def question(state: State, now: float) -> tuple[list[Fact], launching.AcceptResult]:
+            self._calling(state, now, caller, call, stream)
             launcher = launching.Launcher(
-                self._client.authenticator.rules,
-                caller.caller,
-                caller.name,
-                self._unfinished,
-                lambda told: self._tell(calling.who, told),
+                self._client.authenticator.rules, caller.caller, caller.name, self._unfinished, partial(self._tell, who)
             )
-            facts, result = launcher.launch(state, now, calling.who, call.accept, asked)
-            return facts, (None, result)
+            return launcher.launch(state, now, who, call.accept, asked)
 
         try:
-            answer = await self._ask(caller, question, takes_on=True)
+            result: launching.AcceptResult = await self._ask(caller, question, takes_on=True)
         except (HappensLater, TimeoutError):  # they may still be launched; if not, the sandboxes are swept later
             raise
-        except (Stalled, Busy):
+        except (Stalled, Busy, Refused):
             await asyncio.to_thread(launching.settle_sandboxes, asked, {}, self._sandboxes)
             raise
-        refusal, result = answer
         await asyncio.to_thread(launching.settle_sandboxes, asked, result.launched, self._sandboxes)
         for mark in result.destroyed:
-            await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(node, mark))
-        if refusal is None:
-            self._tell_operations(call, result.operations, node)
-        return refusal
+            await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(result.node, mark))
+        self._tell_operations(call, result.operations, result.node)
 
     async def set_apart(self, who: FrameworkCaller, node: str, operation: mesos_pb2.Offer.Operation) -> None:
         """Apply an operation on reservations or volumes for an operator. Raises Refused."""
@@ -394,11 +334,10 @@ class Calls:
 
     def _reconcile_operations(self, calling: Calling) -> list[Fact]:
         """Report operations as unknown: the result of each was sent when it was done, and then forgotten."""
-        asked = calling.call.reconcile_operations.operations
         why = "Reconciliation: Operation is unknown"
         told = [
             events.operation_status(each.operation_id.value, mesos_pb2.OPERATION_UNKNOWN, why, each.agent_id.value)
-            for each in asked
+            for each in calling.call.reconcile_operations.operations
         ]
         self._subscriptions.tell(calling.who, told)
         return []
@@ -410,8 +349,8 @@ class Calls:
         return {
             Call.TEARDOWN: lambda c: frameworks.tear_down(c.state, c.who, c.now),
             Call.DECLINE: _decline,
-            Call.REVIVE: _revive,
-            Call.SUPPRESS: _suppress,
+            Call.REVIVE: partial(_of_roles, frameworks.revive, lambda c: c.call.revive.roles),
+            Call.SUPPRESS: partial(_of_roles, frameworks.suppress, lambda c: c.call.suppress.roles),
             Call.KILL: self._kill,
             Call.SHUTDOWN: self._shutdown,
             Call.ACKNOWLEDGE: _nothing,
@@ -445,7 +384,6 @@ class Calls:
         return frameworks.kill(calling.state, calling.who, task, calling.now) if task in known else []
 
     def _message(self, calling: Calling) -> list[Fact]:
-        """Forward a message to an executor, if it is connected."""
         asked, f = calling.call.message, calling.state.frameworks
         number = f.executor_on(calling.who, asked.executor_id.value, asked.agent_id.value)
         if number is not None:
@@ -464,7 +402,7 @@ class Calls:
             raise Refused("FrameworkInfo update is not valid: Changing framework's principal is not allowed.")
         if principal:
             info.principal = principal
-        return self._description(calling.state, calling.now, calling.who, calling.caller, info, asked, update=True)
+        return self._description(calling, asked, update=True)
 
 
 def _decline(calling: Calling) -> list[Fact]:
@@ -474,23 +412,16 @@ def _decline(calling: Calling) -> list[Fact]:
     return frameworks.decline(calling.state, calling.who, offers, seconds, calling.now)
 
 
-def _revive(calling: Calling) -> list[Fact]:
-    roles = list(calling.call.revive.roles)
-    return frameworks.revive(calling.state, calling.who, roles, calling.now) if _are_its(calling, roles) else []
-
-
-def _suppress(calling: Calling) -> list[Fact]:
-    roles = list(calling.call.suppress.roles)
-    return frameworks.suppress(calling.state, calling.who, roles, calling.now) if _are_its(calling, roles) else []
-
-
-def _are_its(calling: Calling, roles: list[str]) -> bool:
-    """True if the framework has all these roles; otherwise the call is accepted and ignored, as by Mesos."""
-    mine = calling.state.frameworks.members[calling.who].framework.roles
-    others = [role for role in roles if role not in mine]
-    if others:
-        log.info("framework %s: it has no role %r: call ignored", calling.who, others[0][:100])
-    return not others
+def _of_roles(
+    change: Callable[[State, str, list[str], float], list[Fact]], of: Callable[[Calling], Iterable[str]], calling: Calling
+) -> list[Fact]:
+    """Change the offers of some roles; if the framework lacks one, the call is accepted and ignored, as by Mesos."""
+    roles = list(of(calling))
+    for role in roles:
+        if role not in calling.state.frameworks.members[calling.who].framework.roles:
+            log.info("framework %s: it has no role %r: call ignored", calling.who, role[:100])
+            return []
+    return change(calling.state, calling.who, roles, calling.now)
 
 
 def _nothing(calling: Calling) -> list[Fact]:
@@ -499,10 +430,6 @@ def _nothing(calling: Calling) -> list[Fact]:
 
 def _name_of(operation: mesos_pb2.Offer.Operation) -> str:
     return mesos_pb2.Offer.Operation.Type.Name(operation.type)
-
-
-def _invalid(why: str) -> Refusal:
-    return Refusal(400, f"Failed to validate scheduler::Call: {why}")
 
 
 def _mismatch(who: str, principal: str) -> str:

@@ -182,14 +182,12 @@ def _kill_the_others() -> None:
 
 
 def _group() -> set[int]:
-    there = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 names suffice
-    return {pid for pid in there if _group_of(pid) == os.getpgid(0)}
-
-
-def _group_of(pid: int) -> int:
-    with suppress(ProcessLookupError):
-        return os.getpgid(pid)
-    return 0  # it has ended meanwhile
+    found = set()
+    for name in os.listdir("/proc"):  # noqa: PTH208 names suffice
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            if name.isdigit() and os.getpgid(int(name)) == os.getpgid(0):
+                found.add(int(name))
+    return found
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The cluster as Mesos operators see it: agents, frameworks with tasks and offers, roles. Pure functions over the state."""
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from itertools import chain
 from typing import NamedTuple
 
@@ -45,10 +46,7 @@ class AgentView(NamedTuple):
 
     @property
     def unreserved(self) -> Quantities:
-        found = self.capacity
-        for reservation in self.role_reservations.values():
-            found = plus(found, reservation.amount, -1)
-        return found
+        return reduce(lambda left, each: plus(left, each.amount, -1), self.role_reservations.values(), self.capacity)
 
 
 class FrameworkView(NamedTuple):
@@ -130,14 +128,10 @@ def _agents(state: State, hidden: Hidden) -> list[AgentView]:
             used = plus(used, plus(reservation.amount, reservation.taken, -1), -1)
             promised = plus(promised, reservation.offered)
         told = {mark: each for mark, each in here.items() if not hidden(queue_of(each.role))}
-        found.append(AgentView(row, node, active, capacity, used, promised, here, told, _ports(state, node.name)))
+        held = (state.frameworks.ports, state.frameworks.offered_ports)
+        ports = PortsView(state.settings.ports, *(joined(chain(*each.get(node.name, {}).values())) for each in held))
+        found.append(AgentView(row, node, active, capacity, used, promised, here, told, ports))
     return found
-
-
-def _ports(state: State, node: str) -> PortsView:
-    f = state.frameworks
-    used, offered = (joined(chain(*held.get(node, {}).values())) for held in (f.ports, f.offered_ports))
-    return PortsView(state.settings.ports, used, offered)
 
 
 def _framework(
@@ -148,8 +142,8 @@ def _framework(
     unacknowledged = {task.launched.job for task in tasks}
     tasks = [each for each in ended if each.launched.job not in unacknowledged] + tasks
     tasks = [task for task in tasks if not hidden(queue_of(task.launched.role))]  # a role that it no longer has
-    used = _sum([task.launched.demand for task in tasks if not task.launched.over])
-    offered = _sum([amount for offer in offers for amount in (offer.amount, *offer.apart.values())])
+    used: Quantities = reduce(plus, (task.launched.demand for task in tasks if not task.launched.over), {})
+    offered: Quantities = reduce(plus, (amount for offer in offers for amount in (offer.amount, *offer.apart.values())), {})
     return FrameworkView(who, member, tasks, offers, used, offered)
 
 
@@ -169,11 +163,3 @@ def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RoleVi
         used = state.quantities(state.queues.used[row]) if row is not None else {}
         found.append(RoleView(name, state.tree.spec_of(queue_of(name)), used, frameworks.get(name, [])))
     return found
-
-
-def _sum(amounts: list[Quantities]) -> Quantities:
-    total: Quantities = {}
-    for each in amounts:
-        for name, amount in each.items():
-            total[name] = total.get(name, 0) + amount
-    return total

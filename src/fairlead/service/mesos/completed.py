@@ -88,7 +88,10 @@ class Completed:
                 for job in [job for job, (_, _, launched) in self._open.items() if launched.over]:
                     self._end(state, job, fact.at)
             elif isinstance(fact, FrameworkGone):
-                self._gone(state, fact)
+                for job in [job for job, (who, _, _) in self._open.items() if who == fact.id]:
+                    self._end(state, job, fact.at)
+                if (gone := self._members.pop(fact.id, None)) is not None:
+                    self._frameworks.append(EndedFramework(fact.id, gone, fact.at))
 
     def _placed(self, state: State, jobs: list[int]) -> None:
         for job in jobs:
@@ -108,12 +111,6 @@ class Completed:
         self._tasks.append(EndedTask(who, view, at))
         if len(self._tasks) > MOST_TASKS_OF_ALL:
             self._tasks.popleft()
-
-    def _gone(self, state: State, fact: FrameworkGone) -> None:
-        for job in [job for job, (who, _, _) in self._open.items() if who == fact.id]:
-            self._end(state, job, fact.at)
-        if (member := self._members.pop(fact.id, None)) is not None:
-            self._frameworks.append(EndedFramework(fact.id, member, fact.at))
 
     def tasks(self, now: float) -> dict[str, list[TaskView]]:
         """Return the ended tasks by framework, the oldest first."""

@@ -144,16 +144,10 @@ def _one_of(field: Any) -> Callable[[Any], Any]:
         names = {number: named.name for number, named in field.enum_type.values_by_number.items()}
         return lambda value: names.get(value, value)
     if field.type in (field.TYPE_DOUBLE, field.TYPE_FLOAT):
-        return _number
+        return lambda value: value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     if field.type == field.TYPE_BYTES:
         return lambda value: base64.b64encode(value).decode("ascii")
     return lambda value: value
-
-
-def _number(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def record(kind: str, message: Message) -> bytes:

@@ -123,7 +123,6 @@ def operation_status(operation: str, state: OperationState, message: str, agent:
 
 
 def error_event(message: str) -> Event:
-    """Make the last event of a stream."""
     return Event(type=Event.ERROR, error=Event.Error(message=message))
 
 
@@ -165,11 +164,6 @@ def status(
 def uuid_of(job: int, number: int) -> bytes:
     """Return the uuid of an update: its task's job and its number."""
     return _UUID.pack(job, number)
-
-
-def is_uuid(uuid: bytes) -> bool:
-    """True if a uuid has the form of an update's."""
-    return len(uuid) == _UUID.size
 
 
 def update_of(uuid: bytes) -> tuple[int, int]:

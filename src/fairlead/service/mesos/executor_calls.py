@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.mesos import events
-from fairlead.service.mesos.calls import Refusal
 from fairlead.service.mesos.executors import Executors, acknowledged, check_status
 from fairlead.service.mesos.messages.executor_pb2 import Call
+from fairlead.service.mesos.refusals import CallRefused
 from fairlead.service.mesos.streams import Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
 
@@ -32,27 +31,22 @@ class ExecutorCalls:
         self._client, self._executors, self._subscriptions = client, executors, subscriptions
         self._until_taken = until_taken
 
-    async def subscribe(self, call: Call, token: str, stream: Stream) -> Refusal | None:
+    async def subscribe(self, call: Call, token: str, stream: Stream) -> None:
         for update in call.subscribe.unacknowledged_updates:
-            if wrong := _refused(update):
-                return wrong
+            check_status(update.status)
 
-        def question(state: State, now: float) -> tuple[list[Fact], Refusal | None]:
-            number = self._executors.find(state, call.framework_id.value, call.executor_id.value, token)
-            if number is None:
-                return [], _unknown(state, call)
+        def question(state: State, now: float) -> tuple[list[Fact], None]:
+            number = self._find(state, call, token)
             if number not in state.frameworks.executors or call.framework_id.value not in state.frameworks.members:
-                return [], Refusal(403, "Only executors of a registered framework can subscribe")
+                raise CallRefused(403, "Only executors of a registered framework can subscribe")
             return self._executors.begin(state, number, call.subscribe, stream, now), None
 
         try:
-            refusal: Refusal | None = await self._client.ask(question, changes=True)
+            await self._client.ask(question, changes=True)
         except BaseException:
             await self.leave(stream)  # it may still get subscribed
             raise
-        if refusal is None:
-            stream.tell(acknowledged(update.status) for update in call.subscribe.unacknowledged_updates)
-        return refusal
+        stream.tell(acknowledged(update.status) for update in call.subscribe.unacknowledged_updates)
 
     async def leave(self, stream: Stream) -> None:
         stream.end()
@@ -63,34 +57,40 @@ class ExecutorCalls:
 
         await self._until_taken(question)
 
-    async def take(self, call: Call, token: str) -> Refusal | None:
-        """Handle a call other than SUBSCRIBE; return why it is refused, if it is."""
-        if call.type == Call.UPDATE and (wrong := _refused(call.update)):
-            return wrong
+    async def take(self, call: Call, token: str) -> None:
+        if call.type == Call.UPDATE:
+            check_status(call.update.status)
+        who, name = call.framework_id.value, call.executor_id.value
 
-        def question(state: State, now: float) -> tuple[list[Fact], tuple[Refusal | None, Stream | None]]:
-            number = self._executors.find(state, call.framework_id.value, call.executor_id.value, token)
-            if number is None:
-                return [], (_unknown(state, call), None)
+        def question(state: State, now: float) -> tuple[list[Fact], Stream | None]:
+            number = self._find(state, call, token)
             stream, known = self._executors.streams.get(number), state.frameworks.executors.get(number)
             if known is not None and stream is None:
-                return [], (Refusal(403, "Executor is not subscribed"), None)
+                raise CallRefused(403, "Executor is not subscribed")
             if call.type == Call.UPDATE:
-                return self._executors.say(state, number, call.update.status, now), (None, stream)
+                return self._executors.say(state, number, call.update.status, now), stream
             if call.type == Call.MESSAGE:
-                agent = (
-                    known.node
-                    if known is not None
-                    else state.frameworks.tasks[call.framework_id.value][call.executor_id.value].node
-                )
-                told = events.message(agent, call.executor_id.value, call.message.data)
-                self._subscriptions.tell(call.framework_id.value, [told])
-            return [], (None, None)
+                agent = (known or state.frameworks.tasks[who][name]).node
+                self._subscriptions.tell(who, [events.message(agent, name, call.message.data)])
+            return [], None
 
-        refusal, stream = await self._client.ask(question, changes=True)
+        stream = await self._client.ask(question, changes=True)
         if stream is not None:
             stream.tell([acknowledged(call.update.status)])
-        return refusal
+
+    def _find(self, state: State, call: Call, token: str) -> int:
+        """Return the job of the executor that makes a call. Raises CallRefused if its secret is another's."""
+        f, who, name = state.frameworks, call.framework_id.value, call.executor_id.value
+        number = self._executors.find(state, who, name, token)
+        if number is not None:
+            return number
+        if who not in f.members:
+            raise CallRefused(400, "Framework cannot be found")
+        if name not in f.tasks.get(who, {}) and all((each.framework, each.name) != (who, name) for each in f.executors.values()):
+            raise CallRefused(400, "Executor cannot be found")
+        raise CallRefused(
+            401, "this executor's secret, MESOS_EXECUTOR_AUTHENTICATION_TOKEN, is needed: send 'Authorization: Bearer ...'"
+        )
 
     async def go_on(self) -> None:
         """End executors that do not connect, for ever; first those that a scheduler before was ending."""
@@ -98,22 +98,3 @@ class ExecutorCalls:
         while True:
             await asyncio.sleep(ABSENT_CHECK_SECONDS)
             await self._until_taken(lambda state, now: (self._executors.end_absent(state, now), None))
-
-
-def _refused(update: Call.Update) -> Refusal | None:
-    try:
-        check_status(update.status)
-    except Refused as error:
-        return Refusal(400, f"Failed to validate executor::Call: {error}")
-    return None
-
-
-def _unknown(state: State, call: Call) -> Refusal:
-    f, who, name = state.frameworks, call.framework_id.value, call.executor_id.value
-    if who not in f.members:
-        return Refusal(400, "Framework cannot be found")
-    if name not in f.tasks.get(who, {}) and all((each.framework, each.name) != (who, name) for each in f.executors.values()):
-        return Refusal(400, "Executor cannot be found")
-    return Refusal(
-        401, "this executor's secret, MESOS_EXECUTOR_AUTHENTICATION_TOKEN, is needed: send 'Authorization: Bearer ...'"
-    )

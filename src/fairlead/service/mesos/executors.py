@@ -133,13 +133,14 @@ class Executors(Streams[int]):
                 self._launch(state, number, some)
 
     def _launch(self, state: State, number: int, jobs: Iterable[int]) -> None:
-        """Send tasks to an executor; those of a group together."""
         grouped: dict[str, list[mesos_pb2.TaskInfo]] = {}
         for job in jobs:
             spec = state.index.specs[job]
             self._told[number].add(job)
             group = spec.work.env.get(tasks.GROUP, "")
-            info = _task_info(spec, state.index.specs[number])
+            info = json_format.Parse(spec.info, mesos_pb2.TaskInfo(), ignore_unknown_fields=True)
+            if not group:
+                info.executor.CopyFrom(_executor_info(state.index.specs[number]))
             grouped.setdefault(group or f"/{job}", []).append(info)
         told = []
         for group, infos in grouped.items():
@@ -238,7 +239,6 @@ def check_status(status: mesos_pb2.TaskStatus) -> None:
 
 
 def acknowledged(status: mesos_pb2.TaskStatus) -> Event:
-    """Make the event that a status report was recorded."""
     event = Event(type=Event.ACKNOWLEDGED)
     event.acknowledged.task_id.CopyFrom(status.task_id)
     event.acknowledged.uuid = status.uuid
@@ -264,13 +264,6 @@ def _end_executors_of(jobs: list[int], state: State, now: float) -> tuple[list[F
 
 def _status(state: State, job: int) -> int:
     return int(state.tasks.status[state.jobs.first[state.job_row(job)]])
-
-
-def _task_info(spec: Job, executor: Job) -> mesos_pb2.TaskInfo:
-    info = json_format.Parse(spec.info, mesos_pb2.TaskInfo(), ignore_unknown_fields=True)
-    if not spec.work.env.get(tasks.GROUP):
-        info.executor.CopyFrom(_executor_info(executor))
-    return info
 
 
 def _executor_info(spec: Job) -> mesos_pb2.ExecutorInfo:

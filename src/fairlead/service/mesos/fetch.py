@@ -115,12 +115,10 @@ def bring(uris: list[dict[str, Any]], most: int) -> None:
                 path.chmod(path.stat().st_mode | 0o111)
             elif uri.get("extract", True):
                 extract(path, room)
-        except (OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile, CannotFetch) as error:
-            raise CannotFetch(f"{uri['value']}: {error}") from None
+        except (OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile, CannotFetch, RuntimeError) as error:
+            raise CannotFetch(f"{uri['value']}: {error}") from None  # RuntimeError: an unsupported compression, or a password
         except http.client.HTTPException as error:  # not HTTP, or a truncated answer
             raise CannotFetch(f"{uri['value']}: invalid or incomplete answer: {error!r}") from None
-        except (NotImplementedError, RuntimeError) as error:  # an unsupported compression, or a password
-            raise CannotFetch(f"{uri['value']}: {error}") from None
 
 
 def main() -> None:

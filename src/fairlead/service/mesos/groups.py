@@ -26,7 +26,6 @@ def member(job: Job, group: str, executor: str) -> Job:
 
 
 def group_of(state: State, job: int) -> Group | None:
-    """Return the group of a known job; None if it has none."""
     spec = state.index.specs.get(job)
     group = spec.work.env.get(VARIABLE, "") if spec is not None and spec.framework else ""
     return (spec.framework, group) if spec is not None and group else None

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from fairlead.data_folder import remove_folder
 from fairlead.model.specs import Job
 from fairlead.people.accounts import Person
 from fairlead.people.bounds import output_limit
@@ -51,7 +52,7 @@ class Task(NamedTuple):
 class JobMaker:
     """Makes jobs of the tasks of one call, with sandboxes for them and their executors."""
 
-    def __init__(self, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes) -> None:
+    def __init__(self, who: str, person: Person, endpoint: tuple[str, str], sandboxes: Sandboxes) -> None:
         self._who, self._person, self._endpoint, self._sandboxes = who, person, endpoint, sandboxes
         self._executors: dict[tuple[str, str], Job] = {}
 
@@ -83,7 +84,7 @@ class JobMaker:
         return known
 
     def _home(self, info: TaskInfo) -> tasks.Home:
-        return tasks.Home(self._who, info.agent_id.value, self._endpoint)
+        return tasks.Home(self._who, info.agent_id.value, *self._endpoint)
 
 
 def _wrong(info: TaskInfo, why: str) -> Task:
@@ -91,13 +92,12 @@ def _wrong(info: TaskInfo, why: str) -> Task:
 
 
 def count(accept: Call.Accept) -> int:
-    each = accept.operations
-    return sum(len(one.launch.task_infos) + len(one.launch_group.task_group.tasks) for one in each)
+    return sum(len(each.launch.task_infos) + len(each.launch_group.task_group.tasks) for each in accept.operations)
 
 
-def requested_tasks(accept: Call.Accept, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes) -> list[Task]:
+def requested_tasks(accept: Call.Accept, maker: JobMaker) -> list[Task]:
     """Return the tasks of a call; blocks, since it creates their sandboxes."""
-    found, maker = [], JobMaker(who, person, endpoint, sandboxes)
+    found = []
     for number, operation in enumerate(accept.operations):
         made = []
         if operation.type == Operation.LAUNCH:
@@ -132,7 +132,6 @@ def _group(asked: Offer.Operation.LaunchGroup, maker: JobMaker) -> list[Task]:
 
 
 def touches_volumes(accept: Call.Accept) -> bool:
-    """True if a call creates, uses or destroys volumes."""
     infos = [info for each in accept.operations for info in each.launch.task_infos]
     infos += [info for each in accept.operations for info in each.launch_group.task_group.tasks]
     uses = any(one.HasField("disk") for info in infos for one in (*info.resources, *info.executor.resources))
@@ -146,7 +145,7 @@ def settle_sandboxes(asked: Sequence[Task], launched: Mapping[str, int], sandbox
         if cwd in launched:
             sandboxes.link_output(Path(cwd), launched[cwd])
         else:
-            sandboxes.drop(Path(cwd))
+            remove_folder(Path(cwd))
 
 
 class Target(NamedTuple):
@@ -203,15 +202,14 @@ class AcceptResult(NamedTuple):
 
     launched : job numbers by sandbox.
     operations : errors of operations on reservations by their number; None for success.
+    node : where its offers are.
     destroyed : marks of destroyed volumes.
     """
 
     launched: dict[str, int]
     operations: Mapping[int, str | None]
-    destroyed: list[str]
-
-
-NOTHING = AcceptResult({}, {}, [])
+    node: str = ""
+    destroyed: Sequence[str] = ()
 
 
 class Launcher(NamedTuple):
@@ -230,19 +228,42 @@ class Launcher(NamedTuple):
         offers = [events.offer_number(each.value) for each in accept.offer_ids]
         seconds = accept.filters.refuse_seconds if accept.HasField("filters") else None
         target = target_of(state, offers)
+        node = target.node if target is not None else ""
         good, wrong = _sorted_out(asked, target)
         moves, operations = self._moves(state, who, accept, target)
+
+        def accepted(good: Tasks) -> tuple[list[Fact], list[InvalidTask | InvalidMoves]]:
+            """Return the facts of launched tasks and applied operations, and the errors of the others. Raises InvalidOffers."""
+            numbered: list[tuple[int, Job | Moves]] = [(each.number, each) for each in moves]
+            executors = {}
+            limit = output_limit(self.rules, target.leaf) if target is not None else None
+            for task in good.values() if target is not None else ():
+                assert task.job is not None
+                job = task.job if self.rules.personal else admission.with_default_demand(state, task.job)
+                numbered.append((task.number, replace(job, output_limit=limit)))
+                if task.executor is not None:
+                    executors[task.executor.executor] = replace(task.executor, output_limit=limit)
+            wanted = [each for _, each in sorted(numbered, key=lambda one: one[0])]
+            facts, refused = frameworks.accept(state, who, offers, wanted, seconds, now, executors)
+            try:
+                jobs = [fact.job for fact in facts if isinstance(fact, JobSubmitted)]
+                self.unfinished.check(self.rules, self.caller, totals(unfinished(job, self.unfinished.exports) for job in jobs))
+            except Refused as error:
+                facts, refused = frameworks.accept(state, who, offers, moves, seconds, now)
+                refused += [InvalidTask(task, str(error)) for task in good]
+            return facts, refused
+
         try:
-            facts, refused = self._accepted(state, now, who, offers, good, moves, target, seconds)
+            facts, refused = accepted(good)
             if any(good[error.task].group for error in _tasks(refused)):  # dropping these leaves no less room for the others
                 wrong += [(good[error.task], str(error)) for error in _tasks(refused)]
                 good, wrong = _without_broken_groups(good, wrong)
-                facts, refused = self._accepted(state, now, who, offers, good, moves, target, seconds)
+                facts, refused = accepted(good)
         except InvalidOffers as error:
             member = state.frameworks.members[who].framework
             self.tell([statuses.dropped(task.id, task.agent, str(error), member) for task in asked])
             failed = {number: str(error) for number in operations}
-            return frameworks.decline(state, who, offers, 0.0, now), AcceptResult({}, failed, [])
+            return frameworks.decline(state, who, offers, 0.0, now), AcceptResult({}, failed, node)
         ending = [error for error in _tasks(refused) if isinstance(error, ExecutorEnds)]
         wrong += [(good[error.task], str(error)) for error in _tasks(refused) if error not in ending]
         self.tell([statuses.invalid(task.id, task.agent, why, task.reason) for task, why in wrong])
@@ -250,10 +271,11 @@ class Launcher(NamedTuple):
         self.tell([statuses.dropped(each.task, good[each.task].agent, str(each), member, reason) for each in ending])
         launched = [fact for fact in facts if isinstance(fact, JobSubmitted)]
         for fact in launched:
-            self.unfinished.begin(fact.id, [unfinished(fact.job, self.unfinished.exports)])
+            self.unfinished.add(fact.id, [unfinished(fact.job, self.unfinished.exports)])
         operations |= {error.moves.number: str(error) for error in refused if isinstance(error, InvalidMoves)}
         gone = [fact.of for fact in facts if isinstance(fact, ResourcesReserved) and fact.of and is_volume(fact.of)]
-        return facts, AcceptResult({fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}, operations, gone)
+        sandboxes = {fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}
+        return facts, AcceptResult(sandboxes, operations, node, gone)
 
     def _moves(
         self, state: State, who: str, accept: Call.Accept, target: Target | None
@@ -271,45 +293,6 @@ class Launcher(NamedTuple):
             except Refused as error:
                 known[number] = str(error)
         return found, known
-
-    def _as_theirs(self, state: State, task: Task, target: Target) -> Job:
-        """Return a task's job with the limits and default demands of a shared scheduler."""
-        assert task.job is not None
-        job = task.job if self.rules.personal else admission.with_default_demand(state, task.job)
-        return replace(job, output_limit=output_limit(self.rules, target.leaf))
-
-    def _accepted(
-        self,
-        state: State,
-        now: float,
-        who: str,
-        offers: Sequence[int],
-        good: Tasks,
-        moves: Sequence[Moves],
-        target: Target | None,
-        seconds: float | None,
-    ) -> tuple[list[Fact], list[InvalidTask | InvalidMoves]]:
-        """Return the facts of launched tasks and applied operations, and the errors of the others.
-
-        Raises InvalidOffers.
-        """
-        numbered: list[tuple[int, Job | Moves]] = [(each.number, each) for each in moves]
-        if target is not None:
-            numbered += [(task.number, self._as_theirs(state, task, target)) for task in good.values()]
-        asked = [each for _, each in sorted(numbered, key=lambda one: one[0])]
-        executors = {task.executor.executor: task.executor for task in good.values() if task.executor is not None}
-        if target is not None:
-            executors = {
-                name: replace(job, output_limit=output_limit(self.rules, target.leaf)) for name, job in executors.items()
-            }
-        facts, refused = frameworks.accept(state, who, offers, asked, seconds, now, executors)
-        try:
-            jobs = [fact.job for fact in facts if isinstance(fact, JobSubmitted)]
-            self.unfinished.check(self.rules, self.caller, totals(unfinished(job, self.unfinished.exports) for job in jobs))
-        except Refused as error:
-            facts, refused = frameworks.accept(state, who, offers, moves, seconds, now)
-            refused += [InvalidTask(task, str(error)) for task in good]
-        return facts, refused
 
 
 def _tasks(refused: Sequence[InvalidTask | InvalidMoves]) -> list[InvalidTask]:

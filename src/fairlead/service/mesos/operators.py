@@ -9,7 +9,7 @@ from typing import Any
 
 import fairlead
 from fairlead.model.specs import Quantities, Ranges
-from fairlead.people.rules import Forbidden, check_operates, check_reaches, operates, reaches, seen_queue, sees_framework
+from fairlead.people.rules import check_operates, check_reaches, operates, reaches, seen_queue, sees_framework
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.framework_index import Member, plus, queue_of
@@ -63,10 +63,6 @@ class Operators:
             "/roles": self._roles, "/weights": self._weights, "/quota": self._quota, "/metrics/snapshot": self._metrics,
         }  # fmt: skip
 
-    @staticmethod
-    def status_of(error: Refused) -> int:
-        return 403 if isinstance(error, Forbidden) else 404 if isinstance(error, Unknown) else 400
-
     async def _cluster_view(self, who: FrameworkCaller | None) -> ClusterView:
         assert who is not None, "endpoints without authentication need no state"
         rules, caller = self._client.authenticator.rules, who.caller
@@ -108,15 +104,9 @@ class Operators:
 
     async def _flags(self, who: FrameworkCaller | None, query: Query) -> Any:
         timeout = await self._client.read(lambda state: state.settings.offer_timeout)
-        return {
-            "flags": {
-                "hostname": self._master.hostname,
-                "max_completed_frameworks": str(MOST_FRAMEWORKS),
-                "max_completed_tasks_per_framework": str(MOST_TASKS),
-                "offer_timeout": f"{timeout:g}secs",
-                "port": str(self._master.port),
-            }
-        }
+        most = {"max_completed_frameworks": str(MOST_FRAMEWORKS), "max_completed_tasks_per_framework": str(MOST_TASKS)}
+        here = {"hostname": self._master.hostname, "port": str(self._master.port)}
+        return {"flags": {**here, **most, "offer_timeout": f"{timeout:g}secs"}}
 
     async def _summary(self, who: FrameworkCaller | None, query: Query) -> Any:
         """Return agents and frameworks with their numbers of tasks by state, without the tasks."""
@@ -256,7 +246,10 @@ class Operators:
             return None
         name = Call.Type.Name(call.type)
         if name in ON_RESERVATIONS:
-            await self._on_reservations(who, call, name)
+            query, (kind, things) = getattr(call, name.lower()), ON_RESERVATIONS[name]
+            operation = mesos_pb2.Offer.Operation(type=kind.upper())
+            getattr(getattr(operation, kind), things).extend(getattr(query, things))
+            await self._set_apart(who, query.agent_id.value, operation)
             return None
         if name not in _ANSWERED:
             raise Refused(f"{name} is not supported")
@@ -273,41 +266,37 @@ class Operators:
             for flag, value in (await self._flags(who, {}))["flags"].items():
                 told.get_flags.flags.add(name=flag, value=value)
         else:
-            self._fill(told, await self._cluster_view(who))
+            self._fill(told, name.lower(), await self._cluster_view(who))
         return told
 
-    def _fill(self, told: Response, found: ClusterView) -> None:
-        if told.type == Response.GET_STATE:
-            self._fill_agents(told.get_state.get_agents, found)
-            self._fill_frameworks(told.get_state.get_frameworks, found)
-            self._fill_tasks(told.get_state.get_tasks, found)
-            told.get_state.get_executors.SetInParent()
-        elif told.type == Response.GET_AGENTS:
-            self._fill_agents(told.get_agents, found)
-        elif told.type == Response.GET_FRAMEWORKS:
-            self._fill_frameworks(told.get_frameworks, found)
-        elif told.type == Response.GET_TASKS:
-            self._fill_tasks(told.get_tasks, found)
-        elif told.type == Response.GET_EXECUTORS:
-            told.get_executors.SetInParent()
-        elif told.type == Response.GET_ROLES:
-            told.get_roles.SetInParent()
-            for role in found.roles:
-                made = told.get_roles.roles.add(name=role.name, weight=weight(role), resources=resources_of(role.used))
-                for who in role.frameworks:
-                    made.frameworks.add(value=who)
-        elif told.type == Response.GET_WEIGHTS:
-            told.get_weights.SetInParent()
-            for role in found.roles:
-                told.get_weights.weight_infos.add(role=role.name, weight=weight(role))
-        elif told.type == Response.GET_QUOTA:
-            told.get_quota.status.CopyFrom(self._quota_status(found))
-        elif told.type == Response.GET_METRICS:
-            for name, value in _metrics_of(found, time.time() - self._since).items():
-                told.get_metrics.metrics.add(name=name, value=value)
+    def _fill(self, told: Any, name: str, found: ClusterView) -> None:
+        """Fill the field of an answer that has this name."""
+        field = getattr(told, name)
+        field.SetInParent()
+        match name:
+            case "get_state":
+                for each in ("get_agents", "get_frameworks", "get_tasks", "get_executors"):
+                    self._fill(field, each, found)
+            case "get_agents":
+                self._fill_agents(field, found)
+            case "get_frameworks":
+                self._fill_frameworks(field, found)
+            case "get_tasks":
+                self._fill_tasks(field, found)
+            case "get_roles":
+                for role in found.roles:
+                    made = field.roles.add(name=role.name, weight=weight(role), resources=resources_of(role.used))
+                    made.frameworks.extend(mesos_pb2.FrameworkID(value=who) for who in role.frameworks)
+            case "get_weights":
+                for role in found.roles:
+                    field.weight_infos.add(role=role.name, weight=weight(role))
+            case "get_quota":
+                field.status.CopyFrom(self._quota_status(found))
+            case "get_metrics":
+                for metric, value in _metrics_of(found, time.time() - self._since).items():
+                    field.metrics.add(name=metric, value=value)
 
     def _fill_agents(self, told: Response.GetAgents, found: ClusterView) -> None:
-        told.SetInParent()
         for agent in found.agents:
             made = told.agents.add(active=agent.active, version=events.VERSION)
             made.agent_info.id.value = made.agent_info.hostname = agent.node.name
@@ -325,7 +314,6 @@ class Operators:
                 resources.extend([ports_of(ports, None, refined=False)] if ports else [])
 
     def _fill_frameworks(self, told: Response.GetFrameworks, found: ClusterView) -> None:
-        told.SetInParent()
         agents = {agent.row: agent for agent in found.agents}
         for each in chain(found.frameworks, found.completed):
             connected = each.gone_at is None and each.member.away_since is None
@@ -344,7 +332,6 @@ class Operators:
             made.offered_resources.extend(resources_of(each.offered))
 
     def _fill_tasks(self, told: Response.GetTasks, found: ClusterView) -> None:
-        told.SetInParent()
         for each in chain(found.frameworks, found.completed):
             for task in each.tasks:
                 rows = told.completed_tasks if task.launched.over else told.tasks
@@ -355,12 +342,6 @@ class Operators:
                 made.resources.extend([ports_of(task.ports, task.launched.role, refined=False)] if task.ports else [])
                 at = self._client.clock.wall(task.launched.at)
                 made.statuses.append(events.status(task.id, task.state, agent=task.launched.node, at=at))
-
-    async def _on_reservations(self, who: FrameworkCaller, call: Call, name: str) -> None:
-        field, (kind, things) = name.lower(), ON_RESERVATIONS[name]
-        query, operation = getattr(call, field), mesos_pb2.Offer.Operation(type=kind.upper())
-        getattr(getattr(operation, kind), things).extend(getattr(query, things))
-        await self._set_apart(who, query.agent_id.value, operation)
 
     async def _update(self, who: FrameworkCaller, call: Call) -> None:
         check_operates(self._client.authenticator.rules, who.caller)
@@ -438,21 +419,10 @@ def weight(role: RoleView) -> float:
 
 
 def _role(role: RoleView) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "name": role.name,
-        "weight": weight(role),
-        "frameworks": role.frameworks,
-        "resources": amounts(role.used),
-        "allocated": amounts(role.used),
-    }
-    if role.queue.guarantee or role.queue.limit:
-        told["quota"] = {
-            "role": role.name,
-            "guarantee": amounts(role.queue.guarantee),
-            "limit": {THEIRS.get(n, n): to_mesos(THEIRS.get(n, n), a) for n, a in role.queue.limit.items()},
-            "consumed": amounts(role.used),
-        }
-    return told
+    used, limit = amounts(role.used), {THEIRS.get(n, n): to_mesos(THEIRS.get(n, n), a) for n, a in role.queue.limit.items()}
+    told = {"name": role.name, "weight": weight(role), "frameworks": role.frameworks, "resources": used, "allocated": used}
+    quota = {"role": role.name, "guarantee": amounts(role.queue.guarantee), "limit": limit, "consumed": used}
+    return told | ({"quota": quota} if role.queue.guarantee or limit else {})
 
 
 def _counts(tasks: Iterable[TaskView]) -> dict[str, int]:

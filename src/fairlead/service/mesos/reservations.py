@@ -161,18 +161,14 @@ def moves_of(number: int, operation: Offer.Operation, role: str | None, principa
 
     Reservations and volumes must have the principal of the caller, if it has one.
     """
-    found = [_move(operation, each, role, principal) for each in _resources_of(operation)]
-    if not found:
-        raise Refused("it names no resources")
-    return Moves(number, found)
-
-
-def _resources_of(operation: Offer.Operation) -> list[Resource]:
     field = DONE[operation.type]
     said = getattr(operation, field)
     if field == "reserve" and any(mark_of(each) is not None for each in said.source):
         raise Refused("reserved resources cannot be reserved again: unreserve them first")
-    return list(said.volumes if field in ("create", "destroy") else said.resources)
+    resources = said.volumes if field in ("create", "destroy") else said.resources
+    if not resources:
+        raise Refused("it names no resources")
+    return Moves(number, [_move(operation, each, role, principal) for each in resources])
 
 
 def _move(operation: Offer.Operation, resource: Resource, role: str | None, principal: str) -> Move:

@@ -48,21 +48,19 @@ def resources_of(
     found = []
     for ours, amount in amounts.items():
         name = THEIRS.get(ours, ours)
-        value = to_mesos(name, amount)
-        if value > 0:
-            found.append(_resource(name, value, role, revocable, refined))
+        if (value := to_mesos(name, amount)) > 0:
+            found.append(_allocated(Resource(name=name, type=Value.SCALAR, scalar=Value.Scalar(value=value)), role, refined))
+            if revocable:
+                found[-1].revocable.SetInParent()
     order = list(NAMES)
     return sorted(found, key=lambda each: (order.index(each.name) if each.name in order else len(order), each.name))
 
 
-def _resource(name: str, value: float, role: str | None, revocable: bool, refined: bool) -> Resource:
-    made = Resource(name=name, type=Value.SCALAR, scalar=Value.Scalar(value=value))
+def _allocated(made: Resource, role: str | None, refined: bool) -> Resource:
     if not refined:
         made.role = "*"
     if role is not None:
         made.allocation_info.role = role
-    if revocable:
-        made.revocable.SetInParent()
     return made
 
 
@@ -71,11 +69,7 @@ def ports_of(ranges: Ranges, role: str | None, refined: bool) -> Resource:
     made = Resource(name="ports", type=Value.RANGES)
     for first, last in ranges:
         made.ranges.range.add(begin=first, end=last)
-    if not refined:
-        made.role = "*"
-    if role is not None:
-        made.allocation_info.role = role
-    return made
+    return _allocated(made, role, refined)
 
 
 def base_of(resource: Resource) -> tuple[str, int]:

@@ -91,10 +91,6 @@ class Sandboxes:
             with suppress(FileExistsError, FileNotFoundError):  # the task made its own, or is forgotten already
                 (path / name).symlink_to(self._output / str(job) / kept)
 
-    def drop(self, path: Path) -> None:
-        """Remove the sandbox of a task that was not launched."""
-        remove_folder(path)
-
     def drop_but(self, names: Collection[str]) -> None:
         """Remove all sandboxes except these and recent ones."""
         old = time.time() - FRESH_SECONDS

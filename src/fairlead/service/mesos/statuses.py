@@ -38,7 +38,10 @@ Wall = Callable[[float], float]
 def of_update(launched: Launched, task: str, update: Update, framework: Framework, wall: Wall) -> TaskStatus:
     """Convert an update to a status, with the uuid by which it is acknowledged."""
     if update.said and update.what not in ("lost", "revoked"):
-        return _said(launched, task, update)
+        told = json_format.Parse(update.said, TaskStatus(), ignore_unknown_fields=True)
+        told.task_id.value, told.agent_id.value, told.executor_id.value = task, launched.node, launched.executor or task
+        told.uuid = events.uuid_of(launched.job, update.number)
+        return told
     by_agent = update.what in ("lost", "revoked") or launched.executor
     source = TaskStatus.SOURCE_AGENT if by_agent else TaskStatus.SOURCE_EXECUTOR
     return events.status(
@@ -46,14 +49,6 @@ def of_update(launched: Launched, task: str, update: Update, framework: Framewor
         message=_message(update, launched), at=wall(update.at), uuid=events.uuid_of(launched.job, update.number),
         executor=launched.executor,
     )  # fmt: skip
-
-
-def _said(launched: Launched, task: str, update: Update) -> TaskStatus:
-    told = json_format.Parse(update.said, TaskStatus(), ignore_unknown_fields=True)
-    told.task_id.value, told.agent_id.value = task, launched.node
-    told.executor_id.value = launched.executor or task
-    told.uuid = events.uuid_of(launched.job, update.number)
-    return told
 
 
 def state_of(what: str, framework: Framework) -> TaskState:
@@ -112,15 +107,10 @@ def reconciled(state: State, who: str, task: str, agent: str) -> TaskStatus:
     else:
         row = state.cluster.rows.get(agent)
         there = row is not None and bool(state.nodes.up[row])
-        found = _unknown(there, framework)
+        found = mesos_pb2.TASK_GONE if there else mesos_pb2.TASK_UNKNOWN
+        found = found if framework.partition_aware else mesos_pb2.TASK_LOST
         message = f"Reconciliation: Task is unknown{' to the agent' if there else ''}"
     return events.status(task, found, agent=agent, reason=TaskStatus.REASON_RECONCILIATION, message=message)
-
-
-def _unknown(agent_is_there: bool, framework: Framework) -> TaskState:
-    if not framework.partition_aware:
-        return mesos_pb2.TASK_LOST
-    return mesos_pb2.TASK_GONE if agent_is_there else mesos_pb2.TASK_UNKNOWN
 
 
 def invalid(task: str, agent: str, message: str, reason: TaskStatus.Reason = TaskStatus.REASON_TASK_INVALID) -> TaskStatus:

@@ -73,7 +73,10 @@ class Subscriptions(Streams[str]):
                 for number in fact.ids:
                     self._offered.pop(number, None)
             elif isinstance(fact, facts.OffersRescinded):
-                self._rescinded(fact)
+                for number in fact.ids:
+                    gone = self._offered.pop(number, None)
+                    if gone is not None and fact.why in REPORTED_RESCINDED:
+                        self.tell(gone, [events.rescind(number)])
             elif isinstance(fact, facts.TasksFinished) and state.frameworks.have_tasks:
                 if broken := broken_groups(state, fact.job.tolist()):
                     self._soon(self.on_broken, broken)
@@ -99,12 +102,6 @@ class Subscriptions(Streams[str]):
                     for said in [{mark: p.said for mark, p in state.frameworks.role_reservations.get(node.name, {}).items()}]
                 ]
                 self.tell(who, [events.offers(made)])
-
-    def _rescinded(self, fact: facts.OffersRescinded) -> None:
-        for number in fact.ids:
-            who = self._offered.pop(number, None)
-            if who is not None and fact.why in REPORTED_RESCINDED:
-                self.tell(who, [events.rescind(number)])
 
     def _tell_updates(self, state: State, jobs: Iterable[int], again_before: float = -1.0) -> None:
         """Send the first unacknowledged update of each job, unless it was sent since `again_before`."""

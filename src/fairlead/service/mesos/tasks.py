@@ -43,26 +43,20 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TASK_ID = re.compile(r"[^\x00-\x20/\x7f]+")
 
 
-class Endpoint(NamedTuple):
-    """The address of agents for executors, and their certificate as PEM, empty without TLS."""
-
-    address: str
-    certificate: str = ""
-
-
 class Home(NamedTuple):
-    """Where a task belongs: its framework's id, its agent, and the agent's endpoint."""
+    """Where a task belongs: its framework's id, its agent, and the agents' address, with its certificate as PEM, if any."""
 
     framework: str
     agent: str
-    endpoint: Endpoint
+    address: str
+    certificate: str = ""
 
 
 def check_task(info: TaskInfo) -> None:
     """Raise Refused for a task that no agent can run."""
     _check_id(info.task_id.value, "a task")
     if info.HasField("container") or (info.HasField("executor") and info.executor.HasField("container")):
-        raise Refused("containers are not supported: give the task a command without a container")
+        raise Refused("containers are not supported: omit container, and give the task a command")
     if info.limits:
         raise Refused("limits are not supported: a task gets its resources and no more: leave them out")
 
@@ -80,7 +74,7 @@ def check_executor(info: ExecutorInfo, framework: str) -> None:
     if info.type == ExecutorInfo.DEFAULT:
         raise Refused("the default executor runs groups of tasks: use LAUNCH_GROUP, or give the task a command")
     if info.HasField("container"):
-        raise Refused("containers are not supported: give the executor a command without a container")
+        raise Refused("containers are not supported: omit container, and give the executor a command")
     if not info.HasField("command"):
         raise Refused("'ExecutorInfo.command' must be set for 'CUSTOM' executor")
 
@@ -95,7 +89,8 @@ def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
     job = _job(info, info.resources, person, home)
     if not job.demand:
         raise Refused("Task uses no resources")
-    env, before, kill = _of_a_task(info, home, sandbox), list[str](), _kill(info)
+    env = {"MESOS_TASK_ID": info.task_id.value, **_environment(info.command, info.task_id.value, home, sandbox)}
+    before, kill = list[str](), _kill(info)
     if info.HasField("health_check") or info.command.uris:
         env[TOKEN] = secrets.token_urlsafe(32)
     if info.HasField("health_check"):
@@ -126,12 +121,11 @@ def _checking(info: TaskInfo, home: Home, grace: float | None) -> list[str]:
 
 def _to_tell(info: TaskInfo, home: Home) -> dict[str, str]:
     """Return which task a helper program reports on, and to which endpoint."""
-    where = {"endpoint": home.endpoint.address, "certificate": home.endpoint.certificate}
+    where = {"endpoint": home.address, "certificate": home.certificate}
     return {"task": info.task_id.value, "framework": home.framework, **where}
 
 
 def _checking_argv(check: HealthCheck) -> list[str]:
-    """Return the words of a check. Raises Refused."""
     if check.type == HealthCheck.COMMAND:
         if not check.HasField("command"):
             raise Refused("Expecting 'command' to be set for COMMAND health check")
@@ -186,7 +180,7 @@ def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) 
     name = info.executor_id.value
     grace = _seconds(info.shutdown_grace_period.nanoseconds) if info.HasField("shutdown_grace_period") else GRACE
     job = _job(info, info.resources, person, home)
-    env = {
+    env = _environment(info.command, name, home, sandbox) | {
         TOKEN: secrets.token_urlsafe(32),
         "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD": f"{grace:g}secs",
         "MESOS_CHECKPOINT": "1",
@@ -194,7 +188,6 @@ def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) 
         "MESOS_SUBSCRIPTION_BACKOFF_MAX": "2secs",
         "MESOS_HTTP_COMMAND_EXECUTOR": "0",
     }
-    env = {**_environment(info.command, name, home, sandbox), **env}
     work = _work(info.command, person, env, job.demand)
     return _checked(
         replace(
@@ -227,7 +220,6 @@ def volumes_of(resources: Iterable[Resource]) -> dict[str, str]:
 
 
 def _kill(info: TaskInfo) -> dict[str, float | None]:
-    """Return the time limit and the grace period of a task."""
     longest, grace = info.max_completion_time, info.kill_policy.grace_period
     return {
         "time_limit": _seconds(longest.nanoseconds) if info.HasField("max_completion_time") else None,
@@ -285,25 +277,18 @@ def _with_fetching(argv: list[str], command: CommandInfo, most: int, tell: Seque
     return [sys.executable, "-I", "-S", fetch.__file__, json.dumps(asked), *argv]
 
 
-def _of_a_task(info: TaskInfo, home: Home, sandbox: Path) -> dict[str, str]:
-    """Return the environment of a command task; its executor is named after it."""
-    task = {"MESOS_TASK_ID": info.task_id.value}
-    return {**task, **_environment(info.command, info.task_id.value, home, sandbox)}
-
-
 def _environment(command: CommandInfo, executor: str, home: Home, sandbox: Path) -> dict[str, str]:
     """Return the environment of a command: its own variables over those of a Mesos executor."""
     found = {
         "PATH": PATH, "PWD": str(sandbox), "MESOS_SANDBOX": str(sandbox), "MESOS_DIRECTORY": str(sandbox),
         "MESOS_EXECUTOR_ID": executor, "MESOS_FRAMEWORK_ID": home.framework, "MESOS_AGENT_ID": home.agent,
-        "MESOS_SLAVE_ID": home.agent, "MESOS_SLAVE_PID": f"slave(1)@{home.endpoint.address}",
-        "MESOS_AGENT_ENDPOINT": home.endpoint.address,
+        "MESOS_SLAVE_ID": home.agent, "MESOS_SLAVE_PID": f"slave(1)@{home.address}",
+        "MESOS_AGENT_ENDPOINT": home.address,
     }  # fmt: skip
     return found | _variables(command)
 
 
 def _variables(command: CommandInfo) -> dict[str, str]:
-    """Return the environment variables of a command. Raises Refused."""
     found = {}
     for each in command.environment.variables:
         if each.HasField("secret") or each.type == Environment.Variable.SECRET:

@@ -39,7 +39,7 @@ def _cards(form: Form) -> dict[str, Any]:
     if not (text := form.get("gpu", "").strip()):
         return {}
     if (card := number_in(text)) is None:
-        raise Declined(422, f"gpu: {text[:20]!r} is no number of a card")
+        raise Declined(422, f"gpu: {text[:20]!r} is not the number of a card")
     return {"gpus": [card]}
 
 

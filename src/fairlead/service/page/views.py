@@ -51,7 +51,7 @@ class Look(NamedTuple):
             return None
         found = number_in(text)
         if found is None:
-            raise Declined(400, f"{name}: {text[:40]!r} is no number")
+            raise Declined(400, f"{name}: {text[:40]!r} is not a number")
         if found >= below:
             raise Declined(404, f"{name}: {found} is too large: use a number below {below:,}")
         return found

@@ -145,13 +145,7 @@ def _tasks(fact: facts.TasksFact) -> Iterator[Task]:
 
 
 def read_journal(path: Path, skip_bad: bool = False) -> Workload:
-    """Read a journal.
-
-    Raises
-    ------
-    TraceError
-        It cannot be read, or no task has ended in it.
-    """
+    """Read a journal. Raises TraceError if it cannot be read, or no task has ended in it."""
     past, notes = _Past(), []
     try:
         with closing(SqlStore(path, to_read=True)) as store:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairlead.model.specs import Node, Quantities
+from fairlead.model.specs import Node
 from fairlead.simulate.traces.rows import Cells, Chunk, Rows, delimited
 from fairlead.simulate.traces.table import read_table
 from fairlead.simulate.workload import I64, TraceError, Workload
@@ -29,7 +29,8 @@ def read_openb(path: Path, skip_bad: bool = False) -> Workload:
 
         def keep(rows: I64) -> None:
             for row in rows.tolist():
-                nodes.append(Node(names[row], _demand(capacity[row]), {"model": models[row]} if models[row] else {}))
+                has = {name: int(x) for name, x in zip(("cpu", "memory", "gpu"), capacity[row], strict=True) if x}
+                nodes.append(Node(names[row], has, {"model": models[row]} if models[row] else {}))
 
         return keep
 
@@ -66,7 +67,3 @@ def _amounts(chunk: Chunk, gpu: I64) -> I64:
     """Return CPU, memory and GPUs of each row in base units: shape (rows, 3)."""
     memory = chunk.wholes("memory_mib", 0, 10**12) * 2**20
     return np.stack([chunk.wholes("cpu_milli", 0, 10**12), memory, gpu], axis=1)
-
-
-def _demand(amounts: I64) -> Quantities:
-    return {name: int(amount) for name, amount in zip(("cpu", "memory", "gpu"), amounts, strict=True) if amount}

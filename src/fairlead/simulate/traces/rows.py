@@ -170,7 +170,7 @@ def delimited(path: Path, separator: str = ",", names: Sequence[str] = (), error
         except csv.Error as error:
             line = begin + 1 + sum(1 + sum(map(_line_ends, row)) for row in rows)
             quoted = reader.line_num > line or "end of data" in str(error)
-            raise TraceError(f"{path}:{line}: no CSV: {'a quote is not closed' if quoted else error}") from None
+            raise TraceError(f"{path}:{line}: not CSV: {'a quote is not closed' if quoted else error}") from None
 
 
 def _line_ends(cell: str) -> int:

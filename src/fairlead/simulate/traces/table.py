@@ -160,7 +160,7 @@ class _Table:
     def _before(self, name: str, submit: float) -> int:
         """Return the index of an earlier job by name, for a job submitted at `submit`."""
         if name not in self._named or self._named[name][1] > submit:
-            why = "is submitted later" if name in self._named else "is no job above"
+            why = "is submitted later" if name in self._named else "is not a job above"
             raise ValueError(f"after: {name!r} {why}: a job comes after earlier ones")
         return self._named[name][0]
 
