@@ -109,7 +109,7 @@ class GroupCache(Table):
     stop_order: I64  # how many were stopped before it
     stop_job: I64  # the job that was tried
     out_list: I64  # list of groups with `listed`
-    passed_list: I64  # list of the jobs that the cycle passed over
+    passed_list: I64  # list of the jobs that the cycle found no room to keep for
     touched_list: I64  # list of groups with `touched`
     lasts: F64  # p90 of a task of job `lasts_job`, seconds
     lasts_job: I64
