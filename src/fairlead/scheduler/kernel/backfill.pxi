@@ -211,10 +211,13 @@ cdef bint _has_claim(View v, i64 b) noexcept nogil:
 
 
 cdef void unpark_listed(View v, i64 served) noexcept nogil:
-    """Let the oldest groups of the lines on the list that may owe have their turn in this cycle: all at its start, then line `served` once it was."""
+    """Let the oldest groups of the lines on the list that may owe have their turn in this cycle: at its start, and once line `served` was.
+
+    A line of several leaves is asked again only when it was served itself.
+    """
     for k in range(v.queues[0].listed if v.times[DEBTS_AT] == v.times[MOMENT] else 0):
         x = v.queues[k + 1].line
-        if v.times[NOW] >= v.queues[x].put_off and (served == NONE or served == x):
+        if v.times[NOW] >= v.queues[x].put_off and (served == NONE or served == x or not v.queue_cache[x].inner):
             b = v.best[v.queue_cache[x].base + 1]
             if v.queue_cache[x].inner:
                 b = v.queue_cache[x].oldest = _oldest_that_may_owe(v, x, x)
@@ -290,14 +293,10 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
 
 
 cdef Plan review(View v, double now) noexcept nogil:
-    """Decide which reservation to drop or to plan again, if any.
-
-    Whether it is still owed is asked where that may have changed: once debts are counted, or it is late or overdraws the budget.
-    """
-    cdef bint asked
-    late, h, asked = NONE, 0, v.times[DEBTS_AT] >= v.times[MOMENT]
+    """Decide which reservation to drop or to plan again, if any."""
+    late, h = NONE, 0
     while h < v.counts[HOLDS]:
-        if v.holds[h].kind == RESERVATION and (asked or now > v.holds[h].start or v.holds[h].allowance > 0.0):
+        if v.holds[h].kind == RESERVATION:
             b = v.holds[h].group
             why = what_stops(v, b)
             if (why != NOT_REACHED and why != NO_NODE and (why != MAX_JOBS or v.groups[b].started == 0)) or _is_over(v, h, now):

@@ -51,7 +51,7 @@ MAX_EXTRAPOLATION: Final = 4.0
 VISITS_PER_EVENT: Final = 4
 """Queues that counting debts may visit for each task that starts, ends or comes."""
 PATIENCE: Final = 0.25
-"""Part of the time that its tasks last: a line is asked whether it is owed room when its debt passes a multiple of this."""
+"""Part of what its part does while a task of it lasts that a line is owed before it gets a reservation."""
 ANYTHING: Final = -1
 """What a leaf wants whose framework wants offers: all bits."""
 LEAST_SHARE: Final = 1e-9

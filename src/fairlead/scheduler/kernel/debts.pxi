@@ -13,8 +13,8 @@
 - **Counting**: debts are counted at the first event of a moment, once as many tasks have started or ended, or jobs
   come, as there were active queues, divided by VISITS_PER_EVENT. So it costs each event a few queues. All of it follows from the facts.
   Only in moments in which they were counted is anybody given a reservation.
-- **List**: the lines that are asked whether they are owed room. By the last count their debt passed a multiple of a quarter of the time that
-  their tasks last, or they were no longer put off; or since then a job came while nothing waited, or the oldest may have been passed. The root's `listed` is its length.
+- **List**: the lines that may be owed something: since the last count a job came while nothing waited or the oldest may have been passed; or
+  by that count they were owed a part of their work, or their reservation was put off. The root's `listed` is its length.
 """
 
 
@@ -87,7 +87,7 @@ cpdef void begin_moment(View v, double at) noexcept nogil:
 cdef void _count_debts(View v, double at) noexcept nogil:
     """Compute all parts, and add up what each line has lacked since the last count."""
     cdef i64 m = v.len_total, n = v.counts[QUEUES]
-    mark, last, passed = v.scratches, v.times[DEBTS_AT], at - v.times[DEBTS_AT]
+    mark, passed = v.scratches, at - v.times[DEBTS_AT]
     if passed == INFINITY:
         passed = 0.0
     hungry = flags(v, 3 * n)
@@ -107,20 +107,14 @@ cdef void _count_debts(View v, double at) noexcept nogil:
         if not active[x]:
             v.queues[x].debt = v.queues[x].put_off = v.queues[x].wasted = 0.0
             continue
-        before, lack = v.queues[x].debt, lack_of(v, x, v.queues[x].wants) / _due_share(v, x)
+        lack = lack_of(v, x, v.queues[x].wants) / _due_share(v, x)
         if lack < 0 or hungry[x]:
             v.queues[x].debt = max(0.0, v.queues[x].debt + lack * passed)
         if v.queues[x].debt == 0.0:
             v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
-        if hungry[x] and (max(0.0, last) < v.queues[x].put_off <= at or _passes_step(v, x, before)):
+        if hungry[x] and (v.queues[x].put_off > 0.0 or (v.queues[x].debt > 0.0 and v.queues[x].debt >= patience(v, x))):
             enlist(v, x)
     release(v, mark)
-
-
-cdef bint _passes_step(View v, i64 x, double before) noexcept nogil:
-    """Return True if a line's debt has passed a multiple of its patience since it was `before`, or that is unknown."""
-    debt, step = v.queues[x].debt, patience(v, x)
-    return debt > 0.0 and debt >= step and (step == 0.0 or floor(debt / step) != floor(before / step))
 
 
 cdef double patience(View v, i64 x) noexcept nogil:
@@ -274,7 +268,7 @@ cdef double due_to(View v, i64 x, i64 b) noexcept nogil:
 
 cdef bint is_owed_a_task(View v, i64 x, i64 b, i64 job) noexcept nogil:
     """Return True if a line is owed what the next of a group, of a job row, takes while it lasts."""
-    return v.queues[x].debt > 0.0 and 0.0 < size_of(v, b) * p90_duration(v, job) <= v.queues[x].debt * _due_share(v, x)
+    return 0.0 < size_of(v, b) * p90_duration(v, job) <= v.queues[x].debt * _due_share(v, x)
 
 
 cdef bint has_its_part(View v, i64 x, i64 b) noexcept nogil:
