@@ -152,7 +152,7 @@ class Order:
         policy = queues.policy[: queues.n]
         counts[view.HDRF_SOMEWHERE], counts[view.DIVIDED_SOMEWHERE] = (policy == HDRF).any(), (policy == DIVIDED).any()
         counts[view.IN_ORDER] = 1
-        state.times[view.CLAIM_DUE], state.times[view.OFFER_WAKE] = -np.inf, np.inf
+        state.times[[view.CLAIM_DUE, view.OFFER_WAKE, view.FUNDED]] = -np.inf, np.inf, -np.inf
         blocks = -(-state.nodes.n // view.BLOCK)
         self.bounds = np.zeros((blocks, self.resources), np.int64)
         self.large_bounds = np.zeros((-(-blocks // view.BLOCK), self.resources), np.int64)

@@ -294,7 +294,7 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
 
 cdef Plan review(View v, double now) noexcept nogil:
     """Decide which reservation to drop or to plan again, if any."""
-    late, least, h = NONE, NONE, 0
+    late, h = NONE, 0
     while h < v.counts[HOLDS]:
         if v.holds[h].kind == RESERVATION:
             b = v.holds[h].group
@@ -304,12 +304,21 @@ cdef Plan review(View v, double now) noexcept nogil:
             if now > v.holds[h].start and now >= v.holds[h].planned + MIN_FORECAST_SECONDS and (why == NO_NODE or not is_there(v, h)):
                 if late == NONE or _owes_more(v, h, late):
                     late = h
-            if v.holds[h].allowance == 0.0 and (least == NONE or not _owes_more(v, h, least)):
-                least = h
         h = next_promise(v, h)
-    if least != NONE and is_overspent(v, now):
-        return Plan(DROP, 0, least, True, now, 0, NONE, 0)
+    h = _least_owed(v) if is_overspent(v, now) else NONE
+    if h != NONE:
+        return Plan(DROP, 0, h, True, now, 0, NONE, 0)
     return Plan(SERVE, 0, NONE, False, now, 0, NONE, 0) if late == NONE else _plan_again(v, late, now)
+
+
+cdef i64 _least_owed(View v) noexcept nogil:
+    """Return the reservation of the least-owed line that the budget pays for; NONE."""
+    least, h = NONE, 0
+    while h < v.counts[HOLDS]:
+        if is_paid_for(v, h) and (least == NONE or not _owes_more(v, h, least)):
+            least = h
+        h = next_promise(v, h)
+    return least
 
 
 cdef bint _owes_more(View v, i64 h, i64 k) noexcept nogil:
@@ -611,6 +620,7 @@ cdef void set_cost(View v, i64 h, double at) noexcept nogil:
     for r in range(m):
         v.cost[h * m + r] = v.idled[h * m + r]
     _expect_idle(v, v.holds[h].tasks, v.groups[b].shape_row, room, ends, _ends_on(v, b, n, h, at, ends, NULL), at, v.holds[h].start, &v.cost[h * m])
+    v.times[FUNDED] = -INFINITY
     release(v, mark)
 
 
@@ -645,25 +655,28 @@ cpdef (double, double) next_step(View v, double event, bint claims, double now, 
 
     A step is due at the event, when a claim is (if `claims`), and when a reservation is late.
     """
-    due, review = event, _next_review(v, now, happened)
-    if claims:
-        due = min(due, next_claim(v, now))
+    due = min(event, next_claim(v, now)) if claims else event
+    review = _next_review(v, due, now, happened)
     if due <= review:
         return due, due
     return review, happened
 
 
-cdef double _next_review(View v, double now, double happened) noexcept nogil:
+cdef double _next_review(View v, double before, double now, double happened) noexcept nogil:
     """Return the time of the next review of reservations if nothing happens until then: one is late, or the budget is overspent.
+
+    Only one that is earlier than `before` need be exact.
 
     The first is at least MIN_FORECAST_SECONDS away, as in the live scheduler (`IDLE_SECONDS` of :mod:`fairlead.service.loop`),
     and further the longer nothing has happened.
     """
     holds, first = v.holds, INFINITY
     for h in range(v.counts[HOLDS]):
-        if holds[h].kind == RESERVATION:
+        if holds[h].kind == RESERVATION and holds[h].start < before:
             at = max(nextafter(holds[h].start, INFINITY), holds[h].planned + MIN_FORECAST_SECONDS)
             if now < at < first:
                 first = at
     first = max(first, now + max(MIN_FORECAST_SECONDS, REVIEW_FRACTION * (now - happened)))
-    return min(first, max(overspent_at(v, now), now) + MIN_FORECAST_SECONDS) if v.times[IDLE_BUDGET] > 0.0 else first
+    if v.times[IDLE_BUDGET] <= 0.0 or min(first, before) <= v.times[FUNDED]:
+        return first
+    return min(first, max(overspent_at(v, now), now) + MIN_FORECAST_SECONDS)

@@ -31,12 +31,12 @@ cdef double left_of(View v, i64 r, double now) noexcept nogil:
         if v.hours[k].hour > hour - HOURS:
             left -= v.spent[k * m + r]
     for h in range(v.counts[HOLDS]):
-        if _is_paid_for(v, h):
+        if is_paid_for(v, h):
             left -= max(v.cost[h * m + r] - v.idled[h * m + r], v.idle[h * m + r] * (now - v.holds[h].counted))
     return left
 
 
-cdef bint _is_paid_for(View v, i64 h) noexcept nogil:
+cdef bint is_paid_for(View v, i64 h) noexcept nogil:
     """Return True if the budget pays for what a hold idles."""
     return v.holds[h].kind == RESERVATION and v.holds[h].allowance == 0.0
 
@@ -82,7 +82,7 @@ cdef double _exhausted_at(View v, i64 h) noexcept nogil:
 cdef double _spends_from(View v, i64 h, i64 r) noexcept nogil:
     """Return from when on a hold idles more of a resource than was expected; inf if it idles nothing that the budget pays for."""
     i = h * v.len_total + r
-    if v.idle[i] == 0 or not _is_paid_for(v, h):
+    if v.idle[i] == 0 or not is_paid_for(v, h):
         return INFINITY
     return v.holds[h].counted + max(0.0, v.cost[i] - v.idled[i]) / v.idle[i]
 
@@ -96,10 +96,22 @@ cdef bint is_paid(View v, double *cost, double least, double now) noexcept nogil
 
 
 cdef bint is_overspent(View v, double now) noexcept nogil:
-    """Return True if more has been spent, and is to be spent, than the budget has of some resource."""
-    for r in range(v.len_total):
-        if v.total[r] > 0 and left_of(v, r, now) < -LEAST_SHARE * HOUR * v.total[r]:
+    """Return True if more has been spent, and is to be spent, than the budget has of some resource.
+
+    What idles is at most what is kept. So the budget lasts at least until what is left is divided by that (FUNDED).
+    """
+    cdef i64 m = v.len_total
+    cdef double lasts = INFINITY, kept
+    if now < v.times[FUNDED]:
+        return False
+    for r in range(m):
+        left, kept = left_of(v, r, now) if v.total[r] > 0 else INFINITY, 0.0
+        if left < -LEAST_SHARE * HOUR * v.total[r]:
             return True
+        for h in range(v.counts[HOLDS]):
+            kept += v.amount[h * m + r]
+        lasts = min(lasts, max(0.0, left) / kept) if kept > 0.0 else lasts
+    v.times[FUNDED] = now + lasts
     return False
 
 

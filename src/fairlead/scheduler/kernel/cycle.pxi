@@ -19,7 +19,7 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
     """Decide the next step: what to place, or which reservation to make or drop before anything is placed.
 
     Room is reserved for a group in its turn: the cycle ends there, and if it placed anything before that, the next begins there.
-    Where none can be reserved, the group is passed over and the cycle goes on.
+    Where none can be reserved, the group is skipped and the cycle goes on.
 
     Parameters
     ----------

@@ -109,7 +109,7 @@ class GroupCache(Table):
     stop_order: I64  # how many were stopped before it
     stop_job: I64  # the job that was tried
     out_list: I64  # list of groups with `listed`
-    passed_list: I64  # list of the jobs that the cycle skipped
+    passed_list: I64  # list of the jobs that the cycle found no room to keep for
     touched_list: I64  # list of groups with `touched`
     lasts: F64  # p90 of a task of job `lasts_job`, seconds
     lasts_job: I64
@@ -179,7 +179,8 @@ IN_ORDER : 1 if there is an order to keep; otherwise only the tables change, and
 # IDLE_BUDGET : part of the cluster that may idle for reservations, over a day
 # MOMENT, DEBTS_AT : when a task last started, ended or came; when debts were last counted
 # WAITS_AT : when a leaf last began to wait
-BEGAN, NEXT_TICK, NOW, LAST_HOLD_START, CLAIM_DUE, OFFER_WAKE, IDLE_BUDGET, MOMENT, DEBTS_AT, WAITS_AT = range(10)
+# FUNDED : the budget is not overspent before, whatever idles of what is kept
+BEGAN, NEXT_TICK, NOW, LAST_HOLD_START, CLAIM_DUE, OFFER_WAKE, IDLE_BUDGET, MOMENT, DEBTS_AT, WAITS_AT, FUNDED = range(11)
 
 # Columns of a tree's `least` after the resources.
 JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER, SHORTEST = 0, 1, 2, 3

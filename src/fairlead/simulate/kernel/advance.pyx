@@ -291,7 +291,7 @@ cdef i64 _place(View v, Tape tape, double now, i64 count) noexcept nogil:
 
 
 cdef void _pass_over(View v, Tape tape, double now, i64 count) noexcept nogil:
-    """Put off the lines of the jobs that the cycle skipped."""
+    """Put off the lines of the jobs that the cycle found no room to keep for."""
     mark, ids = v.scratches, integers(v, count)
     for k in range(count):
         job = v.group_cache[k].passed_list
