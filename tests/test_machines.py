@@ -53,6 +53,8 @@ def machines_join_by_a_command_and_run_tasks(lab):
     lab.config.write_text(own.replace("cpu = 2", "cpu = 3"))
     assert lab.ok("reload") == "the configuration is in force\n"
     lab.until(lambda: [each["capacity"]["cpu"] for each in lab.ask("nodes")["nodes"] if each["name"] == "lab1"] == [3000])
+    lab.config.write_text(f'{own}\n[[node]]\nname = "more"\ncapacity = {{ cpu = 1 }}\n')
+    assert "with --nodes this machine is one node: name one" in lab.call("reload").stderr
     lab.config.write_text(own)
     lab.ok("reload")
     metrics = lab.http("GET", "/metrics")[1]

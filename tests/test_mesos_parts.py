@@ -45,6 +45,7 @@ from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.service.loop import Busy
 from fairlead.service.mesos import acknowledgements, calls, completed, events, fetch, groups, streams
 from fairlead.service.mesos.acknowledgements import Acknowledgements
+from fairlead.service.mesos.app import MesosApp
 from fairlead.service.mesos.authenticator import FrameworkCaller
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.completed import Completed
@@ -521,3 +522,18 @@ def test_what_ended_is_kept_for_a_while_and_counted_for_ever(state, monkeypatch)
     later = 4.0 + completed.KEPT_SECONDS
     assert (kept.tasks(later), kept.frameworks(later)) == ({}, [])
     assert dict(kept.ended) == {TASK_FINISHED: 3}
+
+
+def test_a_scheduler_that_can_start_no_thread_asks_frameworks_to_come_again():
+    async def look(who, query):
+        raise RuntimeError("can't start new thread")
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    app = MesosApp(None, None, None, SimpleNamespace(views={"/health": look}), set())
+    scope = {"type": "http", "method": "GET", "path": "/health", "headers": [], "query_string": b""}
+    asyncio.run(app(scope, None, send))
+    assert (sent[0]["status"], (b"retry-after", b"1") in [(k.lower(), v) for k, v in sent[0]["headers"]]) == (503, True)

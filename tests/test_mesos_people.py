@@ -83,6 +83,19 @@ def test_a_principal_that_is_removed_while_a_body_comes_calls_nothing(crowd):
             secrets.write_text(PRINCIPALS)
 
 
+def test_what_is_wrong_with_the_file_of_principals_is_for_its_owner_only(crowd):
+    wire, secrets = Wire(crowd.port, ("aurora", "borealis")), crowd.folder / "principals.toml"
+    assert wire.ask("GET", "/state").status == 200
+    try:
+        secrets.chmod(0o644)
+        told = wire.ask("GET", "/state")
+        assert (told.status, str(secrets) in told.body.decode()) == (503, False)
+        assert f"--mesos-principals: {secrets}: others may read or change it: chmod 600" in crowd.log.read_text()
+    finally:
+        secrets.chmod(0o600)
+    assert wire.ask("GET", "/state").status == 200
+
+
 def _newest(crowd):
     return str(crowd["alice"].http("GET", "/v1/jobs?limit=1")[1]["jobs"][0]["id"])
 

@@ -164,6 +164,9 @@ class TestStatuses:
         )
         assert answer.status == 400
         assert b"subscribe.framework_info.user" in answer.body
+        labels = {"user": "", "name": "test", "roles": ["A"], "labels": {"labels": [{}]}}
+        answer = wire.post({"type": "SUBSCRIBE", "subscribe": {"framework_info": labels}})
+        assert (answer.status, b"Missing required fields: subscribe.framework_info.labels" in answer.body) == (400, True)
 
     def test_an_unknown_framework(self, wire):
         answer = wire.post({"type": "TEARDOWN", "framework_id": {"value": "nobody"}}, {"Mesos-Stream-Id": "x"})

@@ -13,6 +13,7 @@ from array import array
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from fsspec import register_implementation
 from fsspec.implementations.memory import MemoryFileSystem
@@ -337,6 +338,22 @@ def test_what_is_kept_at_an_older_url_is_read_there_and_what_is_gone_is_said(tmp
     with pytest.raises(Unknown, match=r"3.0 cannot be read at file:///\S+/old: it was stored there, and is gone"):
         read_output(Gone(), kept, (3, 0), "out", 0, 50, "n")
     assert read_output(Gone(), kept, (3, 0), "err", 0, 50, "n") == b""
+
+
+def test_a_start_with_a_million_waiting_tasks_looks_at_those_that_have_ended(tmp_path):
+    status = np.full(10**6, WAITING)
+    status[7] = SUCCEEDED
+    asked = []
+    state = SimpleNamespace(
+        index=SimpleNamespace(specs={3: Job("A", {}, tasks=10**6)}),
+        job_row=lambda job: asked.append(job) or 0,
+        jobs=SimpleNamespace(first=[0]),
+        tasks=SimpleNamespace(status=status),
+    )
+    kept = OutputArchive(f"file://{tmp_path}/new", tmp_path)
+    with pytest.raises(AttributeError):  # this state does not know on which node task 7 ran
+        kept.recover(state, "j", There())
+    assert len(asked) < 10
 
 
 def test_notes_as_they_were_written_before_are_read(tmp_path):

@@ -725,6 +725,8 @@ def test_a_port_of_ones_own_scheduler_takes_a_token(live):
     [
         (["--listen", "0.0.0.0:0"], "others on the network could read everything"),
         (["--listen", "nonsense"], "write HOST:PORT"),
+        (["--mesos", ":5050"], "--mesos ':5050': write HOST:PORT"),
+        (["--nodes", ":7374"], "--nodes ':7374': write HOST:PORT"),
         (["--listen", "127.0.0.1:0", "--port", "0"], "write one of them"),
         (["--tls-cert", "x.pem"], "for which port"),
         (["--tls-key", "x.pem"], "needs the certificate"),

@@ -272,7 +272,7 @@ def _where_for_frameworks(options: UpOptions) -> tuple[str, int] | None:
 
 def _host_and_port(text: str, option: str, default: int | None = None) -> tuple[str, int]:
     """Read HOST:PORT; with a default, the port may be missing."""
-    match = re.fullmatch(r"(\[[^]]+\]|.+?)(?::([0-9]+))?", text)
+    match = re.fullmatch(r"(\[[^]]+\]|(?!:(?!:)).+?)(?::([0-9]+))?", text)
     port = match[2] or default if match is not None else None
     if match is None or port is None or int(port) > 65535:
         example = default or DEFAULT_PORT

@@ -264,8 +264,6 @@ class Caller:
         while not self._ended:
             try:
                 events, relays = self.session.next_events(*self.leases.counts())
-                if not self.leases.had_worker and time.monotonic() > say_at and self._say_why():
-                    say_at = math.inf
             except ServiceError:
                 if self._ended:
                     return
@@ -274,6 +272,9 @@ class Caller:
                 time.sleep(PAUSE_SECONDS)
             for event in events:
                 self._happened(event)
+            if not self.leases.had_worker and time.monotonic() > say_at:
+                with suppress(ServiceError):  # its job is gone, or the scheduler: the next events will tell
+                    say_at = math.inf if self._say_why() else say_at
 
     def _say_why(self) -> bool:
         """Say on standard error why the first call waits, unless this is a task itself. Return False if its job does not wait."""

@@ -68,6 +68,14 @@ class Busy(RuntimeError):
     """Too many questions wait already."""
 
 
+def no_threads(error: BaseException | None) -> str:
+    """Return what to tell a client if an error is that no thread or process could be started; else an empty string."""
+    if not (isinstance(error, BlockingIOError) or "start new thread" in str(error)):
+        return ""
+    log.error("%s: raise the limit on its processes and threads, such as TasksMax of its service", error)
+    return "the scheduler's machine allows it no more threads now"
+
+
 class Loop(threading.Thread):
     """Runs a scheduler until it is stopped.
 

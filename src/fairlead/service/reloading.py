@@ -30,7 +30,9 @@ class Reloading:
         self._started, self._engine = started, engine
 
     def nodes(self, configuration: Configuration) -> Sequence[Node]:
-        """Return the nodes of a configuration; this machine's look-up may block."""
+        """Return the nodes of a configuration; this machine's look-up may block. Raises Refused, as a start does."""
+        if isinstance(self._engine, JoinedEngine) and len(configuration.nodes) > 1:
+            raise admission.Refused("[[node]]: with --nodes this machine is one node: name one")
         if configuration.nodes or not isinstance(self._engine, LocalEngine | JoinedEngine):
             return configuration.nodes
         found = this_machine(configuration.system)

@@ -71,6 +71,7 @@ class UnfinishedJobs:
         self.add(number, [known._replace(leaf=leaf)])
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> list[int]:
+        """Note the jobs that have ended; return them."""
         ended = _newest(state, self._last)
         if ended:
             self._last = ended[0]

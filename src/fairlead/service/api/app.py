@@ -46,7 +46,7 @@ from fairlead.service.api.streams import add_input, add_streams
 from fairlead.service.api.submitting import Submitter
 from fairlead.service.feed import Feed
 from fairlead.service.journal_reports import JournalReports
-from fairlead.service.loop import Busy, HappensLater
+from fairlead.service.loop import Busy, HappensLater, no_threads
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.output.archive import OutputArchive
 from fairlead.service.page.door import Door
@@ -196,10 +196,8 @@ class TooLargeInJson:
 
 def _without_threads(error: BaseException | None) -> JSONResponse | None:
     """Return the answer to an error if no thread or process could be started; else None."""
-    if not (isinstance(error, BlockingIOError) or "start new thread" in str(error)):
-        return None
-    log.error("%s: raise the limit on its processes and threads, such as TasksMax of its service", error)
-    return refusal(503, "the scheduler's machine allows it no more threads now", retry_after(1))
+    said = no_threads(error)
+    return refusal(503, said, retry_after(1)) if said else None
 
 
 def _answer_errors_in_one_line(app: FastAPI) -> None:

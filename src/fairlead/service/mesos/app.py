@@ -16,7 +16,7 @@ from fairlead.engines.step import Stalled
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.service.connections import host_names
-from fairlead.service.loop import Busy
+from fairlead.service.loop import Busy, no_threads
 from fairlead.service.mesos import encoding
 from fairlead.service.mesos.authenticator import FrameworkAuthenticator, FrameworkCaller
 from fairlead.service.mesos.calls import Calls
@@ -73,7 +73,7 @@ class MesosApp:
             if take is not None:
                 await take(scope, headers, receive, send)
             elif path == "/redirect":
-                await answer(send, 307, b"", {"Location": self._operators.leader})
+                await answer(send, 307, b"", {"Location": self._operators.leader, "Content-Type": TEXT})
             else:
                 await self._look(path, scope, headers, send)
         except CallRefused as refused:
@@ -82,6 +82,10 @@ class MesosApp:
             await answer(send, 400, f"Failed to validate {kind}::Call: {refused}".encode(), {"Content-Type": TEXT})
         except (Stalled, Busy, TimeoutError) as error:
             await answer(send, 503, (str(error) or "the scheduler is too busy").encode(), {"Content-Type": TEXT})
+        except (OSError, RuntimeError) as error:
+            if not (said := no_threads(error)):
+                raise
+            await answer(send, 503, said.encode(), {"Content-Type": TEXT, "Retry-After": "1"})
 
     async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
         open_to_all = path in ("/version", "/health")

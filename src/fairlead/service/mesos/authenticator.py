@@ -3,18 +3,22 @@
 Either way the caller is an account: its frameworks are offered what it may submit to, and its tasks run as it.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from fairlead.model.documents import DocumentError
 from fairlead.people.authenticator import Authenticator, Peer, Stranger
 from fairlead.people.bounds import default_bounds
 from fairlead.people.principals import Principal, Principals
 from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller
+from fairlead.scheduler.admission import Refused
 from fairlead.service.connections.acceptor import uid_of_client
 from fairlead.service.connections.slots import network_of
 from fairlead.service.mesos.refusals import CallRefused, rate_exceeded
 
+log = logging.getLogger("fairlead")
 REALM = "mesos-master-scheduler"
 WRONG_PER_SECOND = 5.0
 """Wrong secrets that one network may try."""
@@ -52,7 +56,11 @@ class FrameworkAuthenticator:
         """Authenticate the caller of a request. Raises CallRefused."""
         if self._principals is None:
             return FrameworkCaller(await self._local(scope))
-        principal = self._principals.find(authorization)
+        try:
+            principal = self._principals.find(authorization)
+        except (Refused, DocumentError) as error:  # not for strangers
+            log.error("--mesos-principals: %s", error)
+            raise CallRefused(503, "the file of principals cannot be used: see the scheduler's log") from None
         if principal is None:
             network = network_of(scope["client"][0])
             if authorization and (wait := self._tries.wait(network, WRONG_PER_SECOND)):

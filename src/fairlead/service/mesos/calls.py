@@ -93,9 +93,6 @@ class Calls:
     async def subscribe(self, who: FrameworkCaller, call: Call, stream: Stream) -> None:
         """Subscribe a framework to a stream; errors in its description are sent over the stream. Raises Refused."""
         info = call.subscribe.framework_info
-        missing = [f"subscribe.framework_info.{name}" for name in ("user", "name") if not info.HasField(name)]
-        if missing:
-            raise Refused(f"Missing required fields: {', '.join(missing)}")
         named = {each.value for each in (info.id, call.framework_id) if each.value}
         if len(named) > 1:
             raise Refused("'framework_id' differs from 'subscribe.framework_info.id'")

@@ -38,7 +38,7 @@ def decode(kind: str, body: bytes, into: M) -> M:
             into.ParseFromString(body)
         except DecodeError:
             raise Malformed(f"Failed to parse body into {name} protobuf") from None
-        return into
+        return _whole(into)
     try:
         value = json.loads(body)
         if b"\\u" in body:  # lone surrogates would crash protobuf
@@ -52,7 +52,13 @@ def decode(kind: str, body: bytes, into: M) -> M:
         json_format.ParseDict(value, into, ignore_unknown_fields=True, max_recursion_depth=_DEEPEST)
     except (json_format.ParseError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise Malformed(f"Failed to convert JSON into {name} protobuf: {error}") from None
-    return into
+    return _whole(into)
+
+
+def _whole(message: Any) -> Any:
+    if not message.IsInitialized():
+        raise Malformed(f"Missing required fields: {', '.join(message.FindInitializationErrors())}")
+    return message
 
 
 def _prepare(value: dict[str, Any], message: Any, deepest: int) -> None:

@@ -24,6 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fairlead.engines.contract import LiveEngine, Unreachable
 from fairlead.engines.step import forgotten_by
 from fairlead.model.api_types import OutputInfo
@@ -149,7 +151,9 @@ class OutputArchive:
                     if (url or self._url) not in self._urls:
                         self._urls.append(url)
                     kept[index] = _coded(self._urls.index(url or self._url), streams)
-                for index in range(spec.tasks):
+                first = int(state.jobs.first[int(state.job_row(job))])
+                over = np.isin(state.tasks.status[first : first + spec.tasks], OVER)
+                for index in np.flatnonzero(over & (np.frombuffer(kept, np.uint16) == 0)).tolist():
                     self._has_ended(state, job, index)
             for job, index, node, known in noted.pending:
                 if job not in self._kept:
@@ -188,7 +192,9 @@ class OutputArchive:
         """Return the locations of the output of a job that is not forgotten."""
         if spec.work.own_indices:
             self._own[job] = spec.work
-        return self._kept.setdefault(job, array("H", bytes(2 * spec.tasks)))
+        if job not in self._kept:
+            self._kept[job] = array("H", bytes(2 * spec.tasks))
+        return self._kept[job]
 
     def _add(self, job: int, index: int, node: str, owner: str = "", limit: int | None = None, known: int | None = None) -> None:
         known = index if known is None else known
