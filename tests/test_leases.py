@@ -24,7 +24,22 @@ import fairlead
 from called import nap, square
 from fairlead.calls import wire
 from fairlead.calls.stream import Stream
+from fairlead.model.specs import Call, Job, Node, Queue, Settings, Work
+from fairlead.people.accounts import Person
+from fairlead.scheduler.effects import apply, new_state
+from fairlead.scheduler.facts import (
+    Configured,
+    JobCancelled,
+    JobsForgotten,
+    JobSubmitted,
+    NodeJoined,
+    Outcome,
+    TasksFinished,
+    TasksPlaced,
+    TasksStarted,
+)
 from fairlead.service.relays import Relays
+from fairlead.service.sessions import ENDED, Sessions
 from fairlead.service.wakeups import Wakeups
 
 
@@ -680,3 +695,92 @@ def test_relays_end_with_their_session_and_when_they_are_to_stop(live):
         client._caller.leases.break_off(fairlead.SchedulerGone("over"))
         client._caller.session.close()
         until(lambda: not relays(), 30)
+
+
+def a_job_of(session, **more):
+    return Job("q", {"cpu": 1000}, work=Work(call=Call(session, "c" * 32, **more)), tasks=1, retries=0, uid=os.geteuid())
+
+
+class Told:
+    """Sessions, and what a program hears of its leases; jobs are forgotten in the step in which they end."""
+
+    def __init__(self, folder):
+        self.state, self.sessions, self.at = new_state(), Sessions(folder / "calls", Wakeups()), 0
+        self.sessions.recover(self.state)
+        self.me = Person("me", os.geteuid(), os.getegid())
+        self.name = self.sessions.create({"argv": ["-"]}, self.me)
+        node, declared = Node("n", {"cpu": 4000}), [Queue("q")]
+        self.step(Configured(at=0, queues=declared, settings=Settings(keep_jobs=0)), NodeJoined(at=0, node=node))
+
+    def step(self, *facts):
+        for fact in facts:
+            apply(self.state, fact)
+        if forgotten := [number for number in self.state.ended_jobs().tolist() if number in self.state.index.specs]:
+            facts += (JobsForgotten(at=0, ids=forgotten),)
+            apply(self.state, facts[-1])
+        self.sessions.recorded(self.state, facts)
+
+    def submitted(self, number, **more):
+        return JobSubmitted(at=0, id=number, job=a_job_of(more.pop("session", self.name), **more))
+
+    def start(self, number):
+        one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
+        self.step(self.submitted(number), TasksPlaced(at=0, job=number * one, index=zero, attempt=one, node=zero))
+        self.step(TasksStarted(at=0, job=number * one, index=zero, attempt=one))
+
+    def ended(self, number, outcome, code):
+        one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
+        return TasksFinished(
+            at=0, job=number * one, index=zero, attempt=one, outcome=np.array([outcome]), code=np.array([code])
+        )  # fmt: skip
+
+    def ends(self):
+        _, events = self.sessions.events(self.name, self.me.uid, self.sessions.epoch, 0, 1000)
+        return [(each["job"], each["status"], each["exit"], each["reason"]) for each in events if each["status"] in ENDED]
+
+
+def test_the_end_of_a_lease_that_is_forgotten_at_once_is_told(tmp_path):
+    told = Told(tmp_path)
+    told.step(told.submitted(1))
+    told.step(JobCancelled(at=0, id=1))
+    told.step(told.submitted(2), JobCancelled(at=0, id=2, indices=[0]))
+    ends = {
+        3: (Outcome.EXITED, 0),
+        4: (Outcome.EXITED, 5),
+        5: (Outcome.UNUSED, 0),
+        6: (Outcome.SIGNALLED, 15),
+        7: (Outcome.LOST, 1),
+    }
+    for number in (3, 4, 5, 6):
+        told.start(number)
+        if number == 6:
+            told.step(JobCancelled(at=0, id=6))
+        told.step(told.ended(number, *ends[number]))
+    told.start(7)
+    told.step(told.ended(7, *ends[7]), JobCancelled(at=0, id=7))
+    assert told.ends() == [
+        (1, "cancelled", None, None), (2, "cancelled", None, None), (3, "succeeded", 0, "exited"), (4, "failed", 5, "exited"),
+        (5, "succeeded", 0, "idle"), (6, "cancelled", 143, "signalled"), (7, "cancelled", 1, "lost"),
+    ]  # fmt: skip
+    assert told.state.index.specs == {}
+
+
+def test_a_folder_of_a_job_that_is_forgotten_at_once_does_not_stay(tmp_path):
+    told = Told(tmp_path)
+    sent = told.sessions.create({"argv": ["-"]}, told.me)
+    told.step(told.submitted(1, session=sent, fetch=[]))
+    told.sessions._sessions[sent].heard_at -= 1000
+    assert told.sessions.silent() == []
+    told.step(JobCancelled(at=0, id=1))
+    told.sessions._sessions[sent].heard_at -= 1
+    assert told.sessions.silent() == [sent]
+
+
+def test_a_lease_that_is_cancelled_when_the_scheduler_restarts_is_told_as_such(tmp_path):
+    told = Told(tmp_path)
+    told.start(1)
+    told.step(JobCancelled(at=0, id=1))
+    told.sessions = Sessions(tmp_path / "calls", Wakeups())
+    told.sessions.recover(told.state)
+    told.step(told.ended(1, Outcome.SIGNALLED, 15))
+    assert told.ends() == [(1, "cancelled", 143, "signalled")]

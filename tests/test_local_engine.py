@@ -31,11 +31,12 @@ from conftest import end_tasks, supervisor_of
 from fairlead.calls import worker
 from fairlead.engines.contract import Launches, NodeUp, Superseded, Where
 from fairlead.engines.local import cgroups, proc, reports
+from fairlead.engines.local.checkpoints import Checkpoints
 from fairlead.engines.local.child import Ends
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.engines.local.member import Membership, start_member, supervisor_in
-from fairlead.engines.local.messages import Limits, Program
+from fairlead.engines.local.messages import Limits, Person, Program
 from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups, ProcessSpec
 from fairlead.engines.remote.engine import Serving
 from fairlead.engines.remote.joined import JoinedEngine
@@ -1377,6 +1378,44 @@ def test_people_touch_the_files_of_their_own_tasks_alone(tmp_path):
             assert seen == [a]
             assert "Permission denied" in bench.wrote(a, "err")
             assert bench.wrote(a) == "", "what is in the folder is not told"
+
+
+def test_a_checkpoint_pipe_that_somebody_changed_since_its_task_ended_serves_no_other(tmp_path):
+    pipes = Checkpoints(tmp_path)
+    changes = (
+        lambda path: path.unlink(),
+        lambda path: (path.unlink(), path.write_text("another")),
+        lambda path: (path.unlink(), os.mkfifo(path, 0o600)),
+        lambda path: path.chmod(0o666),
+    )
+    first = Path(pipes.make((1, 0, 1), None))
+    for change in changes:
+        pipes.remove([(1, 0, 1)])
+        assert Path(pipes.make((1, 0, 1), None)) == first, "one that nobody changed does"
+        pipes.remove([(1, 0, 1)])
+        change(first)
+        before, first = first, Path(pipes.make((1, 0, 1), None))
+        assert first != before
+        assert not before.exists()
+        assert (first.is_fifo(), first.stat().st_mode & 0o777) == (True, 0o600)
+        os.utime(first)
+        assert pipes.age((1, 0, 1)) is not None
+
+
+@pytest.mark.parametrize("failing", ["open", "fchown", "utime"])
+def test_a_checkpoint_pipe_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch, failing):
+    pipes, ours = Checkpoints(tmp_path), Path("/proc/self/fd")
+    open_files = len([*ours.iterdir()])
+
+    def refused(*_):
+        raise PermissionError(errno.EPERM, "refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, failing, refused)
+        with pytest.raises(PermissionError):
+            pipes.make((1, 0, 1), Person("me", os.geteuid()))
+    assert ([*(tmp_path / "checkpoints").iterdir()], len([*ours.iterdir()])) == ([], open_files)
+    assert Path(pipes.make((1, 0, 1), Person("me", os.geteuid()))).is_fifo()
 
 
 def test_a_task_is_stopped_by_the_signal_that_its_job_says(bench):

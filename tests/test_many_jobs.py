@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import resource
 import time
 
 import numpy as np
@@ -251,3 +252,58 @@ def test_many_rows_grow_in_place_unless_the_system_refuses(reserved, moves, monk
         places.add(jobs.rows.ctypes.data)
     assert len(places) == moves
     assert jobs.id[: tables.RESERVE_FROM].tolist() == [*range(tables.RESERVE_FROM - 1), 0]
+
+
+def test_tables_that_reserve_are_as_long_as_others_and_who_holds_their_arrays_gets_the_longer_ones():
+    """Kernels go through all rows of an array, whatever is reserved behind them."""
+    moves = [0]
+    tasks = tables.Tasks(moves)
+    tasks.extend(10)
+    tasks.set_cards("cards", slice(0, 10), np.ones((10, 2), np.int64))
+    tasks.extend(tables.RESERVE_FROM)
+    begins = tasks.rows.ctypes.data, tasks.cards.ctypes.data
+    for _ in range(5):
+        before, status = moves[0], tasks.status
+        tasks.status[:] = 3
+        tasks.extend(len(tasks.rows))
+        assert moves[0] > before
+        assert tasks.n <= len(tasks.rows) == len(tasks.cards) == len(tasks.status) <= 2 * tasks.n
+        assert (tasks.rows.ctypes.data, tasks.cards.ctypes.data) == begins
+        assert (tasks.status[: len(status)] == 3).all()
+        assert not tasks.status[len(status) :].any()
+        assert not tasks.cards[10:].any()
+    tasks.keep(np.arange(3))
+    tasks.extend(2)
+    assert (tasks.status[:5].tolist(), len(tasks.rows)) == ([3, 3, 3, 0, 0], 16)
+    assert tasks.cards[:5].tolist() == [[1, 1]] * 3 + [[0, 0]] * 2
+
+
+def test_all_that_is_reserved_is_used_before_rows_are_copied(monkeypatch):
+    monkeypatch.setattr(tables, "RESERVED", 3 * tables.RESERVE_FROM * tables.Jobs.FIELDS.itemsize)
+    jobs = tables.Jobs([0])
+    jobs.extend(tables.RESERVE_FROM)
+    begins = jobs.rows.ctypes.data
+    jobs.extend(tables.RESERVE_FROM)
+    jobs.extend(tables.RESERVE_FROM)
+    assert (len(jobs.rows), jobs.rows.ctypes.data) == (3 * tables.RESERVE_FROM, begins)
+    jobs.id[:] = 7
+    jobs.extend(1)
+    assert (len(jobs.rows), jobs.id[jobs.n - 2 : jobs.n].tolist()) == (6 * tables.RESERVE_FROM, [7, 0])
+
+
+@pytest.mark.parametrize("limited", [None, "RLIMIT_AS", "RLIMIT_DATA", "overcommit"])
+def test_nothing_is_reserved_where_it_counts_or_in_a_small_table(limited, monkeypatch):
+    limits = {getattr(resource, limited): (2**32, 2**32)} if limited in ("RLIMIT_AS", "RLIMIT_DATA") else {}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits.get(kind, (resource.RLIM_INFINITY,) * 2))
+    monkeypatch.setattr(tables, "_overcommits", lambda: limited != "overcommit")
+    lengths, longer = [], tables.longer
+
+    def noted(array, used, length):
+        lengths.append(length)
+        return longer(array, used, length)
+
+    monkeypatch.setattr(tables, "longer", noted)
+    jobs = tables.Jobs([0])
+    for _ in range(8):
+        jobs.extend(tables.RESERVE_FROM // 4)
+        assert (max(lengths) > 2 * jobs.n) is (limited is None and jobs.n > tables.RESERVE_FROM // 2)

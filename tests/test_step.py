@@ -9,8 +9,8 @@ import pytest
 from tests.memory_store import MemoryStore
 
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NOWHERE, Attempts, Ends, NodeDown, NodeDraining, NodeUp, Seen
-from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, observe
-from fairlead.journal import Journal
+from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, Stalled, act, observe
+from fairlead.journal import Journal, JournalFull
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
@@ -325,6 +325,23 @@ def test_each_step_saves_a_slice_of_a_snapshot_while_others_are_served(world, mo
     assert store.snapshots() == [begun]
     assert world.journal.position >= begun + steps > begun + 10
     assert same(world.journal.recover()) == same(world.state)
+
+
+def test_a_stalled_scheduler_tries_again_after_a_while_also_while_it_saves_a_snapshot(world, monkeypatch):
+    monkeypatch.setattr("fairlead.journal.journal.SNAPSHOT_AFTER", 0)
+
+    def full(*_):
+        raise JournalFull("no room")
+
+    world.scheduler.step()
+    assert world.scheduler.saving
+    with monkeypatch.context() as patch:
+        patch.setattr(world.journal, "append", full)
+        with pytest.raises(Stalled):
+            world.submit(1)
+        assert (world.scheduler.saving, world.scheduler.idle_for(60.0)) == (True, 60.0)
+    world.scheduler.step()
+    assert (world.scheduler.saving, world.scheduler.idle_for(60.0)) == (True, 0.0)
 
 
 def test_which_gangs_are_led_is_known_of_copies_and_recovered_states_until_they_are_forgotten():

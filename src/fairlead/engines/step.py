@@ -146,9 +146,11 @@ class Scheduler:
 
     def idle_for(self, most: float) -> float:
         """Return for how many seconds there is nothing to do if nothing happens, at most `most`."""
+        if self.stalled:
+            return most
         if self.saving:
             return 0.0
-        if self.stalled or not (self.placing and self.reconciled):
+        if not (self.placing and self.reconciled):
             return most
         now = self.clock()
         return next_step(self.state, now + most, now, now)[0] - now

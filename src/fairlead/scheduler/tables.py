@@ -12,8 +12,13 @@ group only while it has tasks that may start. A framework that wants offers is a
 no job and has no demand.
 """
 
+import resource
+from contextlib import suppress
+from functools import cache
 from inspect import get_annotations
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_args
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +66,7 @@ Floats = Annotated[F64, PerResource()]
 RESERVE_FROM: Final = 2**13
 """Rows from which on a table reserves."""
 RESERVED: Final = 2**30
-"""Bytes that it reserves: beyond them, and where the system refuses, it grows by doubling, which copies all rows."""
+"""Bytes that it reserves: beyond them, and where the system counts or refuses what is reserved, each growth copies all rows."""
 
 
 class Table:
@@ -93,6 +98,7 @@ class Table:
     def __init__(self, moves: list[int]) -> None:
         self.n = 0
         self._moves = moves
+        self._reserved = WeakValueDictionary[str, NDArray[Any]]()  # by column, for as long as its array is a part of it
         self.set_rows(np.zeros(0, self.FIELDS))
         for name, (kind, _) in self.WIDE.items():
             setattr(self, name, np.zeros((0, 0), kind))
@@ -110,15 +116,27 @@ class Table:
         self.n += count
         if self.n > len(self.rows):
             length = max(2 * len(self.rows), self.n, 16)
-            most = RESERVED // self.FIELDS.itemsize if self.RESERVES and length >= RESERVE_FROM else 0
-            try:
-                rows = longer(self.rows, first, max(length, most))
-            except MemoryError:  # the system does not promise what it may not have
-                rows = longer(self.rows, first, length)
-            self.set_rows(rows)
+            if self.RESERVES and self.n <= (most := RESERVED // self.FIELDS.itemsize):
+                length = min(length, most)
+            self.set_rows(self._longer("rows", first, length))
             for name in self.WIDE:
-                setattr(self, name, longer(getattr(self, name), first, len(rows)))
+                setattr(self, name, self._longer(name, first, length))
         return first
+
+    def _longer(self, name: str, used: int, length: int) -> NDArray[Any]:
+        """Return a column, or all rows, at this length: more of what is reserved for it, else a copy of the first `used` rows.
+
+        It has no more rows than that, whatever is reserved: kernels go through all.
+        """
+        array, reserved = getattr(self, name), self._reserved.get(name)
+        if reserved is not None and array.base is reserved and length <= len(reserved):
+            return reserved[:length]
+        most = RESERVED // self.FIELDS.itemsize if self.RESERVES and length >= RESERVE_FROM and may_reserve() else 0
+        if most >= length:
+            with suppress(MemoryError):  # the system does not promise what it may not have
+                reserved = self._reserved[name] = longer(array, used, most)
+                return reserved[:length]
+        return longer(array, used, length)
 
     def keep(self, rows: I64) -> None:
         """Keep only these rows, in this order."""
@@ -150,6 +168,21 @@ class Table:
             self._widen(name, width, 0)
         getattr(self, name)[rows, :width] = words
         getattr(self, name)[rows, width:] = 0
+
+
+_LIMITS: Final = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+
+
+def may_reserve() -> bool:
+    """False if what is reserved and not written counts: under a limit of this process, or where the system never overcommits."""
+    return _overcommits() and all(resource.getrlimit(kind)[0] == resource.RLIM_INFINITY for kind in _LIMITS)
+
+
+@cache
+def _overcommits() -> bool:
+    with suppress(OSError):
+        return Path("/proc/sys/vm/overcommit_memory").read_text().strip() != "2"
+    return True
 
 
 def longer(array: NDArray[Any], used: int, length: int) -> NDArray[Any]:

@@ -33,9 +33,9 @@ from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused, Unknown, cancel
 from fairlead.scheduler.facts import Fact, JobCancelled, JobsForgotten, JobSubmitted, NodeLost, TasksFinished, TasksStarted
 from fairlead.scheduler.reports.leases import due_leases
-from fairlead.scheduler.reports.listings import describe_task
+from fairlead.scheduler.reports.listings import describe_task, exit_status, reason_of
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import CANCELLED, FAILED, RUNNING, SUCCEEDED, WAITING
+from fairlead.scheduler.statuses import CANCELLED, FAILED, RUNNING, STOPPING, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import NONE
 from fairlead.service.relays import Relays
 from fairlead.service.wakeups import Wakeups
@@ -100,7 +100,8 @@ class Sessions:
         self._wakeups = wakeups
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
-        self._session_of: dict[int, str] = {}
+        self._session_of: dict[int, tuple[str, int]] = {}  # and how many tasks the job has
+        self._cancelled: dict[int, set[int]] = {}  # tasks by job, until it is forgotten
         self._due: dict[tuple[int, int], float] = {}  # when leases, as job and attempt, were reported as due
         self._of_secret: dict[str, str] = {}
         self.address = f"fairlead-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]}"
@@ -121,10 +122,13 @@ class Sessions:
             call = job.work.call
             if call is not None and call.session in self._sessions:
                 self._begin(number, job.tasks, call)
+                first = int(state.jobs.first[state.job_row(number)])
+                self._cancelled[number] = {*np.flatnonzero(state.tasks.status[first : first + job.tasks] == STOPPING).tolist()}
                 self._tell(state, number, range(job.tasks), RUNNING)
                 self._tell(state, number, range(job.tasks))
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
+        """Report what happened. All facts are applied: a later one may have forgotten the job of an earlier one."""
         for fact in facts:
             for number, new in fact.numbered() if isinstance(fact, JobSubmitted) else ():
                 if new.work.call is not None:
@@ -137,13 +141,14 @@ class Sessions:
                     for job, index in mine:
                         self._tell(state, job, [index], RUNNING if isinstance(fact, TasksStarted) else WAITING)
                 case JobCancelled(id=job, indices=indices) if job in self._session_of:
-                    self._tell(state, job, range(state.index.specs[job].tasks) if indices is None else indices)
+                    chosen = range(self._session_of[job][1]) if indices is None else indices
+                    self._cancelled.setdefault(job, set()).update(chosen)
+                    self._tell(state, job, chosen)
                 case NodeLost():
-                    for job in list(self._session_of):
-                        self._tell(state, job, range(state.index.specs[job].tasks), WAITING)
+                    for job, (_, tasks) in list(self._session_of.items()):
+                        self._tell(state, job, range(tasks), WAITING)
                 case JobsForgotten(ids=ids):
-                    for job in ids:
-                        self._session_of.pop(job, None)
+                    self._tell_forgotten([job for job in ids if job in self._session_of], facts)
 
     def report_due(self, state: State) -> list[int]:
         """Report the leases that are to end between two calls, as others are due.
@@ -346,7 +351,7 @@ class Sessions:
         with self._lock:
             session = self._sessions.get(call.session)
             if session is not None:
-                self._session_of[job] = call.session
+                self._session_of[job] = call.session, tasks
                 session.going += tasks
                 if call.fetch is not None:
                     session.lasts = max(session.lasts or 0.0, KEEP_SECONDS if call.fetch else 0.0)
@@ -354,7 +359,7 @@ class Sessions:
 
     def _tell(self, state: State, job: int, indices: Iterable[int], status_too: int = NONE) -> None:
         """Report the ends of tasks, and those with a certain other status."""
-        name = self._session_of[job]
+        name, _ = self._session_of[job]
         row = state.job_rows(np.array([job]))[0]
         if row == NONE:
             return
@@ -368,11 +373,7 @@ class Sessions:
                 status = int(state.tasks.status[begin + index])
                 if status == status_too or (status in OVER and index not in ended):
                     if status in OVER:
-                        ended.add(index)
-                        session.going -= 1
-                        session.heard_at = time.monotonic()
-                        if session.lasts is not None:
-                            self._came_back(name, session, result_name(job, index))
+                        self._note_end(name, session, job, index)
                     if session.lasts is None:  # nobody reads what happens to a job with a sent folder
                         event = _event(job, describe_task(state, begin, Work(), index))
                         if status not in OVER and state.tasks.attempt[begin + index] > (status == RUNNING):
@@ -380,6 +381,36 @@ class Sessions:
                             event["reason"] = "lost" if lost else "preempted"
                         session.events.append(event)
         self._wakeups.wake([("session", name)])
+
+    def _tell_forgotten(self, jobs: Sequence[int], facts: Sequence[Fact]) -> None:
+        """Report the ends of jobs that were forgotten in the step in which they ended: the facts are all that is left of them."""
+        mine, ends, told = {*jobs}, dict[tuple[int, int], tuple[int, int]](), set[str]()
+        for fact in facts if mine else ():
+            if isinstance(fact, TasksFinished):
+                columns = (column.tolist() for column in (fact.job, fact.index, fact.outcome, fact.code))
+                ends |= {(job, index): (outcome, code) for job, index, outcome, code in zip(*columns, strict=True) if job in mine}
+        lost = any(isinstance(fact, NodeLost) for fact in facts)
+        with self._lock:
+            for job in jobs:
+                name, tasks = self._session_of.pop(job)
+                cancelled, session = self._cancelled.pop(job, set()), self._sessions.get(name)
+                ended = session.ended.get(job) if session is not None else None
+                if session is None or ended is None:
+                    continue
+                for index in [each for each in range(tasks) if each not in ended]:
+                    self._note_end(name, session, job, index)
+                    if session.lasts is None:
+                        end = ends.get((job, index), (Outcome.LOST, 0) if lost and index not in cancelled else None)
+                        session.events.append(_event_of_end(job, index, end, index in cancelled))
+                    told.add(name)
+        self._wakeups.wake([("session", name) for name in sorted(told)])
+
+    def _note_end(self, name: str, session: Session, job: int, index: int) -> None:
+        session.ended[job].add(index)
+        session.going -= 1
+        session.heard_at = time.monotonic()
+        if session.lasts is not None:
+            self._came_back(name, session, result_name(job, index))
 
     def _came_back(self, name: str, session: Session, result: str) -> None:
         """Count the files that came back from a task, by space on the disk; beyond a person's bound, remove the oldest."""
@@ -420,6 +451,17 @@ def _remove(folder: Path) -> None:
 
 def _event(job: int, task: TaskInfo) -> Event:
     return cast(Event, {"job": job} | {key: value for key, value in task.items() if key in Event.__annotations__})
+
+
+def _event_of_end(job: int, index: int, end: tuple[int, int] | None, cancelled: bool) -> Event:
+    """Return the event of a task that is over, by the outcome and code of its last attempt; None if it had none."""
+    if end is None:
+        return {"job": job, "index": index, "status": "cancelled", "exit": None, "reason": None}
+    outcome, code = end
+    well = outcome == Outcome.UNUSED or (outcome == Outcome.EXITED and code == 0)
+    status: Literal["succeeded", "failed", "cancelled"] = "succeeded" if well else "cancelled" if cancelled else "failed"
+    how = {"exit": exit_status(outcome, code), "reason": reason_of(Outcome(outcome), code)}
+    return cast(Event, {"job": job, "index": index, "status": status, **how})
 
 
 def calls_of(state: State, session: str) -> list[int]:

@@ -48,18 +48,33 @@ class Checkpoints:
         """Make a pipe that only this task may touch, or take that of an ended task of the same person. Return its path."""
         self.remove([task])
         uid = person.uid if person is not None else os.geteuid()
-        pipe = next((each for each in self._spare if each.made[-1] == uid), None)
-        if pipe is not None:
-            self._spare.remove(pipe)
-        else:
-            path = self._make_fifo()
-            fd = os.open(path, _OUR_END)
-            if person is not None:
-                os.fchown(fd, uid, -1)
-            pipe = _Pipe(path, fd, _identity(os.fstat(fd)))
-        os.utime(pipe.fd, (0, 0))
+        pipe = self._spare_of(uid) or self._new(uid, person is not None)
         self._of[task] = pipe
         return pipe.path
+
+    def _spare_of(self, uid: int) -> _Pipe | None:
+        """Take a spare pipe of this uid's; remove those that somebody has changed since."""
+        for pipe in [each for each in self._spare if each.made[-1] == uid]:
+            self._spare.remove(pipe)
+            with contextlib.suppress(OSError):  # its disk is gone
+                if _is_as_made(pipe):
+                    os.utime(pipe.fd, (0, 0))
+                    return pipe
+            _remove(pipe.path, pipe.fd)
+        return None
+
+    def _new(self, uid: int, give: bool) -> _Pipe:
+        path = self._make_fifo()
+        fd: int | None = None
+        try:
+            fd = os.open(path, _OUR_END)
+            if give:
+                os.fchown(fd, uid, -1)
+            os.utime(fd, (0, 0))
+            return _Pipe(path, fd, _identity(os.fstat(fd)))
+        except BaseException:
+            _remove(path, fd)
+            raise
 
     def _make_fifo(self) -> str:
         while True:
@@ -95,9 +110,7 @@ class Checkpoints:
             if len(self._spare) < MOST_SPARE and _is_as_made(pipe):
                 self._spare.append(pipe)
                 continue
-            os.close(pipe.fd)
-            with contextlib.suppress(OSError):  # somebody removed it, or put a folder there
-                os.unlink(pipe.path)
+            _remove(pipe.path, pipe.fd)
 
     def clear(self) -> None:
         """Remove the pipes that an earlier supervisor left."""
@@ -105,6 +118,13 @@ class Checkpoints:
             for name in os.listdir(self._folder):
                 with contextlib.suppress(OSError):  # somebody removed it, or put a folder there
                     os.unlink(os.path.join(self._folder, name))
+
+
+def _remove(path: str, fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
+    with contextlib.suppress(OSError):  # somebody removed it, or put a folder there
+        os.unlink(path)
 
 
 def _identity(there: os.stat_result) -> tuple[int, ...]:

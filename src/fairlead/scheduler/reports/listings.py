@@ -160,7 +160,7 @@ def describe_task(state: State, begin: int, work: Work, index: int, expected: fl
         "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,
         "cards": cards_of(tasks.cards[t].tolist()) if placed or over else [],
         "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,
-        "reason": _reason(Outcome(int(tasks.outcome[t])), int(tasks.code[t])) if over else None,
+        "reason": reason_of(Outcome(int(tasks.outcome[t])), int(tasks.code[t])) if over else None,
         "cpu_seconds": _known(tasks.cpu[t], 3), "peak_memory": _whole(tasks.peak[t]),
         "started_at": _time(tasks.started_at[t]), "finished_at": _time(tasks.finished_at[t]),
         "checkpointed_at": _time(tasks.kept_at[t]) if placed and tasks.kept_at[t] >= tasks.started_at[t] else None,
@@ -168,7 +168,7 @@ def describe_task(state: State, begin: int, work: Work, index: int, expected: fl
     }  # fmt: skip
 
 
-def _reason(outcome: Outcome, code: int) -> str:
+def reason_of(outcome: Outcome, code: int) -> str:
     if outcome == Outcome.SIGNALLED and code == SIGXFSZ:
         return "output limit"
     if outcome == Outcome.UNUSED:
