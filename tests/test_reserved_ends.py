@@ -116,10 +116,21 @@ def tree(seed):
     return (history.begun.get(new, 1e9) - 3 * longest - turns[new] / part) / longest
 
 
-@pytest.mark.parametrize("seed", [228, 298, *range(12)])
+@pytest.mark.parametrize("seed", [32, 46, 228, 298, *range(12)])
 def test_who_has_nothing_starts_by_its_turn_in_any_tree(seed):
     """Also beside a sibling that uses more than their parent's part, which the order does not serve before other parents."""
     assert tree(seed) <= 4
+
+
+def test_who_has_nothing_starts_below_a_queue_that_lacks_less_than_the_task():
+    """Its parent is entitled to 13.3 CPUs and has 12 or 13: once a task of its sibling has ended, the other parent goes first."""
+    rng, jobs = random.Random(1), Jobs()
+    for at, leaf, cpu in ((0.0, "a/old", 1), (0.0, "b/x", 2), (1000.0, "a/new", 2)):
+        lasts = [rng.uniform(30.0, 90.0) for _ in range(2000 // cpu)]
+        jobs.add(at, leaf, {"cpu": 1000 * cpu}, lasts, tasks=len(lasts))
+    queues = [Queue("a", weight=5.0), Queue("b"), Queue("a/old"), Queue("a/new")]
+    history = History(jobs, [{"cpu": 16_000}], queues, 3000.0, "a/new")
+    assert history.begun["a/new"] <= 1000.0 + 4 * 90.0 + 2 * 60.0 / (16 * 5 / 12)
 
 
 def test_a_gang_as_large_as_the_cluster_starts_once_what_it_may_idle_has_doubled_often_enough():

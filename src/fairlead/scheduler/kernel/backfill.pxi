@@ -87,12 +87,12 @@ cdef bint _is_owing(View v, i64 b, i64 x, i64 job) noexcept nogil:
 
 
 cdef bint _waits_beyond_turn(View v, i64 b, i64 x) noexcept nogil:
-    """Return True if a line is owed a whole task's work, or nobody knows how much that is, and a queue above it has its part.
+    """Return True if a line is owed a whole task's work, or nobody knows how much that is, and a queue above it lacks less than the task.
 
     The order serves others before such a queue, so the line does not go first when a task ends.
     """
-    q, job, needs = v.queues[x].parent, current_job(v, b), needs_of(v, v.groups[b].shape_row)
-    while q > 0 and lack_of(v, q, needs) > LEAST_SHARE:
+    q, job, needs, size = v.queues[x].parent, current_job(v, b), needs_of(v, v.groups[b].shape_row), size_of(v, b)
+    while q > 0 and lack_of(v, q, needs) >= size - LEAST_SHARE:
         q = v.queues[q].parent
     return q > 0 and (p90_duration(v, job) == INFINITY or is_owed_a_task(v, x, b, job))
 
