@@ -146,7 +146,16 @@ def test_it_is_shown_and_where_nothing_is_known_that_is_said():
     free = {"status": "free", "job": None, "task": None, "queue": None, "user": None}
     unknown = {**free, "card": 1, "busy": None, "memory_used": None, "memory": None}
     known = {**free, "card": 0, "busy": 0.97, "memory_used": 5 << 30, "memory": 80 << 30}
-    node = {"name": "n1", "status": "up", "tasks": 0, "silent": None, "capacity": {"gpu": 2000}, "used": {}, "labels": {}}
+    node = {
+        "name": "n1",
+        "status": "up",
+        "tasks": 0,
+        "silent": None,
+        "unheard": None,
+        "capacity": {"gpu": 2000},
+        "used": {},
+        "labels": {},
+    }
     for cards, busy in (([known, unknown], "97%"), ([unknown], "unknown")):
         shown = {**node, "cards": cards}
         assert busy in printed(node_table([shown]), width=200)

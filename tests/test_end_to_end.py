@@ -820,6 +820,7 @@ def test_jobs_imports_no_other_command(tmp_path):
         "fairlead.client",
         "fairlead.client.address",
         "fairlead.client.connection",
+        "fairlead.client.waiting",
         "fairlead.client.service_error",
         "fairlead.model",
         "fairlead.model.faults",

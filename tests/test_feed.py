@@ -307,7 +307,7 @@ def test_what_waits_ends_when_its_token_is_revoked(journal, monkeypatch, tmp_pat
     add_facts(api, client, feed)
     add_tokens(api, client, RECORDS)
     add_calls(api, client, None, Sessions())
-    jobs._add_looking(api, client, None, None)
+    jobs.add_looking(api, client, None, None)
     app.include_router(api)
 
     async def read_job(caller, job):

@@ -903,7 +903,7 @@ class Backwards:
 def test_a_policy_that_only_divides_is_come_near_to(monkeypatch):
     """The paper's numbers tenfold: CEEI gives 450/11 and 180/11; a policy of one's own 18 and 24; one that fails is drf."""
     monkeypatch.setattr(
-        "fairlead.scheduler.entitlements.find_policy", lambda name: Backwards() if name == "own" else find_policy(name)
+        "fairlead.scheduler.entitlements._policy", lambda name: Backwards() if name == "own" else find_policy(name)
     )
     for policy, expected in (("ceei", {1: 41, 2: 16}), ("own", {1: 18, 2: 24}), ("asset:disk=2", {1: 30, 2: 20})):
         world = World([Queue("", policy=policy), Queue("a"), Queue("b")], {"cpu": 90, "memory": 180})

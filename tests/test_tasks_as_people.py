@@ -350,7 +350,7 @@ def test_only_a_plain_file_of_the_person_is_taken_for_a_result(tmp_path):
     os.chown(place, 60001, 60001)
     with open_result(tmp_path, 60001, 1, 0) as file:
         assert file.read() == b"theirs"
-    with pytest.raises(NotPlain, match="no plain file"):
+    with pytest.raises(NotPlain, match="is not a plain file"):
         open_plain(tmp_path)
 
 

@@ -119,9 +119,7 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
     gives_back = any(isinstance(fact, BEFORE_A_CYCLE) for fact in found)  # the cycle does not see these
     plan = _plan(state, most, now, thorough=False, strict=strict)
     offers = _offered(state, now)
-    if plan.passed:
-        passed = state.order.groups.passed_list[: plan.passed]
-        found.append(facts.JobsPassedOver(at=now, ids=state.jobs.id[passed].tolist()))
+    before = len(found)
     if plan.what == KEEP:
         nodes, tasks = (state.order.planned[name][: plan.count].tolist() for name in ("planned_node", "planned_tasks"))
         job = int(state.jobs.id[plan.about])
@@ -162,6 +160,9 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
     if state.settings.revoke and state.frameworks.members and state.queues.spare_tasks[0]:
         found = found if found or more else ask_back(state, now)  # when nothing else can be offered
         more |= bool(found)
+    if plan.passed:
+        passed = state.order.groups.passed_list[: plan.passed]
+        found.insert(before, facts.JobsPassedOver(at=now, ids=state.jobs.id[passed].tolist()))
     return Decision(found, more, learned)
 
 
