@@ -193,7 +193,7 @@ def backfilled(time_limit: float | None, lasts: float, known: bool) -> Story:
 
 
 def test_who_ends_before_by_a_time_limit_may_run_in_room_that_is_kept():
-    """The long task's age is 24.5 when room is kept: it is expected at 49, and from 49 on, late, at its limit of 100.
+    """The long task's age is 24.5 when room is kept: by even odds it ends at 49, and from 49 on, late, at its limit of 100.
 
     At 40 a limit of 5 ends by 49; limits of 10 and 30 end by 100 once that is planned at 50; 90 and none do not.
     """
