@@ -327,10 +327,10 @@ def test_a_plan_is_made_anew_at_once_when_its_node_is_drained():
 
 
 def test_what_a_reservation_idles_is_counted_while_it_lasts():
-    """One CPU of two lies free from 10 to 20 and from 30 to 60: 40,000 thousandths times seconds, charged to nobody.
+    """One CPU of two lies free from 10 to 14 and from 24 to 60: 40,000 thousandths times seconds, charged to nobody.
 
-    Nobody knows how long tasks last: the plans are for 2, 6, 14, 19.5, 40 and 60, the long task's limit. A small task with
-    a limit of 10 has no room at 10, as it would end at 20, after 14; at 20 it has, as it ends by 40.
+    Nobody knows how long tasks last: the plans are for 2, 3.4, 8, 13.7, 28, 58 and 60, the long task's limit. A small task with
+    a limit of 10 has no room at 10, as it would end at 20, after 13.7; at 14 it has, as it ends by 28.
     """
     story = Story([{"cpu": 2000}], queues=[Queue("", history=0.0), Queue("*")])
     story.job(0.0, "long", 1000, 60.0, time_limit=60.0)
@@ -339,7 +339,7 @@ def test_what_a_reservation_idles_is_counted_while_it_lasts():
     story.job(10.0, "small", 1000, 10.0, 1, time_limit=10.0)
     story.job(11.0, "small", 1000, 100.0, 5)
     state = story.state
-    story.until(25.0)
+    story.until(19.0)
     large = state.tree.rows["large"]
     assert state.holds.n == 1
     assert not state.holds.idle[:1].any(), "it is kept, and is not free"
@@ -348,9 +348,9 @@ def test_what_a_reservation_idles_is_counted_while_it_lasts():
     assert state.queues.used[large].tolist() == [0]
     (told,) = audit_state(state, 40.0)["reservations"]
     assert (told["job"], told["queue"], told["why"]) == (3, "large", "reservation")
-    # Planned at 20, when the long task had run for 20 s: it is expected to last as long again. Four plans were late.
-    assert told["start"] == pytest.approx(40.0)
-    assert (told["nodes"], told["tasks"], told["slips"], told["idle"]) == (1, 1, 4, {"cpu": 1000})
+    # Planned at 29, when the long task ran alone for 29 s: it is expected to last as long again. Five plans were late.
+    assert told["start"] == pytest.approx(58.0)
+    assert (told["nodes"], told["tasks"], told["slips"], told["idle"]) == (1, 1, 5, {"cpu": 1000})
     assert told["made"] == story.of(NodesReserved)[0].at
     assert told["idled"]["cpu"] * 3600 == pytest.approx(20_000.0)
     shown = exposition([], [], idled_queues(state, 40.0), describe_holds(state, 40.0)).decode().splitlines()

@@ -14,7 +14,7 @@ from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced, decode, encode
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.constants import EDGES, NODE_FREE_ODDS
+from fairlead.scheduler.kernel.constants import EDGES
 from fairlead.scheduler.reports.listings import Listing, Selection
 from fairlead.scheduler.reports.preemptions import startable_claims
 from fairlead.scheduler.state import State
@@ -161,13 +161,13 @@ def room_beside(
 
 
 def expected_ends(state: State, rows: np.ndarray, now: float) -> np.ndarray:
-    """When tasks will have ended: with the odds of a plan all that are on a node, however long that takes."""
+    """When tasks will have ended: by even odds all that are on a node, however long that takes."""
     found = []
     for k, t in enumerate(rows.tolist()):
         beside = int((state.tasks.node[rows] == state.tasks.node[t]).sum())
         runs = state.tasks.status[t] in (PLACED, RUNNING)
         began = float(state.tasks.started_at[t]) if state.tasks.status[t] == RUNNING else now
-        job, part = state.job_rows_of(rows[k : k + 1]), np.array([1 - NODE_FREE_ODDS ** (1 / beside)])
+        job, part = state.job_rows_of(rows[k : k + 1]), np.array([1 - 0.5 ** (1 / beside)])
         lasts = scheduling.durations(state.view(), job, np.array([max(0.0, now - began)]), part, np.inf)[0]
         found.append(began + lasts if runs else now)
     return np.array(found)

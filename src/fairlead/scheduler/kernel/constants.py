@@ -102,9 +102,8 @@ REVIEW_FRACTION: Final = 0.1
 """Part of the time without events after which reservations are reviewed again."""
 HYSTERESIS: Final = 1.5
 """Tasks by which a line's reservations exceed what it is owed when the last one ends."""
-NODE_FREE_ODDS: Final = 0.9
-"""Probability that all tasks of a node end by their forecasts: a plan that needs the whole node holds nine times in ten, as a p90 does.
-The best of many plans is the one most likely to be late, and while it is, its node idles."""
+NODE_FREE_ODDS: Final = 0.5
+"""Probability that all tasks of a node end by their forecasts: a plan that needs the whole node holds as often as not."""
 
 # cycle.pxi
 SERVE, KEEP, DROP = range(3)
