@@ -140,15 +140,16 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
     else:
         scheduling.settle(state.view(), plan.more)
     more = plan.more or bool(state.dependencies.doomed or state.dependencies.doomed_tasks) or gives_back
+    more |= plan.passed > 0 and not found  # what comes last is decided once these are told
     if now >= state.times[CLAIM_DUE] and not plan.more:
-        if found:
+        if found or plan.passed:
             more = True  # claims come last: when nothing else can be placed
         else:
             found, claims_left = preempt_for_claims(state, now)
             more |= claims_left or bool(found)
     beyond = state.settings.revoke and _revocable_wait(state)
     if not plan.more and (beyond or _any_goes_last(state, now)):
-        if found:
+        if found or plan.passed:
             more = True  # they only get what nobody else can use
         else:
             count, last_more = scheduling.plan_last(state.order.ready(state, most), most, now, beyond)
