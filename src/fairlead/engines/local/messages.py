@@ -42,7 +42,7 @@ from collections.abc import Callable
 from functools import cache
 from signal import NSIG, SIGTERM
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 PROTOCOL, OLDEST_PROTOCOL = 2, 1
 """Of the messages between scheduler and supervisors, both ways: ours, and the oldest that is understood.
@@ -344,38 +344,49 @@ def _fields(kind: type[Any]) -> dict[str, Callable[[Any], Any]]:
 
 @cache
 def _reader(declared: Any) -> Callable[[Any], Any]:
-    """Return what makes a value of JSON one of a declared type, or raises ValueError."""
+    """Return what makes a value of JSON one of a declared type, or raises ValueError. The type is looked at once."""
     origin, args = get_origin(declared), get_args(declared)
     if hasattr(declared, "_fields"):
         return lambda value: value if isinstance(value, tuple) else _record(declared, value)  # that was read already
-    kinds = {Annotated: args[:1], Literal: ()}.get(origin, args)
-    readers = [_reader(each) for each in kinds if each is not ...]
+    if origin is Literal:
+        return lambda value: value if value in args else _wrong(value, declared)
+    if origin is None:
+        return lambda value: value if type(value) is declared else _converted(value, declared)
+    readers = [_reader(each) for each in (args[:1] if origin is Annotated else args) if each is not ...]
+    of, single = readers[0], len(readers) == 1
+    if origin in (Union, UnionType):
+        optional = NoneType in args
+        return lambda value: value if isinstance(value, tuple) or (optional and value is None) else of(value)
+    if origin is Annotated:
+        holds = args[1].__contains__ if isinstance(args[1], range) else args[1]
+        return lambda value: found if holds(found := of(value)) else _wrong(value, declared)
 
-    def read(value: Any) -> Any:
-        if type(value) is declared or (value is None and NoneType in args):
+    def read_dict(value: Any) -> Any:
+        if type(value) is not dict:
+            _wrong(value, declared)
+        if {*map(type, value.values())} == {args[1]}:  # as nearly always
             return value
-        found, valid = value, type(value) is origin or (declared is float and type(value) is int)
-        if origin is Annotated:
-            found = readers[0](value)
-            valid = found in args[1] if isinstance(args[1], range) else args[1](found)
-        elif origin is Literal:
-            valid = value in args
-        elif origin in (Union, UnionType):
-            return value if isinstance(value, tuple) else readers[0](value)
-        elif origin is dict and valid:
-            plain = {*map(type, value.values())} == {args[1]}  # as nearly always
-            found = value if plain else {name: readers[1](each) for name, each in value.items()}
-        elif origin in (list, tuple) and isinstance(value, list):
-            several = len(readers) == 1
-            valid = several or len(value) == len(args)
-            found = origin(map(readers[0], value) if several else (of(each) for of, each in zip(readers, value, strict=False)))
-        elif declared is bytes and isinstance(value, str):
-            found, valid = base64.b64decode(value), True
-        if not valid:
-            raise ValueError(f"{value!r} is not {declared}")
-        return found
+        return {name: readers[1](each) for name, each in value.items()}
 
-    return read
+    def read_list(value: Any) -> Any:
+        if not isinstance(value, list) or not (single or len(value) == len(readers)):
+            _wrong(value, declared)
+        return origin(map(of, value) if single else [read(each) for read, each in zip(readers, value, strict=True)])
+
+    return read_dict if origin is dict else read_list
+
+
+def _converted(value: Any, declared: Any) -> Any:
+    """Return a value of JSON that stands for one of a type which JSON does not have."""
+    if declared is float and type(value) is int:
+        return value
+    if declared is bytes and isinstance(value, str):
+        return base64.b64decode(value)
+    return _wrong(value, declared)
+
+
+def _wrong(value: Any, declared: Any) -> NoReturn:
+    raise ValueError(f"{value!r} is not {declared}")
 
 
 def _json(text: str | bytes | bytearray) -> Any:
