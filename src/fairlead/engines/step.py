@@ -67,7 +67,6 @@ class Scheduler:
     reconciled : True once the engine sent its inventory
     placing : True if tasks are placed; set it to False to drain
     more : True if there is more to decide at once
-    saving : True while a snapshot is being saved, of which each step saves a slice
     checking : True to check the state's invariants after each step, which is slow; see the variable FAIRLEAD_CHECK
     on_record : called with the facts just recorded, before they are acted on
     on_forget : called with the same; returns the forgotten jobs whose output may be removed
@@ -99,8 +98,12 @@ class Scheduler:
         self._to_acknowledge: list[Attempts] = []
         self._to_repeat_at = -inf
         self._back: Set[str] = frozenset()  # nodes that sent an inventory, to be asked again at once
-        self._saving: Iterator[None] = iter(())
-        self.saving = False
+        self._saving: Iterator[None] | None = None
+
+    @property
+    def saving(self) -> bool:
+        """True while a snapshot is being saved, of which each step saves a slice."""
+        return self._saving is not None
 
     @property
     def stalled(self) -> bool:
@@ -215,12 +218,14 @@ class Scheduler:
 
     def _save_some(self) -> None:
         """Save a slice of a snapshot: nobody waits for all of it."""
-        if not self.saving:
+        if self._saving is None:
             self._saving = self.journal.save(self.state)
         try:
-            self.saving = next(self._saving, self) is None
+            for _ in self._saving:  # one slice, if any is left
+                return
+            self._saving = None
         except JournalFull as error:
-            self.saving = False
+            self._saving = None
             # Nothing is lost without it: the journal has the facts, and the next step tries again.
             log.warning("no snapshot: %s", error)
 
