@@ -119,7 +119,9 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
     gives_back = any(isinstance(fact, BEFORE_A_CYCLE) for fact in found)  # the cycle does not see these
     plan = _plan(state, most, now, thorough=False, strict=strict)
     offers = _offered(state, now)
-    before = len(found)
+    if plan.passed:
+        passed = state.order.groups.passed_list[: plan.passed]
+        found.append(facts.JobsPassedOver(at=now, ids=state.jobs.id[passed].tolist()))
     if plan.what == KEEP:
         nodes, tasks = (state.order.planned[name][: plan.count].tolist() for name in ("planned_node", "planned_tasks"))
         job = int(state.jobs.id[plan.about])
@@ -140,16 +142,16 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
     else:
         scheduling.settle(state.view(), plan.more)
     more = plan.more or bool(state.dependencies.doomed or state.dependencies.doomed_tasks) or gives_back
-    more |= plan.passed > 0 and not found  # what comes last is decided once these are told
+    more |= plan.passed > 0 and len(found) == 1  # what comes last is decided once this is applied
     if now >= state.times[CLAIM_DUE] and not plan.more:
-        if found or plan.passed:
+        if found:
             more = True  # claims come last: when nothing else can be placed
         else:
             found, claims_left = preempt_for_claims(state, now)
             more |= claims_left or bool(found)
     beyond = state.settings.revoke and _revocable_wait(state)
     if not plan.more and (beyond or _any_goes_last(state, now)):
-        if found or plan.passed:
+        if found:
             more = True  # they only get what nobody else can use
         else:
             count, last_more = scheduling.plan_last(state.order.ready(state, most), most, now, beyond)
@@ -161,9 +163,6 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
     if state.settings.revoke and state.frameworks.members and state.queues.spare_tasks[0]:
         found = found if found or more else ask_back(state, now)  # when nothing else can be offered
         more |= bool(found)
-    if plan.passed:
-        passed = state.order.groups.passed_list[: plan.passed]
-        found.insert(before, facts.JobsPassedOver(at=now, ids=state.jobs.id[passed].tolist()))
     return Decision(found, more, learned)
 
 

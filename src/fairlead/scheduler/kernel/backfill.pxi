@@ -150,9 +150,9 @@ cdef bint _lends(View v, i64 b, i64 given) noexcept nogil:
 
 
 cdef bint _leaves_room(View v, i64 b, i64 t, i64 x, bint own, double lack) noexcept nogil:
-    """Return True if a task's line then lacks less than `lack`, or does not wait; or if it is x and `own`."""
+    """Return True if group b has the room: the task's line then lacks less than `lack`, or does not wait; or it is x and `own`."""
     j = v.tasks[t].job
-    return own if line_of(v, v.jobs[j].queue) == x else not _takes_back(v, b, j, lack)
+    return own if line_of(v, v.jobs[j].queue) == x else not _goes_first(v, b, j, NULL) and not _takes_back(v, j, lack)
 
 
 cdef double lacks(View v, i64 b, i64 x) noexcept nogil:
@@ -182,8 +182,8 @@ cdef bint _fits_with(View v, i64 n, i64 shape, i64 given, bint free) noexcept no
     return True
 
 
-cdef bint _takes_back(View v, i64 b, i64 j, double lack) noexcept nogil:
-    """Return True if the end of a task of job row j, or its whole gang, is no help to group b, which lacks this much of its line's part.
+cdef bint _takes_back(View v, i64 j, double lack) noexcept nogil:
+    """Return True if the end of a task of job row j, or its whole gang, is no help to who lacks this much of their part.
 
     Its own line waits, and would lack as much without it.
     """
@@ -191,8 +191,6 @@ cdef bint _takes_back(View v, i64 b, i64 j, double lack) noexcept nogil:
     x = line_of(v, leaf)
     if v.queues[leaf].pending == 0:
         return False
-    if _goes_first(v, b, j, NULL):
-        return True
     know(v, x)
     size = share_of(v, &v.demand[v.jobs[j].shape_row * v.len_total]) * (v.jobs[j].holding if v.jobs[j].gang else 1)
     without = size + v.queue_cache[x].lack
@@ -398,7 +396,7 @@ cdef (i64, double) plan(View v, i64 b, i64 x, double now, double *cost) noexcept
             q = v.jobs[v.tasks[t].job].queue
             if not kept[q] and _goes_first(v, b, v.tasks[t].job, NULL):
                 v.queue_cache[q].apart = kept[q] = True
-            if not v.queue_cache[q].apart and _takes_back(v, b, v.tasks[t].job, lack):
+            if not v.queue_cache[q].apart and _takes_back(v, v.tasks[t].job, lack):
                 v.queue_cache[q].apart = some = True
             t = v.tasks[t].after
     count, start = _plan_with(v, b, now, cost, gone)
@@ -545,7 +543,8 @@ cdef double _lent_at(View v, i64 b, double now, Ranked *ends, i64 *gone) noexcep
 cdef i64 _ends_on(View v, i64 b, i64 n, i64 own, double now, Ranked *ends, i64 *gone) noexcept nogil:
     """List the ends of tasks on a node that a group's hold (NONE: a plan) counts on, the first first; return how many they are.
 
-    Ends whose room a guarantee takes back are left out; `gone` is as in :func:`relied_on`. For a line that runs nothing, no task is expected to outlast the longest known, and one that has, to last more than as long again.
+    Ends whose room a guarantee takes back are left out; `gone` is as in :func:`relied_on`. For a line that runs nothing, no task is
+    expected to outlast the longest known, and one that has, to last more than as long again.
     """
     cdef double[TAILS] tails
     cdef bint counts, soon
