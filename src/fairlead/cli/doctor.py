@@ -115,7 +115,7 @@ def _home(home: Path) -> Found:
     if stat.S_ISLNK(found.st_mode):
         found = home.stat()
     if not stat.S_ISDIR(found.st_mode):
-        return "wrong", "is no folder", "move it away, or name another with --home"
+        return "wrong", "is not a folder", "move it away, or name another with --home"
     if found.st_uid != os.geteuid():
         return "wrong", f"belongs to uid {found.st_uid}, not to you", "name your own with --home"
     if found.st_mode & 0o077:

@@ -97,7 +97,7 @@ class Entrance:
         host = host_names.name_in(headers.get(b"host", b"").decode("latin-1"))
         if not host_names.is_accepted(host, self._hosts):
             some = ", ".join(sorted(self._hosts)[:5])
-            answer = refusal(421, f"{host or 'no host'!r} is no name of this scheduler: it answers for {some}")
+            answer = refusal(421, f"{host or 'no host'!r} is not a name of this scheduler: it answers for {some}")
             await answer(scope, receive, send)
             return
         try:

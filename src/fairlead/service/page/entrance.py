@@ -97,7 +97,7 @@ class PageEntrance:
         method, path, host = request.method, request.scope["path"], name_in(request.headers.get("host", ""))
         own = request.scope["scheme"] == "https" and is_accepted(host, self._hosts)
         if not own and not (host.endswith(".localhost") and self._visits.knows(host)):
-            raise Declined(421, f"{host or 'no host'!r} is no name of this page: `fairlead page` opens it")
+            raise Declined(421, f"{host or 'no host'!r} is not a name of this page: `fairlead page` opens it")
         if path in FILES:
             return Response(text_of(path.rpartition("/")[2]), media_type=FILES[path], headers={"Cache-Control": "max-age=60"})
         uid = None if own else await uid_of_client(request.scope)  # with TLS, a proxy may be in between
