@@ -35,8 +35,8 @@ READING_SECONDS = 0.02
 """Time for reads between two steps, if they wait for longer."""
 LEAST_SECONDS = 0.01
 """Time until a step for what becomes due, at least: a clock may step back."""
-REST, LONGEST_REST = 3.0, 0.05
-"""Time from a step until the engine's reports begin another: a multiple of the step's own, and at most LONGEST_REST seconds.
+LONGEST_REST = 0.05
+"""Time from a step until the engine's reports begin another: as long as the step took, and at most LONGEST_REST seconds.
 
 A step costs nearly the same for one end of a task and for many, so those that come meanwhile share one. It rests only if several
 ended in it: one command alone waits for nothing.
@@ -281,7 +281,7 @@ class Loop(threading.Thread):
                 log.error("%s%s", error, later)
             self.stalled, self._lost = str(error), isinstance(error, Lost)
         self.stepped_at = time.monotonic()
-        self._rested_at = self.stepped_at + (min(LONGEST_REST, REST * (self.stepped_at - began)) if self._ended > 1 else 0.0)
+        self._rested_at = self.stepped_at + (min(LONGEST_REST, self.stepped_at - began) if self._ended > 1 else 0.0)
         self._give(answers)
 
     def _give(self, answers: Iterable[tuple[Answerable, Any, bool]]) -> None:

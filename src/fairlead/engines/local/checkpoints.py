@@ -112,6 +112,13 @@ class Checkpoints:
                 continue
             _remove(pipe.path, pipe.fd)
 
+    def make_room(self, task: Task) -> None:
+        """Remove the pipe of a task that could not start, and those to spare: it may have lacked their descriptors."""
+        self.remove([task])
+        for pipe in self._spare:
+            _remove(pipe.path, pipe.fd)
+        self._spare.clear()
+
     def clear(self) -> None:
         """Remove the pipes that an earlier supervisor left."""
         with contextlib.suppress(FileNotFoundError):  # somebody removed the folder

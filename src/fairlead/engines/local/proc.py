@@ -8,7 +8,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import ParamSpec, TypeVar
@@ -17,9 +17,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError, PermissionError)
 """Raised if a process is gone or not ours to inspect."""
-opening = Lock()
-"""Held while the reserved descriptor is used; and by every other thread while it opens files, so that it does not take that."""
+opening = [Lock() for _ in range(min(os.cpu_count() or 1, 4))]
+"""One per other thread that opens files, held meanwhile. To use the reserved descriptor is to hold all, so no thread takes it."""
 _spare: list[int] = []
+
+
+@contextlib.contextmanager
+def all_of(locks: Iterable[Lock]) -> Iterator[None]:
+    """Hold all these locks."""
+    with contextlib.ExitStack() as held:
+        for lock in locks:
+            held.enter_context(lock)
+        yield
 
 
 def keep_spare() -> None:
@@ -36,7 +45,7 @@ def with_spare(look: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
     except OSError as error:
         if error.errno != errno.EMFILE or not _spare:
             raise
-    with opening:
+    with all_of(opening):
         os.close(_spare.pop())
         try:
             return look(*args, **more)

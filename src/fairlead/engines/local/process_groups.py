@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import NamedTuple
 
 from fairlead.engines.local import proc
@@ -113,7 +113,8 @@ class ProcessGroups:
         self._starting = 0  # between the two
         self._to_limit: list[tuple[Group, Limits]] = []  # they run already
         self._sessions: set[int] = set()  # of groups that are not buried: the pids of their first processes
-        Thread(target=self._spawn, daemon=True).start()
+        for opening in proc.opening:
+            Thread(target=self._spawn, args=[opening], daemon=True).start()
         self._attached: dict[int, Callable[[int], None]] = {}  # by the pid of an attached program: takes its status
 
     def fork(
@@ -192,11 +193,11 @@ class ProcessGroups:
             cgroup.limit_running(limits.memory, limits.cpu)
             self._to_limit.pop()
 
-    def _spawn(self) -> None:
-        """Spawn programs one after the other, in a thread of its own: each waits for its exec."""
+    def _spawn(self, opening: Lock) -> None:
+        """Spawn programs, in one of several threads: each waits for its exec, and often for a program that took its core."""
         while True:
             start, setup, run = self._to_spawn.get()
-            with proc.opening:
+            with opening:
                 pid = run()
             self._spawned.put((start, setup, pid))
 
@@ -255,7 +256,7 @@ class ProcessGroups:
             for _ in range(SPARE):
                 spare.append(os.dup(write))
             self._selector.register(read, selectors.EVENT_READ, hear_of_start)
-            with proc.opening:  # which the child finds free
+            with proc.all_of(proc.opening):  # which the child finds free
                 pid = os.fork()
             if pid == 0:
                 become(program, files, setup, write, spare)

@@ -207,7 +207,7 @@ class Supervisor:
             postponed, self.postponed = self.postponed, {}
             for task, start in postponed.items():
                 self._start(task, start)
-            self.groups.settle()
+                self.groups.settle()  # one at a time: together they could keep the last descriptors from each other, for ever
 
     def _end_unless_in_place(self) -> None:
         """End as by a signal, and all tasks by the guardian, if this folder was removed: another supervisor may run there.

@@ -118,7 +118,7 @@ class Tasks:
 
         def failed(error: OSError) -> None:
             del self.running[task]
-            self.checkpoints.remove([task])
+            self.checkpoints.make_room(task)
             self._on_failure(task, start, error)
 
         try:
@@ -128,7 +128,7 @@ class Tasks:
             else:
                 self._start_call(task, start.work, given)
         except OSError:
-            self.checkpoints.remove([task])
+            self.checkpoints.make_room(task)
             raise
 
     def _give(self, task: Task, start: Start) -> process_groups.ProcessSpec:
