@@ -107,6 +107,7 @@ def test_shares_of_different_resources_are_compared_as_fractions(data):
     ],
 )
 def test_equal_shares_are_a_tie_which_goes_to_who_was_served_longest_ago(policy, total, first, second):
+    """All at one moment, so that nobody is owed more."""
     state = state_of(policy, {"cpu": total}, {"a": first[1], "b": second[1]})
 
     def place(count_a, count_b):
@@ -114,13 +115,13 @@ def test_equal_shares_are_a_tie_which_goes_to_who_was_served_longest_ago(policy,
             apply(state, JobSubmitted(at=0.0, id=state.index.last + 1, job=Job(queue, {"cpu": 1}, count)))
 
     place(first[0], second[0])
-    facts = decide(state, 1.0).facts
+    facts = decide(state, 0.0).facts
     for fact in facts:
         apply(state, fact)
     last = placements(facts)[-1][0]
     assert state.queues.used[[state.tree.rows["a"], state.tree.rows["b"]], 0].tolist() == [first[0], second[0]]
     place(1, 1)
-    assert [job for job, _ in placements(decide(state, 2.0).facts)] == ([4, 3] if last == 1 else [3, 4])
+    assert [job for job, _ in placements(decide(state, 0.0).facts)] == ([4, 3] if last == 1 else [3, 4])
 
 
 def test_a_sibling_whose_weight_is_too_large_to_be_exact_changes_how_all_are_compared():
