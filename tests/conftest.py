@@ -97,7 +97,7 @@ def pytest_collection():
         gc.enable()
 
 
-LONGEST = ("types", "ray", "schema", "machine_faults", "torture", "ray_programs", "ray_authentication", "machines")
+LONGEST = ("types", "ray", "schema", "machine_faults", "torture", "ray_authentication", "checked_kernels", "machines")
 """Files whose tests take longest, dealt out to four workers in turn: those of Ray's nodes run one after another."""
 
 
@@ -242,7 +242,7 @@ class Live:
                 clean = self.end() == 0
         finally:
             self.kill()
-            if not clean or self.supervisor():
+            if not (clean and has_ended(self.home)):
                 end_tasks(self.home)
 
     def end_commands(self) -> None:
@@ -260,6 +260,15 @@ def supervisor_of(home: Path) -> list[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
         return [psutil.Process(found.pid)] if found is not None else []
     return []
+
+
+def has_ended(home: Path) -> bool:
+    """Whether there is no supervisor; one that has no tasks ends a moment after its scheduler, which is waited for."""
+    deadline = time.monotonic() + 5
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while (left := supervisor_of(home)) and not left[0].children() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    return not supervisor_of(home)
 
 
 def end_tasks(home: Path) -> None:

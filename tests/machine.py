@@ -17,7 +17,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_dir
 
-from conftest import FAIRLEAD, end_tasks, supervisor_of
+from conftest import FAIRLEAD, end_tasks, has_ended
 
 SOCKET = "/run/fairlead/socket"
 PEOPLE = {"alice": 60001, "bob": 60002, "carol": 60003, "olga": 60004, "mallory": 60005}
@@ -148,7 +148,7 @@ class Machine:
             finally:
                 self.process.kill()
                 self.process.wait()
-            if not clean or supervisor_of(self.home):
+            if not (clean and has_ended(self.home)):
                 end_tasks(self.home)
         shutil.rmtree(self.folder)
 

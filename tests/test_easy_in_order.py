@@ -51,10 +51,10 @@ P90 = {lasts: EDGES[bin_of(lasts) + 1] for lasts in LASTS}
 """What is forecast for tasks that all take equally long."""
 
 
-@pytest.mark.parametrize(("processors", "nodes"), CLUSTERS)
-@settings(deadline=None, max_examples=cases(20))
-@given(data=st.data())
-def test_in_one_queue_with_right_forecasts_it_is_easy(processors, nodes, data):
+@settings(deadline=None, max_examples=cases(24))
+@given(data=st.data(), cluster=st.sampled_from(CLUSTERS))
+def test_in_one_queue_with_right_forecasts_it_is_easy(cluster, data):
+    processors, nodes = cluster
     jobs = data.draw(loads(processors, "a"))
     case = families(jobs, processors, nodes, RIGHT)
     begun = simulate(case, "easy").begun.tolist()
@@ -62,10 +62,10 @@ def test_in_one_queue_with_right_forecasts_it_is_easy(processors, nodes, data):
         assert simulate(case, policy).begun.tolist() == begun, policy
 
 
-@pytest.mark.parametrize(("processors", "nodes"), CLUSTERS)
-@settings(deadline=None, max_examples=cases(20))
-@given(data=st.data())
-def test_in_one_queue_it_is_easy_by_the_p90_of_each_family(processors, nodes, data):
+@settings(deadline=None, max_examples=cases(24))
+@given(data=st.data(), cluster=st.sampled_from(CLUSTERS))
+def test_in_one_queue_it_is_easy_by_the_p90_of_each_family(cluster, data):
+    processors, nodes = cluster
     jobs = data.draw(loads(processors, "a"))
     forecast = simulate(families(jobs, processors, nodes, {}), "easy:fifo")
     declared = simulate(families(jobs, processors, nodes, P90), "easy:requested")

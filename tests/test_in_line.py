@@ -117,12 +117,12 @@ CLUSTERS = [(8, 1, 0), (40, 10, 0), (120, 120, 0), (30, 10, 0), (120, 120, 5)]
 """Processors, nodes, and kinds of memory demands, as users of one processor ask for."""
 
 
-@pytest.mark.parametrize(("processors", "nodes", "memory"), CLUSTERS)
 @pytest.mark.parametrize("rule", ["easy", "conservative"])
-@settings(deadline=None, max_examples=cases(20))
-@given(data=st.data())
-def test_gangs_start_when_the_definition_has_them_start(rule, processors, nodes, memory, data):
+@settings(deadline=None, max_examples=cases(24))
+@given(data=st.data(), cluster=st.sampled_from(CLUSTERS))
+def test_gangs_start_when_the_definition_has_them_start(rule, cluster, data):
     """On one node or many, exactly: nodes are chosen when a gang starts, not when its start is found."""
+    processors, nodes, memory = cluster
     jobs = data.draw(loads(60, processors))
     case, oracle = gangs(jobs, processors, nodes, memory), {"easy": easy, "conservative": conservative}[rule]
     known = [(at, size, lasts, lasts) for at, size, lasts, _ in jobs]

@@ -38,6 +38,7 @@ with fairlead.ray.session(log_to_driver=False) as group:
 """
 
 
+@pytest.mark.skipif("FAIRLEAD_LONG" not in os.environ, reason="`make ray-torture` runs it; test_ray.py has the short version")
 @pytest.mark.timeout(400)
 def test_two_people_with_tune_and_data_end_and_what_waits_in_vain_is_stopped(tmp_path):
     with ended(Cluster(tmp_path)) as cluster:
@@ -58,8 +59,7 @@ def test_two_people_with_tune_and_data_end_and_what_waits_in_vain_is_stopped(tmp
         assert "summed 90\n" in cluster.ok("logs", str(data))
 
         # All CPUs are the job's, and what it asks for beside its group can never be there.
-        both = (["tune.py", str(tmp_path / "more"), "beside"], ["data.py", "beside"])
-        for words in both if os.environ.get("FAIRLEAD_LONG") else both[:1]:
+        for words in (["tune.py", str(tmp_path / "more"), "beside"], ["data.py", "beside"]):
             stuck, after = submit("ada", "2", *words), cluster.submit("--queue", "ben", "--cpu", "1", "--", "true")
             cluster.until(lambda stuck=stuck: cluster.job(stuck)["status"] == "failed", 150)
             reason = "for 10 s this program asked Ray for room outside its placement group, got none, and used none of the group"

@@ -32,6 +32,7 @@ from fairlead.simulate.measure import summary
 from fairlead.simulate.report import runs_text
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
+from random_cases import is_tried
 from worlds import check_invariants, placed_keeping_promises, planned_as_naively, same
 
 
@@ -39,7 +40,7 @@ class Story:
     """A cluster on paper: jobs come when it is said, tasks last as long as it is said, and each is checked after each fact."""
 
     def __init__(self, nodes: list[dict[str, int]], queues: list[Queue] | None = None, **more) -> None:
-        self.state, self.facts, self.now = new_state(), [], 0.0
+        self.state, self.facts, self.now, self.decisions = new_state(), [], 0.0, 0
         self.coming: list[tuple[float, Job, float]] = []
         self.ends: list[tuple[float, int, int, int]] = []
         self.lasts: dict[int, float] = {}
@@ -106,7 +107,8 @@ class Story:
             decisions += 1
             assert decisions < 200, "decisions of one moment have an end"
             decision = decide(self.state, self.now)
-            if decision.facts or self.state.holds.n:
+            self.decisions += bool(decision.facts or self.state.holds.n)
+            if (decision.facts or self.state.holds.n) and is_tried(self.decisions):
                 recovered = decide(snapshot.load(snapshot.dump(self.state)), self.now)
                 assert str(recovered.facts) == str(decision.facts), "a recovered state decides otherwise"
             for fact in decision.facts:
