@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.cli.job_options import moment
 from fairlead.cli.word_lists import with_lists
@@ -17,8 +18,11 @@ from fairlead.client.service_error import ServiceError
 from fairlead.engines.local.instructions import filled
 from fairlead.failure import Failure
 from fairlead.model.ranges import number_at, ranges_of, read_ranges, written_ranges
-from fairlead.model.specs import Work
+from fairlead.model.specs import Job, Queue, Settings, Work
 from fairlead.scheduler import tables
+from fairlead.scheduler.effects import apply, new_state
+from fairlead.scheduler.facts import Configured, JobSubmitted
+from fairlead.scheduler.reports.listings import Listing, Selection
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, unique=True).map(sorted))
@@ -307,3 +311,17 @@ def test_nothing_is_reserved_where_it_counts_or_in_a_small_table(limited, monkey
     for _ in range(8):
         jobs.extend(tables.RESERVE_FROM // 4)
         assert (max(lengths) > 2 * jobs.n) is (limited is None and jobs.n > tables.RESERVE_FROM // 2)
+
+
+def test_a_job_is_found_by_name_among_many_of_others_a_block_of_rows_at_a_time():
+    state, job = new_state(), Job("a", {"cpu": 1000}, name="x", user="eve")
+    apply(state, Configured(at=0.0, queues=[Queue("a")], settings=Settings()))
+    for jobs in ([job] * 10_000, [replace(job, name="mine")] * 3, [job] * 10_000):
+        apply(state, JobSubmitted(at=0.0, id=state.index.last + 1, job=jobs[0], more=jobs[1:]))
+    for most, reads in ((500, 6), (2, 7), (None, 1)):
+        listing, count = Listing(Selection(where=lambda spec: spec.name == "mine")), 0
+        while not listing.is_over:
+            listing.read(state, most)
+            count += 1
+        assert [found["id"] for found in listing.found] == [10_003, 10_002, 10_001]
+        assert count == reads, "a block that has several pieces of what is found is looked through as often"
