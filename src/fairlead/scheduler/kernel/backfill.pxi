@@ -208,20 +208,16 @@ cdef bint _has_claim(View v, i64 b) noexcept nogil:
     return first != NONE
 
 
-cdef void unpark_listed(View v, i64 served) noexcept nogil:
-    """Let the oldest groups of the lines on the list that may owe have their turn in this cycle: at its start, and once line `served` was.
-
-    A line of several leaves is asked again only when it was served itself.
-    """
-    for k in range(v.queues[0].listed if v.times[DEBTS_AT] == v.times[MOMENT] else 0):
-        x = v.queues[k + 1].line
-        if v.times[NOW] >= v.queues[x].put_off and (served == NONE or served == x or not v.queue_cache[x].inner):
-            b = v.best[v.queue_cache[x].base + 1]
-            if v.queue_cache[x].inner:
-                b = v.queue_cache[x].oldest = _oldest_that_may_owe(v, x, x)
-            if b != NONE and v.group_cache[b].parked and (v.queue_cache[x].inner or _may_owe(v, b)):
-                v.group_cache[b].parked = False
-                set_may_fit(v, b, True)
+cdef void unpark_oldest(View v, i64 x) noexcept nogil:
+    """Let the oldest group of a line on the list have its turn in this cycle if it may owe: asked at its start, and once it was served."""
+    if v.times[DEBTS_AT] < v.times[MOMENT] or not v.queues[x].in_list or v.times[NOW] < v.queues[x].put_off:
+        return
+    b = v.best[v.queue_cache[x].base + 1]
+    if v.queue_cache[x].inner:
+        b = v.queue_cache[x].oldest = _oldest_that_may_owe(v, x, x)
+    if b != NONE and v.group_cache[b].parked and (v.queue_cache[x].inner or _may_owe(v, b)):
+        v.group_cache[b].parked = False
+        set_may_fit(v, b, True)
 
 
 cdef i64 _oldest_that_may_owe(View v, i64 q, i64 x) noexcept nogil:
@@ -291,10 +287,14 @@ cdef i64 _in_the_way(View v, i64 b, i64 x, double now) noexcept nogil:
 
 
 cdef Plan review(View v, double now) noexcept nogil:
-    """Decide which reservation to drop or to plan again, if any."""
-    late, h = NONE, 0
+    """Decide which reservation to drop or to plan again, if any.
+
+    Whether it is still owed is asked in a moment in which debts are counted, and once it is late or may idle only an allowance.
+    """
+    cdef bint counted
+    late, h, counted = NONE, 0, v.times[DEBTS_AT] >= v.times[MOMENT]
     while h < v.counts[HOLDS]:
-        if v.holds[h].kind == RESERVATION:
+        if v.holds[h].kind == RESERVATION and (counted or now > v.holds[h].start or v.holds[h].allowance > 0.0):
             b = v.holds[h].group
             why = what_stops(v, b)
             if (why != NOT_REACHED and why != NO_NODE and (why != MAX_JOBS or v.groups[b].started == 0)) or _is_over(v, h, now):

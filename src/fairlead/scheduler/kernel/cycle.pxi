@@ -63,8 +63,8 @@ cdef Plan plan_cycle(View v, bint thorough, i64 most, double now) noexcept nogil
     if not thorough and v.counts[HOLDS] > 0:
         plan = review(v, now)
     if plan.what == SERVE:
-        if promises:
-            unpark_listed(v, NONE)
+        for k in range(v.queues[0].listed if promises else 0):
+            unpark_oldest(v, v.queues[k + 1].line)
         placed, more = _serve(v, thorough, most, &plan)
         if plan.what == SERVE:
             plan.count, plan.more = placed, more
@@ -159,7 +159,7 @@ cdef (i64, bint) _serve(View v, bint thorough, i64 most, Plan *plan) noexcept no
                 set_group(v, b)
             climb(v, v.groups[b].leaf)
             if v.counts[RESERVES]:
-                unpark_listed(v, line_of(v, v.groups[b].leaf))
+                unpark_oldest(v, line_of(v, v.groups[b].leaf))
         b = find_next(v, scope)
     more = b != NONE
     if thorough and scope != ANY_PENDING:
