@@ -334,7 +334,7 @@ class Histories(RuleBasedStateMachine):
             try:
                 self.happen(admission.edit(self.state, job, said))
             except admission.Refused as refused:
-                if not any(word in str(refused) for word in ("limit", "has ended", "runs", "gang")):
+                if not any(word in str(refused) for word in ("limit", "has ended", "is running", "gang")):
                     raise
 
     @precondition(lambda self: len(self.state.held_rows()))

@@ -287,7 +287,7 @@ def renumbering(live: I64, count: int) -> I64:
 
 
 ROLE_COLUMNS = (
-    "used", "spare", "claimed", "tasks", "jobs", "spare_tasks", "served", "allocations", "trusted", "overran",
+    "used", "spare", "claimed", "tasks", "jobs", "spare_tasks", "served", "owed", "allocations", "trusted", "overran",
 )  # fmt: skip
 """Columns that a queue has because of its jobs: copied to the new queues when it becomes a role."""
 
@@ -320,7 +320,6 @@ def _move_jobs(state: State, row: int, at: float) -> None:
         ("apart", 0),
         ("wants", 0),
         ("debt", 0.0),
-        ("owed", 0),
         ("put_off", 0.0),
         ("wasted", 0.0),
     ):  # only leaves have these
