@@ -29,6 +29,7 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
+    JobsForgotten,
     Attempts,
     Configured,
     JobSubmitted,
@@ -60,6 +61,7 @@ from fairlead.service.mesos.reservations import request_of
 from fairlead.service.mesos.resources import resources_of
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
+from fairlead.service.mesos.tasks import TOKEN
 
 
 def test_the_numbers_of_fields_are_mesos_own():
@@ -424,6 +426,19 @@ def test_an_update_is_told_when_it_is_recorded_and_the_next_when_it_is_acknowled
         assert seen == states[:number]
         subscriptions.recorded(state, apply_all(state, acknowledge(state, "F", "t", number, 0.0)))
     assert state.frameworks.tasks["F"] == {}
+
+
+def test_an_executor_call_for_a_command_that_is_forgotten_has_no_secret(state):
+    """As with `keep_jobs = 0`: the job of an ended command is forgotten before its last update is acknowledged."""
+    work = Work(["true"], env={TOKEN: "secret"})
+    facts, _ = frameworks.accept(state, "F", [1], [Job("", {"cpu": 100}, task="t", work=work)], 0.0, 0.0)
+    apply_all(state, facts)
+    assert Executors().find(state, "F", "t", "secret") == facts[1].id
+    one = np.ones(1, np.int64)
+    attempt = {"job": one * facts[1].id, "index": 0 * one, "attempt": one}
+    apply_all(state, [TasksFinished(at=0, **attempt, outcome=0 * one, code=0 * one), JobsForgotten(at=0, ids=[facts[1].id])])
+    assert "t" in state.frameworks.tasks["F"]
+    assert Executors().find(state, "F", "t", "secret") is None
 
 
 def test_the_end_of_a_task_is_sent_before_what_it_made_room_for_is_offered(state):

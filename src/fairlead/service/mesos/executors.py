@@ -61,7 +61,8 @@ class Executors(Streams[int]):
         if command is not None and not command.executor:
             numbers.append(command.job)
         for number in numbers:
-            secret = state.index.specs[number].work.env.get(tasks.TOKEN, "")
+            spec = state.index.specs.get(number)  # a forgotten command waits for the acknowledgement of its last update
+            secret = "" if spec is None else spec.work.env.get(tasks.TOKEN, "")
             if secret and compare_digest(secret.encode(), token.encode()):
                 return number
         return None
