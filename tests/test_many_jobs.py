@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.cli.job_options import moment
 from fairlead.cli.word_lists import with_lists
@@ -18,8 +19,11 @@ from fairlead.client.service_error import ServiceError
 from fairlead.engines.local.instructions import filled
 from fairlead.failure import Failure
 from fairlead.model.ranges import number_at, ranges_of, read_ranges, written_ranges
-from fairlead.model.specs import Work
+from fairlead.model.specs import Job, Queue, Settings, Work
 from fairlead.scheduler import job_index, tables
+from fairlead.scheduler.effects import apply, new_state
+from fairlead.scheduler.facts import Configured, JobSubmitted
+from fairlead.scheduler.reports.listings import Listing, Selection
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, unique=True).map(sorted))
@@ -343,3 +347,17 @@ def test_a_bulk_of_jobs_moves_none_that_are_there_and_a_copy_shares_them():
     assert changed == [0, 50_001 >> job_index.BLOCK_BITS], "only blocks that one of both changes"
     assert all(copied._blocks[key] is block for key, block in before.items())
     assert (len(jobs), len(copied)) == (59_999, 50_000)
+
+
+def test_a_job_is_found_by_name_among_many_of_others_a_block_of_rows_at_a_time():
+    state, job = new_state(), Job("a", {"cpu": 1000}, name="x", user="eve")
+    apply(state, Configured(at=0.0, queues=[Queue("a")], settings=Settings()))
+    for jobs in ([job] * 10_000, [replace(job, name="mine")] * 3, [job] * 10_000):
+        apply(state, JobSubmitted(at=0.0, id=state.index.last + 1, job=jobs[0], more=jobs[1:]))
+    for most, reads in ((500, 6), (2, 7), (None, 1)):
+        listing, count = Listing(Selection(where=lambda spec: spec.name == "mine")), 0
+        while not listing.is_over:
+            listing.read(state, most)
+            count += 1
+        assert [found["id"] for found in listing.found] == [10_003, 10_002, 10_001]
+        assert count == reads, "a block that has several pieces of what is found is looked through as often"

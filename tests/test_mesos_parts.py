@@ -29,9 +29,9 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
-    JobsForgotten,
     Attempts,
     Configured,
+    JobsForgotten,
     JobSubmitted,
     NodeForgotten,
     NodeJoined,

@@ -80,6 +80,17 @@ class Selection:
             chosen &= np.isin(jobs.statuses(rows), [JOB_STATUSES.index(status) for status in self.statuses])
         return rows.start + np.flatnonzero(chosen)[::-1]
 
+    def next(self, state: State, before: float | None, most: int) -> tuple[list[int], int | None]:
+        """Look through a block of rows of jobs with numbers below `before`, newest first, for at most `most` selected jobs.
+
+        Returns their rows, and the `before` of the next block; None after the last.
+        """
+        rows = self.rows(state, before, 1).tolist()
+        chosen = [*islice((row for row in rows if self.has(state, row)), most)]
+        if not rows:
+            return chosen, None
+        return chosen, int(state.jobs.id[chosen[-1] if len(chosen) == most else rows[-1]])
+
     def has(self, state: State, row: int) -> bool:
         """True if the job of one of `rows` is selected."""
         spec = state.index.specs[int(state.jobs.id[row])]
@@ -104,18 +115,20 @@ class Listing:
         self._size = 0
 
     def read(self, state: State, most: int | None = None) -> None:
-        """Read the next jobs, at most `most`; what is found is as of now."""
-        rows = self._selection.rows(state, self._before, None if most is None else most + 1)
-        chosen = (row for row in rows[:most].tolist() if self._selection.has(state, row))
-        for job in _jobs(state, [*islice(chosen, self._limit + 1 - len(self.found))], COMMAND_CHARACTERS):
+        """Read the next jobs, at most `most`, by default all; what is found is as of now."""
+        left = self._limit + 1 - len(self.found)
+        if most is None:
+            rows = self._selection.rows(state, self._before).tolist()
+            chosen, following = [*islice((row for row in rows if self._selection.has(state, row)), left)], None
+        else:
+            chosen, following = self._selection.next(state, self._before, min(most, left))
+        for job in _jobs(state, chosen, COMMAND_CHARACTERS):
             if len(self.found) == self._limit or self._size > PAGE_CHARACTERS:
                 self.next, self.is_over = self.found[-1]["id"], True
                 return
             self.found.append(job)
             self._size += _size_of_texts(job)
-        self.is_over = most is None or len(rows) <= most
-        if most is not None and not self.is_over:
-            self._before = int(state.jobs.id[rows[most - 1]])
+        self.is_over, self._before = following is None, following
 
 
 def describe_tasks(

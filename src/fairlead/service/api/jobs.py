@@ -39,7 +39,7 @@ STATUS = "|".join(JOB_STATUSES)
 SHORT = 500
 """Jobs in a listing up to which one person may request several at once."""
 BATCH = 500
-"""Jobs examined for a listing before other questions are answered."""
+"""Jobs found for a listing before other questions are answered."""
 
 
 def add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine, sessions: Sessions) -> None:
@@ -134,13 +134,13 @@ def _selected(client: StateClient, caller: Caller, asked: requests.Selection, mi
     within = asked.queue and asked.queue.strip("/")
 
     def where(job: Job) -> bool:
-        if mine and not acts_on(rules, caller, job):
-            return False
         pairs = ((asked.name, job.name), (asked.group, job.group))
         named = owner in (None, job.user) and all(one in (None, is_) or fnmatchcase(is_, one) for one, is_ in pairs)
+        if not named or (mine and not acts_on(rules, caller, job)):  # first what excludes most, at least cost
+            return False
         unnamed = owner is asked.name is asked.group is None
         seen = unnamed or sees_names(rules, caller, job)
-        return named and seen and (within is None or within in path_to_root(seen_queue(rules, caller, job.queue)))
+        return seen and (within is None or within in path_to_root(seen_queue(rules, caller, job.queue)))
 
     since = -inf if asked.since is None else asked.since - client.clock.wall(0.0)
     return report.Selection(asked.queue, asked.status, since, where)
@@ -251,10 +251,9 @@ def add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> N
             nonlocal before
             chosen = [numbers.pop() for _ in range(min(PIECE, len(numbers)))]
             if not chosen and selection is not None:
-                rows = selection.rows(state, before)
-                rows = rows[np.isnan(state.jobs.finished_at[rows])][:PIECE]
-                chosen = state.jobs.id[rows[[selection.has(state, row) for row in rows.tolist()]]].tolist()
-                before = int(state.jobs.id[rows[-1]]) if len(rows) else -1
+                rows, following = selection.next(state, before, PIECE)
+                chosen = [int(state.jobs.id[row]) for row in rows if np.isnan(state.jobs.finished_at[row])]
+                before = -1 if following is None else following
             facts: list[Fact] = [
                 f
                 for job in chosen
