@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from fairlead.model.specs import Node, Queue, Settings
+from fairlead.model.specs import ROOT, Node, Queue, Settings
 from fairlead.scheduler.facts import JobSubmitted, NodesReserved, TasksFinished, TasksPlaced
 from fairlead.scheduler.tables import RESERVATION
 from fairlead.simulate.measure import idle_for_promises
@@ -329,3 +329,14 @@ def test_a_newcomer_starts_beside_a_queue_that_keeps_its_guarantee_filled(lend):
     assert world.begun["new0"] <= 1.5 * world.longest
     assert world.mean["new0"] >= 0.8 * 7 / 2
     assert world.mean["kept"] == pytest.approx(4)
+
+
+@pytest.mark.parametrize(("nodes", "heavy"), [([24], 24), ([6], 3), ([16, 16], 16)])
+def test_heavy_queues_with_large_tasks_keep_a_node_that_was_drained_for_them(nodes, heavy):
+    quotas = [Queue(ROOT, history=0.0)]
+    beside = [(10.0, heavy, 1800.0), (10.0, heavy, 1800.0), (1.0, 1, 600.0)]
+    world = World(nodes, (1, 600.0), (), 0, 2 * DAY, 1, beside=beside, come=3600.0, quotas=quotas)
+    for queue in ("old0", "old1"):
+        assert world.mean[queue] >= 0.75 * world.part(queue)
+    for queue in ("first", "old2"):
+        assert world.mean[queue] >= 0.75 * world.part(queue)

@@ -429,7 +429,7 @@ def test_nothing_is_kept_on_a_node_that_is_drained():
 
 def test_room_that_a_limit_kept_a_job_from_is_found_when_the_limit_does_not():
     """Even though the room that came back when the task at the limit ended is another's at once."""
-    world = World([Queue("", history=0.0), Queue("A"), Queue("L", max_tasks=1)], {"cpu": 1000}, {"cpu": 1000})
+    world = World([Queue("", history=0.0), Queue("A", guarantee={"cpu": 1000}), Queue("L", max_tasks=1)], {"cpu": 1000}, {"cpu": 1000})
     both = world.submit("A", {"cpu": 1000}, 2)
     world.placed()
     waits = world.submit("L", {"cpu": 1000})

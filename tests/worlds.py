@@ -296,7 +296,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
     free = nodes.free[: nodes.n].copy()
     kept = kept_in(state)
     before = counted_before(state)
-    served = queues.served.tolist()
+    served = np.where(queues.owed > 0, -queues.owed, queues.served).tolist()
     at_tick, mean = means(state, 0), means(state, 1)
     spare = queues.spare[: queues.n].copy()
     used, count_tasks, count_jobs = queues.used[: queues.n].copy(), queues.tasks.copy(), queues.jobs.copy()

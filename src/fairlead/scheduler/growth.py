@@ -320,6 +320,7 @@ def _move_jobs(state: State, row: int, at: float) -> None:
         ("apart", 0),
         ("wants", 0),
         ("debt", 0.0),
+        ("owed", 0),
         ("put_off", 0.0),
         ("wasted", 0.0),
     ):  # only leaves have these

@@ -132,7 +132,8 @@ class Order:
         cache.base[: queues.n] = np.concatenate([[0], np.cumsum(2 * slots)[:-1]])
         cache.slot[1 : queues.n] = _numbered(parents)
         by_count = (queues.policy[queues.parent[: queues.n]] == MESOS) & (queues.parent[: queues.n] != NONE)
-        cache.last_served[: queues.n] = np.where(by_count, queues.allocations[: queues.n], queues.served[: queues.n])
+        turn = np.where(queues.owed[: queues.n] > 0, -queues.owed[: queues.n], queues.served[: queues.n])
+        cache.last_served[: queues.n] = np.where(by_count, queues.allocations[: queues.n], turn)
         for name, least in view.MIN_OFFER.items():
             if name in state.resources:
                 self.min_offer[state.resources.index(name)] = least

@@ -13,6 +13,8 @@
 - **Counting**: debts are counted at the first event of a moment, once as many tasks have started or ended, or jobs
   come, as there were active queues, divided by VISITS_PER_EVENT. So it costs each event a few queues. All of it follows from the facts.
   Only in moments in which they were counted is anybody given a reservation.
+- **Ties**: where siblings' shares tie, who is owed more goes first, in parts of all there is: debt times part, of all lines below,
+  if a debt is a part of its work. So heavy queues with large tasks keep a node that was drained for them.
 - **List**: the lines that may be owed something: since the last count a job came while nothing waited or the oldest may have been passed; or
   by that count they were owed a part of their work, or their reservation was put off. The root's `listed` is its length.
 """
@@ -87,7 +89,7 @@ cpdef void begin_moment(View v, double at) noexcept nogil:
 cdef void _count_debts(View v, double at) noexcept nogil:
     """Compute all parts, and add up what each line has lacked since the last count."""
     cdef i64 m = v.len_total, n = v.counts[QUEUES]
-    mark, passed = v.scratches, at - v.times[DEBTS_AT]
+    mark, owed, passed = v.scratches, floats(v, n), at - v.times[DEBTS_AT]
     if passed == INFINITY:
         passed = 0.0
     hungry = flags(v, 3 * n)
@@ -112,9 +114,23 @@ cdef void _count_debts(View v, double at) noexcept nogil:
             v.queues[x].debt = max(0.0, v.queues[x].debt + lack * passed)
         if v.queues[x].debt == 0.0:
             v.queues[x].owed_since, v.queues[x].wasted = at, 0.0
-        if hungry[x] and (v.queues[x].put_off > 0.0 or (v.queues[x].debt > 0.0 and v.queues[x].debt >= patience(v, x))):
+        if hungry[x] and v.queues[x].debt > 0.0 and v.queues[x].debt >= patience(v, x):
+            owed[x] = v.queues[x].debt * _due_share(v, x)
+        if hungry[x] and (v.queues[x].put_off > 0.0 or owed[x] > 0.0):
             enlist(v, x)
+    for q in range(n - 1, 0, -1):
+        owed[v.queues[q].parent] += owed[q]
+        _set_owed(v, q, <i64>(1e6 * owed[q]))
     release(v, mark)
+
+
+cdef void _set_owed(View v, i64 q, i64 owed) noexcept nogil:
+    """Note what a queue and those below it are owed, by which ties are broken."""
+    if v.queues[q].owed != owed:
+        v.queues[q].owed = owed
+        if v.counts[IN_ORDER]:
+            v.queue_cache[q].last_served = turn_of(v, q)
+            touch_queue(v, q)
 
 
 cdef double patience(View v, i64 x) noexcept nogil:

@@ -284,11 +284,14 @@ cdef void set_level(View v, i64 q, bint leaf) noexcept nogil:
 
 
 cdef i64 turn_of(View v, i64 q) noexcept nogil:
-    """Return the tie-breaker of queue q among its siblings: when it was last served; under Mesos' policy, how often."""
+    """Return the tie-breaker of queue q among its siblings: when it was last served; under Mesos' policy, how often.
+
+    What is owed goes before, the most first: see `kernel/debts.pxi`.
+    """
     p = v.queues[q].parent
     if p != NONE and v.queues[p].policy == MESOS:
         return v.queues[q].allocations
-    return v.queues[q].served
+    return -v.queues[q].owed if v.queues[q].owed > 0 else v.queues[q].served
 
 
 cpdef bint queue_goes_before(
