@@ -129,8 +129,7 @@ class JobIndex(Struct, dict=True):
         self.last = int(numbers[-1])
         missing, before = self.last - self.first + 1 - len(self.row_of), len(self.row_of)
         if missing > 0:
-            self.row_of.resize(before + max(missing, before // 8, 16), refcheck=False)  # mostly in place; nobody has views
-            self.row_of[before:] = NONE
+            self.row_of = np.concatenate([self.row_of, np.full(max(missing, before // 8, 16), NONE, np.int64)])
         self.row_of[numbers - self.first] = rows
         for place in noted:
             self._note(int(numbers[place]), jobs[place])
