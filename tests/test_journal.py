@@ -38,7 +38,7 @@ from fairlead.journal.head import HeadFile
 from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import Damaged, Part, Record, Snapshot, TakenOver
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import snapshot
+from fairlead.scheduler import snapshot, tables
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import AnyFact, Configured, JobHeld, JobSubmitted, NodeAdmitted, NodeDrained, NodeJoined, encode
 from test_scheduling import World
@@ -361,6 +361,35 @@ def test_a_fact_that_only_a_newer_fairlead_knows_is_refused_by_its_version(path,
         assert "\n" not in str(refused.value)
     with pytest.raises(NewerJournal, match=what):
         list(read_history(SqlStore(path, to_read=True)).facts)
+
+
+def test_a_snapshot_finds_memory_in_slices_before_it_copies_the_tables(monkeypatch):
+    """A bulk that comes meanwhile is in it; with one that does not fit, the tables are copied to other memory."""
+    monkeypatch.setattr(snapshot, "ROOM_BYTES", 20_000)
+    large = []
+    monkeypatch.setattr(snapshot, "longer", lambda rows, *sizes: large.append(rows.dtype) or tables.longer(rows, *sizes))
+
+    def bulk(count):
+        job = Job("A", {"cpu": 500})
+        return JobSubmitted(at=state.at, id=state.index.last + 1, job=job, more=[job] * (count - 1))
+
+    for more, copied in ((10, 0), (3000, 1)):  # of the jobs only: memory for their tasks is found later
+        state = some_facts()[1]
+        apply(state, bulk(1000))
+        finding, sizes, room = snapshot.room_for(state), [], None
+        while room is None:
+            try:
+                next(finding)
+                sizes.append(20_000)
+            except StopIteration as found:
+                room = found.value
+            if len(sizes) == 3:
+                apply(state, bulk(more))
+        assert sum(sizes) >= sum(rows.nbytes for rows in room.values()) > 200_000
+        large.clear()
+        pieces = [*snapshot.dump(state, room)]
+        assert sum(dtype in (state.jobs.FIELDS, state.tasks.FIELDS) for dtype in large) == copied
+        assert same(snapshot.load(pieces)) == same(state)
 
 
 @pytest.mark.parametrize(

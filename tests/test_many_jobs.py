@@ -4,6 +4,7 @@ import itertools
 import json
 import resource
 import time
+from random import Random
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from fairlead.engines.local.instructions import filled
 from fairlead.failure import Failure
 from fairlead.model.ranges import number_at, ranges_of, read_ranges, written_ranges
 from fairlead.model.specs import Job, Queue, Settings, Work
-from fairlead.scheduler import tables
+from fairlead.scheduler import job_index, tables
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobSubmitted
 from fairlead.scheduler.reports.listings import Listing, Selection
@@ -311,6 +312,41 @@ def test_nothing_is_reserved_where_it_counts_or_in_a_small_table(limited, monkey
     for _ in range(8):
         jobs.extend(tables.RESERVE_FROM // 4)
         assert (max(lengths) > 2 * jobs.n) is (limited is None and jobs.n > tables.RESERVE_FROM // 2)
+
+
+def test_jobs_by_number_are_as_in_a_dictionary_and_a_copy_stays_as_it_was(monkeypatch):
+    monkeypatch.setattr(job_index, "BLOCK_BITS", 2)
+    rng = Random(7)
+    pairs = [(job_index.ByNumber[str](), dict[int, str]())]
+    for turn in range(400):
+        found, right = rng.choice(pairs)
+        numbers = sorted(rng.sample(range(60), rng.randrange(12)))
+        if turn % 4 == 0:
+            found.add(numbers, [f"{turn} {number}" for number in numbers])
+            right.update({number: f"{turn} {number}" for number in numbers})
+        elif turn % 4 == 1 and numbers:
+            found[numbers[0]] = right[numbers[0]] = str(turn)
+        elif turn % 4 == 2:
+            assert [found.take(number) for number in numbers] == [right.pop(number, None) for number in numbers]
+        elif len(pairs) < 8:
+            pairs.append((found.copy(), right.copy()))
+        for one, other in pairs:
+            assert one == other
+            assert (len(one), sorted(one)) == (len(other), sorted(other))
+    with pytest.raises(KeyError, match="99"):
+        del found[99]
+
+
+def test_a_bulk_of_jobs_moves_none_that_are_there_and_a_copy_shares_them():
+    jobs = job_index.ByNumber[int]()
+    jobs.add(range(1, 50_001), range(50_000))
+    before, copied = dict(jobs._blocks), jobs.copy()
+    jobs.add(range(50_001, 60_001), range(10_000))
+    del jobs[1]
+    changed = [key for key, block in before.items() if jobs._blocks[key] is not block]
+    assert changed == [0, 50_001 >> job_index.BLOCK_BITS], "only blocks that one of both changes"
+    assert all(copied._blocks[key] is block for key, block in before.items())
+    assert (len(jobs), len(copied)) == (59_999, 50_000)
 
 
 def test_a_job_is_found_by_name_among_many_of_others_a_block_of_rows_at_a_time():

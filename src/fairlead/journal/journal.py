@@ -206,17 +206,19 @@ class Journal:
         return self._since_snapshot > max(SNAPSHOT_AFTER, 2 * self._snapshot_size)
 
     def save(self, state: State) -> Iterator[None]:
-        """Store the state as of the last fact, and drop old facts that it covers, in slices of about a millisecond.
+        """Store the state, and drop old facts that it covers, in slices of about a millisecond.
 
-        From the first on, the state may change and more facts may be appended. Until the last of its parts is stored, the
-        snapshot before counts. Raises JournalFull.
+        In the first slices memory is found; the state is stored as of the last fact after these. After each slice the state may
+        change and more facts may be appended. Until the last of its parts is stored, the snapshot before counts. Raises
+        JournalFull.
         """
+        room = yield from snapshot.room_for(state)
         position, before, since, size = self.position, self._checksum, self._since_snapshot, 0
 
         def parts() -> Iterator[Part]:
             nonlocal size
             checksum = before
-            for body in snapshot.dump(state):
+            for body in snapshot.dump(state, room):
                 checksum, size = link_part(position, checksum, body), size + len(body)
                 yield Part(checksum, body)
 

@@ -1,7 +1,7 @@
 """What jobs wait for, time limits of attempts, and jobs under the caps on users' jobs."""
 
 import heapq
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 
 from msgspec import Struct, field
@@ -92,7 +92,7 @@ class Dependencies(Struct, dict=True, forbid_unknown_fields=True):
         first = self.lines.get(job.line, [number])[0] == number if job.singleton else True
         return number in self.waits_for or number in self.begins or not first
 
-    def ended(self, job: int, success: bool, specs: dict[int, Job]) -> list[int]:
+    def ended(self, job: int, success: bool, specs: Mapping[int, Job]) -> list[int]:
         """Note the end of a job; returns the jobs that may now start. Those whose dependency failed are doomed."""
         for other in self.waits_for.pop(job, ()):
             if other in self.followers:
@@ -118,7 +118,7 @@ class Dependencies(Struct, dict=True, forbid_unknown_fields=True):
                 self.doomed += [follower] if follower not in self.doomed else []
         return free
 
-    def started(self, job: int, specs: dict[int, Job]) -> list[int]:
+    def started(self, job: int, specs: Mapping[int, Job]) -> list[int]:
         """Note the start of a job; returns the jobs that may now start."""
         only = [f for f in self.followers[job] if {after.how for after in specs[f].after if after.job == job} == {"start"}]
         self.followers[job] = [follower for follower in self.followers[job] if follower not in only]

@@ -1,16 +1,85 @@
 """Jobs by number: what was submitted, and in which row of the table it is."""
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from itertools import chain
+from typing import TypeVar
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from fairlead.model.job_columns import LARGE_JOB_BYTES
 from fairlead.model.specs import Job
 from fairlead.scheduler.tables import I64, NONE, Jobs
 
+T = TypeVar("T")
+BLOCK_BITS = 12
+"""Jobs are kept in blocks of 2**BLOCK_BITS numbers."""
 
-class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
+
+class ByNumber(MutableMapping[int, T]):
+    """What is known of jobs, by number, in blocks: jobs that are added move only those of their own block.
+
+    A copy shares all blocks. A block is copied when either of the two first changes something in it.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, dict[int, T]] = {}
+        self._own = set[int]()  # blocks that no copy shares
+
+    def __getitem__(self, number: int) -> T:
+        try:
+            return self._blocks[number >> BLOCK_BITS][number]
+        except KeyError:
+            raise KeyError(number) from None
+
+    def __setitem__(self, number: int, value: T) -> None:
+        self._to_change(number >> BLOCK_BITS)[number] = value
+
+    def __delitem__(self, number: int) -> None:
+        if self.take(number) is None:
+            raise KeyError(number)
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self._blocks.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks.values()))
+
+    def add(self, numbers: Sequence[int], values: Sequence[T]) -> None:
+        """Set many; the numbers ascend."""
+        begin = 0
+        while begin < len(numbers):
+            key = numbers[begin] >> BLOCK_BITS
+            end = bisect_left(numbers, (key + 1) << BLOCK_BITS, begin)
+            self._to_change(key).update(zip(numbers[begin:end], values[begin:end], strict=True))
+            begin = end
+
+    def take(self, number: int) -> T | None:
+        """Remove and return what is known of a job; None if nothing is."""
+        key = number >> BLOCK_BITS
+        if number not in self._blocks.get(key, ()):
+            return None
+        block = self._to_change(key)
+        found = block.pop(number)
+        if not block:
+            del self._blocks[key]
+        return found
+
+    def copy(self) -> "ByNumber[T]":
+        found = ByNumber[T]()
+        found._blocks, self._own = self._blocks.copy(), set()
+        return found
+
+    def _to_change(self, key: int) -> dict[int, T]:
+        """Return a block that no copy shares."""
+        if key not in self._own:
+            self._own.add(key)
+            self._blocks[key] = self._blocks[key].copy() if key in self._blocks else {}
+        return self._blocks.setdefault(key, {})
+
+
+class JobIndex(Struct, dict=True):
     """What is known of jobs beside the table.
 
     last : the number of the last job
@@ -24,9 +93,9 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     """
 
     last: int = 0
-    specs: dict[int, Job] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.specs = ByNumber[Job]()
         self.rebuild()
         self.first = 1
         self.row_of: I64 = np.zeros(0, np.int64)
@@ -56,12 +125,11 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
 
     def add(self, numbers: I64, jobs: Sequence[Job], rows: I64, noted: Iterable[int] = ()) -> None:
         """Add jobs with ascending new numbers; `noted` has the places of the jobs of which it notes more."""
-        self.specs.update(zip(numbers.tolist(), jobs, strict=True))
+        self.specs.add(numbers.tolist(), jobs)
         self.last = int(numbers[-1])
-        missing = self.last - self.first + 1 - len(self.row_of)
+        missing, before = self.last - self.first + 1 - len(self.row_of), len(self.row_of)
         if missing > 0:
-            more = np.full(max(missing, len(self.row_of), 16), NONE, np.int64)
-            self.row_of = np.concatenate([self.row_of, more])
+            self.row_of = np.concatenate([self.row_of, np.full(max(missing, before // 8, 16), NONE, np.int64)])
         self.row_of[numbers - self.first] = rows
         for place in noted:
             self._note(int(numbers[place]), jobs[place])
@@ -74,10 +142,10 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     def forget(self, numbers: I64) -> None:
         """Remove jobs."""
         self.row_of[numbers - self.first] = NONE
-        gone = list(map(self.specs.pop, numbers.tolist()))
-        if self.keys:
-            for job in gone:
-                self.keys.pop(job.key, None)
+        for number in numbers.tolist():
+            if self.keys:
+                self.keys.pop(self.specs[number].key, None)
+            del self.specs[number]
         if self.heavy:
             for number in numbers.tolist():
                 self.heavier -= self.heavy.pop(number, 0)

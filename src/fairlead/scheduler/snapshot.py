@@ -5,7 +5,7 @@ large state at once: what is not in tables, field by field; submitted jobs, some
 rows at a time; and an end marker. Derived data is omitted. Encoding a piece takes about a millisecond.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from copy import copy
 from math import inf
 from typing import Any
@@ -21,7 +21,7 @@ from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import Revocation
 from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.growth import rebuild_row_maps, set_ended
-from fairlead.scheduler.job_index import JobIndex
+from fairlead.scheduler.job_index import ByNumber
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import HOURS
 from fairlead.scheduler.kernel.view import BEGAN, DEBTS_AT, ENDED, HISTOGRAMS, HOLDS, IDLE_BUDGET, MOMENT, WAITS_AT
@@ -46,12 +46,23 @@ FORMER_COLUMNS = {
 
 SAME = ("settings", "resources", "tree", "cluster", "dependencies", "shape_keys", "frameworks", "at")
 """What is stored as it is."""
+Room = dict[str, np.ndarray]
+"""Memory for copies of tables, by name: rows of bytes."""
+ROOM_BYTES = 2**20
+"""Bytes of memory that are found at a time."""
 PIECE_BYTES = 2**18
 """Bytes of a piece, approximately; a larger job is a piece by itself."""
 
 
 class _Head(Struct, frozen=True):
     format: int
+
+
+class JobIndex(Struct, frozen=True, forbid_unknown_fields=True):
+    """The number of the last job. Submitted jobs follow as pieces."""
+
+    last: int = 0
+    specs: dict[int, Job] = {}
 
 
 class Known(Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,11 +110,28 @@ class End(Struct, frozen=True, tag="end", forbid_unknown_fields=True):
     """The end marker."""
 
 
-def dump(state: State) -> Iterator[bytes]:
-    """Serialize a state, piece by piece. Once the first is there, the state may change: the others come from copies."""
-    encode = msgspec.msgpack.encode
+def room_for(state: State) -> Generator[None, None, Room]:
+    """Find memory for the copies of large tables, ROOM_BYTES at a time: to find it takes far longer than to copy."""
+    room = {}
+    for name in TABLES:
+        table: Table = getattr(state, name)
+        step = max(1, ROOM_BYTES // table.FIELDS.itemsize)
+        if table.n > step:
+            room[name] = rows = np.empty(table.n + table.n // 4, np.dtype((np.void, table.FIELDS.itemsize)))
+            for first in range(0, len(rows), step):
+                rows[first : first + step] = b""
+                yield
+    return room
+
+
+def dump(state: State, room: Room | None = None) -> Iterator[bytes]:
+    """Serialize a state, piece by piece. Once the first is there, the state may change: the others come from copies.
+
+    room : from :func:`room_for` of a state before this one, if it was called
+    """
+    encode, room = msgspec.msgpack.encode, room or {}
     jobs = state.index.specs.copy()
-    tables = {STORED_TABLES.get(name, name): _copied_columns(getattr(state, name)) for name in TABLES}
+    tables = {STORED_TABLES.get(name, name): _copied_columns(getattr(state, name), room.get(name)) for name in TABLES}
     yield encode(
         Known(
             format=FORMAT,
@@ -156,8 +184,9 @@ def load(pieces: Iterable[bytes], read_days: Callable[[bytes], Any] = lambda bod
     tables = {STORED_TABLES.get(name, name): name for name in TABLES}
     _refuse_unknown(known.rows, tables, "table")
     state = State()
-    for name in (*SAME, "index", "revocations", "calls"):
+    for name in (*SAME, "revocations", "calls"):
         setattr(state, name, getattr(known, name))
+    state.index.last = known.index.last
     state.broken_gangs = set(known.broken_gangs)
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
     state.days = read_days(known.days)
@@ -221,9 +250,13 @@ def _columns(table: Table) -> dict[str, str]:
     return {STORED_COLUMNS.get(name, name): name for name in names}
 
 
-def _copied_columns(table: Table) -> dict[str, np.ndarray]:
-    """Copy the used rows of a table's stored columns."""
-    rows = longer(table.rows, table.n, table.n)
+def _copied_columns(table: Table, room: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Copy the used rows of a table's stored columns, into `room` if they fit."""
+    if room is None or len(room) < table.n:
+        rows = longer(table.rows, table.n, table.n)
+    else:
+        room[: table.n] = table.rows[: table.n].view(room.dtype)
+        rows = room[: table.n].view(table.FIELDS)
     return {
         stored: getattr(table, name)[: table.n].copy() if name in table.WIDE else rows[name]
         for stored, name in _columns(table).items()
@@ -283,6 +316,8 @@ def _copied(value: Any) -> Any:
         return {key: _copied(each) for key, each in value.items()} if deep else value.copy()
     if isinstance(value, list):
         return [_copied(each) for each in value] if value and _can_change(value[0]) else value.copy()
+    if isinstance(value, ByNumber):
+        return value.copy()
     found = copy(value) if _can_change(value) else value
     if isinstance(found, Struct) and found is not value:
         for name in (*value.__struct_fields__, *getattr(value, "__dict__", ())):

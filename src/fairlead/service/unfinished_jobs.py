@@ -13,6 +13,7 @@ from fairlead.model.specs import Job, path_to_root
 from fairlead.people.bounds import Load, check_load
 from fairlead.people.rules import Caller, Rules, rules_all
 from fairlead.scheduler.facts import Fact, JobsForgotten
+from fairlead.scheduler.job_index import ByNumber
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 from fairlead.service.exports import Exports
@@ -39,7 +40,7 @@ class UnfinishedJobs:
 
     def __init__(self, exports: Exports) -> None:
         self.exports = exports
-        self._jobs: dict[int, Unfinished] = {}
+        self._jobs = ByNumber[Unfinished]()
         self._loads: dict[int | None, dict[str, Load]] = {}  # by uid and leaf, without zeros
         self._last: int | None = None  # the last noted job that ended
 
@@ -52,7 +53,7 @@ class UnfinishedJobs:
 
     def add(self, first: int, jobs: Sequence[Unfinished], loads: Loads | None = None) -> None:
         """Count new jobs, numbered from `first` on; `loads` is what :func:`totals` returns of them."""
-        self._jobs.update(enumerate(jobs, first))
+        self._jobs.add(range(first, first + len(jobs)), jobs)
         for (uid, leaf), load in (totals(jobs) if loads is None else loads).items():
             self._count(uid, leaf, load)
 
@@ -77,7 +78,7 @@ class UnfinishedJobs:
             self._last = ended[0]
         forgotten = [number for fact in facts if isinstance(fact, JobsForgotten) for number in fact.ids]
         for number in (*ended, *forgotten):
-            known = self._jobs.pop(number, None)
+            known = self._jobs.take(number)
             if known is not None:  # else noted before
                 if known.export:
                     self.exports.drop([known.export])
